@@ -1,0 +1,59 @@
+# make help lists what there is.
+#
+# PYTHON=<interpreter> and Torch_DIR=<folder of TorchConfig.cmake> use a PyTorch that is there already.
+# JOBS=<n> compiles n files at once.
+
+BUILD_DIR ?= build
+# Which the user chose, before the default: only then setup makes .venv.
+USER_PYTHON := $(PYTHON)
+PYTHON ?= $(if $(Torch_DIR),python3,$(CURDIR)/.venv/bin/python)
+# A file that includes LibTorch takes up to 2 GB to compile.
+JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6) } \
+  END { n = fit < cores ? fit : cores; print n > 1 ? n : 1 }' /proc/meminfo)
+
+CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
+# The checkout comes first, whatever is installed.
+export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
+
+.PHONY: help setup build demo test bench format lint tidy clean
+.DEFAULT_GOAL := help
+
+help:  ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup:  ## install what is missing: Debian packages, .venv with PyTorch
+	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh
+
+build: setup  ## compile the library, tests, examples and benchmarks into build/
+	@cmake -S . -B $(BUILD_DIR) -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
+	  $(if $(Torch_DIR),-DTorch_DIR='$(Torch_DIR)') -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
+	@cmake --build $(BUILD_DIR) -j $(JOBS)
+
+demo: build  ## train a small GPT with and without recomputation, side by side
+	@$(PYTHON) examples/demo.py
+
+test: build  ## run the C++ tests, then the Python tests
+	@status=0; \
+	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
+	$(PYTHON) -m pytest tests/python || status=1; \
+	exit $$status
+
+bench: build  ## measure memory and time on the benchmark models
+	@$(PYTHON) benchmarks/run.py
+
+format:  ## format the C++ sources in place
+	@tools/setup.sh lint
+	@clang-format -i $(CPP_FILES)
+
+lint:  ## check the formatting of the C++ sources
+	@tools/setup.sh lint
+	@clang-format --dry-run -Werror $(CPP_FILES)
+
+tidy: setup  ## run clang-tidy over the library (slow)
+	@tools/setup.sh tidy
+	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
+	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
+	@clang-tidy --quiet -p $(BUILD_DIR)/tidy $(filter backend/% passes/% register/%,$(filter %.cpp,$(CPP_FILES)))
+
+clean:  ## remove what was built (.venv stays)
+	@rm -rf $(BUILD_DIR)

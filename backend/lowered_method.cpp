@@ -1,0 +1,192 @@
+#include "backend/lowered_method.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <nlohmann/json.hpp>
+
+#include <atomic>
+#include <sstream>
+#include <stdexcept>
+
+#include "backend/log.h"
+#include "passes/inline_modules.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
+                                            const std::string& method) {
+  return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
+}
+
+bool autocast_enabled() {
+  return at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::is_autocast_enabled(at::kCUDA);
+}
+
+std::string join(const std::vector<std::string>& words, const std::string& separator) {
+  std::string text;
+  for (const auto& word : words) text += (text.empty() ? "" : separator) + word;
+  return text;
+}
+
+}  // namespace
+
+struct LoweredMethod::Specialisation {
+  c10::TypePtr self_type;
+  PreparedMethod method;
+  std::vector<c10::intrusive_ptr<Region>> regions;
+  std::unique_ptr<torch::jit::Code> code;
+  std::atomic<bool> reported{false};
+};
+
+LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method,
+                             const std::string& spec)
+    : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
+  if (!module_.find_method(method_)) {
+    throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
+  }
+}
+
+c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) {
+  if (autocast_enabled()) {
+    static std::atomic<bool> said{false};
+    if (!said.exchange(true)) {
+      log_warning("autocast is on: lowered modules run unplanned, as plain TorchScript");
+    }
+    return run_unplanned(self, std::move(inputs));
+  }
+  auto specialisation = find(self, inputs);
+  torch::jit::Stack stack;
+  stack.reserve(inputs.size() + 1);
+  stack.emplace_back(self);
+  for (auto& input : inputs) stack.push_back(std::move(input));
+  inputs.clear();
+  torch::jit::InterpreterState(*specialisation->code).run(stack);
+
+  if (log_enabled(LogLevel::kInfo) && !specialisation->reported.exchange(true)) {
+    std::ostringstream line;
+    line << method_ << " (" << describe(options_) << "): " << specialisation->regions.size()
+         << (specialisation->regions.size() == 1 ? " region" : " regions");
+    for (const auto& region_break : specialisation->method.regions.breaks) {
+      line << "; break at " << region_break.node << " (" << region_break.reason
+           << (region_break.location.empty() ? "" : ", " + region_break.location) << ")";
+    }
+    std::vector<std::string> on_tape;
+    for (const auto& region : specialisation->regions) {
+      for (const auto& variant : region->variants()) {
+        for (const auto& op : variant->graphs().on_tape) on_tape.push_back(op);
+      }
+    }
+    line << "; on tape: " << (on_tape.empty() ? "none" : join(on_tape, ", "));
+    log_info(line.str());
+  }
+  return std::move(stack.front());
+}
+
+c10::IValue LoweredMethod::run_unplanned(const Object& self,
+                                         std::vector<c10::IValue> inputs) const {
+  auto graph = graph_of(module_, method_)->copy();
+  inline_modules(graph);
+  graph->inputs()[0]->setType(self->type());
+  const torch::jit::Code code(graph, method_);
+  torch::jit::Stack stack;
+  stack.emplace_back(self);
+  for (auto& input : inputs) stack.push_back(std::move(input));
+  torch::jit::InterpreterState(code).run(stack);
+  return std::move(stack.front());
+}
+
+LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
+                                                     const std::vector<c10::IValue>& inputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& specialisation : specialisations_) {
+    if (specialisation->self_type == self->type() &&
+        specialisation->method.assumptions.hold(self, inputs)) {
+      return specialisation;
+    }
+  }
+  specialisations_.push_back(compile(self, inputs));
+  return specialisations_.back();
+}
+
+LoweredMethod::SpecialisationPtr LoweredMethod::compile(
+    const Object& self, const std::vector<c10::IValue>& inputs) const {
+  auto result = std::make_shared<Specialisation>();
+  result->self_type = self->type();
+  result->method =
+      prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern});
+  if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
+    std::vector<std::string> breaks;
+    for (const auto& region_break : result->method.regions.breaks) {
+      breaks.push_back(region_break.node + " " + region_break.reason + " (" +
+                       region_break.location + ")");
+    }
+    throw std::runtime_error("fullgraph: " + method_ + " has " +
+                             std::to_string(result->method.regions.nodes.size()) +
+                             " regions instead of one; breaks: " + join(breaks, "; "));
+  }
+  for (auto* node : result->method.regions.nodes) {
+    std::vector<bool> is_attribute;
+    for (auto flag : node->is(symbols::kIsAttribute)) is_attribute.push_back(flag != 0);
+    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph),
+                                              std::move(is_attribute), options_);
+    node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
+    result->regions.push_back(std::move(region));
+  }
+  result->code = std::make_unique<torch::jit::Code>(result->method.graph, method_);
+  return result;
+}
+
+std::string LoweredMethod::report() const {
+  using nlohmann::json;
+  json specialisations = json::array();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& specialisation : specialisations_) {
+    json breaks = json::array();
+    for (const auto& region_break : specialisation->method.regions.breaks) {
+      breaks.push_back({{"node", region_break.node},
+                        {"reason", region_break.reason},
+                        {"location", region_break.location}});
+    }
+    json regions = json::array();
+    for (const auto& region : specialisation->regions) {
+      json variants = json::array();
+      for (const auto& variant : region->variants()) {
+        variants.push_back({{"forward_operators", variant->forward().instructions().size()},
+                            {"backward_operators", variant->backward().instructions().size()},
+                            {"stages", variant->stages().size()},
+                            {"saved", variant->graphs().saved},
+                            {"recomputed", variant->graphs().recomputed},
+                            {"on_tape", variant->graphs().on_tape}});
+      }
+      regions.push_back({{"variants", variants}});
+    }
+    specialisations.push_back({{"regions", regions}, {"breaks", breaks}});
+  }
+  return json{{"method", method_},
+              {"options", json::parse(to_json(options_))},
+              {"specialisations", specialisations}}
+      .dump();
+}
+
+void register_region_operator() {
+  using torch::jit::Node;
+  using torch::jit::Operation;
+  static const torch::jit::RegisterOperators registered({torch::jit::Operator(
+      symbols::kDifferentiableGraph,
+      [](const Node* node) -> Operation {
+        auto region = c10::static_intrusive_pointer_cast<Region>(
+            node->ival(symbols::kRegion).toCapsule());
+        return [region](torch::jit::Stack& stack) { region->run(stack); };
+      },
+      c10::AliasAnalysisKind::CONSERVATIVE)});
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,61 @@
+// One method of a lowered module: its specialisations, compiled at first use.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+#include <torch/custom_class.h>
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/options.h"
+#include "backend/region.h"
+#include "passes/pipeline.h"
+
+namespace torch::jit {
+struct Code;
+}
+
+namespace aten_recompute {
+
+class LoweredMethod : public torch::CustomClassHolder {
+ public:
+  // `module` gives the code, and the attributes where run() is not told otherwise. `spec` is JSON.
+  // Throws std::invalid_argument for an invalid spec or a method that does not exist.
+  LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec);
+
+  // Runs the method on `self`, which has the attributes of the module. Thread-safe.
+  c10::IValue run(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                  std::vector<c10::IValue> inputs);
+  c10::IValue run(std::vector<c10::IValue> inputs) { return run(module_._ivalue(), std::move(inputs)); }
+
+  const std::string& name() const { return method_; }
+  const Options& options() const { return options_; }
+
+  // One JSON object: options, specialisations, regions.
+  std::string report() const;
+
+ private:
+  struct Specialisation;
+  using SpecialisationPtr = std::shared_ptr<Specialisation>;
+
+  SpecialisationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                         const std::vector<c10::IValue>& inputs);
+  SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                            const std::vector<c10::IValue>& inputs) const;
+  c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                            std::vector<c10::IValue> inputs) const;
+
+  torch::jit::Module module_;
+  std::string method_;
+  Options options_;
+  mutable std::mutex mutex_;  // guards specialisations_; held while compiling
+  std::vector<SpecialisationPtr> specialisations_;
+};
+
+// The operator that runs a region inside of a method's graph.
+void register_region_operator();
+
+}  // namespace aten_recompute

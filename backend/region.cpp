@@ -1,0 +1,155 @@
+#include "backend/region.h"
+
+#include <ATen/ops/alias.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "backend/autograd_modes.h"
+#include "backend/region_backward.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::autograd::Edge;
+using torch::jit::Stack;
+
+SavedCapture save(const c10::IValue& value, bool is_output) {
+  SavedCapture capture;
+  if (value.isTensor() && value.toTensor().defined()) {
+    capture.variable = torch::autograd::SavedVariable(value.toTensor(), is_output);
+    capture.is_variable = true;
+  } else {
+    capture.value = value;
+  }
+  return capture;
+}
+
+bool share_storage(const c10::IValue& a, const at::Tensor& b) {
+  return a.isTensor() && a.toTensor().has_storage() && b.has_storage() &&
+         a.toTensor().storage().is_alias_of(b.storage());
+}
+
+}  // namespace
+
+Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
+               Options options)
+    : graph_(std::move(graph)),
+      is_attribute_(std::move(is_attribute)),
+      options_(std::move(options)),
+      inference_(graph_) {}
+
+std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_order_;
+}
+
+std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>& requires_grad,
+                                                         const std::vector<c10::IValue>& inputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& slot = variants_[requires_grad];
+  if (slot == nullptr) {
+    slot = std::make_shared<RegionVariant>(
+        compile_region({graph_, requires_grad, is_attribute_, options_, inputs}));
+    in_order_.push_back(slot);
+  }
+  return slot;
+}
+
+void Region::run_without_grad(Stack& stack, std::vector<c10::IValue> inputs) const {
+  auto registers = inference_.start(std::move(inputs));
+  inference_.run(registers, 0, inference_.instructions().size());
+  for (size_t i = 0; i < graph_->outputs().size(); ++i) {
+    stack.push_back(inference_.take_output(registers, i));
+  }
+}
+
+void Region::run(Stack& stack) {
+  const size_t count = graph_->inputs().size();
+  std::vector<c10::IValue> inputs(
+      std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(count)),
+      std::make_move_iterator(stack.end()));
+  torch::jit::drop(stack, count);
+
+  std::vector<bool> requires_grad(count, false);
+  bool any = false;
+  if (at::GradMode::is_enabled()) {
+    for (size_t i = 0; i < count; ++i) {
+      requires_grad[i] = inputs[i].isTensor() && inputs[i].toTensor().requires_grad();
+      any = any || requires_grad[i];
+    }
+  }
+  if (!any) {
+    run_without_grad(stack, std::move(inputs));
+    return;
+  }
+
+  const auto variant = variant_for(requires_grad, inputs);
+  const auto& gradient = variant->gradient();
+  std::vector<Edge> edges;
+  for (auto i : gradient.df_output_vjps) {
+    edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
+  }
+  std::vector<SavedCapture> captured_inputs;
+  for (auto i : gradient.df_input_captured_inputs) {
+    captured_inputs.push_back(save(inputs[i], /*is_output=*/false));
+  }
+  std::unordered_set<const void*> input_tensors;
+  for (const auto& input : inputs) {
+    if (input.isTensor()) input_tensors.insert(input.toTensor().unsafeGetTensorImpl());
+  }
+  // Inputs that a captured value may be a view of; compared after the forward has run.
+  std::map<size_t, at::Tensor> possible_bases;
+  for (const auto& aliased : variant->aliased_inputs()) {
+    for (auto i : aliased) possible_bases[i] = inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
+  }
+
+  const auto& forward = variant->forward();
+  std::vector<c10::IValue> outputs;
+  {
+    const BelowAutograd guard;
+    auto registers = forward.start(std::move(inputs));
+    forward.run(registers, 0, forward.instructions().size());
+    for (size_t i = 0; i < forward.outputs().size(); ++i) {
+      outputs.push_back(forward.take_output(registers, i));
+    }
+    // An operator may have returned its input as it is: that object has a history of its own.
+    for (size_t i = 0; i < gradient.f_real_outputs; ++i) {
+      if (!outputs[i].isTensor() || !outputs[i].toTensor().defined()) continue;
+      if (!input_tensors.insert(outputs[i].toTensor().unsafeGetTensorImpl()).second) {
+        outputs[i] = at::alias(outputs[i].toTensor());
+      }
+    }
+  }
+
+  auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
+  const auto node = make_stages(call, std::move(edges));
+  for (auto i : gradient.df_input_vjps) {
+    const auto& output = outputs[i].toTensor();
+    call->add_output({output.sizes().vec(), output.options()});
+    torch::autograd::set_history(output, node);
+  }
+  for (size_t k = 0; k < gradient.df_input_captured_outputs.size(); ++k) {
+    const auto i = gradient.df_input_captured_outputs[k];
+    if (i < gradient.f_real_outputs) {
+      const bool has_history = outputs[i].isTensor() && outputs[i].toTensor().requires_grad();
+      call->add_capture(save(outputs[i], has_history));
+      continue;
+    }
+    for (auto base : variant->aliased_inputs()[k]) {
+      const auto& tensor = possible_bases.at(base);
+      if (tensor.defined() && share_storage(outputs[i], tensor)) call->add_guard(tensor);
+    }
+    SavedCapture capture;
+    capture.value = std::move(outputs[i]);
+    call->add_capture(std::move(capture));
+  }
+  outputs.resize(gradient.f_real_outputs);
+  for (auto& output : outputs) stack.push_back(std::move(output));
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,74 @@
+// The autograd nodes of one call of a region.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/region_variant.h"
+#include "backend/torch_compat.h"
+
+namespace aten_recompute {
+
+// A value kept for the backward. Tensors that the caller can reach (region inputs and outputs) are
+// SavedVariables, which notice in-place changes; the rest nobody else can see.
+struct SavedCapture {
+  torch::autograd::SavedVariable variable;
+  c10::IValue value;
+  bool is_variable = false;
+};
+
+// Sizes and type of a region output, to make a zero gradient of.
+struct OutputMetadata {
+  std::vector<int64_t> sizes;
+  at::TensorOptions options;
+};
+
+// State that the stages of one call share. The captures go when the backward has taken them.
+class RegionCall {
+ public:
+  RegionCall(std::shared_ptr<const RegionVariant> variant, std::vector<SavedCapture> inputs)
+      : variant_(std::move(variant)), captures_(std::move(inputs)) {}
+
+  const RegionVariant& variant() const { return *variant_; }
+  void add_capture(SavedCapture capture) { captures_.push_back(std::move(capture)); }
+  // A region input that a captured value shares memory with.
+  void add_guard(const at::Tensor& input) { guards_.emplace_back(input, /*is_output=*/false); }
+  void add_output(OutputMetadata metadata) { outputs_.push_back(std::move(metadata)); }
+
+  // Runs a stage for the current graph task; returns its gradients. `needed` has one flag per gradient
+  // of the stage, `later_stages` says whether a stage behind it will run.
+  torch::autograd::variable_list run_stage(size_t stage, torch::autograd::variable_list&& vjps,
+                                           const std::vector<bool>& needed, bool later_stages,
+                                           const NodePtr<torch::autograd::Node>& node);
+  void release();
+
+ private:
+  struct Run {
+    Program::Registers registers;
+    std::shared_ptr<const UndefinedGradients> undefined;  // nullptr: all vjps are defined
+  };
+
+  Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
+
+  std::shared_ptr<const RegionVariant> variant_;
+  std::vector<SavedCapture> captures_;  // captured inputs, then captured outputs, in df's order
+  std::vector<torch::autograd::SavedVariable> guards_;
+  std::vector<OutputMetadata> outputs_;  // per vjp
+  std::mutex mutex_;
+  bool released_ = false;
+  std::map<int, Run> runs_;  // by graph task: retained graphs may be walked by several at once
+};
+
+// Makes the stages' nodes and links them; returns the first one, which outputs are attached to.
+// `edges[k]` is where gradient k of the variant goes.
+NodePtr<torch::autograd::Node> make_stages(const std::shared_ptr<RegionCall>& call,
+                                           std::vector<torch::autograd::Edge> edges);
+
+}  // namespace aten_recompute

@@ -1,0 +1,146 @@
+#include "backend/region_variant.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "passes/node_traits.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Value;
+
+// Takes None for a gradient that is undefined.
+bool tolerates_undefined(const torch::jit::Node* node) {
+  return node->kind() == symbols::kAccumulate || node->kind() == symbols::kAccumulateList ||
+         node->kind() == c10::prim::ListConstruct;
+}
+
+}  // namespace
+
+RegionVariant::RegionVariant(RegionGraphs graphs)
+    : graphs_(std::move(graphs)), forward_(graphs_.gradient.f), backward_(graphs_.gradient.df) {
+  find_stages();
+  find_aliases();
+}
+
+void RegionVariant::find_stages() {
+  const size_t count = backward_.graph()->outputs().size();
+  std::set<size_t> ends;
+  for (size_t i = 0; i < count; ++i) ends.insert(backward_.output_ready_after(i));
+  if (ends.empty()) ends.insert(0);
+  size_t begin = 0;
+  for (auto end : ends) {
+    Stage stage;
+    stage.begin = begin;
+    stage.end = end;
+    for (size_t i = 0; i < count; ++i) {
+      if (backward_.output_ready_after(i) == end) stage.gradients.push_back(i);
+    }
+    stage.live_after.assign(backward_.num_registers(), false);
+    for (size_t i = end; i < backward_.instructions().size(); ++i) {
+      for (const auto& operand : backward_.instructions()[i].operands) {
+        if (!operand.is_constant) stage.live_after[operand.index] = true;
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const auto& output = backward_.outputs()[i];
+      if (backward_.output_ready_after(i) > end && !output.is_constant) {
+        stage.live_after[output.index] = true;
+      }
+    }
+    stages_.push_back(std::move(stage));
+    begin = end;
+  }
+}
+
+void RegionVariant::find_aliases() {
+  // Follow operators that may return what they were given; the base may be a region input.
+  std::unordered_map<Value*, std::set<size_t>> bases;
+  const auto inputs = graphs_.gradient.f->inputs();
+  for (size_t i = 0; i < inputs.size(); ++i) bases[inputs[i]] = {i};
+  for (auto* node : graphs_.gradient.f->nodes()) {
+    if (!may_alias_an_argument(node)) continue;
+    std::set<size_t> found;
+    for (auto* input : node->inputs()) {
+      if (const auto it = bases.find(input); it != bases.end() && contains_tensor(*input->type())) {
+        found.insert(it->second.begin(), it->second.end());
+      }
+    }
+    for (auto* output : node->outputs()) bases[output] = found;
+  }
+  for (auto index : graphs_.gradient.df_input_captured_outputs) {
+    const auto found = bases.find(graphs_.gradient.f->outputs()[index]);
+    aliased_inputs_.emplace_back();
+    if (found != bases.end()) {
+      aliased_inputs_.back().assign(found->second.begin(), found->second.end());
+    }
+  }
+}
+
+std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(
+    const std::vector<bool>& defined) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& slot = masks_[defined];
+  if (slot != nullptr) return slot;
+
+  // reached: some vjp reaches the register. alive: a defined one does.
+  std::vector<bool> reached(backward_.num_registers(), false);
+  std::vector<bool> alive(backward_.num_registers(), false);
+  for (size_t k = 0; k < num_vjps(); ++k) {
+    reached[k] = true;
+    alive[k] = defined[k];
+  }
+  const auto& instructions = backward_.instructions();
+  auto is_dead = [&](const Program::Operand& operand) {
+    return !operand.is_constant && reached[operand.index] && !alive[operand.index];
+  };
+  for (const auto& instruction : instructions) {
+    bool any_reached = false;
+    bool any_alive = false;
+    for (const auto& operand : instruction.operands) {
+      if (operand.is_constant) continue;
+      any_reached = any_reached || reached[operand.index];
+      any_alive = any_alive || alive[operand.index];
+    }
+    for (auto output : instruction.outputs) {
+      if (output < 0) continue;
+      reached[output] = any_reached;
+      alive[output] = any_alive;
+    }
+  }
+  // Dead values that a living operator cannot do without are computed from zeros.
+  auto result = std::make_shared<UndefinedGradients>();
+  std::vector<bool> required(backward_.num_registers(), false);
+  result->skip.assign(instructions.size(), false);
+  for (size_t i = instructions.size(); i-- > 0;) {
+    const auto& instruction = instructions[i];
+    bool dead = !instruction.outputs.empty();
+    bool needed = false;
+    for (auto output : instruction.outputs) {
+      if (output < 0) continue;
+      dead = dead && reached[output] && !alive[output];
+      needed = needed || required[output];
+    }
+    const bool none_used = std::all_of(instruction.outputs.begin(), instruction.outputs.end(),
+                                       [](int32_t output) { return output < 0; });
+    result->skip[i] = !none_used && dead && !needed;
+    if (result->skip[i] || (!needed && tolerates_undefined(instruction.node))) continue;
+    for (const auto& operand : instruction.operands) {
+      if (is_dead(operand)) required[operand.index] = true;
+    }
+  }
+  for (size_t k = 0; k < num_vjps(); ++k) {
+    result->zero_vjp.push_back(!defined[k] && required[k]);
+  }
+  for (const auto& output : backward_.outputs()) result->undefined.push_back(is_dead(output));
+  slot = std::move(result);
+  return slot;
+}
+
+}  // namespace aten_recompute

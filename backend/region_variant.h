@@ -1,0 +1,67 @@
+// A region compiled for one set of inputs that require grad: what its forward and its stages share.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/program.h"
+#include "passes/pipeline.h"
+
+namespace aten_recompute {
+
+// A stretch of the backward program that is one autograd node. Gradients leave with the stage that
+// completes them, so that no parameter gradient waits for the end of the region.
+//
+//   program   0: mm  1: mm  2: threshold_backward  3: mm  4: mm      gradient 0 (w2) is made by 0,
+//   stages    |--0--|-----------1-----------------------|--2--|      1 (w1) by 3, 2 (x) by 4
+//   begin, end 0..1            1..4                       4..5
+struct Stage {
+  size_t begin = 0;               // instructions [begin, end) of the backward program
+  size_t end = 0;
+  std::vector<size_t> gradients;  // outputs of the backward program that leave with it
+  std::vector<bool> live_after;   // per register: read by a later stage
+};
+
+// What changes where only some of the outputs have a gradient.
+struct UndefinedGradients {
+  std::vector<bool> skip;           // per instruction: works on undefined gradients only
+  std::vector<bool> undefined;      // per gradient: no defined one reaches it
+  std::vector<bool> zero_vjp;       // per vjp: undefined, but needed as a zero tensor
+};
+
+class RegionVariant {
+ public:
+  RegionVariant(RegionGraphs graphs);
+
+  const RegionGraphs& graphs() const { return graphs_; }
+  const torch::jit::Gradient& gradient() const { return graphs_.gradient; }
+  const Program& forward() const { return forward_; }
+  const Program& backward() const { return backward_; }
+  const std::vector<Stage>& stages() const { return stages_; }
+  size_t num_vjps() const { return graphs_.gradient.df_input_vjps.size(); }
+
+  // For each captured output that may share memory with a region input: those inputs. A change of the
+  // input must then be noticed although the input itself is not captured.
+  const std::vector<std::vector<size_t>>& aliased_inputs() const { return aliased_inputs_; }
+
+  // `defined[k]`: vjp k is defined. Computed once per mask; thread-safe.
+  std::shared_ptr<const UndefinedGradients> undefined_gradients(
+      const std::vector<bool>& defined) const;
+
+ private:
+  void find_stages();
+  void find_aliases();
+
+  RegionGraphs graphs_;
+  Program forward_;
+  Program backward_;
+  std::vector<Stage> stages_;
+  std::vector<std::vector<size_t>> aliased_inputs_;
+  mutable std::mutex mutex_;
+  mutable std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> masks_;
+};
+
+}  // namespace aten_recompute

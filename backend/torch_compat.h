@@ -1,0 +1,33 @@
+// What differs between LibTorch 2.11 and 2.13, in one place.
+#pragma once
+
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/version.h>
+
+#include <memory>
+#include <utility>
+
+namespace aten_recompute {
+
+#if TORCH_VERSION_MAJOR > 2 || (TORCH_VERSION_MAJOR == 2 && TORCH_VERSION_MINOR >= 13)
+template <class T>
+using NodePtr = c10::intrusive_ptr<T>;
+
+template <class T, class... Args>
+NodePtr<T> make_node(Args&&... args) {
+  return c10::make_intrusive<T>(std::forward<Args>(args)...);
+}
+#else
+template <class T>
+using NodePtr = std::shared_ptr<T>;
+
+// Autograd nodes need the engine's deleter: without it a long graph is freed recursively and
+// overflows the stack.
+template <class T, class... Args>
+NodePtr<T> make_node(Args&&... args) {
+  return NodePtr<T>(new T(std::forward<Args>(args)...), torch::autograd::deleteNode);
+}
+#endif
+
+}  // namespace aten_recompute

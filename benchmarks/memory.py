@@ -1,0 +1,176 @@
+"""Peak memory of a piece of code, in bytes above what was resting when it began.
+
+    from benchmarks.memory import tracker
+
+    tracker.install()
+    with tracker.measure_peak() as peak:
+        loss = model(x); loss.backward()
+    print(peak.bytes)
+
+On the CPU the numbers come from ``tracking_allocator.cpp``, a wrapper around LibTorch's own allocator, and count the
+bytes that were asked for by whoever asked: eager PyTorch, TorchScript or a lowered module. On CUDA they come from
+``torch.cuda.max_memory_allocated``, which counts in the same sense with blocks rounded up to 512 bytes.
+"""
+
+import contextlib
+import ctypes
+import gc
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Iterator, List, Optional, Union
+
+import torch
+
+LIBRARY = Path(__file__).resolve().parent.parent / "build" / "libaten_recompute_tracking_allocator.so"
+
+
+class TrackerError(RuntimeError):
+    """The tracker cannot be used; the message says what to do."""
+
+
+@dataclass
+class Peak:
+    """`bytes`: the peak above the resting level, known when the ``with`` block ends. `resting_bytes`: that level."""
+
+    bytes: int = 0
+    resting_bytes: int = 0
+
+    @property
+    def mib(self) -> float:
+        return self.bytes / 2**20
+
+
+@dataclass
+class Timeline:
+    """Live bytes above the resting level over time: one sample after each allocation and each release.
+
+    `seconds` starts at 0; `bytes[i]` holds from `seconds[i]` until the next sample and is negative where memory that
+    was alive at the start has been freed. `dropped` counts samples that came after the buffer was full.
+    """
+
+    seconds: List[float] = field(default_factory=list)
+    bytes: List[int] = field(default_factory=list)
+    dropped: int = 0
+
+
+class Tracker:
+    """Access to the tracking allocator. There is one allocator per process, so use the module's `tracker`."""
+
+    def __init__(self, library: Path = LIBRARY) -> None:
+        self._path = library
+        self._library: Optional[ctypes.CDLL] = None
+
+    def install(self) -> None:
+        """Counts every CPU tensor that is made from now on; does nothing the second time.
+
+        Memory that is alive already is never counted, and neither is its end. Call it while no other thread makes
+        tensors. Raises TrackerError if the library has not been built.
+        """
+        if self._load().aten_recompute_tracker_install() != 0:
+            raise TrackerError("the CPU allocator in use cannot be wrapped: something else has replaced LibTorch's")
+
+    def uninstall(self) -> None:
+        """Goes back to LibTorch's allocator. Tensors made in between stay valid and counted until they are freed."""
+        self._load().aten_recompute_tracker_uninstall()
+
+    @property
+    def installed(self) -> bool:
+        return bool(self._load().aten_recompute_tracker_installed())
+
+    @property
+    def live_bytes(self) -> int:
+        """Bytes of CPU memory made since `install` and still alive."""
+        return int(self._load().aten_recompute_tracker_live_bytes())
+
+    @property
+    def peak_bytes(self) -> int:
+        """The greatest `live_bytes` since `install` or the last `reset_peak`."""
+        return int(self._load().aten_recompute_tracker_peak_bytes())
+
+    def reset_peak(self) -> None:
+        self._load().aten_recompute_tracker_reset_peak()
+
+    @contextlib.contextmanager
+    def measure_peak(self, device: Union[str, torch.device] = "cpu") -> Iterator[Peak]:
+        """Yields a `Peak` that is filled in when the block ends, also when it ends with an exception.
+
+        Garbage that Python has not collected yet is collected first: freed in the middle of the block it would make
+        the peak look smaller. Blocks cannot be nested, since they share one peak. Raises TrackerError if `device` is
+        a CPU and the tracker is not installed.
+        """
+        device = torch.device(device)
+        gc.collect()
+        peak = Peak()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+            torch.cuda.reset_peak_memory_stats(device)
+            peak.resting_bytes = torch.cuda.memory_allocated(device)
+            try:
+                yield peak
+            finally:
+                torch.cuda.synchronize(device)
+                peak.bytes = torch.cuda.max_memory_allocated(device) - peak.resting_bytes
+            return
+        self._require_installed()
+        self.reset_peak()
+        peak.resting_bytes = self.live_bytes
+        try:
+            yield peak
+        finally:
+            peak.bytes = self.peak_bytes - peak.resting_bytes
+
+    @contextlib.contextmanager
+    def record_timeline(self, capacity: int = 1_000_000) -> Iterator[Timeline]:
+        """Yields a `Timeline` that is filled in when the block ends. CPU memory only.
+
+        `capacity` is the number of samples (16 bytes each) that are kept; what comes later is counted in `dropped`.
+        Raises TrackerError if the tracker is not installed or the buffer cannot be allocated.
+        """
+        self._require_installed()
+        gc.collect()
+        library = self._load()
+        if library.aten_recompute_tracker_timeline_start(capacity) != 0:
+            raise TrackerError(f"not enough memory for a timeline of {capacity} samples")
+        timeline = Timeline()
+        try:
+            yield timeline
+        finally:
+            library.aten_recompute_tracker_timeline_stop()
+            count = library.aten_recompute_tracker_timeline_size()
+            time_ns = (ctypes.c_int64 * count)()
+            live_bytes = (ctypes.c_int64 * count)()
+            library.aten_recompute_tracker_timeline_read(time_ns, live_bytes, count)
+            # The first sample is taken at the start, so its bytes are the resting level.
+            timeline.seconds = [(ns - time_ns[0]) * 1e-9 for ns in time_ns]
+            timeline.bytes = [value - live_bytes[0] for value in live_bytes]
+            timeline.dropped = library.aten_recompute_tracker_timeline_dropped()
+
+    def _require_installed(self) -> None:
+        if not self.installed:
+            raise TrackerError("the tracking allocator is not installed: call tracker.install() first")
+
+    def _load(self) -> ctypes.CDLL:
+        if self._library is None:
+            if not self._path.exists():
+                raise TrackerError(f"{self._path.name} is not in {self._path.parent}: run `make build` first")
+            try:
+                library = ctypes.CDLL(str(self._path))
+            except OSError as error:
+                raise TrackerError(f"{self._path} cannot be loaded: {error}") from error
+            for name in ("live_bytes", "peak_bytes"):
+                getattr(library, f"aten_recompute_tracker_{name}").restype = ctypes.c_int64
+            for name in ("timeline_size", "timeline_dropped", "timeline_read"):
+                getattr(library, f"aten_recompute_tracker_{name}").restype = ctypes.c_size_t
+            library.aten_recompute_tracker_timeline_start.argtypes = [ctypes.c_size_t]
+            library.aten_recompute_tracker_timeline_read.argtypes = [
+                ctypes.POINTER(ctypes.c_int64),
+                ctypes.POINTER(ctypes.c_int64),
+                ctypes.c_size_t,
+            ]
+            for name in ("uninstall", "reset_peak", "timeline_stop"):
+                getattr(library, f"aten_recompute_tracker_{name}").restype = None
+            self._library = library
+        return self._library
+
+
+tracker = Tracker()

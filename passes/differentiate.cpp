@@ -1,0 +1,385 @@
+#include "passes/differentiate.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+
+#include <functional>
+#include <stdexcept>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "passes/hoist_metadata.h"
+#include "passes/node_traits.h"
+#include "passes/rules/rule.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+bool is_list_of_tensors(const Value* value) {
+  auto list = value->type()->cast<c10::ListType>();
+  return list != nullptr && is_tensor_type(*list->getElementType());
+}
+
+bool passes_gradient_unchanged(const Node* node) {
+  return node->kind() == prim::unchecked_cast || node->kind() == prim::unchecked_unwrap_optional ||
+         node->kind() == c10::aten::_unwrap_optional || node->kind() == symbols::kMarkLayer;
+}
+
+class Differentiator {
+ public:
+  Differentiator(std::shared_ptr<Graph> graph, std::vector<std::string>* on_tape)
+      : graph_(std::move(graph)), on_tape_(on_tape) {}
+
+  JointGraph run(const std::vector<bool>& requires_grad, const std::vector<bool>& vjp_defined) {
+    joint_.graph = graph_;
+    joint_.num_inputs = graph_->inputs().size();
+    joint_.num_outputs = graph_->outputs().size();
+    for (size_t i = 0; i < joint_.num_inputs; ++i) {
+      if (requires_grad[i]) requires_grad_.insert(graph_->inputs()[i]);
+    }
+    prepare_forward();
+    start_backward(vjp_defined);
+    for (auto step = backward_steps_.rbegin(); step != backward_steps_.rend(); ++step) (*step)();
+    register_gradients(requires_grad);
+    return joint_;
+  }
+
+ private:
+  using BackwardStep = std::function<void()>;
+
+  // ---- forward: replace operators by what their rules compute, remember how to go back ----
+
+  void prepare_forward() {
+    std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
+    for (auto* node : nodes) {
+      bool any = false;
+      for (auto* input : node->inputs()) any = any || requires_grad_.count(input) != 0;
+      if (!any || !node->blocks().empty() || mutates_an_argument(node) ||
+          is_non_differentiable(node)) {
+        continue;
+      }
+      bool tensor_output = false;
+      for (auto* output : node->outputs()) {
+        tensor_output = tensor_output || contains_tensor(*output->type());
+      }
+      if (!tensor_output) continue;
+      if (node->kind() == prim::ListConstruct) {
+        prepare_list_construct(node);
+      } else if (node->kind() == prim::ListUnpack) {
+        prepare_list_unpack(node);
+      } else if (node->kind() == c10::aten::__getitem__ && is_list_of_tensors(node->input(0))) {
+        prepare_list_item(node);
+      } else if (passes_gradient_unchanged(node)) {
+        mark(node->output());
+        backward_steps_.emplace_back([this, in = node->input(0), out = node->output()] {
+          if (auto* gradient = gradient_of(out)) add_gradient(in, gradient);
+        });
+      } else if (const auto* rule = find_rule(node)) {
+        prepare_rule(node, *rule);
+      } else {
+        prepare_tape(node);
+      }
+    }
+  }
+
+  void mark(Value* value) {
+    if (contains_tensor(*value->type())) requires_grad_.insert(value);
+  }
+
+  void prepare_list_construct(Node* node) {
+    mark(node->output());
+    backward_steps_.emplace_back([this, node] {
+      auto* gradient = gradient_of(node->output());
+      if (gradient == nullptr) return;
+      if (!gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
+              *c10::TensorType::get())) {
+        throw std::logic_error("a list of tensors is indexed where its gradient is not complete");
+      }
+      auto* unpack = graph_->insertNode(graph_->createListUnpack(gradient, node->inputs().size()));
+      for (size_t i = 0; i < node->inputs().size(); ++i) {
+        add_gradient(node->input(i), unpack->output(i));
+      }
+    });
+  }
+
+  void prepare_list_unpack(Node* node) {
+    for (auto* output : node->outputs()) mark(output);
+    backward_steps_.emplace_back([this, node] {
+      if (auto* list = list_of_gradients(node->outputs())) add_gradient(node->input(), list);
+    });
+  }
+
+  void prepare_list_item(Node* node) {
+    mark(node->output());
+    backward_steps_.emplace_back([this, node] {
+      auto* gradient = gradient_of(node->output());
+      if (gradient == nullptr) return;
+      auto* length = graph_->insert(c10::aten::len, {node->input(0)});
+      auto* list = graph_->insertNode(
+          graph_->create(symbols::kListGradient, {gradient, node->input(1), length}, 1));
+      list->output()->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
+      add_gradient(node->input(0), list->output());
+    });
+  }
+
+  void prepare_rule(Node* node, const Rule& rule) {
+    std::unordered_map<std::string, Value*> names;
+    const auto& schema = node->schema();
+    for (size_t i = 0; i < schema.arguments().size(); ++i) {
+      names[schema.arguments()[i].name()] = node->input(i);
+    }
+    std::vector<Value*> outputs(node->outputs().begin(), node->outputs().end());
+    if (!rule.forward.empty()) outputs = replace_by_forward(node, rule, names);
+    for (size_t i = 0; i < schema.returns().size(); ++i) {
+      names[i == 0 ? "result" : "result" + std::to_string(i)] = outputs[i];
+      mark(outputs[i]);
+    }
+    outputs.resize(schema.returns().size());
+    // What backward formulas need of the node's schema outlives the node.
+    auto* prototype = node;
+    std::vector<const CompiledFormula*> formulas;
+    for (size_t i = 0; i < rule.gradients.size(); ++i) {
+      formulas.push_back(&compiled_gradient(rule, i, prototype));
+    }
+    if (!rule.forward.empty()) node->destroy();
+    backward_steps_.emplace_back([this, &rule, formulas, names, outputs] {
+      apply_formulas(rule, formulas, names, outputs);
+    });
+  }
+
+  // Inlines the rule's forward in place of `node`; returns outputs and binds extras.
+  std::vector<Value*> replace_by_forward(Node* node, const Rule& rule,
+                                         std::unordered_map<std::string, Value*>& names) {
+    const auto& formula = compiled_forward(rule, node);
+    std::vector<Value*> arguments;
+    for (const auto& name : formula.parameters) arguments.push_back(names.at(name));
+    const torch::jit::WithInsertPoint guard(node);
+    auto* before = node->prev();
+    auto values = unpacked(torch::jit::insertGraph(*graph_, *formula.graph, arguments));
+    for (auto* added = before->next(); added != node; added = added->next()) {
+      added->copyMetadata(node);
+      for (auto attribute : {symbols::kLayer, symbols::kModulePath}) {
+        if (!node->hasAttribute(attribute) || added->kind() == prim::Constant) continue;
+        if (attribute == symbols::kLayer) {
+          added->i_(attribute, node->i(attribute));
+        } else {
+          added->s_(attribute, node->s(attribute));
+        }
+      }
+    }
+    const size_t count = node->outputs().size();
+    if (values.size() != count + rule.extras.size()) {
+      throw std::logic_error("gradient rule for " + rule.op + ": forward returns " +
+                             std::to_string(values.size()) + " values, expected " +
+                             std::to_string(count + rule.extras.size()));
+    }
+    for (size_t i = 0; i < count; ++i) {
+      if (node->output(i)->hasDebugName() && !values[i]->hasDebugName()) {
+        values[i]->setDebugName(node->output(i)->debugNameBase());
+      }
+      node->output(i)->replaceAllUsesWith(values[i]);
+    }
+    for (size_t i = 0; i < rule.extras.size(); ++i) {
+      names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[count + i];
+    }
+    return values;
+  }
+
+  void prepare_tape(Node* node) {
+    auto subgraph = std::make_shared<Graph>();
+    std::unordered_map<Value*, Value*> inner;
+    std::vector<Value*> inputs;
+    std::vector<int64_t> flags;
+    for (auto* input : node->inputs()) {
+      if (inner.count(input) != 0) continue;
+      inner[input] = subgraph->addInput()->setType(input->type());
+      inputs.push_back(input);
+      flags.push_back(requires_grad_.count(input) != 0 ? 1 : 0);
+    }
+    auto* copy =
+        subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
+    for (auto* output : copy->outputs()) subgraph->registerOutput(output);
+
+    const size_t count = node->outputs().size();
+    auto* tape = graph_->create(symbols::kTapeForward, inputs, count + 1);
+    tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
+    tape->copyMetadata(node);
+    if (node->hasAttribute(symbols::kLayer)) tape->i_(symbols::kLayer, node->i(symbols::kLayer));
+    tape->insertBefore(node);
+    std::vector<Value*> outputs;
+    for (size_t i = 0; i < count; ++i) {
+      tape->output(i)->copyMetadata(node->output(i));
+      node->output(i)->replaceAllUsesWith(tape->output(i));
+      mark(tape->output(i));
+      outputs.push_back(tape->output(i));
+    }
+    tape->output(count)->setType(c10::AnyType::get())->setDebugName("tape");
+    if (on_tape_ != nullptr) on_tape_->push_back(qualified_operator_name(node));
+    ++joint_.num_tape_nodes;
+    node->destroy();
+
+    backward_steps_.emplace_back([this, tape, outputs, flags, count] {
+      auto* gradients = list_of_gradients(outputs);
+      if (gradients == nullptr) return;
+      auto* backward = graph_->create(symbols::kTapeBackward, {tape->output(count), gradients}, 0);
+      std::vector<Value*> targets;
+      for (size_t i = 0; i < flags.size(); ++i) {
+        if (flags[i] == 0) continue;
+        targets.push_back(tape->input(i));
+        backward->addOutput()->setType(is_list_of_tensors(tape->input(i))
+                                           ? c10::TypePtr(c10::ListType::ofTensors())
+                                           : c10::TypePtr(c10::TensorType::get()));
+      }
+      graph_->insertNode(backward);
+      for (size_t i = 0; i < targets.size(); ++i) add_gradient(targets[i], backward->output(i));
+    });
+  }
+
+  // ---- backward ----
+
+  void start_backward(const std::vector<bool>& vjp_defined) {
+    joint_.backward_start =
+        graph_->appendNode(graph_->create(symbols::kBackwardStart, /*num_outputs=*/0));
+    for (size_t i = 0; i < joint_.num_outputs; ++i) {
+      auto* output = graph_->outputs()[i];
+      const bool differentiable =
+          requires_grad_.count(output) != 0 && is_tensor_type(*output->type());
+      joint_.output_requires_grad.push_back(differentiable);
+      if (!differentiable || !vjp_defined[i]) continue;
+      joint_.vjp_outputs.push_back(i);
+      auto* vjp = graph_->addInput()->setType(c10::TensorType::get());
+      vjp->setDebugName("grad_" + std::to_string(i));
+      add_gradient(output, vjp);
+    }
+  }
+
+  void apply_formulas(const Rule& rule, const std::vector<const CompiledFormula*>& formulas,
+                      const std::unordered_map<std::string, Value*>& names,
+                      const std::vector<Value*>& outputs) {
+    bool defined = false;
+    for (auto* output : outputs) defined = defined || gradient_of(output) != nullptr;
+    if (!defined) return;
+    for (size_t i = 0; i < formulas.size(); ++i) {
+      const auto targets = split_names(rule.gradients[i].inputs);
+      bool needed = false;
+      for (const auto& target : targets) {
+        needed = needed || requires_grad_.count(names.at(target)) != 0;
+      }
+      if (!needed) continue;
+      std::vector<Value*> arguments;
+      for (const auto& parameter : formulas[i]->parameters) {
+        arguments.push_back(bind(parameter, names, outputs));
+      }
+      auto values =
+          unpacked(torch::jit::insertGraph(*graph_, *formulas[i]->graph, arguments));
+      if (values.size() != targets.size()) {
+        throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
+                               rule.gradients[i].inputs + " returns " +
+                               std::to_string(values.size()) + " values");
+      }
+      for (size_t k = 0; k < targets.size(); ++k) add_gradient(names.at(targets[k]), values[k]);
+    }
+  }
+
+  Value* bind(const std::string& parameter, const std::unordered_map<std::string, Value*>& names,
+              const std::vector<Value*>& outputs) {
+    if (const auto found = names.find(parameter); found != names.end()) return found->second;
+    if (parameter.rfind("needs_", 0) == 0) {
+      return graph_->insertConstant(requires_grad_.count(names.at(parameter.substr(6))) != 0);
+    }
+    if (parameter == "grads") return gradient_of(outputs[0]);
+    if (parameter == "grad") {
+      if (auto* gradient = gradient_of(outputs[0])) return gradient;
+      return graph_->insert(c10::aten::zeros_like, {outputs[0]});
+    }
+    const auto index = static_cast<size_t>(std::stoul(parameter.substr(4)));  // grad1, grad2, ...
+    if (auto* gradient = gradient_of(outputs.at(index))) return gradient;
+    return graph_->insertConstant(c10::IValue());
+  }
+
+  Value* gradient_of(Value* value) const {
+    const auto found = gradients_.find(value);
+    return found == gradients_.end() ? nullptr : found->second;
+  }
+
+  void add_gradient(Value* value, Value* gradient) {
+    if (requires_grad_.count(value) == 0) return;
+    auto& slot = gradients_[value];
+    if (slot == nullptr) {
+      slot = gradient;
+      return;
+    }
+    const bool list = is_list_of_tensors(value);
+    auto* sum = graph_->insertNode(
+        graph_->create(list ? symbols::kAccumulateList : symbols::kAccumulate, {slot, gradient}, 1));
+    sum->output()->setType(gradient->type());
+    slot = sum->output();
+  }
+
+  // List[Optional[Tensor]] of the gradients of `values`; nullptr where none has one.
+  template <class Values>
+  Value* list_of_gradients(const Values& values) {
+    bool defined = false;
+    for (auto* value : values) defined = defined || gradient_of(value) != nullptr;
+    if (!defined) return nullptr;
+    std::vector<Value*> elements;
+    for (auto* value : values) {
+      auto* gradient = gradient_of(value);
+      elements.push_back(gradient != nullptr ? gradient : graph_->insertConstant(c10::IValue()));
+    }
+    return graph_
+        ->insertNode(graph_->createList(c10::OptionalType::ofTensor(), elements))
+        ->output();
+  }
+
+  // The values that a formula returns: one, or the elements of a tuple.
+  std::vector<Value*> unpacked(const std::vector<Value*>& outputs) {
+    if (outputs.size() != 1 || outputs[0]->type()->kind() != c10::TypeKind::TupleType) {
+      return outputs;
+    }
+    auto* unpack = graph_->insertNode(graph_->createTupleUnpack(outputs[0]));
+    return {unpack->outputs().begin(), unpack->outputs().end()};
+  }
+
+  void register_gradients(const std::vector<bool>& requires_grad) {
+    for (size_t i = 0; i < joint_.num_inputs; ++i) {
+      if (!requires_grad[i]) continue;
+      auto* gradient = gradient_of(graph_->inputs()[i]);
+      if (gradient == nullptr) continue;
+      joint_.gradient_inputs.push_back(i);
+      graph_->registerOutput(gradient);
+    }
+  }
+
+  std::shared_ptr<Graph> graph_;
+  std::vector<std::string>* on_tape_;
+  JointGraph joint_;
+  std::unordered_set<Value*> requires_grad_;
+  std::unordered_map<Value*, Value*> gradients_;
+  std::vector<BackwardStep> backward_steps_;
+};
+
+}  // namespace
+
+JointGraph differentiate(const std::shared_ptr<Graph>& forward,
+                         const std::vector<bool>& requires_grad,
+                         const std::vector<bool>& vjp_defined, std::vector<std::string>* on_tape) {
+  auto joint = Differentiator(forward->copy(), on_tape).run(requires_grad, vjp_defined);
+  torch::jit::ConstantPropagation(joint.graph);  // decides the formulas' `if needs_...`
+  torch::jit::LowerSimpleTuples(joint.graph);
+  hoist_metadata(joint);
+  torch::jit::EliminateDeadCode(joint.graph);
+  GRAPH_DUMP("joint graph", joint.graph);
+  return joint;
+}
+
+}  // namespace aten_recompute

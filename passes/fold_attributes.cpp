@@ -1,0 +1,99 @@
+#include "passes/fold_attributes.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <unordered_set>
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+std::vector<Node*> attribute_reads(Block* block) {
+  std::vector<Node*> reads;
+  for (auto* node : block->nodes()) {
+    if (node->kind() == prim::GetAttr) reads.push_back(node);
+    for (auto* inner : node->blocks()) {
+      for (auto* read : attribute_reads(inner)) reads.push_back(read);
+    }
+  }
+  return reads;
+}
+
+void collect_set_names(Block* block, std::unordered_set<std::string>& names) {
+  for (auto* node : block->nodes()) {
+    if (node->kind() == prim::SetAttr) names.insert(node->s(c10::attr::name));
+    for (auto* inner : node->blocks()) collect_set_names(inner, names);
+  }
+}
+
+// Attribute names from the root to the value, or nothing where it does not start at the root.
+std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph& graph) {
+  std::vector<std::string> path;
+  while (value->node()->kind() == prim::GetAttr) {
+    path.insert(path.begin(), value->node()->s(c10::attr::name));
+    value = value->node()->input(0);
+  }
+  if (value != graph.inputs()[0]) return std::nullopt;
+  return path;
+}
+
+std::optional<c10::IValue> read_path(Object object, const std::vector<std::string>& path) {
+  for (size_t i = 0; i < path.size(); ++i) {
+    const auto slot = object->type()->findAttributeSlot(path[i]);
+    if (!slot) return std::nullopt;
+    const auto& value = object->getSlot(*slot);
+    if (i + 1 == path.size()) return value;
+    if (!value.isObject()) return std::nullopt;
+    object = value.toObject();
+  }
+  return std::nullopt;
+}
+
+bool is_foldable(const c10::IValue& value) {
+  return value.isBool() || value.isInt() || value.isDouble() || value.isString() || value.isNone();
+}
+
+}  // namespace
+
+std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
+                                             const Object& root) {
+  std::unordered_set<std::string> set_names;
+  collect_set_names(graph->block(), set_names);
+  std::vector<FoldedAttribute> folded;
+  for (auto* node : attribute_reads(graph->block())) {
+    if (set_names.count(node->s(c10::attr::name)) != 0) continue;
+    auto path = path_from_root(node->output(), *graph);
+    if (!path) continue;
+    const auto value = read_path(root, *path);
+    if (!value) continue;
+    const torch::jit::WithInsertPoint guard(node->next());
+    if (is_foldable(*value)) {
+      auto* constant = graph->insertConstant(*value);
+      node->output()->replaceAllUsesWith(constant);
+      folded.push_back({std::move(*path), *value, false});
+    } else if (auto optional = node->output()->type()->cast<c10::OptionalType>()) {
+      auto* cast = graph->insertUncheckedCast(node->output(), optional->getElementType());
+      node->output()->replaceAllUsesAfterNodeWith(cast->node(), cast);
+      folded.push_back({std::move(*path), c10::IValue(), true});
+    }
+  }
+  return folded;
+}
+
+bool holds(const FoldedAttribute& attribute, const Object& root) {
+  const auto value = read_path(root, attribute.path);
+  if (!value) return false;
+  if (attribute.not_none) return !value->isNone();
+  if (value->tagKind() != attribute.value.tagKind()) return false;
+  return value->isNone() || *value == attribute.value;
+}
+
+}  // namespace aten_recompute

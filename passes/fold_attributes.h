@@ -1,0 +1,33 @@
+// Attributes of the module that the compiled graph takes as constants.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::jit {
+struct Graph;
+}
+
+namespace aten_recompute {
+
+// One attribute that a specialisation was compiled for; it has to hold that value again for the
+// compiled graph to be used.
+struct FoldedAttribute {
+  std::vector<std::string> path;  // {"blocks", "3", "dropout", "training"}
+  c10::IValue value;              // bool, int, float, str or None
+  bool not_none = false;          // an Optional attribute that is set: its value is not compared
+};
+
+// Replaces reads of bool, int, float, str and None attributes by constants, except of attributes that
+// the graph sets. An Optional attribute that is not None is given its element type. `root` is what the
+// graph's first input will be. Needs: inline_modules() has run.
+std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<torch::jit::Graph>& graph,
+                                             const c10::intrusive_ptr<c10::ivalue::Object>& root);
+
+// Does `root` still hold what was folded?
+bool holds(const FoldedAttribute& attribute, const c10::intrusive_ptr<c10::ivalue::Object>& root);
+
+}  // namespace aten_recompute

@@ -1,0 +1,417 @@
+#include "passes/form_regions.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "passes/node_traits.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::AliasDb;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+enum class Place {
+  kRegion,   // part of a region
+  kOutside,  // pure, but not for a region: stands before or after it
+  kBreak     // ends the region before it
+};
+
+struct Verdict {
+  Place place = Place::kRegion;
+  std::string reason;
+};
+
+std::string location_of(const Node* node) {
+  const auto position = node->sourceRange().file_line_col();
+  if (!position) return "";
+  return std::get<0>(*position) + ":" + std::to_string(std::get<1>(*position));
+}
+
+// Types that a region computes with; tuples, dicts and objects stay outside.
+bool is_region_type(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::ComplexType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::NoneType:
+    case c10::TypeKind::DeviceObjType:
+      return true;
+    case c10::TypeKind::ListType:
+    case c10::TypeKind::OptionalType:
+      return is_region_type(*type.containedTypes()[0]);
+    default:
+      return false;
+  }
+}
+
+bool is_list_with_tensors(const c10::Type& type) {
+  return type.kind() != c10::TypeKind::TensorType && !is_tensor_type(type) && contains_tensor(type);
+}
+
+// Can be repeated after the region from the values it reads, at no cost.
+bool can_stand_after(const Node* node) {
+  return may_alias_an_argument(node) || node->kind() == prim::ListConstruct ||
+         node->kind() == prim::ListUnpack || node->kind() == prim::unchecked_cast ||
+         (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
+}
+
+class BlockFormer {
+ public:
+  BlockFormer(Block* block, const AliasDb& aliases, Regions& regions,
+              const std::unordered_set<const Node*>& kept_out)
+      : block_(block), graph_(*block->owningGraph()), aliases_(aliases), regions_(regions),
+        kept_out_(kept_out) {}
+
+  void run() {
+    std::vector<Node*> nodes(block_->nodes().begin(), block_->nodes().end());
+    for (auto* node : nodes) {
+      if (node->kind() == prim::Constant || node->kind() == symbols::kDifferentiableGraph) continue;
+      place(node);
+    }
+    close(block_->return_node());
+  }
+
+ private:
+  void place(Node* node) {
+    auto verdict = judge(node);
+    if (verdict.place == Place::kRegion && reads_any(node, after_)) close(node);
+    switch (verdict.place) {
+      case Place::kRegion:
+        region_.push_back(node);
+        in_region_.insert(node);
+        return;
+      case Place::kOutside:
+        if (reads_any(node, in_region_) || reads_any(node, after_)) {
+          after_.insert(node);
+          after_order_.push_back(node);
+        } else if (!region_.empty()) {
+          // It reads nothing of the region: it can stand before it.
+          node->moveBefore(region_.front());
+        }
+        return;
+      case Place::kBreak:
+        if (!region_.empty()) {
+          pending_break_ = RegionBreak{qualified_operator_name(node), verdict.reason,
+                                       location_of(node)};
+        }
+        close(node);
+        return;
+    }
+  }
+
+  static bool reads_any(Node* node, const std::unordered_set<Node*>& producers) {
+    if (producers.empty()) return false;
+    for (auto* input : node->inputs()) {
+      if (producers.count(input->node()) != 0) return true;
+    }
+    for (auto* block : node->blocks()) {
+      for (auto* inner : block->nodes()) {
+        if (reads_any(inner, producers)) return true;
+      }
+      if (reads_any(block->return_node(), producers)) return true;
+    }
+    return false;
+  }
+
+  Verdict judge(Node* node) {
+    if (kept_out_.count(node) != 0) return {Place::kOutside, ""};
+    if (node->kind() == prim::GetAttr) {
+      return is_set_somewhere(node)
+                 ? Verdict{Place::kBreak, "reads an attribute that the method sets"}
+                 : Verdict{Place::kOutside, ""};
+    }
+    if (!node->blocks().empty()) return judge_control_flow(node);
+    if (mutates_an_argument(node)) return judge_mutation(node);
+    if (node->hasSideEffects() && !is_harmless_effect(node)) {
+      return {Place::kBreak, "has side effects"};
+    }
+    if (node->maybeOperator() == nullptr && node->kind() != prim::ListConstruct &&
+        node->kind() != prim::ListUnpack && node->kind() != prim::unchecked_cast &&
+        node->kind() != prim::unchecked_unwrap_optional) {
+      return outside(node, "is not an operator");
+    }
+    for (auto* input : node->inputs()) {
+      if (!is_region_type(*input->type())) return outside(node, "takes a " + input->type()->str());
+      if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0) {
+        return outside(node, "takes a list of tensors from outside of the region");
+      }
+    }
+    for (auto* output : node->outputs()) {
+      if (!is_region_type(*output->type())) return outside(node, "makes a " + output->type()->str());
+    }
+    return {Place::kRegion, ""};
+  }
+
+  // A pure node that does not belong in a region need not end it.
+  Verdict outside(Node* node, const std::string& reason) {
+    const bool pure = !node->hasSideEffects() && !aliases_.hasWriters(node) &&
+                      !node->isNondeterministic() && node->kind() != prim::CallMethod &&
+                      node->kind() != prim::CallFunction;
+    return {pure ? Place::kOutside : Place::kBreak, reason};
+  }
+
+  static bool is_harmless_effect(const Node* node) {
+    return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn;
+  }
+
+  // Checks that compute no tensor may stay: they run in the forward, in order.
+  Verdict judge_control_flow(Node* node) {
+    for (auto* output : node->outputs()) {
+      if (contains_tensor(*output->type())) {
+        return {Place::kBreak, "control flow with tensor results"};
+      }
+      if (!is_region_type(*output->type())) return {Place::kBreak, "control flow"};
+    }
+    for (auto* input : node->inputs()) {
+      if (!is_region_type(*input->type())) return {Place::kBreak, "control flow"};
+    }
+    for (auto* block : node->blocks()) {
+      if (!only_checks(block)) return {Place::kBreak, "control flow with effects or tensors"};
+    }
+    return {Place::kRegion, ""};
+  }
+
+  bool only_checks(Block* block) {
+    for (auto* node : block->nodes()) {
+      for (auto* inner : node->blocks()) {
+        if (!only_checks(inner)) return false;
+      }
+      if (mutates_an_argument(node) || node->kind() == prim::SetAttr ||
+          node->kind() == prim::GetAttr || node->kind() == prim::CallMethod ||
+          node->kind() == prim::CallFunction) {
+        return false;
+      }
+      if (node->hasSideEffects() && node->blocks().empty() && !is_harmless_effect(node)) {
+        return false;
+      }
+      for (auto* input : node->inputs()) {
+        if (!is_region_type(*input->type())) return false;
+        if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0 &&
+            input->node()->owningBlock() == block_) {
+          return false;
+        }
+      }
+      for (auto* output : node->outputs()) {
+        if (contains_tensor(*output->type())) return false;
+      }
+    }
+    return true;
+  }
+
+  // An update of a buffer that no node reads as a tensor cannot change what is recomputed later.
+  Verdict judge_mutation(Node* node) {
+    const Verdict no{Place::kBreak, "writes in place to a value that the method did not make"};
+    if (node->outputs().size() != 1 || node->output()->hasUses()) return no;
+    auto* target = node->input(0);
+    if (target->node()->kind() != prim::GetAttr) return no;
+    for (size_t i = 1; i < node->inputs().size(); ++i) {
+      if (contains_tensor(*node->input(i)->type())) return no;
+      if (!is_region_type(*node->input(i)->type())) return no;
+    }
+    for (const auto& use : target->uses()) {
+      if (use.user == node) continue;
+      for (auto* output : use.user->outputs()) {
+        if (contains_tensor(*output->type())) return no;
+      }
+      if (mutates_an_argument(use.user)) return no;
+    }
+    // The same buffer under another name.
+    for (auto* other : block_->nodes()) {
+      if (other->kind() != prim::GetAttr || other->output() == target) continue;
+      if (!other->output()->type()->isSubtypeOf(*c10::TensorType::get())) continue;
+      if (same_attribute(other, target->node())) return no;
+    }
+    return {Place::kRegion, ""};
+  }
+
+  static bool same_attribute(Node* a, Node* b) {
+    while (a->kind() == prim::GetAttr && b->kind() == prim::GetAttr) {
+      if (a->s(c10::attr::name) != b->s(c10::attr::name)) return false;
+      if (a->input(0) == b->input(0)) return true;
+      a = a->input(0)->node();
+      b = b->input(0)->node();
+    }
+    return false;
+  }
+
+  bool is_set_somewhere(Node* read) const {
+    const auto sets = torch::jit::findAllNodes(graph_, prim::SetAttr, /*recurse=*/true);
+    return std::any_of(sets.begin(), sets.end(), [&](Node* set) {
+      return set->s(c10::attr::name) == read->s(c10::attr::name);
+    });
+  }
+
+  // ---- closing a region ----
+
+  void close(Node* cut) {
+    const bool has_tensors = std::any_of(region_.begin(), region_.end(), [](Node* node) {
+      return std::any_of(node->outputs().begin(), node->outputs().end(),
+                         [](Value* v) { return contains_tensor(*v->type()); });
+    });
+    if (has_tensors) {
+      if (pending_last_break_) regions_.breaks.push_back(*pending_last_break_);
+      pending_last_break_.reset();
+      emit(cut);
+    }
+    if (pending_break_) pending_last_break_ = std::move(pending_break_);
+    pending_break_.reset();
+    region_.clear();
+    in_region_.clear();
+    after_.clear();
+    after_order_.clear();
+  }
+
+  bool is_used_outside(Value* value) const {
+    for (const auto& use : value->uses()) {
+      Node* user = use.user;
+      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
+        user = user->owningBlock()->owningNode();
+      }
+      if (in_region_.count(user) == 0) return true;
+    }
+    return false;
+  }
+
+  void replace_outside_uses(Value* value, Value* replacement) const {
+    const auto uses = value->uses();
+    for (const auto& use : uses) {
+      Node* user = use.user;
+      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
+        user = user->owningBlock()->owningNode();
+      }
+      if (in_region_.count(user) == 0) use.user->replaceInput(use.offset, replacement);
+    }
+  }
+
+  void emit(Node* cut) {
+    for (auto* node : after_order_) node->moveBefore(cut);
+    Node* first_after = after_order_.empty() ? cut : after_order_.front();
+
+    // Views and lists that are seen outside are made outside, from what they are made of.
+    for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
+      Node* node = *it;
+      if (!can_stand_after(node)) continue;
+      const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
+                                    [&](Value* v) { return is_used_outside(v); });
+      if (!seen) continue;
+      auto* copy = graph_.createClone(node, [](Value* v) { return v; });
+      copy->insertBefore(first_after);
+      for (size_t i = 0; i < node->outputs().size(); ++i) {
+        replace_outside_uses(node->output(i), copy->output(i));
+        if (node->output(i)->hasDebugName()) {
+          copy->output(i)->setDebugName(node->output(i)->debugNameBase());
+        }
+      }
+      first_after = copy;
+    }
+
+    auto* region = graph_.create(symbols::kDifferentiableGraph, /*num_outputs=*/0);
+    region->insertBefore(first_after);
+    region->setSourceRange(region_.front()->sourceRange());
+    auto subgraph = std::make_shared<Graph>();
+    std::unordered_map<Value*, Value*> inner;
+    std::vector<int64_t> is_attribute;
+    auto map = [&](Value* value) -> Value* {
+      if (const auto found = inner.find(value); found != inner.end()) return found->second;
+      if (value->node()->kind() == prim::Constant) {
+        const torch::jit::WithInsertPoint guard(subgraph->block()->param_node()->next());
+        auto* constant = subgraph->insertNode(
+            subgraph->createClone(value->node(), [](Value* v) { return v; }));
+        return inner[value] = constant->output();
+      }
+      region->addInput(value);
+      is_attribute.push_back(value->node()->kind() == prim::GetAttr ? 1 : 0);
+      auto* input = subgraph->addInput()->setType(value->type());
+      input->copyMetadata(value);
+      return inner[value] = input;
+    };
+    for (auto* node : region_) {
+      auto* copy = subgraph->appendNode(subgraph->createClone(node, map));
+      for (size_t i = 0; i < node->outputs().size(); ++i) {
+        inner[node->output(i)] = copy->output(i);
+      }
+    }
+    for (auto* node : region_) {
+      for (auto* output : node->outputs()) {
+        if (!is_used_outside(output)) continue;
+        subgraph->registerOutput(inner.at(output));
+        auto* result = region->addOutput()->copyMetadata(output);
+        result->setType(output->type());
+        replace_outside_uses(output, result);
+      }
+    }
+    region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
+    for (auto it = region_.rbegin(); it != region_.rend(); ++it) (*it)->destroy();
+    torch::jit::EliminateDeadCode(subgraph);
+    regions_.nodes.push_back(region);
+  }
+
+  Block* block_;
+  Graph& graph_;
+  const AliasDb& aliases_;
+  Regions& regions_;
+  const std::unordered_set<const Node*>& kept_out_;
+  std::vector<Node*> region_;
+  std::unordered_set<Node*> in_region_;
+  std::unordered_set<Node*> after_;
+  std::vector<Node*> after_order_;
+  std::optional<RegionBreak> pending_break_;       // ends the region that is being closed
+  std::optional<RegionBreak> pending_last_break_;  // reported once another region follows it
+};
+
+// Lists of tensors can leave a region only where what makes them can stand after it.
+void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_out) {
+  for (auto* node : block->nodes()) {
+    for (auto* inner : node->blocks()) keep_out_list_makers(inner, kept_out);
+    if (can_stand_after(node) || !node->blocks().empty()) continue;
+    for (auto* output : node->outputs()) {
+      if (!is_list_with_tensors(*output->type())) continue;
+      for (const auto& use : output->uses()) {
+        if (use.user->kind() != prim::ListUnpack &&
+            use.user->kind() != c10::aten::__getitem__ && use.user->kind() != c10::aten::cat &&
+            use.user->kind() != c10::aten::stack && use.user->kind() != c10::aten::len) {
+          kept_out.insert(node);
+        }
+      }
+    }
+  }
+}
+
+void form_in_block(Block* block, const AliasDb& aliases, Regions& regions,
+                   const std::unordered_set<const Node*>& kept_out) {
+  std::vector<Block*> nested;
+  BlockFormer(block, aliases, regions, kept_out).run();
+  for (auto* node : block->nodes()) {
+    for (auto* inner : node->blocks()) nested.push_back(inner);
+  }
+  for (auto* inner : nested) form_in_block(inner, aliases, regions, kept_out);
+}
+
+}  // namespace
+
+Regions form_regions(const std::shared_ptr<Graph>& graph) {
+  Regions regions;
+  const AliasDb aliases(graph);
+  std::unordered_set<const Node*> kept_out;
+  keep_out_list_makers(graph->block(), kept_out);
+  form_in_block(graph->block(), aliases, regions, kept_out);
+  return regions;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,45 @@
+// Forward and backward of one region in one graph, before it is decided what is saved.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <vector>
+
+namespace torch::jit {
+struct Graph;
+struct Node;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+// For  y, n = f(x, w)  with x and w requiring grad, n an int:
+//
+//   graph(x, w, dy):              // region inputs, then one vjp per output that has a gradient
+//     h  = aten::mm(x, w)         // forward
+//     y  = aten::relu(h)
+//     n  = aten::size(x, 0)
+//     aten_recompute::backward_start()
+//     dh = aten::threshold_backward(dy, y, 0)
+//     dw = aten::mm(aten::t(x), dh)
+//     dx = aten::mm(dh, aten::t(w))
+//     return (y, n, dx, dw)       // the region's outputs, then gradients
+//
+//   num_inputs = 2, num_outputs = 2
+//   vjp_outputs = {0}             // graph input 2 + k is the vjp of output vjp_outputs[k]
+//   gradient_inputs = {0, 1}      // graph output 2 + k is the gradient of input gradient_inputs[k]
+//   output_requires_grad = {true, false}
+//
+// Backward nodes read forward values directly; which of them are kept and which computed again is
+// for the plan to say and for splice() to do.
+struct JointGraph {
+  std::shared_ptr<torch::jit::Graph> graph;
+  torch::jit::Node* backward_start = nullptr;
+  size_t num_inputs = 0;
+  size_t num_outputs = 0;
+  std::vector<size_t> vjp_outputs;
+  std::vector<size_t> gradient_inputs;
+  std::vector<bool> output_requires_grad;
+  size_t num_tape_nodes = 0;
+};
+
+}  // namespace aten_recompute

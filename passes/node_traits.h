@@ -1,0 +1,42 @@
+// What a node is, as far as recomputation and differentiation care. Answers come from the operator's
+// schema and tags; the few facts that schemas do not state are lists in node_traits.cpp.
+#pragma once
+
+#include <string>
+
+namespace c10 {
+struct Type;
+}
+namespace torch::jit {
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+// "aten::mul.Tensor", "aten::relu", or the kind's name where the node has no schema.
+std::string qualified_operator_name(const torch::jit::Node* node);
+
+// Writes to one of its arguments (in-place and out= operators).
+bool mutates_an_argument(const torch::jit::Node* node);
+
+// Always returns a view of its first argument's storage: costs nothing to compute again.
+bool is_pure_view(const torch::jit::Node* node);
+
+// An output may share storage with an argument: pure views, and operators that copy only where they
+// must (reshape, contiguous, to).
+bool may_alias_an_argument(const torch::jit::Node* node);
+
+// Draws random numbers, so that computing it again gives another result.
+bool is_random(const torch::jit::Node* node);
+
+// No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
+bool is_non_differentiable(const torch::jit::Node* node);
+
+// Tensor, or a list, tuple, dict or optional that can hold tensors.
+bool contains_tensor(const c10::Type& type);
+
+// Tensor or Optional[Tensor].
+bool is_tensor_type(const c10::Type& type);
+
+}  // namespace aten_recompute

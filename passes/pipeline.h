@@ -1,0 +1,53 @@
+// All passes, in order.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/options.h"
+#include "passes/form_regions.h"
+#include "passes/prepare.h"
+
+namespace aten_recompute {
+
+// A method compiled up to its regions, which are compiled when they first run.
+struct PreparedMethod {
+  std::shared_ptr<torch::jit::Graph> graph;  // its first input is the module
+  Assumptions assumptions;
+  Regions regions;
+};
+
+struct MethodInput {
+  std::shared_ptr<torch::jit::Graph> graph;  // the method as scripted or traced; not changed
+  c10::intrusive_ptr<c10::ivalue::Object> self;
+  std::vector<c10::IValue> inputs;           // of the first call, self not counted
+  std::string layer_pattern;                 // Options::layer_pattern
+};
+
+// inline_modules, prepare, assign_layers, form_regions.
+PreparedMethod prepare_method(const MethodInput& input);
+
+struct RegionInput {
+  std::shared_ptr<torch::jit::Graph> graph;  // the region's forward; not changed
+  std::vector<bool> requires_grad;           // per input
+  std::vector<bool> is_attribute;            // per input: read from the module
+  Options options;
+  const std::vector<c10::IValue>& inputs;    // of the first call: strategies that look at sizes run
+                                             // the forward once on them, without effects
+};
+
+struct RegionGraphs {
+  torch::jit::Gradient gradient;             // after splice and schedule
+  std::vector<std::string> on_tape;          // operators without a rule, by name
+  std::vector<std::string> saved;            // names of saved intermediate values
+  std::vector<std::string> recomputed;       // names of recomputed values
+};
+
+// differentiate, profile, plan, splice, schedule, extract.
+RegionGraphs compile_region(const RegionInput& input);
+
+}  // namespace aten_recompute

@@ -1,0 +1,86 @@
+#include "passes/plan/graph_view.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <boost/graph/dominator_tree.hpp>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "passes/forward_values.h"
+#include "passes/node_traits.h"
+
+namespace aten_recompute {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute) {
+  GraphView view;
+  std::unordered_map<Value*, GraphView::Vertex> producer;
+  view.source = boost::add_vertex(view.graph);
+  view.sink = boost::add_vertex(view.graph);
+  for (size_t i = 0; i < joint.num_inputs; ++i) {
+    auto* input = joint.graph->inputs()[i];
+    if (!is_attribute[i] && contains_tensor(*input->type())) producer[input] = view.source;
+  }
+  for (auto* node : joint.graph->nodes()) {
+    if (node == joint.backward_start) break;
+    if (!node->blocks().empty() || mutates_an_argument(node)) continue;
+    bool tensor_output = false;
+    for (auto* output : node->outputs()) {
+      tensor_output = tensor_output || contains_tensor(*output->type());
+    }
+    if (!tensor_output) continue;
+    std::vector<GraphView::Vertex> sources;
+    for (auto* input : node->inputs()) {
+      const auto found = producer.find(input);
+      if (found == producer.end()) continue;
+      if (std::find(sources.begin(), sources.end(), found->second) == sources.end()) {
+        sources.push_back(found->second);
+      }
+    }
+    if (sources.empty()) continue;
+    const auto vertex = boost::add_vertex(view.graph);
+    view.nodes.push_back(node);
+    for (auto from : sources) boost::add_edge(from, vertex, view.graph);
+    for (auto* output : node->outputs()) producer[output] = vertex;
+  }
+  for (size_t i = 0; i < joint.num_outputs; ++i) {
+    const auto found = producer.find(joint.graph->outputs()[i]);
+    if (found == producer.end() || !joint.output_requires_grad[i]) continue;
+    boost::add_edge(found->second, view.sink, view.graph);
+  }
+  return view;
+}
+
+std::vector<Value*> single_value_separators(const GraphView& view) {
+  const auto count = boost::num_vertices(view.graph);
+  const auto none = boost::graph_traits<GraphView::Graph>::null_vertex();
+  std::vector<GraphView::Vertex> dominator(count, none);
+  boost::lengauer_tarjan_dominator_tree(
+      view.graph, view.source,
+      boost::make_iterator_property_map(dominator.begin(),
+                                        boost::get(boost::vertex_index, view.graph)));
+  const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
+  std::vector<Value*> separators;
+  for (auto v = dominator[view.sink]; v != none && v != view.source; v = dominator[v]) {
+    // A node with several outputs separates by its first one, unless another goes on in the forward:
+    // layer norm's mean and deviation, for example, are read by its backward only.
+    auto* node = view.node(v);
+    bool others_go_on = false;
+    for (size_t i = 1; i < node->outputs().size(); ++i) {
+      for (const auto& use : node->output(i)->uses()) {
+        others_go_on = others_go_on || vertices.count(use.user) != 0;
+      }
+    }
+    if (others_go_on) continue;
+    auto* single = node->outputs()[0];
+    if (single->type()->kind() == c10::TypeKind::TensorType) separators.push_back(single);
+  }
+  std::reverse(separators.begin(), separators.end());
+  return separators;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,187 @@
+#include "passes/plan/strategies.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "passes/forward_values.h"
+#include "passes/node_traits.h"
+#include "passes/plan/graph_view.h"
+#include "passes/plan/segments.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+std::vector<Node*> forward_nodes(const JointGraph& joint) {
+  std::vector<Node*> nodes;
+  for (auto* node : joint.graph->nodes()) {
+    if (node == joint.backward_start) break;
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// Everything that is saved by default, less the values that `recompute` picks.
+SavePlan drop_where(const JointGraph& joint, const std::function<bool(Value*)>& recompute) {
+  auto plan = save_everything(joint);
+  for (auto* node : forward_nodes(joint)) {
+    for (auto* output : node->outputs()) {
+      if (plan.saved.count(output->unique()) != 0 && recompute(output)) {
+        plan.saved.erase(output->unique());
+      }
+    }
+  }
+  return plan;
+}
+
+bool name_contains(const std::string& name, const std::vector<std::string>& keywords) {
+  return std::any_of(keywords.begin(), keywords.end(), [&](const std::string& keyword) {
+    const auto plain = keyword[0] == '%' ? keyword.substr(1) : keyword;  // "%relu" as IR prints it
+    return name.find(plain) != std::string::npos;
+  });
+}
+
+// Values read by a node of another layer: where each layer's recomputation starts.
+std::unordered_set<size_t> layer_boundaries(const JointGraph& joint,
+                                            const std::unordered_map<size_t, int64_t>& layers) {
+  std::unordered_set<size_t> boundaries;
+  for (auto* node : forward_nodes(joint)) {
+    int64_t layer = -1;
+    for (auto* output : node->outputs()) layer = std::max(layer, layers.at(output->unique()));
+    for (auto* input : node->inputs()) {
+      const auto found = layers.find(input->unique());
+      if (found == layers.end() || found->second == layer) continue;
+      Value* base = input;
+      while (is_pure_view(base->node()) && layers.count(base->node()->input(0)->unique()) != 0) {
+        base = base->node()->input(0);
+      }
+      boundaries.insert(base->unique());
+    }
+  }
+  return boundaries;
+}
+
+SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>& selected) {
+  const auto layers = value_layers(input.joint);
+  const auto boundaries = layer_boundaries(input.joint, layers);
+  auto plan = drop_where(input.joint, [&](Value* value) {
+    const auto layer = layers.at(value->unique());
+    return selected(layer);
+  });
+  // A layer's input stays even if nothing but its recomputation reads it.
+  for (auto* node : forward_nodes(input.joint)) {
+    for (auto* output : node->outputs()) {
+      if (boundaries.count(output->unique()) != 0 &&
+          output->type()->kind() == c10::TypeKind::TensorType &&
+          recompute_veto(node) == RecomputeVeto::kNone) {
+        plan.saved.insert(output->unique());
+      }
+    }
+  }
+  return plan;
+}
+
+SavePlan plan_segments(const PlanInput& input) {
+  const auto view = view_forward(input.joint, input.is_attribute);
+  const auto separators = single_value_separators(view);
+  const auto everything = save_everything(input.joint);
+  std::vector<Segment> segments(separators.size() + 1);
+  auto bytes_of = [&](Value* value) {
+    const auto found = input.bytes.find(value->unique());
+    return found == input.bytes.end() ? int64_t{0} : found->second;
+  };
+  size_t current = 0;
+  for (auto* node : forward_nodes(input.joint)) {
+    for (auto* output : node->outputs()) {
+      if (everything.saved.count(output->unique()) != 0) {
+        segments[current].saved_bytes += bytes_of(output);
+      }
+    }
+    if (current < separators.size() && separators[current]->node() == node) {
+      Value* base = separators[current];
+      while (is_pure_view(base->node()) && bytes_of(base) == 0) base = base->node()->input(0);
+      segments[current].separator_bytes = bytes_of(base);
+      ++current;
+    }
+  }
+  const auto keep = choose_separators(segments, input.options.segment_count);
+  SavePlan plan;
+  for (size_t i = 0; i < separators.size(); ++i) {
+    if (keep[i]) plan.saved.insert(separators[i]->unique());
+  }
+  return plan;
+}
+
+}  // namespace
+
+bool needs_value_bytes(const Options& options) {
+  return options.strategy == StrategyKind::kSegments;
+}
+
+std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
+  std::unordered_map<size_t, int64_t> layers;
+  for (auto* node : forward_nodes(joint)) {
+    if (node->kind() == c10::prim::Constant) continue;
+    int64_t layer = node->hasAttribute(symbols::kLayer) ? node->i(symbols::kLayer) : -1;
+    for (auto* input : node->inputs()) {
+      const auto found = layers.find(input->unique());
+      if (found != layers.end()) layer = std::max(layer, found->second);
+    }
+    if (node->kind() == symbols::kMarkLayer) {
+      layer = torch::jit::constant_as<int64_t>(node->input(1)).value_or(layer);
+    }
+    for (auto* output : node->outputs()) layers[output->unique()] = layer;
+  }
+  return layers;
+}
+
+SavePlan make_plan(const PlanInput& input) {
+  const auto& options = input.options;
+  switch (options.strategy) {
+    case StrategyKind::kNone:
+      return save_everything(input.joint);
+    case StrategyKind::kAll:
+      return plan_layers(input, [](int64_t) { return true; });
+    case StrategyKind::kNames:
+      return drop_where(input.joint, [&](Value* value) {
+        return name_contains(value->debugName(), options.keywords);
+      });
+    case StrategyKind::kOps:
+      return drop_where(input.joint, [&](Value* value) {
+        const std::string name = value->node()->kind().toUnqualString();
+        return std::find(options.ops.begin(), options.ops.end(), name) != options.ops.end();
+      });
+    case StrategyKind::kLayers: {
+      std::set<int64_t> layers;
+      for (const auto& [unique, layer] : value_layers(input.joint)) {
+        if (layer >= 0) layers.insert(layer);
+      }
+      if (options.layer_ratio) {
+        const auto count = static_cast<int64_t>(
+            std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
+        std::set<int64_t> first;
+        for (auto layer : layers) {
+          if (static_cast<int64_t>(first.size()) < count) first.insert(layer);
+        }
+        return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
+      }
+      return plan_layers(input, [&](int64_t layer) {
+        return layer >= options.layer_start &&
+               (layer - options.layer_start) % options.layer_stride == 0;
+      });
+    }
+    case StrategyKind::kSegments:
+      return plan_segments(input);
+  }
+  return save_everything(input.joint);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,36 @@
+// From a strategy to what is saved. Planning returns plain data; only splice() changes a graph.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/options.h"
+#include "passes/joint_graph.h"
+#include "passes/splice.h"
+
+namespace aten_recompute {
+
+// Bytes of each forward value that owns its storage, by Value::unique() in the joint graph; views
+// have 0.
+using ValueBytes = std::unordered_map<size_t, int64_t>;
+
+struct PlanInput {
+  const JointGraph& joint;
+  const Options& options;
+  const std::vector<bool>& is_attribute;  // per region input: read from the module
+  const ValueBytes& bytes;                // empty unless needs_value_bytes(options)
+};
+
+// Does the strategy look at sizes? Then the region is run once before it is planned.
+bool needs_value_bytes(const Options& options);
+
+// What to save for the backward under the options' strategy.
+SavePlan make_plan(const PlanInput& input);
+
+// Layer of each forward value, by Value::unique(): the greatest of its node's own layer and its
+// inputs' layers; -1 before the first layer. A mark_layer operator sets its output's layer.
+std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint);
+
+}  // namespace aten_recompute

@@ -1,0 +1,125 @@
+#include "passes/prepare.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/loop_unrolling.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+#include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/peephole_list_idioms.h>
+#include <torch/csrc/jit/passes/remove_mutation.h>
+#include <torch/csrc/jit/passes/shape_analysis.h>
+
+#include <unordered_set>
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+namespace aten = c10::aten;
+
+// Optional inputs become None or their element type; tensor inputs get their rank, so that dim() of
+// them, and of what is computed from them, is a constant.
+std::vector<InputAssumption> specialise_inputs(const std::shared_ptr<Graph>& graph,
+                                               const std::vector<c10::IValue>& inputs) {
+  std::vector<InputAssumption> assumptions;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto* value = graph->inputs()[i + 1];
+    InputAssumption assumption;
+    assumption.input = i;
+    if (auto optional = value->type()->cast<c10::OptionalType>()) {
+      assumption.is_none = inputs[i].isNone();
+      const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
+      if (assumption.is_none) {
+        value->replaceAllUsesWith(graph->insertConstant(c10::IValue()));
+      } else {
+        auto* cast = graph->insertUncheckedCast(value, optional->getElementType());
+        value->replaceAllUsesAfterNodeWith(cast->node(), cast);
+        value = cast;
+      }
+    }
+    if (inputs[i].isTensor() && inputs[i].toTensor().defined() &&
+        value->type()->kind() == c10::TypeKind::TensorType) {
+      const auto& tensor = inputs[i].toTensor();
+      assumption.rank = tensor.dim();
+      value->setType(c10::TensorType::create(std::nullopt, std::nullopt,
+                                             static_cast<size_t>(tensor.dim()), std::nullopt));
+    }
+    assumptions.push_back(assumption);
+  }
+  return assumptions;
+}
+
+// dropout(x, p, train=False) is x itself; left in the graph it would alias its input without saying so.
+void remove_idle_dropout(Block* block) {
+  static const std::unordered_set<std::string> kDropouts = {
+      "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout",
+      "aten::feature_alpha_dropout"};
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    auto* node = *it++;
+    for (auto* inner : node->blocks()) remove_idle_dropout(inner);
+    if (kDropouts.count(node->kind().toQualString()) == 0) continue;
+    const auto p = torch::jit::toIValue(node->input(1));
+    const auto train = torch::jit::constant_as<bool>(node->input(2));
+    if ((train && !*train) || (p && p->isDouble() && p->toDouble() == 0.0)) {
+      node->output()->replaceAllUsesWith(node->input(0));
+      node->destroy();
+    }
+  }
+}
+
+void fold_constants(std::shared_ptr<Graph>& graph) {
+  torch::jit::ConstantPropagation(graph);
+  torch::jit::PeepholeOptimize(graph);
+  torch::jit::ConstantPropagation(graph);
+  torch::jit::EliminateDeadCode(graph);
+}
+
+}  // namespace
+
+bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                       const std::vector<c10::IValue>& values) const {
+  for (const auto& assumption : inputs) {
+    const auto& value = values[assumption.input];
+    if (assumption.is_none != value.isNone()) return false;
+    if (assumption.rank >= 0 &&
+        !(value.isTensor() && value.toTensor().defined() &&
+          value.toTensor().dim() == assumption.rank)) {
+      return false;
+    }
+  }
+  for (const auto& attribute : attributes) {
+    if (!holds(attribute, self)) return false;
+  }
+  return true;
+}
+
+Assumptions prepare(const std::shared_ptr<Graph>& given,
+                    const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                    const std::vector<c10::IValue>& inputs) {
+  auto graph = given;
+  Assumptions assumptions;
+  assumptions.attributes = fold_attributes(graph, self);
+  assumptions.inputs = specialise_inputs(graph, inputs);
+  fold_constants(graph);
+  torch::jit::UnrollConstantLoops(graph);
+  torch::jit::LowerSimpleTuples(graph);
+  torch::jit::RemoveListMutation(graph);
+  torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
+  fold_constants(graph);
+  torch::jit::RemoveTensorMutation(graph);
+  torch::jit::LowerSimpleTuples(graph);
+  torch::jit::PropagateInputShapes(graph);
+  fold_constants(graph);
+  torch::jit::EraseShapeInformation(graph);
+  remove_idle_dropout(graph->block());
+  torch::jit::ConstantPooling(graph);
+  torch::jit::EliminateDeadCode(graph);
+  return assumptions;
+}
+
+}  // namespace aten_recompute

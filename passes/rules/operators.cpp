@@ -1,0 +1,89 @@
+#include "passes/rules/operators.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/ops/add.h>
+#include <ATen/ops/real.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::pop;
+using torch::jit::Stack;
+
+// Nobody but the caller's one reference can see the tensor change.
+bool may_be_overwritten(const at::Tensor& tensor, const at::Tensor& other) {
+  return tensor.layout() == at::kStrided && tensor.use_count() == 1 && tensor.has_storage() &&
+         tensor.storage().use_count() == 1 && tensor.is_non_overlapping_and_dense() &&
+         tensor.sizes() == other.sizes() && tensor.scalar_type() == other.scalar_type() &&
+         tensor.device() == other.device() && other.layout() == at::kStrided;
+}
+
+at::Tensor sum_of(at::Tensor accumulated, at::Tensor other) {
+  if (may_be_overwritten(accumulated, other)) return accumulated.add_(other);
+  if (may_be_overwritten(other, accumulated)) return other.add_(accumulated);
+  return at::add(accumulated, other);
+}
+
+void accumulate(Stack& stack) {
+  auto other = pop(stack).toTensor();
+  auto accumulated = pop(stack).toTensor();
+  stack.emplace_back(sum_of(std::move(accumulated), std::move(other)));
+}
+
+void accumulate_list(Stack& stack) {
+  const auto other = pop(stack).toList();
+  const auto accumulated = pop(stack).toList();
+  c10::List<std::optional<at::Tensor>> sums;
+  for (size_t i = 0; i < accumulated.size(); ++i) {
+    const c10::IValue a = accumulated.get(i);
+    const c10::IValue b = other.get(i);
+    if (a.isNone() || b.isNone()) {
+      const auto& defined = a.isNone() ? b : a;
+      sums.push_back(defined.isNone() ? std::nullopt : std::make_optional(defined.toTensor()));
+    } else {
+      sums.push_back(sum_of(a.toTensor(), b.toTensor()));
+    }
+  }
+  stack.emplace_back(std::move(sums));
+}
+
+void list_gradient(Stack& stack) {
+  const auto length = pop(stack).toInt();
+  auto index = pop(stack).toInt();
+  auto gradient = pop(stack).toTensor();
+  if (index < 0) index += length;
+  c10::List<std::optional<at::Tensor>> list;
+  for (int64_t i = 0; i < length; ++i) {
+    list.push_back(i == index ? std::make_optional(gradient) : std::nullopt);
+  }
+  stack.emplace_back(std::move(list));
+}
+
+void reduce_grad(Stack& stack) {
+  const auto dtype = pop(stack).toScalarType();
+  const auto size = pop(stack).toIntVector();
+  auto gradient = pop(stack).toTensor();
+  if (gradient.is_complex() && !at::isComplexType(dtype)) gradient = at::real(gradient);
+  if (gradient.sizes() != at::IntArrayRef(size)) gradient = at::sum_to(std::move(gradient), size);
+  if (gradient.scalar_type() != dtype) gradient = gradient.to(dtype);
+  stack.emplace_back(std::move(gradient));
+}
+
+}  // namespace
+
+void register_rule_operators() {
+  using torch::jit::Operator;
+  const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
+  static const torch::jit::RegisterOperators registered({
+      Operator("aten_recompute::accumulate(Tensor acc, Tensor other) -> Tensor", accumulate, pure),
+      Operator("aten_recompute::accumulate_list(Tensor?[] acc, Tensor?[] other) -> Tensor?[]",
+               accumulate_list, pure),
+      Operator("aten_recompute::list_gradient(Tensor grad, int index, int length) -> Tensor?[]",
+               list_gradient, pure),
+      Operator("aten_recompute::reduce_grad(Tensor grad, int[] size, int dtype) -> Tensor",
+               reduce_grad, pure),
+  });
+}
+
+}  // namespace aten_recompute

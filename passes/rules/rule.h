@@ -1,0 +1,92 @@
+// Gradient rules, written as derivatives.yaml writes them: one formula per argument, in TorchScript.
+//
+//   {.op = "aten::mul.Tensor",
+//    .gradients = {{"self",  "recompute.reduce_grad(grad * other, self.size(), self.dtype)"},
+//                  {"other", "recompute.reduce_grad(grad * self, other.size(), other.dtype)"}}}
+//
+// Names in a formula are bound by name:
+//   arguments of the operator   as its schema calls them (self, weight, dim, ...)
+//   grad                        gradient of the (first) output
+//   grads                       where the output is Tensor[]: List[Optional[Tensor]], None = undefined
+//   grad1, grad2, ...           Optional[Tensor], gradients of further outputs
+//   result, result1, ...        outputs of the operator
+//   extras                      further values that `forward` returns, by their names in `extras`
+//   needs_<argument>            bool, known when the graph is built: is this gradient asked for
+// `torch.` is the aten namespace, `recompute.` this project's operators (passes/rules/operators.cpp).
+//
+// A formula is an expression, or the body of a function (then it contains "return"). One formula may
+// give several gradients, separated by commas in `inputs`: it then returns that many tensors, None
+// not among them (what `needs_` says is not asked for may be anything).
+//
+// Formulas stand in the order in which they run: gradients of weights before those of data, so that
+// what only the former need is free earlier.
+//
+// Only metadata of a value (size, dtype, dim) may be used freely: differentiate() moves such reads
+// into the forward, so that they capture an int list and not the tensor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace torch::jit {
+struct Graph;
+struct Node;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+struct GradientFormula {
+  std::string inputs;  // "self" or "input, weight, bias"
+  std::string body;
+};
+
+struct Rule {
+  std::string op;                   // schema name with overload: "aten::mul.Tensor"
+  std::string forward;              // returns the outputs, then the extras; empty: the operator itself
+  std::vector<std::string> extras;  // what `forward` returns beyond the operator's own outputs
+  std::vector<GradientFormula> gradients;
+};
+
+// A formula as a graph; `parameters[i]` names what the graph's i-th input is bound to.
+struct CompiledFormula {
+  std::vector<std::string> parameters;
+  std::shared_ptr<torch::jit::Graph> graph;
+};
+
+// The rule for the node's operator, or nullptr.
+const Rule* find_rule(const torch::jit::Node* node);
+
+// Formulas of `rule` for `node`'s schema, compiled at their first use. Thread-safe. Throws
+// std::logic_error naming the rule where TorchScript does not accept it.
+const CompiledFormula& compiled_gradient(const Rule& rule, size_t index,
+                                         const torch::jit::Node* node);
+const CompiledFormula& compiled_forward(const Rule& rule, const torch::jit::Node* node);
+
+// How to compute the node again where that must differ from computing it first (batch norm must not
+// update its running statistics twice), as a formula over the node's arguments; nullptr: the same way.
+const CompiledFormula* compiled_replay(const torch::jit::Node* node);
+
+// Splits "input, weight, bias" into names.
+std::vector<std::string> split_names(const std::string& names);
+
+// Every rule, for tests and reports.
+const std::vector<Rule>& all_rules();
+
+// One function per operator family, each in the file of that name.
+std::vector<Rule> elementwise_rules();
+std::vector<Rule> matrix_rules();
+std::vector<Rule> convolution_rules();
+std::vector<Rule> normalization_rules();
+std::vector<Rule> activation_rules();
+std::vector<Rule> softmax_rules();
+std::vector<Rule> dropout_rules();
+std::vector<Rule> embedding_rules();
+std::vector<Rule> pooling_rules();
+std::vector<Rule> reduction_rules();
+std::vector<Rule> shape_rules();
+std::vector<Rule> indexing_rules();
+std::vector<Rule> loss_rules();
+std::vector<Rule> attention_rules();
+
+}  // namespace aten_recompute

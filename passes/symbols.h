@@ -1,0 +1,47 @@
+// Names of this project's own node kinds and attributes.
+#pragma once
+
+#include <ATen/core/interned_strings.h>
+
+namespace aten_recompute::symbols {
+
+// A differentiable region: attr::Subgraph holds the forward, kRegion its run-time object.
+inline const c10::Symbol kDifferentiableGraph =
+    c10::Symbol::fromQualString("aten_recompute::DifferentiableGraph");
+inline const c10::Symbol kRegion = c10::Symbol::attr("region");
+
+// On a region: int per input, 1 where the value was read from the module (parameter or buffer).
+inline const c10::Symbol kIsAttribute = c10::Symbol::attr("is_attribute");
+
+// Where a joint graph's backward begins; no inputs, no outputs, gone after splice().
+inline const c10::Symbol kBackwardStart =
+    c10::Symbol::fromQualString("aten_recompute::backward_start");
+
+// An operator without a rule, run under ordinary autograd (backend/tape.h).
+inline const c10::Symbol kTapeForward = c10::Symbol::fromQualString("aten_recompute::tape_forward");
+inline const c10::Symbol kTapeBackward =
+    c10::Symbol::fromQualString("aten_recompute::tape_backward");
+inline const c10::Symbol kRequiresGrad = c10::Symbol::attr("requires_grad");  // int per input
+
+// The random state before a random operator, and that operator run again from it.
+inline const c10::Symbol kRandomState = c10::Symbol::fromQualString("aten_recompute::random_state");
+inline const c10::Symbol kReplayRandom =
+    c10::Symbol::fromQualString("aten_recompute::replay_random");
+
+// Sum of two gradients of one value, in the order in which eager's engine adds them.
+inline const c10::Symbol kAccumulate = c10::Symbol::fromQualString("aten_recompute::accumulate");
+inline const c10::Symbol kAccumulateList =
+    c10::Symbol::fromQualString("aten_recompute::accumulate_list");
+inline const c10::Symbol kListGradient =
+    c10::Symbol::fromQualString("aten_recompute::list_gradient");
+
+inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
+
+// Layer number of a node, set by assign_layers(); absent: before every layer.
+inline const c10::Symbol kLayer = c10::Symbol::attr("layer");
+// Path of the module whose method the node was inlined from: "blocks.3.attention".
+inline const c10::Symbol kModulePath = c10::Symbol::attr("module_path");
+// On nodes of a backward that splice() copied from the forward.
+inline const c10::Symbol kRecomputed = c10::Symbol::attr("recomputed");
+
+}  // namespace aten_recompute::symbols

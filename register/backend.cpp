@@ -1,0 +1,82 @@
+// The torch::jit backend "aten_recompute".
+#include <torch/csrc/jit/backends/backend.h>
+#include <torch/csrc/jit/backends/backend_preprocess.h>
+#include <torch/script.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "backend/lowered_method.h"
+#include "register/spec.h"
+
+namespace aten_recompute {
+namespace {
+
+// What a saved module carries beside its code, so that an older library can say that it is too old.
+constexpr const char* kFormatPrefix = "aten_recompute/";
+constexpr int kFormatVersion = 1;
+
+void check_format(const std::string& format) {
+  const std::string prefix = kFormatPrefix;
+  int version = 0;
+  if (format.rfind(prefix, 0) == 0) version = std::atoi(format.c_str() + prefix.size());
+  if (version < 1) {
+    throw std::invalid_argument("not a module lowered by aten_recompute: format \"" + format + "\"");
+  }
+  if (version > kFormatVersion) {
+    throw std::invalid_argument("this module was lowered by a newer aten_recompute (format " +
+                                std::to_string(version) + ", this library reads up to format " +
+                                std::to_string(kFormatVersion) + "): update the library");
+  }
+}
+
+class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
+ public:
+  bool is_available() override { return true; }
+
+  // `processed` is (module, format); returns a LoweredMethod per method.
+  c10::impl::GenericDict compile(c10::IValue processed, c10::impl::GenericDict specs) override {
+    const auto elements = processed.toTuple();
+    TORCH_CHECK(elements->elements().size() == 2, "not a module lowered by aten_recompute");
+    check_format(elements->elements()[1].toStringRef());
+    const auto module = elements->elements()[0].toModule();
+    c10::impl::GenericDict handles(c10::StringType::get(), c10::AnyType::get());
+    for (const auto& spec : specs) {
+      const auto& method = spec.key().toStringRef();
+      handles.insert(method, c10::make_intrusive<LoweredMethod>(
+                                 module, method, spec_to_json(spec.value())));
+    }
+    return handles;
+  }
+
+  c10::impl::GenericList execute(c10::IValue handle, c10::impl::GenericList inputs) override {
+    std::vector<c10::IValue> values;
+    values.reserve(inputs.size());
+    for (size_t i = 0; i < inputs.size(); ++i) values.push_back(inputs.get(i));
+    inputs.clear();
+    auto output = handle.toCustomClass<LoweredMethod>()->run(std::move(values));
+    c10::impl::GenericList outputs(c10::AnyType::get());
+    if (output.isTuple()) {
+      for (const auto& element : output.toTupleRef().elements()) outputs.push_back(element);
+    } else {
+      outputs.push_back(std::move(output));
+    }
+    return outputs;
+  }
+};
+
+// Checks the specs where an error is raised as it is, before anything has been made.
+c10::IValue preprocess(const torch::jit::Module& module,
+                       const c10::Dict<c10::IValue, c10::IValue>& specs,
+                       const torch::jit::BackendDebugHandleGenerator& /*generate_debug_handles*/) {
+  for (const auto& spec : specs) parse_options(spec_to_json(spec.value()));
+  return c10::ivalue::Tuple::create(
+      {module._ivalue(), kFormatPrefix + std::to_string(kFormatVersion)});
+}
+
+const auto backend = torch::jit::backend<RecomputeBackend>("aten_recompute");
+const auto backend_preprocess =
+    torch::jit::backend_preprocess_register("aten_recompute", preprocess);
+
+}  // namespace
+}  // namespace aten_recompute

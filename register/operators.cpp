@@ -1,0 +1,61 @@
+// Operators and classes that TorchScript and Python see.
+#include <aten_recompute/aten_recompute.h>
+
+#include <torch/csrc/jit/runtime/operator.h>
+#include <torch/custom_class.h>
+#include <torch/library.h>
+
+#include "backend/lowered_method.h"
+#include "backend/random_state.h"
+#include "backend/tape.h"
+#include "passes/rules/operators.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::pop;
+using torch::jit::Stack;
+
+void execute(Stack& stack) {
+  auto inputs = pop(stack).toList();
+  const auto self = pop(stack).toObject();
+  const auto method = pop(stack).toCustomClass<LoweredMethod>();
+  std::vector<c10::IValue> values;
+  values.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) values.push_back(inputs.get(i));
+  inputs = c10::impl::GenericList(c10::AnyType::get());
+  stack.push_back(method->run(self, std::move(values)));
+}
+
+c10::IValue lower_any(const c10::IValue& module, const std::string& options,
+                      const std::vector<std::string>& methods) {
+  return lower(torch::jit::Module(module.toObject()), options, methods)._ivalue();
+}
+
+std::string report_any(const c10::IValue& module) {
+  return report(torch::jit::Module(module.toObject()));
+}
+
+at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) { return x.view_as(x); }
+
+const bool registered = [] {
+  register_region_operator();
+  register_tape_operators();
+  register_random_operators();
+  register_rule_operators();
+  static const torch::jit::RegisterOperators operators({torch::jit::Operator(
+      "aten_recompute::execute(Any handle, Any self, Any[] inputs) -> Any", execute,
+      c10::AliasAnalysisKind::CONSERVATIVE)});
+  return true;
+}();
+
+TORCH_LIBRARY(aten_recompute, m) {
+  m.class_<LoweredMethod>("LoweredMethod");
+  m.class_<Tape>("Tape");
+  m.def("lower(Any module, str options, str[] methods) -> Any", &lower_any);
+  m.def("report(Any module) -> str", &report_any);
+  m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);
+}
+
+}  // namespace
+}  // namespace aten_recompute

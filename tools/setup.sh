@@ -1,0 +1,96 @@
+#!/usr/bin/env bash
+# Installs what building, testing and the demo need, and nothing that is there already.
+#
+#   tools/setup.sh            Debian packages, and a virtual environment in .venv with PyTorch
+#   tools/setup.sh lint|tidy  clang-format or clang-tidy
+#
+# PYTHON=<interpreter>  use this one, which has PyTorch already; no .venv is made
+# Torch_DIR=<folder>    use the LibTorch whose TorchConfig.cmake stands there, with PYTHON (default: python3)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+torch_version=2.13.0
+build_packages=(
+  g++ cmake ninja-build ccache
+  libboost-graph-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
+  libgtest-dev libgmock-dev libbenchmark-dev graphviz
+)
+
+say() { echo "setup: $*"; }
+fail() { echo "setup: $*" >&2; exit 1; }
+
+# install_packages PACKAGE...: the ones that Debian does not have on this machine yet.
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    say "no dpkg here; please install what Debian calls: $*"
+    return
+  fi
+  local package missing=() as_root=()
+  for package in "$@"; do
+    if [[ "$(dpkg-query -W -f='${Status}' "$package" 2>/dev/null)" != "install ok installed" ]]; then
+      missing+=("$package")
+    fi
+  done
+  if ((${#missing[@]} == 0)); then
+    return
+  fi
+  if ((EUID != 0)); then
+    command -v sudo >/dev/null || fail "please install as root: apt-get install ${missing[*]}"
+    as_root=(sudo)
+  fi
+  say "installing Debian packages: ${missing[*]}"
+  "${as_root[@]}" apt-get update -qq
+  "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive \
+    apt-get install -y -qq --no-install-recommends "${missing[@]}"
+}
+
+# check_python PYTHON: an interpreter of the user's own is checked, never changed.
+check_python() {
+  "$1" - "${Torch_DIR:-}" <<'PYTHON' || exit 1
+import importlib.util
+import os
+import sys
+
+needed = ["torch", "numpy", "matplotlib", "pytest", "tqdm"]
+missing = [name for name in needed if importlib.util.find_spec(name) is None]
+if missing:
+    sys.exit(f"setup: {sys.executable} lacks {' '.join(missing)}; install them, or leave PYTHON out")
+torch_root = importlib.util.find_spec("torch").submodule_search_locations[0]
+given = sys.argv[1]
+if given and not os.path.realpath(given).startswith(os.path.realpath(torch_root) + os.sep):
+    sys.exit(f"setup: Torch_DIR is {given}, but {sys.executable} imports torch from {torch_root}; "
+             "give the PYTHON that belongs to Torch_DIR")
+PYTHON
+}
+
+# make_venv: .venv with PyTorch and requirements.txt. The stamp says for what it was last completed.
+make_venv() {
+  local stamp=.venv/aten_recompute_setup.txt wanted
+  wanted="torch $torch_version $(cksum <requirements.txt)"
+  if [[ -x .venv/bin/python && -f $stamp && "$(<"$stamp")" == "$wanted" ]]; then
+    return
+  fi
+  say "completing .venv (PyTorch $torch_version is a large download the first time)"
+  .venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
+  # By itself and first: nothing else may choose the version of torch.
+  .venv/bin/python -m pip install --quiet "torch==$torch_version"
+  .venv/bin/python -m pip install --quiet -r requirements.txt
+  # Lets .venv/bin/python import this checkout.
+  echo "$PWD/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/aten_recompute_checkout.pth"
+  echo "$wanted" >"$stamp"
+}
+
+case "${1:-all}" in
+  all)
+    if [[ -n "${PYTHON:-}" || -n "${Torch_DIR:-}" ]]; then
+      install_packages "${build_packages[@]}"
+      check_python "${PYTHON:-python3}"
+    else
+      install_packages "${build_packages[@]}" python3 python3-venv
+      make_venv
+    fi
+    ;;
+  lint) command -v clang-format >/dev/null || install_packages clang-format ;;
+  tidy) command -v clang-tidy >/dev/null || install_packages clang-tidy ;;
+  *) fail "unknown argument \"$1\"; accepted are lint and tidy" ;;
+esac
