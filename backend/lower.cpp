@@ -11,6 +11,7 @@
 #include <stdexcept>
 
 #include "backend/lowered_method.h"
+#include "backend/share_tensors.h"
 
 namespace aten_recompute {
 namespace {
@@ -87,7 +88,7 @@ void copy_attributes(const Module& from, Module& to) {
 Module lower(const Module& module, const std::string& options,
              const std::vector<std::string>& methods) {
   parse_options(options);
-  auto clone = module.clone();  // shares the tensors; its methods may be changed
+  const auto clone = clone_without_tensors(module);
   c10::Dict<c10::IValue, c10::IValue> specs(c10::StringType::get(), c10::AnyType::get());
   for (const auto& method : methods) {
     if (!clone.find_method(method)) {
@@ -100,12 +101,16 @@ Module lower(const Module& module, const std::string& options,
   const auto wrapper =
       torch::jit::detail::codegen_backend_module("aten_recompute", clone, specs, any_dict);
   const auto lowered = wrapper.attr(kLoweredModule).toModule();
+  // (module, format): see register/backend.cpp.
+  const auto processed =
+      lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
+  share_tensors(module, processed);
 
   // Upstream's wrapper hides the parameters. This one has what the module has, under the same names,
   // and runs the lowered methods on itself: whatever is assigned to it is what they read.
   Module result(c10::QualifiedName("__torch__.aten_recompute." + module.type()->name()->name()),
                 lowered._ivalue()->compilation_unit(), /*shouldMangle=*/true);
-  copy_attributes(clone, result);
+  copy_attributes(processed, result);
   result.register_attribute(kLoweredModule, lowered.type(), lowered._ivalue());
   for (const auto& method : methods) add_method(result, clone, method);
   return result;

@@ -19,6 +19,8 @@
 namespace aten_recompute {
 namespace {
 
+constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
+
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 
 std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
@@ -51,6 +53,10 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method,
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
   if (!module_.find_method(method_)) {
     throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
+  }
+  // What inject_layer_tags() left; a pattern in the spec comes first.
+  if (options_.layer_pattern.empty() && module_.hasattr(kLayerPatternAttribute)) {
+    options_.layer_pattern = module_.attr(kLayerPatternAttribute).toStringRef();
   }
 }
 

@@ -44,6 +44,11 @@ const std::unordered_set<std::string> kNonDifferentiable = {
 const std::unordered_set<std::string> kRandom = {"aten::rrelu", "aten::rrelu_with_noise",
                                                  "aten::multinomial", "aten::lstm", "aten::gru"};
 
+const std::unordered_set<std::string> kUpdatesStatistics = {
+    "aten::batch_norm",        "aten::_batch_norm_impl_index", "aten::native_batch_norm",
+    "aten::cudnn_batch_norm",  "aten::miopen_batch_norm",      "aten::instance_norm",
+    "aten::_native_batch_norm_legit"};
+
 bool has_tag(const Node* node, at::Tag tag) {
   const auto* schema = node->maybeSchema();
   if (schema == nullptr) return false;
@@ -82,6 +87,10 @@ bool is_pure_view(const Node* node) {
 bool is_random(const Node* node) {
   return has_tag(node, at::Tag::nondeterministic_seeded) || node->isNondeterministic() ||
          kRandom.count(node->kind().toQualString()) != 0;
+}
+
+bool updates_hidden_state(const Node* node) {
+  return kUpdatesStatistics.count(node->kind().toQualString()) != 0;
 }
 
 bool is_non_differentiable(const Node* node) {

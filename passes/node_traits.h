@@ -30,6 +30,9 @@ bool may_alias_an_argument(const torch::jit::Node* node);
 // Draws random numbers, so that computing it again gives another result.
 bool is_random(const torch::jit::Node* node);
 
+// Updates a buffer that its schema does not say it writes to (running statistics).
+bool updates_hidden_state(const torch::jit::Node* node);
+
 // No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);
 

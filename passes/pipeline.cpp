@@ -12,6 +12,7 @@
 #include "passes/assign_layers.h"
 #include "passes/differentiate.h"
 #include "passes/inline_modules.h"
+#include "passes/name_values.h"
 #include "passes/profile.h"
 #include "passes/plan/strategies.h"
 #include "passes/schedule.h"
@@ -82,6 +83,10 @@ RegionGraphs compile_region(const RegionInput& input) {
   run_pass("differentiate", [&] {
     const std::vector<bool> all(input.graph->outputs().size(), true);
     joint = differentiate(input.graph, input.requires_grad, all, &graphs.on_tape);
+    return joint.graph;
+  });
+  run_pass("name_values", [&] {
+    name_values(joint);
     return joint.graph;
   });
   if (needs_value_bytes(input.options)) {

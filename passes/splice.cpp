@@ -167,6 +167,13 @@ class Splicer {
 RecomputeVeto recompute_veto(const Node* node) {
   if (mutates_an_argument(node)) return RecomputeVeto::kMutates;
   if (!node->blocks().empty()) return RecomputeVeto::kControlFlow;
+  // A second run would update the statistics a second time, unless a replay rule says how not to.
+  if (updates_hidden_state(node) && compiled_replay(node) == nullptr) return RecomputeVeto::kMutates;
+  if (node->kind() == symbols::kTapeForward) {
+    for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
+      if (updates_hidden_state(inner)) return RecomputeVeto::kMutates;
+    }
+  }
   return RecomputeVeto::kNone;
 }
 

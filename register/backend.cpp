@@ -6,7 +6,9 @@
 #include <stdexcept>
 #include <string>
 
+#include "backend/log.h"
 #include "backend/lowered_method.h"
+#include "backend/share_tensors.h"
 #include "register/spec.h"
 
 namespace aten_recompute {
@@ -70,6 +72,9 @@ c10::IValue preprocess(const torch::jit::Module& module,
                        const c10::Dict<c10::IValue, c10::IValue>& specs,
                        const torch::jit::BackendDebugHandleGenerator& /*generate_debug_handles*/) {
   for (const auto& spec : specs) parse_options(spec_to_json(spec.value()));
+  if (const auto copies = undo_parameter_copies(module); copies > 0) {
+    log_debug(std::to_string(copies) + " buffers or frozen parameters are copies of the module's");
+  }
   return c10::ivalue::Tuple::create(
       {module._ivalue(), kFormatPrefix + std::to_string(kFormatVersion)});
 }

@@ -24,7 +24,7 @@ std::vector<Node*> forward_nodes(const JointGraph& joint) {
   std::vector<Node*> nodes;
   for (auto* node : joint.graph->nodes()) {
     if (node == joint.backward_start) break;
-    nodes.push_back(node);
+    if (node->kind() != c10::prim::Constant) nodes.push_back(node);
   }
   return nodes;
 }
@@ -129,7 +129,6 @@ bool needs_value_bytes(const Options& options) {
 std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
   std::unordered_map<size_t, int64_t> layers;
   for (auto* node : forward_nodes(joint)) {
-    if (node->kind() == c10::prim::Constant) continue;
     int64_t layer = node->hasAttribute(symbols::kLayer) ? node->i(symbols::kLayer) : -1;
     for (auto* input : node->inputs()) {
       const auto found = layers.find(input->unique());

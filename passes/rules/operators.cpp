@@ -76,6 +76,9 @@ void register_rule_operators() {
   using torch::jit::Operator;
   const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
   static const torch::jit::RegisterOperators registered({
+      // A marker that dead code elimination must leave alone; it never runs.
+      Operator("aten_recompute::backward_start() -> ()", [](Stack& /*stack*/) {},
+               c10::AliasAnalysisKind::CONSERVATIVE),
       Operator("aten_recompute::accumulate(Tensor acc, Tensor other) -> Tensor", accumulate, pure),
       Operator("aten_recompute::accumulate_list(Tensor?[] acc, Tensor?[] other) -> Tensor?[]",
                accumulate_list, pure),

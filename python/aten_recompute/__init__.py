@@ -1,0 +1,27 @@
+"""Train TorchScript modules in less memory.
+
+    model   = torch.jit.script(GPT())
+    lowered = aten_recompute.lower(model, strategy="segments")
+    loss = lowered(tokens, targets)
+    loss.backward()
+
+Importing the package loads the library, which registers the ``torch::jit`` backend
+``aten_recompute``: PyTorch's own ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it from
+then on.
+"""
+
+from ._library import library_path, load_library
+
+load_library()
+
+from ._lower import load, lower, report  # noqa: E402  (needs the library)
+from ._layers import inject_layer_tags, mark_layer  # noqa: E402
+
+__all__ = [
+    "inject_layer_tags",
+    "library_path",
+    "load",
+    "lower",
+    "mark_layer",
+    "report",
+]

@@ -1,0 +1,106 @@
+"""lower, load, report."""
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any, Optional, Union
+
+import torch
+
+Strategy = Union[str, Mapping[str, Any], None]
+
+
+def _spec(strategy: Strategy, options: dict[str, Any]) -> str:
+    """The JSON that the library reads."""
+    if isinstance(strategy, Mapping):
+        return json.dumps({**strategy, **options})
+    if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
+        if options:
+            raise ValueError(
+                "options belong inside the JSON when the strategy is given as JSON, not beside it: "
+                + ", ".join(options)
+            )
+        return strategy
+    if isinstance(strategy, str):
+        options = {"strategy": strategy, **options}
+    elif strategy is not None:
+        raise TypeError(
+            f"strategy is a name, a dict or JSON text, not {type(strategy).__name__}"
+        )
+    return json.dumps(options) if options else ""
+
+
+def _script_module(module: Any, function: str) -> torch.jit.ScriptModule:
+    if isinstance(module, torch.jit.ScriptModule):
+        return module
+    if isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"{function} takes a scripted or traced module: "
+            f"call torch.jit.script({type(module).__name__}(...)) first"
+        )
+    raise TypeError(f"{function} takes a torch.jit.ScriptModule, not {type(module).__name__}")
+
+
+def lower(
+    module: torch.jit.ScriptModule,
+    strategy: Strategy = None,
+    *,
+    methods: Sequence[str] = ("forward",),
+    **options: Any,
+) -> torch.jit.ScriptModule:
+    """Lowers a scripted or traced module: it trains as before, in less memory.
+
+    Args:
+        module: what ``torch.jit.script`` or ``torch.jit.trace`` returned. It is not changed.
+        strategy: what is recomputed in the backward: a name (``"none"``, ``"all"``, ``"names"``,
+            ``"layers"``, ``"ops"``, ``"segments"``), or the whole spec as a dict or JSON text. Without
+            one the environment variable ``RECOMPUTE`` decides; with neither, nothing is recomputed.
+        methods: the methods to lower.
+        **options: the strategy's own options, e.g. ``start=0, stride=2`` for ``"layers"``, and
+            ``fullgraph=True``: more than one region in a method is then an error.
+
+    Returns:
+        A module with the same parameters, buffers and submodules under the same names. They are the
+        very tensors of ``module``: an optimizer that was made before goes on working. ``save`` it, and
+        ``torch.jit.load`` or ``torch::jit::load`` trains it wherever the library is loaded.
+
+    Raises:
+        ValueError: an invalid option; the message names it and says what is accepted.
+        TypeError: ``module`` is not scripted or traced.
+    """
+    module = _script_module(module, "lower")
+    spec = _spec(strategy, options)
+    try:
+        lowered = torch.ops.aten_recompute.lower(module._c, spec, list(methods))
+    except RuntimeError as error:
+        if "invalid spec" in str(error) or "has no method" in str(error):
+            raise ValueError(str(error).splitlines()[0]) from None
+        raise
+    return torch.jit._recursive.wrap_cpp_module(lowered)
+
+
+def load(path: Any, map_location: Optional[Any] = None) -> torch.jit.ScriptModule:
+    """``torch.jit.load``, for modules that ``lower(...).save(path)`` wrote."""
+    return torch.jit.load(path, map_location=map_location)
+
+
+def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
+    """What has been compiled so far.
+
+    Returns:
+        ``{"methods": [{"method", "options", "specialisations": [{"regions", "breaks"}]}]}``. A region
+        has one variant for each set of inputs that required grad: the number of its forward and
+        backward operators and of its stages, the names of the values that are ``saved`` and
+        ``recomputed``, and the operators ``on_tape``, which have no gradient rule. A break names the
+        node, the reason and the source line. Regions are compiled by the first call that needs a
+        gradient.
+
+    Raises:
+        ValueError: the module was not lowered.
+    """
+    module = _script_module(lowered, "report")
+    try:
+        return json.loads(torch.ops.aten_recompute.report(module._c))
+    except RuntimeError as error:
+        if "not a lowered module" in str(error):
+            raise ValueError(str(error).splitlines()[0]) from None
+        raise
