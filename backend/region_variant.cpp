@@ -18,7 +18,7 @@ using torch::jit::Value;
 // Takes None for a gradient that is undefined.
 bool tolerates_undefined(const torch::jit::Node* node) {
   return node->kind() == symbols::kAccumulate || node->kind() == symbols::kAccumulateList ||
-         node->kind() == c10::prim::ListConstruct;
+         node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
 }
 
 }  // namespace

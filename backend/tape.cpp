@@ -90,15 +90,19 @@ class TapeForward {
                                                  : torch::autograd::Edge());
       return tensor.defined() ? tensor.detach() : tensor;
     };
-    if (value.isTensor()) return detach_one(value.toTensor());
+    if (value.isTensor()) {
+      tape.output_sizes.push_back(1);
+      return detach_one(value.toTensor());
+    }
     if (value.isTensorList()) {
+      tape.output_sizes.push_back(value.toListRef().size());
       c10::List<at::Tensor> detached;
       for (const at::Tensor& tensor : value.toTensorVector()) {
         detached.push_back(detach_one(tensor));
       }
       return detached;
     }
-    tape.output_edges.emplace_back();
+    tape.output_sizes.push_back(0);
     return value;
   }
 
@@ -106,9 +110,9 @@ class TapeForward {
   std::vector<int64_t> requires_grad_;
 };
 
-// (tape, gradients of the outputs) -> gradients of the inputs that require grad.
-void tape_backward(Stack& stack, const std::vector<bool>& list_outputs) {
-  auto gradients = torch::jit::pop(stack).toList();
+// (tape, gradient of each output or None) -> gradients of the inputs that require grad.
+void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& list_outputs) {
+  const auto gradients = torch::jit::pop(stack, num_outputs);
   const auto tape = torch::jit::pop(stack).toCustomClass<Tape>();
   torch::autograd::edge_list roots;
   torch::autograd::variable_list root_gradients;
@@ -120,13 +124,13 @@ void tape_backward(Stack& stack, const std::vector<bool>& list_outputs) {
   };
   size_t edge = 0;
   for (size_t i = 0; i < gradients.size(); ++i) {
-    const c10::IValue gradient = gradients.get(i);
-    if (gradient.isList()) {
-      auto elements = gradient.toList();
-      for (size_t k = 0; k < elements.size(); ++k) add_root(edge++, elements.get(k));
-    } else {
-      add_root(edge++, gradient);
+    if (gradients[i].isList()) {
+      auto elements = gradients[i].toList();
+      for (size_t k = 0; k < elements.size(); ++k) add_root(edge + k, elements.get(k));
+    } else if (tape->output_sizes[i] == 1) {
+      add_root(edge, gradients[i]);
     }
+    edge += tape->output_sizes[i];
   }
   torch::autograd::variable_list results(tape->inputs.size());
   if (!roots.empty() && !results.empty()) {
@@ -175,7 +179,10 @@ void register_tape_operators() {
             for (const auto* output : node->outputs()) {
               lists.push_back(output->type()->kind() == c10::TypeKind::ListType);
             }
-            return [lists](Stack& stack) { tape_backward(stack, lists); };
+            const size_t num_outputs = node->inputs().size() - 1;  // the first is the tape
+            return [lists, num_outputs](Stack& stack) {
+              tape_backward(stack, num_outputs, lists);
+            };
           },
           c10::AliasAnalysisKind::PURE_FUNCTION),
   });

@@ -30,7 +30,8 @@ struct Tape : torch::CustomClassHolder {
   NodePtr<torch::autograd::Node> inputs_end;          // gradients of the inputs arrive here
   std::vector<TapeInput> inputs;                      // those that require grad, lists flattened
   std::vector<size_t> group_sizes;                    // inputs per argument that requires grad
-  std::vector<torch::autograd::Edge> output_edges;    // invalid: the output needs no gradient
+  std::vector<torch::autograd::Edge> output_edges;    // lists flattened; invalid: needs no gradient
+  std::vector<size_t> output_sizes;                   // output edges per output
 };
 
 // Registers the operators aten_recompute::tape_forward and tape_backward (register/operators.cpp).

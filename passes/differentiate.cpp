@@ -228,9 +228,16 @@ class Differentiator {
     node->destroy();
 
     backward_steps_.emplace_back([this, tape, outputs, flags, count] {
-      auto* gradients = list_of_gradients(outputs);
-      if (gradients == nullptr) return;
-      auto* backward = graph_->create(symbols::kTapeBackward, {tape->output(count), gradients}, 0);
+      std::vector<Value*> arguments{tape->output(count)};
+      bool defined = false;
+      for (auto* output : outputs) {
+        auto* gradient = gradient_of(output);
+        defined = defined || gradient != nullptr;
+        arguments.push_back(gradient != nullptr ? gradient
+                                                : graph_->insertConstant(c10::IValue()));
+      }
+      if (!defined) return;
+      auto* backward = graph_->create(symbols::kTapeBackward, arguments, 0);
       std::vector<Value*> targets;
       for (size_t i = 0; i < flags.size(); ++i) {
         if (flags[i] == 0) continue;

@@ -14,6 +14,8 @@
 
 #include <unordered_set>
 
+#include "passes/functionalize.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -111,7 +113,7 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   torch::jit::RemoveListMutation(graph);
   torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
   fold_constants(graph);
-  torch::jit::RemoveTensorMutation(graph);
+  functionalize(graph);
   torch::jit::LowerSimpleTuples(graph);
   torch::jit::PropagateInputShapes(graph);
   fold_constants(graph);

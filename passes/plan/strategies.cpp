@@ -94,9 +94,14 @@ SavePlan plan_segments(const PlanInput& input) {
   const auto separators = single_value_separators(view);
   const auto everything = save_everything(input.joint);
   std::vector<Segment> segments(separators.size() + 1);
+  // Of the memory that the value keeps alive: a view has none of its own.
   auto bytes_of = [&](Value* value) {
-    const auto found = input.bytes.find(value->unique());
-    return found == input.bytes.end() ? int64_t{0} : found->second;
+    while (true) {
+      const auto found = input.bytes.find(value->unique());
+      if (found == input.bytes.end()) return int64_t{0};
+      if (found->second != 0 || !may_alias_an_argument(value->node())) return found->second;
+      value = value->node()->input(0);
+    }
   };
   size_t current = 0;
   for (auto* node : forward_nodes(input.joint)) {
@@ -106,9 +111,7 @@ SavePlan plan_segments(const PlanInput& input) {
       }
     }
     if (current < separators.size() && separators[current]->node() == node) {
-      Value* base = separators[current];
-      while (is_pure_view(base->node()) && bytes_of(base) == 0) base = base->node()->input(0);
-      segments[current].separator_bytes = bytes_of(base);
+      segments[current].separator_bytes = bytes_of(separators[current]);
       ++current;
     }
   }
