@@ -50,8 +50,10 @@ class TapeForward {
         if (requires_grad_[i] != 0) attach(inputs[i], *tape);
       }
       torch::jit::InterpreterState(*code_).run(inputs);
+      // Detached here, where detach() shares the version counter: a change of the output is noticed
+      // by what autograd saved of it.
+      for (auto& output : inputs) stack.push_back(detach_output(output, *tape));
     }
-    for (auto& output : inputs) stack.push_back(detach_output(output, *tape));
     stack.emplace_back(std::move(tape));
   }
 

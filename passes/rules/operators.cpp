@@ -25,15 +25,26 @@ at::Tensor sum_of(at::Tensor accumulated, at::Tensor other) {
   return at::add(accumulated, other);
 }
 
+// Undefined gradients arrive as None (see RegionVariant::undefined_gradients).
 void accumulate(Stack& stack) {
-  auto other = pop(stack).toTensor();
-  auto accumulated = pop(stack).toTensor();
-  stack.emplace_back(sum_of(std::move(accumulated), std::move(other)));
+  auto other = pop(stack);
+  auto accumulated = pop(stack);
+  if (other.isNone() || accumulated.isNone()) {
+    stack.push_back(other.isNone() ? std::move(accumulated) : std::move(other));
+    return;
+  }
+  stack.emplace_back(sum_of(std::move(accumulated).toTensor(), std::move(other).toTensor()));
 }
 
 void accumulate_list(Stack& stack) {
-  const auto other = pop(stack).toList();
-  const auto accumulated = pop(stack).toList();
+  auto other_value = pop(stack);
+  auto accumulated_value = pop(stack);
+  if (other_value.isNone() || accumulated_value.isNone()) {
+    stack.push_back(other_value.isNone() ? std::move(accumulated_value) : std::move(other_value));
+    return;
+  }
+  const auto other = other_value.toList();
+  const auto accumulated = accumulated_value.toList();
   c10::List<std::optional<at::Tensor>> sums;
   for (size_t i = 0; i < accumulated.size(); ++i) {
     const c10::IValue a = accumulated.get(i);

@@ -1,0 +1,75 @@
+"""What the tests of lowered modules have in common."""
+
+import copy
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+
+STRATEGIES: Dict[str, Dict[str, Any]] = {
+    "none": {"strategy": "none"},
+    "all": {"strategy": "all"},
+    "names": {"strategy": "names", "keywords": ["relu", "linear", "norm"]},
+    "layers": {"strategy": "layers", "start": 0, "stride": 2},
+    "layers_ratio": {"strategy": "layers", "ratio": 0.5},
+    "ops": {"strategy": "ops", "ops": ["relu", "gelu", "softmax"]},
+    "segments": {"strategy": "segments"},
+    "segments_2": {"strategy": "segments", "count": 2},
+    "1": {"1": None},
+    "2": {"2": ["%relu"]},
+    "3": {"3": [0, 2]},
+    "4": {"4": 0.5},
+    "5": {"5": ["relu"]},
+}
+
+
+def scripted_copy(module: nn.Module) -> torch.jit.ScriptModule:
+    return torch.jit.script(copy.deepcopy(module))
+
+
+def lowered_copy(module: nn.Module, strategy: Any = None, **options: Any) -> torch.jit.ScriptModule:
+    """A lowered module with its own copy of the parameters."""
+    return aten_recompute.lower(scripted_copy(module), strategy, **options)
+
+
+def tensors_in(value: Any) -> List[Tensor]:
+    """Tensors of a nested result, in order."""
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        return [t for key in sorted(value) for t in tensors_in(value[key])]
+    if isinstance(value, (list, tuple)):
+        return [t for element in value for t in tensors_in(element)]
+    return []
+
+
+def step(
+    module: Callable[..., Any], parameters: List[Tensor], inputs: Tuple[Any, ...], seed: int = 7
+) -> Tuple[List[Tensor], List[Optional[Tensor]]]:
+    """Outputs and parameter gradients of one forward and backward from a fixed seed."""
+    for parameter in parameters:
+        parameter.grad = None
+    torch.manual_seed(seed)
+    outputs = tensors_in(module(*inputs))
+    sum((output * output).sum() for output in outputs if output.requires_grad).backward()
+    return [o.detach() for o in outputs], [p.grad for p in parameters]
+
+
+def assert_same(a: List[Optional[Tensor]], b: List[Optional[Tensor]]) -> None:
+    """Equal bits, and None where the other is None."""
+    assert len(a) == len(b)
+    for index, (left, right) in enumerate(zip(a, b)):
+        assert (left is None) == (right is None), f"tensor {index}: one of the two is None"
+        if left is not None:
+            assert left.dtype == right.dtype and left.shape == right.shape
+            assert torch.equal(left, right), (
+                f"tensor {index} differs by up to {(left - right).abs().max().item():.3g}"
+            )
+
+
+def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> List[int]:
+    """Regions of each specialisation of a method."""
+    report = aten_recompute.report(lowered)["methods"][method]
+    return [len(each["regions"]) for each in report["specialisations"]]

@@ -1,0 +1,310 @@
+"""A lowered module behaves under autograd as the module does."""
+
+import copy
+import re
+import threading
+
+import pytest
+import torch
+from helpers import assert_same, lowered_copy, step
+from nets import ConvNet, Residual, TwoOutputs
+
+STRATEGY = pytest.mark.parametrize("strategy", ["none", "all", "segments"])
+
+
+@pytest.fixture
+def x() -> torch.Tensor:
+    return torch.rand(3, 16)
+
+
+@STRATEGY
+def test_retain_graph(strategy: str, x: torch.Tensor) -> None:
+    net = Residual(dropout=0.2)
+    lowered = lowered_copy(net, strategy)
+    for module in (net, lowered):
+        torch.manual_seed(0)
+        loss = module(x).square().sum()
+        loss.backward(retain_graph=True)
+        loss.backward()
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in net.parameters()])
+
+
+@STRATEGY
+def test_second_backward_raises_what_eager_raises(strategy: str, x: torch.Tensor) -> None:
+    net = Residual()
+    messages = []
+    for module in (net, lowered_copy(net, strategy)):
+        output = module(x)
+        output.sum().backward()
+        with pytest.raises(RuntimeError) as error:
+            output.sum().backward()
+        messages.append(str(error.value).splitlines()[0])
+    assert messages[0] == messages[1]
+
+
+@STRATEGY
+def test_subsets_of_inputs(strategy: str) -> None:
+    net = Residual()
+    lowered = lowered_copy(net, strategy)
+    x = torch.rand(3, 16, requires_grad=True)
+    names = [name for name, _ in net.named_parameters()]
+    for chosen in (["stem.weight"], ["blocks.3.down.bias"], ["blocks.1.up.weight", "stem.bias"], []):
+        results = []
+        for module in (net, lowered):
+            parameters = dict(module.named_parameters())
+            wanted = [parameters[name] for name in chosen] + [x]
+            results.append(torch.autograd.grad(module(x).square().sum(), wanted))
+            assert all(parameters[name].grad is None for name in names)
+        assert_same(list(results[1]), list(results[0]))
+
+
+@STRATEGY
+def test_subset_with_retained_graph(strategy: str, x: torch.Tensor) -> None:
+    net = Residual()
+    lowered = lowered_copy(net, strategy)
+    parameters = list(lowered.parameters())
+    loss = lowered(x).square().sum()
+    first = torch.autograd.grad(loss, parameters[-2:], retain_graph=True)
+    every = torch.autograd.grad(loss, parameters, retain_graph=True)
+    again = torch.autograd.grad(loss, parameters)
+    assert_same(list(first), list(every[-2:]))
+    assert_same(list(every), list(again))
+
+
+@STRATEGY
+@pytest.mark.parametrize("which", [0, 1])
+def test_undefined_gradients_stay_undefined(strategy: str, which: int) -> None:
+    net = TwoOutputs()
+    lowered = lowered_copy(net, strategy)
+    x = torch.rand(4, 6)
+    for module in (net, lowered):
+        module(x)[which].square().sum().backward()
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in net.parameters()])
+    unused = lowered.right.weight if which == 0 else lowered.left.weight
+    assert unused.grad is None
+
+
+@STRATEGY
+def test_frozen_parameters(strategy: str, x: torch.Tensor) -> None:
+    net = Residual()
+    lowered = lowered_copy(net, strategy)
+    for frozen in (["stem.weight"], ["blocks.0.norm.weight", "blocks.2.up.bias"], []):
+        for module in (net, lowered):
+            for name, parameter in module.named_parameters():
+                parameter.requires_grad_(name not in frozen)
+        expected = step(net, list(net.parameters()), (x,))
+        result = step(lowered, list(lowered.parameters()), (x,))
+        assert_same(result[1], expected[1])
+
+
+@STRATEGY
+def test_no_grad_and_eval(strategy: str) -> None:
+    net = ConvNet()
+    lowered = lowered_copy(net, strategy)
+    x = torch.rand(4, 3, 8, 8)
+    with torch.no_grad():
+        torch.manual_seed(0)
+        expected = net(x)
+        torch.manual_seed(0)
+        result = lowered(x)
+    assert not result.requires_grad and torch.equal(result, expected)
+    net.eval(), lowered.eval()
+    for module in (net, lowered):
+        module.zero_grad()
+        module(x).square().sum().backward()
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in net.parameters()])
+    assert_same(list(lowered.buffers()), list(net.buffers()))
+    net.train(), lowered.train()
+    expected = step(net, list(net.parameters()), (x,))
+    assert_same(step(lowered, list(lowered.parameters()), (x,))[1], expected[1])
+    with torch.inference_mode():
+        torch.manual_seed(0)
+        expected = net(x)
+        torch.manual_seed(0)
+        assert torch.equal(lowered(x), expected)
+
+
+@STRATEGY
+def test_hooks_fire_once(strategy: str) -> None:
+    net = Residual()
+    lowered = lowered_copy(net, strategy)
+    x = torch.rand(3, 16, requires_grad=True)
+    fired = []
+    for name, parameter in lowered.named_parameters():
+        parameter.register_hook(lambda grad, name=name: fired.append(name))
+        parameter.register_post_accumulate_grad_hook(
+            lambda p, name=name: fired.append(name + " accumulated")
+        )
+    x.register_hook(lambda grad: fired.append("x"))
+    output = lowered(x)
+    output.register_hook(lambda grad: fired.append("output"))
+    output.sum().backward()
+    names = [name for name, _ in lowered.named_parameters()]
+    assert sorted(fired) == sorted(["output", "x"] + names + [n + " accumulated" for n in names])
+
+
+def test_parameter_gradients_leave_early(x: torch.Tensor) -> None:
+    """The last block's gradients are handed over before the first block's are computed."""
+    lowered = lowered_copy(Residual(), "segments")
+    order = []
+    for name, parameter in lowered.named_parameters():
+        parameter.register_post_accumulate_grad_hook(
+            lambda p, name=name: order.append(
+                (name, sum(q.grad is not None for q in lowered.parameters()))
+            )
+        )
+    lowered(x).sum().backward()
+    assert order[0][0].startswith("blocks.3") and order[-1][0].startswith("stem")
+    # When the first gradient is accumulated, no other has left the region.
+    assert order[0][1] == 1
+
+
+@STRATEGY
+def test_changing_an_input_in_place_is_noticed(strategy: str) -> None:
+    net = Residual()
+    messages = []
+    for module in (net, lowered_copy(net, strategy)):
+        x = torch.rand(3, 16)
+        output = module(x)
+        x.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation") as error:
+            output.sum().backward()
+        messages.append(re.sub(r"which is output.*", "", str(error.value).splitlines()[0]))
+    assert messages[0].split(":")[0] == messages[1].split(":")[0]
+
+
+@STRATEGY
+def test_changing_a_parameter_in_place_is_noticed(strategy: str, x: torch.Tensor) -> None:
+    lowered = lowered_copy(Residual(), strategy)
+    output = lowered(x)
+    with torch.no_grad():
+        dict(lowered.named_parameters())["blocks.1.down.weight"].mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        output.sum().backward()
+
+
+@STRATEGY
+def test_changing_an_output_in_place(strategy: str) -> None:
+    """tanh's backward needs its output: changed in place, eager raises, and so do we."""
+
+    net = TanhLast()
+    for module in (net, lowered_copy(net, strategy)):
+        output = module(torch.rand(3, 4))
+        output.add_(1)
+        if strategy == "none" or module is net:
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                output.sum().backward()
+        else:  # recomputed, so the change does not matter
+            output.sum().backward()
+
+
+class TanhLast(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(self.linear(x))
+
+
+class ReturnsView(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(self.linear(x)).view(-1)[2:]
+
+
+@STRATEGY
+def test_returned_views_can_be_changed_in_place(strategy: str) -> None:
+    net = ReturnsView()
+    lowered = lowered_copy(net, strategy)
+    x = torch.rand(3, 4)
+    for module in (net, lowered):
+        output = module(x)
+        assert output._is_view()
+        output.mul_(3)
+        if strategy == "none" or module is net:
+            # relu's backward needs its output, which the view shares memory with.
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                output.square().sum().backward()
+        else:
+            output.square().sum().backward()
+    if strategy != "none":
+        weight = net.linear.weight.detach().requires_grad_()
+        bias = net.linear.bias.detach().requires_grad_()
+        expected = torch.relu(torch.nn.functional.linear(x, weight, bias)).view(-1)[2:] * 3
+        expected.square().sum().backward()
+        assert_same([p.grad for p in lowered.parameters()], [weight.grad, bias.grad])
+
+
+def test_double_backward_is_refused_clearly(x: torch.Tensor) -> None:
+    lowered = lowered_copy(Residual(), "none")
+    with pytest.raises(RuntimeError, match="double backward"):
+        torch.autograd.grad(lowered(x).sum(), list(lowered.parameters()), create_graph=True)
+
+
+@STRATEGY
+def test_threads_share_a_module(strategy: str) -> None:
+    net = Residual()
+    lowered = lowered_copy(net, strategy)
+    inputs = [torch.rand(3, 16) for _ in range(8)]
+    parameters, expected_of = list(lowered.parameters()), list(net.parameters())
+    expected = [torch.autograd.grad(net(x).square().sum(), expected_of) for x in inputs]
+    results: dict = {}
+
+    def run(index: int) -> None:
+        for _ in range(3):
+            loss = lowered(inputs[index]).square().sum()
+            results[index] = torch.autograd.grad(loss, parameters)
+
+    threads = [threading.Thread(target=run, args=(i,)) for i in range(len(inputs))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for index, gradients in enumerate(expected):
+        assert_same(list(results[index]), list(gradients))
+
+
+@STRATEGY
+def test_several_calls_before_one_backward(strategy: str, x: torch.Tensor) -> None:
+    net = Residual(dropout=0.2)
+    lowered = lowered_copy(net, strategy)
+    for module in (net, lowered):
+        torch.manual_seed(0)
+        (module(x).sum() + module(x * 2).square().sum() + module(module(x)).sum()).backward()
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in net.parameters()])
+
+
+@STRATEGY
+def test_optimizer_steps(strategy: str, x: torch.Tensor) -> None:
+    net = Residual(dropout=0.1)
+    lowered = lowered_copy(net, strategy)
+    for module in (net, lowered):
+        optimizer = torch.optim.AdamW(module.parameters(), lr=1e-2)
+        torch.manual_seed(0)
+        for _ in range(5):
+            optimizer.zero_grad()
+            module(x).square().sum().backward()
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            optimizer.step()
+    assert_same(list(lowered.parameters()), list(net.parameters()))
+
+
+def test_deepcopy_is_independent(x: torch.Tensor) -> None:
+    lowered = lowered_copy(Residual(), "segments")
+    lowered(x)
+    with torch.no_grad():  # as for any ScriptModule: with gradients on, its copies are not leaves
+        twin = copy.deepcopy(lowered)
+    for parameter in twin.parameters():
+        parameter.requires_grad_()
+    before = twin(x).detach().clone()
+    with torch.no_grad():
+        for parameter in lowered.parameters():
+            parameter.zero_()
+    assert torch.equal(twin(x), before)
+    twin(x).sum().backward()
+    assert all(p.grad is None for p in lowered.parameters())
+    assert all(p.grad is not None for p in twin.parameters())

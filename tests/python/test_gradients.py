@@ -1,0 +1,110 @@
+"""Gradients are eager's, whatever is recomputed."""
+
+import copy
+import warnings
+
+import pytest
+import torch
+from helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
+from nets import ConvNet, Residual, Tied, TwoOutputs
+
+import aten_recompute
+from benchmarks import models
+
+MODELS = ["gpt", "resnet50", "mlp", "transformer"]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("name", MODELS)
+def test_benchmark_models(name: str, strategy: str) -> None:
+    workload = models.make(name, size="small")
+    eager = workload.module
+    lowered = lowered_copy(eager, STRATEGIES[strategy])
+    for seed in (1, 2):  # the second call runs the compiled programs again
+        torch.manual_seed(seed)
+        eager_loss = workload.step(eager)
+        eager_random = torch.get_rng_state()
+        torch.manual_seed(seed)
+        loss = workload.step(lowered)
+        assert torch.equal(loss, eager_loss)
+        assert torch.equal(torch.get_rng_state(), eager_random)
+        assert_same(
+            [p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()]
+        )
+        assert_same(list(lowered.buffers()), list(eager.buffers()))
+    assert num_regions(lowered) == [1]
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("strategy", ["none", "segments"])
+@pytest.mark.parametrize("name", MODELS)
+def test_other_dtypes(name: str, strategy: str, dtype: torch.dtype) -> None:
+    workload = models.make(name, size="small")
+    eager = workload.module.to(dtype)
+    inputs = tuple(t.to(dtype) if t.is_floating_point() else t for t in workload.inputs)
+    workload = models.Workload(name, eager, inputs, workload.loss_fn)
+    lowered = lowered_copy(eager, strategy)
+    torch.manual_seed(1)
+    eager_loss = workload.step(eager)
+    torch.manual_seed(1)
+    assert torch.equal(workload.step(lowered), eager_loss)
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize(
+    "net, inputs",
+    [
+        (Residual(dropout=0.3), (torch.rand(5, 16),)),
+        (ConvNet(), (torch.rand(4, 3, 8, 8),)),
+        (Tied(), (torch.randint(11, (3, 5)),)),
+        (TwoOutputs(), (torch.rand(4, 6),)),
+    ],
+    ids=["residual", "convnet", "tied", "two_outputs"],
+)
+def test_small_nets(net: torch.nn.Module, inputs: tuple, strategy: str) -> None:
+    eager = copy.deepcopy(net)
+    lowered = lowered_copy(net, STRATEGIES[strategy])
+    for seed in (1, 2):
+        expected = step(eager, list(eager.parameters()), inputs, seed)
+        result = step(lowered, list(lowered.parameters()), inputs, seed)
+        assert_same(result[0], expected[0])
+        assert_same(result[1], expected[1])
+        assert_same(list(lowered.buffers()), list(eager.buffers()))
+
+
+def test_any_shape_after_the_first() -> None:
+    """Compiled graphs hold for any shape; only the plan was chosen for one."""
+    net = ConvNet()
+    eager, lowered = copy.deepcopy(net), lowered_copy(net, "segments")
+    for batch, size in ((4, 8), (2, 12), (7, 8)):
+        inputs = (torch.rand(batch, 3, size, size),)
+        assert_same(
+            step(lowered, list(lowered.parameters()), inputs)[1],
+            step(eager, list(eager.parameters()), inputs)[1],
+        )
+    assert num_regions(lowered) == [1]
+
+
+def test_traced_module() -> None:
+    net = Residual()
+    x = torch.rand(3, 16)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*torch.jit.trace.* is deprecated")
+        traced = torch.jit.trace(copy.deepcopy(net), (x,))
+    lowered = aten_recompute.lower(traced, "segments")
+    assert_same(
+        step(lowered, list(lowered.parameters()), (x,))[1],
+        step(net, list(net.parameters()), (x,))[1],
+    )
+    assert num_regions(lowered) == [1]
+
+
+def test_input_gradients() -> None:
+    net = Residual()
+    lowered = lowered_copy(net, "segments")
+    x, y = torch.rand(3, 16, requires_grad=True), torch.rand(3, 16)
+    y.copy_(x.detach()).requires_grad_()
+    net(x).sum().backward()
+    lowered(y).sum().backward()
+    assert_same([y.grad], [x.grad])
