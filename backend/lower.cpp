@@ -101,9 +101,7 @@ Module lower(const Module& module, const std::string& options,
   const auto wrapper =
       torch::jit::detail::codegen_backend_module("aten_recompute", clone, specs, any_dict);
   const auto lowered = wrapper.attr(kLoweredModule).toModule();
-  // (module, format): see register/backend.cpp.
-  const auto processed =
-      lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
+  const auto processed = processed_module(wrapper);
   share_tensors(module, processed);
 
   // Upstream's wrapper hides the parameters. This one has what the module has, under the same names,

@@ -42,6 +42,11 @@ void share_tensors(const Module& from, const Module& to) {
   });
 }
 
+Module processed_module(const Module& lowered) {
+  const auto processed = lowered.attr("__loweredModule__").toModule().attr("__processed_module");
+  return processed.toTupleRef().elements()[0].toModule();  // (module, format)
+}
+
 Module clone_without_tensors(const Module& module) {
   auto clone = module.clone(/*inplace=*/true);
   auto empty = [](const Module& each) {

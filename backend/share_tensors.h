@@ -12,6 +12,10 @@ void share_tensors(const torch::jit::Module& from, const torch::jit::Module& to)
 // A clone (classes and methods of its own) whose tensors are empty: cloning it again costs nothing.
 torch::jit::Module clone_without_tensors(const torch::jit::Module& module);
 
+// The module that a lowered module runs the code of (see preprocess in register/backend.cpp); `lowered`
+// is what to_backend returns.
+torch::jit::Module processed_module(const torch::jit::Module& lowered);
+
 // PyTorch's to_backend hands its preprocess function a deep copy of the module, whose parameters are
 // `parameter.clone()` under autograd. Where that history is there, puts the parameter itself back, so
 // that an optimizer made before goes on working. Returns how many tensors remain copies (buffers,

@@ -7,6 +7,7 @@
 
 #include "backend/lowered_method.h"
 #include "backend/random_state.h"
+#include "backend/share_tensors.h"
 #include "backend/tape.h"
 #include "passes/rules/operators.h"
 
@@ -36,6 +37,12 @@ std::string report_any(const c10::IValue& module) {
   return report(torch::jit::Module(module.toObject()));
 }
 
+// Gives a module made by to_backend the tensors of the module that it was made from.
+void share_tensors_any(const c10::IValue& module, const c10::IValue& lowered) {
+  share_tensors(torch::jit::Module(module.toObject()),
+                processed_module(torch::jit::Module(lowered.toObject())));
+}
+
 at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) { return x.view_as(x); }
 
 const bool registered = [] {
@@ -53,6 +60,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.class_<LoweredMethod>("LoweredMethod");
   m.class_<Tape>("Tape");
   m.def("lower(Any module, str options, str[] methods) -> Any", &lower_any);
+  m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
   m.def("report(Any module) -> str", &report_any);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);
 }

@@ -130,7 +130,9 @@ def test_containers_and_defaults() -> None:
             sum(t.square().sum() for t in flat).backward()
             results.append((outputs[2] is None, flat + [p.grad for p in module.parameters()]))
         assert results[0][0] == results[1][0]
-        assert_same(results[1][1], results[0][1])
+        # A value that several regions read collects its gradient in another order than in eager.
+        for ours, theirs in zip(results[1][1], results[0][1]):
+            torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
 def test_several_methods() -> None:
@@ -256,7 +258,7 @@ def test_newer_format_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["", '{"strategy": "segments"}', {"strategy": "layers", "start": 0, "stride": 2}, {"4": 0.5}]
+    "spec", ["", '{"strategy": "segments"}', {"strategy": "layers", "stride": "2"}, {"4": 0.5}]
 )
 def test_plain_route(spec: object) -> None:
     net = Residual()
