@@ -10,7 +10,9 @@
 #include <unordered_set>
 
 #include "backend/autograd_modes.h"
+#include "backend/log.h"
 #include "backend/region_backward.h"
+#include "passes/differentiate.h"
 
 namespace aten_recompute {
 namespace {
@@ -41,7 +43,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
     : graph_(std::move(graph)),
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
-      inference_(graph_) {}
+      uncompiled_(graph_) {}
 
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -51,20 +53,25 @@ std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
 std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>& requires_grad,
                                                          const std::vector<c10::IValue>& inputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& slot = variants_[requires_grad];
-  if (slot == nullptr) {
-    slot = std::make_shared<RegionVariant>(
-        compile_region({graph_, requires_grad, is_attribute_, options_, inputs}));
-    in_order_.push_back(slot);
+  if (const auto found = variants_.find(requires_grad); found != variants_.end()) {
+    return found->second;
   }
-  return slot;
+  std::shared_ptr<const RegionVariant> variant;
+  try {
+    variant = std::make_shared<RegionVariant>(
+        compile_region({graph_, requires_grad, is_attribute_, options_, inputs}));
+    in_order_.push_back(variant);
+  } catch (const NotDifferentiable& error) {
+    log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
+  }
+  return variants_.emplace(requires_grad, std::move(variant)).first->second;
 }
 
-void Region::run_without_grad(Stack& stack, std::vector<c10::IValue> inputs) const {
-  auto registers = inference_.start(std::move(inputs));
-  inference_.run(registers, 0, inference_.instructions().size());
+void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const {
+  auto registers = uncompiled_.start(std::move(inputs));
+  uncompiled_.run(registers, 0, uncompiled_.instructions().size());
   for (size_t i = 0; i < graph_->outputs().size(); ++i) {
-    stack.push_back(inference_.take_output(registers, i));
+    stack.push_back(uncompiled_.take_output(registers, i));
   }
 }
 
@@ -84,11 +91,15 @@ void Region::run(Stack& stack) {
     }
   }
   if (!any) {
-    run_without_grad(stack, std::move(inputs));
+    run_uncompiled(stack, std::move(inputs));
     return;
   }
 
   const auto variant = variant_for(requires_grad, inputs);
+  if (variant == nullptr) {
+    run_uncompiled(stack, std::move(inputs));
+    return;
+  }
   const auto& gradient = variant->gradient();
   std::vector<Edge> edges;
   for (auto i : gradient.df_output_vjps) {

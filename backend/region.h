@@ -30,14 +30,16 @@ class Region : public torch::CustomClassHolder {
   std::vector<std::shared_ptr<const RegionVariant>> variants() const;
 
  private:
+  // nullptr: the region cannot be differentiated ahead of time.
   std::shared_ptr<const RegionVariant> variant_for(const std::vector<bool>& requires_grad,
                                                    const std::vector<c10::IValue>& inputs);
-  void run_without_grad(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
+  // The forward as it is, without gradients or under ordinary autograd.
+  void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<bool> is_attribute_;
   Options options_;
-  Program inference_;
+  Program uncompiled_;
   mutable std::mutex mutex_;
   std::map<std::vector<bool>, std::shared_ptr<const RegionVariant>> variants_;
   std::vector<std::shared_ptr<const RegionVariant>> in_order_;

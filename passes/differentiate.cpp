@@ -50,6 +50,7 @@ class Differentiator {
     start_backward(vjp_defined);
     for (auto step = backward_steps_.rbegin(); step != backward_steps_.rend(); ++step) (*step)();
     register_gradients(requires_grad);
+    for (const auto* value : requires_grad_) joint_.requires_grad.insert(value->unique());
     return joint_;
   }
 
@@ -102,7 +103,7 @@ class Differentiator {
       if (gradient == nullptr) return;
       if (!gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
               *c10::TensorType::get())) {
-        throw std::logic_error("a list of tensors is indexed where its gradient is not complete");
+        throw NotDifferentiable("a list of tensors is built in one place and indexed in another");
       }
       auto* unpack = graph_->insertNode(graph_->createListUnpack(gradient, node->inputs().size()));
       for (size_t i = 0; i < node->inputs().size(); ++i) {

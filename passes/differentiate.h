@@ -2,12 +2,18 @@
 #pragma once
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "passes/joint_graph.h"
 
 namespace aten_recompute {
+
+// The region has to run under ordinary autograd; what() says why.
+struct NotDifferentiable : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
 
 // `forward` is a region's subgraph (straight-line; control flow in it has no tensor outputs). It is
 // copied, not changed.
@@ -19,8 +25,9 @@ namespace aten_recompute {
 // operator that eager can differentiate has one. Operators on tape are appended to `on_tape`.
 //
 // The forward part of the result does not depend on `vjp_defined`: the n-th forward node is the same
-// for every mask. Throws std::logic_error where a construct cannot be differentiated (gradients
-// through lists that are built in one place and indexed in another).
+// for every mask. Throws NotDifferentiable where a construct cannot be differentiated ahead of time
+// (gradients through lists that are built in one place and indexed in another), std::logic_error for a
+// rule that is wrong in itself.
 JointGraph differentiate(const std::shared_ptr<torch::jit::Graph>& forward,
                          const std::vector<bool>& requires_grad,
                          const std::vector<bool>& vjp_defined,

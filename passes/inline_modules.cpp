@@ -72,7 +72,8 @@ void inline_calls(Block* block) {
     Node* before = node->prev();
     Node* after = node->next();
     if (node->kind() == prim::CallFunction) node->removeInput(0);  // the function itself
-    torch::jit::inlineCallTo(node, function, /*use_graph=*/true);
+    // The header's name of the flag is wrong: true inserts the optimized graph, already inlined.
+    torch::jit::inlineCallTo(node, function, /*inline_optimized_graph=*/false);
     for (auto* added = before->next(); added != after; added = added->next()) tag(added, path);
     // What was inlined may call further: go on at its first node.
     it = before->next()->iterator();

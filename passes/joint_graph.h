@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <unordered_set>
 #include <vector>
 
 namespace torch::jit {
@@ -39,6 +40,7 @@ struct JointGraph {
   std::vector<size_t> vjp_outputs;
   std::vector<size_t> gradient_inputs;
   std::vector<bool> output_requires_grad;
+  std::unordered_set<size_t> requires_grad;  // Value::unique() of forward values and region inputs
   size_t num_tape_nodes = 0;
 };
 

@@ -2,11 +2,13 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <unordered_map>
 
 #include "backend/autograd_modes.h"
 #include "backend/program.h"
 #include "backend/random_state.h"
+#include "passes/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -17,6 +19,24 @@ bool shares_storage(const at::Tensor& tensor, const c10::IValue& other) {
   if (!other.isTensor()) return false;
   const auto& base = other.toTensor();
   return base.defined() && base.has_storage() && tensor.storage().is_alias_of(base.storage());
+}
+
+int64_t bytes_of(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage()) return 0;
+  return static_cast<int64_t>(value.toTensor().nbytes());
+}
+
+// What autograd saves on a tape is its own affair; most operators save one of inputs and outputs, so the
+// larger is the guess.
+int64_t tape_bytes(const Program::Instruction& instruction, const Program::Registers& registers) {
+  int64_t bytes = 0;
+  for (const auto& operand : instruction.operands) {
+    if (!operand.is_constant) bytes = std::max(bytes, bytes_of(registers[operand.index]));
+  }
+  for (auto output : instruction.outputs) {
+    if (output >= 0) bytes = std::max(bytes, bytes_of(registers[output]));
+  }
+  return bytes;
 }
 
 }  // namespace
@@ -48,6 +68,10 @@ ValueBytes profile_bytes(const JointGraph& joint, const std::vector<c10::IValue>
     for (size_t k = 0; k < instruction.outputs.size(); ++k) {
       if (instruction.outputs[k] < 0) continue;
       const auto& value = registers[instruction.outputs[k]];
+      if (instruction.node->kind() == symbols::kTapeForward && !value.isTensor()) {
+        bytes[uniques.at(instruction.node->output(k))] = tape_bytes(instruction, registers);
+        continue;
+      }
       if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage()) {
         continue;
       }

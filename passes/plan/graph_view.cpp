@@ -19,29 +19,36 @@ using torch::jit::Value;
 GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute) {
   GraphView view;
   std::unordered_map<Value*, GraphView::Vertex> producer;
+  std::unordered_set<Value*> activations;
   view.source = boost::add_vertex(view.graph);
   view.sink = boost::add_vertex(view.graph);
   for (size_t i = 0; i < joint.num_inputs; ++i) {
     auto* input = joint.graph->inputs()[i];
-    if (!is_attribute[i] && contains_tensor(*input->type())) producer[input] = view.source;
+    if (is_attribute[i] || !contains_tensor(*input->type())) continue;
+    activations.insert(input);
+    if (joint.requires_grad.count(input->unique()) != 0) producer[input] = view.source;
   }
   for (auto* node : joint.graph->nodes()) {
     if (node == joint.backward_start) break;
     if (!node->blocks().empty() || mutates_an_argument(node)) continue;
-    bool tensor_output = false;
+    bool needs_gradient = false;
     for (auto* output : node->outputs()) {
-      tensor_output = tensor_output || contains_tensor(*output->type());
+      needs_gradient = needs_gradient || joint.requires_grad.count(output->unique()) != 0;
     }
-    if (!tensor_output) continue;
+    bool is_activation = false;
     std::vector<GraphView::Vertex> sources;
     for (auto* input : node->inputs()) {
+      is_activation = is_activation || activations.count(input) != 0;
       const auto found = producer.find(input);
       if (found == producer.end()) continue;
       if (std::find(sources.begin(), sources.end(), found->second) == sources.end()) {
         sources.push_back(found->second);
       }
     }
-    if (sources.empty()) continue;
+    if (!is_activation) continue;
+    activations.insert(node->outputs().begin(), node->outputs().end());
+    if (!needs_gradient) continue;
+    if (sources.empty()) sources.push_back(view.source);
     const auto vertex = boost::add_vertex(view.graph);
     view.nodes.push_back(node);
     for (auto from : sources) boost::add_edge(from, vertex, view.graph);

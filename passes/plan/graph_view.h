@@ -15,10 +15,11 @@ struct Value;
 
 namespace aten_recompute {
 
-// Vertices are the forward nodes that work on activations: values computed, at any distance, from a
-// region input that is not an attribute of the module (a batch, hidden states). What depends on
-// parameters and constants alone (a causal mask, a transposed weight) is no vertex: an edge from it
-// would connect everything with everything.
+// Vertices are the forward nodes that a gradient passes through and that work on activations: values
+// computed, at any distance, from a region input that is not an attribute of the module (a batch, hidden
+// states). What depends on parameters and constants alone (position embeddings, a transposed weight) is
+// no vertex, nor is what needs no gradient (masks, targets): an edge from it would connect everything
+// with everything. A vertex without a predecessor has an edge from the source.
 //
 //   tokens   W_emb           source
 //       \    /                 |

@@ -116,7 +116,16 @@ SavePlan plan_segments(const PlanInput& input) {
     }
   }
   const auto keep = choose_separators(segments, input.options.segment_count);
+  // What no gradient passes through (dropout masks, padding masks, indices) is small or dear to compute
+  // again: separators are no substitute for it.
   SavePlan plan;
+  const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
+  for (auto* node : forward_nodes(input.joint)) {
+    if (vertices.count(node) != 0) continue;
+    for (auto* output : node->outputs()) {
+      if (everything.saved.count(output->unique()) != 0) plan.saved.insert(output->unique());
+    }
+  }
   for (size_t i = 0; i < separators.size(); ++i) {
     if (keep[i]) plan.saved.insert(separators[i]->unique());
   }

@@ -98,6 +98,9 @@ void register_rule_operators() {
       Operator("aten_recompute::reduce_grad(Tensor grad, int[] size, int dtype) -> Tensor",
                reduce_grad, pure),
   });
+  register_shape_operators();
+  register_indexing_operators();
+  register_reduction_operators();
 }
 
 }  // namespace aten_recompute

@@ -8,8 +8,19 @@ namespace aten_recompute {
 // accumulate_list(acc, other): the same, element by element, for gradients of a Tensor[].
 // list_gradient(grad, index, length): gradient of a Tensor[] of which one element was read.
 // reduce_grad(grad, size, dtype): undoes broadcasting and type promotion.
-// dropout_mask, apply_dropout_mask: dropout.cpp.
-// Further ones stand with the rules that use them.
+// Further ones stand with the rules that use them, in <family>_operators.cpp.
 void register_rule_operators();
+
+void register_elementwise_operators();
+void register_matrix_operators();
+void register_convolution_operators();
+void register_normalization_operators();
+void register_dropout_operators();
+void register_loss_operators();
+
+// Called by it, each in <family>_operators.cpp.
+void register_shape_operators();
+void register_indexing_operators();
+void register_reduction_operators();
 
 }  // namespace aten_recompute

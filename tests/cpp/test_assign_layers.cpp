@@ -160,15 +160,18 @@ TEST_F(AssignLayers, APatternThatIsNoRegularExpressionIsAnError) {
 }
 
 TEST_F(AssignLayers, MarkLayerOverrulesModules) {
-  auto body = sequential({relu(), relu()});
-  auto model = test::make_module("Model");
-  model.register_module("body", body);
-  model.define(R"(
-def forward(self, x):
-    x = torch.ops.aten_recompute.mark_layer(x, 5)
-    return self.body.forward(x)
-)");
-  EXPECT_THAT(layers(model), ElementsAre("relu:-", "relu:-"));
+  auto graph = test::method_graph(sequential({relu(), relu()}));
+  inline_modules(graph);
+  auto* first = test::find_nodes(*graph, "aten::relu").at(0);
+  const torch::jit::WithInsertPoint guard(first);
+  auto* mark = graph->insert(symbols::kMarkLayer, {first->input(0), graph->insertConstant(5)});
+  first->replaceInput(0, mark);
+  assign_layers(graph, "");
+  // No pattern is looked at either.
+  assign_layers(graph, "matches nothing");
+  for (auto* node : test::find_nodes(*graph, "aten::relu")) {
+    EXPECT_FALSE(node->hasAttribute(symbols::kLayer));
+  }
 }
 
 }  // namespace

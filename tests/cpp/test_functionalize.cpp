@@ -48,7 +48,8 @@ graph(%x : Tensor, %w : Tensor, %flag : bool):
       %a : Tensor = aten::tanh(%h)
       -> (%a)
     block1():
-      -> (%h)
+      %b : Tensor = aten::sigmoid(%h)
+      -> (%b)
   return (%z)
 )");
   functionalize(graph);
@@ -59,7 +60,7 @@ graph(%x : Tensor, %w : Tensor, %flag : bool):
   for (const bool flag : {false, true}) {
     const auto relu = at::relu(at::mm(x, w));
     const auto result = test::run_graph(graph, {x, w, flag})[0].toTensor();
-    EXPECT_TRUE(test::bitwise_equal(result, flag ? at::tanh(relu) : relu));
+    EXPECT_TRUE(test::bitwise_equal(result, flag ? at::tanh(relu) : at::sigmoid(relu)));
   }
 }
 
@@ -79,7 +80,7 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_THAT(listing(*graph), ElementsAre("h = aten::mm(x, w)",
                                            "$0 = prim::dtype(h)",
                                            "$1 = aten::add(h, x, 1)",
-                                           "$2 = aten::to($1, $0, 0, 0, None)",
+                                           "$2 = aten::to($1, $0, False, False, None)",
                                            "$3 = aten::relu($2)",
                                            "c = aten::tanh($3)"));
 }
@@ -156,7 +157,7 @@ TEST_F(Functionalize, WritesInsideOfControlFlowAreLeft) {
   expect_left(R"(
 graph(%x : Tensor, %flag : bool):
   %h : Tensor = aten::neg(%x)
-   = prim::If(%flag)
+  prim::If(%flag)
     block0():
       %y : Tensor = aten::relu_(%h)
       -> ()

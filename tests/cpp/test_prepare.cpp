@@ -9,6 +9,7 @@ namespace aten_recompute {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using test::find_nodes;
@@ -49,7 +50,7 @@ def forward(self, x):
 )");
   const auto x = at::randn({2});
   const auto training = prepare_forward(module, {x});
-  EXPECT_THAT(listing(*training.graph), ElementsAre("x.7 = aten::relu(x.1)"));
+  EXPECT_THAT(listing(*training.graph), ElementsAre(HasSubstr("aten::relu(x.1)")));
   EXPECT_TRUE(training.assumptions.hold(module._ivalue(), {x}));
 
   module.eval();

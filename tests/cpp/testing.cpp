@@ -113,12 +113,19 @@ TorchTest::TorchTest()
 
 TorchTest::~TorchTest() {
   at::GradMode::set_enabled(grad_mode_);
-  at::detail::getDefaultCPUGenerator().set_state(random_state_);
+  auto generator = at::detail::getDefaultCPUGenerator();
+  generator.set_state(random_state_);
 }
 
 std::shared_ptr<Graph> parse(const std::string& ir) {
   auto graph = std::make_shared<Graph>();
-  torch::jit::parseIR(ir, graph.get());
+  std::unordered_map<std::string, Value*> values;
+  torch::jit::parseIR(ir, graph.get(), values);
+  for (const auto& [name, value] : values) {
+    if (Value::isValidName(name)) {
+      value->setDebugName(name);
+    }
+  }
   graph->lint();
   return graph;
 }

@@ -1,0 +1,48 @@
+// Makes an operator of the interpreter out of a plain C++ function.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+
+namespace aten_recompute {
+
+namespace detail {
+
+template <class Value>
+void push_result(torch::jit::Stack& stack, Value&& value) {
+  stack.emplace_back(std::forward<Value>(value));
+}
+
+template <class... Values>
+void push_result(torch::jit::Stack& stack, std::tuple<Values...>&& values) {
+  std::apply([&](auto&&... each) { (stack.emplace_back(std::move(each)), ...); },
+             std::move(values));
+}
+
+template <class Result, class... Arguments, size_t... I>
+void call(Result (*function)(Arguments...), torch::jit::Stack& stack, std::index_sequence<I...>) {
+  constexpr size_t kCount = sizeof...(Arguments);
+  auto result = function(torch::jit::peek(stack, I, kCount).template to<std::decay_t<Arguments>>()...);
+  torch::jit::drop(stack, kCount);
+  push_result(stack, std::move(result));
+}
+
+}  // namespace detail
+
+// `function` computes what `schema` says from its arguments alone and changes none of them.
+template <class Result, class... Arguments>
+torch::jit::Operator pure_operator(const std::string& schema, Result (*function)(Arguments...)) {
+  return torch::jit::Operator(
+      schema,
+      [function](torch::jit::Stack& stack) {
+        detail::call(function, stack, std::index_sequence_for<Arguments...>());
+      },
+      c10::AliasAnalysisKind::PURE_FUNCTION);
+}
+
+}  // namespace aten_recompute

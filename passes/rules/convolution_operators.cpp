@@ -1,0 +1,135 @@
+// Gradients of convolutions: inputs without a batch dimension, padding given as a word, and complex
+// numbers, which ATen all reduces to plain convolutions on the way in.
+#include <ATen/ATen.h>
+
+#include <array>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "passes/rules/boxing.h"
+#include "passes/rules/operators.h"
+
+namespace aten_recompute {
+namespace {
+
+using at::Tensor;
+using Sizes = std::vector<int64_t>;
+using Mask = std::vector<bool>;
+using Gradients = std::tuple<Tensor, Tensor, Tensor>;
+
+struct Parameters {
+  Sizes stride, padding, dilation;
+  bool transposed;
+  Sizes output_padding;
+  int64_t groups;
+  Sizes bias_size;
+};
+
+Gradients real_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                        const Parameters& p, const Mask& mask) {
+  return at::convolution_backward(grad, input, weight, p.bias_size, p.stride, p.padding, p.dilation,
+                                  p.transposed, p.output_padding, p.groups,
+                                  std::array<bool, 3>{mask[0], mask[1], mask[2]});
+}
+
+// A convolution is linear in either operand: with B the real one's backward, the gradients are
+// B(grad, conj(input), conj(weight)), multiplied out.
+Gradients complex_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
+                           const Parameters& p, const Mask& mask) {
+  auto parts = [](const Tensor& tensor) {
+    const auto resolved = tensor.resolve_conj();
+    return std::make_pair(at::real(resolved).contiguous(), at::imag(resolved).contiguous());
+  };
+  const auto [grad_real, grad_imag] = parts(grad);
+  const auto [input_real, input_imag] = parts(input);
+  const auto [weight_real, weight_imag] = parts(weight);
+  const auto [i_rr, w_rr, b_r] = real_backward(grad_real, input_real, weight_real, p, mask);
+  const auto [i_ii, w_ii, b_i] = real_backward(grad_imag, input_imag, weight_imag, p, mask);
+  const Mask no_bias = {mask[0], mask[1], false};
+  const auto [i_ir, w_ir, b1] = real_backward(grad_imag, input_real, weight_real, p, no_bias);
+  const auto [i_ri, w_ri, b2] = real_backward(grad_real, input_imag, weight_imag, p, no_bias);
+  Gradients result;
+  if (mask[0]) std::get<0>(result) = at::complex(i_rr + i_ii, i_ir - i_ri);
+  if (mask[1]) std::get<1>(result) = at::complex(w_rr + w_ii, w_ir - w_ri);
+  if (mask[2]) std::get<2>(result) = at::complex(b_r, b_i);
+  return result;
+}
+
+Gradients backward(Tensor grad, Tensor input, const Tensor& weight, const Parameters& p,
+                   const Mask& mask) {
+  const bool batched = input.dim() == weight.dim();
+  if (!batched) {
+    grad = grad.unsqueeze(0);
+    input = input.unsqueeze(0);
+  }
+  auto gradients = input.is_complex() ? complex_backward(grad, input, weight, p, mask)
+                                      : real_backward(grad, input, weight, p, mask);
+  auto& grad_input = std::get<0>(gradients);
+  if (!batched && grad_input.defined()) grad_input = grad_input.squeeze(0);
+  return gradients;
+}
+
+Sizes size_of_bias(const Tensor& weight, bool transposed, int64_t groups) {
+  return {transposed ? weight.size(1) * groups : weight.size(0)};
+}
+
+Gradients convolution_backward(Tensor grad, Tensor input, Tensor weight, Sizes stride,
+                               Sizes padding, Sizes dilation, bool transposed,
+                               Sizes output_padding, int64_t groups, Mask mask) {
+  const Parameters parameters{std::move(stride),   std::move(padding),
+                              std::move(dilation), transposed,
+                              std::move(output_padding), groups,
+                              size_of_bias(weight, transposed, groups)};
+  return backward(std::move(grad), std::move(input), weight, parameters, mask);
+}
+
+// Convolution.cpp, _convolution_mode: "same" pads more on the right where the total is odd, which
+// needs a padded copy of the input.
+Gradients convolution_mode_backward(Tensor grad, Tensor input, Tensor weight, Sizes stride,
+                                    std::string padding, Sizes dilation, int64_t groups,
+                                    Mask mask) {
+  const auto spatial = static_cast<size_t>(weight.dim()) - 2;
+  Parameters parameters{std::move(stride), Sizes(spatial, 0),
+                        std::move(dilation), false,
+                        Sizes(spatial, 0), groups,
+                        size_of_bias(weight, false, groups)};
+  if (padding == "valid") return backward(grad, input, weight, parameters, mask);
+  Sizes right(2 * spatial, 0);  // as constant_pad_nd wants it: last dimension first
+  bool symmetric = true;
+  for (size_t i = 0; i < spatial; ++i) {
+    const auto step = parameters.dilation.size() == 1 ? parameters.dilation[0]
+                                                      : parameters.dilation[i];
+    const auto total = step * (weight.size(static_cast<int64_t>(i) + 2) - 1);
+    parameters.padding[i] = total / 2;
+    right[2 * (spatial - 1 - i) + 1] = total % 2;
+    symmetric = symmetric && total % 2 == 0;
+  }
+  if (symmetric) return backward(grad, input, weight, parameters, mask);
+  auto gradients =
+      backward(grad, at::constant_pad_nd(input, right, 0), weight, parameters, mask);
+  auto& grad_input = std::get<0>(gradients);
+  if (grad_input.defined()) {
+    for (auto& amount : right) amount = -amount;
+    grad_input = at::constant_pad_nd(grad_input, right, 0);
+  }
+  return gradients;
+}
+
+}  // namespace
+
+void register_convolution_operators() {
+  static const torch::jit::RegisterOperators registered({
+      pure_operator("aten_recompute::convolution_backward(Tensor grad, Tensor input, "
+                    "Tensor weight, int[] stride, int[] padding, int[] dilation, bool transposed, "
+                    "int[] output_padding, int groups, bool[] mask) -> (Tensor, Tensor, Tensor)",
+                    &convolution_backward),
+      pure_operator("aten_recompute::convolution_mode_backward(Tensor grad, Tensor input, "
+                    "Tensor weight, int[] stride, str padding, int[] dilation, int groups, "
+                    "bool[] mask) -> (Tensor, Tensor, Tensor)",
+                    &convolution_mode_backward),
+  });
+}
+
+}  // namespace aten_recompute
