@@ -151,7 +151,11 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
       const auto k = stage.gradients[i];
       if (!needed[i] || (run.undefined != nullptr && run.undefined->undefined[k])) continue;
-      auto gradient = program.take_output(run.registers, k);
+      // A gradient that later stages read as well stays where it is.
+      const auto& output = program.outputs()[k];
+      const bool read_later = later_stages && !output.is_constant && stage.live_after[output.index];
+      auto gradient = read_later ? run.registers[output.index]
+                                 : program.take_output(run.registers, k);
       if (gradient.isTensor()) gradients[i] = std::move(gradient).toTensor();
     }
   }

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
+#include <algorithm>
 #include <functional>
 #include <stdexcept>
 #include <unordered_map>
@@ -142,7 +143,6 @@ class Differentiator {
     if (!rule.forward.empty()) outputs = replace_by_forward(node, rule, names);
     for (size_t i = 0; i < schema.returns().size(); ++i) {
       names[i == 0 ? "result" : "result" + std::to_string(i)] = outputs[i];
-      mark(outputs[i]);
     }
     outputs.resize(schema.returns().size());
     // What backward formulas need of the node's schema outlives the node.
@@ -150,6 +150,16 @@ class Differentiator {
     std::vector<const CompiledFormula*> formulas;
     for (size_t i = 0; i < rule.gradients.size(); ++i) {
       formulas.push_back(&compiled_gradient(rule, i, prototype));
+    }
+    // Outputs whose gradient no formula reads have none: the indices of a maximum.
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      const auto gradient = "grad" + std::to_string(i);
+      if (i == 0 || std::any_of(formulas.begin(), formulas.end(), [&](const auto* formula) {
+            const auto& used = formula->parameters;
+            return std::find(used.begin(), used.end(), gradient) != used.end();
+          })) {
+        mark(outputs[i]);
+      }
     }
     if (!rule.forward.empty()) node->destroy();
     backward_steps_.emplace_back([this, &rule, formulas, names, outputs] {
@@ -162,9 +172,9 @@ class Differentiator {
                                          std::unordered_map<std::string, Value*>& names) {
     const auto& formula = compiled_forward(rule, node);
     std::vector<Value*> arguments;
-    for (const auto& name : formula.parameters) arguments.push_back(names.at(name));
     const torch::jit::WithInsertPoint guard(node);
     auto* before = node->prev();
+    for (const auto& name : formula.parameters) arguments.push_back(bind(name, names, {}));
     auto values = unpacked(torch::jit::insertGraph(*graph_, *formula.graph, arguments));
     for (auto* added = before->next(); added != node; added = added->next()) {
       added->copyMetadata(node);
@@ -321,6 +331,13 @@ class Differentiator {
 
   void add_gradient(Value* value, Value* gradient) {
     if (requires_grad_.count(value) == 0) return;
+    // Gradients of a list's elements may be missing, unless the list is made from them here.
+    if (is_list_of_tensors(value) && value->node()->kind() != prim::ListConstruct &&
+        gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
+            *c10::TensorType::get())) {
+      gradient = graph_->insertNode(graph_->create(symbols::kOptionalList, {gradient}, 1))->output();
+      gradient->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
+    }
     auto& slot = gradients_[value];
     if (slot == nullptr) {
       slot = gradient;

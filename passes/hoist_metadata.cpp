@@ -2,7 +2,9 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <unordered_set>
+#include <vector>
 
 #include "passes/node_traits.h"
 
@@ -12,19 +14,30 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-bool reads_only(Node* node, const std::unordered_set<Value*>& backward_values) {
-  for (auto* input : node->inputs()) {
-    if (backward_values.count(input) != 0) return false;
-  }
+void collect_reads(Node* node, std::vector<Value*>& reads) {
+  reads.insert(reads.end(), node->inputs().begin(), node->inputs().end());
   for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes()) {
-      if (!reads_only(inner, backward_values)) return false;
-    }
-    for (auto* output : block->outputs()) {
-      if (backward_values.count(output) != 0) return false;
+    for (auto* inner : block->nodes()) collect_reads(inner, reads);
+    reads.insert(reads.end(), block->outputs().begin(), block->outputs().end());
+  }
+}
+
+// Right after the last of the values that it reads is made: at the end of the forward the read would keep
+// a tensor alive for its size.
+void move_into_forward(Node* node, const std::vector<Value*>& reads) {
+  Node* last = node->owningGraph()->param_node();
+  for (auto* value : reads) {
+    auto* maker = value->node();
+    if (maker->owningBlock() != node->owningBlock() || maker == node) continue;  // made inside of it
+    if (maker->kind() != c10::prim::Param && (last->kind() == c10::prim::Param || last->isBefore(maker))) {
+      last = maker;
     }
   }
-  return true;
+  if (last->kind() == c10::prim::Param) {
+    node->moveBefore(node->owningGraph()->block()->nodes().front());
+  } else {
+    node->moveAfter(last);
+  }
 }
 
 }  // namespace
@@ -40,8 +53,13 @@ void hoist_metadata(JointGraph& joint) {
     for (auto* output : node->outputs()) {
       tensor_output = tensor_output || contains_tensor(*output->type());
     }
-    if (!tensor_output && reads_only(node, backward_values)) {
-      node->moveBefore(joint.backward_start);
+    std::vector<Value*> reads;
+    collect_reads(node, reads);
+    const bool forward_only = std::none_of(reads.begin(), reads.end(), [&](Value* value) {
+      return backward_values.count(value) != 0;
+    });
+    if (!tensor_output && forward_only) {
+      move_into_forward(node, reads);
     } else {
       backward_values.insert(node->outputs().begin(), node->outputs().end());
     }

@@ -17,10 +17,14 @@ const std::unordered_set<std::string> kMayCopy = {
     "aten::reshape", "aten::reshape_as", "aten::contiguous", "aten::to",        "aten::flatten",
     "aten::type_as", "aten::float",      "aten::double",     "aten::half",      "aten::long",
     "aten::int",     "aten::bool",       "aten::cpu",        "aten::cuda",      "aten::ravel",
-    "aten::_reshape_alias", "aten::expand_as", "aten::broadcast_to", "aten::unflatten",
+    "aten::_reshape_alias", "aten::atleast_1d", "aten::atleast_2d", "aten::atleast_3d",
+    "aten::cartesian_prod",
     "aten::resolve_conj", "aten::resolve_neg", "aten::einsum", "aten::real", "aten::_to_copy",
     "aten::values", "aten::indices", "aten::broadcast_tensors", "aten::meshgrid",
-    "aten_recompute::accumulate", "aten_recompute::reduce_grad"};
+    "aten_recompute::accumulate", "aten_recompute::reduce_grad", "aten_recompute::cat_backward",
+    "aten_recompute::stack_backward", "aten_recompute::broadcast_tensors_backward",
+    "aten_recompute::optional_list", "aten_recompute::cumsum_backward",
+    "aten_recompute::repeat_backward", "aten_recompute::index_source_gradient"};
 
 // derivatives.yaml: output_differentiability [False], and operators that return no floating tensor.
 const std::unordered_set<std::string> kNonDifferentiable = {
@@ -42,7 +46,8 @@ const std::unordered_set<std::string> kNonDifferentiable = {
 
 // Random operators whose schema is older than the tag.
 const std::unordered_set<std::string> kRandom = {"aten::rrelu", "aten::rrelu_with_noise",
-                                                 "aten::multinomial", "aten::lstm", "aten::gru"};
+                                                 "aten::multinomial", "aten::lstm", "aten::gru",
+                                                 "aten_recompute::dropout_mask"};
 
 const std::unordered_set<std::string> kUpdatesStatistics = {
     "aten::batch_norm",        "aten::_batch_norm_impl_index", "aten::native_batch_norm",

@@ -75,6 +75,10 @@ class Splicer {
   // Returns the last node that was added after `after`.
   Node* copy(Node* node, Node* after) {
     std::vector<Value*> outputs;
+    std::vector<std::string> names;  // a clone takes the names of what it is a clone of
+    for (auto* output : node->outputs()) {
+      names.push_back(output->hasDebugName() ? output->debugName() : "");
+    }
     const torch::jit::WithInsertPoint guard(after->next());
     if (draws_random_numbers(node)) {
       outputs = copy_random(node);
@@ -96,6 +100,7 @@ class Splicer {
       outputs[i]->setDebugName(
           (original->hasDebugName() ? original->debugNameBase() : "v" + original->debugName()) +
           "_recomputed");
+      if (!names[i].empty()) original->setDebugName(names[i]);
       if (plan_.saved.count(original->unique()) == 0) copies_[original] = outputs[i];
     }
     return last;

@@ -32,6 +32,8 @@ inline const c10::Symbol kReplayRandom =
 inline const c10::Symbol kAccumulate = c10::Symbol::fromQualString("aten_recompute::accumulate");
 inline const c10::Symbol kAccumulateList =
     c10::Symbol::fromQualString("aten_recompute::accumulate_list");
+inline const c10::Symbol kOptionalList =
+    c10::Symbol::fromQualString("aten_recompute::optional_list");
 inline const c10::Symbol kListGradient =
     c10::Symbol::fromQualString("aten_recompute::list_gradient");
 

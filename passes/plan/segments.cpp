@@ -57,6 +57,12 @@ std::vector<bool> choose_separators(const std::vector<Segment>& segments,
   }
   std::sort(limits.begin(), limits.end());
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
+  // No choice brings the maximum below the largest segment: smaller limits only keep more separators.
+  const auto largest = std::max_element(
+      segments.begin(), segments.end(),
+      [](const Segment& a, const Segment& b) { return a.saved_bytes < b.saved_bytes; });
+  limits.erase(limits.begin(),
+               std::lower_bound(limits.begin(), limits.end(), largest->saved_bytes));
 
   std::vector<bool> best = join_up_to(segments, limits.back());
   int64_t best_bytes = std::numeric_limits<int64_t>::max();

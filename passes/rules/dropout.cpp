@@ -8,8 +8,8 @@ std::vector<Rule> dropout_rules() {
       // Without training it is the identity: probability 0, for which nothing is drawn.
       {.op = "aten::dropout",
        .forward = "    probability = p if train else 0.\n"
-                  "    mask = recompute.dropout_mask(input, probability)\n"
-                  "    return recompute.apply_dropout_mask(input, mask, probability), mask",
+                  "    keep = recompute.dropout_mask(input, probability)\n"
+                  "    return recompute.apply_dropout_mask(input, keep, probability), keep",
        .extras = {"mask"},
        .gradients = {{"input",
                       "recompute.apply_dropout_mask(grad, mask, p if train else 0.)"}}},

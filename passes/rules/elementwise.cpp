@@ -89,9 +89,9 @@ std::vector<Rule> arithmetic() {
                      "grad * (tensor1 if value == 1 else tensor1 * value).conj()"),
             gradient("self", "grad")}},
       {.op = "aten::addcdiv",
-       .gradients = {gradient("tensor1", "grad * (value / tensor2).conj()"),
+       .gradients = {gradient("tensor1", "grad * (tensor2.reciprocal() * value).conj()"),
                      gradient("tensor2",
-                              "torch.neg(grad) * (value * tensor1 / (tensor2 * tensor2)).conj()"),
+                              "torch.neg(grad) * (tensor1 * value / (tensor2 * tensor2)).conj()"),
                      gradient("self", "grad")}},
       {.op = "aten::lerp.Scalar",
        .gradients = {gradient("end", "grad * recompute.conj(weight)"),
@@ -104,13 +104,13 @@ std::vector<Rule> arithmetic() {
        .gradients = {gradient(
            "self",
            "(torch.zeros_like(self) if exponent == 0 else "
-           "grad * (exponent * self.pow(exponent - 1)).conj())")}},
+           "grad * (self.pow(exponent - 1) * exponent).conj())")}},
       {.op = "aten::pow.Tensor_Tensor",
        .gradients =
            {gradient("exponent", "recompute.pow_grad_exponent(grad, self, exponent, result)"),
             gradient("self",
                      "torch.where(exponent == 0.0, 0, "
-                     "grad * (exponent * self.pow(exponent - 1)).conj())")}},
+                     "grad * (self.pow(exponent - 1) * exponent).conj())")}},
       {.op = "aten::pow.Scalar",
        .gradients = {gradient(
            "exponent", "recompute.pow_grad_exponent_of_scalar(grad, self, exponent, result)")}},

@@ -61,13 +61,6 @@ std::vector<Rule> indexing_rules() {
                      {"self", reduced("grad.masked_fill(mask, 0)", "self")}}},
       {.op = "aten::masked_select",
        .gradients = {{"self", "recompute.masked_select_backward(grad, self.size(), mask)"}}},
-      {.op = "aten::where.self",
-       .gradients = {{"self", reduced("torch.where(condition, grad, 0)", "self")},
-                     {"other", reduced("torch.where(condition, 0, grad)", "other")}}},
-      {.op = "aten::where.ScalarOther",
-       .gradients = {{"self", reduced("torch.where(condition, grad, 0)", "self")}}},
-      {.op = "aten::where.ScalarSelf",
-       .gradients = {{"other", reduced("torch.where(condition, 0, grad)", "other")}}},
   };
   add_index(rules);
   return rules;

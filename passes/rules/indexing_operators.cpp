@@ -13,7 +13,8 @@ using torch::jit::Stack;
 
 void index_backward(Stack& stack) {
   c10::List<std::optional<at::Tensor>> indices;
-  for (const c10::IValue& index : pop(stack).toListRef()) {
+  const auto list = pop(stack);
+  for (const c10::IValue& index : list.toListRef()) {
     indices.push_back(index.isNone() ? std::nullopt : std::make_optional(index.toTensor()));
   }
   const auto size = pop(stack).toIntVector();

@@ -8,23 +8,29 @@ GradientFormula refused(const std::string& op, const std::string& argument) {
   return {argument, "recompute.not_differentiable(grad, '" + op + "', '" + argument + "')"};
 }
 
-const char* const kReduce =
+// Body lines that reduce `each`, as TorchScript.
+const std::string kReduce =
     "    if reduction == 1:\n"
-    "        return torch.mean(each)\n"
-    "    if reduction == 2:\n"
-    "        return torch.sum(each)\n"
-    "    return each";
+    "        loss = torch.mean(each)\n"
+    "    elif reduction == 2:\n"
+    "        loss = torch.sum(each)\n"
+    "    else:\n"
+    "        loss = each\n";
 
-// Gradient of one element of `each`.
-const char* const kEach = "(grad / self.numel() if reduction == 1 else grad)";
+// Body lines that undo it: `each` broadcasts to the gradient of the elements.
+const std::string kUnreduce =
+    "    if reduction == 1:\n"
+    "        each = grad / difference.numel()\n"
+    "    else:\n"
+    "        each = grad\n";
 
 std::vector<Rule> likelihoods() {
   std::vector<Rule> rules = {
       {.op = "aten::cross_entropy_loss",
-       .forward = "    log_probabilities = torch.log_softmax(self, 1 if self.dim() > 1 else 0)\n"
-                  "    loss, total = recompute.cross_entropy(log_probabilities, target, weight, "
+       .forward = "    logs = torch.log_softmax(self, 1 if self.dim() > 1 else 0)\n"
+                  "    loss, weights = recompute.cross_entropy(logs, target, weight, "
                   "reduction, ignore_index, label_smoothing)\n"
-                  "    return loss, log_probabilities, total",
+                  "    return loss, logs, weights",
        .extras = {"log_probabilities", "total"},
        .gradients =
            {{"target",
@@ -52,31 +58,71 @@ std::vector<Rule> likelihoods() {
   return rules;
 }
 
-// Symmetric in self and target, up to the sign that exchanging them brings.
-Rule regression(const std::string& op, const std::string& extra) {
-  return {.op = op,
-          .gradients = {
-              {"target", "torch." + op.substr(6) + "_backward(grad, target, self, reduction" +
-                             extra + ")"},
-              {"self", "torch." + op.substr(6) + "_backward(grad, self, target, reduction" + extra +
-                           ")"}}};
+// Symmetric in self and target: exchanging them exchanges the gradients.
+Rule regression(const std::string& name, const std::string& extra) {
+  auto gradient = [&](const std::string& one, const std::string& two) -> GradientFormula {
+    return {one, "recompute.reduce_grad(torch." + name + "_backward(grad, " + one + ", " + two +
+                     ", reduction" + extra + "), " + one + ".size(), " + one + ".dtype)"};
+  };
+  return {.op = "aten::" + name,
+          .gradients = {gradient("target", "self"), gradient("self", "target")}};
+}
+
+std::vector<Rule> regressions() {
+  return {
+      regression("mse_loss", ""),
+      regression("smooth_l1_loss", ", beta"),
+      regression("huber_loss", ", delta"),
+      {.op = "aten::l1_loss",
+       .forward = "    signed = self - target\n"
+                  "    each = signed.abs()\n" +
+                  kReduce + "    return loss, signed",
+       .extras = {"difference"},
+       .gradients =
+           {{"target",
+             kUnreduce +
+                 "    return recompute.reduce_grad(torch.neg(each * difference.sgn()), "
+                 "target.size(), target.dtype)"},
+            {"self",
+             kUnreduce +
+                 "    return recompute.reduce_grad(each * difference.sgn(), self.size(), "
+                 "self.dtype)"}}},
+  };
+}
+
+std::vector<Rule> probabilities() {
+  return {
+      {.op = "aten::binary_cross_entropy",
+       .gradients = {refused("aten::binary_cross_entropy", "weight"),
+                     {"target",
+                      "recompute.binary_cross_entropy_target_backward(grad, self, target, weight, "
+                      "reduction)"},
+                     {"self",
+                      "torch.binary_cross_entropy_backward(grad, self, target, weight, "
+                      "reduction)"}}},
+      {.op = "aten::binary_cross_entropy_with_logits",
+       .gradients =
+           {refused("aten::binary_cross_entropy_with_logits", "weight"),
+            refused("aten::binary_cross_entropy_with_logits", "pos_weight"),
+            {"target",
+             "recompute.binary_cross_entropy_with_logits_target_backward(grad, self, target, "
+             "weight, pos_weight, reduction)"},
+            {"self",
+             "recompute.binary_cross_entropy_with_logits_backward(grad, self, target, weight, "
+             "pos_weight, reduction)"}}},
+      {.op = "aten::soft_margin_loss",
+       .gradients = {refused("aten::soft_margin_loss", "target"),
+                     {"self", "torch.soft_margin_loss_backward(grad, self, target, reduction)"}}},
+  };
 }
 
 }  // namespace
 
 std::vector<Rule> loss_rules() {
   auto rules = likelihoods();
-  const std::vector<Rule> others = {
-      {.op = "aten::mse_loss",
-       .gradients =
-           {{"target",
-             "recompute.reduce_grad(torch.mse_loss_backward(grad, target, self, reduction), "
-             "target.size(), target.dtype)"},
-            {"self",
-             "recompute.reduce_grad(torch.mse_loss_backward(grad, self, target, reduction), "
-             "self.size(), self.dtype)"}}},
-  };
-  rules.insert(rules.end(), others.begin(), others.end());
+  for (auto family : {&regressions, &probabilities}) {
+    for (auto& rule : family()) rules.push_back(std::move(rule));
+  }
   return rules;
 }
 

@@ -33,7 +33,7 @@ Tensor target_3d(const Tensor& target, const Tensor& input) {
                             : contiguous.view({input.size(0), 0, 0});
 }
 
-std::tuple<Tensor, Tensor> nll_loss(Tensor input, Tensor target, OptionalTensor weight,
+std::tuple<Tensor, Tensor> nll_forward(Tensor input, Tensor target, OptionalTensor weight,
                                     int64_t reduction, int64_t ignore_index) {
   if (input.dim() <= 2) {
     return at::nll_loss_forward(input, target, weight, reduction, ignore_index);
@@ -47,7 +47,7 @@ std::tuple<Tensor, Tensor> nll_loss(Tensor input, Tensor target, OptionalTensor 
   return result;
 }
 
-Tensor nll_loss_backward(Tensor grad, Tensor input, Tensor target, OptionalTensor weight,
+Tensor nll_backward(Tensor grad, Tensor input, Tensor target, OptionalTensor weight,
                          int64_t reduction, int64_t ignore_index, Tensor total_weight) {
   if (input.dim() <= 2) {
     return at::nll_loss_backward(grad, input, target, weight, reduction, ignore_index,
@@ -122,7 +122,7 @@ std::tuple<Tensor, Tensor> cross_entropy(Tensor input, Tensor target, OptionalTe
     TORCH_CHECK(ignore_index < 0, "ignore_index is not supported for floating point target");
     return {probability_loss(input, target, weight, reduction, smoothing), Tensor()};
   }
-  auto [loss, total] = nll_loss(input, target, weight, reduction, ignore_index);
+  auto [loss, total] = nll_forward(input, target, weight, reduction, ignore_index);
   if (smoothing > 0.0) {
     const auto classes = input.size(class_dim(input));
     loss = (1 - smoothing) * loss +
@@ -154,9 +154,9 @@ Tensor cross_entropy_backward(Tensor grad, Tensor input, Tensor target, Optional
     return each * target;
   }
   if (smoothing <= 0) {
-    return nll_loss_backward(grad, input, target, weight, reduction, ignore_index, total_weight);
+    return nll_backward(grad, input, target, weight, reduction, ignore_index, total_weight);
   }
-  auto gradient = nll_loss_backward(grad * (1 - smoothing), input, target, weight, reduction,
+  auto gradient = nll_backward(grad * (1 - smoothing), input, target, weight, reduction,
                                     ignore_index, total_weight);
   const auto ignored = target == ignore_index;
   auto each = grad * (smoothing / classes);
@@ -186,17 +186,55 @@ Tensor cross_entropy_weight_backward(Tensor grad, Tensor input, Tensor target, T
   return at::sum_to(each, broadcast_weight(weight, input).sizes()).reshape(weight.sizes());
 }
 
+// ---- binary cross entropy (FunctionsManual.cpp) ----
+
+Tensor binary_target_backward(Tensor grad, Tensor self, Tensor target, OptionalTensor weight,
+                              int64_t reduction) {
+  auto gradient = (1. - self).log_().sub_(self.log()).mul_(grad);
+  if (is_defined(weight)) gradient.mul_(*weight);
+  if (reduction == at::Reduction::Mean) gradient.div_(target.numel());
+  return gradient;
+}
+
+Tensor logits_backward(Tensor grad, Tensor input, Tensor target, OptionalTensor weight,
+                       OptionalTensor positive_weight, int64_t reduction) {
+  Tensor gradient;
+  if (is_defined(positive_weight)) {
+    const auto weighted = positive_weight->mul(target);
+    gradient = at::mul(weighted.add(1).sub_(target), input.sigmoid()).sub_(weighted);
+  } else {
+    gradient = input.sigmoid().sub_(target);
+  }
+  gradient.mul_(grad);
+  if (is_defined(weight)) gradient.mul_(*weight);
+  if (reduction == at::Reduction::Mean) gradient.div_(input.numel());
+  return gradient;
+}
+
+Tensor logits_target_backward(Tensor grad, Tensor input, Tensor target, OptionalTensor weight,
+                              OptionalTensor positive_weight, int64_t reduction) {
+  Tensor gradient;
+  if (is_defined(positive_weight)) {
+    gradient = (-input).sigmoid().log_().sub_(input.sigmoid().log_().mul_(*positive_weight)).mul_(grad);
+  } else {
+    gradient = -input * grad;
+  }
+  if (is_defined(weight)) gradient.mul_(*weight);
+  if (reduction == at::Reduction::Mean) gradient.div_(target.numel());
+  return gradient;
+}
+
 }  // namespace
 
 void register_loss_operators() {
   static const torch::jit::RegisterOperators registered({
       pure_operator("aten_recompute::nll_loss(Tensor input, Tensor target, Tensor? weight, "
                     "int reduction, int ignore_index) -> (Tensor, Tensor)",
-                    &nll_loss),
+                    &nll_forward),
       pure_operator("aten_recompute::nll_loss_backward(Tensor grad, Tensor input, Tensor target, "
                     "Tensor? weight, int reduction, int ignore_index, Tensor total_weight) "
                     "-> Tensor",
-                    &nll_loss_backward),
+                    &nll_backward),
       pure_operator("aten_recompute::cross_entropy(Tensor input, Tensor target, Tensor? weight, "
                     "int reduction, int ignore_index, float smoothing) -> (Tensor, Tensor)",
                     &cross_entropy),
@@ -210,6 +248,17 @@ void register_loss_operators() {
       pure_operator("aten_recompute::cross_entropy_weight_backward(Tensor grad, Tensor input, "
                     "Tensor target, Tensor weight, int reduction, float smoothing) -> Tensor",
                     &cross_entropy_weight_backward),
+      pure_operator("aten_recompute::binary_cross_entropy_target_backward(Tensor grad, "
+                    "Tensor self, Tensor target, Tensor? weight, int reduction) -> Tensor",
+                    &binary_target_backward),
+      pure_operator("aten_recompute::binary_cross_entropy_with_logits_backward(Tensor grad, "
+                    "Tensor self, Tensor target, Tensor? weight, Tensor? pos_weight, "
+                    "int reduction) -> Tensor",
+                    &logits_backward),
+      pure_operator("aten_recompute::binary_cross_entropy_with_logits_target_backward("
+                    "Tensor grad, Tensor self, Tensor target, Tensor? weight, "
+                    "Tensor? pos_weight, int reduction) -> Tensor",
+                    &logits_target_backward),
   });
 }
 

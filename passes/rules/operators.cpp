@@ -59,6 +59,13 @@ void accumulate_list(Stack& stack) {
   stack.emplace_back(std::move(sums));
 }
 
+void optional_list(Stack& stack) {
+  const auto tensors = pop(stack).toList();
+  c10::List<std::optional<at::Tensor>> list;
+  for (size_t i = 0; i < tensors.size(); ++i) list.push_back(tensors.get(i).toTensor());
+  stack.emplace_back(std::move(list));
+}
+
 void list_gradient(Stack& stack) {
   const auto length = pop(stack).toInt();
   auto index = pop(stack).toInt();
@@ -93,11 +100,20 @@ void register_rule_operators() {
       Operator("aten_recompute::accumulate(Tensor acc, Tensor other) -> Tensor", accumulate, pure),
       Operator("aten_recompute::accumulate_list(Tensor?[] acc, Tensor?[] other) -> Tensor?[]",
                accumulate_list, pure),
+      Operator("aten_recompute::accumulate_list.complete(Tensor[] acc, Tensor[] other) -> Tensor[]",
+               accumulate_list, pure),
+      Operator("aten_recompute::optional_list(Tensor[] list) -> Tensor?[]", optional_list, pure),
       Operator("aten_recompute::list_gradient(Tensor grad, int index, int length) -> Tensor?[]",
                list_gradient, pure),
       Operator("aten_recompute::reduce_grad(Tensor grad, int[] size, int dtype) -> Tensor",
                reduce_grad, pure),
   });
+  register_elementwise_operators();
+  register_matrix_operators();
+  register_convolution_operators();
+  register_normalization_operators();
+  register_dropout_operators();
+  register_loss_operators();
   register_shape_operators();
   register_indexing_operators();
   register_reduction_operators();

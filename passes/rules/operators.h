@@ -6,6 +6,7 @@ namespace aten_recompute {
 // accumulate(acc, other): sum of two gradients of one value, in place where nothing else holds one of
 //   them, as eager's engine does.
 // accumulate_list(acc, other): the same, element by element, for gradients of a Tensor[].
+// optional_list(list): the same list, of a type whose elements may be missing.
 // list_gradient(grad, index, length): gradient of a Tensor[] of which one element was read.
 // reduce_grad(grad, size, dtype): undoes broadcasting and type promotion.
 // Further ones stand with the rules that use them, in <family>_operators.cpp.

@@ -69,19 +69,6 @@ void add_extrema(std::vector<Rule>& rules) {
     mask = result.view(kept) == self
     return (grad.view(kept) * mask) / mask.sum(dim, True))"}}});
   }
-  // Half of the gradient each where they are equal.
-  auto binary = [&](const std::string& op, const std::string& for_self,
-                    const std::string& for_other) {
-    auto formula = [](const std::string& operands, const std::string& target) {
-      return "recompute.reduce_grad(recompute.larger_gradient(grad, " + operands + "), " + target +
-             ".size(), " + target + ".dtype)";
-    };
-    rules.push_back({.op = op,
-                     .gradients = {{"self", formula(for_self, "self")},
-                                   {"other", formula(for_other, "other")}}});
-  };
-  binary("aten::max.other", "self, other", "other, self");
-  binary("aten::min.other", "other, self", "self, other");
 }
 
 void add_norms(std::vector<Rule>& rules) {

@@ -80,15 +80,6 @@ void evenly_distribute_backward(Stack& stack) {
   stack.emplace_back(at::zeros(self.sizes(), self.options()).masked_fill_(mask, gradient / mask.sum()));
 }
 
-// What of `grad` goes to `operand`, where the result is the larger of it and `other`.
-void larger_gradient(Stack& stack) {
-  const auto other = pop(stack).toTensor();
-  const auto operand = pop(stack).toTensor();
-  const auto gradient = pop(stack).toTensor();
-  stack.emplace_back(
-      at::where(operand == other, gradient / 2, gradient).masked_fill_(operand < other, 0));
-}
-
 // The product of all others, without dividing: products of what stands before and after.
 at::Tensor prod_safe_zeros_backward(const at::Tensor& gradient, const at::Tensor& self,
                                     int64_t dim) {
@@ -232,9 +223,6 @@ void register_reduction_operators() {
       Operator("aten_recompute::evenly_distribute_backward(Tensor grad, Tensor self, "
                "Tensor value) -> Tensor",
                evenly_distribute_backward, pure),
-      Operator("aten_recompute::larger_gradient(Tensor grad, Tensor operand, Tensor other) "
-               "-> Tensor",
-               larger_gradient, pure),
       Operator("aten_recompute::prod_backward(Tensor grad, Tensor self, Tensor result) -> Tensor",
                prod_backward, pure),
       Operator("aten_recompute::prod_dim_backward(Tensor grad, Tensor self, Tensor result, "

@@ -11,7 +11,8 @@
 //   grad1, grad2, ...           Optional[Tensor], gradients of further outputs
 //   result, result1, ...        outputs of the operator
 //   extras                      further values that `forward` returns, by their names in `extras`
-//   needs_<argument>            bool, known when the graph is built: is this gradient asked for
+//   needs_<argument>            bool, known when the graph is built: is this gradient asked for (in
+//                               `forward`, too)
 // `torch.` is the aten namespace, `recompute.` this project's operators (passes/rules/operators.cpp).
 //
 // A formula is an expression, or the body of a function (then it contains "return"). One formula may

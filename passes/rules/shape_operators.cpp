@@ -15,14 +15,16 @@ using Sizes = std::vector<int64_t>;
 
 std::vector<Sizes> pop_sizes(Stack& stack) {
   std::vector<Sizes> sizes;
-  for (const c10::IValue& size : pop(stack).toListRef()) sizes.push_back(size.toIntVector());
+  const auto list = pop(stack);
+  for (const c10::IValue& size : list.toListRef()) sizes.push_back(size.toIntVector());
   return sizes;
 }
 
 // Undefined tensors stand for None. The list may be Tensor[] or Tensor?[].
 std::vector<at::Tensor> pop_gradients(Stack& stack) {
   std::vector<at::Tensor> gradients;
-  for (const c10::IValue& gradient : pop(stack).toListRef()) {
+  const auto list = pop(stack);
+  for (const c10::IValue& gradient : list.toListRef()) {
     gradients.push_back(gradient.isNone() ? at::Tensor() : gradient.toTensor());
   }
   return gradients;
@@ -57,7 +59,8 @@ at::Tensor with_dtype(const at::Tensor& gradient, int64_t dtype) {
 
 void sizes(Stack& stack) {
   c10::List<c10::List<int64_t>> result;
-  for (const c10::IValue& tensor : pop(stack).toListRef()) {
+  const auto list = pop(stack);
+  for (const c10::IValue& tensor : list.toListRef()) {
     const auto size = tensor.toTensor().sizes();
     result.push_back(c10::List<int64_t>(size));
   }
@@ -66,7 +69,8 @@ void sizes(Stack& stack) {
 
 void dtypes(Stack& stack) {
   c10::List<int64_t> result;
-  for (const c10::IValue& tensor : pop(stack).toListRef()) {
+  const auto list = pop(stack);
+  for (const c10::IValue& tensor : list.toListRef()) {
     result.push_back(static_cast<int64_t>(tensor.toTensor().scalar_type()));
   }
   stack.emplace_back(std::move(result));

@@ -8,16 +8,13 @@ namespace {
 Rule with_dtype(const std::string& op, const std::string& kernel) {
   return {.op = op,
           .forward = R"(
-    input_dtype = self.dtype
+    read = self.dtype
     half_to_float = False
     if dtype is not None:
         half_to_float = self.is_cuda and self.dtype == 5 and dtype == 6
         if not half_to_float:
-            input_dtype = dtype
-        result = torch.)" + kernel + R"((self.to(input_dtype), dim, half_to_float)
-    else:
-        result = torch.)" + kernel + R"((self, dim, False)
-    return result, input_dtype)",
+            read = dtype
+    return torch.)" + kernel + R"((self.to(read), dim, half_to_float), read)",
           .extras = {"input_dtype: int"},
           .gradients = {{"self", "torch." + kernel +
                                      "_backward_data(grad, result, dim, input_dtype)"

@@ -16,12 +16,14 @@ class HoistMetadata : public test::TorchTest {};
 TEST_F(HoistMetadata, SizesOfForwardValuesAreReadInTheForward) {
   auto joint = test::parse_joint(R"(
 graph(%x : Tensor, %dy : Tensor):
+  %false : bool = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
   %h : Tensor = aten::relu(%x)
-  %y : Tensor = aten::sum(%h)
+  %y : Tensor = aten::sum(%h, %none)
   aten_recompute::backward_start()
   %size : int[] = aten::size(%h)
   %dtype : int = prim::dtype(%x)
-  %wide : Tensor = aten::expand(%dy, %size)
+  %wide : Tensor = aten::expand(%dy, %size, %false)
   %dx : Tensor = aten_recompute::reduce_grad(%wide, %size, %dtype)
   return (%y, %dx)
 )",
@@ -29,10 +31,10 @@ graph(%x : Tensor, %dy : Tensor):
   hoist_metadata(joint);
   joint.graph->lint();
   EXPECT_THAT(forward_listing(joint),
-              ElementsAre("h = aten::relu(x)", "y = aten::sum(h)", "size = aten::size(h)",
+              ElementsAre("h = aten::relu(x)", "y = aten::sum(h, None)", "size = aten::size(h)",
                           "dtype = prim::dtype(x)"));
   EXPECT_THAT(backward_listing(joint),
-              ElementsAre("wide = aten::expand(dy, size)",
+              ElementsAre("wide = aten::expand(dy, size, False)",
                           "dx = aten_recompute::reduce_grad(wide, size, dtype)"));
 }
 
@@ -40,7 +42,8 @@ TEST_F(HoistMetadata, WhatIsComputedFromSizesFollowsThem) {
   auto joint = test::parse_joint(R"(
 graph(%x : Tensor, %dy : Tensor):
   %dim : int = prim::Constant[value=0]()
-  %y : Tensor = aten::mean(%x)
+  %none : NoneType = prim::Constant()
+  %y : Tensor = aten::mean(%x, %none)
   aten_recompute::backward_start()
   %rows : int = aten::size(%x, %dim)
   %twice : int = aten::mul(%rows, %rows)

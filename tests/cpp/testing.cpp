@@ -15,6 +15,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "passes/node_traits.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute::test {
@@ -83,6 +84,26 @@ std::vector<std::string> list_range(const Node* begin, const Node* end) {
   return lines;
 }
 
+// Every tensor of the forward.
+void mark_requires_grad(JointGraph& joint) {
+  auto mark = [&](const Value* value) {
+    if (is_tensor_type(*value->type())) {
+      joint.requires_grad.insert(value->unique());
+    }
+  };
+  for (size_t i = 0; i < joint.num_inputs; ++i) {
+    mark(joint.graph->inputs()[i]);
+  }
+  for (auto* node : joint.graph->nodes()) {
+    if (node == joint.backward_start) {
+      return;
+    }
+    for (auto* output : node->outputs()) {
+      mark(output);
+    }
+  }
+}
+
 at::Tensor square(const at::Tensor& x) { return x * x; }
 std::tuple<at::Tensor, at::Tensor> pair(const at::Tensor& x) { return {x * 2, x * 3}; }
 at::Tensor noise(const at::Tensor& x) { return x + at::rand_like(x); }
@@ -122,7 +143,7 @@ std::shared_ptr<Graph> parse(const std::string& ir) {
   std::unordered_map<std::string, Value*> values;
   torch::jit::parseIR(ir, graph.get(), values);
   for (const auto& [name, value] : values) {
-    if (Value::isValidName(name)) {
+    if (name.find_first_not_of("0123456789") != std::string::npos) {
       value->setDebugName(name);
     }
   }
@@ -207,6 +228,7 @@ JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outp
   for (auto output : vjp_outputs) {
     joint.output_requires_grad.at(output) = true;
   }
+  mark_requires_grad(joint);
   joint.vjp_outputs = std::move(vjp_outputs);
   joint.gradient_inputs = std::move(gradient_inputs);
   return joint;
@@ -217,6 +239,7 @@ JointGraph parse_forward(const std::string& ir) {
   joint.num_inputs = joint.graph->inputs().size();
   joint.num_outputs = joint.graph->outputs().size();
   joint.output_requires_grad.assign(joint.num_outputs, true);
+  mark_requires_grad(joint);
   return joint;
 }
 

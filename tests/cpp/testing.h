@@ -63,7 +63,8 @@ std::vector<c10::IValue> run_graph(const std::shared_ptr<torch::jit::Graph>& gra
                                    std::vector<c10::IValue> inputs);
 
 // A joint graph whose text holds one aten_recompute::backward_start(). Inputs after `num_inputs` are the
-// vjps of `vjp_outputs`, outputs after `num_outputs` the gradients of `gradient_inputs`.
+// vjps of `vjp_outputs`, outputs after `num_outputs` the gradients of `gradient_inputs`. Every tensor of
+// the forward requires grad.
 JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outputs,
                        std::vector<size_t> vjp_outputs, std::vector<size_t> gradient_inputs);
 // The same without a backward: num_outputs outputs, all of which require grad.
