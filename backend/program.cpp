@@ -75,7 +75,11 @@ std::function<void(Stack&)> operation_of(Node* node) {
   if (node->kind() == prim::ListUnpack) {
     return [count = node->outputs().size()](Stack& stack) { unpack_list(stack, count); };
   }
-  if (!node->blocks().empty() || node->maybeOperator() == nullptr) return nullptr;
+  // A warning has an operator that only says that the interpreter does it.
+  if (!node->blocks().empty() || node->maybeOperator() == nullptr ||
+      node->kind() == c10::aten::warn) {
+    return nullptr;
+  }
   auto operation = node->getOperation();
   // Operators made for a node know its inputs; others with variable arguments are told their number.
   if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation()) {

@@ -1,5 +1,6 @@
 #include "passes/differentiate.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/jit_log.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
@@ -35,6 +36,25 @@ bool passes_gradient_unchanged(const Node* node) {
          node->kind() == c10::aten::_unwrap_optional || node->kind() == symbols::kMarkLayer;
 }
 
+// The formula's graph with its constant arguments in place and the `if`s on them decided. Deciding them
+// later would replace values that have been noted by then.
+std::shared_ptr<Graph> specialised(const CompiledFormula& formula,
+                                   const std::vector<Value*>& arguments) {
+  if (torch::jit::findAllNodes(*formula.graph, prim::If, /*recurse=*/true).empty()) {
+    return formula.graph;
+  }
+  auto graph = formula.graph->copy();
+  const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto constant = torch::jit::toIValue(arguments[i]);
+    if (!constant) continue;
+    graph->inputs()[i]->replaceAllUsesWith(graph->insertConstant(*constant));
+  }
+  torch::jit::ConstantPropagation(graph);
+  torch::jit::LowerSimpleTuples(graph);
+  return graph;
+}
+
 class Differentiator {
  public:
   Differentiator(std::shared_ptr<Graph> graph, std::vector<std::string>* on_tape)
@@ -51,6 +71,7 @@ class Differentiator {
     start_backward(vjp_defined);
     for (auto step = backward_steps_.rbegin(); step != backward_steps_.rend(); ++step) (*step)();
     register_gradients(requires_grad);
+    joint_.requires_grad = gradient_path_;
     for (const auto* value : requires_grad_) joint_.requires_grad.insert(value->unique());
     return joint_;
   }
@@ -175,8 +196,9 @@ class Differentiator {
     const torch::jit::WithInsertPoint guard(node);
     auto* before = node->prev();
     for (const auto& name : formula.parameters) arguments.push_back(bind(name, names, {}));
-    auto values = unpacked(torch::jit::insertGraph(*graph_, *formula.graph, arguments));
+    auto values = unpacked(torch::jit::insertGraph(*graph_, *specialised(formula, arguments), arguments));
     for (auto* added = before->next(); added != node; added = added->next()) {
+      note_gradient_path(added);
       added->copyMetadata(node);
       for (auto attribute : {symbols::kLayer, symbols::kModulePath}) {
         if (!node->hasAttribute(attribute) || added->kind() == prim::Constant) continue;
@@ -203,6 +225,18 @@ class Differentiator {
       names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[count + i];
     }
     return values;
+  }
+
+  // What a rule's forward computes on the way is no value that formulas ask gradients of, but plans want
+  // to know that a gradient passes by.
+  void note_gradient_path(Node* node) {
+    if (is_non_differentiable(node)) return;
+    for (auto* input : node->inputs()) {
+      if (requires_grad_.count(input) == 0 && gradient_path_.count(input->unique()) == 0) continue;
+      for (auto* output : node->outputs()) {
+        if (contains_tensor(*output->type())) gradient_path_.insert(output->unique());
+      }
+    }
   }
 
   void prepare_tape(Node* node) {
@@ -298,7 +332,7 @@ class Differentiator {
         arguments.push_back(bind(parameter, names, outputs));
       }
       auto values =
-          unpacked(torch::jit::insertGraph(*graph_, *formulas[i]->graph, arguments));
+          unpacked(torch::jit::insertGraph(*graph_, *specialised(*formulas[i], arguments), arguments));
       if (values.size() != targets.size()) {
         throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
                                rule.gradients[i].inputs + " returns " +
@@ -371,6 +405,11 @@ class Differentiator {
     if (outputs.size() != 1 || outputs[0]->type()->kind() != c10::TypeKind::TupleType) {
       return outputs;
     }
+    if (outputs[0]->node()->kind() == prim::TupleConstruct) {
+      // The elements themselves: what is noted of a value has to hold after the tuple is gone.
+      const auto elements = outputs[0]->node()->inputs();
+      return {elements.begin(), elements.end()};
+    }
     auto* unpack = graph_->insertNode(graph_->createTupleUnpack(outputs[0]));
     return {unpack->outputs().begin(), unpack->outputs().end()};
   }
@@ -389,6 +428,7 @@ class Differentiator {
   std::vector<std::string>* on_tape_;
   JointGraph joint_;
   std::unordered_set<Value*> requires_grad_;
+  std::unordered_set<size_t> gradient_path_;
   std::unordered_map<Value*, Value*> gradients_;
   std::vector<BackwardStep> backward_steps_;
 };

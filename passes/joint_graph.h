@@ -40,7 +40,8 @@ struct JointGraph {
   std::vector<size_t> vjp_outputs;
   std::vector<size_t> gradient_inputs;
   std::vector<bool> output_requires_grad;
-  std::unordered_set<size_t> requires_grad;  // Value::unique() of forward values and region inputs
+  // Value::unique() of the forward values and region inputs that a gradient passes through.
+  std::unordered_set<size_t> requires_grad;
   size_t num_tape_nodes = 0;
 };
 

@@ -46,7 +46,9 @@ GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attr
       }
     }
     if (!is_activation) continue;
-    activations.insert(node->outputs().begin(), node->outputs().end());
+    for (auto* output : node->outputs()) {
+      if (contains_tensor(*output->type())) activations.insert(output);  // sizes carry nothing on
+    }
     if (!needs_gradient) continue;
     if (sources.empty()) sources.push_back(view.source);
     const auto vertex = boost::add_vertex(view.graph);

@@ -27,7 +27,8 @@ void push_result(torch::jit::Stack& stack, std::tuple<Values...>&& values) {
 template <class Result, class... Arguments, size_t... I>
 void call(Result (*function)(Arguments...), torch::jit::Stack& stack, std::index_sequence<I...>) {
   constexpr size_t kCount = sizeof...(Arguments);
-  auto result = function(torch::jit::peek(stack, I, kCount).template to<std::decay_t<Arguments>>()...);
+  auto result =
+      function(torch::jit::peek(stack, I, kCount).template to<std::decay_t<Arguments>>()...);
   torch::jit::drop(stack, kCount);
   push_result(stack, std::move(result));
 }

@@ -51,9 +51,12 @@ Gradients complex_backward(const Tensor& grad, const Tensor& input, const Tensor
   const auto [i_ir, w_ir, b1] = real_backward(grad_imag, input_real, weight_real, p, no_bias);
   const auto [i_ri, w_ri, b2] = real_backward(grad_real, input_imag, weight_imag, p, no_bias);
   Gradients result;
-  if (mask[0]) std::get<0>(result) = at::complex(i_rr + i_ii, i_ir - i_ri);
-  if (mask[1]) std::get<1>(result) = at::complex(w_rr + w_ii, w_ir - w_ri);
-  if (mask[2]) std::get<2>(result) = at::complex(b_r, b_i);
+  if (mask[0])
+    std::get<0>(result) = at::complex(i_rr + i_ii, i_ir - i_ri);
+  if (mask[1])
+    std::get<1>(result) = at::complex(w_rr + w_ii, w_ir - w_ri);
+  if (mask[2])
+    std::get<2>(result) = at::complex(b_r, b_i);
   return result;
 }
 
@@ -67,7 +70,8 @@ Gradients backward(Tensor grad, Tensor input, const Tensor& weight, const Parame
   auto gradients = input.is_complex() ? complex_backward(grad, input, weight, p, mask)
                                       : real_backward(grad, input, weight, p, mask);
   auto& grad_input = std::get<0>(gradients);
-  if (!batched && grad_input.defined()) grad_input = grad_input.squeeze(0);
+  if (!batched && grad_input.defined())
+    grad_input = grad_input.squeeze(0);
   return gradients;
 }
 
@@ -76,11 +80,14 @@ Sizes size_of_bias(const Tensor& weight, bool transposed, int64_t groups) {
 }
 
 Gradients convolution_backward(Tensor grad, Tensor input, Tensor weight, Sizes stride,
-                               Sizes padding, Sizes dilation, bool transposed,
-                               Sizes output_padding, int64_t groups, Mask mask) {
-  const Parameters parameters{std::move(stride),   std::move(padding),
-                              std::move(dilation), transposed,
-                              std::move(output_padding), groups,
+                               Sizes padding, Sizes dilation, bool transposed, Sizes output_padding,
+                               int64_t groups, Mask mask) {
+  const Parameters parameters{std::move(stride),
+                              std::move(padding),
+                              std::move(dilation),
+                              transposed,
+                              std::move(output_padding),
+                              groups,
                               size_of_bias(weight, transposed, groups)};
   return backward(std::move(grad), std::move(input), weight, parameters, mask);
 }
@@ -91,27 +98,32 @@ Gradients convolution_mode_backward(Tensor grad, Tensor input, Tensor weight, Si
                                     std::string padding, Sizes dilation, int64_t groups,
                                     Mask mask) {
   const auto spatial = static_cast<size_t>(weight.dim()) - 2;
-  Parameters parameters{std::move(stride), Sizes(spatial, 0),
-                        std::move(dilation), false,
-                        Sizes(spatial, 0), groups,
+  Parameters parameters{std::move(stride),
+                        Sizes(spatial, 0),
+                        std::move(dilation),
+                        false,
+                        Sizes(spatial, 0),
+                        groups,
                         size_of_bias(weight, false, groups)};
-  if (padding == "valid") return backward(grad, input, weight, parameters, mask);
+  if (padding == "valid")
+    return backward(grad, input, weight, parameters, mask);
   Sizes right(2 * spatial, 0);  // as constant_pad_nd wants it: last dimension first
   bool symmetric = true;
   for (size_t i = 0; i < spatial; ++i) {
-    const auto step = parameters.dilation.size() == 1 ? parameters.dilation[0]
-                                                      : parameters.dilation[i];
+    const auto step =
+        parameters.dilation.size() == 1 ? parameters.dilation[0] : parameters.dilation[i];
     const auto total = step * (weight.size(static_cast<int64_t>(i) + 2) - 1);
     parameters.padding[i] = total / 2;
     right[2 * (spatial - 1 - i) + 1] = total % 2;
     symmetric = symmetric && total % 2 == 0;
   }
-  if (symmetric) return backward(grad, input, weight, parameters, mask);
-  auto gradients =
-      backward(grad, at::constant_pad_nd(input, right, 0), weight, parameters, mask);
+  if (symmetric)
+    return backward(grad, input, weight, parameters, mask);
+  auto gradients = backward(grad, at::constant_pad_nd(input, right, 0), weight, parameters, mask);
   auto& grad_input = std::get<0>(gradients);
   if (grad_input.defined()) {
-    for (auto& amount : right) amount = -amount;
+    for (auto& amount : right)
+      amount = -amount;
     grad_input = at::constant_pad_nd(grad_input, right, 0);
   }
   return gradients;

@@ -11,8 +11,7 @@ std::vector<Rule> dropout_rules() {
                   "    keep = recompute.dropout_mask(input, probability)\n"
                   "    return recompute.apply_dropout_mask(input, keep, probability), keep",
        .extras = {"mask"},
-       .gradients = {{"input",
-                      "recompute.apply_dropout_mask(grad, mask, p if train else 0.)"}}},
+       .gradients = {{"input", "recompute.apply_dropout_mask(grad, mask, p if train else 0.)"}}},
       {.op = "aten::native_dropout",
        .gradients = {{"input",
                       "torch.native_dropout_backward(grad, result1, (1. if train is None else "

@@ -15,8 +15,7 @@ using at::Tensor;
 
 // What one pass of the loop below is compiled for, where the compiler can choose at load time.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ATEN_RECOMPUTE_VECTORISED \
-  __attribute__((optimize("O3"), target_clones("avx2", "default")))
+#define ATEN_RECOMPUTE_VECTORISED __attribute__((optimize("O3"), target_clones("avx2", "default")))
 #else
 #define ATEN_RECOMPUTE_VECTORISED
 #endif
@@ -24,13 +23,24 @@ using at::Tensor;
 // x * noise, where noise is 0 or scale: a multiplication by 0 keeps the sign of zeros, and NaN.
 ATEN_RECOMPUTE_VECTORISED
 void multiply_range(const float* x, const uint8_t* mask, float scale, float* out, int64_t count) {
-  for (int64_t i = 0; i < count; ++i) out[i] = x[i] * (static_cast<float>(mask[i]) * scale);
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = x[i] * (static_cast<float>(mask[i]) * scale);
 }
 
 ATEN_RECOMPUTE_VECTORISED
 void multiply_range(const double* x, const uint8_t* mask, double scale, double* out,
                     int64_t count) {
-  for (int64_t i = 0; i < count; ++i) out[i] = x[i] * (static_cast<double>(mask[i]) * scale);
+  for (int64_t i = 0; i < count; ++i)
+    out[i] = x[i] * (static_cast<double>(mask[i]) * scale);
+}
+
+ATEN_RECOMPUTE_VECTORISED
+void multiply_range(const at::BFloat16* x, const uint8_t* mask, at::BFloat16 scale,
+                    at::BFloat16* out, int64_t count) {
+  const auto factor = static_cast<float>(scale);
+  for (int64_t i = 0; i < count; ++i) {
+    out[i] = at::BFloat16(static_cast<float>(x[i]) * (static_cast<float>(mask[i]) * factor));
+  }
 }
 
 template <class Scalar>
@@ -38,14 +48,14 @@ void multiply_range(const Scalar* x, const uint8_t* mask, Scalar scale, Scalar* 
                     int64_t count) {
   const auto factor = static_cast<float>(scale);
   for (int64_t i = 0; i < count; ++i) {
-    out[i] = static_cast<Scalar>(static_cast<float>(x[i]) *
-                                 (static_cast<float>(mask[i]) * factor));
+    out[i] = static_cast<Scalar>(static_cast<float>(x[i]) * (static_cast<float>(mask[i]) * factor));
   }
 }
 
 // One element of ATen's noise, by the operators that make it: their rounding is the one we need.
 Tensor noise_value(const Tensor& like, double p) {
-  if (p == 1) return at::zeros({1}, like.options());
+  if (p == 1)
+    return at::zeros({1}, like.options());
   return at::ones({1}, like.options()).div_(1 - p);
 }
 
@@ -75,15 +85,18 @@ Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
 Tensor dropout_mask(Tensor x, double p) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
   const auto options = x.options().dtype(at::kBool);
-  if (p == 0) return at::ones_like(x, options);
-  if (p == 1) return at::zeros_like(x, options);
+  if (p == 0)
+    return at::ones_like(x, options);
+  if (p == 1)
+    return at::zeros_like(x, options);
   if (!x.device().is_cpu()) {
     // The fused kernel alone draws these numbers; its output is computed again from the mask.
     return x.numel() == 0 ? at::empty_like(x, options)
                           : std::get<1>(at::native_dropout(x, p, /*train=*/true));
   }
   // For doubles the generator is advanced by another step, and other numbers come out of it.
-  if (x.scalar_type() == at::kDouble) return at::empty_like(x).bernoulli_(1 - p).to(at::kBool);
+  if (x.scalar_type() == at::kDouble)
+    return at::empty_like(x).bernoulli_(1 - p).to(at::kBool);
   return at::empty_like(x, options).bernoulli_(1 - p);
 }
 

@@ -6,8 +6,7 @@ namespace {
 
 // What broadcasting and type promotion did to `argument` is undone.
 std::string reduced(const std::string& argument, const std::string& gradient) {
-  return "recompute.reduce_grad(" + gradient + ", " + argument + ".size(), " + argument +
-         ".dtype)";
+  return "recompute.reduce_grad(" + gradient + ", " + argument + ".size(), " + argument + ".dtype)";
 }
 
 GradientFormula gradient(const std::string& argument, const std::string& formula) {
@@ -20,7 +19,8 @@ Rule unary(const std::string& op, const std::string& formula) {
 }
 
 void append(std::vector<Rule>& rules, std::vector<Rule> more) {
-  for (auto& rule : more) rules.push_back(std::move(rule));
+  for (auto& rule : more)
+    rules.push_back(std::move(rule));
 }
 
 const char* const kTimesAlpha = "(grad if alpha == 1 else grad * recompute.conj(alpha))";
@@ -41,25 +41,22 @@ std::vector<Rule> arithmetic() {
       {.op = "aten::mul.Tensor",
        .gradients = {gradient("other", "grad * self.conj()"),
                      gradient("self", "grad * other.conj()")}},
-      {.op = "aten::mul.Scalar",
-       .gradients = {gradient("self", "grad * recompute.conj(other)")}},
+      {.op = "aten::mul.Scalar", .gradients = {gradient("self", "grad * recompute.conj(other)")}},
       {.op = "aten::div.Tensor",
        .gradients = {gradient("other", "torch.neg(grad) * ((self / other) / other).conj()"),
                      gradient("self", "grad / other.conj()")}},
-      {.op = "aten::div.Scalar",
-       .gradients = {gradient("self", "grad / recompute.conj(other)")}},
+      {.op = "aten::div.Scalar", .gradients = {gradient("self", "grad / recompute.conj(other)")}},
       {.op = "aten::div.Tensor_mode",
-       .gradients =
-           {{"other",
-             "    if rounding_mode is not None:\n"
-             "        return torch.zeros_like(other)\n"
-             "    return " +
-                 reduced("other", "torch.neg(grad) * ((self / other) / other).conj()")},
-            {"self",
-             "    if rounding_mode is not None:\n"
-             "        return torch.zeros_like(self)\n"
-             "    return " +
-                 reduced("self", "grad / other.conj()")}}},
+       .gradients = {{"other",
+                      "    if rounding_mode is not None:\n"
+                      "        return torch.zeros_like(other)\n"
+                      "    return " +
+                          reduced("other", "torch.neg(grad) * ((self / other) / other).conj()")},
+                     {"self",
+                      "    if rounding_mode is not None:\n"
+                      "        return torch.zeros_like(self)\n"
+                      "    return " +
+                          reduced("self", "grad / other.conj()")}}},
       {.op = "aten::div.Scalar_mode",
        .gradients = {{"self",
                       "    if rounding_mode is not None:\n"
@@ -82,12 +79,11 @@ std::vector<Rule> arithmetic() {
                               "torch.neg(grad) * torch.div(self, other, rounding_mode='trunc')"),
                      gradient("self", "grad")}},
       {.op = "aten::addcmul",
-       .gradients =
-           {gradient("tensor1",
-                     "grad * (tensor2 if value == 1 else tensor2 * value).conj()"),
-            gradient("tensor2",
-                     "grad * (tensor1 if value == 1 else tensor1 * value).conj()"),
-            gradient("self", "grad")}},
+       .gradients = {gradient("tensor1",
+                              "grad * (tensor2 if value == 1 else tensor2 * value).conj()"),
+                     gradient("tensor2",
+                              "grad * (tensor1 if value == 1 else tensor1 * value).conj()"),
+                     gradient("self", "grad")}},
       {.op = "aten::addcdiv",
        .gradients = {gradient("tensor1", "grad * (tensor2.reciprocal() * value).conj()"),
                      gradient("tensor2",
@@ -101,25 +97,25 @@ std::vector<Rule> arithmetic() {
                      gradient("end", "grad * weight.conj()"),
                      gradient("self", "grad * (1 - weight).conj()")}},
       {.op = "aten::pow.Tensor_Scalar",
-       .gradients = {gradient(
-           "self",
-           "(torch.zeros_like(self) if exponent == 0 else "
-           "grad * (self.pow(exponent - 1) * exponent).conj())")}},
+       .gradients = {gradient("self",
+                              "(torch.zeros_like(self) if exponent == 0 else "
+                              "grad * (self.pow(exponent - 1) * exponent).conj())")}},
       {.op = "aten::pow.Tensor_Tensor",
-       .gradients =
-           {gradient("exponent", "recompute.pow_grad_exponent(grad, self, exponent, result)"),
-            gradient("self",
-                     "torch.where(exponent == 0.0, 0, "
-                     "grad * (self.pow(exponent - 1) * exponent).conj())")}},
+       .gradients = {gradient("exponent",
+                              "recompute.pow_grad_exponent(grad, self, exponent, result)"),
+                     gradient("self",
+                              "torch.where(exponent == 0.0, 0, "
+                              "grad * (self.pow(exponent - 1) * exponent).conj())")}},
       {.op = "aten::pow.Scalar",
        .gradients = {gradient(
            "exponent", "recompute.pow_grad_exponent_of_scalar(grad, self, exponent, result)")}},
       {.op = "aten::square", .gradients = {gradient("self", "grad * (2 * self.pow(1)).conj()")}},
       {.op = "aten::atan2",
-       .gradients =
-           {gradient("other",
-                     "grad * torch.neg(self) * (self * self + other * other).reciprocal()"),
-            gradient("self", "grad * other * (self * self + other * other).reciprocal()")}},
+       .gradients = {gradient(
+                         "other",
+                         "grad * torch.neg(self) * (self * self + other * other).reciprocal()"),
+                     gradient("self",
+                              "grad * other * (self * self + other * other).reciprocal()")}},
       {.op = "aten::hypot",
        .gradients = {gradient("other", "grad * other / result"),
                      gradient("self", "grad * self / result")}},
@@ -130,11 +126,10 @@ std::vector<Rule> arithmetic() {
        .gradients = {gradient("other", "grad / (1 + torch.pow(2, self - other))"),
                      gradient("self", "grad / (1 + torch.pow(2, other - self))")}},
       {.op = "aten::xlogy.Tensor",
-       .gradients =
-           {gradient("other", "grad * self / other"),
-            gradient("self",
-                     "torch.xlogy(grad, other).masked_fill("
-                     "torch.bitwise_and(self == 0., other <= 0.), 0.)")}},
+       .gradients = {gradient("other", "grad * self / other"),
+                     gradient("self",
+                              "torch.xlogy(grad, other).masked_fill("
+                              "torch.bitwise_and(self == 0., other <= 0.), 0.)")}},
   };
 }
 

@@ -12,14 +12,19 @@ namespace {
 
 using at::Tensor;
 
-at::Scalar conj(at::Scalar scalar) { return scalar.conj(); }
+at::Scalar conj(at::Scalar scalar) {
+  return scalar.conj();
+}
 
 // autograd rounds some factors to single precision (Scalar::toFloat).
-double single_precision(at::Scalar scalar) { return scalar.toFloat(); }
+double single_precision(at::Scalar scalar) {
+  return scalar.toFloat();
+}
 
 // Sizes of an optional argument, e.g. of a bias, without keeping it.
 std::optional<std::vector<int64_t>> optional_size(std::optional<Tensor> tensor) {
-  if (!tensor || !tensor->defined()) return std::nullopt;
+  if (!tensor || !tensor->defined())
+    return std::nullopt;
   return tensor->sizes().vec();
 }
 
@@ -33,10 +38,9 @@ Tensor masked_pow_grad(const Tensor& grad, const Tensor& mask, const Tensor& fac
 }
 
 Tensor pow_grad_exponent(Tensor grad, Tensor self, Tensor exponent, Tensor result) {
-  const auto positive =
-      exponent.is_complex()
-          ? at::logical_and(at::imag(exponent) == 0, at::real(exponent) >= 0)
-          : exponent >= 0;
+  const auto positive = exponent.is_complex()
+                            ? at::logical_and(at::imag(exponent) == 0, at::real(exponent) >= 0)
+                            : exponent >= 0;
   const auto mask = at::logical_and(self == 0, positive);
   const auto base = self.to(at::result_type(self, exponent));
   return masked_pow_grad(grad, mask, result * base.log());
@@ -45,17 +49,18 @@ Tensor pow_grad_exponent(Tensor grad, Tensor self, Tensor exponent, Tensor resul
 Tensor pow_grad_exponent_of_scalar(Tensor grad, at::Scalar base, Tensor exponent, Tensor result) {
   const auto log_base = base.isComplex() ? at::Scalar(std::log(base.toComplexDouble()))
                                          : at::Scalar(std::log(base.toDouble()));
-  if (!base.equal(0.0)) return grad * (result * log_base).conj();
-  const auto mask =
-      exponent.is_complex()
-          ? at::logical_and(at::imag(exponent) == 0, at::real(exponent) >= 0)
-          : exponent >= 0;
+  if (!base.equal(0.0))
+    return grad * (result * log_base).conj();
+  const auto mask = exponent.is_complex()
+                        ? at::logical_and(at::imag(exponent) == 0, at::real(exponent) >= 0)
+                        : exponent >= 0;
   return masked_pow_grad(grad, mask, result * log_base);
 }
 
 // FunctionsManual.cpp: sgn_backward.
 Tensor sgn_grad(Tensor grad, Tensor self, Tensor result) {
-  if (!self.is_complex()) return at::zeros_like(grad);
+  if (!self.is_complex())
+    return at::zeros_like(grad);
   const auto abs = self.abs();
   return at::where(abs == 0.0, 0.0, (grad / abs - (at::real(grad / self) * result)));
 }

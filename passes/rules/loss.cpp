@@ -17,10 +17,10 @@ const std::string kReduce =
     "    else:\n"
     "        loss = each\n";
 
-// Body lines that undo it: `each` broadcasts to the gradient of the elements.
+// Body lines that undo it, where there were `count` elements: `each` broadcasts to their gradients.
 const std::string kUnreduce =
     "    if reduction == 1:\n"
-    "        each = grad / difference.numel()\n"
+    "        each = grad / count\n"
     "    else:\n"
     "        each = grad\n";
 
@@ -76,22 +76,52 @@ std::vector<Rule> regressions() {
       {.op = "aten::l1_loss",
        .forward = "    signed = self - target\n"
                   "    each = signed.abs()\n" +
-                  kReduce + "    return loss, signed",
-       .extras = {"difference"},
-       .gradients =
-           {{"target",
-             kUnreduce +
-                 "    return recompute.reduce_grad(torch.neg(each * difference.sgn()), "
-                 "target.size(), target.dtype)"},
-            {"self",
-             kUnreduce +
-                 "    return recompute.reduce_grad(each * difference.sgn(), self.size(), "
-                 "self.dtype)"}}},
+                  kReduce + "    return loss, signed, each.numel()",
+       .extras = {"difference", "count: int"},
+       .gradients = {{"target",
+                      kUnreduce +
+                          "    return recompute.reduce_grad(torch.neg(each * difference.sgn()), "
+                          "target.size(), target.dtype)"},
+                     {"self",
+                      kUnreduce +
+                          "    return recompute.reduce_grad(each * difference.sgn(), self.size(), "
+                          "self.dtype)"}}},
   };
 }
 
 std::vector<Rule> probabilities() {
   return {
+      // log_target: exp(target) * (target - self); otherwise xlogy(target, target) - target * self.
+      {.op = "aten::kl_div",
+       .forward = "    if log_target:\n"
+                  "        signed = target - self\n"
+                  "        each = target.exp() * signed\n"
+                  "    else:\n"
+                  "        signed = self\n"
+                  "        each = torch.xlogy(target, target) - target * self\n" +
+                  kReduce + "    return loss, signed, each.numel(), each.size()",
+       .extras = {"difference", "count: int", "shape: List[int]"},
+       .gradients = {{"target",
+                      kUnreduce +
+                          "    each = each.expand(shape)\n"
+                          "    if log_target:\n"
+                          "        exponential = target.exp()\n"
+                          "        gradient = each * exponential\n"
+                          "        gradient = gradient + (each * difference) * exponential\n"
+                          "    else:\n"
+                          "        gradient = torch.xlogy(each, target).masked_fill("
+                          "torch.bitwise_and(target == 0., target <= 0.), 0.)\n"
+                          "        gradient = gradient + each * target / target\n"
+                          "        gradient = gradient + torch.neg(each) * self\n"
+                          "    return recompute.reduce_grad(gradient, target.size(), "
+                          "target.dtype)"},
+                     {"self", kUnreduce + "    each = each.expand(shape)\n"
+                                          "    if log_target:\n"
+                                          "        gradient = torch.neg(each * target.exp())\n"
+                                          "    else:\n"
+                                          "        gradient = torch.neg(each) * target\n"
+                                          "    return recompute.reduce_grad(gradient, self.size(), "
+                                          "self.dtype)"}}},
       {.op = "aten::binary_cross_entropy",
        .gradients = {refused("aten::binary_cross_entropy", "weight"),
                      {"target",
@@ -121,7 +151,8 @@ std::vector<Rule> probabilities() {
 std::vector<Rule> loss_rules() {
   auto rules = likelihoods();
   for (auto family : {&regressions, &probabilities}) {
-    for (auto& rule : family()) rules.push_back(std::move(rule));
+    for (auto& rule : family())
+      rules.push_back(std::move(rule));
   }
   return rules;
 }

@@ -26,71 +26,67 @@ std::vector<Rule> matrix_rules() {
                       "recompute.matmul_grad_self(grad, other, self.size(), self.stride(), "
                       "needs_other)"}}},
       {.op = "aten::mm",
-       .gradients = {{"mat2",
-                      "recompute.mm_grad_mat2(grad, self, mat2.size(), mat2.stride(), 1)"},
+       .gradients = {{"mat2", "recompute.mm_grad_mat2(grad, self, mat2.size(), mat2.stride(), 1)"},
                      {"self",
                       "recompute.mm_grad_self(grad, mat2, self.size(), self.stride(), 1)"}}},
       {.op = "aten::bmm",
        .gradients = {{"mat2", "torch.bmm(self.transpose(1, 2).conj(), grad)"},
                      {"self", "torch.bmm(grad, mat2.transpose(1, 2).conj())"}}},
       {.op = "aten::addmm",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-             "self.size(), self.dtype)"},
-            {"mat2", "recompute.mm_grad_mat2(grad, mat1, mat2.size(), mat2.stride(), alpha)"},
-            {"mat1", "recompute.mm_grad_self(grad, mat2, mat1.size(), mat1.stride(), alpha)"}}},
+       .gradients = {{"self",
+                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+                      "self.size(), self.dtype)"},
+                     {"mat2",
+                      "recompute.mm_grad_mat2(grad, mat1, mat2.size(), mat2.stride(), alpha)"},
+                     {"mat1",
+                      "recompute.mm_grad_self(grad, mat2, mat1.size(), mat1.stride(), alpha)"}}},
       {.op = "aten::baddbmm",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-             "self.size(), self.dtype)"},
-            {"batch2",
-             "    product = torch.bmm(batch1.transpose(1, 2).conj(), grad)\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-            {"batch1",
-             "    product = torch.bmm(grad, batch2.transpose(1, 2).conj())\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients = {{"self",
+                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+                      "self.size(), self.dtype)"},
+                     {"batch2",
+                      "    product = torch.bmm(batch1.transpose(1, 2).conj(), grad)\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
+                     {"batch1",
+                      "    product = torch.bmm(grad, batch2.transpose(1, 2).conj())\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
       {.op = "aten::addbmm",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-             "self.size(), self.dtype)"},
-            {"batch2",
-             "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
-             "batch2.size(2)])\n"
-             "    product = torch.bmm(batch1.transpose(1, 2).conj(), batched)\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-            {"batch1",
-             "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
-             "batch2.size(2)])\n"
-             "    product = torch.bmm(batched, batch2.transpose(1, 2).conj())\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients = {{"self",
+                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+                      "self.size(), self.dtype)"},
+                     {"batch2",
+                      "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
+                      "batch2.size(2)])\n"
+                      "    product = torch.bmm(batch1.transpose(1, 2).conj(), batched)\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
+                     {"batch1",
+                      "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
+                      "batch2.size(2)])\n"
+                      "    product = torch.bmm(batched, batch2.transpose(1, 2).conj())\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
       {.op = "aten::mv",
        .gradients = {{"self", "torch.ger(grad, vec.conj())"},
                      {"vec", "torch.mv(self.conj().t(), grad)"}}},
       {.op = "aten::addmv",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-             "self.size(), self.dtype)"},
-            {"mat",
-             "    product = torch.ger(grad, vec.conj())\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-            {"vec",
-             "    product = torch.mv(mat.t().conj(), grad)\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients = {{"self",
+                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+                      "self.size(), self.dtype)"},
+                     {"mat",
+                      "    product = torch.ger(grad, vec.conj())\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
+                     {"vec",
+                      "    product = torch.mv(mat.t().conj(), grad)\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
       {.op = "aten::addr",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-             "self.size(), self.dtype)"},
-            {"vec1",
-             "    product = torch.mv(grad, vec2.conj())\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-            {"vec2",
-             "    product = torch.mv(grad.t(), vec1.conj())\n"
-             "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients = {{"self",
+                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+                      "self.size(), self.dtype)"},
+                     {"vec1",
+                      "    product = torch.mv(grad, vec2.conj())\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
+                     {"vec2",
+                      "    product = torch.mv(grad.t(), vec1.conj())\n"
+                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
       {.op = "aten::dot",
        .gradients = {{"self", "grad * tensor.conj()"}, {"tensor", "grad * self.conj()"}}},
       {.op = "aten::vdot",

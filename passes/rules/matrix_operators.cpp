@@ -26,9 +26,12 @@ Tensor scaled(const Tensor& tensor, const at::Scalar& factor) {
   return factor.equal(1) ? tensor : tensor * factor;
 }
 
-at::Scalar conj(const at::Scalar& scalar) { return scalar.conj(); }
+at::Scalar conj(const at::Scalar& scalar) {
+  return scalar.conj();
+}
 
-// FunctionsManual.cpp: mm_mat1_backward, mm_mat2_backward. The gradient is laid out as the argument.
+// FunctionsManual.cpp: mm_mat1_backward, mm_mat2_backward. The gradient is laid out as the
+// argument.
 Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, Sizes sizes, Sizes strides,
                     at::Scalar alpha) {
   if (is_column_major(sizes, strides)) {
@@ -56,11 +59,14 @@ struct Operands {
 };
 
 Sizes transposed(Sizes sizes) {
-  if (sizes.size() >= 2) std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
+  if (sizes.size() >= 2)
+    std::swap(sizes[sizes.size() - 1], sizes[sizes.size() - 2]);
   return sizes;
 }
 
-Sizes without_first(const Sizes& sizes) { return {sizes.begin() + 1, sizes.end()}; }
+Sizes without_first(const Sizes& sizes) {
+  return {sizes.begin() + 1, sizes.end()};
+}
 
 // Linalg.cpp, should_fold: the larger operand becomes a matrix, so that mm or mv does, not bmm.
 bool folds(const Operands& x) {
@@ -68,12 +74,17 @@ bool folds(const Operands& x) {
   const auto sizes = self_larger ? x.self_sizes : transposed(x.other_sizes);
   const auto strides = self_larger ? x.self_strides : transposed(x.other_strides);
   const auto small_dim = self_larger ? x.other_dim() : x.self_dim();
-  if (sizes.size() < 3 || small_dim > 2) return false;
-  if (self_larger ? x.other_requires_grad : x.self_requires_grad) return true;
-  if (x.self_dim() == 2) return false;
-  if (c10::multiply_integers(sizes) == 0) return true;
+  if (sizes.size() < 3 || small_dim > 2)
+    return false;
+  if (self_larger ? x.other_requires_grad : x.self_requires_grad)
+    return true;
+  if (x.self_dim() == 2)
+    return false;
+  if (c10::multiply_integers(sizes) == 0)
+    return true;
   for (size_t i = 0; i + 2 < sizes.size(); ++i) {
-    if (strides[i] != strides[i + 1] * sizes[i + 1]) return false;
+    if (strides[i] != strides[i + 1] * sizes[i + 1])
+      return false;
   }
   return true;
 }
@@ -85,8 +96,10 @@ Squeeze squeezes(const Operands& x) {
   if (x.self_dim() != 3 || x.other_dim() != 3 || x.self_sizes[0] == x.other_sizes[0]) {
     return Squeeze::kNone;
   }
-  if (x.self_sizes[0] == 1 && x.self_requires_grad) return Squeeze::kSelf;
-  if (x.other_sizes[0] == 1 && x.other_requires_grad) return Squeeze::kOther;
+  if (x.self_sizes[0] == 1 && x.self_requires_grad)
+    return Squeeze::kSelf;
+  if (x.other_sizes[0] == 1 && x.other_requires_grad)
+    return Squeeze::kOther;
   return Squeeze::kNone;
 }
 
@@ -108,11 +121,14 @@ Sizes folded_sizes(const Sizes& sizes) {
 
 Sizes folded_strides(const Sizes& sizes, const Sizes& strides) {
   const auto folded = folded_sizes(sizes);
-  if (auto view = at::detail::computeStride(sizes, strides, folded)) return *view;
+  if (auto view = at::detail::computeStride(sizes, strides, folded))
+    return *view;
   return {folded[1], 1};
 }
 
-Tensor fold(const Tensor& tensor) { return tensor.reshape(folded_sizes(tensor.sizes().vec())); }
+Tensor fold(const Tensor& tensor) {
+  return tensor.reshape(folded_sizes(tensor.sizes().vec()));
+}
 
 // What bmm multiplies: [batch..., n, m] and [batch..., m, p].
 struct Batched {
@@ -136,7 +152,8 @@ struct Batched {
     self_expanded.insert(self_expanded.end(), {n, m});
     other_expanded = batches;
     other_expanded.push_back(rows);
-    if (!vector) other_expanded.push_back(p);
+    if (!vector)
+      other_expanded.push_back(p);
   }
 
   Tensor self(const Tensor& tensor) const {
@@ -151,8 +168,10 @@ struct Batched {
 
 Tensor grad_of_self(const Tensor& grad, const Tensor& other, const Operands& x) {
   const auto dims = std::make_pair(x.self_dim(), x.other_dim());
-  if (dims == std::make_pair<size_t, size_t>(1, 1)) return grad * other.conj();
-  if (dims == std::make_pair<size_t, size_t>(2, 1)) return grad.ger(other.conj());
+  if (dims == std::make_pair<size_t, size_t>(1, 1))
+    return grad * other.conj();
+  if (dims == std::make_pair<size_t, size_t>(2, 1))
+    return grad.ger(other.conj());
   if (dims == std::make_pair<size_t, size_t>(1, 2)) {
     const auto size = x.self_sizes[0];
     const auto stride = x.self_strides[0];
@@ -181,7 +200,8 @@ Tensor grad_of_self(const Tensor& grad, const Tensor& other, const Operands& x) 
         .reshape(x.self_sizes);
   }
   const auto folded = fold(other.mT());
-  if (x.self_dim() == 1) return folded.conj().t().mv(grad.reshape({folded.size(0)}));
+  if (x.self_dim() == 1)
+    return folded.conj().t().mv(grad.reshape({folded.size(0)}));
   return mm_grad_mat2(grad.mT().reshape({folded.size(0), x.self_sizes[0]}), folded,
                       transposed(x.self_sizes), transposed(x.self_strides), 1)
       .t();
@@ -189,8 +209,10 @@ Tensor grad_of_self(const Tensor& grad, const Tensor& other, const Operands& x) 
 
 Tensor grad_of_other(const Tensor& grad, const Tensor& self, const Operands& x) {
   const auto dims = std::make_pair(x.self_dim(), x.other_dim());
-  if (dims == std::make_pair<size_t, size_t>(1, 1)) return grad * self.conj();
-  if (dims == std::make_pair<size_t, size_t>(2, 1)) return self.conj().t().mv(grad);
+  if (dims == std::make_pair<size_t, size_t>(1, 1))
+    return grad * self.conj();
+  if (dims == std::make_pair<size_t, size_t>(2, 1))
+    return self.conj().t().mv(grad);
   if (dims == std::make_pair<size_t, size_t>(1, 2)) {
     return mm_grad_mat2(grad.unsqueeze(0), self.unsqueeze(0), x.other_sizes, x.other_strides, 1);
   }
@@ -205,12 +227,14 @@ Tensor grad_of_other(const Tensor& grad, const Tensor& self, const Operands& x) 
   if (!folds(x)) {
     const Batched batched(x);
     auto product = batched.self(self).transpose(1, 2).conj().bmm(batched.grad(grad));
-    if (batched.vector) product = product.squeeze(2);
+    if (batched.vector)
+      product = product.squeeze(2);
     return at::sum_to(product.reshape(batched.other_expanded), x.other_sizes);
   }
   if (x.self_dim() >= x.other_dim()) {
     const auto folded = fold(self);
-    if (x.other_dim() == 1) return folded.conj().t().mv(grad.reshape({folded.size(0)}));
+    if (x.other_dim() == 1)
+      return folded.conj().t().mv(grad.reshape({folded.size(0)}));
     return mm_grad_mat2(grad.reshape({folded.size(0), x.other_sizes[1]}), folded, x.other_sizes,
                         x.other_strides, 1);
   }
@@ -232,18 +256,21 @@ Operands operands(const Tensor& self, const Tensor& other, bool needs_self, bool
 
 Tensor matmul(Tensor self, Tensor other, bool needs_self, bool needs_other) {
   const auto x = operands(self, other, needs_self, needs_other);
-  if (x.self_dim() == 0 || x.other_dim() == 0) return at::matmul(self, other);  // raises
+  if (x.self_dim() == 0 || x.other_dim() == 0)
+    return at::matmul(self, other);  // raises
   if (const auto which = squeezes(x); which == Squeeze::kSelf) {
     return matmul(self.squeeze(0), other, needs_self, needs_other);
   } else if (which == Squeeze::kOther) {
     return matmul(self, other.squeeze(0), needs_self, needs_other);
   }
-  if (!folds(x)) return at::matmul(self, other);
+  if (!folds(x))
+    return at::matmul(self, other);
   const bool transpose = x.other_dim() > x.self_dim();
   const auto larger = transpose ? other.mT() : self;
   const auto smaller = !transpose ? other : x.self_dim() == 2 ? self.t() : self;
   Sizes shape(larger.sizes().begin(), larger.sizes().end() - 1);
-  if (smaller.dim() == 1) return at::_unsafe_view(fold(larger).mv(smaller), shape);
+  if (smaller.dim() == 1)
+    return at::_unsafe_view(fold(larger).mv(smaller), shape);
   shape.push_back(smaller.size(1));
   const auto product = at::_unsafe_view(fold(larger).mm(smaller), shape);
   return transpose ? product.mT().contiguous() : product;
@@ -263,7 +290,8 @@ Tensor matmul_grad_other(Tensor grad, Tensor self, Sizes sizes, Sizes strides, b
 
 // Linear.cpp: with a bias, what can be viewed as a matrix is, and goes to addmm.
 bool linear_flattens(Tensor input, std::optional<Tensor> bias) {
-  if (!bias || !bias->defined()) return false;
+  if (!bias || !bias->defined())
+    return false;
   return input.dim() == 2 || (input.is_contiguous() && (input.dim() == 3 || bias->dim() == 1));
 }
 
@@ -273,7 +301,8 @@ Tensor linear(Tensor input, Tensor weight, std::optional<Tensor> bias, bool need
     return at::linear(input, weight, bias);
   }
   auto output = matmul(input, weight.t(), needs_input, needs_weight);
-  if (bias && bias->defined()) output.add_(*bias);
+  if (bias && bias->defined())
+    output.add_(*bias);
   return output;
 }
 
@@ -286,10 +315,10 @@ Tensor linear_grad_weight(Tensor grad, Tensor input, Sizes sizes, Sizes strides,
                           bool needs_input) {
   const auto t_sizes = transposed(std::move(sizes));
   const auto t_strides = transposed(std::move(strides));
-  const auto gradient =
-      flattened ? mm_grad_mat2(grad.reshape({-1, t_sizes[1]}), input.reshape({-1, t_sizes[0]}),
-                               t_sizes, t_strides, 1)
-                : matmul_grad_other(grad, input, t_sizes, t_strides, needs_input);
+  const auto gradient = flattened
+                            ? mm_grad_mat2(grad.reshape({-1, t_sizes[1]}),
+                                           input.reshape({-1, t_sizes[0]}), t_sizes, t_strides, 1)
+                            : matmul_grad_other(grad, input, t_sizes, t_strides, needs_input);
   return gradient.t();
 }
 

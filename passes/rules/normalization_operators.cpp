@@ -20,11 +20,14 @@ Tensor as_kernels_want(const Tensor& tensor, const Tensor& input) {
 }
 
 std::optional<Tensor> contiguous(const std::optional<Tensor>& tensor) {
-  if (!tensor || !tensor->defined()) return std::nullopt;
+  if (!tensor || !tensor->defined())
+    return std::nullopt;
   return tensor->contiguous();
 }
 
-int64_t positions(const Tensor& input) { return c10::multiply_integers(input.sizes().slice(2)); }
+int64_t positions(const Tensor& input) {
+  return c10::multiply_integers(input.sizes().slice(2));
+}
 
 std::tuple<Tensor, Tensor, Tensor> group_norm(Tensor input, int64_t groups,
                                               std::optional<Tensor> weight,

@@ -117,6 +117,8 @@ void register_rule_operators() {
   register_shape_operators();
   register_indexing_operators();
   register_reduction_operators();
+  register_pooling_operators();
+  register_attention_operators();
 }
 
 }  // namespace aten_recompute

@@ -23,5 +23,7 @@ void register_loss_operators();
 void register_shape_operators();
 void register_indexing_operators();
 void register_reduction_operators();
+void register_pooling_operators();
+void register_attention_operators();
 
 }  // namespace aten_recompute

@@ -8,12 +8,10 @@ namespace {
 Rule with_dtype(const std::string& op, const std::string& kernel) {
   return {.op = op,
           .forward = R"(
-    read = self.dtype
-    half_to_float = False
-    if dtype is not None:
-        half_to_float = self.is_cuda and self.dtype == 5 and dtype == 6
-        if not half_to_float:
-            read = dtype
+    if dtype is None:
+        return torch.)" + kernel + R"((self, dim, False), self.dtype
+    half_to_float = self.is_cuda and self.dtype == 5 and dtype == 6
+    read = self.dtype if half_to_float else dtype
     return torch.)" + kernel + R"((self.to(read), dim, half_to_float), read)",
           .extras = {"input_dtype: int"},
           .gradients = {{"self", "torch." + kernel +

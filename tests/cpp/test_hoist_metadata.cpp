@@ -30,9 +30,10 @@ graph(%x : Tensor, %dy : Tensor):
                                  1, 1, {0}, {0});
   hoist_metadata(joint);
   joint.graph->lint();
+  // Each read stands right behind what it reads.
   EXPECT_THAT(forward_listing(joint),
-              ElementsAre("h = aten::relu(x)", "y = aten::sum(h, None)", "size = aten::size(h)",
-                          "dtype = prim::dtype(x)"));
+              ElementsAre("dtype = prim::dtype(x)", "h = aten::relu(x)", "size = aten::size(h)",
+                          "y = aten::sum(h, None)"));
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("wide = aten::expand(dy, size, False)",
                           "dx = aten_recompute::reduce_grad(wide, size, dtype)"));

@@ -1,5 +1,8 @@
 #include "passes/plan/segments.h"
 
+#include <algorithm>
+#include <random>
+
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,6 +17,45 @@ std::vector<Segment> equal_segments(size_t count, int64_t saved, int64_t separat
   std::vector<Segment> segments(count, Segment{saved, separator});
   segments.back().separator_bytes = 0;
   return segments;
+}
+
+// What the header says is made smallest.
+int64_t cost_of(const std::vector<Segment>& segments, const std::vector<bool>& keep) {
+  int64_t kept = 0;
+  int64_t joined = 0;
+  int64_t largest = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    joined += segments[i].saved_bytes;
+    largest = std::max(largest, joined);
+    if (keep[i]) {
+      kept += segments[i].separator_bytes;
+      joined = 0;
+    }
+  }
+  return kept + largest;
+}
+
+TEST(Segments, NoChoiceIsBetter) {
+  constexpr size_t kCount = 9;
+  std::mt19937 random(20);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Segment> segments(kCount);
+    for (auto& segment : segments) {
+      segment = {static_cast<int64_t>(random() % 30), static_cast<int64_t>(random() % 20)};
+    }
+    segments.back().separator_bytes = 0;
+    int64_t best = cost_of(segments, std::vector<bool>(kCount, false));
+    for (unsigned choice = 0; choice < 1U << (kCount - 1); ++choice) {
+      std::vector<bool> keep(kCount, false);
+      for (size_t i = 0; i + 1 < kCount; ++i) {
+        keep[i] = ((choice >> i) & 1U) != 0;
+      }
+      best = std::min(best, cost_of(segments, keep));
+    }
+    const auto chosen = choose_separators(segments, std::nullopt);
+    EXPECT_FALSE(chosen.back());
+    EXPECT_EQ(cost_of(segments, chosen), best) << "round " << round;
+  }
 }
 
 TEST(Segments, NoSegmentsNoFlags) { EXPECT_THAT(choose_separators({}, std::nullopt), IsEmpty()); }
@@ -57,6 +99,22 @@ TEST(Segments, ABigSegmentDecides) {
   // With small ones of 10, {100 | 30} costs 105 instead of 130.
   EXPECT_THAT(choose_separators({{100, 5}, {10, 5}, {10, 5}, {10, 0}}, std::nullopt),
               ElementsAre(true, false, false, false));
+}
+
+// Behind the first 16 bytes either separator will do: the one of 1 byte, not the one of 50 behind
+// whatever saves nothing. 1 + 16 = 17.
+TEST(Segments, OfSeparatorsBetweenTheSameSegmentsTheSmallestIsKept) {
+  const std::vector<Segment> segments{{16, 1}, {0, 50}, {16, 0}};
+  EXPECT_THAT(choose_separators(segments, std::nullopt), ElementsAre(true, false, false));
+  EXPECT_THAT(choose_separators(segments, 2), ElementsAre(true, false, false));
+  const std::vector<Segment> reversed{{16, 50}, {0, 1}, {16, 0}};
+  EXPECT_THAT(choose_separators(reversed, std::nullopt), ElementsAre(false, true, false));
+}
+
+// Three stretches of at most 20: 10 + 10 | 10 + 10 | 10 costs 9 + 9; 10 | 10 + 10 | 10 + 10 costs 1 + 1.
+TEST(Segments, CutsGoWhereSeparatorsAreSmall) {
+  const std::vector<Segment> segments{{10, 1}, {10, 9}, {10, 1}, {10, 9}, {10, 0}};
+  EXPECT_THAT(choose_separators(segments, 3), ElementsAre(true, false, true, false, false));
 }
 
 TEST(Segments, ACountOfOneKeepsNothing) {

@@ -91,6 +91,9 @@ bool bitwise_equal(const at::Tensor& a, const at::Tensor& b);
 //
 //   square(Tensor x) -> Tensor             x * x; differentiated by autograd, so it is on tape
 //   pair(Tensor x) -> (Tensor, Tensor)     (x * 2, x * 3); the same
+//   triple(Tensor x) -> Tensor             x * 3; the same, and autograd saves nothing of x
+//   join(Tensor[] xs) -> Tensor            cat(xs); the same
+//   halves(Tensor x) -> Tensor[]           x.chunk(2); the same
 //   noise(Tensor x) -> Tensor              x + rand_like(x); tagged random
 //   probe(Tensor x) -> Tensor              x + 0, after calling what set_probe() was given
 

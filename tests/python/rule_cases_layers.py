@@ -231,6 +231,7 @@ case("dropout rescale", "F.dropout(x, 0.1) + F.dropout(x, 0.7)", HALVES, x=g(333
 
 # ---- embedding ----
 
+case("embedding sparse", "F.embedding(i, w, sparse=True).sum() + w.sum()", i=index(10, 3, 4), w=g(10, 6))
 case("embedding", "F.embedding(i, w)", HALVES, i=index(10, 3, 4), w=g(10, 6))
 case("embedding padding", "F.embedding(i, w, padding_idx=2)", i=index(10, 3, 40), w=g(10, 6))
 case("embedding negative padding", "F.embedding(i, w, padding_idx=-1)", i=index(10, 3, 40), w=g(10, 6))
@@ -270,6 +271,8 @@ for r in REDUCTIONS:
         for keywords in ("", ", weight=w", ", label_smoothing=0.1", ", weight=w, label_smoothing=0.1"):
             case(f"cross_entropy p {len(shape)} {r}{keywords}", f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
                  (F32, F64), x=g(*shape), t=unit(*shape), w=frozen(unit(5)))
+case("kl_div broadcast", "F.kl_div(x, y)", tolerance=1e-6, x=g(3, 4), y=unit(4))
+case("l1_loss broadcast", "F.l1_loss(x, y)", x=g(3, 4), y=unit(4))
 case("cross_entropy p w", "F.cross_entropy(x, t, weight=w)", x=g(4, 5), t=unit(4, 5), w=unit(5))
 case("cross_entropy bf16", "F.cross_entropy(x, t)", (BF16, F16), x=g(4, 5), t=index(5, 4))
 case("cross_entropy strided", "F.cross_entropy(x, t)", x=strided(4, 5), t=index(5, 4))
