@@ -86,9 +86,12 @@ void copy_attributes(const Module& from, Module& to) {
 }  // namespace
 
 Module lower(const Module& module, const std::string& options,
-             const std::vector<std::string>& methods) {
+             const std::vector<std::string>& methods, const std::string& layer_pattern) {
   parse_options(options);
-  const auto clone = clone_without_tensors(module);
+  auto clone = clone_without_tensors(module);
+  if (!layer_pattern.empty()) {
+    clone.register_attribute(kLayerPatternAttribute, c10::StringType::get(), layer_pattern);
+  }
   c10::Dict<c10::IValue, c10::IValue> specs(c10::StringType::get(), c10::AnyType::get());
   for (const auto& method : methods) {
     if (!clone.find_method(method)) {

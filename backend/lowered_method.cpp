@@ -19,8 +19,6 @@
 namespace aten_recompute {
 namespace {
 
-constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
-
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 
 std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,

@@ -20,6 +20,9 @@ struct Code;
 
 namespace aten_recompute {
 
+// Attribute of a module: Options::layer_pattern, where the spec has none.
+inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
+
 class LoweredMethod : public torch::CustomClassHolder {
  public:
   // `module` gives the code, and the attributes where run() is not told otherwise. `spec` is JSON.

@@ -29,8 +29,8 @@ void execute(Stack& stack) {
 }
 
 c10::IValue lower_any(const c10::IValue& module, const std::string& options,
-                      const std::vector<std::string>& methods) {
-  return lower(torch::jit::Module(module.toObject()), options, methods)._ivalue();
+                      const std::vector<std::string>& methods, const std::string& layer_pattern) {
+  return lower(torch::jit::Module(module.toObject()), options, methods, layer_pattern)._ivalue();
 }
 
 std::string report_any(const c10::IValue& module) {
@@ -59,7 +59,7 @@ const bool registered = [] {
 TORCH_LIBRARY(aten_recompute, m) {
   m.class_<LoweredMethod>("LoweredMethod");
   m.class_<Tape>("Tape");
-  m.def("lower(Any module, str options, str[] methods) -> Any", &lower_any);
+  m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
   m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
   m.def("report(Any module) -> str", &report_any);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);

@@ -25,10 +25,14 @@ namespace aten_recompute {
 /// same tensors. Methods keep their signatures, default arguments included. `module` itself is not
 /// changed and goes on working.
 ///
+/// `layer_pattern`: a regular expression; submodules whose whole path matches are the layers that
+/// strategies "layers" and "all" speak of. Empty: they are found.
+///
 /// Throws std::invalid_argument with one line that names what is wrong: an invalid option, a method
 /// that does not exist.
 torch::jit::Module lower(const torch::jit::Module& module, const std::string& options = "",
-                         const std::vector<std::string>& methods = {"forward"});
+                         const std::vector<std::string>& methods = {"forward"},
+                         const std::string& layer_pattern = "");
 
 /// What has been compiled so far, as JSON: per method and specialisation the regions, their breaks with
 /// reason and source line, and per region what is saved, what is recomputed, and which operators have

@@ -34,13 +34,13 @@ Tensor stand_in(const Tensor& tensor, bool requires_grad) {
   return tensor.detach().set_requires_grad(requires_grad);
 }
 
-sdp::SDPBackend choose(const Call& call) {
+at::SDPBackend choose(const Call& call) {
   OptionalTensor mask = call.mask;
   if (mask.has_value()) {
     mask = stand_in(*mask, call.needs_mask && at::isFloatingType(mask->scalar_type()));
   }
   const at::AutoGradMode grad_mode(true);
-  return static_cast<sdp::SDPBackend>(at::_fused_sdp_choice(
+  return static_cast<at::SDPBackend>(at::_fused_sdp_choice(
       stand_in(call.query, true), stand_in(call.key, true), stand_in(call.value, true), mask,
       call.dropout, call.causal, call.scale, call.grouped));
 }
@@ -249,7 +249,7 @@ Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& v
                          std::optional<double> scale, bool grouped, bool needs_mask) {
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
   if (dropout == 0) return nothing(query);
-  if (choose(call) != sdp::SDPBackend::math) {
+  if (choose(call) != at::SDPBackend::math) {
     auto generator = at::globalContext().defaultGenerator(query.device());
     const std::lock_guard<std::mutex> lock(generator.mutex());
     return generator.get_state();
@@ -260,6 +260,8 @@ Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& v
   if (query.is_cuda()) return std::get<1>(at::native_dropout(weights, dropout, /*train=*/true));
   return at::empty_like(weights).bernoulli_(1 - dropout).to(at::kBool);
 }
+
+int64_t whole(const c10::SymInt& number) { return number.guard_int(__FILE__, __LINE__); }
 
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t>;
 
@@ -273,36 +275,36 @@ Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
   const auto backend = choose(call);
   const auto number = static_cast<int64_t>(backend);
   const auto none = nothing(query);
-  if (backend == sdp::SDPBackend::math) {
+  if (backend == at::SDPBackend::math) {
     auto [output, weights] = composed(call, drawn);
     return {output, weights, none, none, 0, 0, number};
   }
   if (query.is_cpu()) {
-    TORCH_CHECK(backend == sdp::SDPBackend::flash_attention, "unknown attention backend ", number);
+    TORCH_CHECK(backend == at::SDPBackend::flash_attention, "unknown attention backend ", number);
     auto [output, statistics] = at::_scaled_dot_product_flash_attention_for_cpu(
         query, key, value, dropout, causal, additive(mask, query.scalar_type()), scale);
     return {output, statistics, none, none, 0, 0, number};
   }
   const ReplayedGenerator generator(dropout > 0 ? drawn : none, query.device());
-  if (backend == sdp::SDPBackend::flash_attention) {
+  if (backend == at::SDPBackend::flash_attention) {
     auto result = at::_scaled_dot_product_flash_attention(
         padded(query), padded(key), padded(value), dropout, causal, /*return_debug_mask=*/false,
         flash_scale(call));
     return {std::get<0>(result).narrow(-1, 0, value.size(-1)), std::get<1>(result),
-            std::get<6>(result), std::get<7>(result), std::get<4>(result), std::get<5>(result),
+            std::get<6>(result), std::get<7>(result), whole(std::get<4>(result)), whole(std::get<5>(result)),
             number};
   }
-  if (backend == sdp::SDPBackend::efficient_attention) {
+  if (backend == at::SDPBackend::efficient_attention) {
     auto [output, statistics, seed, offset] = at::_scaled_dot_product_efficient_attention(
         query, key, value, kernel_mask(call), /*compute_log_sumexp=*/true, dropout, causal, scale);
     return {output, statistics, seed, offset, 0, 0, number};
   }
-  TORCH_CHECK(backend == sdp::SDPBackend::cudnn_attention, "unknown attention backend ", number);
+  TORCH_CHECK(backend == at::SDPBackend::cudnn_attention, "unknown attention backend ", number);
   auto result = at::_scaled_dot_product_cudnn_attention(
       query, key, value, kernel_mask(call), /*compute_log_sumexp=*/true, dropout, causal,
       /*return_debug_mask=*/false, scale);
   return {std::get<0>(result), std::get<1>(result), std::get<6>(result), std::get<7>(result),
-          std::get<4>(result), std::get<5>(result), number};
+          whole(std::get<4>(result)), whole(std::get<5>(result)), number};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
@@ -312,8 +314,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     const Tensor& seed, const Tensor& offset, int64_t max_query, int64_t max_key, int64_t number,
     const Tensor& drawn) {
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
-  const auto backend = static_cast<sdp::SDPBackend>(number);
-  if (backend == sdp::SDPBackend::math) {
+  const auto backend = static_cast<at::SDPBackend>(number);
+  if (backend == at::SDPBackend::math) {
     return composed_backward(call, gradient, statistics, drawn);
   }
   if (query.is_cpu()) {
@@ -322,7 +324,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
         additive(mask, query.scalar_type()), scale);
     return {for_query, for_key, for_value, gradient};
   }
-  if (backend == sdp::SDPBackend::flash_attention) {
+  if (backend == at::SDPBackend::flash_attention) {
     auto [for_query, for_key, for_value] = at::_scaled_dot_product_flash_attention_backward(
         padded(gradient), padded(query), padded(key), padded(value), padded(output), statistics,
         /*cum_seq_q=*/{}, /*cum_seq_k=*/{}, max_query, max_key, dropout, causal, seed, offset,
@@ -331,7 +333,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
             for_value.narrow(-1, 0, value.size(-1)), gradient};
   }
   const auto bias = kernel_mask(call).value_or(Tensor());
-  if (backend == sdp::SDPBackend::efficient_attention) {
+  if (backend == at::SDPBackend::efficient_attention) {
     auto [for_query, for_key, for_value, for_mask] =
         at::_scaled_dot_product_efficient_attention_backward(
             gradient, query, key, value, bias, output, statistics, seed, offset, dropout,

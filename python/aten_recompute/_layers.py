@@ -7,7 +7,7 @@ import torch
 
 Module = TypeVar("Module", bound=torch.nn.Module)
 
-_PATTERN_ATTRIBUTE = "aten_recompute_layer_pattern"
+LAYER_PATTERN = "aten_recompute_layer_pattern"  # read by lower() and by the library
 
 
 def mark_layer(x: torch.Tensor, layer: int) -> torch.Tensor:
@@ -30,8 +30,8 @@ def inject_layer_tags(model: Module, pattern: str) -> Module:
     """Says which submodules are the layers, instead of having them found.
 
     Args:
-        model: a module, before or after ``torch.jit.script``; it is given an attribute that survives
-            scripting, saving and lowering.
+        model: a module, before or after ``torch.jit.script``. Said before, it survives scripting and
+            saving; said after, ``lower`` sees it, and the lowered module keeps it.
         pattern: a regular expression (ECMAScript); a submodule whose whole path matches is a layer:
             ``r"encoder\\.layers\\.\\d+"``. Layers are numbered in the order in which they first run.
 
@@ -48,12 +48,8 @@ def inject_layer_tags(model: Module, pattern: str) -> Module:
             + (", ..." if len(names) > 8 else "")
         )
     if isinstance(model, torch.jit.ScriptModule):
-        if model._c.hasattr(_PATTERN_ATTRIBUTE):
-            model._c.setattr(_PATTERN_ATTRIBUTE, pattern)
-        else:
-            model._c._register_attribute(
-                _PATTERN_ATTRIBUTE, torch._C.StringType.get(), pattern
-            )
+        # Not an attribute of the script module: its class is shared with other modules.
+        model.__dict__[LAYER_PATTERN] = pattern
     else:
-        setattr(model, _PATTERN_ATTRIBUTE, pattern)
+        setattr(model, LAYER_PATTERN, pattern)
     return model

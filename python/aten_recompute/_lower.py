@@ -6,6 +6,8 @@ from typing import Any, Optional, Union
 
 import torch
 
+from ._layers import LAYER_PATTERN
+
 Strategy = Union[str, Mapping[str, Any], None]
 
 
@@ -70,7 +72,9 @@ def lower(
     module = _script_module(module, "lower")
     spec = _spec(strategy, options)
     try:
-        lowered = torch.ops.aten_recompute.lower(module._c, spec, list(methods))
+        lowered = torch.ops.aten_recompute.lower(
+            module._c, spec, list(methods), module.__dict__.get(LAYER_PATTERN, "")
+        )
     except RuntimeError as error:
         if "invalid spec" in str(error) or "has no method" in str(error):
             raise ValueError(str(error).splitlines()[0]) from None

@@ -313,7 +313,10 @@ QKV = dict(q=g(2, 3, 5, 8), k=g(2, 3, 7, 8), v=g(2, 3, 7, 8))
 case("sdpa", "F.scaled_dot_product_attention(q, k, v)", dtypes=(F32, F64, BF16, F16), **QKV)
 case("sdpa_causal", "F.scaled_dot_product_attention(q, k, v, is_causal=True)", **QKV)
 case("sdpa_scale", "F.scaled_dot_product_attention(q, k, v, scale=0.3)", **QKV)
-case("sdpa_transposed", "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))", **QKV)
+case("sdpa_transposed", "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))",
+     q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
+case("sdpa_transposed_dropout", "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), "
+     "dropout_p=0.3)", q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
 case("sdpa_self", "F.scaled_dot_product_attention(x, x, x)", x=g(2, 3, 5, 8))
 case("sdpa_query_only", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=const(2, 3, 7, 8), v=const(2, 3, 7, 8))
 case("sdpa_mask", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=const(5, 7), **QKV)

@@ -1,0 +1,249 @@
+// The C++ API: lower() and report().
+#include <aten_recompute/aten_recompute.h>
+
+#include <ATen/Functions.h>
+#include <torch/csrc/jit/serialization/import.h>
+
+#include <nlohmann/json.hpp>
+
+#include <sstream>
+#include <stdexcept>
+
+#include "tests/cpp/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+using ::testing::ThrowsMessage;
+using torch::jit::Module;
+
+class Lower : public test::TorchTest {};
+
+// Linear, ReLU, dropout, Linear; equal parameters at every call.
+Module make_model() {
+  at::manual_seed(1);
+  auto model = test::make_module("Model");
+  model.register_module("first", test::make_linear(4, 8));
+  model.register_module("second", test::make_linear(8, 3));
+  model.define(R"(
+def encode(self, x):
+    return torch.relu(self.first.forward(x))
+def forward(self, x, scale: float = 2.0):
+    h = torch.dropout(self.encode(x), 0.25, self.training)
+    return self.second.forward(h).mul(scale).pow(2).sum()
+)");
+  return model;
+}
+
+// Steps of plain SGD; returns the losses.
+std::vector<at::Tensor> train(Module& model, int steps) {
+  at::manual_seed(2);
+  std::vector<at::Tensor> losses;
+  for (int step = 0; step < steps; ++step) {
+    const auto x = at::randn({5, 4});
+    const auto loss = model.forward({x}).toTensor();
+    loss.backward();
+    const at::NoGradGuard guard;
+    for (const auto& parameter : model.parameters()) {
+      parameter.sub_(parameter.grad(), 1e-3);
+      parameter.mutable_grad() = at::Tensor();
+    }
+    losses.push_back(loss.detach());
+  }
+  return losses;
+}
+
+void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  ASSERT_EQ(a.size(), b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    EXPECT_TRUE(test::bitwise_equal(a[i], b[i])) << i << ":\n" << a[i] << "\n" << b[i];
+  }
+}
+
+std::vector<at::Tensor> parameters_of(const Module& module) {
+  std::vector<at::Tensor> parameters;
+  for (const auto& parameter : module.parameters()) {
+    parameters.push_back(parameter);
+  }
+  return parameters;
+}
+
+class LowerStrategy : public Lower, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(LowerStrategy, TrainsBitForBitAsTheModuleDoes) {
+  auto model = make_model();
+  auto lowered = lower(make_model(), GetParam());
+  expect_equal(train(lowered, 5), train(model, 5));
+  expect_equal(parameters_of(lowered), parameters_of(model));
+}
+
+INSTANTIATE_TEST_SUITE_P(Lower, LowerStrategy,
+                         ::testing::Values("", R"({"strategy": "none"})",
+                                           R"({"strategy": "all"})", R"({"strategy": "segments"})",
+                                           R"({"strategy": "ops", "ops": ["relu", "dropout"]})"));
+
+TEST_F(Lower, ParametersAreThoseOfTheModule) {
+  const auto model = make_model();
+  const auto lowered = lower(model, R"({"strategy": "all"})");
+  std::vector<std::string> names;
+  for (const auto& named : lowered.named_parameters()) {
+    names.push_back(named.name);
+    EXPECT_EQ(named.name.find("__loweredModule__"), std::string::npos);
+  }
+  EXPECT_THAT(names, ElementsAre("first.weight", "first.bias", "second.weight", "second.bias"));
+  const auto ours = parameters_of(lowered);
+  const auto theirs = parameters_of(model);
+  for (size_t i = 0; i < ours.size(); ++i) {
+    EXPECT_TRUE(ours[i].is_same(theirs[i])) << names[i];
+  }
+}
+
+TEST_F(Lower, TheModuleGoesOnWorking) {
+  auto model = make_model();
+  const auto before = test::method_graph(model)->toString();
+  auto lowered = lower(model);
+  EXPECT_EQ(test::method_graph(model)->toString(), before);
+  auto fresh = make_model();
+  expect_equal(train(model, 2), train(fresh, 2));
+}
+
+TEST_F(Lower, ASavedModuleTrainsOnWhereItIsLoaded) {
+  auto model = make_model();
+  auto lowered = lower(make_model(), R"({"strategy": "all"})");
+  train(model, 2);
+  train(lowered, 2);
+  std::stringstream file;
+  lowered.save(file);
+  auto loaded = torch::jit::load(file);
+  expect_equal(parameters_of(loaded), parameters_of(model));
+  expect_equal(train(loaded, 3), train(model, 3));
+  expect_equal(parameters_of(loaded), parameters_of(model));
+  EXPECT_THAT(report(loaded), HasSubstr(R"("strategy":"all")"));
+}
+
+TEST_F(Lower, DefaultArgumentsAreKept) {
+  auto model = make_model();
+  auto lowered = lower(model);
+  model.eval();
+  lowered.eval();
+  const auto x = at::randn({5, 4});
+  EXPECT_TRUE(test::bitwise_equal(lowered.forward({x}).toTensor(), model.forward({x}).toTensor()));
+  EXPECT_TRUE(test::bitwise_equal(lowered.forward({x, 3.0}).toTensor(),
+                                  model.forward({x, 3.0}).toTensor()));
+  EXPECT_TRUE(test::bitwise_equal(lowered.forward({x}, {{"scale", 4.0}}).toTensor(),
+                                  model.forward({x, 4.0}).toTensor()));
+}
+
+TEST_F(Lower, EvaluationIsAnotherSpecialisation) {
+  auto lowered = lower(make_model());
+  const auto x = at::randn({5, 4});
+  lowered.forward({x});
+  lowered.eval();
+  EXPECT_TRUE(test::bitwise_equal(lowered.forward({x}).toTensor(), lowered.forward({x}).toTensor()));
+  lowered.train();
+  lowered.forward({x});
+  const auto json = nlohmann::json::parse(report(lowered));
+  EXPECT_EQ(json["methods"][0]["specialisations"].size(), 2U);
+}
+
+TEST_F(Lower, SeveralMethods) {
+  const auto model = make_model();
+  auto lowered = lower(model, R"({"strategy": "all"})", {"encode", "forward"});
+  const auto x = at::randn({5, 4});
+  const auto expected = at::relu(at::linear(x, model.attr("first").toModule().attr("weight").toTensor(),
+                                            model.attr("first").toModule().attr("bias").toTensor()));
+  EXPECT_TRUE(test::bitwise_equal(lowered.run_method("encode", x).toTensor(), expected));
+  lowered.forward({x});
+  const auto json = nlohmann::json::parse(report(lowered));
+  std::vector<std::string> methods;
+  for (const auto& method : json["methods"]) {
+    methods.push_back(method["method"]);
+    EXPECT_THAT(method["specialisations"], SizeIs(1));
+  }
+  EXPECT_THAT(methods, ::testing::UnorderedElementsAre("encode", "forward"));
+}
+
+TEST_F(Lower, TheReportSaysWhatIsSavedAndRecomputed) {
+  auto lowered = lower(make_model(), R"({"strategy": "ops", "ops": ["relu"]})");
+  auto method = nlohmann::json::parse(report(lowered))["methods"][0];
+  EXPECT_EQ(method["method"], "forward");
+  EXPECT_EQ(method["options"]["strategy"], "ops");
+  EXPECT_THAT(method["specialisations"], IsEmpty());
+
+  lowered.forward({at::randn({5, 4})}).toTensor().backward();
+  method = nlohmann::json::parse(report(lowered))["methods"][0];
+  ASSERT_THAT(method["specialisations"], SizeIs(1));
+  const auto& regions = method["specialisations"][0]["regions"];
+  ASSERT_THAT(regions, SizeIs(1));
+  EXPECT_THAT(method["specialisations"][0]["breaks"], IsEmpty());
+  ASSERT_THAT(regions[0]["variants"], SizeIs(1));
+  EXPECT_GT(regions[0]["variants"][0]["forward_operators"], 0);
+  EXPECT_GT(regions[0]["variants"][0]["stages"], 1);
+}
+
+TEST_F(Lower, InvalidOptionsAreRefused) {
+  const auto model = make_model();
+  for (const char* options : {"segments", R"({"strategy": "fast"})", R"({"9": null})",
+                              R"({"strategy": "layers", "stride": 0})"}) {
+    EXPECT_THAT([&] { lower(model, options); },
+                ThrowsMessage<std::invalid_argument>(Not(HasSubstr("\n"))))
+        << options;
+  }
+}
+
+TEST_F(Lower, AMethodThatDoesNotExistIsNamed) {
+  EXPECT_THAT([&] { lower(make_model(), "", {"forwards"}); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("no method \"forwards\"")));
+}
+
+TEST_F(Lower, AReportIsOfLoweredModulesOnly) {
+  EXPECT_THAT([&] { report(make_model()); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("not a lowered module")));
+}
+
+TEST_F(Lower, ASecondRegionIsAnErrorWithFullgraph) {
+  auto model = test::make_module("M");
+  model.define(R"(
+def forward(self, x):
+    y = torch.tanh(x)
+    print(1)
+    return torch.relu(y)
+)");
+  auto lowered = lower(model, R"({"strategy": "all", "fullgraph": true})");
+  EXPECT_THAT([&] { lowered.forward({at::randn({2}).requires_grad_()}); },
+              ThrowsMessage<std::exception>(AllOf(HasSubstr("2 regions instead of one"),
+                                                  HasSubstr("prim::Print has side effects"))));
+}
+
+// Reads the state that a file holds, with `format` in place of what is there, into a module.
+void restore_with_format(const Module& lowered, const std::string& format) {
+  const auto wrapper = lowered.attr("__loweredModule__").toModule();
+  const auto state = wrapper.get_method("__getstate__")({}).toTuple();
+  auto elements = state->elements().vec();
+  for (auto& element : elements) {
+    if (element.isTuple() && element.toTupleRef().elements().size() == 2) {
+      element = c10::ivalue::Tuple::create({element.toTupleRef().elements()[0], format});
+    }
+  }
+  wrapper.get_method("__setstate__")({c10::ivalue::Tuple::create(std::move(elements))});
+}
+
+TEST_F(Lower, ANewerFormatIsRefused) {
+  const auto lowered = lower(make_model());
+  EXPECT_NO_THROW(restore_with_format(lowered, "aten_recompute/1"));
+  EXPECT_THAT([&] { restore_with_format(lowered, "aten_recompute/1000"); },
+              ThrowsMessage<std::exception>(
+                  HasSubstr("lowered by a newer aten_recompute (format 1000")));
+  EXPECT_THAT([&] { restore_with_format(lowered, "something else"); },
+              ThrowsMessage<std::exception>(
+                  HasSubstr("not a module lowered by aten_recompute: format \"something else\"")));
+}
+
+}  // namespace
+}  // namespace aten_recompute
