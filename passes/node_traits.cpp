@@ -43,12 +43,13 @@ const std::unordered_set<std::string> kNonDifferentiable = {
     "aten::Bool", "aten::is_floating_point", "aten::stride", "aten::storage_offset", "aten::len",
     "aten::is_contiguous", "aten::_local_scalar_dense", "aten::tolist", "aten::tril_indices",
     "aten::triu_indices", "aten::long", "aten::int", "aten::bool", "aten_recompute::dropout_mask",
-                                                 "aten_recompute::attention_dropout"};
+    "aten_recompute::attention_dropout"};
 
 // Random operators whose schema is older than the tag.
 const std::unordered_set<std::string> kRandom = {"aten::rrelu", "aten::rrelu_with_noise",
                                                  "aten::multinomial", "aten::lstm", "aten::gru",
-                                                 "aten_recompute::dropout_mask"};
+                                                 "aten_recompute::dropout_mask",
+                                                 "aten_recompute::attention_dropout"};
 
 const std::unordered_set<std::string> kUpdatesStatistics = {
     "aten::batch_norm",        "aten::_batch_norm_impl_index", "aten::native_batch_norm",

@@ -1,4 +1,5 @@
-// Scaled dot product attention by the kernel that eager PyTorch picks, with what its backward needs.
+// Scaled dot product attention by the kernel that eager PyTorch picks, with what its backward
+// needs.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
@@ -47,12 +48,15 @@ at::SDPBackend choose(const Call& call) {
 
 // True means that a pair takes part: 0 there, minus infinity elsewhere.
 OptionalTensor additive(const OptionalTensor& mask, at::ScalarType dtype) {
-  if (!mask.has_value() || mask->scalar_type() != at::kBool) return mask;
+  if (!mask.has_value() || mask->scalar_type() != at::kBool)
+    return mask;
   return at::zeros_like(*mask, mask->options().dtype(dtype))
       .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-Tensor nothing(const Tensor& like) { return at::empty({0}, like.options()); }
+Tensor nothing(const Tensor& like) {
+  return at::empty({0}, like.options());
+}
 
 // ---- the composition of matrix products and softmax, where no fused kernel serves the call ----
 
@@ -78,9 +82,8 @@ Operands operands_of(const Call& call) {
     value = value.to(at::kFloat);
   }
   const bool negative = call.scale.has_value() && *call.scale < 0;
-  const auto scale = call.scale.has_value()
-                         ? std::abs(*call.scale)
-                         : 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
+  const auto scale = call.scale.has_value() ? std::abs(*call.scale)
+                                            : 1.0 / std::sqrt(static_cast<double>(query.size(-1)));
   operands.key_factor = std::sqrt(scale);
   operands.query_factor = negative ? 0.0 - operands.key_factor : operands.key_factor;
   operands.query = query * operands.query_factor;
@@ -92,9 +95,9 @@ Operands operands_of(const Call& call) {
   operands.value = value;
   operands.mask = additive(call.mask, call.query.scalar_type());
   if (call.causal) {
-    operands.mask = additive(at::ones({query.size(-2), key.size(-2)},
-                                      query.options().dtype(at::kBool)).tril(),
-                             query.scalar_type());
+    operands.mask =
+        additive(at::ones({query.size(-2), key.size(-2)}, query.options().dtype(at::kBool)).tril(),
+                 query.scalar_type());
   }
   return operands;
 }
@@ -102,7 +105,8 @@ Operands operands_of(const Call& call) {
 std::vector<int64_t> weights_size(const Call& call) {
   const auto rank = [](const Tensor& t) { return static_cast<size_t>(t.dim() - 2); };
   auto key_batch = call.key.sizes().slice(0, rank(call.key)).vec();
-  if (call.grouped) key_batch.back() = call.query.size(-3);
+  if (call.grouped)
+    key_batch.back() = call.query.size(-3);
   auto size = at::infer_size(call.query.sizes().slice(0, rank(call.query)), key_batch);
   size.push_back(call.query.size(-2));
   size.push_back(call.key.size(-2));
@@ -114,9 +118,12 @@ Tensor dropout_noise(const Tensor& kept, const Tensor& like, double p) {
 }
 
 Tensor with_dropout(const Tensor& weights, const Tensor& kept, double p) {
-  if (p == 0) return weights;
-  if (p == 1) return weights.mul(at::zeros({}, weights.options()));
-  if (weights.is_cuda()) return at::native_dropout_backward(weights, kept, 1.0 / (1.0 - p));
+  if (p == 0)
+    return weights;
+  if (p == 1)
+    return weights.mul(at::zeros({}, weights.options()));
+  if (weights.is_cuda())
+    return at::native_dropout_backward(weights, kept, 1.0 / (1.0 - p));
   return weights * dropout_noise(kept, weights, p);
 }
 
@@ -124,7 +131,8 @@ Tensor with_dropout(const Tensor& weights, const Tensor& kept, double p) {
 std::tuple<Tensor, Tensor> composed(const Call& call, const Tensor& kept) {
   const auto operands = operands_of(call);
   auto weights = at::matmul(operands.query, operands.key_transposed);
-  if (operands.mask.has_value()) weights.add_(*operands.mask);
+  if (operands.mask.has_value())
+    weights.add_(*operands.mask);
   weights = at::_safe_softmax(weights, -1);
   const auto output = at::matmul(with_dropout(weights, kept, call.dropout), operands.value);
   return {output.to(call.query.scalar_type()), weights};
@@ -133,7 +141,8 @@ std::tuple<Tensor, Tensor> composed(const Call& call, const Tensor& kept) {
 // The gradients of matmul(left, right), made as eager's matmul does it: one batch dimension.
 std::tuple<Tensor, Tensor> matmul_backward(const Tensor& gradient, const Tensor& left,
                                            const Tensor& right) {
-  if (gradient.dim() == 2) return {gradient.mm(right.t()), left.t().mm(gradient)};
+  if (gradient.dim() == 2)
+    return {gradient.mm(right.t()), left.t().mm(gradient)};
   const auto batch = gradient.sizes().slice(0, static_cast<size_t>(gradient.dim() - 2)).vec();
   const auto count = c10::multiply_integers(batch);
   auto expanded_size = [&](const Tensor& t) {
@@ -154,7 +163,8 @@ std::tuple<Tensor, Tensor> matmul_backward(const Tensor& gradient, const Tensor&
 
 // Undoes the repetition of heads.
 Tensor grouped_gradient(const Tensor& gradient, const Tensor& target) {
-  if (gradient.dim() < 3 || gradient.size(-3) == target.size(-3)) return gradient;
+  if (gradient.dim() < 3 || gradient.size(-3) == target.size(-3))
+    return gradient;
   auto size = gradient.sizes().vec();
   const auto axis = size.end() - 3;
   const auto repeats = *axis / target.size(-3);
@@ -169,13 +179,12 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composed_backward(const Call& call,
                                                              const Tensor& kept) {
   const auto operands = operands_of(call);
   auto [for_weights, for_value] =
-      matmul_backward(gradient.to(weights.scalar_type()),
-                      with_dropout(weights, kept, call.dropout), operands.value);
+      matmul_backward(gradient.to(weights.scalar_type()), with_dropout(weights, kept, call.dropout),
+                      operands.value);
   for_weights = with_dropout(for_weights, kept, call.dropout);
   const auto for_scores =
       at::_softmax_backward_data(for_weights, weights, -1, weights.scalar_type());
-  auto [for_query, for_key] =
-      matmul_backward(for_scores, operands.query, operands.key_transposed);
+  auto [for_query, for_key] = matmul_backward(for_scores, operands.query, operands.key_transposed);
   for_key = (for_key * operands.key_factor).transpose(-2, -1);
   auto for_mask = for_scores;
   if (call.needs_mask) {
@@ -205,31 +214,35 @@ Tensor aligned(const Tensor& mask, const Call& call) {
   if (length % 16 != 0) {
     result = at::constant_pad_nd(mask, {0, 16 - length % 16}).slice(-1, 0, length);
   }
-  return result.expand({call.query.size(0), call.query.size(1), call.query.size(2),
-                        call.key.size(2)});
+  return result.expand(
+      {call.query.size(0), call.query.size(1), call.query.size(2), call.key.size(2)});
 }
 
 OptionalTensor kernel_mask(const Call& call) {
   auto mask = additive(call.mask, call.query.scalar_type());
-  if (mask.has_value()) mask = aligned(*mask, call);
+  if (mask.has_value())
+    mask = aligned(*mask, call);
   return mask;
 }
 
-// Fused dropout draws its numbers inside of the kernel. Computed again, it has to draw the same ones
-// and leave the generator alone.
+// Fused dropout draws its numbers inside of the kernel. Computed again, it has to draw the same
+// ones and leave the generator alone.
 class ReplayedGenerator {
  public:
   ReplayedGenerator(const Tensor& state, const at::Device& device) {
-    if (state.numel() == 0) return;
+    if (state.numel() == 0)
+      return;
     generator_ = at::globalContext().defaultGenerator(device);
     const std::lock_guard<std::mutex> lock(generator_->mutex());
     const auto current = generator_->get_state();
-    if (at::equal(current, state)) return;  // the first time
+    if (at::equal(current, state))
+      return;  // the first time
     before_ = current;
     generator_->set_state(state);
   }
   ~ReplayedGenerator() {
-    if (!before_.defined()) return;
+    if (!before_.defined())
+      return;
     const std::lock_guard<std::mutex> lock(generator_->mutex());
     generator_->set_state(before_);
   }
@@ -243,12 +256,14 @@ class ReplayedGenerator {
 
 // ---- the operators ----
 
-// What dropout draws: which weights are kept, or, where a fused kernel draws, its generator's state.
+// What dropout draws: which weights are kept, or, where a fused kernel draws, its generator's
+// state.
 Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& value,
                          const OptionalTensor& mask, double dropout, bool causal,
                          std::optional<double> scale, bool grouped, bool needs_mask) {
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
-  if (dropout == 0) return nothing(query);
+  if (dropout == 0)
+    return nothing(query);
   if (choose(call) != at::SDPBackend::math) {
     auto generator = at::globalContext().defaultGenerator(query.device());
     const std::lock_guard<std::mutex> lock(generator.mutex());
@@ -256,12 +271,16 @@ Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& v
   }
   const auto dtype = widens(query.scalar_type()) ? at::kFloat : query.scalar_type();
   const auto weights = at::empty(weights_size(call), query.options().dtype(dtype));
-  if (dropout == 1) return nothing(query);
-  if (query.is_cuda()) return std::get<1>(at::native_dropout(weights, dropout, /*train=*/true));
+  if (dropout == 1)
+    return nothing(query);
+  if (query.is_cuda())
+    return std::get<1>(at::native_dropout(weights, dropout, /*train=*/true));
   return at::empty_like(weights).bernoulli_(1 - dropout).to(at::kBool);
 }
 
-int64_t whole(const c10::SymInt& number) { return number.guard_int(__FILE__, __LINE__); }
+int64_t whole(const c10::SymInt& number) {
+  return number.guard_int(__FILE__, __LINE__);
+}
 
 using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int64_t>;
 
@@ -269,8 +288,7 @@ using Forward = std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t, int64_t, int
 // longest query and key, and the backend.
 Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
                   const OptionalTensor& mask, double dropout, bool causal,
-                  std::optional<double> scale, bool grouped, bool needs_mask,
-                  const Tensor& drawn) {
+                  std::optional<double> scale, bool grouped, bool needs_mask, const Tensor& drawn) {
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
   const auto backend = choose(call);
   const auto number = static_cast<int64_t>(backend);
@@ -290,8 +308,12 @@ Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
     auto result = at::_scaled_dot_product_flash_attention(
         padded(query), padded(key), padded(value), dropout, causal, /*return_debug_mask=*/false,
         flash_scale(call));
-    return {std::get<0>(result).narrow(-1, 0, value.size(-1)), std::get<1>(result),
-            std::get<6>(result), std::get<7>(result), whole(std::get<4>(result)), whole(std::get<5>(result)),
+    return {std::get<0>(result).narrow(-1, 0, value.size(-1)),
+            std::get<1>(result),
+            std::get<6>(result),
+            std::get<7>(result),
+            whole(std::get<4>(result)),
+            whole(std::get<5>(result)),
             number};
   }
   if (backend == at::SDPBackend::efficient_attention) {
@@ -303,8 +325,13 @@ Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
   auto result = at::_scaled_dot_product_cudnn_attention(
       query, key, value, kernel_mask(call), /*compute_log_sumexp=*/true, dropout, causal,
       /*return_debug_mask=*/false, scale);
-  return {std::get<0>(result), std::get<1>(result), std::get<6>(result), std::get<7>(result),
-          whole(std::get<4>(result)), whole(std::get<5>(result)), number};
+  return {std::get<0>(result),
+          std::get<1>(result),
+          std::get<6>(result),
+          std::get<7>(result),
+          whole(std::get<4>(result)),
+          whole(std::get<5>(result)),
+          number};
 }
 
 std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
@@ -338,7 +365,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
         at::_scaled_dot_product_efficient_attention_backward(
             gradient, query, key, value, bias, output, statistics, seed, offset, dropout,
             {true, true, true, needs_mask}, causal, scale);
-    if (!needs_mask || !for_mask.defined()) return {for_query, for_key, for_value, gradient};
+    if (!needs_mask || !for_mask.defined())
+      return {for_query, for_key, for_value, gradient};
     return {for_query, for_key, for_value, at::sum_to(for_mask, mask->sizes())};
   }
   auto [for_query, for_key, for_value] = at::_scaled_dot_product_cudnn_attention_backward(

@@ -15,9 +15,9 @@ void add_index(std::vector<Rule>& rules) {
          .gradients = {{"self", "recompute.index_backward(grad, self.size(), indices)"}}});
   }
   for (const char* op : {"aten::index_put", "aten::index_put.hacked_twin"}) {
-    rules.push_back({.op = op,
-                     .gradients = {{"values", reduced("torch.index(grad, indices)", "values")},
-                                   {"self", R"(
+    rules.push_back(
+        {.op = op,
+         .gradients = {{"values", reduced("torch.index(grad, indices)", "values")}, {"self", R"(
     if accumulate:
         return grad
     return torch.index_put(grad, indices, grad.new_zeros(values.size()), False))"}}});
@@ -30,8 +30,7 @@ std::vector<Rule> indexing_rules() {
   std::vector<Rule> rules = {
       {.op = "aten::index_select",
        .gradients = {{"self", "torch.index_select_backward(grad, self.size(), dim, index)"}}},
-      {.op = "aten::gather",
-       .gradients = {{"self", R"(
+      {.op = "aten::gather", .gradients = {{"self", R"(
     if sparse_grad:
         return torch.gather_backward(grad, self, dim, index, sparse_grad)
     return recompute.gather_backward(grad, self.size(), dim, index))"}}},
@@ -39,8 +38,7 @@ std::vector<Rule> indexing_rules() {
        .gradients = {{"self",
                       "recompute.take_along_dim_backward(grad, self.size(), indices, dim)"}}},
       {.op = "aten::scatter.src",
-       .gradients = {{"src", "grad.gather(dim, index)"},
-                     {"self", "grad.scatter(dim, index, 0)"}}},
+       .gradients = {{"src", "grad.gather(dim, index)"}, {"self", "grad.scatter(dim, index, 0)"}}},
       {.op = "aten::scatter.value", .gradients = {{"self", "grad.scatter(dim, index, 0)"}}},
       {.op = "aten::scatter_add",
        .gradients = {{"src", "grad.gather(dim, index)"}, {"self", "grad"}}},

@@ -62,7 +62,8 @@ void index_source_gradient(Stack& stack) {
   const auto gradient = pop(stack).toTensor();
   auto result = size.empty() ? gradient.index_select(dim, index.squeeze(0))
                              : gradient.index_select(dim, index).expand(size);
-  if (!alpha.equal(1)) result = result * alpha;
+  if (!alpha.equal(1))
+    result = result * alpha;
   stack.emplace_back(std::move(result));
 }
 

@@ -18,9 +18,8 @@ void add_max_pools(std::vector<Rule>& rules) {
     return pooled.squeeze(-2), positions)",
                    .extras = {"indices"},
                    .gradients = {{"self", row_backward + ", indices).squeeze(-2)"}}});
-  rules.push_back(
-      {.op = "aten::max_pool1d_with_indices",
-       .gradients = {{"self", row_backward + ", result1.unsqueeze(-2)).squeeze(-2)"}}});
+  rules.push_back({.op = "aten::max_pool1d_with_indices",
+                   .gradients = {{"self", row_backward + ", result1.unsqueeze(-2)).squeeze(-2)"}}});
 
   for (const std::string rank : {"2d", "3d"}) {
     const std::string name = "max_pool" + rank + "_with_indices";
@@ -33,10 +32,9 @@ void add_max_pools(std::vector<Rule>& rules) {
                      .extras = {"indices"},
                      .gradients = {{"self", backward + "indices)"}}});
     rules.push_back({.op = "aten::" + name, .gradients = {{"self", backward + "result1)"}}});
-    rules.push_back(
-        {.op = "aten::adaptive_max_pool" + rank,
-         .gradients = {
-             {"self", "torch.adaptive_max_pool" + rank + "_backward(grad, self, result1)"}}});
+    rules.push_back({.op = "aten::adaptive_max_pool" + rank,
+                     .gradients = {{"self", "torch.adaptive_max_pool" + rank +
+                                                "_backward(grad, self, result1)"}}});
   }
   rules.push_back({.op = "aten::adaptive_max_pool1d",
                    .gradients = {{"self",
@@ -53,15 +51,14 @@ void add_average_pools(std::vector<Rule>& rules) {
                                   "[0, padding[0]], ceil_mode, count_include_pad, None)"
                                   ".squeeze(-2)"}}});
   for (const std::string rank : {"2d", "3d"}) {
-    rules.push_back({.op = "aten::avg_pool" + rank,
-                     .gradients = {{"self",
-                                    "torch.avg_pool" + rank +
-                                        "_backward(grad, self, kernel_size, stride, padding, "
-                                        "ceil_mode, count_include_pad, divisor_override)"}}});
-    rules.push_back({.op = "aten::_adaptive_avg_pool" + rank,
-                     .gradients = {{"self",
-                                    "torch._adaptive_avg_pool" + rank +
-                                        "_backward(grad, self)"}}});
+    rules.push_back(
+        {.op = "aten::avg_pool" + rank,
+         .gradients = {{"self", "torch.avg_pool" + rank +
+                                    "_backward(grad, self, kernel_size, stride, padding, "
+                                    "ceil_mode, count_include_pad, divisor_override)"}}});
+    rules.push_back(
+        {.op = "aten::_adaptive_avg_pool" + rank,
+         .gradients = {{"self", "torch._adaptive_avg_pool" + rank + "_backward(grad, self)"}}});
   }
   // Down to a single element, eager takes the mean.
   rules.push_back({.op = "aten::adaptive_avg_pool1d", .gradients = {{"self", R"(
@@ -86,26 +83,25 @@ void add_upsampling(std::vector<Rule>& rules) {
     int rank;
     bool aligns_corners;
   };
-  for (const auto& [name, rank, aligns_corners] : std::vector<Kernel>{
-           {"upsample_nearest1d", 1, false},
-           {"upsample_nearest2d", 2, false},
-           {"upsample_nearest3d", 3, false},
-           {"_upsample_nearest_exact1d", 1, false},
-           {"_upsample_nearest_exact2d", 2, false},
-           {"_upsample_nearest_exact3d", 3, false},
-           {"upsample_linear1d", 1, true},
-           {"upsample_bilinear2d", 2, true},
-           {"upsample_bicubic2d", 2, true},
-           {"upsample_trilinear3d", 3, true},
-           {"_upsample_bilinear2d_aa", 2, true},
-           {"_upsample_bicubic2d_aa", 2, true}}) {
+  for (const auto& [name, rank, aligns_corners] :
+       std::vector<Kernel>{{"upsample_nearest1d", 1, false},
+                           {"upsample_nearest2d", 2, false},
+                           {"upsample_nearest3d", 3, false},
+                           {"_upsample_nearest_exact1d", 1, false},
+                           {"_upsample_nearest_exact2d", 2, false},
+                           {"_upsample_nearest_exact3d", 3, false},
+                           {"upsample_linear1d", 1, true},
+                           {"upsample_bilinear2d", 2, true},
+                           {"upsample_bicubic2d", 2, true},
+                           {"upsample_trilinear3d", 3, true},
+                           {"_upsample_bilinear2d_aa", 2, true},
+                           {"_upsample_bicubic2d_aa", 2, true}}) {
     const std::string corners = aligns_corners ? ", align_corners" : "";
-    const std::vector<std::string> axes = rank == 1   ? std::vector<std::string>{"scales"}
-                                          : rank == 2 ? std::vector{std::string("scales_h"),
-                                                                    std::string("scales_w")}
-                                                      : std::vector{std::string("scales_d"),
-                                                                    std::string("scales_h"),
-                                                                    std::string("scales_w")};
+    const std::vector<std::string> axes =
+        rank == 1   ? std::vector<std::string>{"scales"}
+        : rank == 2 ? std::vector{std::string("scales_h"), std::string("scales_w")}
+                    : std::vector{std::string("scales_d"), std::string("scales_h"),
+                                  std::string("scales_w")};
     std::string scales;
     std::string scales_of_vec;
     for (size_t i = 0; i < axes.size(); ++i) {
@@ -123,8 +119,9 @@ void add_upsampling(std::vector<Rule>& rules) {
 }
 
 void add_grid_samplers(std::vector<Rule>& rules) {
-  const std::string arguments = "(grad, input, grid, interpolation_mode, padding_mode, "
-                                "align_corners, [needs_input, needs_grid])";
+  const std::string arguments =
+      "(grad, input, grid, interpolation_mode, padding_mode, "
+      "align_corners, [needs_input, needs_grid])";
   for (const std::string rank : {"2d", "3d"}) {
     const std::string name = "grid_sampler_" + rank;
     rules.push_back({.op = "aten::" + name,

@@ -12,15 +12,18 @@ namespace {
 
 std::optional<double> scale_factor(const std::optional<std::vector<double>>& factors,
                                    int64_t index) {
-  if (!factors.has_value()) return std::nullopt;
+  if (!factors.has_value())
+    return std::nullopt;
   return factors->at(static_cast<size_t>(index));
 }
 
 // The same choice as at::grid_sampler's.
-std::tuple<at::Tensor, at::Tensor> grid_sampler_backward(
-    const at::Tensor& gradient, const at::Tensor& input, const at::Tensor& grid,
-    int64_t interpolation_mode, int64_t padding_mode, bool align_corners, bool needs_input,
-    bool needs_grid) {
+std::tuple<at::Tensor, at::Tensor> grid_sampler_backward(const at::Tensor& gradient,
+                                                         const at::Tensor& input,
+                                                         const at::Tensor& grid,
+                                                         int64_t interpolation_mode,
+                                                         int64_t padding_mode, bool align_corners,
+                                                         bool needs_input, bool needs_grid) {
   if (at::native::cond_cudnn_grid_sampler(input, grid) && interpolation_mode == 0 &&
       padding_mode == 0 && align_corners) {
     return at::cudnn_grid_sampler_backward(input, grid, gradient);
@@ -30,8 +33,10 @@ std::tuple<at::Tensor, at::Tensor> grid_sampler_backward(
   auto [for_input, for_grid] =
       kernel(gradient, input, grid, interpolation_mode, padding_mode, align_corners, mask);
   // What is not asked for comes back undefined; a tensor has to take its place.
-  if (!for_input.defined()) for_input = for_grid;
-  if (!for_grid.defined()) for_grid = for_input;
+  if (!for_input.defined())
+    for_input = for_grid;
+  if (!for_grid.defined())
+    for_grid = for_input;
   return {for_input, for_grid};
 }
 

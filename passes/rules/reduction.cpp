@@ -28,8 +28,7 @@ void add_sums(std::vector<Rule>& rules) {
       {.op = "aten::cumsum",
        .gradients = {{"self", "recompute.cumsum_backward(grad.to(self.dtype), dim)"}}},
       {.op = "aten::cumprod",
-       .gradients = {{"self",
-                      "torch.cumprod_backward(grad.to(self.dtype), self, dim, result)"}}},
+       .gradients = {{"self", "torch.cumprod_backward(grad.to(self.dtype), self, dim, result)"}}},
       {.op = "aten::prod",
        .gradients = {{"self",
                       "recompute.prod_backward(grad, self.to(grad.dtype), result)"
@@ -44,18 +43,16 @@ void add_sums(std::vector<Rule>& rules) {
 
 void add_extrema(std::vector<Rule>& rules) {
   for (const char* op : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode"}) {
-    rules.push_back(
-        {.op = op,
-         .gradients = {{"self",
-                        "torch.value_selecting_reduction_backward(grad, dim, result1, "
-                        "self.size(), keepdim)"}}});
+    rules.push_back({.op = op,
+                     .gradients = {{"self",
+                                    "torch.value_selecting_reduction_backward(grad, dim, result1, "
+                                    "self.size(), keepdim)"}}});
   }
   for (const char* op : {"aten::sort", "aten::sort.stable", "aten::topk"}) {
-    rules.push_back(
-        {.op = op,
-         .gradients = {{"self",
-                        "torch.value_selecting_reduction_backward(grad, dim, result1, "
-                        "self.size(), True)"}}});
+    rules.push_back({.op = op,
+                     .gradients = {{"self",
+                                    "torch.value_selecting_reduction_backward(grad, dim, result1, "
+                                    "self.size(), True)"}}});
   }
   // Every element that equals the result gets the same share.
   for (const char* op : {"aten::max", "aten::min", "aten::median"}) {
@@ -93,8 +90,8 @@ void add_norms(std::vector<Rule>& rules) {
   rules.insert(rules.end(), more.begin(), more.end());
 }
 
-// var, std, var_mean and std_mean have three overloads each: over everything, over dimensions with a
-// flag, and with a correction, which is what the others become.
+// var, std, var_mean and std_mean have three overloads each: over everything, over dimensions with
+// a flag, and with a correction, which is what the others become.
 void add_variances(std::vector<Rule>& rules) {
   struct Overload {
     const char* name;
@@ -111,8 +108,7 @@ void add_variances(std::vector<Rule>& rules) {
          .gradients = {{"self", "recompute.var_mean_backward(grad, None, None, self, " + tail}}});
     rules.push_back(
         {.op = "aten::std" + overload,
-         .gradients = {
-             {"self", "recompute.var_mean_backward(grad, None, result, self, " + tail}}});
+         .gradients = {{"self", "recompute.var_mean_backward(grad, None, result, self, " + tail}}});
     rules.push_back(
         {.op = "aten::var_mean" + overload,
          .gradients = {{"self", "recompute.var_mean_backward(grad, grad1, None, self, " + tail}}});

@@ -18,22 +18,28 @@ using Dims = std::optional<Sizes>;
 
 Dims pop_dims(Stack& stack) {
   const auto value = pop(stack);
-  if (value.isNone()) return std::nullopt;
+  if (value.isNone())
+    return std::nullopt;
   return value.toIntVector();
 }
 
 std::optional<at::Tensor> pop_optional_tensor(Stack& stack) {
   const auto value = pop(stack);
-  if (value.isNone()) return std::nullopt;
+  if (value.isNone())
+    return std::nullopt;
   return value.toTensor();
 }
 
-int64_t wrapped(int64_t dim, int64_t rank) { return dim < 0 ? dim + rank : dim; }
+int64_t wrapped(int64_t dim, int64_t rank) {
+  return dim < 0 ? dim + rank : dim;
+}
 
 // The shape of a reduction over `dims` with keepdim; no dims means all of them.
 Sizes kept_size(Sizes size, const Dims& dims) {
-  if (!dims.has_value() || dims->empty()) return Sizes(size.size(), 1);
-  if (size.empty()) return size;
+  if (!dims.has_value() || dims->empty())
+    return Sizes(size.size(), 1);
+  if (size.empty())
+    return size;
   for (const auto dim : *dims) {
     size.at(static_cast<size_t>(wrapped(dim, static_cast<int64_t>(size.size())))) = 1;
   }
@@ -44,7 +50,8 @@ int64_t reduced_numel(const Sizes& size, const Dims& dims) {
   const auto kept = kept_size(size, dims);
   int64_t count = 1;
   for (size_t i = 0; i < size.size(); ++i) {
-    if (kept[i] != size[i]) count *= size[i];
+    if (kept[i] != size[i])
+      count *= size[i];
   }
   return count;
 }
@@ -77,15 +84,18 @@ void evenly_distribute_backward(Stack& stack) {
     return;
   }
   const auto mask = value.isnan().item<bool>() ? self.isnan() : self == value;
-  stack.emplace_back(at::zeros(self.sizes(), self.options()).masked_fill_(mask, gradient / mask.sum()));
+  stack.emplace_back(
+      at::zeros(self.sizes(), self.options()).masked_fill_(mask, gradient / mask.sum()));
 }
 
 // The product of all others, without dividing: products of what stands before and after.
 at::Tensor prod_safe_zeros_backward(const at::Tensor& gradient, const at::Tensor& self,
                                     int64_t dim) {
-  if (self.numel() == 0) return at::zeros_like(self);
+  if (self.numel() == 0)
+    return at::zeros_like(self);
   const auto length = self.size(dim);
-  if (length == 1) return gradient;
+  if (length == 1)
+    return gradient;
   auto ones_size = self.sizes().vec();
   ones_size[static_cast<size_t>(wrapped(dim, self.dim()))] = 1;
   const auto ones = at::ones(ones_size, gradient.options());
@@ -140,9 +150,12 @@ at::Tensor norm_gradient(const at::Tensor& gradient, const at::Tensor& self, dou
                          const at::Tensor& norm, const Sizes& dims) {
   // The number of elements that are not zero is constant almost everywhere. (Eager leaves the
   // gradient undefined.)
-  if (p == 0.0) return at::zeros_like(self);
-  if (p == 1.0) return self.sgn() * gradient;
-  if (p == 2.0) return gradient * (self / norm).masked_fill_(norm == 0, 0);
+  if (p == 0.0)
+    return at::zeros_like(self);
+  if (p == 1.0)
+    return self.sgn() * gradient;
+  if (p == 2.0)
+    return gradient * (self / norm).masked_fill_(norm == 0, 0);
   if (std::isinf(p)) {
     const auto absolute = self.abs();
     const auto mask = absolute.eq(norm).logical_or_(absolute.isnan());
@@ -152,8 +165,7 @@ at::Tensor norm_gradient(const at::Tensor& gradient, const at::Tensor& self, dou
     const auto scaled = self.sgn() * self.abs().pow_(p - 1).masked_fill_(self == 0, 0);
     return scaled * gradient * norm.pow(1 - p);
   }
-  const auto scaled =
-      p < 2.0 ? self.sgn() * self.abs().pow_(p - 1) : self * self.abs().pow_(p - 2);
+  const auto scaled = p < 2.0 ? self.sgn() * self.abs().pow_(p - 1) : self * self.abs().pow_(p - 2);
   auto scale = gradient / norm.pow(p - 1);
   scale.masked_fill_(norm == 0, 0);
   return scaled * scale;
@@ -198,13 +210,14 @@ void var_mean_backward(Stack& stack) {
   const auto std = pop_optional_tensor(stack);
   const auto mean_gradient = pop_optional_tensor(stack);
   auto gradient = pop(stack).toTensor();
-  if (std.has_value()) gradient = (gradient / (*std * 2)).masked_fill_(*std == 0, 0);
+  if (std.has_value())
+    gradient = (gradient / (*std * 2)).masked_fill_(*std == 0, 0);
   auto result = var_gradient(gradient, self, dims,
                              correction.isNone() ? 1.0 : correction.toScalar().toDouble());
   if (mean_gradient.has_value()) {
     const auto size = self.sizes().vec();
-    result = result + mean_gradient->view(kept_size(size, dims)).expand(size) /
-                          reduced_numel(size, dims);
+    result = result +
+             mean_gradient->view(kept_size(size, dims)).expand(size) / reduced_numel(size, dims);
   }
   stack.emplace_back(std::move(result));
 }

@@ -67,8 +67,7 @@ void add_parts(std::vector<Rule>& rules) {
   const std::vector<Rule> more = {
       {.op = "aten::select.int",
        .gradients = {{"self", "torch.select_backward(grad, self.size(), dim, index)"}}},
-      {.op = "aten::slice.Tensor",
-       .gradients = {{"self", R"(
+      {.op = "aten::slice.Tensor", .gradients = {{"self", R"(
     if start is None:
         first = 0
     else:
@@ -78,8 +77,7 @@ void add_parts(std::vector<Rule>& rules) {
     else:
         last = end
     return torch.slice_backward(grad, self.size(), dim, first, last, step))"}}},
-      {.op = "aten::narrow",
-       .gradients = {{"self", R"(
+      {.op = "aten::narrow", .gradients = {{"self", R"(
     if start < 0:
         first = start + self.size(dim)
     else:
@@ -88,8 +86,7 @@ void add_parts(std::vector<Rule>& rules) {
       {.op = "aten::diagonal",
        .gradients = {{"self", "torch.diagonal_backward(grad, self.size(), offset, dim1, dim2)"}}},
       {.op = "aten::unfold",
-       .gradients =
-           {{"self", "torch.unfold_backward(grad, self.size(), dimension, size, step)"}}},
+       .gradients = {{"self", "torch.unfold_backward(grad, self.size(), dimension, size, step)"}}},
       {.op = "aten::im2col",
        .gradients = {{"self",
                       "torch.col2im(grad, [self.size(-2), self.size(-1)], kernel_size, dilation, "
@@ -109,15 +106,13 @@ void add_lists(std::vector<Rule>& rules) {
   for (const char* op : {"aten::split.Tensor", "aten::unsafe_split.Tensor"}) {
     rules.push_back(
         {.op = op,
-         .gradients = {
-             {"self", "recompute.split_backward(grads, self.size(), split_size, dim)"}}});
+         .gradients = {{"self", "recompute.split_backward(grads, self.size(), split_size, dim)"}}});
   }
   for (const char* op : {"aten::chunk", "aten::unsafe_chunk"}) {
-    rules.push_back(
-        {.op = op,
-         .gradients = {{"self",
-                        "recompute.split_backward(grads, self.size(), "
-                        "(self.size(dim) + chunks - 1) // chunks, dim)"}}});
+    rules.push_back({.op = op,
+                     .gradients = {{"self",
+                                    "recompute.split_backward(grads, self.size(), "
+                                    "(self.size(dim) + chunks - 1) // chunks, dim)"}}});
   }
   const std::vector<Rule> more = {
       {.op = "aten::stack",
@@ -150,8 +145,7 @@ void add_lists(std::vector<Rule>& rules) {
       // them side by side gives the same numbers.
       {.op = "aten::tensor_split.sections",
        .gradients = {{"self", "recompute.tensor_split_backward(grads, self.size(), dim)"}}},
-      {.op = "aten::unbind.int",
-       .gradients = {{"self", "recompute.unbind_backward(grads, dim)"}}},
+      {.op = "aten::unbind.int", .gradients = {{"self", "recompute.unbind_backward(grads, dim)"}}},
   };
   rules.insert(rules.end(), more.begin(), more.end());
 }
@@ -163,12 +157,11 @@ void add_repetitions_and_padding(std::vector<Rule>& rules) {
       {.op = "aten::tile",
        .gradients = {{"self", "recompute.repeat_backward(grad, dims, self.size())"}}},
       {.op = "aten::repeat_interleave.self_int",
-       .gradients =
-           {{"self", "recompute.repeat_interleave_backward(grad, self.size(), repeats, dim)"}}},
+       .gradients = {{"self",
+                      "recompute.repeat_interleave_backward(grad, self.size(), repeats, dim)"}}},
       {.op = "aten::constant_pad_nd",
        .gradients = {{"self", "torch.constant_pad_nd(grad, recompute.negated(pad), 0)"}}},
-      {.op = "aten::pad",
-       .gradients = {{"self", R"(
+      {.op = "aten::pad", .gradients = {{"self", R"(
     if mode == "constant":
         return torch.constant_pad_nd(grad, recompute.negated(pad), 0)
     return recompute.pad_backward(grad, self.size(), pad, mode))"}}},
@@ -177,10 +170,10 @@ void add_repetitions_and_padding(std::vector<Rule>& rules) {
   for (const char* rank : {"1d", "2d", "3d"}) {
     for (const char* mode : {"reflect", "replicate"}) {
       const std::string name = mode == std::string("reflect") ? "reflection" : "replication";
-      rules.push_back({.op = "aten::" + name + "_pad" + rank,
-                       .gradients = {{"self",
-                                      "recompute.pad_backward(grad, self.size(), padding, \"" +
-                                          std::string(mode) + "\")"}}});
+      rules.push_back(
+          {.op = "aten::" + name + "_pad" + rank,
+           .gradients = {{"self", "recompute.pad_backward(grad, self.size(), padding, \"" +
+                                      std::string(mode) + "\")"}}});
     }
   }
 }

@@ -16,7 +16,8 @@ using Sizes = std::vector<int64_t>;
 std::vector<Sizes> pop_sizes(Stack& stack) {
   std::vector<Sizes> sizes;
   const auto list = pop(stack);
-  for (const c10::IValue& size : list.toListRef()) sizes.push_back(size.toIntVector());
+  for (const c10::IValue& size : list.toListRef())
+    sizes.push_back(size.toIntVector());
   return sizes;
 }
 
@@ -37,7 +38,8 @@ void fill_undefined(std::vector<at::Tensor>& gradients, const std::vector<Sizes>
   TORCH_CHECK(defined != gradients.end(), "no gradient of the list is defined");
   const auto options = defined->options();
   for (size_t i = 0; i < gradients.size(); ++i) {
-    if (!gradients[i].defined()) gradients[i] = at::zeros(sizes[i], options);
+    if (!gradients[i].defined())
+      gradients[i] = at::zeros(sizes[i], options);
   }
 }
 
@@ -51,7 +53,8 @@ int64_t wrapped(int64_t dim, size_t rank) {
 
 at::Tensor with_dtype(const at::Tensor& gradient, int64_t dtype) {
   const auto type = static_cast<at::ScalarType>(dtype);
-  if (gradient.is_complex() && !at::isComplexType(type)) return at::real(gradient).to(type);
+  if (gradient.is_complex() && !at::isComplexType(type))
+    return at::real(gradient).to(type);
   return gradient.to(type);
 }
 
@@ -78,7 +81,8 @@ void dtypes(Stack& stack) {
 
 void negated(Stack& stack) {
   auto values = pop(stack).toIntVector();
-  for (auto& value : values) value = -value;
+  for (auto& value : values)
+    value = -value;
   stack.emplace_back(std::move(values));
 }
 
@@ -111,10 +115,12 @@ void cat_backward(Stack& stack) {
       parts.push_back(with_dtype(at::zeros({0}, gradient.options()), types[i]));
       continue;
     }
-    while (shape.size() < min_rank) shape.insert(shape.begin(), 1);
+    while (shape.size() < min_rank)
+      shape.insert(shape.begin(), 1);
     const auto length = shape.at(static_cast<size_t>(dim));
     auto part = gradient.narrow(dim, start, length);
-    if (shape != shapes[i]) part = part.reshape(shapes[i]);
+    if (shape != shapes[i])
+      part = part.reshape(shapes[i]);
     parts.push_back(with_dtype(part, types[i]));
     start += length;
   }
@@ -126,7 +132,8 @@ void stack_backward(Stack& stack) {
   const auto types = pop(stack).toIntVector();
   const auto gradient = pop(stack).toTensor();
   auto parts = gradient.unbind(dim);
-  for (size_t i = 0; i < parts.size(); ++i) parts[i] = with_dtype(parts[i], types.at(i));
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] = with_dtype(parts[i], types.at(i));
   push_list(stack, parts);
 }
 
@@ -144,7 +151,8 @@ at::Tensor joined(std::vector<at::Tensor> gradients, const Sizes& size, const Si
                   int64_t dim) {
   const auto axis = static_cast<size_t>(wrapped(dim, size.size()));
   std::vector<Sizes> shapes(lengths.size(), size);
-  for (size_t i = 0; i < lengths.size(); ++i) shapes[i].at(axis) = lengths[i];
+  for (size_t i = 0; i < lengths.size(); ++i)
+    shapes[i].at(axis) = lengths[i];
   fill_undefined(gradients, shapes);
   return at::cat(gradients, dim);
 }
@@ -200,13 +208,15 @@ void repeat_backward(Stack& stack) {
   const auto size = pop(stack).toIntVector();
   auto repeats = pop(stack).toIntVector();
   auto gradient = pop(stack).toTensor();
-  while (repeats.size() < size.size()) repeats.insert(repeats.begin(), 1);  // tile
+  while (repeats.size() < size.size())
+    repeats.insert(repeats.begin(), 1);  // tile
   if (std::find(repeats.begin(), repeats.end(), 0) != repeats.end()) {
     stack.emplace_back(at::zeros(size, gradient.options()));
     return;
   }
   const auto leading = repeats.size() - size.size();
-  for (size_t i = 0; i < leading; ++i) gradient = gradient.sum(0, /*keepdim=*/false);
+  for (size_t i = 0; i < leading; ++i)
+    gradient = gradient.sum(0, /*keepdim=*/false);
   Sizes shape;
   Sizes copies;
   for (size_t i = 0; i < size.size(); ++i) {
@@ -217,7 +227,8 @@ void repeat_backward(Stack& stack) {
     shape.push_back(size[i]);
   }
   gradient = gradient.reshape(shape);
-  if (!copies.empty()) gradient = gradient.sum(copies, /*keepdim=*/false);
+  if (!copies.empty())
+    gradient = gradient.sum(copies, /*keepdim=*/false);
   stack.emplace_back(std::move(gradient));
 }
 
@@ -228,8 +239,10 @@ void repeat_interleave_backward(Stack& stack) {
   const auto size = pop(stack).toIntVector();
   const auto gradient = pop(stack).toTensor();
   auto shape = size;
-  if (!dim.has_value()) shape = {c10::multiply_integers(size)};
-  if (shape.empty()) shape = {1};
+  if (!dim.has_value())
+    shape = {c10::multiply_integers(size)};
+  if (shape.empty())
+    shape = {1};
   const auto axis = wrapped(dim.value_or(0), shape.size());
   shape.insert(shape.begin() + axis + 1, repeats);
   stack.emplace_back(gradient.reshape(shape).sum(axis + 1, /*keepdim=*/false).reshape(size));
@@ -237,8 +250,9 @@ void repeat_interleave_backward(Stack& stack) {
 
 // ---- padding ----
 
-// A gradient for each element and its copies at the other end, from the last padded dimension to the
-// first as _pad_circular wrote them. Eager sums in another order where an element has two copies.
+// A gradient for each element and its copies at the other end, from the last padded dimension to
+// the first as _pad_circular wrote them. Eager sums in another order where an element has two
+// copies.
 at::Tensor circular_pad_backward(at::Tensor gradient, const Sizes& size, const Sizes& pad) {
   const auto rank = static_cast<int64_t>(size.size());
   const auto padded = static_cast<int64_t>(pad.size()) / 2;
@@ -257,8 +271,10 @@ at::Tensor circular_pad_backward(at::Tensor gradient, const Sizes& size, const S
     auto result = at::zeros(shape, gradient.options());
     auto inner = result.narrow(dim, first, kept);
     inner.copy_(gradient.narrow(dim, left, kept));
-    if (left > 0) inner.narrow(dim, kept - left, left).add_(gradient.narrow(dim, 0, left));
-    if (right > 0) inner.narrow(dim, 0, right).add_(gradient.narrow(dim, left + kept, right));
+    if (left > 0)
+      inner.narrow(dim, kept - left, left).add_(gradient.narrow(dim, 0, left));
+    if (right > 0)
+      inner.narrow(dim, 0, right).add_(gradient.narrow(dim, left + kept, right));
     gradient = result;
   }
   return gradient;

@@ -9,10 +9,12 @@ Rule with_dtype(const std::string& op, const std::string& kernel) {
   return {.op = op,
           .forward = R"(
     if dtype is None:
-        return torch.)" + kernel + R"((self, dim, False), self.dtype
+        return torch.)" +
+                     kernel + R"((self, dim, False), self.dtype
     half_to_float = self.is_cuda and self.dtype == 5 and dtype == 6
     read = self.dtype if half_to_float else dtype
-    return torch.)" + kernel + R"((self.to(read), dim, half_to_float), read)",
+    return torch.)" + kernel +
+                     R"((self.to(read), dim, half_to_float), read)",
           .extras = {"input_dtype: int"},
           .gradients = {{"self", "torch." + kernel +
                                      "_backward_data(grad, result, dim, input_dtype)"

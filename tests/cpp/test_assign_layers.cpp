@@ -59,15 +59,16 @@ std::vector<std::string> layers(const Module& model, const std::string& pattern 
     if (!node->kind().is_aten()) {
       continue;
     }
-    result.push_back(std::string(node->kind().toUnqualString()) + ":" +
-                     (node->hasAttribute(symbols::kLayer)
-                          ? std::to_string(node->i(symbols::kLayer))
-                          : "-"));
+    result.push_back(
+        std::string(node->kind().toUnqualString()) + ":" +
+        (node->hasAttribute(symbols::kLayer) ? std::to_string(node->i(symbols::kLayer)) : "-"));
   }
   return result;
 }
 
-Module relu() { return activation("ReLU", "relu"); }
+Module relu() {
+  return activation("ReLU", "relu");
+}
 
 TEST_F(AssignLayers, EachOfLikeModulesIsALayer) {
   EXPECT_THAT(layers(model_of(sequential({relu(), relu(), relu()}))),
@@ -75,10 +76,9 @@ TEST_F(AssignLayers, EachOfLikeModulesIsALayer) {
 }
 
 TEST_F(AssignLayers, ALinearBeginsALayerThatItsReluBelongsTo) {
-  const auto body = sequential(
-      {test::make_linear(2, 2), relu(), test::make_linear(2, 2), relu()});
-  EXPECT_THAT(layers(model_of(body)), ElementsAre("sigmoid:-", "linear:0", "relu:0", "linear:1",
-                                                  "relu:1", "tanh:-"));
+  const auto body = sequential({test::make_linear(2, 2), relu(), test::make_linear(2, 2), relu()});
+  EXPECT_THAT(layers(model_of(body)),
+              ElementsAre("sigmoid:-", "linear:0", "relu:0", "linear:1", "relu:1", "tanh:-"));
 }
 
 TEST_F(AssignLayers, WhatStandsBeforeTheFirstLikeModuleIsInNoLayer) {

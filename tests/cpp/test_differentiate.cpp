@@ -10,15 +10,15 @@
 namespace aten_recompute {
 namespace {
 
+using test::backward_listing;
+using test::find_nodes;
+using test::forward_listing;
+using test::parse;
 using ::testing::Contains;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using test::backward_listing;
-using test::find_nodes;
-using test::forward_listing;
-using test::parse;
 
 class Differentiate : public test::TorchTest {};
 
@@ -76,7 +76,8 @@ TEST_F(Differentiate, OnlyInputsThatRequireGradGetOne) {
   EXPECT_THAT(joint.gradient_inputs, ElementsAre(1));
   // The first square needs no tape then: nothing before it requires grad.
   EXPECT_THAT(forward_listing(joint), Contains("a = aten_recompute_test::square(x)"));
-  EXPECT_EQ(joint.num_tape_nodes, differentiate(parse(kSquares), {true, true}, {true}).num_tape_nodes - 1);
+  EXPECT_EQ(joint.num_tape_nodes,
+            differentiate(parse(kSquares), {true, true}, {true}).num_tape_nodes - 1);
 }
 
 TEST_F(Differentiate, TheGivenGraphIsNotChanged) {
@@ -98,9 +99,8 @@ graph(%x : Tensor):
                                    {true}, {true, true}, &on_tape);
   EXPECT_THAT(on_tape, ElementsAre("aten_recompute_test::square", "aten_recompute_test::pair"));
   EXPECT_EQ(joint.num_tape_nodes, 2U);
-  EXPECT_THAT(forward_listing(joint),
-              ElementsAre("a, tape.1 = aten_recompute::tape_forward(x)",
-                          "b, c, tape = aten_recompute::tape_forward(a)"));
+  EXPECT_THAT(forward_listing(joint), ElementsAre("a, tape.1 = aten_recompute::tape_forward(x)",
+                                                  "b, c, tape = aten_recompute::tape_forward(a)"));
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("$0 = aten_recompute::tape_backward(tape, grad_0, grad_1)",
                           "$1 = aten_recompute::tape_backward(tape.1, $0)"));

@@ -9,9 +9,9 @@
 namespace aten_recompute {
 namespace {
 
+using test::listing;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using test::listing;
 
 class Extract : public test::TorchTest {};
 
@@ -36,8 +36,8 @@ TEST_F(Extract, CapturesFollowTheOutputsUnlessTheyAreOutputs) {
   const auto gradient = extract(chain());
   gradient.f->lint();
   gradient.df->lint();
-  EXPECT_THAT(listing(*gradient.f), ElementsAre("h = aten::mm(x, w)", "a = aten::relu(h)",
-                                                "y = aten::sigmoid(a)"));
+  EXPECT_THAT(listing(*gradient.f),
+              ElementsAre("h = aten::mm(x, w)", "a = aten::relu(h)", "y = aten::sigmoid(a)"));
   EXPECT_EQ(gradient.f_real_outputs, 2U);
   EXPECT_THAT(test::names(gradient.f->outputs()), ElementsAre("n", "y", "a"));
   EXPECT_THAT(gradient.df_input_vjps, ElementsAre(1));
@@ -50,10 +50,9 @@ TEST_F(Extract, CapturesFollowTheOutputsUnlessTheyAreOutputs) {
 TEST_F(Extract, TheBackwardTakesVjpsThenInputsThenOutputs) {
   const auto gradient = extract(chain());
   EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "x", "y", "a"));
-  EXPECT_THAT(listing(*gradient.df),
-              ElementsAre("da = aten::sigmoid_backward(dy, y)",
-                          "dh = aten::threshold_backward(da, a, 0)", "xt = aten::t(x)",
-                          "dw = aten::mm(xt, dh)"));
+  EXPECT_THAT(listing(*gradient.df), ElementsAre("da = aten::sigmoid_backward(dy, y)",
+                                                 "dh = aten::threshold_backward(da, a, 0)",
+                                                 "xt = aten::t(x)", "dw = aten::mm(xt, dh)"));
   EXPECT_THAT(test::names(gradient.df->outputs()), ElementsAre("dw"));
 }
 

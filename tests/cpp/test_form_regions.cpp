@@ -11,13 +11,13 @@
 namespace aten_recompute {
 namespace {
 
+using test::find_nodes;
+using test::listing;
+using test::parse;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using test::find_nodes;
-using test::listing;
-using test::parse;
 using torch::jit::Graph;
 using torch::jit::Module;
 using torch::jit::testing::FileCheck;
@@ -42,7 +42,9 @@ Formed form(std::shared_ptr<Graph> graph) {
   return formed;
 }
 
-Formed form(const std::string& ir) { return form(parse(ir)); }
+Formed form(const std::string& ir) {
+  return form(parse(ir));
+}
 
 Formed form(const Module& module, const std::vector<c10::IValue>& inputs) {
   auto graph = test::method_graph(module);
@@ -94,8 +96,8 @@ graph(%x : Tensor, %w : Tensor):
   // The region gives h instead of v; relu reads a v of its own inside.
   EXPECT_THAT(listing(*formed.graph),
               ElementsAre("h, y = aten_recompute::DifferentiableGraph(x, w)", "v = aten::t(h)"));
-  EXPECT_THAT(formed.inside(0), ElementsAre(HasSubstr("aten::mm("), HasSubstr("aten::t("),
-                                            HasSubstr("aten::relu(")));
+  EXPECT_THAT(formed.inside(0),
+              ElementsAre(HasSubstr("aten::mm("), HasSubstr("aten::t("), HasSubstr("aten::relu(")));
 }
 
 TEST_F(FormRegions, AViewOfAViewIsMadeOutsideFromWhatItViews) {
@@ -107,9 +109,8 @@ graph(%x : Tensor, %w : Tensor):
   %u : Tensor = aten::unsqueeze(%v, %zero)
   return (%u)
 )");
-  EXPECT_THAT(listing(*formed.graph),
-              ElementsAre("h = aten_recompute::DifferentiableGraph(x, w)", "v = aten::t(h)",
-                          "u = aten::unsqueeze(v, 0)"));
+  EXPECT_THAT(listing(*formed.graph), ElementsAre("h = aten_recompute::DifferentiableGraph(x, w)",
+                                                  "v = aten::t(h)", "u = aten::unsqueeze(v, 0)"));
   EXPECT_THAT(formed.inside(0), ElementsAre(HasSubstr("aten::mm(")));
 }
 
@@ -121,9 +122,8 @@ graph(%x : Tensor):
   %t : (Tensor, Tensor) = prim::TupleConstruct(%a, %b)
   return (%t)
 )");
-  EXPECT_THAT(listing(*formed.graph),
-              ElementsAre("a, b = aten_recompute::DifferentiableGraph(x)",
-                          "t = prim::TupleConstruct(a, b)"));
+  EXPECT_THAT(listing(*formed.graph), ElementsAre("a, b = aten_recompute::DifferentiableGraph(x)",
+                                                  "t = prim::TupleConstruct(a, b)"));
   EXPECT_THAT(formed.regions.breaks, IsEmpty());
 }
 
@@ -145,7 +145,7 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_EQ(formed.regions.breaks[0].location, "");
 }
 
-TEST_F(FormRegions, ABreakNamesItsSourceLine) {
+TEST_F(FormRegions, APrintIsABreak) {
   auto module = test::make_module("M");
   module.define(R"(
 def forward(self, x):
@@ -258,9 +258,9 @@ graph(%x : Tensor, %y : Tensor):
   return (%c)
 )");
   EXPECT_THAT(listing(*formed.graph), ElementsAre("c = aten_recompute::DifferentiableGraph(x, y)"));
-  EXPECT_THAT(formed.inside(0), ElementsAre(HasSubstr("aten::relu("),
-                                            HasSubstr("prim::ListConstruct("),
-                                            HasSubstr("aten::cat(")));
+  EXPECT_THAT(formed.inside(0),
+              ElementsAre(HasSubstr("aten::relu("), HasSubstr("prim::ListConstruct("),
+                          HasSubstr("aten::cat(")));
 }
 
 TEST_F(FormRegions, AListThatTheCallerGetsIsMadeOutside) {
@@ -271,9 +271,8 @@ graph(%x : Tensor):
   %list : Tensor[] = prim::ListConstruct(%a, %b)
   return (%list)
 )");
-  EXPECT_THAT(listing(*formed.graph),
-              ElementsAre("a, b = aten_recompute::DifferentiableGraph(x)",
-                          "list = prim::ListConstruct(a, b)"));
+  EXPECT_THAT(listing(*formed.graph), ElementsAre("a, b = aten_recompute::DifferentiableGraph(x)",
+                                                  "list = prim::ListConstruct(a, b)"));
 }
 
 }  // namespace

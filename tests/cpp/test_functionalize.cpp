@@ -7,9 +7,9 @@
 namespace aten_recompute {
 namespace {
 
-using ::testing::ElementsAre;
 using test::listing;
 using test::parse;
+using ::testing::ElementsAre;
 
 class Functionalize : public test::TorchTest {};
 
@@ -32,10 +32,8 @@ graph(%x : Tensor, %w : Tensor):
 )");
   functionalize(graph);
   graph->lint();
-  EXPECT_THAT(listing(*graph), ElementsAre("h = aten::mm(x, w)",
-                                           "before = aten::tanh(h)",
-                                           "$0 = aten::relu(h)",
-                                           "after = aten::sigmoid($0)"));
+  EXPECT_THAT(listing(*graph), ElementsAre("h = aten::mm(x, w)", "before = aten::tanh(h)",
+                                           "$0 = aten::relu(h)", "after = aten::sigmoid($0)"));
 }
 
 TEST_F(Functionalize, ReadsInsideOfLaterControlFlowSeeTheNewValue) {
@@ -77,12 +75,10 @@ graph(%x : Tensor, %w : Tensor):
   functionalize(graph);
   graph->lint();
   // Both writes go to h's memory: tanh(h) reads what the second one left.
-  EXPECT_THAT(listing(*graph), ElementsAre("h = aten::mm(x, w)",
-                                           "$0 = prim::dtype(h)",
-                                           "$1 = aten::add(h, x, 1)",
-                                           "$2 = aten::to($1, $0, False, False, None)",
-                                           "$3 = aten::relu($2)",
-                                           "c = aten::tanh($3)"));
+  EXPECT_THAT(listing(*graph),
+              ElementsAre("h = aten::mm(x, w)", "$0 = prim::dtype(h)", "$1 = aten::add(h, x, 1)",
+                          "$2 = aten::to($1, $0, False, False, None)", "$3 = aten::relu($2)",
+                          "c = aten::tanh($3)"));
 }
 
 TEST_F(Functionalize, TheDtypeOfTheTargetIsKept) {
@@ -177,9 +173,8 @@ graph(%x : Tensor):
 )");
   functionalize(graph);
   graph->lint();
-  EXPECT_THAT(listing(*graph), ElementsAre("h = aten::neg(x)",
-                                           "$0 = aten::relu(h)",
-                                           "given = aten::relu_(x)"));
+  EXPECT_THAT(listing(*graph),
+              ElementsAre("h = aten::neg(x)", "$0 = aten::relu(h)", "given = aten::relu_(x)"));
 }
 
 TEST_F(Functionalize, AFunctionalGraphStaysAsItIs) {

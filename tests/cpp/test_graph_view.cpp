@@ -14,7 +14,8 @@ using ::testing::UnorderedElementsAre;
 
 class GraphViewTest : public test::TorchTest {};
 
-std::vector<std::string> separators(const JointGraph& joint, const std::vector<bool>& is_attribute) {
+std::vector<std::string> separators(const JointGraph& joint,
+                                    const std::vector<bool>& is_attribute) {
   return test::names(single_value_separators(view_forward(joint, is_attribute)));
 }
 
@@ -45,12 +46,13 @@ graph(%x : Tensor, %w : Tensor):
 TEST_F(GraphViewTest, OfAChainEveryValueSeparates) {
   const auto joint = test::parse_forward(kChain);
   EXPECT_THAT(separators(joint, {false, true}), ElementsAre("h", "a", "y"));
-  EXPECT_THAT(edges(view_forward(joint, {false, true})),
-              UnorderedElementsAre(Pair("source", "h"), Pair("h", "a"), Pair("a", "y"),
-                                   Pair("y", "sink")));
+  EXPECT_THAT(
+      edges(view_forward(joint, {false, true})),
+      UnorderedElementsAre(Pair("source", "h"), Pair("h", "a"), Pair("a", "y"), Pair("y", "sink")));
 }
 
-// x -> h -> (a -> b) + h -> s -> (c) + s -> y: what stands inside of a residual branch does not separate.
+// x -> h -> (a -> b) + h -> s -> (c) + s -> y: what stands inside of a residual branch does not
+// separate.
 TEST_F(GraphViewTest, OfAResidualNetTheSumsSeparate) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
@@ -143,7 +145,8 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_THAT(separators(joint, {false, false}), ElementsAre("y"));
 }
 
-// A padding mask is read by every layer: it is a way around nothing, as no gradient passes through it.
+// A padding mask is read by every layer: it is a way around nothing, as no gradient passes through
+// it.
 TEST_F(GraphViewTest, WhatNeedsNoGradientIsNoVertex) {
   auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %lengths : Tensor):

@@ -7,9 +7,9 @@
 namespace aten_recompute {
 namespace {
 
-using ::testing::ElementsAre;
 using test::backward_listing;
 using test::forward_listing;
+using ::testing::ElementsAre;
 
 class HoistMetadata : public test::TorchTest {};
 

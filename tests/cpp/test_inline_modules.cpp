@@ -12,9 +12,9 @@
 namespace aten_recompute {
 namespace {
 
+using test::find_nodes;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using test::find_nodes;
 using torch::jit::Graph;
 using torch::jit::Module;
 using torch::jit::Node;
@@ -95,8 +95,8 @@ TEST_F(InlineModules, NodesOfAFunctionGetTheirCallersPath) {
   auto* symbol = leaf_graph->insertNode(leaf_graph->create(c10::prim::Constant));
   symbol->s_(c10::attr::name, "helper");
   symbol->output()->setType(c10::FunctionType::create(&helpers->get_function({"helper"})));
-  auto* call = leaf_graph->insertNode(
-      leaf_graph->create(c10::prim::CallFunction, {symbol->output(), x}, 1));
+  auto* call =
+      leaf_graph->insertNode(leaf_graph->create(c10::prim::CallFunction, {symbol->output(), x}, 1));
   leaf_graph->registerOutput(call->output());
   leaf.type()->addMethod(leaf._ivalue()->compilation_unit()->create_function(
       c10::QualifiedName(*leaf.type()->name(), "forward"), leaf_graph));

@@ -84,8 +84,8 @@ TEST_P(LowerStrategy, TrainsBitForBitAsTheModuleDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Lower, LowerStrategy,
-                         ::testing::Values("", R"({"strategy": "none"})",
-                                           R"({"strategy": "all"})", R"({"strategy": "segments"})",
+                         ::testing::Values("", R"({"strategy": "none"})", R"({"strategy": "all"})",
+                                           R"({"strategy": "segments"})",
                                            R"({"strategy": "ops", "ops": ["relu", "dropout"]})"));
 
 TEST_F(Lower, ParametersAreThoseOfTheModule) {
@@ -145,7 +145,8 @@ TEST_F(Lower, EvaluationIsAnotherSpecialisation) {
   const auto x = at::randn({5, 4});
   lowered.forward({x});
   lowered.eval();
-  EXPECT_TRUE(test::bitwise_equal(lowered.forward({x}).toTensor(), lowered.forward({x}).toTensor()));
+  EXPECT_TRUE(
+      test::bitwise_equal(lowered.forward({x}).toTensor(), lowered.forward({x}).toTensor()));
   lowered.train();
   lowered.forward({x});
   const auto json = nlohmann::json::parse(report(lowered));
@@ -156,8 +157,9 @@ TEST_F(Lower, SeveralMethods) {
   const auto model = make_model();
   auto lowered = lower(model, R"({"strategy": "all"})", {"encode", "forward"});
   const auto x = at::randn({5, 4});
-  const auto expected = at::relu(at::linear(x, model.attr("first").toModule().attr("weight").toTensor(),
-                                            model.attr("first").toModule().attr("bias").toTensor()));
+  const auto expected =
+      at::relu(at::linear(x, model.attr("first").toModule().attr("weight").toTensor(),
+                          model.attr("first").toModule().attr("bias").toTensor()));
   EXPECT_TRUE(test::bitwise_equal(lowered.run_method("encode", x).toTensor(), expected));
   lowered.forward({x});
   const auto json = nlohmann::json::parse(report(lowered));
@@ -237,9 +239,9 @@ void restore_with_format(const Module& lowered, const std::string& format) {
 TEST_F(Lower, ANewerFormatIsRefused) {
   const auto lowered = lower(make_model());
   EXPECT_NO_THROW(restore_with_format(lowered, "aten_recompute/1"));
-  EXPECT_THAT([&] { restore_with_format(lowered, "aten_recompute/1000"); },
-              ThrowsMessage<std::exception>(
-                  HasSubstr("lowered by a newer aten_recompute (format 1000")));
+  EXPECT_THAT(
+      [&] { restore_with_format(lowered, "aten_recompute/1000"); },
+      ThrowsMessage<std::exception>(HasSubstr("lowered by a newer aten_recompute (format 1000")));
   EXPECT_THAT([&] { restore_with_format(lowered, "something else"); },
               ThrowsMessage<std::exception>(
                   HasSubstr("not a module lowered by aten_recompute: format \"something else\"")));

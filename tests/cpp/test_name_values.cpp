@@ -8,9 +8,9 @@
 namespace aten_recompute {
 namespace {
 
-using ::testing::ElementsAre;
 using test::backward_listing;
 using test::forward_listing;
+using ::testing::ElementsAre;
 
 class NameValues : public test::TorchTest {};
 

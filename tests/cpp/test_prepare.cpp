@@ -8,12 +8,12 @@
 namespace aten_recompute {
 namespace {
 
+using test::find_nodes;
+using test::listing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using test::find_nodes;
-using test::listing;
 using torch::jit::Graph;
 using torch::jit::Module;
 

@@ -17,7 +17,9 @@ class ProgramTest : public test::TorchTest {};
 
 using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl>;
 
-WeakTensor weak(const at::Tensor& tensor) { return WeakTensor(tensor.getIntrusivePtr()); }
+WeakTensor weak(const at::Tensor& tensor) {
+  return WeakTensor(tensor.getIntrusivePtr());
+}
 
 std::vector<c10::IValue> run_all(const Program& program, std::vector<c10::IValue> inputs) {
   auto registers = program.start(std::move(inputs));
@@ -216,8 +218,11 @@ graph(%x : Tensor, %flag : bool):
   %a : Tensor = aten::neg(%x)
   return (%a)
 )"));
-  EXPECT_THAT([&] { run_all(program, {at::ones({1}), true}); },
-              ::testing::ThrowsMessage<std::exception>(HasSubstr("one row")));
+  EXPECT_THAT(
+      [&] {
+        run_all(program, {at::ones({1}), true});
+      },
+      ::testing::ThrowsMessage<std::exception>(HasSubstr("one row")));
   EXPECT_TRUE(run_all(program, {at::ones({1}), false})[0].isTensor());
 }
 

@@ -68,7 +68,8 @@ TEST_F(RegionVariantTest, LiveAfterAStageIsWhatLaterStagesRead) {
 TEST_F(RegionVariantTest, AVjpThatIsAGradientLeavesFirst) {
   const auto variant = compile(test::parse_joint(R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
-  %y : Tensor = aten::sub(%x, %w, %x)
+  %one : int = prim::Constant[value=1]()
+  %y : Tensor = aten::sub(%x, %w, %one)
   aten_recompute::backward_start()
   %dw : Tensor = aten::neg(%dy)
   return (%y, %dy, %dw)
@@ -128,7 +129,7 @@ TEST_F(RegionVariantTest, WithoutAnyGradientEverythingIsUndefined) {
   EXPECT_THAT(none->zero_vjp, Each(false));
 }
 
-// stack() cannot do without its second gradient: it is computed from zeros.
+// mul() cannot do without its second gradient: it is computed from zeros.
 TEST_F(RegionVariantTest, WhatALivingOperatorNeedsIsComputedFromZeros) {
   const auto variant = compile(test::parse_joint(R"(
 graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):

@@ -9,8 +9,8 @@
 namespace aten_recompute {
 namespace {
 
-using ::testing::ElementsAre;
 using test::backward_listing;
+using ::testing::ElementsAre;
 
 class Schedule : public test::TorchTest {};
 
@@ -44,27 +44,23 @@ TEST_F(Schedule, WhatIsRecomputedStandsJustBeforeItsFirstUse) {
   auto joint = two_layers({"y"});
   schedule(joint);
   joint.graph->lint();
-  EXPECT_THAT(backward_listing(joint),
-              ElementsAre("dh2 = aten::tanh_backward(dy, y)",
-                          "h1_recomputed = aten::mm(x, w1)",
-                          "a1_recomputed = aten::relu(h1_recomputed)",
-                          "a1t = aten::t(a1_recomputed)",
-                          "dw2 = aten::mm(a1t, dh2)",
-                          "w2t = aten::t(w2)",
-                          "da1 = aten::mm(dh2, w2t)",
-                          "dh1 = aten::threshold_backward(da1, a1_recomputed, 0)",
-                          "xt = aten::t(x)",
-                          "dw1 = aten::mm(xt, dh1)"));
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("dh2 = aten::tanh_backward(dy, y)", "h1_recomputed = aten::mm(x, w1)",
+                  "a1_recomputed = aten::relu(h1_recomputed)", "a1t = aten::t(a1_recomputed)",
+                  "dw2 = aten::mm(a1t, dh2)", "w2t = aten::t(w2)", "da1 = aten::mm(dh2, w2t)",
+                  "dh1 = aten::threshold_backward(da1, a1_recomputed, 0)", "xt = aten::t(x)",
+                  "dw1 = aten::mm(xt, dh1)"));
 }
 
 TEST_F(Schedule, WhatTheFirstNodeNeedsStandsFirst) {
   auto joint = two_layers({"a1"});
   schedule(joint);
   const auto lines = backward_listing(joint);
-  EXPECT_THAT(std::vector<std::string>(lines.begin(), lines.begin() + 3),
-              ElementsAre("h2_recomputed = aten::mm(a1, w2)",
-                          "y_recomputed = aten::tanh(h2_recomputed)",
-                          "dh2 = aten::tanh_backward(dy, y_recomputed)"));
+  EXPECT_THAT(
+      std::vector<std::string>(lines.begin(), lines.begin() + 3),
+      ElementsAre("h2_recomputed = aten::mm(a1, w2)", "y_recomputed = aten::tanh(h2_recomputed)",
+                  "dh2 = aten::tanh_backward(dy, y_recomputed)"));
 }
 
 // Of three chains each waits for the node that reads it.
@@ -110,9 +106,9 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
   splice(joint, {});
   schedule(joint);
   joint.graph->lint();
-  EXPECT_THAT(backward_listing(joint),
-              ElementsAre("d1 = aten::neg(dy)", "a_recomputed = aten::sin(x)",
-                          "d2 = prim::If(flag)"));
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("d1 = aten::neg(dy)", "a_recomputed = aten::sin(x)", "d2 = prim::If(flag)"));
 }
 
 TEST_F(Schedule, AGradientThatIsRecomputedStandsLast) {

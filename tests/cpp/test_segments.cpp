@@ -58,7 +58,9 @@ TEST(Segments, NoChoiceIsBetter) {
   }
 }
 
-TEST(Segments, NoSegmentsNoFlags) { EXPECT_THAT(choose_separators({}, std::nullopt), IsEmpty()); }
+TEST(Segments, NoSegmentsNoFlags) {
+  EXPECT_THAT(choose_separators({}, std::nullopt), IsEmpty());
+}
 
 TEST(Segments, OneSegmentHasNothingToKeep) {
   EXPECT_THAT(choose_separators({{100, 0}}, std::nullopt), ElementsAre(false));
@@ -111,7 +113,8 @@ TEST(Segments, OfSeparatorsBetweenTheSameSegmentsTheSmallestIsKept) {
   EXPECT_THAT(choose_separators(reversed, std::nullopt), ElementsAre(false, true, false));
 }
 
-// Three stretches of at most 20: 10 + 10 | 10 + 10 | 10 costs 9 + 9; 10 | 10 + 10 | 10 + 10 costs 1 + 1.
+// Three stretches of at most 20: 10 + 10 | 10 + 10 | 10 costs 9 + 9; 10 | 10 + 10 | 10 + 10 costs 1
+// + 1.
 TEST(Segments, CutsGoWhereSeparatorsAreSmall) {
   const std::vector<Segment> segments{{10, 1}, {10, 9}, {10, 1}, {10, 9}, {10, 0}};
   EXPECT_THAT(choose_separators(segments, 3), ElementsAre(true, false, true, false, false));

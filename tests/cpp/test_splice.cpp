@@ -2,7 +2,6 @@
 
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/testing/file_check.h>
 
 #include "passes/differentiate.h"
 #include "passes/symbols.h"
@@ -11,14 +10,13 @@
 namespace aten_recompute {
 namespace {
 
+using test::backward_listing;
+using test::find_nodes;
+using test::forward_listing;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
-using test::backward_listing;
-using test::find_nodes;
-using test::forward_listing;
-using torch::jit::testing::FileCheck;
 
 class Splice : public test::TorchTest {};
 
@@ -48,27 +46,24 @@ JointGraph spliced(JointGraph joint, const std::vector<std::string>& saved) {
 
 TEST_F(Splice, WithNothingSavedTheWholeChainIsCopied) {
   const auto joint = spliced(chain(), {});
-  EXPECT_THAT(forward_listing(joint), ElementsAre("h = aten::mm(x, w)", "a = aten::relu(h)",
-                                                  "y = aten::sigmoid(a)"));
-  EXPECT_THAT(backward_listing(joint),
-              ElementsAre("h_recomputed = aten::mm(x, w)",
-                          "a_recomputed = aten::relu(h_recomputed)",
-                          "y_recomputed = aten::sigmoid(a_recomputed)",
-                          "da = aten::sigmoid_backward(dy, y_recomputed)",
-                          "dh = aten::threshold_backward(da, a_recomputed, 0)",
-                          "xt = aten::t(x)",
-                          "dw = aten::mm(xt, dh)"));
+  EXPECT_THAT(forward_listing(joint),
+              ElementsAre("h = aten::mm(x, w)", "a = aten::relu(h)", "y = aten::sigmoid(a)"));
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("h_recomputed = aten::mm(x, w)", "a_recomputed = aten::relu(h_recomputed)",
+                  "y_recomputed = aten::sigmoid(a_recomputed)",
+                  "da = aten::sigmoid_backward(dy, y_recomputed)",
+                  "dh = aten::threshold_backward(da, a_recomputed, 0)", "xt = aten::t(x)",
+                  "dw = aten::mm(xt, dh)"));
   EXPECT_THAT(captured_values(joint), IsEmpty());
 }
 
 TEST_F(Splice, ASavedValueEndsTheChain) {
   const auto joint = spliced(chain(), {"a"});
-  EXPECT_THAT(backward_listing(joint),
-              ElementsAre("y_recomputed = aten::sigmoid(a)",
-                          "da = aten::sigmoid_backward(dy, y_recomputed)",
-                          "dh = aten::threshold_backward(da, a, 0)",
-                          "xt = aten::t(x)",
-                          "dw = aten::mm(xt, dh)"));
+  EXPECT_THAT(backward_listing(joint), ElementsAre("y_recomputed = aten::sigmoid(a)",
+                                                   "da = aten::sigmoid_backward(dy, y_recomputed)",
+                                                   "dh = aten::threshold_backward(da, a, 0)",
+                                                   "xt = aten::t(x)", "dw = aten::mm(xt, dh)"));
   EXPECT_THAT(test::names(captured_values(joint)), ElementsAre("a"));
 }
 
@@ -116,8 +111,7 @@ graph(%x : Tensor, %dy : Tensor):
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("h_recomputed = aten::sin(x)", "b_recomputed = aten::exp(h_recomputed)",
                           "c_recomputed = aten::cos(h_recomputed)",
-                          "d1 = aten::mul(dy, b_recomputed)",
-                          "d2 = aten::mul(d1, c_recomputed)"));
+                          "d1 = aten::mul(dy, b_recomputed)", "d2 = aten::mul(d1, c_recomputed)"));
 }
 
 TEST_F(Splice, OneBranchSavedTheOtherCopied) {
@@ -135,9 +129,8 @@ graph(%x : Tensor, %dy : Tensor):
                                                1, 1, {0}, {0}),
                              {"b"});
   EXPECT_THAT(backward_listing(joint),
-              ElementsAre("h_recomputed = aten::sin(x)",
-                          "c_recomputed = aten::cos(h_recomputed)", "d1 = aten::mul(dy, b)",
-                          "d2 = aten::mul(d1, c_recomputed)"));
+              ElementsAre("h_recomputed = aten::sin(x)", "c_recomputed = aten::cos(h_recomputed)",
+                          "d1 = aten::mul(dy, b)", "d2 = aten::mul(d1, c_recomputed)"));
 }
 
 // Of a node with two outputs one is saved: readers of it go on reading it.
@@ -210,10 +203,9 @@ graph(%x : Tensor, %dy : Tensor):
 )",
                                          1, 2, {0}, {0}),
                        {});
-  EXPECT_THAT(forward_listing(joint),
-              ElementsAre("random_state = aten_recompute::random_state(x)",
-                          "n = aten_recompute_test::noise(x)",
-                          "later = aten_recompute_test::noise(x)"));
+  EXPECT_THAT(forward_listing(joint), ElementsAre("random_state = aten_recompute::random_state(x)",
+                                                  "n = aten_recompute_test::noise(x)",
+                                                  "later = aten_recompute_test::noise(x)"));
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("n_recomputed = aten_recompute::replay_random(random_state, x)",
                           "d = aten::neg(n_recomputed)"));

@@ -8,13 +8,14 @@
 namespace aten_recompute {
 namespace {
 
+using test::find_value;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
-using test::find_value;
 
 class Strategies : public test::TorchTest {};
 
-// Three layers  h = mm(x, w), a = relu(h),  each reading the one before; the backward reads a0, a1, a2.
+// Three layers  h = mm(x, w), a = relu(h),  each reading the one before; the backward reads a0, a1,
+// a2.
 //   layer of    stem: -1    h0, a0: 0    h1, a1: 1    h2, a2: 2    y: as its input, 2
 JointGraph three_layers() {
   auto joint = test::parse_joint(R"(
@@ -64,7 +65,8 @@ TEST_F(Strategies, NoneSavesWhatTheBackwardReads) {
               ElementsAre("stem", "a0", "a1", "a2"));
 }
 
-// What a layer hands to the next stays, the last layer's output too: y reads it from no layer's inside.
+// What a layer hands to the next stays, the last layer's output too: y reads it from no layer's
+// inside.
 TEST_F(Strategies, AllSavesTheInputsOfLayers) {
   EXPECT_THAT(saved(three_layers(), R"({"strategy": "all"})"), ElementsAre("stem", "a0", "a1"));
 }
@@ -114,9 +116,10 @@ TEST_F(Strategies, OpsRecomputesByOperator) {
               ElementsAre("a0", "a1", "a2"));
 }
 
-// Separators are stem, h0, a0, h1, a1, h2, a2, y; the backward reads stem, a0, a1 and a2, of 4, 16, 16 and
-// 16 bytes, everything else has 100. Keeping nothing: 4 + 16 + 16 + 16 = 52 bytes come back at once.
-// a0 alone: 16 + max(4 + 16, 16 + 16) = 48. a1 alone: 16 + max(36, 16) = 52. a0 and a1: 32 + 20 = 52.
+// Separators are stem, h0, a0, h1, a1, h2, a2, y; the backward reads stem, a0, a1 and a2, of 4, 16,
+// 16 and 16 bytes, everything else has 100. Keeping nothing: 4 + 16 + 16 + 16 = 52 bytes come back
+// at once. a0 alone: 16 + max(4 + 16, 16 + 16) = 48. a1 alone: 16 + max(36, 16) = 52. a0 and a1: 32
+// + 20 = 52.
 TEST_F(Strategies, SegmentsKeepsTheSeparatorsThatPay) {
   const auto joint = three_layers();
   const auto bytes = bytes_of(joint, {{"stem", 4},

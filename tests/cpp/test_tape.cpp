@@ -74,10 +74,10 @@ graph(%x : Tensor):
   return (%a, %b)
 )");
   const auto outputs = taped.forward({at::ones({2, 2})});
-  const auto dx =
-      taped.backward({c10::IValue(), at::ones({2, 2}), outputs[2]})[0].toTensor();
+  const auto dx = taped.backward({c10::IValue(), at::ones({2, 2}), outputs[2]})[0].toTensor();
   EXPECT_TRUE(test::bitwise_equal(dx, at::full({2, 2}, 3.0)));
-  const auto zero = taped.backward({c10::IValue(), c10::IValue(), taped.forward({at::ones({2, 2})})[2]})[0];
+  const auto zero =
+      taped.backward({c10::IValue(), c10::IValue(), taped.forward({at::ones({2, 2})})[2]})[0];
   EXPECT_TRUE(test::bitwise_equal(zero.toTensor(), at::zeros({2, 2})));
 }
 
@@ -128,8 +128,7 @@ graph(%x : Tensor):
   return (%y)
 )");
     auto x = at::ones({4});
-    const c10::weak_intrusive_ptr<c10::StorageImpl> storage(
-        x.storage().getWeakStorageImpl());
+    const c10::weak_intrusive_ptr<c10::StorageImpl> storage(x.storage().getWeakStorageImpl());
     std::vector<c10::IValue> inputs{std::move(x)};
     const auto outputs = taped.forward(std::move(inputs));
     EXPECT_EQ(storage.expired(), !saves);

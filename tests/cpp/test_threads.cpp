@@ -59,8 +59,8 @@ std::vector<std::string> in_threads(const std::function<void(int)>& work) {
 
 // The first calls race to compile; every thread has inputs, and so gradients, of its own.
 TEST_F(Threads, EveryThreadGetsItsOwnGradients) {
-  for (const char* options : {R"({"strategy": "none"})", R"({"strategy": "all"})",
-                              R"({"strategy": "segments"})"}) {
+  for (const char* options :
+       {R"({"strategy": "none"})", R"({"strategy": "all"})", R"({"strategy": "segments"})"}) {
     auto model = make_model();
     auto lowered = lower(model, options);
     const auto parameters = parameters_of(model);
@@ -68,8 +68,8 @@ TEST_F(Threads, EveryThreadGetsItsOwnGradients) {
     std::vector<torch::autograd::variable_list> expected;
     for (int thread = 0; thread < kThreads; ++thread) {
       inputs.push_back(at::randn({5, 4}));
-      expected.push_back(torch::autograd::grad({model.forward({inputs.back()}).toTensor()},
-                                               parameters));
+      expected.push_back(
+          torch::autograd::grad({model.forward({inputs.back()}).toTensor()}, parameters));
     }
     std::vector<int> wrong(kThreads, 0);
     const auto errors = in_threads([&](int thread) {

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/ir/irparser.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/library.h>
 #include <torch/torch.h>
@@ -104,12 +105,24 @@ void mark_requires_grad(JointGraph& joint) {
   }
 }
 
-at::Tensor square(const at::Tensor& x) { return x * x; }
-std::tuple<at::Tensor, at::Tensor> pair(const at::Tensor& x) { return {x * 2, x * 3}; }
-at::Tensor triple(const at::Tensor& x) { return x * 3; }
-at::Tensor join(const std::vector<at::Tensor>& xs) { return at::cat(xs); }
-std::vector<at::Tensor> halves(const at::Tensor& x) { return x.chunk(2); }
-at::Tensor noise(const at::Tensor& x) { return x + at::rand_like(x); }
+at::Tensor square(const at::Tensor& x) {
+  return x * x;
+}
+std::tuple<at::Tensor, at::Tensor> pair(const at::Tensor& x) {
+  return {x * 2, x * 3};
+}
+at::Tensor triple(const at::Tensor& x) {
+  return x * 3;
+}
+at::Tensor join(const std::vector<at::Tensor>& xs) {
+  return at::cat(xs);
+}
+std::vector<at::Tensor> halves(const at::Tensor& x) {
+  return x.chunk(2);
+}
+at::Tensor noise(const at::Tensor& x) {
+  return x + at::rand_like(x);
+}
 at::Tensor probe(const at::Tensor& x) {
   if (probe_hook()) {
     probe_hook()();
@@ -132,13 +145,16 @@ TORCH_LIBRARY(aten_recompute_test, m) {
 
 TorchTest::TorchTest()
     : random_state_(at::detail::getDefaultCPUGenerator().get_state()),
-      grad_mode_(at::GradMode::is_enabled()) {
+      grad_mode_(at::GradMode::is_enabled()),
+      optimize_(torch::jit::getGraphExecutorOptimize()) {
   env_.unset("RECOMPUTE");
   torch::manual_seed(20);
   at::GradMode::set_enabled(true);
+  torch::jit::setGraphExecutorOptimize(false);
 }
 
 TorchTest::~TorchTest() {
+  torch::jit::setGraphExecutorOptimize(optimize_);
   at::GradMode::set_enabled(grad_mode_);
   auto generator = at::detail::getDefaultCPUGenerator();
   generator.set_state(random_state_);
@@ -300,7 +316,11 @@ bool bitwise_equal(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
 }
 
-ScopedProbe::ScopedProbe(std::function<void()> probe) { probe_hook() = std::move(probe); }
-ScopedProbe::~ScopedProbe() { probe_hook() = nullptr; }
+ScopedProbe::ScopedProbe(std::function<void()> probe) {
+  probe_hook() = std::move(probe);
+}
+ScopedProbe::~ScopedProbe() {
+  probe_hook() = nullptr;
+}
 
 }  // namespace aten_recompute::test

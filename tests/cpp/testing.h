@@ -27,7 +27,9 @@ struct Value;
 
 namespace aten_recompute::test {
 
-// Seeds the generator, turns gradients on, hides RECOMPUTE; puts back what was there.
+// Seeds the generator, turns gradients on, hides RECOMPUTE; puts back what was there. Scripted
+// modules run as eager does meanwhile: LibTorch's optimizing executor has gradient formulas of its
+// own, which round differently.
 class TorchTest : public ::testing::Test {
  protected:
   TorchTest();
@@ -37,6 +39,7 @@ class TorchTest : public ::testing::Test {
   ScopedEnv env_;
   at::Tensor random_state_;
   bool grad_mode_;
+  bool optimize_;
 };
 
 // ---- graphs ----
@@ -62,9 +65,9 @@ std::vector<torch::jit::Node*> find_nodes(const torch::jit::Graph& graph, const 
 std::vector<c10::IValue> run_graph(const std::shared_ptr<torch::jit::Graph>& graph,
                                    std::vector<c10::IValue> inputs);
 
-// A joint graph whose text holds one aten_recompute::backward_start(). Inputs after `num_inputs` are the
-// vjps of `vjp_outputs`, outputs after `num_outputs` the gradients of `gradient_inputs`. Every tensor of
-// the forward requires grad.
+// A joint graph whose text holds one aten_recompute::backward_start(). Inputs after `num_inputs`
+// are the vjps of `vjp_outputs`, outputs after `num_outputs` the gradients of `gradient_inputs`.
+// Every tensor of the forward requires grad.
 JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outputs,
                        std::vector<size_t> vjp_outputs, std::vector<size_t> gradient_inputs);
 // The same without a backward: num_outputs outputs, all of which require grad.
