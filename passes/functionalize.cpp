@@ -61,16 +61,9 @@ Value* origin_of(Value* value) {
   return value;
 }
 
-// Made in this graph, by an operator whose result is new memory.
-bool is_fresh(const Value* value) {
-  const auto* node = value->node();
-  return node->kind().is_aten() && node->maybeSchema() != nullptr && node->blocks().empty() &&
-         !may_alias_an_argument(node) && !mutates_an_argument(node);
-}
-
 bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
                        const std::vector<Value*>& values, const AliasDb& aliases) {
-  if (!is_fresh(origin)) return false;
+  if (!makes_new_tensor(origin)) return false;
   std::unordered_set<Value*> family{origin};
   for (auto* writer : writers) {
     if (writer->owningBlock() != origin->node()->owningBlock()) return false;

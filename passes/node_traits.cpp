@@ -91,6 +91,12 @@ bool is_pure_view(const Node* node) {
          node->kind().is_aten();
 }
 
+bool makes_new_tensor(const torch::jit::Value* value) {
+  const auto* node = value->node();
+  return node->kind().is_aten() && node->maybeSchema() != nullptr && node->blocks().empty() &&
+         !may_alias_an_argument(node) && !mutates_an_argument(node);
+}
+
 bool is_random(const Node* node) {
   return has_tag(node, at::Tag::nondeterministic_seeded) || node->isNondeterministic() ||
          kRandom.count(node->kind().toQualString()) != 0;

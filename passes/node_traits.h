@@ -27,6 +27,9 @@ bool is_pure_view(const torch::jit::Node* node);
 // must (reshape, contiguous, to).
 bool may_alias_an_argument(const torch::jit::Node* node);
 
+// The value is computed in the graph, by an operator whose result is always a new tensor.
+bool makes_new_tensor(const torch::jit::Value* value);
+
 // Draws random numbers, so that computing it again gives another result.
 bool is_random(const torch::jit::Node* node);
 

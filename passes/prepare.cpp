@@ -14,6 +14,7 @@
 
 #include <unordered_set>
 
+#include "passes/fold_identity.h"
 #include "passes/functionalize.h"
 
 namespace aten_recompute {
@@ -76,6 +77,7 @@ void remove_idle_dropout(Block* block) {
 
 void fold_constants(std::shared_ptr<Graph>& graph) {
   torch::jit::ConstantPropagation(graph);
+  fold_identity(graph);
   torch::jit::PeepholeOptimize(graph);
   torch::jit::ConstantPropagation(graph);
   torch::jit::EliminateDeadCode(graph);

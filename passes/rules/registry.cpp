@@ -42,14 +42,19 @@ std::set<std::string> identifiers(const std::string& text) {
   return names;
 }
 
-// Every name a formula of this operator may use, with its type as TorchScript writes it.
-std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule,
-                                                                const Node* node) {
+// Every name a formula of this operator may use, with its type as TorchScript writes it. A forward knows
+// its arguments only: results and extras are what it computes.
+std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule, const Node* node,
+                                                                bool is_forward) {
   const auto& schema = node->schema();
   std::vector<std::pair<std::string, std::string>> names;
   for (const auto& argument : schema.arguments()) {
     names.emplace_back(argument.name(), argument.type()->annotation_str());
   }
+  for (const auto& argument : schema.arguments()) {
+    names.emplace_back("needs_" + argument.name(), "bool");
+  }
+  if (is_forward) return names;
   for (size_t i = 0; i < schema.returns().size(); ++i) {
     const std::string suffix = i == 0 ? "" : std::to_string(i);
     names.emplace_back("result" + suffix, schema.returns()[i].type()->annotation_str());
@@ -62,9 +67,6 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
     names.emplace_back(extra.substr(0, colon),
                        colon == std::string::npos ? "Tensor" : extra.substr(colon + 2));
   }
-  for (const auto& argument : schema.arguments()) {
-    names.emplace_back("needs_" + argument.name(), "bool");
-  }
   return names;
 }
 
@@ -73,7 +75,7 @@ CompiledFormula compile(const Rule& rule, const Node* node, const std::string& b
   std::ostringstream source;
   source << "def formula(";
   const auto used = identifiers(body);
-  for (const auto& [name, type] : bindable_names(rule, node)) {
+  for (const auto& [name, type] : bindable_names(rule, node, &body == &rule.forward)) {
     if (used.count(name) == 0) continue;
     source << (compiled.parameters.empty() ? "" : ", ") << name << ": " << type;
     compiled.parameters.push_back(name);

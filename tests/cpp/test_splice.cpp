@@ -38,6 +38,22 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
                            2, 1, {0}, {1});
 }
 
+// y = exp(h) * cos(h), with h = sin(x)
+JointGraph branches() {
+  return test::parse_joint(R"(
+graph(%x : Tensor, %dy : Tensor):
+  %h : Tensor = aten::sin(%x)
+  %b : Tensor = aten::exp(%h)
+  %c : Tensor = aten::cos(%h)
+  %y : Tensor = aten::mul(%b, %c)
+  aten_recompute::backward_start()
+  %d1 : Tensor = aten::mul(%dy, %b)
+  %d2 : Tensor = aten::mul(%d1, %c)
+  return (%y, %d2)
+)",
+                           1, 1, {0}, {0});
+}
+
 JointGraph spliced(JointGraph joint, const std::vector<std::string>& saved) {
   splice(joint, test::plan_of(joint, saved));
   joint.graph->lint();
@@ -95,19 +111,7 @@ TEST_F(Splice, CopiesAreMarkedAndNothingElseIs) {
 
 // b reads h as c does: h is copied once.
 TEST_F(Splice, BothBranchesReadOneCopy) {
-  const auto joint = spliced(test::parse_joint(R"(
-graph(%x : Tensor, %dy : Tensor):
-  %h : Tensor = aten::sin(%x)
-  %b : Tensor = aten::exp(%h)
-  %c : Tensor = aten::cos(%h)
-  %y : Tensor = aten::mul(%b, %c)
-  aten_recompute::backward_start()
-  %d1 : Tensor = aten::mul(%dy, %b)
-  %d2 : Tensor = aten::mul(%d1, %c)
-  return (%y, %d2)
-)",
-                                               1, 1, {0}, {0}),
-                             {});
+  const auto joint = spliced(branches(), {});
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("h_recomputed = aten::sin(x)", "b_recomputed = aten::exp(h_recomputed)",
                           "c_recomputed = aten::cos(h_recomputed)",
@@ -115,19 +119,7 @@ graph(%x : Tensor, %dy : Tensor):
 }
 
 TEST_F(Splice, OneBranchSavedTheOtherCopied) {
-  const auto joint = spliced(test::parse_joint(R"(
-graph(%x : Tensor, %dy : Tensor):
-  %h : Tensor = aten::sin(%x)
-  %b : Tensor = aten::exp(%h)
-  %c : Tensor = aten::cos(%h)
-  %y : Tensor = aten::mul(%b, %c)
-  aten_recompute::backward_start()
-  %d1 : Tensor = aten::mul(%dy, %b)
-  %d2 : Tensor = aten::mul(%d1, %c)
-  return (%y, %d2)
-)",
-                                               1, 1, {0}, {0}),
-                             {"b"});
+  const auto joint = spliced(branches(), {"b"});
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("h_recomputed = aten::sin(x)", "c_recomputed = aten::cos(h_recomputed)",
                           "d1 = aten::mul(dy, b)", "d2 = aten::mul(d1, c_recomputed)"));

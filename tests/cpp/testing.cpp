@@ -8,7 +8,6 @@
 #include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
-#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <sstream>
@@ -26,11 +25,6 @@ using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
-
-std::function<void()>& probe_hook() {
-  static std::function<void()> hook;
-  return hook;
-}
 
 class Lister {
  public:
@@ -103,42 +97,6 @@ void mark_requires_grad(JointGraph& joint) {
       mark(output);
     }
   }
-}
-
-at::Tensor square(const at::Tensor& x) {
-  return x * x;
-}
-std::tuple<at::Tensor, at::Tensor> pair(const at::Tensor& x) {
-  return {x * 2, x * 3};
-}
-at::Tensor triple(const at::Tensor& x) {
-  return x * 3;
-}
-at::Tensor join(const std::vector<at::Tensor>& xs) {
-  return at::cat(xs);
-}
-std::vector<at::Tensor> halves(const at::Tensor& x) {
-  return x.chunk(2);
-}
-at::Tensor noise(const at::Tensor& x) {
-  return x + at::rand_like(x);
-}
-at::Tensor probe(const at::Tensor& x) {
-  if (probe_hook()) {
-    probe_hook()();
-  }
-  return x + 0;
-}
-
-TORCH_LIBRARY(aten_recompute_test, m) {
-  m.def("square(Tensor x) -> Tensor", &square);
-  m.def("pair(Tensor x) -> (Tensor, Tensor)", &pair);
-  m.def("triple(Tensor x) -> Tensor", &triple);
-  m.def("join(Tensor[] xs) -> Tensor", &join);
-  m.def("halves(Tensor x) -> Tensor[]", &halves);
-  m.def(torch::schema("noise(Tensor x) -> Tensor"), {at::Tag::nondeterministic_seeded});
-  m.impl("noise", &noise);
-  m.def("probe(Tensor x) -> Tensor", &probe);
 }
 
 }  // namespace
@@ -314,13 +272,6 @@ std::shared_ptr<Graph> method_graph(const torch::jit::Module& module, const std:
 
 bool bitwise_equal(const at::Tensor& a, const at::Tensor& b) {
   return a.defined() && b.defined() && a.scalar_type() == b.scalar_type() && at::equal(a, b);
-}
-
-ScopedProbe::ScopedProbe(std::function<void()> probe) {
-  probe_hook() = std::move(probe);
-}
-ScopedProbe::~ScopedProbe() {
-  probe_hook() = nullptr;
 }
 
 }  // namespace aten_recompute::test
