@@ -40,6 +40,11 @@ def last(*size: int) -> Factory:
     return lambda dtype: torch.randn(size).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
 
 
+def cplx(*size: int) -> Factory:
+    """Complex numbers, with gradient."""
+    return lambda dtype: torch.randn(size, dtype=torch.complex64 if dtype == F32 else torch.complex128).requires_grad_()
+
+
 def ties(*size: int) -> Factory:
     """Whole numbers from -2 to 2, with gradient: equal elements and zeros."""
     return lambda dtype: torch.randint(-2, 3, size).to(dtype).requires_grad_()
@@ -180,6 +185,10 @@ case("pixel_shuffle", "F.pixel_shuffle(x, 2)", x=g(2, 8, 3, 3))
 case("pixel_unshuffle", "F.pixel_unshuffle(x, 2)", x=g(2, 2, 4, 4))
 case("channel_shuffle", "F.channel_shuffle(x, 2)", x=g(2, 6, 2, 2))
 
+case("adjoint", "x.adjoint().swapdims(0, 1)", x=cplx(2, 3, 4))
+case("cat_complex", "torch.cat([x, y.to(x.dtype)])", x=cplx(2, 3), y=g(1, 3))
+case("to_complex", "x.to(torch.complex128)", x=g(3))
+
 # ---- softmax ----
 case("softmax", "F.softmax(x, dim=-1)", x=g(3, 5), dtypes=(F32, F64, BF16, F16))
 case("softmax_first", "torch.softmax(x, 0)", x=strided(3, 5))
@@ -245,6 +254,7 @@ case("max_indices_only", "v, i = x.max(0)\nreturn y[i]", x=g(3, 4), y=g(4))
 case("max_min", "x.max(), x.min()", x=ties(3, 4), dtypes=ALL)
 case("max_other", "torch.max(x, y), torch.min(x, y)", x=ties(3, 4), y=ties(4), dtypes=ALL)
 case("median", "v, i = x.median(1)\nreturn v, x.median()", x=ties(3, 5))
+case("mode", "v, i = x.mode(1)\nreturn v, i", x=ties(3, 5))
 case("sort", "v, i = x.sort(-1, descending=True)\nreturn v, i", x=g(3, 4))
 case("topk", "v, i = x.topk(2, dim=0)\nreturn v, i", x=g(3, 4))
 case("prod", "x.prod(), x.prod(1), x.prod(0, keepdim=True)", x=g(3, 4))
@@ -259,13 +269,17 @@ case("logsumexp", "x.logsumexp(1), x.logsumexp([0, 1]), x.logsumexp(-1, keepdim=
 for function in ("var", "std"):
     case(function, f"x.{function}(), x.{function}(1), x.{function}([0, -1], keepdim=True)", x=g(3, 4), dtypes=ALL)
     case(function + "_biased", f"x.{function}(unbiased=False), x.{function}(0, unbiased=False)", x=g(3, 4))
-    case(function + "_correction", f"x.{function}(dim=[1], correction=2), torch.{function}(x, dim=None, correction=0, keepdim=True)", x=g(3, 4))
+    case(function + "_correction", f"x.{function}(dim=[1], correction=2), "
+         f"torch.{function}(x, dim=None, correction=0, keepdim=True)", x=g(3, 4))
     case(function + "_mean", f"v, m = torch.{function}_mean(x, 1)\nreturn v, m", x=g(3, 4))
     case(function + "_mean_all", f"v, m = torch.{function}_mean(x, unbiased=False)\nreturn m, v", x=g(3, 4))
     case(function + "_mean_one", f"v, m = torch.{function}_mean(x, [0], unbiased=False)\nreturn m", x=g(3, 4))
 case("norm", "x.norm(), x.norm(1), x.norm(3)", x=g(3, 4))
 case("norm_dim", "x.norm(2, dim=1), x.norm(1.5, [0], keepdim=True)", x=ties(3, 4))
 case("norm_function", "torch.norm(x, dim=1)", x=g(3, 4))
+case("norm_types", "x.norm(2, dtype=torch.float64), x.norm(2, [1], True, dtype=torch.float64)", x=g(3, 4), dtypes=ALL)
+case("reductions_complex", "x.sum(0), x.mean(), x.prod(), x.cumprod(0), x.cumsum(1), x.norm(2, 1), x.var(), x.std(1)",
+     x=cplx(3, 4))
 case("normalize", "F.normalize(x, dim=1)", x=g(3, 4))
 case("vector_norm", "torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 2, [1], True)", x=ties(3, 4), dtypes=ALL)
 case("vector_norm_inf", 'torch.linalg.vector_norm(x, float("inf"), [1])', x=ties(3, 4))
@@ -315,10 +329,12 @@ case("sdpa_causal", "F.scaled_dot_product_attention(q, k, v, is_causal=True)", *
 case("sdpa_scale", "F.scaled_dot_product_attention(q, k, v, scale=0.3)", **QKV)
 case("sdpa_transposed", "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))",
      q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
-case("sdpa_transposed_dropout", "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), "
-     "dropout_p=0.3)", q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
+case("sdpa_transposed_dropout",
+     "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), dropout_p=0.3)",
+     q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
 case("sdpa_self", "F.scaled_dot_product_attention(x, x, x)", x=g(2, 3, 5, 8))
-case("sdpa_query_only", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=const(2, 3, 7, 8), v=const(2, 3, 7, 8))
+case("sdpa_query_only", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=const(2, 3, 7, 8),
+     v=const(2, 3, 7, 8))
 case("sdpa_mask", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=const(5, 7), **QKV)
 case("sdpa_mask_bool", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=bools(2, 1, 5, 7), dtypes=ALL, **QKV)
 case("sdpa_mask_gradient", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=g(3, 5, 7), **QKV)
@@ -328,11 +344,13 @@ case("sdpa_dropout_mask", "F.scaled_dot_product_attention(q, k, v, m, 0.3, scale
 case("sdpa_dropout_everything", "F.scaled_dot_product_attention(q, k, v, dropout_p=1.0)", **QKV)
 case("sdpa_dropout_twice", "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3), "
      "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3)", **QKV)
-case("sdpa_grouped", "F.scaled_dot_product_attention(q, k, v, enable_gqa=True)", q=g(2, 4, 5, 8), k=g(2, 2, 7, 8), v=g(2, 2, 7, 8))
+case("sdpa_grouped", "F.scaled_dot_product_attention(q, k, v, enable_gqa=True)", q=g(2, 4, 5, 8), k=g(2, 2, 7, 8),
+     v=g(2, 2, 7, 8))
 case("sdpa_grouped_dropout", "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3, enable_gqa=True)",
      q=g(2, 4, 5, 8), k=g(2, 2, 7, 8), v=g(2, 2, 7, 8))
 case("sdpa_3d", "F.scaled_dot_product_attention(q, k, v)", q=g(3, 5, 8), k=g(3, 7, 8), v=g(3, 7, 6))
 case("sdpa_2d", "F.scaled_dot_product_attention(q, k, v)", q=g(5, 8), k=g(7, 8), v=g(7, 8))
 case("sdpa_broadcast", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=g(1, 3, 7, 8), v=g(2, 1, 7, 8))
 # Eager multiplies a matrix without a batch by all rows at once, which rounds otherwise.
-case("sdpa_no_batch", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=g(1, 3, 7, 8), v=g(7, 8), tolerance=1e-5)
+case("sdpa_no_batch", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=g(1, 3, 7, 8), v=g(7, 8),
+     tolerance=1e-5)
