@@ -15,11 +15,15 @@ void add_rearrangements(std::vector<Rule>& rules) {
   for (const char* op : {"aten::contiguous", "aten::clone", "aten::alias", "aten::lift"}) {
     rules.push_back({.op = op, .gradients = {{"self", "grad"}}});
   }
-  // Where nothing changes, the cast back returns the gradient itself.
+  // Where nothing changes, both return the gradient itself. reduce_grad takes the real part of
+  // complex gradients without a warning.
   for (const char* op :
        {"aten::to.device", "aten::to.dtype", "aten::to.dtype_layout", "aten::to.other",
         "aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other", "aten::type_as"}) {
-    rules.push_back({.op = op, .gradients = {{"self", "grad.to(self.device, self.dtype)"}}});
+    rules.push_back(
+        {.op = op,
+         .gradients = {
+             {"self", "recompute.reduce_grad(grad, self.size(), self.dtype).to(self.device)"}}});
   }
   for (const char* op : {"aten::expand", "aten::expand_as", "aten::broadcast_to"}) {
     rules.push_back(
