@@ -23,8 +23,8 @@ namespace prim = c10::prim;
 constexpr const char* kLoweredModule = "__loweredModule__";  // as upstream's wrapper calls it
 const c10::Symbol kExecute = c10::Symbol::fromQualString("aten_recompute::execute");
 
-// Traced modules call their arguments "self.1" and "input.7", which upstream's generated source cannot
-// say.
+// Traced modules call their arguments "self.1" and "input.7", which upstream's generated source
+// cannot say.
 void use_plain_argument_names(const Module& module, const std::string& method) {
   auto& function = module.get_method(method).function();
   const auto& schema = function.getSchema();
@@ -40,7 +40,8 @@ void use_plain_argument_names(const Module& module, const std::string& method) {
 }
 
 // A method that hands itself and its arguments to the lowered method:
-//   return unchecked_cast(T, aten_recompute::execute(self.__loweredModule__.__handles["m"], self, [x]))
+//   return unchecked_cast(T, aten_recompute::execute(self.__loweredModule__.__handles["m"], self,
+//   [x]))
 void add_method(Module& module, const Module& original, const std::string& method) {
   const auto& schema = original.get_method(method).function().getSchema();
   auto graph = std::make_shared<Graph>();
@@ -62,8 +63,7 @@ void add_method(Module& module, const Module& original, const std::string& metho
   const c10::QualifiedName name(*module.type()->name(), method);
   auto* function = module._ivalue()->compilation_unit()->create_function(name, graph);
   module.type()->addMethod(function);
-  function->setSchema(
-      c10::FunctionSchema(method, "", std::move(arguments), {schema.returns()[0]}));
+  function->setSchema(c10::FunctionSchema(method, "", std::move(arguments), {schema.returns()[0]}));
 }
 
 void copy_attributes(const Module& from, Module& to) {
@@ -107,13 +107,14 @@ Module lower(const Module& module, const std::string& options,
   const auto processed = processed_module(wrapper);
   share_tensors(module, processed);
 
-  // Upstream's wrapper hides the parameters. This one has what the module has, under the same names,
-  // and runs the lowered methods on itself: whatever is assigned to it is what they read.
+  // Upstream's wrapper hides the parameters. This one has what the module has, under the same
+  // names, and runs the lowered methods on itself: whatever is assigned to it is what they read.
   Module result(c10::QualifiedName("__torch__.aten_recompute." + module.type()->name()->name()),
                 lowered._ivalue()->compilation_unit(), /*shouldMangle=*/true);
   copy_attributes(processed, result);
   result.register_attribute(kLoweredModule, lowered.type(), lowered._ivalue());
-  for (const auto& method : methods) add_method(result, clone, method);
+  for (const auto& method : methods)
+    add_method(result, clone, method);
   return result;
 }
 

@@ -27,12 +27,14 @@ std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
 }
 
 bool autocast_enabled() {
-  return at::autocast::is_autocast_enabled(at::kCPU) || at::autocast::is_autocast_enabled(at::kCUDA);
+  return at::autocast::is_autocast_enabled(at::kCPU) ||
+         at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
   std::string text;
-  for (const auto& word : words) text += (text.empty() ? "" : separator) + word;
+  for (const auto& word : words)
+    text += (text.empty() ? "" : separator) + word;
   return text;
 }
 
@@ -46,8 +48,7 @@ struct LoweredMethod::Specialisation {
   std::atomic<bool> reported{false};
 };
 
-LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method,
-                             const std::string& spec)
+LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec)
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
   if (!module_.find_method(method_)) {
     throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
@@ -70,7 +71,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
   torch::jit::Stack stack;
   stack.reserve(inputs.size() + 1);
   stack.emplace_back(self);
-  for (auto& input : inputs) stack.push_back(std::move(input));
+  for (auto& input : inputs)
+    stack.push_back(std::move(input));
   inputs.clear();
   torch::jit::InterpreterState(*specialisation->code).run(stack);
 
@@ -85,7 +87,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     std::vector<std::string> on_tape;
     for (const auto& region : specialisation->regions) {
       for (const auto& variant : region->variants()) {
-        for (const auto& op : variant->graphs().on_tape) on_tape.push_back(op);
+        for (const auto& op : variant->graphs().on_tape)
+          on_tape.push_back(op);
       }
     }
     line << "; on tape: " << (on_tape.empty() ? "none" : join(on_tape, ", "));
@@ -102,7 +105,8 @@ c10::IValue LoweredMethod::run_unplanned(const Object& self,
   const torch::jit::Code code(graph, method_);
   torch::jit::Stack stack;
   stack.emplace_back(self);
-  for (auto& input : inputs) stack.push_back(std::move(input));
+  for (auto& input : inputs)
+    stack.push_back(std::move(input));
   torch::jit::InterpreterState(code).run(stack);
   return std::move(stack.front());
 }
@@ -138,9 +142,10 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
   }
   for (auto* node : result->method.regions.nodes) {
     std::vector<bool> is_attribute;
-    for (auto flag : node->is(symbols::kIsAttribute)) is_attribute.push_back(flag != 0);
-    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph),
-                                              std::move(is_attribute), options_);
+    for (auto flag : node->is(symbols::kIsAttribute))
+      is_attribute.push_back(flag != 0);
+    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), std::move(is_attribute),
+                                              options_);
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }
@@ -186,8 +191,8 @@ void register_region_operator() {
   static const torch::jit::RegisterOperators registered({torch::jit::Operator(
       symbols::kDifferentiableGraph,
       [](const Node* node) -> Operation {
-        auto region = c10::static_intrusive_pointer_cast<Region>(
-            node->ival(symbols::kRegion).toCapsule());
+        auto region =
+            c10::static_intrusive_pointer_cast<Region>(node->ival(symbols::kRegion).toCapsule());
         return [region](torch::jit::Stack& stack) { region->run(stack); };
       },
       c10::AliasAnalysisKind::CONSERVATIVE)});

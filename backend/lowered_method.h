@@ -32,7 +32,9 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Runs the method on `self`, which has the attributes of the module. Thread-safe.
   c10::IValue run(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                   std::vector<c10::IValue> inputs);
-  c10::IValue run(std::vector<c10::IValue> inputs) { return run(module_._ivalue(), std::move(inputs)); }
+  c10::IValue run(std::vector<c10::IValue> inputs) {
+    return run(module_._ivalue(), std::move(inputs));
+  }
 
   const std::string& name() const { return method_; }
   const Options& options() const { return options_; }

@@ -27,15 +27,20 @@ void collect_free_values(Node* node, const Node* root, std::vector<Value*>& free
     // A value made inside of `root` has a chain of owning nodes that reaches it.
     for (auto* block = value->node()->owningBlock(); block != nullptr;) {
       Node* owner = block->owningNode();
-      if (owner == root) return;
+      if (owner == root)
+        return;
       block = owner == nullptr ? nullptr : owner->owningBlock();
     }
-    if (seen.emplace(value, true).second) free_values.push_back(value);
+    if (seen.emplace(value, true).second)
+      free_values.push_back(value);
   };
-  for (auto* input : node->inputs()) visit(input);
+  for (auto* input : node->inputs())
+    visit(input);
   for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes()) collect_free_values(inner, root, free_values, seen);
-    for (auto* output : block->outputs()) visit(output);
+    for (auto* inner : block->nodes())
+      collect_free_values(inner, root, free_values, seen);
+    for (auto* output : block->outputs())
+      visit(output);
   }
 }
 
@@ -43,16 +48,19 @@ void collect_free_values(Node* node, const Node* root, std::vector<Value*>& free
 std::shared_ptr<Graph> outline(Node* node, const std::vector<Value*>& free_values) {
   auto graph = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> inner;
-  for (auto* value : free_values) inner[value] = graph->addInput()->setType(value->type());
+  for (auto* value : free_values)
+    inner[value] = graph->addInput()->setType(value->type());
   auto* copy = graph->insertNode(graph->createClone(node, [&](Value* v) { return inner.at(v); }));
-  for (auto* output : copy->outputs()) graph->registerOutput(output);
+  for (auto* output : copy->outputs())
+    graph->registerOutput(output);
   return graph;
 }
 
 void construct_list(Stack& stack, const c10::TypePtr& element_type, size_t count) {
   c10::impl::GenericList list(element_type);
   list.reserve(count);
-  for (size_t i = stack.size() - count; i < stack.size(); ++i) list.push_back(std::move(stack[i]));
+  for (size_t i = stack.size() - count; i < stack.size(); ++i)
+    list.push_back(std::move(stack[i]));
   torch::jit::drop(stack, count);
   stack.emplace_back(std::move(list));
 }
@@ -61,7 +69,8 @@ void unpack_list(Stack& stack, size_t count) {
   auto list = torch::jit::pop(stack).toList();
   TORCH_CHECK(list.size() == count, "Expected ", count, " elements in a list but found ",
               list.size());
-  for (size_t i = 0; i < count; ++i) stack.emplace_back(list.get(i));
+  for (size_t i = 0; i < count; ++i)
+    stack.emplace_back(list.get(i));
 }
 
 // How the node runs, or nothing where LibTorch's interpreter has to.
@@ -81,7 +90,8 @@ std::function<void(Stack&)> operation_of(Node* node) {
     return nullptr;
   }
   auto operation = node->getOperation();
-  // Operators made for a node know its inputs; others with variable arguments are told their number.
+  // Operators made for a node know its inputs; others with variable arguments are told their
+  // number.
   if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation()) {
     return [operation, count = static_cast<int64_t>(node->inputs().size())](Stack& stack) mutable {
       torch::jit::push(stack, count);
@@ -99,7 +109,8 @@ std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& f
                 std::make_move_iterator(stack.end()));
     torch::jit::drop(stack, count);
     torch::jit::InterpreterState(*code).run(inner);
-    for (auto& value : inner) stack.push_back(std::move(value));
+    for (auto& value : inner)
+      stack.push_back(std::move(value));
   };
 }
 
@@ -132,7 +143,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
     ready[value] = ready_after;
     return operand.index;
   };
-  for (auto* input : graph_->inputs()) new_register(input, 0);
+  for (auto* input : graph_->inputs())
+    new_register(input, 0);
 
   for (auto* node : graph_->nodes()) {
     if (node->kind() == prim::Constant) {
@@ -151,7 +163,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
       instruction.run = interpreted(node, inputs);
     }
     instruction.mutates = mutates_an_argument(node);
-    for (auto* input : inputs) instruction.operands.push_back(place.at(input));
+    for (auto* input : inputs)
+      instruction.operands.push_back(place.at(input));
     for (auto* output : node->outputs()) {
       const auto index = new_register(output, instructions_.size() + 1);
       instruction.outputs.push_back(output->hasUses() ? index : -1);
@@ -162,7 +175,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
   // The last reader of each register moves the value; walk backwards, outputs first.
   std::vector<bool> read_later(num_registers_, false);
   auto read = [&](Operand& operand) {
-    if (operand.is_constant) return;
+    if (operand.is_constant)
+      return;
     operand.last_use = !read_later[operand.index];
     read_later[operand.index] = true;
   };
@@ -170,19 +184,23 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
     outputs_.push_back(place.at(output));
     output_ready_.push_back(outputs_.back().is_constant ? 0 : ready.at(output));
   }
-  for (auto it = outputs_.rbegin(); it != outputs_.rend(); ++it) read(*it);
+  for (auto it = outputs_.rbegin(); it != outputs_.rend(); ++it)
+    read(*it);
   for (auto it = instructions_.rbegin(); it != instructions_.rend(); ++it) {
-    for (auto op = it->operands.rbegin(); op != it->operands.rend(); ++op) read(*op);
+    for (auto op = it->operands.rbegin(); op != it->operands.rend(); ++op)
+      read(*op);
   }
   for (size_t i = 0; i < graph_->inputs().size(); ++i) {
-    if (!read_later[i]) unused_inputs_.push_back(static_cast<int32_t>(i));
+    if (!read_later[i])
+      unused_inputs_.push_back(static_cast<int32_t>(i));
   }
 }
 
 Program::Registers Program::start(std::vector<c10::IValue> inputs) const {
   TORCH_INTERNAL_ASSERT(inputs.size() == graph_->inputs().size());
   inputs.resize(num_registers_);
-  for (auto index : unused_inputs_) inputs[index] = c10::IValue();
+  for (auto index : unused_inputs_)
+    inputs[index] = c10::IValue();
   return inputs;
 }
 
@@ -193,7 +211,8 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     const auto& instruction = instructions_[i];
     if (skip != nullptr && (*skip)[i]) {
       for (const auto& operand : instruction.operands) {
-        if (operand.last_use) registers[operand.index] = c10::IValue();
+        if (operand.last_use)
+          registers[operand.index] = c10::IValue();
       }
       continue;
     }
@@ -215,13 +234,15 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     const size_t count = instruction.outputs.size();
     for (size_t k = 0; k < count; ++k) {
       const auto index = instruction.outputs[k];
-      if (index >= 0) registers[index] = std::move(stack[stack.size() - count + k]);
+      if (index >= 0)
+        registers[index] = std::move(stack[stack.size() - count + k]);
     }
     torch::jit::drop(stack, count);
     if (observer != nullptr) {
       (*observer)(i, registers);
       for (const auto& operand : instruction.operands) {
-        if (operand.last_use) registers[operand.index] = c10::IValue();
+        if (operand.last_use)
+          registers[operand.index] = c10::IValue();
       }
     }
   }
@@ -229,8 +250,10 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
 
 c10::IValue Program::take_output(Registers& registers, size_t i) const {
   const auto& output = outputs_[i];
-  if (output.is_constant) return constants_[output.index];
-  if (output.last_use) return std::move(registers[output.index]);
+  if (output.is_constant)
+    return constants_[output.index];
+  if (output.last_use)
+    return std::move(registers[output.index]);
   return registers[output.index];
 }
 

@@ -3,8 +3,8 @@
 // LibTorch's interpreter runs a graph from its first node to its last. A region needs more: its
 // backward stops between two stages and goes on later, nodes nobody needs are left out when only
 // some gradients were asked for, and a profile looks at every value as it is made. A Program is the
-// smallest runner that can do so. Control flow inside it (which no gradient passes through) is still
-// run by LibTorch's interpreter.
+// smallest runner that can do so. Control flow inside it (which no gradient passes through) is
+// still run by LibTorch's interpreter.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -52,10 +52,10 @@ class Program {
   // Registers with the graph's inputs in place. `inputs` holds one value per graph input.
   Registers start(std::vector<c10::IValue> inputs) const;
 
-  // Runs instructions [begin, end). `skip`, when given, has one entry per instruction of the program;
-  // skipped instructions only release what dies at them.
-  void run(Registers& registers, size_t begin, size_t end,
-           const std::vector<bool>* skip = nullptr, const Observer* observer = nullptr) const;
+  // Runs instructions [begin, end). `skip`, when given, has one entry per instruction of the
+  // program; skipped instructions only release what dies at them.
+  void run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip = nullptr,
+           const Observer* observer = nullptr) const;
 
   // The i-th output of the graph. Moves it out of its register where no later output needs it.
   c10::IValue take_output(Registers& registers, size_t i) const;

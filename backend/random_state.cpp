@@ -21,9 +21,12 @@ std::vector<at::Generator> generators_of(c10::ArrayRef<c10::IValue> inputs) {
   std::vector<at::Generator> generators{at::detail::getDefaultCPUGenerator()};
   for (const auto& input : inputs) {
     at::Device device = at::kCPU;
-    if (input.isTensor() && input.toTensor().defined()) device = input.toTensor().device();
-    if (input.isDevice()) device = input.toDevice();
-    if (device.is_cpu() || device.is_meta()) continue;
+    if (input.isTensor() && input.toTensor().defined())
+      device = input.toTensor().device();
+    if (input.isDevice())
+      device = input.toDevice();
+    if (device.is_cpu() || device.is_meta())
+      continue;
     generators.push_back(at::globalContext().defaultGenerator(device));
     break;
   }
@@ -62,7 +65,8 @@ void replay(Stack& stack, const torch::jit::Code& code, size_t count) {
   const RestoreGenerators restore(inputs);
   set_states(generators, states);
   torch::jit::InterpreterState(code).run(inputs);
-  for (auto& output : inputs) stack.push_back(std::move(output));
+  for (auto& output : inputs)
+    stack.push_back(std::move(output));
 }
 
 }  // namespace
@@ -70,7 +74,9 @@ void replay(Stack& stack, const torch::jit::Code& code, size_t count) {
 RestoreGenerators::RestoreGenerators(c10::ArrayRef<c10::IValue> inputs)
     : generators_(generators_of(inputs)), states_(states_of(generators_)) {}
 
-RestoreGenerators::~RestoreGenerators() { set_states(generators_, states_); }
+RestoreGenerators::~RestoreGenerators() {
+  set_states(generators_, states_);
+}
 
 void register_random_operators() {
   using torch::jit::Node;
@@ -86,8 +92,7 @@ void register_random_operators() {
       Operator(
           symbols::kReplayRandom,
           [](const Node* node) -> Operation {
-            auto code =
-                std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "replay");
+            auto code = std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "replay");
             return [code, count = node->inputs().size()](Stack& stack) {
               replay(stack, *code, count);
             };

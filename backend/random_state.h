@@ -8,9 +8,10 @@
 
 namespace aten_recompute {
 
-// Registers aten_recompute::random_state(inputs...) -> state, which notes the state of the generators
-// that an operator on these inputs draws from, and aten_recompute::replay_random(state, inputs...),
-// which runs the operator in attr::Subgraph from that state and then puts the generators back.
+// Registers aten_recompute::random_state(inputs...) -> state, which notes the state of the
+// generators that an operator on these inputs draws from, and aten_recompute::replay_random(state,
+// inputs...), which runs the operator in attr::Subgraph from that state and then puts the
+// generators back.
 void register_random_operators();
 
 // Puts the generators that operators on `inputs` draw from back when it goes out of scope.

@@ -111,12 +111,14 @@ void Region::run(Stack& stack) {
   }
   std::unordered_set<const void*> input_tensors;
   for (const auto& input : inputs) {
-    if (input.isTensor()) input_tensors.insert(input.toTensor().unsafeGetTensorImpl());
+    if (input.isTensor())
+      input_tensors.insert(input.toTensor().unsafeGetTensorImpl());
   }
   // Inputs that a captured value may be a view of; compared after the forward has run.
   std::map<size_t, at::Tensor> possible_bases;
   for (const auto& aliased : variant->aliased_inputs()) {
-    for (auto i : aliased) possible_bases[i] = inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
+    for (auto i : aliased)
+      possible_bases[i] = inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
   }
 
   const auto& forward = variant->forward();
@@ -130,7 +132,8 @@ void Region::run(Stack& stack) {
     }
     // An operator may have returned its input as it is: that object has a history of its own.
     for (size_t i = 0; i < gradient.f_real_outputs; ++i) {
-      if (!outputs[i].isTensor() || !outputs[i].toTensor().defined()) continue;
+      if (!outputs[i].isTensor() || !outputs[i].toTensor().defined())
+        continue;
       if (!input_tensors.insert(outputs[i].toTensor().unsafeGetTensorImpl()).second) {
         outputs[i] = at::alias(outputs[i].toTensor());
       }
@@ -153,14 +156,16 @@ void Region::run(Stack& stack) {
     }
     for (auto base : variant->aliased_inputs()[k]) {
       const auto& tensor = possible_bases.at(base);
-      if (tensor.defined() && share_storage(outputs[i], tensor)) call->add_guard(tensor);
+      if (tensor.defined() && share_storage(outputs[i], tensor))
+        call->add_guard(tensor);
     }
     SavedCapture capture;
     capture.value = std::move(outputs[i]);
     call->add_capture(std::move(capture));
   }
   outputs.resize(gradient.f_real_outputs);
-  for (auto& output : outputs) stack.push_back(std::move(output));
+  for (auto& output : outputs)
+    stack.push_back(std::move(output));
 }
 
 }  // namespace aten_recompute

@@ -19,8 +19,7 @@ namespace aten_recompute {
 class Region : public torch::CustomClassHolder {
  public:
   // `graph` is the region's forward; `is_attribute[i]`: input i was read from the module.
-  Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
-         Options options);
+  Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute, Options options);
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
   // history. Compiles a variant for each new set of inputs that require grad. Thread-safe.

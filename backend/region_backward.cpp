@@ -22,9 +22,10 @@ class StageNode : public Node {
       : call_(std::move(call)), stage_(stage) {}
 
   variable_list apply(variable_list&& vjps) override {
-    TORCH_CHECK(!at::GradMode::is_enabled(),
-                "aten_recompute: double backward (create_graph=True) through a lowered module is not "
-                "supported; call the module that was lowered instead");
+    TORCH_CHECK(
+        !at::GradMode::is_enabled(),
+        "aten_recompute: double backward (create_graph=True) through a lowered module is not "
+        "supported; call the module that was lowered instead");
     const auto& stage = call_->variant().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
@@ -32,14 +33,15 @@ class StageNode : public Node {
     }
     const bool last = stage_ + 1 == call_->variant().stages().size();
     const bool later = !last && task_should_compute_output(stage.gradients.size());
-    auto gradients =
-        call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
-    if (!last) gradients.emplace_back();  // the edge to the next stage carries no gradient
+    auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
+    if (!last)
+      gradients.emplace_back();  // the edge to the next stage carries no gradient
     return gradients;
   }
 
   void release_variables() override {
-    if (stage_ == 0) call_->release();
+    if (stage_ == 0)
+      call_->release();
   }
 
   std::string name() const override { return "AtenRecomputeBackward" + std::to_string(stage_); }
@@ -63,7 +65,8 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
   Run run;
   std::vector<bool> defined;
-  for (const auto& vjp : vjps) defined.push_back(vjp.defined());
+  for (const auto& vjp : vjps)
+    defined.push_back(vjp.defined());
   if (std::find(defined.begin(), defined.end(), false) != defined.end()) {
     run.undefined = variant_->undefined_gradients(defined);
   }
@@ -78,7 +81,8 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
       inputs.emplace_back();
     }
   }
-  for (const auto& guard : guards_) guard.unpack();  // raises where the input was changed in place
+  for (const auto& guard : guards_)
+    guard.unpack();  // raises where the input was changed in place
   for (auto& capture : captures_) {
     if (capture.is_variable) {
       inputs.emplace_back(capture.variable.unpack(node));
@@ -121,25 +125,29 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   const bool all_needed = std::find(needed.begin(), needed.end(), false) == needed.end() &&
                           (later_stages || index + 1 == stages.size());
   std::vector<bool> skip;
-  if (run.undefined != nullptr) skip = run.undefined->skip;
+  if (run.undefined != nullptr)
+    skip = run.undefined->skip;
   if (!all_needed) {
     skip.resize(program.instructions().size(), false);
-    std::vector<bool> wanted = later_stages ? stage.live_after
-                                            : std::vector<bool>(program.num_registers(), false);
+    std::vector<bool> wanted =
+        later_stages ? stage.live_after : std::vector<bool>(program.num_registers(), false);
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
       const auto& output = program.outputs()[stage.gradients[i]];
-      if (needed[i] && !output.is_constant) wanted[output.index] = true;
+      if (needed[i] && !output.is_constant)
+        wanted[output.index] = true;
     }
     for (size_t i = stage.end; i-- > stage.begin;) {
       const auto& instruction = program.instructions()[i];
       bool used = false;
-      for (auto output : instruction.outputs) used = used || (output >= 0 && wanted[output]);
+      for (auto output : instruction.outputs)
+        used = used || (output >= 0 && wanted[output]);
       if (!used) {
         skip[i] = true;
         continue;
       }
       for (const auto& operand : instruction.operands) {
-        if (!operand.is_constant) wanted[operand.index] = true;
+        if (!operand.is_constant)
+          wanted[operand.index] = true;
       }
     }
   }
@@ -150,13 +158,15 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     program.run(run.registers, stage.begin, stage.end, skip.empty() ? nullptr : &skip);
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
       const auto k = stage.gradients[i];
-      if (!needed[i] || (run.undefined != nullptr && run.undefined->undefined[k])) continue;
+      if (!needed[i] || (run.undefined != nullptr && run.undefined->undefined[k]))
+        continue;
       // A gradient that later stages read as well stays where it is.
       const auto& output = program.outputs()[k];
       const bool read_later = later_stages && !output.is_constant && stage.live_after[output.index];
-      auto gradient = read_later ? run.registers[output.index]
-                                 : program.take_output(run.registers, k);
-      if (gradient.isTensor()) gradients[i] = std::move(gradient).toTensor();
+      auto gradient =
+          read_later ? run.registers[output.index] : program.take_output(run.registers, k);
+      if (gradient.isTensor())
+        gradients[i] = std::move(gradient).toTensor();
     }
   }
   if (later_stages) {
@@ -172,7 +182,8 @@ NodePtr<Node> make_stages(const std::shared_ptr<RegionCall>& call, std::vector<E
   // Last stage first: nodes made later run earlier where the engine has a choice.
   for (size_t i = stages.size(); i-- > 0;) {
     nodes[i] = make_node<StageNode>(call, i);
-    for (auto gradient : stages[i].gradients) nodes[i]->add_next_edge(std::move(edges[gradient]));
+    for (auto gradient : stages[i].gradients)
+      nodes[i]->add_next_edge(std::move(edges[gradient]));
     if (i + 1 < stages.size()) {
       nodes[i + 1]->add_input_metadata(Node::undefined_input());
       nodes[i]->add_next_edge(Edge(nodes[i + 1], 0));

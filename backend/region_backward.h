@@ -42,8 +42,8 @@ class RegionCall {
   void add_guard(const at::Tensor& input) { guards_.emplace_back(input, /*is_output=*/false); }
   void add_output(OutputMetadata metadata) { outputs_.push_back(std::move(metadata)); }
 
-  // Runs a stage for the current graph task; returns its gradients. `needed` has one flag per gradient
-  // of the stage, `later_stages` says whether a stage behind it will run.
+  // Runs a stage for the current graph task; returns its gradients. `needed` has one flag per
+  // gradient of the stage, `later_stages` says whether a stage behind it will run.
   torch::autograd::variable_list run_stage(size_t stage, torch::autograd::variable_list&& vjps,
                                            const std::vector<bool>& needed, bool later_stages,
                                            const NodePtr<torch::autograd::Node>& node);

@@ -32,20 +32,24 @@ RegionVariant::RegionVariant(RegionGraphs graphs)
 void RegionVariant::find_stages() {
   const size_t count = backward_.graph()->outputs().size();
   std::set<size_t> ends;
-  for (size_t i = 0; i < count; ++i) ends.insert(backward_.output_ready_after(i));
-  if (ends.empty()) ends.insert(0);
+  for (size_t i = 0; i < count; ++i)
+    ends.insert(backward_.output_ready_after(i));
+  if (ends.empty())
+    ends.insert(0);
   size_t begin = 0;
   for (auto end : ends) {
     Stage stage;
     stage.begin = begin;
     stage.end = end;
     for (size_t i = 0; i < count; ++i) {
-      if (backward_.output_ready_after(i) == end) stage.gradients.push_back(i);
+      if (backward_.output_ready_after(i) == end)
+        stage.gradients.push_back(i);
     }
     stage.live_after.assign(backward_.num_registers(), false);
     for (size_t i = end; i < backward_.instructions().size(); ++i) {
       for (const auto& operand : backward_.instructions()[i].operands) {
-        if (!operand.is_constant) stage.live_after[operand.index] = true;
+        if (!operand.is_constant)
+          stage.live_after[operand.index] = true;
       }
     }
     for (size_t i = 0; i < count; ++i) {
@@ -63,16 +67,19 @@ void RegionVariant::find_aliases() {
   // Follow operators that may return what they were given; the base may be a region input.
   std::unordered_map<Value*, std::set<size_t>> bases;
   const auto inputs = graphs_.gradient.f->inputs();
-  for (size_t i = 0; i < inputs.size(); ++i) bases[inputs[i]] = {i};
+  for (size_t i = 0; i < inputs.size(); ++i)
+    bases[inputs[i]] = {i};
   for (auto* node : graphs_.gradient.f->nodes()) {
-    if (!may_alias_an_argument(node)) continue;
+    if (!may_alias_an_argument(node))
+      continue;
     std::set<size_t> found;
     for (auto* input : node->inputs()) {
       if (const auto it = bases.find(input); it != bases.end() && contains_tensor(*input->type())) {
         found.insert(it->second.begin(), it->second.end());
       }
     }
-    for (auto* output : node->outputs()) bases[output] = found;
+    for (auto* output : node->outputs())
+      bases[output] = found;
   }
   for (auto index : graphs_.gradient.df_input_captured_outputs) {
     const auto found = bases.find(graphs_.gradient.f->outputs()[index]);
@@ -87,7 +94,8 @@ std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(
     const std::vector<bool>& defined) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& slot = masks_[defined];
-  if (slot != nullptr) return slot;
+  if (slot != nullptr)
+    return slot;
 
   // reached: some vjp reaches the register. alive: a defined one does.
   std::vector<bool> reached(backward_.num_registers(), false);
@@ -104,12 +112,14 @@ std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(
     bool any_reached = false;
     bool any_alive = false;
     for (const auto& operand : instruction.operands) {
-      if (operand.is_constant) continue;
+      if (operand.is_constant)
+        continue;
       any_reached = any_reached || reached[operand.index];
       any_alive = any_alive || alive[operand.index];
     }
     for (auto output : instruction.outputs) {
-      if (output < 0) continue;
+      if (output < 0)
+        continue;
       reached[output] = any_reached;
       alive[output] = any_alive;
     }
@@ -123,22 +133,26 @@ std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(
     bool dead = !instruction.outputs.empty();
     bool needed = false;
     for (auto output : instruction.outputs) {
-      if (output < 0) continue;
+      if (output < 0)
+        continue;
       dead = dead && reached[output] && !alive[output];
       needed = needed || required[output];
     }
     const bool none_used = std::all_of(instruction.outputs.begin(), instruction.outputs.end(),
                                        [](int32_t output) { return output < 0; });
     result->skip[i] = !none_used && dead && !needed;
-    if (result->skip[i] || (!needed && tolerates_undefined(instruction.node))) continue;
+    if (result->skip[i] || (!needed && tolerates_undefined(instruction.node)))
+      continue;
     for (const auto& operand : instruction.operands) {
-      if (is_dead(operand)) required[operand.index] = true;
+      if (is_dead(operand))
+        required[operand.index] = true;
     }
   }
   for (size_t k = 0; k < num_vjps(); ++k) {
     result->zero_vjp.push_back(!defined[k] && required[k]);
   }
-  for (const auto& output : backward_.outputs()) result->undefined.push_back(is_dead(output));
+  for (const auto& output : backward_.outputs())
+    result->undefined.push_back(is_dead(output));
   slot = std::move(result);
   return slot;
 }

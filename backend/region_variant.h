@@ -19,7 +19,7 @@ namespace aten_recompute {
 //   stages    |--0--|-----------1-----------------------|--2--|      1 (w1) by 3, 2 (x) by 4
 //   begin, end 0..1            1..4                       4..5
 struct Stage {
-  size_t begin = 0;               // instructions [begin, end) of the backward program
+  size_t begin = 0;  // instructions [begin, end) of the backward program
   size_t end = 0;
   std::vector<size_t> gradients;  // outputs of the backward program that leave with it
   std::vector<bool> live_after;   // per register: read by a later stage
@@ -27,9 +27,9 @@ struct Stage {
 
 // What changes where only some of the outputs have a gradient.
 struct UndefinedGradients {
-  std::vector<bool> skip;           // per instruction: works on undefined gradients only
-  std::vector<bool> undefined;      // per gradient: no defined one reaches it
-  std::vector<bool> zero_vjp;       // per vjp: undefined, but needed as a zero tensor
+  std::vector<bool> skip;       // per instruction: works on undefined gradients only
+  std::vector<bool> undefined;  // per gradient: no defined one reaches it
+  std::vector<bool> zero_vjp;   // per vjp: undefined, but needed as a zero tensor
 };
 
 class RegionVariant {
@@ -43,8 +43,8 @@ class RegionVariant {
   const std::vector<Stage>& stages() const { return stages_; }
   size_t num_vjps() const { return graphs_.gradient.df_input_vjps.size(); }
 
-  // For each captured output that may share memory with a region input: those inputs. A change of the
-  // input must then be noticed although the input itself is not captured.
+  // For each captured output that may share memory with a region input: those inputs. A change of
+  // the input must then be noticed although the input itself is not captured.
   const std::vector<std::vector<size_t>>& aliased_inputs() const { return aliased_inputs_; }
 
   // `defined[k]`: vjp k is defined. Computed once per mask; thread-safe.

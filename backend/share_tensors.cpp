@@ -12,10 +12,13 @@ using torch::jit::Module;
 template <class Visit>
 void visit_slots(const Module& module, const Visit& visit) {
   const auto type = module.type();
-  for (size_t i = 0; i < type->numAttributes(); ++i) visit(type->getAttributeName(i), i);
+  for (size_t i = 0; i < type->numAttributes(); ++i)
+    visit(type->getAttributeName(i), i);
 }
 
-bool is_module(const c10::IValue& value) { return value.isModule(); }
+bool is_module(const c10::IValue& value) {
+  return value.isModule();
+}
 
 // The parameter that `copy` was cloned from, or an undefined tensor.
 at::Tensor origin_of(const at::Tensor& copy) {
@@ -24,8 +27,8 @@ at::Tensor origin_of(const at::Tensor& copy) {
       clone_node->name() != "CloneBackward0") {
     return {};
   }
-  auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(
-      clone_node->next_edge(0).function.get());
+  auto* leaf =
+      dynamic_cast<torch::autograd::AccumulateGrad*>(clone_node->next_edge(0).function.get());
   return leaf == nullptr ? at::Tensor() : leaf->variable;
 }
 
@@ -51,10 +54,12 @@ Module clone_without_tensors(const Module& module) {
   auto clone = module.clone(/*inplace=*/true);
   auto empty = [](const Module& each) {
     visit_slots(each, [&](const std::string& /*name*/, size_t slot) {
-      if (each._ivalue()->getSlot(slot).isTensor()) each._ivalue()->setSlot(slot, at::empty({0}));
+      if (each._ivalue()->getSlot(slot).isTensor())
+        each._ivalue()->setSlot(slot, at::empty({0}));
     });
   };
-  for (const auto& each : clone.modules()) empty(each);
+  for (const auto& each : clone.modules())
+    empty(each);
   return clone;
 }
 
@@ -63,7 +68,8 @@ size_t undo_parameter_copies(const Module& module) {
   for (const auto& each : module.modules()) {
     visit_slots(each, [&](const std::string& /*name*/, size_t slot) {
       const auto value = each._ivalue()->getSlot(slot);
-      if (!value.isTensor() || !value.toTensor().defined()) return;
+      if (!value.isTensor() || !value.toTensor().defined())
+        return;
       if (auto origin = origin_of(value.toTensor()); origin.defined()) {
         each._ivalue()->setSlot(slot, origin);
       } else {

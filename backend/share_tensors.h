@@ -5,21 +5,21 @@
 
 namespace aten_recompute {
 
-// Gives `to` every attribute value of `from` that is not a module, submodule by submodule. `to` is a
-// clone of `from`: the same names, classes of its own.
+// Gives `to` every attribute value of `from` that is not a module, submodule by submodule. `to` is
+// a clone of `from`: the same names, classes of its own.
 void share_tensors(const torch::jit::Module& from, const torch::jit::Module& to);
 
 // A clone (classes and methods of its own) whose tensors are empty: cloning it again costs nothing.
 torch::jit::Module clone_without_tensors(const torch::jit::Module& module);
 
-// The module that a lowered module runs the code of (see preprocess in register/backend.cpp); `lowered`
-// is what to_backend returns.
+// The module that a lowered module runs the code of (see preprocess in register/backend.cpp);
+// `lowered` is what to_backend returns.
 torch::jit::Module processed_module(const torch::jit::Module& lowered);
 
-// PyTorch's to_backend hands its preprocess function a deep copy of the module, whose parameters are
-// `parameter.clone()` under autograd. Where that history is there, puts the parameter itself back, so
-// that an optimizer made before goes on working. Returns how many tensors remain copies (buffers,
-// parameters that do not require grad, everything if gradients were off).
+// PyTorch's to_backend hands its preprocess function a deep copy of the module, whose parameters
+// are `parameter.clone()` under autograd. Where that history is there, puts the parameter itself
+// back, so that an optimizer made before goes on working. Returns how many tensors remain copies
+// (buffers, parameters that do not require grad, everything if gradients were off).
 size_t undo_parameter_copies(const torch::jit::Module& module);
 
 }  // namespace aten_recompute

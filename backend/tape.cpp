@@ -17,8 +17,8 @@ namespace {
 
 using torch::jit::Stack;
 
-// Where the tape's graph ends. It holds no tensor, so that the operator's inputs are kept alive only
-// where autograd itself saves them.
+// Where the tape's graph ends. It holds no tensor, so that the operator's inputs are kept alive
+// only where autograd itself saves them.
 struct TapeEnd : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
     return {};
@@ -27,8 +27,8 @@ struct TapeEnd : torch::autograd::Node {
 };
 
 bool can_require_grad(const at::Tensor& tensor) {
-  return tensor.defined() && (at::isFloatingType(tensor.scalar_type()) ||
-                              at::isComplexType(tensor.scalar_type()));
+  return tensor.defined() &&
+         (at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type()));
 }
 
 class TapeForward {
@@ -47,12 +47,14 @@ class TapeForward {
     {
       const OrdinaryAutograd guard;
       for (size_t i = 0; i < count; ++i) {
-        if (requires_grad_[i] != 0) attach(inputs[i], *tape);
+        if (requires_grad_[i] != 0)
+          attach(inputs[i], *tape);
       }
       torch::jit::InterpreterState(*code_).run(inputs);
       // Detached here, where detach() shares the version counter: a change of the output is noticed
       // by what autograd saved of it.
-      for (auto& output : inputs) stack.push_back(detach_output(output, *tape));
+      for (auto& output : inputs)
+        stack.push_back(detach_output(output, *tape));
     }
     stack.emplace_back(std::move(tape));
   }
@@ -62,7 +64,8 @@ class TapeForward {
   static void attach(c10::IValue& value, Tape& tape) {
     size_t added = 0;
     auto attach_one = [&](const at::Tensor& tensor, bool in_list) {
-      if (!can_require_grad(tensor)) return tensor;
+      if (!can_require_grad(tensor))
+        return tensor;
       auto detached = tensor.detach();
       torch::autograd::impl::set_gradient_edge(
           detached, {tape.inputs_end, tape.inputs_end->add_input_metadata(detached)});
@@ -119,8 +122,10 @@ void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& li
   torch::autograd::edge_list roots;
   torch::autograd::variable_list root_gradients;
   auto add_root = [&](size_t edge, const c10::IValue& gradient) {
-    if (!gradient.isTensor() || !gradient.toTensor().defined()) return;
-    if (!tape->output_edges[edge].is_valid()) return;
+    if (!gradient.isTensor() || !gradient.toTensor().defined())
+      return;
+    if (!tape->output_edges[edge].is_valid())
+      return;
     roots.push_back(tape->output_edges[edge]);
     root_gradients.push_back(gradient.toTensor());
   };
@@ -128,7 +133,8 @@ void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& li
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (gradients[i].isList()) {
       auto elements = gradients[i].toList();
-      for (size_t k = 0; k < elements.size(); ++k) add_root(edge + k, elements.get(k));
+      for (size_t k = 0; k < elements.size(); ++k)
+        add_root(edge + k, elements.get(k));
     } else if (tape->output_sizes[i] == 1) {
       add_root(edge, gradients[i]);
     }
@@ -137,7 +143,8 @@ void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& li
   torch::autograd::variable_list results(tape->inputs.size());
   if (!roots.empty() && !results.empty()) {
     torch::autograd::edge_list ends;
-    for (uint32_t i = 0; i < tape->inputs.size(); ++i) ends.emplace_back(tape->inputs_end, i);
+    for (uint32_t i = 0; i < tape->inputs.size(); ++i)
+      ends.emplace_back(tape->inputs_end, i);
     const OrdinaryAutograd guard;
     results = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, torch::autograd::get_current_graph_task_keep_graph(),
@@ -153,7 +160,8 @@ void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& li
   for (size_t group = 0; group < tape->group_sizes.size(); ++group) {
     if (list_outputs[group]) {
       c10::List<at::Tensor> list;
-      for (size_t i = 0; i < tape->group_sizes[group]; ++i) list.push_back(results[next++]);
+      for (size_t i = 0; i < tape->group_sizes[group]; ++i)
+        list.push_back(results[next++]);
       stack.emplace_back(std::move(list));
     } else if (tape->group_sizes[group] == 0) {
       stack.emplace_back(at::Tensor());
@@ -171,8 +179,7 @@ void register_tape_operators() {
   using torch::jit::Operator;
   static const torch::jit::RegisterOperators registered({
       Operator(
-          symbols::kTapeForward,
-          [](const Node* node) -> Operation { return TapeForward(node); },
+          symbols::kTapeForward, [](const Node* node) -> Operation { return TapeForward(node); },
           c10::AliasAnalysisKind::PURE_FUNCTION),
       Operator(
           symbols::kTapeBackward,
@@ -182,9 +189,7 @@ void register_tape_operators() {
               lists.push_back(output->type()->kind() == c10::TypeKind::ListType);
             }
             const size_t num_outputs = node->inputs().size() - 1;  // the first is the tape
-            return [lists, num_outputs](Stack& stack) {
-              tape_backward(stack, num_outputs, lists);
-            };
+            return [lists, num_outputs](Stack& stack) { tape_backward(stack, num_outputs, lists); };
           },
           c10::AliasAnalysisKind::PURE_FUNCTION),
   });

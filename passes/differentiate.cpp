@@ -36,8 +36,8 @@ bool passes_gradient_unchanged(const Node* node) {
          node->kind() == c10::aten::_unwrap_optional || node->kind() == symbols::kMarkLayer;
 }
 
-// The formula's graph with its constant arguments in place and the `if`s on them decided. Deciding them
-// later would replace values that have been noted by then.
+// The formula's graph with its constant arguments in place and the `if`s on them decided. Deciding
+// them later would replace values that have been noted by then.
 std::shared_ptr<Graph> specialised(const CompiledFormula& formula,
                                    const std::vector<Value*>& arguments) {
   if (torch::jit::findAllNodes(*formula.graph, prim::If, /*recurse=*/true).empty()) {
@@ -47,7 +47,8 @@ std::shared_ptr<Graph> specialised(const CompiledFormula& formula,
   const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
   for (size_t i = 0; i < arguments.size(); ++i) {
     const auto constant = torch::jit::toIValue(arguments[i]);
-    if (!constant) continue;
+    if (!constant)
+      continue;
     graph->inputs()[i]->replaceAllUsesWith(graph->insertConstant(*constant));
   }
   torch::jit::ConstantPropagation(graph);
@@ -65,14 +66,17 @@ class Differentiator {
     joint_.num_inputs = graph_->inputs().size();
     joint_.num_outputs = graph_->outputs().size();
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
-      if (requires_grad[i]) requires_grad_.insert(graph_->inputs()[i]);
+      if (requires_grad[i])
+        requires_grad_.insert(graph_->inputs()[i]);
     }
     prepare_forward();
     start_backward(vjp_defined);
-    for (auto step = backward_steps_.rbegin(); step != backward_steps_.rend(); ++step) (*step)();
+    for (auto step = backward_steps_.rbegin(); step != backward_steps_.rend(); ++step)
+      (*step)();
     register_gradients(requires_grad);
     joint_.requires_grad = gradient_path_;
-    for (const auto* value : requires_grad_) joint_.requires_grad.insert(value->unique());
+    for (const auto* value : requires_grad_)
+      joint_.requires_grad.insert(value->unique());
     return joint_;
   }
 
@@ -85,7 +89,8 @@ class Differentiator {
     std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
     for (auto* node : nodes) {
       bool any = false;
-      for (auto* input : node->inputs()) any = any || requires_grad_.count(input) != 0;
+      for (auto* input : node->inputs())
+        any = any || requires_grad_.count(input) != 0;
       if (!any || !node->blocks().empty() || mutates_an_argument(node) ||
           is_non_differentiable(node)) {
         continue;
@@ -94,7 +99,8 @@ class Differentiator {
       for (auto* output : node->outputs()) {
         tensor_output = tensor_output || contains_tensor(*output->type());
       }
-      if (!tensor_output) continue;
+      if (!tensor_output)
+        continue;
       if (node->kind() == prim::ListConstruct) {
         prepare_list_construct(node);
       } else if (node->kind() == prim::ListUnpack) {
@@ -104,7 +110,8 @@ class Differentiator {
       } else if (passes_gradient_unchanged(node)) {
         mark(node->output());
         backward_steps_.emplace_back([this, in = node->input(0), out = node->output()] {
-          if (auto* gradient = gradient_of(out)) add_gradient(in, gradient);
+          if (auto* gradient = gradient_of(out))
+            add_gradient(in, gradient);
         });
       } else if (const auto* rule = find_rule(node)) {
         prepare_rule(node, *rule);
@@ -115,14 +122,16 @@ class Differentiator {
   }
 
   void mark(Value* value) {
-    if (contains_tensor(*value->type())) requires_grad_.insert(value);
+    if (contains_tensor(*value->type()))
+      requires_grad_.insert(value);
   }
 
   void prepare_list_construct(Node* node) {
     mark(node->output());
     backward_steps_.emplace_back([this, node] {
       auto* gradient = gradient_of(node->output());
-      if (gradient == nullptr) return;
+      if (gradient == nullptr)
+        return;
       if (!gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
               *c10::TensorType::get())) {
         throw NotDifferentiable("a list of tensors is built in one place and indexed in another");
@@ -135,9 +144,11 @@ class Differentiator {
   }
 
   void prepare_list_unpack(Node* node) {
-    for (auto* output : node->outputs()) mark(output);
+    for (auto* output : node->outputs())
+      mark(output);
     backward_steps_.emplace_back([this, node] {
-      if (auto* list = list_of_gradients(node->outputs())) add_gradient(node->input(), list);
+      if (auto* list = list_of_gradients(node->outputs()))
+        add_gradient(node->input(), list);
     });
   }
 
@@ -145,7 +156,8 @@ class Differentiator {
     mark(node->output());
     backward_steps_.emplace_back([this, node] {
       auto* gradient = gradient_of(node->output());
-      if (gradient == nullptr) return;
+      if (gradient == nullptr)
+        return;
       auto* length = graph_->insert(c10::aten::len, {node->input(0)});
       auto* list = graph_->insertNode(
           graph_->create(symbols::kListGradient, {gradient, node->input(1), length}, 1));
@@ -161,7 +173,8 @@ class Differentiator {
       names[schema.arguments()[i].name()] = node->input(i);
     }
     std::vector<Value*> outputs(node->outputs().begin(), node->outputs().end());
-    if (!rule.forward.empty()) outputs = replace_by_forward(node, rule, names);
+    if (!rule.forward.empty())
+      outputs = replace_by_forward(node, rule, names);
     for (size_t i = 0; i < schema.returns().size(); ++i) {
       names[i == 0 ? "result" : "result" + std::to_string(i)] = outputs[i];
     }
@@ -182,7 +195,8 @@ class Differentiator {
         mark(outputs[i]);
       }
     }
-    if (!rule.forward.empty()) node->destroy();
+    if (!rule.forward.empty())
+      node->destroy();
     backward_steps_.emplace_back([this, &rule, formulas, names, outputs] {
       apply_formulas(rule, formulas, names, outputs);
     });
@@ -195,13 +209,16 @@ class Differentiator {
     std::vector<Value*> arguments;
     const torch::jit::WithInsertPoint guard(node);
     auto* before = node->prev();
-    for (const auto& name : formula.parameters) arguments.push_back(bind(name, names, {}));
-    auto values = unpacked(torch::jit::insertGraph(*graph_, *specialised(formula, arguments), arguments));
+    for (const auto& name : formula.parameters)
+      arguments.push_back(bind(name, names, {}));
+    auto values =
+        unpacked(torch::jit::insertGraph(*graph_, *specialised(formula, arguments), arguments));
     for (auto* added = before->next(); added != node; added = added->next()) {
       note_gradient_path(added);
       added->copyMetadata(node);
       for (auto attribute : {symbols::kLayer, symbols::kModulePath}) {
-        if (!node->hasAttribute(attribute) || added->kind() == prim::Constant) continue;
+        if (!node->hasAttribute(attribute) || added->kind() == prim::Constant)
+          continue;
         if (attribute == symbols::kLayer) {
           added->i_(attribute, node->i(attribute));
         } else {
@@ -227,14 +244,17 @@ class Differentiator {
     return values;
   }
 
-  // What a rule's forward computes on the way is no value that formulas ask gradients of, but plans want
-  // to know that a gradient passes by.
+  // What a rule's forward computes on the way is no value that formulas ask gradients of, but plans
+  // want to know that a gradient passes by.
   void note_gradient_path(Node* node) {
-    if (is_non_differentiable(node)) return;
+    if (is_non_differentiable(node))
+      return;
     for (auto* input : node->inputs()) {
-      if (requires_grad_.count(input) == 0 && gradient_path_.count(input->unique()) == 0) continue;
+      if (requires_grad_.count(input) == 0 && gradient_path_.count(input->unique()) == 0)
+        continue;
       for (auto* output : node->outputs()) {
-        if (contains_tensor(*output->type())) gradient_path_.insert(output->unique());
+        if (contains_tensor(*output->type()))
+          gradient_path_.insert(output->unique());
       }
     }
   }
@@ -245,20 +265,23 @@ class Differentiator {
     std::vector<Value*> inputs;
     std::vector<int64_t> flags;
     for (auto* input : node->inputs()) {
-      if (inner.count(input) != 0) continue;
+      if (inner.count(input) != 0)
+        continue;
       inner[input] = subgraph->addInput()->setType(input->type());
       inputs.push_back(input);
       flags.push_back(requires_grad_.count(input) != 0 ? 1 : 0);
     }
     auto* copy =
         subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
-    for (auto* output : copy->outputs()) subgraph->registerOutput(output);
+    for (auto* output : copy->outputs())
+      subgraph->registerOutput(output);
 
     const size_t count = node->outputs().size();
     auto* tape = graph_->create(symbols::kTapeForward, inputs, count + 1);
     tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
     tape->copyMetadata(node);
-    if (node->hasAttribute(symbols::kLayer)) tape->i_(symbols::kLayer, node->i(symbols::kLayer));
+    if (node->hasAttribute(symbols::kLayer))
+      tape->i_(symbols::kLayer, node->i(symbols::kLayer));
     tape->insertBefore(node);
     std::vector<Value*> outputs;
     for (size_t i = 0; i < count; ++i) {
@@ -268,7 +291,8 @@ class Differentiator {
       outputs.push_back(tape->output(i));
     }
     tape->output(count)->setType(c10::AnyType::get())->setDebugName("tape");
-    if (on_tape_ != nullptr) on_tape_->push_back(qualified_operator_name(node));
+    if (on_tape_ != nullptr)
+      on_tape_->push_back(qualified_operator_name(node));
     ++joint_.num_tape_nodes;
     node->destroy();
 
@@ -278,21 +302,23 @@ class Differentiator {
       for (auto* output : outputs) {
         auto* gradient = gradient_of(output);
         defined = defined || gradient != nullptr;
-        arguments.push_back(gradient != nullptr ? gradient
-                                                : graph_->insertConstant(c10::IValue()));
+        arguments.push_back(gradient != nullptr ? gradient : graph_->insertConstant(c10::IValue()));
       }
-      if (!defined) return;
+      if (!defined)
+        return;
       auto* backward = graph_->create(symbols::kTapeBackward, arguments, 0);
       std::vector<Value*> targets;
       for (size_t i = 0; i < flags.size(); ++i) {
-        if (flags[i] == 0) continue;
+        if (flags[i] == 0)
+          continue;
         targets.push_back(tape->input(i));
         backward->addOutput()->setType(is_list_of_tensors(tape->input(i))
                                            ? c10::TypePtr(c10::ListType::ofTensors())
                                            : c10::TypePtr(c10::TensorType::get()));
       }
       graph_->insertNode(backward);
-      for (size_t i = 0; i < targets.size(); ++i) add_gradient(targets[i], backward->output(i));
+      for (size_t i = 0; i < targets.size(); ++i)
+        add_gradient(targets[i], backward->output(i));
     });
   }
 
@@ -306,7 +332,8 @@ class Differentiator {
       const bool differentiable =
           requires_grad_.count(output) != 0 && is_tensor_type(*output->type());
       joint_.output_requires_grad.push_back(differentiable);
-      if (!differentiable || !vjp_defined[i]) continue;
+      if (!differentiable || !vjp_defined[i])
+        continue;
       joint_.vjp_outputs.push_back(i);
       auto* vjp = graph_->addInput()->setType(c10::TensorType::get());
       vjp->setDebugName("grad_" + std::to_string(i));
@@ -318,43 +345,51 @@ class Differentiator {
                       const std::unordered_map<std::string, Value*>& names,
                       const std::vector<Value*>& outputs) {
     bool defined = false;
-    for (auto* output : outputs) defined = defined || gradient_of(output) != nullptr;
-    if (!defined) return;
+    for (auto* output : outputs)
+      defined = defined || gradient_of(output) != nullptr;
+    if (!defined)
+      return;
     for (size_t i = 0; i < formulas.size(); ++i) {
       const auto targets = split_names(rule.gradients[i].inputs);
       bool needed = false;
       for (const auto& target : targets) {
         needed = needed || requires_grad_.count(names.at(target)) != 0;
       }
-      if (!needed) continue;
+      if (!needed)
+        continue;
       std::vector<Value*> arguments;
       for (const auto& parameter : formulas[i]->parameters) {
         arguments.push_back(bind(parameter, names, outputs));
       }
-      auto values =
-          unpacked(torch::jit::insertGraph(*graph_, *specialised(*formulas[i], arguments), arguments));
+      auto values = unpacked(
+          torch::jit::insertGraph(*graph_, *specialised(*formulas[i], arguments), arguments));
       if (values.size() != targets.size()) {
         throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
                                rule.gradients[i].inputs + " returns " +
                                std::to_string(values.size()) + " values");
       }
-      for (size_t k = 0; k < targets.size(); ++k) add_gradient(names.at(targets[k]), values[k]);
+      for (size_t k = 0; k < targets.size(); ++k)
+        add_gradient(names.at(targets[k]), values[k]);
     }
   }
 
   Value* bind(const std::string& parameter, const std::unordered_map<std::string, Value*>& names,
               const std::vector<Value*>& outputs) {
-    if (const auto found = names.find(parameter); found != names.end()) return found->second;
+    if (const auto found = names.find(parameter); found != names.end())
+      return found->second;
     if (parameter.rfind("needs_", 0) == 0) {
       return graph_->insertConstant(requires_grad_.count(names.at(parameter.substr(6))) != 0);
     }
-    if (parameter == "grads") return gradient_of(outputs[0]);
+    if (parameter == "grads")
+      return gradient_of(outputs[0]);
     if (parameter == "grad") {
-      if (auto* gradient = gradient_of(outputs[0])) return gradient;
+      if (auto* gradient = gradient_of(outputs[0]))
+        return gradient;
       return graph_->insert(c10::aten::zeros_like, {outputs[0]});
     }
     const auto index = static_cast<size_t>(std::stoul(parameter.substr(4)));  // grad1, grad2, ...
-    if (auto* gradient = gradient_of(outputs.at(index))) return gradient;
+    if (auto* gradient = gradient_of(outputs.at(index)))
+      return gradient;
     return graph_->insertConstant(c10::IValue());
   }
 
@@ -364,12 +399,14 @@ class Differentiator {
   }
 
   void add_gradient(Value* value, Value* gradient) {
-    if (requires_grad_.count(value) == 0) return;
+    if (requires_grad_.count(value) == 0)
+      return;
     // Gradients of a list's elements may be missing, unless the list is made from them here.
     if (is_list_of_tensors(value) && value->node()->kind() != prim::ListConstruct &&
         gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
             *c10::TensorType::get())) {
-      gradient = graph_->insertNode(graph_->create(symbols::kOptionalList, {gradient}, 1))->output();
+      gradient =
+          graph_->insertNode(graph_->create(symbols::kOptionalList, {gradient}, 1))->output();
       gradient->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
     }
     auto& slot = gradients_[value];
@@ -378,8 +415,8 @@ class Differentiator {
       return;
     }
     const bool list = is_list_of_tensors(value);
-    auto* sum = graph_->insertNode(
-        graph_->create(list ? symbols::kAccumulateList : symbols::kAccumulate, {slot, gradient}, 1));
+    auto* sum = graph_->insertNode(graph_->create(
+        list ? symbols::kAccumulateList : symbols::kAccumulate, {slot, gradient}, 1));
     sum->output()->setType(gradient->type());
     slot = sum->output();
   }
@@ -388,15 +425,16 @@ class Differentiator {
   template <class Values>
   Value* list_of_gradients(const Values& values) {
     bool defined = false;
-    for (auto* value : values) defined = defined || gradient_of(value) != nullptr;
-    if (!defined) return nullptr;
+    for (auto* value : values)
+      defined = defined || gradient_of(value) != nullptr;
+    if (!defined)
+      return nullptr;
     std::vector<Value*> elements;
     for (auto* value : values) {
       auto* gradient = gradient_of(value);
       elements.push_back(gradient != nullptr ? gradient : graph_->insertConstant(c10::IValue()));
     }
-    return graph_
-        ->insertNode(graph_->createList(c10::OptionalType::ofTensor(), elements))
+    return graph_->insertNode(graph_->createList(c10::OptionalType::ofTensor(), elements))
         ->output();
   }
 
@@ -416,9 +454,11 @@ class Differentiator {
 
   void register_gradients(const std::vector<bool>& requires_grad) {
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
-      if (!requires_grad[i]) continue;
+      if (!requires_grad[i])
+        continue;
       auto* gradient = gradient_of(graph_->inputs()[i]);
-      if (gradient == nullptr) continue;
+      if (gradient == nullptr)
+        continue;
       joint_.gradient_inputs.push_back(i);
       graph_->registerOutput(gradient);
     }

@@ -12,8 +12,8 @@
 namespace aten_recompute {
 namespace {
 
-using torch::jit::Graph;
 using torch::jit::Gradient;
+using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
@@ -21,7 +21,8 @@ using ValueMap = std::unordered_map<Value*, Value*>;
 
 void clone_into(Graph& graph, Node* node, ValueMap& map) {
   auto* clone = graph.insertNode(graph.createClone(node, [&](Value* v) { return map.at(v); }));
-  for (size_t i = 0; i < node->outputs().size(); ++i) map[node->output(i)] = clone->output(i);
+  for (size_t i = 0; i < node->outputs().size(); ++i)
+    map[node->output(i)] = clone->output(i);
 }
 
 Value* add_input(Graph& graph, Value* like) {
@@ -37,13 +38,15 @@ std::vector<Value*> captured_values(const JointGraph& joint) {
   for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
        node = node->next()) {
     for (auto* value : forward.read_by(node)) {
-      if (forward.is_computed(value) && contains_tensor(*value->type())) captured.insert(value);
+      if (forward.is_computed(value) && contains_tensor(*value->type()))
+        captured.insert(value);
     }
   }
   std::vector<Value*> ordered;
   for (auto* node : joint.graph->nodes()) {
     for (auto* output : node->outputs()) {
-      if (captured.count(output) != 0) ordered.push_back(output);
+      if (captured.count(output) != 0)
+        ordered.push_back(output);
     }
   }
   return ordered;
@@ -56,7 +59,8 @@ SavePlan save_everything(const JointGraph& joint) {
     while (forward.is_computed(value) && is_pure_view(value->node())) {
       value = value->node()->input(0);
     }
-    if (forward.is_computed(value)) plan.saved.insert(value->unique());
+    if (forward.is_computed(value))
+      plan.saved.insert(value->unique());
   }
   return plan;
 }
@@ -75,7 +79,8 @@ Gradient extract(const JointGraph& joint) {
     in_f[input] = add_input(*gradient.f, input);
   }
   for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start) break;
+    if (node == joint.backward_start)
+      break;
     clone_into(*gradient.f, node, in_f);
   }
   const auto outputs = joint.graph->outputs();
@@ -87,14 +92,17 @@ Gradient extract(const JointGraph& joint) {
   std::vector<Value*> reads;
   std::unordered_set<Value*> seen;
   auto read = [&](Value* value) {
-    if (seen.insert(value).second) reads.push_back(value);
+    if (seen.insert(value).second)
+      reads.push_back(value);
   };
   for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
        node = node->next()) {
-    for (auto* value : forward.read_by(node)) read(value);
+    for (auto* value : forward.read_by(node))
+      read(value);
   }
   for (size_t i = joint.num_outputs; i < outputs.size(); ++i) {
-    if (forward.is_computed(outputs[i]) || forward.is_region_input(outputs[i])) read(outputs[i]);
+    if (forward.is_computed(outputs[i]) || forward.is_region_input(outputs[i]))
+      read(outputs[i]);
   }
 
   ValueMap in_df;
@@ -105,24 +113,29 @@ Gradient extract(const JointGraph& joint) {
   }
   for (size_t i = 0; i < joint.num_inputs; ++i) {
     auto* input = joint.graph->inputs()[i];
-    if (seen.count(input) == 0) continue;
+    if (seen.count(input) == 0)
+      continue;
     in_df[input] = add_input(*gradient.df, input);
     gradient.df_input_captured_inputs.push_back(i);
   }
   for (auto* value : reads) {
-    if (!forward.is_computed(value)) continue;
+    if (!forward.is_computed(value))
+      continue;
     in_df[value] = add_input(*gradient.df, value);
     const auto f_outputs = gradient.f->outputs();
     const auto found = std::find(f_outputs.begin(), f_outputs.end(), in_f.at(value));
     gradient.df_input_captured_outputs.push_back(
         static_cast<size_t>(std::distance(f_outputs.begin(), found)));
-    if (found == f_outputs.end()) gradient.f->registerOutput(in_f.at(value));
+    if (found == f_outputs.end())
+      gradient.f->registerOutput(in_f.at(value));
   }
 
   // df: constants of the forward that it reads, then the nodes after backward_start.
   for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start) break;
-    if (node->kind() == c10::prim::Constant) clone_into(*gradient.df, node, in_df);
+    if (node == joint.backward_start)
+      break;
+    if (node->kind() == c10::prim::Constant)
+      clone_into(*gradient.df, node, in_df);
   }
   for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
        node = node->next()) {

@@ -19,9 +19,11 @@ using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 std::vector<Node*> attribute_reads(Block* block) {
   std::vector<Node*> reads;
   for (auto* node : block->nodes()) {
-    if (node->kind() == prim::GetAttr) reads.push_back(node);
+    if (node->kind() == prim::GetAttr)
+      reads.push_back(node);
     for (auto* inner : node->blocks()) {
-      for (auto* read : attribute_reads(inner)) reads.push_back(read);
+      for (auto* read : attribute_reads(inner))
+        reads.push_back(read);
     }
   }
   return reads;
@@ -29,8 +31,10 @@ std::vector<Node*> attribute_reads(Block* block) {
 
 void collect_set_names(Block* block, std::unordered_set<std::string>& names) {
   for (auto* node : block->nodes()) {
-    if (node->kind() == prim::SetAttr) names.insert(node->s(c10::attr::name));
-    for (auto* inner : node->blocks()) collect_set_names(inner, names);
+    if (node->kind() == prim::SetAttr)
+      names.insert(node->s(c10::attr::name));
+    for (auto* inner : node->blocks())
+      collect_set_names(inner, names);
   }
 }
 
@@ -41,17 +45,21 @@ std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph
     path.insert(path.begin(), value->node()->s(c10::attr::name));
     value = value->node()->input(0);
   }
-  if (value != graph.inputs()[0]) return std::nullopt;
+  if (value != graph.inputs()[0])
+    return std::nullopt;
   return path;
 }
 
 std::optional<c10::IValue> read_path(Object object, const std::vector<std::string>& path) {
   for (size_t i = 0; i < path.size(); ++i) {
     const auto slot = object->type()->findAttributeSlot(path[i]);
-    if (!slot) return std::nullopt;
+    if (!slot)
+      return std::nullopt;
     const auto& value = object->getSlot(*slot);
-    if (i + 1 == path.size()) return value;
-    if (!value.isObject()) return std::nullopt;
+    if (i + 1 == path.size())
+      return value;
+    if (!value.isObject())
+      return std::nullopt;
     object = value.toObject();
   }
   return std::nullopt;
@@ -69,11 +77,14 @@ std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph
   collect_set_names(graph->block(), set_names);
   std::vector<FoldedAttribute> folded;
   for (auto* node : attribute_reads(graph->block())) {
-    if (set_names.count(node->s(c10::attr::name)) != 0) continue;
+    if (set_names.count(node->s(c10::attr::name)) != 0)
+      continue;
     auto path = path_from_root(node->output(), *graph);
-    if (!path) continue;
+    if (!path)
+      continue;
     const auto value = read_path(root, *path);
-    if (!value) continue;
+    if (!value)
+      continue;
     const torch::jit::WithInsertPoint guard(node->next());
     if (is_foldable(*value)) {
       auto* constant = graph->insertConstant(*value);
@@ -90,9 +101,12 @@ std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph
 
 bool holds(const FoldedAttribute& attribute, const Object& root) {
   const auto value = read_path(root, attribute.path);
-  if (!value) return false;
-  if (attribute.not_none) return !value->isNone();
-  if (value->tagKind() != attribute.value.tagKind()) return false;
+  if (!value)
+    return false;
+  if (attribute.not_none)
+    return !value->isNone();
+  if (value->tagKind() != attribute.value.tagKind())
+    return false;
   return value->isNone() || *value == attribute.value;
 }
 

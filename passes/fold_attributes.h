@@ -21,9 +21,9 @@ struct FoldedAttribute {
   bool not_none = false;          // an Optional attribute that is set: its value is not compared
 };
 
-// Replaces reads of bool, int, float, str and None attributes by constants, except of attributes that
-// the graph sets. An Optional attribute that is not None is given its element type. `root` is what the
-// graph's first input will be. Needs: inline_modules() has run.
+// Replaces reads of bool, int, float, str and None attributes by constants, except of attributes
+// that the graph sets. An Optional attribute that is not None is given its element type. `root` is
+// what the graph's first input will be. Needs: inline_modules() has run.
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<torch::jit::Graph>& graph,
                                              const c10::intrusive_ptr<c10::ivalue::Object>& root);
 

@@ -18,20 +18,26 @@ std::optional<bool> are_identical(const Node* node) {
   const auto* a = node->input(0);
   const auto* b = node->input(1);
   for (const auto* value : {a, b}) {
-    if (value->type()->kind() != c10::TypeKind::TensorType) return std::nullopt;
+    if (value->type()->kind() != c10::TypeKind::TensorType)
+      return std::nullopt;
   }
-  if (a == b) return true;
-  if (makes_new_tensor(a) || makes_new_tensor(b)) return false;
+  if (a == b)
+    return true;
+  if (makes_new_tensor(a) || makes_new_tensor(b))
+    return false;
   return std::nullopt;
 }
 
 void fold(Block* block, Graph& graph) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     auto* node = *it++;
-    for (auto* inner : node->blocks()) fold(inner, graph);
-    if (node->kind() != aten::__is__ && node->kind() != aten::__isnot__) continue;
+    for (auto* inner : node->blocks())
+      fold(inner, graph);
+    if (node->kind() != aten::__is__ && node->kind() != aten::__isnot__)
+      continue;
     const auto identical = are_identical(node);
-    if (!identical) continue;
+    if (!identical)
+      continue;
     const torch::jit::WithInsertPoint guard(node);
     node->output()->replaceAllUsesWith(
         graph.insertConstant(*identical == (node->kind() == aten::__is__)));
@@ -41,6 +47,8 @@ void fold(Block* block, Graph& graph) {
 
 }  // namespace
 
-void fold_identity(const std::shared_ptr<Graph>& graph) { fold(graph->block(), *graph); }
+void fold_identity(const std::shared_ptr<Graph>& graph) {
+  fold(graph->block(), *graph);
+}
 
 }  // namespace aten_recompute

@@ -35,7 +35,8 @@ struct Verdict {
 
 std::string location_of(const Node* node) {
   const auto position = node->sourceRange().file_line_col();
-  if (!position) return "";
+  if (!position)
+    return "";
   return std::get<0>(*position) + ":" + std::to_string(std::get<1>(*position));
 }
 
@@ -75,13 +76,17 @@ class BlockFormer {
  public:
   BlockFormer(Block* block, const AliasDb& aliases, Regions& regions,
               const std::unordered_set<const Node*>& kept_out)
-      : block_(block), graph_(*block->owningGraph()), aliases_(aliases), regions_(regions),
+      : block_(block),
+        graph_(*block->owningGraph()),
+        aliases_(aliases),
+        regions_(regions),
         kept_out_(kept_out) {}
 
   void run() {
     std::vector<Node*> nodes(block_->nodes().begin(), block_->nodes().end());
     for (auto* node : nodes) {
-      if (node->kind() == prim::Constant || node->kind() == symbols::kDifferentiableGraph) continue;
+      if (node->kind() == prim::Constant || node->kind() == symbols::kDifferentiableGraph)
+        continue;
       place(node);
     }
     close(block_->return_node());
@@ -90,7 +95,8 @@ class BlockFormer {
  private:
   void place(Node* node) {
     auto verdict = judge(node);
-    if (verdict.place == Place::kRegion && reads_any(node, after_)) close(node);
+    if (verdict.place == Place::kRegion && reads_any(node, after_))
+      close(node);
     switch (verdict.place) {
       case Place::kRegion:
         region_.push_back(node);
@@ -107,8 +113,8 @@ class BlockFormer {
         return;
       case Place::kBreak:
         if (!region_.empty()) {
-          pending_break_ = RegionBreak{qualified_operator_name(node), verdict.reason,
-                                       location_of(node)};
+          pending_break_ =
+              RegionBreak{qualified_operator_name(node), verdict.reason, location_of(node)};
         }
         close(node);
         return;
@@ -116,28 +122,35 @@ class BlockFormer {
   }
 
   static bool reads_any(Node* node, const std::unordered_set<Node*>& producers) {
-    if (producers.empty()) return false;
+    if (producers.empty())
+      return false;
     for (auto* input : node->inputs()) {
-      if (producers.count(input->node()) != 0) return true;
+      if (producers.count(input->node()) != 0)
+        return true;
     }
     for (auto* block : node->blocks()) {
       for (auto* inner : block->nodes()) {
-        if (reads_any(inner, producers)) return true;
+        if (reads_any(inner, producers))
+          return true;
       }
-      if (reads_any(block->return_node(), producers)) return true;
+      if (reads_any(block->return_node(), producers))
+        return true;
     }
     return false;
   }
 
   Verdict judge(Node* node) {
-    if (kept_out_.count(node) != 0) return {Place::kOutside, ""};
+    if (kept_out_.count(node) != 0)
+      return {Place::kOutside, ""};
     if (node->kind() == prim::GetAttr) {
       return is_set_somewhere(node)
                  ? Verdict{Place::kBreak, "reads an attribute that the method sets"}
                  : Verdict{Place::kOutside, ""};
     }
-    if (!node->blocks().empty()) return judge_control_flow(node);
-    if (mutates_an_argument(node)) return judge_mutation(node);
+    if (!node->blocks().empty())
+      return judge_control_flow(node);
+    if (mutates_an_argument(node))
+      return judge_mutation(node);
     if (node->hasSideEffects() && !is_harmless_effect(node)) {
       return {Place::kBreak, "has side effects"};
     }
@@ -147,13 +160,15 @@ class BlockFormer {
       return outside(node, "is not an operator");
     }
     for (auto* input : node->inputs()) {
-      if (!is_region_type(*input->type())) return outside(node, "takes a " + input->type()->str());
+      if (!is_region_type(*input->type()))
+        return outside(node, "takes a " + input->type()->str());
       if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0) {
         return outside(node, "takes a list of tensors from outside of the region");
       }
     }
     for (auto* output : node->outputs()) {
-      if (!is_region_type(*output->type())) return outside(node, "makes a " + output->type()->str());
+      if (!is_region_type(*output->type()))
+        return outside(node, "makes a " + output->type()->str());
     }
     return {Place::kRegion, ""};
   }
@@ -176,13 +191,16 @@ class BlockFormer {
       if (contains_tensor(*output->type())) {
         return {Place::kBreak, "control flow with tensor results"};
       }
-      if (!is_region_type(*output->type())) return {Place::kBreak, "control flow"};
+      if (!is_region_type(*output->type()))
+        return {Place::kBreak, "control flow"};
     }
     for (auto* input : node->inputs()) {
-      if (!is_region_type(*input->type())) return {Place::kBreak, "control flow"};
+      if (!is_region_type(*input->type()))
+        return {Place::kBreak, "control flow"};
     }
     for (auto* block : node->blocks()) {
-      if (!only_checks(block)) return {Place::kBreak, "control flow with effects or tensors"};
+      if (!only_checks(block))
+        return {Place::kBreak, "control flow with effects or tensors"};
     }
     return {Place::kRegion, ""};
   }
@@ -190,7 +208,8 @@ class BlockFormer {
   bool only_checks(Block* block) {
     for (auto* node : block->nodes()) {
       for (auto* inner : node->blocks()) {
-        if (!only_checks(inner)) return false;
+        if (!only_checks(inner))
+          return false;
       }
       if (mutates_an_argument(node) || node->kind() == prim::SetAttr ||
           node->kind() == prim::GetAttr || node->kind() == prim::CallMethod ||
@@ -201,14 +220,16 @@ class BlockFormer {
         return false;
       }
       for (auto* input : node->inputs()) {
-        if (!is_region_type(*input->type())) return false;
+        if (!is_region_type(*input->type()))
+          return false;
         if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0 &&
             input->node()->owningBlock() == block_) {
           return false;
         }
       }
       for (auto* output : node->outputs()) {
-        if (contains_tensor(*output->type())) return false;
+        if (contains_tensor(*output->type()))
+          return false;
       }
     }
     return true;
@@ -217,33 +238,45 @@ class BlockFormer {
   // An update of a buffer that no node reads as a tensor cannot change what is recomputed later.
   Verdict judge_mutation(Node* node) {
     const Verdict no{Place::kBreak, "writes in place to a value that the method did not make"};
-    if (node->outputs().size() != 1 || node->output()->hasUses()) return no;
+    if (node->outputs().size() != 1 || node->output()->hasUses())
+      return no;
     auto* target = node->input(0);
-    if (target->node()->kind() != prim::GetAttr) return no;
+    if (target->node()->kind() != prim::GetAttr)
+      return no;
     for (size_t i = 1; i < node->inputs().size(); ++i) {
-      if (contains_tensor(*node->input(i)->type())) return no;
-      if (!is_region_type(*node->input(i)->type())) return no;
+      if (contains_tensor(*node->input(i)->type()))
+        return no;
+      if (!is_region_type(*node->input(i)->type()))
+        return no;
     }
     for (const auto& use : target->uses()) {
-      if (use.user == node) continue;
+      if (use.user == node)
+        continue;
       for (auto* output : use.user->outputs()) {
-        if (contains_tensor(*output->type())) return no;
+        if (contains_tensor(*output->type()))
+          return no;
       }
-      if (mutates_an_argument(use.user)) return no;
+      if (mutates_an_argument(use.user))
+        return no;
     }
     // The same buffer under another name.
     for (auto* other : block_->nodes()) {
-      if (other->kind() != prim::GetAttr || other->output() == target) continue;
-      if (!other->output()->type()->isSubtypeOf(*c10::TensorType::get())) continue;
-      if (same_attribute(other, target->node())) return no;
+      if (other->kind() != prim::GetAttr || other->output() == target)
+        continue;
+      if (!other->output()->type()->isSubtypeOf(*c10::TensorType::get()))
+        continue;
+      if (same_attribute(other, target->node()))
+        return no;
     }
     return {Place::kRegion, ""};
   }
 
   static bool same_attribute(Node* a, Node* b) {
     while (a->kind() == prim::GetAttr && b->kind() == prim::GetAttr) {
-      if (a->s(c10::attr::name) != b->s(c10::attr::name)) return false;
-      if (a->input(0) == b->input(0)) return true;
+      if (a->s(c10::attr::name) != b->s(c10::attr::name))
+        return false;
+      if (a->input(0) == b->input(0))
+        return true;
       a = a->input(0)->node();
       b = b->input(0)->node();
     }
@@ -265,11 +298,13 @@ class BlockFormer {
                          [](Value* v) { return contains_tensor(*v->type()); });
     });
     if (has_tensors) {
-      if (pending_last_break_) regions_.breaks.push_back(*pending_last_break_);
+      if (pending_last_break_)
+        regions_.breaks.push_back(*pending_last_break_);
       pending_last_break_.reset();
       emit(cut);
     }
-    if (pending_break_) pending_last_break_ = std::move(pending_break_);
+    if (pending_break_)
+      pending_last_break_ = std::move(pending_break_);
     pending_break_.reset();
     region_.clear();
     in_region_.clear();
@@ -283,7 +318,8 @@ class BlockFormer {
       while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
         user = user->owningBlock()->owningNode();
       }
-      if (in_region_.count(user) == 0) return true;
+      if (in_region_.count(user) == 0)
+        return true;
     }
     return false;
   }
@@ -295,21 +331,25 @@ class BlockFormer {
       while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
         user = user->owningBlock()->owningNode();
       }
-      if (in_region_.count(user) == 0) use.user->replaceInput(use.offset, replacement);
+      if (in_region_.count(user) == 0)
+        use.user->replaceInput(use.offset, replacement);
     }
   }
 
   void emit(Node* cut) {
-    for (auto* node : after_order_) node->moveBefore(cut);
+    for (auto* node : after_order_)
+      node->moveBefore(cut);
     Node* first_after = after_order_.empty() ? cut : after_order_.front();
 
     // Views and lists that are seen outside are made outside, from what they are made of.
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
-      if (!can_stand_after(node)) continue;
+      if (!can_stand_after(node))
+        continue;
       const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
                                     [&](Value* v) { return is_used_outside(v); });
-      if (!seen) continue;
+      if (!seen)
+        continue;
       auto* copy = graph_.createClone(node, [](Value* v) { return v; });
       copy->insertBefore(first_after);
       for (size_t i = 0; i < node->outputs().size(); ++i) {
@@ -328,11 +368,12 @@ class BlockFormer {
     std::unordered_map<Value*, Value*> inner;
     std::vector<int64_t> is_attribute;
     auto map = [&](Value* value) -> Value* {
-      if (const auto found = inner.find(value); found != inner.end()) return found->second;
+      if (const auto found = inner.find(value); found != inner.end())
+        return found->second;
       if (value->node()->kind() == prim::Constant) {
         const torch::jit::WithInsertPoint guard(subgraph->block()->param_node()->next());
-        auto* constant = subgraph->insertNode(
-            subgraph->createClone(value->node(), [](Value* v) { return v; }));
+        auto* constant =
+            subgraph->insertNode(subgraph->createClone(value->node(), [](Value* v) { return v; }));
         return inner[value] = constant->output();
       }
       region->addInput(value);
@@ -349,7 +390,8 @@ class BlockFormer {
     }
     for (auto* node : region_) {
       for (auto* output : node->outputs()) {
-        if (!is_used_outside(output)) continue;
+        if (!is_used_outside(output))
+          continue;
         subgraph->registerOutput(inner.at(output));
         auto* result = region->addOutput()->copyMetadata(output);
         result->setType(output->type());
@@ -357,7 +399,8 @@ class BlockFormer {
       }
     }
     region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
-    for (auto it = region_.rbegin(); it != region_.rend(); ++it) (*it)->destroy();
+    for (auto it = region_.rbegin(); it != region_.rend(); ++it)
+      (*it)->destroy();
     torch::jit::EliminateDeadCode(subgraph);
     regions_.nodes.push_back(region);
   }
@@ -378,14 +421,17 @@ class BlockFormer {
 // Lists of tensors can leave a region only where what makes them can stand after it.
 void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_out) {
   for (auto* node : block->nodes()) {
-    for (auto* inner : node->blocks()) keep_out_list_makers(inner, kept_out);
-    if (can_stand_after(node) || !node->blocks().empty()) continue;
+    for (auto* inner : node->blocks())
+      keep_out_list_makers(inner, kept_out);
+    if (can_stand_after(node) || !node->blocks().empty())
+      continue;
     for (auto* output : node->outputs()) {
-      if (!is_list_with_tensors(*output->type())) continue;
+      if (!is_list_with_tensors(*output->type()))
+        continue;
       for (const auto& use : output->uses()) {
-        if (use.user->kind() != prim::ListUnpack &&
-            use.user->kind() != c10::aten::__getitem__ && use.user->kind() != c10::aten::cat &&
-            use.user->kind() != c10::aten::stack && use.user->kind() != c10::aten::len) {
+        if (use.user->kind() != prim::ListUnpack && use.user->kind() != c10::aten::__getitem__ &&
+            use.user->kind() != c10::aten::cat && use.user->kind() != c10::aten::stack &&
+            use.user->kind() != c10::aten::len) {
           kept_out.insert(node);
         }
       }
@@ -398,9 +444,11 @@ void form_in_block(Block* block, const AliasDb& aliases, Regions& regions,
   std::vector<Block*> nested;
   BlockFormer(block, aliases, regions, kept_out).run();
   for (auto* node : block->nodes()) {
-    for (auto* inner : node->blocks()) nested.push_back(inner);
+    for (auto* inner : node->blocks())
+      nested.push_back(inner);
   }
-  for (auto* inner : nested) form_in_block(inner, aliases, regions, kept_out);
+  for (auto* inner : nested)
+    form_in_block(inner, aliases, regions, kept_out);
 }
 
 }  // namespace

@@ -15,7 +15,7 @@ namespace aten_recompute {
 
 // A node that stays outside of every region and ends the one before it.
 struct RegionBreak {
-  std::string node;      // "aten::append"
+  std::string node;  // "aten::append"
   std::string reason;
   std::string location;  // "model.py:12", empty where unknown
 };
@@ -29,8 +29,8 @@ struct Regions {
 // aten_recompute::DifferentiableGraph with the stretch as attr::Subgraph; attribute
 // symbols::kIsAttribute has one int per input: 1 where the value was read from the module.
 //
-//   Inside a region, besides ordinary operators: control flow without tensor outputs (size checks that
-//   may raise) and in-place updates of buffers that nothing in the graph reads as a tensor
+//   Inside a region, besides ordinary operators: control flow without tensor outputs (size checks
+//   that may raise) and in-place updates of buffers that nothing in the graph reads as a tensor
 //   (num_batches_tracked.add_(1)). Both run in the forward only.
 //   Around it, under ordinary autograd: views of the region's values that the caller sees (so that
 //   in-place operators on them behave as in eager), tuples, lists and dicts.

@@ -8,9 +8,11 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 ForwardValues::ForwardValues(const JointGraph& joint) : num_outputs_(joint.num_outputs) {
-  for (size_t i = 0; i < joint.num_inputs; ++i) inputs_.insert(joint.graph->inputs()[i]);
+  for (size_t i = 0; i < joint.num_inputs; ++i)
+    inputs_.insert(joint.graph->inputs()[i]);
   for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start) break;
+    if (node == joint.backward_start)
+      break;
     auto& values = node->kind() == c10::prim::Constant ? constants_ : computed_;
     values.insert(node->outputs().begin(), node->outputs().end());
   }
@@ -19,11 +21,14 @@ ForwardValues::ForwardValues(const JointGraph& joint) : num_outputs_(joint.num_o
 void ForwardValues::collect(Node* node, std::vector<Value*>& values,
                             std::unordered_set<Value*>& seen) const {
   for (auto* input : node->inputs()) {
-    if (!is_computed(input) && !is_region_input(input) && constants_.count(input) == 0) continue;
-    if (seen.insert(input).second) values.push_back(input);
+    if (!is_computed(input) && !is_region_input(input) && constants_.count(input) == 0)
+      continue;
+    if (seen.insert(input).second)
+      values.push_back(input);
   }
   for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes()) collect(inner, values, seen);
+    for (auto* inner : block->nodes())
+      collect(inner, values, seen);
     collect(block->return_node(), values, seen);
   }
 }

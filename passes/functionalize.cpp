@@ -23,9 +23,11 @@ namespace prim = c10::prim;
 
 // y = op_(x, ...) with a functional twin.
 bool is_in_place(const Node* node) {
-  if (!node->kind().is_aten() || node->outputs().size() != 1) return false;
+  if (!node->kind().is_aten() || node->outputs().size() != 1)
+    return false;
   const std::string name = node->kind().toUnqualString();
-  if (name.size() < 2 || name.back() != '_' || name[name.size() - 2] == '_') return false;
+  if (name.size() < 2 || name.back() != '_' || name[name.size() - 2] == '_')
+    return false;
   const auto* schema = node->maybeSchema();
   return schema != nullptr && schema->arguments()[0].alias_info() != nullptr &&
          schema->arguments()[0].alias_info()->isWrite();
@@ -47,27 +49,35 @@ bool has_functional_twin(Node* node) {
 }
 
 void collect(Block* block, std::vector<Value*>& values, std::vector<Node*>& in_place) {
-  for (auto* input : block->inputs()) values.push_back(input);
+  for (auto* input : block->inputs())
+    values.push_back(input);
   for (auto* node : block->nodes()) {
-    for (auto* output : node->outputs()) values.push_back(output);
-    if (is_in_place(node)) in_place.push_back(node);
-    for (auto* inner : node->blocks()) collect(inner, values, in_place);
+    for (auto* output : node->outputs())
+      values.push_back(output);
+    if (is_in_place(node))
+      in_place.push_back(node);
+    for (auto* inner : node->blocks())
+      collect(inner, values, in_place);
   }
 }
 
 // The value whose memory a chain of in-place operators writes to.
 Value* origin_of(Value* value) {
-  while (is_in_place(value->node())) value = value->node()->input(0);
+  while (is_in_place(value->node()))
+    value = value->node()->input(0);
   return value;
 }
 
 bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
                        const std::vector<Value*>& values, const AliasDb& aliases) {
-  if (!makes_new_tensor(origin)) return false;
+  if (!makes_new_tensor(origin))
+    return false;
   std::unordered_set<Value*> family{origin};
   for (auto* writer : writers) {
-    if (writer->owningBlock() != origin->node()->owningBlock()) return false;
-    if (!has_functional_twin(writer)) return false;
+    if (writer->owningBlock() != origin->node()->owningBlock())
+      return false;
+    if (!has_functional_twin(writer))
+      return false;
     family.insert(writer->output());
   }
   return std::none_of(values.begin(), values.end(), [&](Value* value) {
@@ -89,7 +99,8 @@ void replace(Node* node) {
   twin->copyMetadata(node);
   twin->copyAttributes(*node);
   auto* result = twin->output();
-  if (dtype != nullptr) result = graph.insert(c10::aten::to, {result, dtype});
+  if (dtype != nullptr)
+    result = graph.insert(c10::aten::to, {result, dtype});
   node->output()->replaceAllUsesWith(result);
   target->replaceAllUsesAfterNodeWith(node, result);
   node->destroy();
@@ -101,7 +112,8 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
   std::vector<Value*> values;
   std::vector<Node*> in_place;
   collect(graph->block(), values, in_place);
-  if (in_place.empty()) return;
+  if (in_place.empty())
+    return;
   const AliasDb aliases(graph);
   std::map<size_t, std::vector<Node*>> writers;  // by the origin's number, in program order
   std::map<size_t, Value*> origins;
@@ -116,7 +128,8 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
       chosen.insert(chosen.end(), nodes.begin(), nodes.end());
     }
   }
-  for (auto* node : chosen) replace(node);
+  for (auto* node : chosen)
+    replace(node);
 }
 
 }  // namespace aten_recompute

@@ -17,19 +17,22 @@ using torch::jit::Value;
 void collect_reads(Node* node, std::vector<Value*>& reads) {
   reads.insert(reads.end(), node->inputs().begin(), node->inputs().end());
   for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes()) collect_reads(inner, reads);
+    for (auto* inner : block->nodes())
+      collect_reads(inner, reads);
     reads.insert(reads.end(), block->outputs().begin(), block->outputs().end());
   }
 }
 
-// Right after the last of the values that it reads is made: at the end of the forward the read would keep
-// a tensor alive for its size.
+// Right after the last of the values that it reads is made: at the end of the forward the read
+// would keep a tensor alive for its size.
 void move_into_forward(Node* node, const std::vector<Value*>& reads) {
   Node* last = node->owningGraph()->param_node();
   for (auto* value : reads) {
     auto* maker = value->node();
-    if (maker->owningBlock() != node->owningBlock() || maker == node) continue;  // made inside of it
-    if (maker->kind() != c10::prim::Param && (last->kind() == c10::prim::Param || last->isBefore(maker))) {
+    if (maker->owningBlock() != node->owningBlock() || maker == node)
+      continue;  // made inside of it
+    if (maker->kind() != c10::prim::Param &&
+        (last->kind() == c10::prim::Param || last->isBefore(maker))) {
       last = maker;
     }
   }

@@ -39,18 +39,23 @@ void tag(Node* node, const std::string& path) {
   if (can_carry_attributes(node) && !node->hasAttribute(symbols::kModulePath)) {
     node->s_(symbols::kModulePath, path);
   }
-  for (auto* block : node->blocks()) tag(block, path);
+  for (auto* block : node->blocks())
+    tag(block, path);
 }
 
 void tag(Block* block, const std::string& path) {
-  for (auto* node : block->nodes()) tag(node, path);
+  for (auto* node : block->nodes())
+    tag(node, path);
 }
 
 torch::jit::GraphFunction* callee(Node* node) {
-  if (node->kind() == prim::CallFunction) return torch::jit::tryToGraphFunction(node);
-  if (node->kind() != prim::CallMethod) return nullptr;
+  if (node->kind() == prim::CallFunction)
+    return torch::jit::tryToGraphFunction(node);
+  if (node->kind() != prim::CallMethod)
+    return nullptr;
   auto class_type = node->input(0)->type()->cast<c10::ClassType>();
-  if (class_type == nullptr) return nullptr;
+  if (class_type == nullptr)
+    return nullptr;
   return torch::jit::tryToGraphFunction(class_type->getMethod(node->s(c10::attr::name)));
 }
 
@@ -59,7 +64,8 @@ void inline_calls(Block* block) {
     Node* node = *it;
     auto* function = callee(node);
     if (function == nullptr) {
-      for (auto* inner : node->blocks()) inline_calls(inner);
+      for (auto* inner : node->blocks())
+        inline_calls(inner);
       ++it;
       continue;
     }
@@ -71,10 +77,12 @@ void inline_calls(Block* block) {
     }
     Node* before = node->prev();
     Node* after = node->next();
-    if (node->kind() == prim::CallFunction) node->removeInput(0);  // the function itself
+    if (node->kind() == prim::CallFunction)
+      node->removeInput(0);  // the function itself
     // The header's name of the flag is wrong: true inserts the optimized graph, already inlined.
     torch::jit::inlineCallTo(node, function, /*inline_optimized_graph=*/false);
-    for (auto* added = before->next(); added != after; added = added->next()) tag(added, path);
+    for (auto* added = before->next(); added != after; added = added->next())
+      tag(added, path);
     // What was inlined may call further: go on at its first node.
     it = before->next()->iterator();
   }
@@ -82,6 +90,8 @@ void inline_calls(Block* block) {
 
 }  // namespace
 
-void inline_modules(const std::shared_ptr<Graph>& graph) { inline_calls(graph->block()); }
+void inline_modules(const std::shared_ptr<Graph>& graph) {
+  inline_calls(graph->block());
+}
 
 }  // namespace aten_recompute

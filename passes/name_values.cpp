@@ -21,7 +21,8 @@ std::string operator_name(const torch::jit::Node* node) {
 
 // "q" for "q.3": what the source calls it, without the number that keeps names apart.
 std::string source_name(const torch::jit::Value* value) {
-  if (!value->hasDebugName()) return "";
+  if (!value->hasDebugName())
+    return "";
   return value->debugNameBase();
 }
 
@@ -30,8 +31,10 @@ std::string source_name(const torch::jit::Value* value) {
 void name_values(const JointGraph& joint) {
   std::map<std::string, int> counts;
   for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start) break;
-    if (node->kind() == c10::prim::Constant) continue;
+    if (node == joint.backward_start)
+      break;
+    if (node->kind() == c10::prim::Constant)
+      continue;
     const auto name = operator_name(node);
     const auto number = std::to_string(counts[name]++);
     for (auto* output : node->outputs()) {

@@ -13,52 +13,142 @@ namespace {
 using torch::jit::Node;
 
 // Views whose schema is annotated like an operator that sometimes copies, too.
-const std::unordered_set<std::string> kMayCopy = {
-    "aten::reshape", "aten::reshape_as", "aten::contiguous", "aten::to",        "aten::flatten",
-    "aten::type_as", "aten::float",      "aten::double",     "aten::half",      "aten::long",
-    "aten::int",     "aten::bool",       "aten::cpu",        "aten::cuda",      "aten::ravel",
-    "aten::_reshape_alias", "aten::atleast_1d", "aten::atleast_2d", "aten::atleast_3d",
-    "aten::cartesian_prod",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::einsum", "aten::real", "aten::_to_copy",
-    "aten::values", "aten::indices", "aten::broadcast_tensors", "aten::meshgrid",
-    "aten_recompute::accumulate", "aten_recompute::reduce_grad", "aten_recompute::cat_backward",
-    "aten_recompute::stack_backward", "aten_recompute::broadcast_tensors_backward",
-    "aten_recompute::optional_list", "aten_recompute::cumsum_backward",
-    "aten_recompute::repeat_backward", "aten_recompute::index_source_gradient"};
+const std::unordered_set<std::string> kMayCopy = {"aten::reshape",
+                                                  "aten::reshape_as",
+                                                  "aten::contiguous",
+                                                  "aten::to",
+                                                  "aten::flatten",
+                                                  "aten::type_as",
+                                                  "aten::float",
+                                                  "aten::double",
+                                                  "aten::half",
+                                                  "aten::long",
+                                                  "aten::int",
+                                                  "aten::bool",
+                                                  "aten::cpu",
+                                                  "aten::cuda",
+                                                  "aten::ravel",
+                                                  "aten::_reshape_alias",
+                                                  "aten::atleast_1d",
+                                                  "aten::atleast_2d",
+                                                  "aten::atleast_3d",
+                                                  "aten::cartesian_prod",
+                                                  "aten::resolve_conj",
+                                                  "aten::resolve_neg",
+                                                  "aten::einsum",
+                                                  "aten::real",
+                                                  "aten::_to_copy",
+                                                  "aten::values",
+                                                  "aten::indices",
+                                                  "aten::broadcast_tensors",
+                                                  "aten::meshgrid",
+                                                  "aten_recompute::accumulate",
+                                                  "aten_recompute::reduce_grad",
+                                                  "aten_recompute::cat_backward",
+                                                  "aten_recompute::stack_backward",
+                                                  "aten_recompute::broadcast_tensors_backward",
+                                                  "aten_recompute::optional_list",
+                                                  "aten_recompute::cumsum_backward",
+                                                  "aten_recompute::repeat_backward",
+                                                  "aten_recompute::index_source_gradient"};
 
 // derivatives.yaml: output_differentiability [False], and operators that return no floating tensor.
-const std::unordered_set<std::string> kNonDifferentiable = {
-    "aten::eq", "aten::ne", "aten::lt", "aten::gt", "aten::le", "aten::ge", "aten::equal",
-    "aten::allclose", "aten::isclose", "aten::isnan", "aten::isinf", "aten::isfinite",
-    "aten::isposinf", "aten::isneginf", "aten::isreal", "aten::is_nonzero",
-    "aten::argmax", "aten::argmin", "aten::argsort", "aten::nonzero", "aten::bincount",
-    "aten::histc", "aten::searchsorted", "aten::bucketize", "aten::all", "aten::any",
-    "aten::logical_and", "aten::logical_or", "aten::logical_not", "aten::logical_xor",
-    "aten::bitwise_and", "aten::bitwise_or", "aten::bitwise_not", "aten::bitwise_xor",
-    "aten::__and__", "aten::__or__", "aten::__xor__", "aten::detach", "aten::item", "aten::size",
-    "aten::numel", "aten::dim", "aten::zeros_like", "aten::ones_like", "aten::empty_like",
-    "aten::full_like", "aten::rand_like", "aten::randn_like", "aten::randint_like",
-    "aten::new_zeros", "aten::new_ones", "aten::new_empty", "aten::new_full", "aten::one_hot",
-    "aten::count_nonzero", "aten::signbit", "aten::multinomial", "aten::Int", "aten::Float",
-    "aten::Bool", "aten::is_floating_point", "aten::stride", "aten::storage_offset", "aten::len",
-    "aten::is_contiguous", "aten::_local_scalar_dense", "aten::tolist", "aten::tril_indices",
-    "aten::triu_indices", "aten::long", "aten::int", "aten::bool", "aten_recompute::dropout_mask",
-    "aten_recompute::attention_dropout"};
+const std::unordered_set<std::string> kNonDifferentiable = {"aten::eq",
+                                                            "aten::ne",
+                                                            "aten::lt",
+                                                            "aten::gt",
+                                                            "aten::le",
+                                                            "aten::ge",
+                                                            "aten::equal",
+                                                            "aten::allclose",
+                                                            "aten::isclose",
+                                                            "aten::isnan",
+                                                            "aten::isinf",
+                                                            "aten::isfinite",
+                                                            "aten::isposinf",
+                                                            "aten::isneginf",
+                                                            "aten::isreal",
+                                                            "aten::is_nonzero",
+                                                            "aten::argmax",
+                                                            "aten::argmin",
+                                                            "aten::argsort",
+                                                            "aten::nonzero",
+                                                            "aten::bincount",
+                                                            "aten::histc",
+                                                            "aten::searchsorted",
+                                                            "aten::bucketize",
+                                                            "aten::all",
+                                                            "aten::any",
+                                                            "aten::logical_and",
+                                                            "aten::logical_or",
+                                                            "aten::logical_not",
+                                                            "aten::logical_xor",
+                                                            "aten::bitwise_and",
+                                                            "aten::bitwise_or",
+                                                            "aten::bitwise_not",
+                                                            "aten::bitwise_xor",
+                                                            "aten::__and__",
+                                                            "aten::__or__",
+                                                            "aten::__xor__",
+                                                            "aten::detach",
+                                                            "aten::item",
+                                                            "aten::size",
+                                                            "aten::numel",
+                                                            "aten::dim",
+                                                            "aten::zeros_like",
+                                                            "aten::ones_like",
+                                                            "aten::empty_like",
+                                                            "aten::full_like",
+                                                            "aten::rand_like",
+                                                            "aten::randn_like",
+                                                            "aten::randint_like",
+                                                            "aten::new_zeros",
+                                                            "aten::new_ones",
+                                                            "aten::new_empty",
+                                                            "aten::new_full",
+                                                            "aten::one_hot",
+                                                            "aten::count_nonzero",
+                                                            "aten::signbit",
+                                                            "aten::multinomial",
+                                                            "aten::Int",
+                                                            "aten::Float",
+                                                            "aten::Bool",
+                                                            "aten::is_floating_point",
+                                                            "aten::stride",
+                                                            "aten::storage_offset",
+                                                            "aten::len",
+                                                            "aten::is_contiguous",
+                                                            "aten::_local_scalar_dense",
+                                                            "aten::tolist",
+                                                            "aten::tril_indices",
+                                                            "aten::triu_indices",
+                                                            "aten::long",
+                                                            "aten::int",
+                                                            "aten::bool",
+                                                            "aten_recompute::dropout_mask",
+                                                            "aten_recompute::attention_dropout"};
 
 // Random operators whose schema is older than the tag.
-const std::unordered_set<std::string> kRandom = {"aten::rrelu", "aten::rrelu_with_noise",
-                                                 "aten::multinomial", "aten::lstm", "aten::gru",
+const std::unordered_set<std::string> kRandom = {"aten::rrelu",
+                                                 "aten::rrelu_with_noise",
+                                                 "aten::multinomial",
+                                                 "aten::lstm",
+                                                 "aten::gru",
                                                  "aten_recompute::dropout_mask",
                                                  "aten_recompute::attention_dropout"};
 
-const std::unordered_set<std::string> kUpdatesStatistics = {
-    "aten::batch_norm",        "aten::_batch_norm_impl_index", "aten::native_batch_norm",
-    "aten::cudnn_batch_norm",  "aten::miopen_batch_norm",      "aten::instance_norm",
-    "aten::_native_batch_norm_legit"};
+const std::unordered_set<std::string> kUpdatesStatistics = {"aten::batch_norm",
+                                                            "aten::_batch_norm_impl_index",
+                                                            "aten::native_batch_norm",
+                                                            "aten::cudnn_batch_norm",
+                                                            "aten::miopen_batch_norm",
+                                                            "aten::instance_norm",
+                                                            "aten::_native_batch_norm_legit"};
 
 bool has_tag(const Node* node, at::Tag tag) {
   const auto* schema = node->maybeSchema();
-  if (schema == nullptr) return false;
+  if (schema == nullptr)
+    return false;
   auto op = c10::Dispatcher::singleton().findSchema(schema->operator_name());
   return op.has_value() && op->hasTag(tag);
 }
@@ -67,8 +157,10 @@ bool has_tag(const Node* node, at::Tag tag) {
 
 std::string qualified_operator_name(const Node* node) {
   const auto* schema = node->maybeSchema();
-  if (schema == nullptr) return node->kind().toQualString();
-  if (schema->overload_name().empty()) return schema->name();
+  if (schema == nullptr)
+    return node->kind().toQualString();
+  if (schema->overload_name().empty())
+    return schema->name();
   return schema->name() + "." + schema->overload_name();
 }
 
@@ -79,9 +171,11 @@ bool mutates_an_argument(const Node* node) {
 
 bool may_alias_an_argument(const Node* node) {
   const auto* schema = node->maybeSchema();
-  if (schema == nullptr || schema->is_mutable()) return false;
+  if (schema == nullptr || schema->is_mutable())
+    return false;
   for (const auto& result : schema->returns()) {
-    if (result.alias_info() != nullptr) return true;
+    if (result.alias_info() != nullptr)
+      return true;
   }
   return kMayCopy.count(schema->name()) != 0;
 }
@@ -107,12 +201,14 @@ bool updates_hidden_state(const Node* node) {
 }
 
 bool is_non_differentiable(const Node* node) {
-  if (kNonDifferentiable.count(node->kind().toQualString()) != 0) return true;
+  if (kNonDifferentiable.count(node->kind().toQualString()) != 0)
+    return true;
   // A cast to an integer type that is known now.
   if (node->kind() == c10::aten::to || node->kind() == c10::aten::type_as) {
     for (size_t i = 1; i < node->inputs().size(); ++i) {
       const auto* schema = node->maybeSchema();
-      if (schema == nullptr || schema->arguments()[i].name() != "dtype") continue;
+      if (schema == nullptr || schema->arguments()[i].name() != "dtype")
+        continue;
       auto dtype = torch::jit::toIValue(node->input(i));
       if (dtype && dtype->isInt()) {
         const auto type = dtype->toScalarType();
@@ -124,17 +220,22 @@ bool is_non_differentiable(const Node* node) {
 }
 
 bool contains_tensor(const c10::Type& type) {
-  if (type.kind() == c10::TypeKind::TensorType) return true;
-  if (type.kind() == c10::TypeKind::AnyType) return true;
+  if (type.kind() == c10::TypeKind::TensorType)
+    return true;
+  if (type.kind() == c10::TypeKind::AnyType)
+    return true;
   for (const auto& inner : type.containedTypes()) {
-    if (contains_tensor(*inner)) return true;
+    if (contains_tensor(*inner))
+      return true;
   }
   return false;
 }
 
 bool is_tensor_type(const c10::Type& type) {
-  if (type.kind() == c10::TypeKind::TensorType) return true;
-  if (type.kind() != c10::TypeKind::OptionalType) return false;
+  if (type.kind() == c10::TypeKind::TensorType)
+    return true;
+  if (type.kind() != c10::TypeKind::OptionalType)
+    return false;
   const auto inner = type.containedTypes();
   return inner.size() == 1 && inner[0]->kind() == c10::TypeKind::TensorType;
 }

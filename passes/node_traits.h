@@ -1,5 +1,5 @@
-// What a node is, as far as recomputation and differentiation care. Answers come from the operator's
-// schema and tags; the few facts that schemas do not state are lists in node_traits.cpp.
+// What a node is, as far as recomputation and differentiation care. Answers come from the
+// operator's schema and tags; the few facts that schemas do not state are lists in node_traits.cpp.
 #pragma once
 
 #include <string>

@@ -13,8 +13,8 @@
 #include "passes/differentiate.h"
 #include "passes/inline_modules.h"
 #include "passes/name_values.h"
-#include "passes/profile.h"
 #include "passes/plan/strategies.h"
+#include "passes/profile.h"
 #include "passes/schedule.h"
 #include "passes/splice.h"
 #include "passes/symbols.h"
@@ -46,9 +46,11 @@ void run_pass(const char* name, const std::function<std::shared_ptr<Graph>()>& p
         std::chrono::steady_clock::now() - start;
     log_debug(std::string(name) + ": " + std::to_string(elapsed.count()) + " ms");
   }
-  if (graph == nullptr) return;
+  if (graph == nullptr)
+    return;
   GRAPH_DUMP(std::string("after ") + name, graph);
-  if (lint_enabled()) graph->lint();
+  if (lint_enabled())
+    graph->lint();
 }
 
 }  // namespace
@@ -111,10 +113,13 @@ RegionGraphs compile_region(const RegionInput& input) {
     graphs.gradient = extract(joint);
     return graphs.gradient.df;
   });
-  for (auto* value : captured_values(joint)) graphs.saved.push_back(value->debugName());
+  for (auto* value : captured_values(joint))
+    graphs.saved.push_back(value->debugName());
   for (auto* node : graphs.gradient.df->nodes()) {
-    if (!node->hasAttribute(symbols::kRecomputed)) continue;
-    for (auto* output : node->outputs()) graphs.recomputed.push_back(output->debugName());
+    if (!node->hasAttribute(symbols::kRecomputed))
+      continue;
+    for (auto* output : node->outputs())
+      graphs.recomputed.push_back(output->debugName());
   }
   return graphs;
 }

@@ -24,8 +24,8 @@ struct PreparedMethod {
 struct MethodInput {
   std::shared_ptr<torch::jit::Graph> graph;  // the method as scripted or traced; not changed
   c10::intrusive_ptr<c10::ivalue::Object> self;
-  std::vector<c10::IValue> inputs;           // of the first call, self not counted
-  std::string layer_pattern;                 // Options::layer_pattern
+  std::vector<c10::IValue> inputs;  // of the first call, self not counted
+  std::string layer_pattern;        // Options::layer_pattern
 };
 
 // inline_modules, prepare, assign_layers, form_regions.
@@ -36,15 +36,15 @@ struct RegionInput {
   std::vector<bool> requires_grad;           // per input
   std::vector<bool> is_attribute;            // per input: read from the module
   Options options;
-  const std::vector<c10::IValue>& inputs;    // of the first call: strategies that look at sizes run
-                                             // the forward once on them, without effects
+  const std::vector<c10::IValue>& inputs;  // of the first call: strategies that look at sizes run
+                                           // the forward once on them, without effects
 };
 
 struct RegionGraphs {
-  torch::jit::Gradient gradient;             // after splice and schedule
-  std::vector<std::string> on_tape;          // operators without a rule, by name
-  std::vector<std::string> saved;            // names of saved intermediate values
-  std::vector<std::string> recomputed;       // names of recomputed values
+  torch::jit::Gradient gradient;        // after splice and schedule
+  std::vector<std::string> on_tape;     // operators without a rule, by name
+  std::vector<std::string> saved;       // names of saved intermediate values
+  std::vector<std::string> recomputed;  // names of recomputed values
 };
 
 // differentiate, profile, plan, splice, schedule, extract.

@@ -57,15 +57,18 @@ std::vector<InputAssumption> specialise_inputs(const std::shared_ptr<Graph>& gra
   return assumptions;
 }
 
-// dropout(x, p, train=False) is x itself; left in the graph it would alias its input without saying so.
+// dropout(x, p, train=False) is x itself; left in the graph it would alias its input without saying
+// so.
 void remove_idle_dropout(Block* block) {
   static const std::unordered_set<std::string> kDropouts = {
       "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout",
       "aten::feature_alpha_dropout"};
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     auto* node = *it++;
-    for (auto* inner : node->blocks()) remove_idle_dropout(inner);
-    if (kDropouts.count(node->kind().toQualString()) == 0) continue;
+    for (auto* inner : node->blocks())
+      remove_idle_dropout(inner);
+    if (kDropouts.count(node->kind().toQualString()) == 0)
+      continue;
     const auto p = torch::jit::toIValue(node->input(1));
     const auto train = torch::jit::constant_as<bool>(node->input(2));
     if ((train && !*train) || (p && p->isDouble() && p->toDouble() == 0.0)) {
@@ -89,15 +92,16 @@ bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                        const std::vector<c10::IValue>& values) const {
   for (const auto& assumption : inputs) {
     const auto& value = values[assumption.input];
-    if (assumption.is_none != value.isNone()) return false;
-    if (assumption.rank >= 0 &&
-        !(value.isTensor() && value.toTensor().defined() &&
-          value.toTensor().dim() == assumption.rank)) {
+    if (assumption.is_none != value.isNone())
+      return false;
+    if (assumption.rank >= 0 && !(value.isTensor() && value.toTensor().defined() &&
+                                  value.toTensor().dim() == assumption.rank)) {
       return false;
     }
   }
   for (const auto& attribute : attributes) {
-    if (!holds(attribute, self)) return false;
+    if (!holds(attribute, self))
+      return false;
   }
   return true;
 }

@@ -16,7 +16,7 @@ namespace aten_recompute {
 
 // What a prepared graph assumes of one call's inputs.
 struct InputAssumption {
-  size_t input = 0;     // index among the method's inputs, self not counted
+  size_t input = 0;      // index among the method's inputs, self not counted
   bool is_none = false;  // an Optional input
   int64_t rank = -1;     // dimensions of a tensor input; -1: not assumed
 };
@@ -30,10 +30,10 @@ struct Assumptions {
             const std::vector<c10::IValue>& inputs) const;
 };
 
-// Folds what is constant for this call and brings the graph into the form that form_regions() wants:
-// no `if` on attributes, None or dim(), in-place operators on values that the method made itself as
-// functional ones, no tuples between operators, loops over modules unrolled, dropout gone in
-// evaluation. `graph` is changed; inline_modules() has run on it.
+// Folds what is constant for this call and brings the graph into the form that form_regions()
+// wants: no `if` on attributes, None or dim(), in-place operators on values that the method made
+// itself as functional ones, no tuples between operators, loops over modules unrolled, dropout gone
+// in evaluation. `graph` is changed; inline_modules() has run on it.
 Assumptions prepare(const std::shared_ptr<torch::jit::Graph>& graph,
                     const c10::intrusive_ptr<c10::ivalue::Object>& self,
                     const std::vector<c10::IValue>& inputs);

@@ -11,8 +11,8 @@
 namespace aten_recompute {
 
 // Bytes of each forward value, by running the forward once on `inputs`, each value freed after its
-// last use. Nothing is changed by it: random generators are put back, buffers (attributes that do not
-// require grad) are copied first.
+// last use. Nothing is changed by it: random generators are put back, buffers (attributes that do
+// not require grad) are copied first.
 ValueBytes profile_bytes(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
                          const std::vector<bool>& requires_grad);
 

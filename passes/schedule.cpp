@@ -24,7 +24,8 @@ Node* first_use(Node* node) {
   for (auto* output : node->outputs()) {
     for (const auto& use : output->uses()) {
       auto* user = top_level(use.user);
-      if (first == nullptr || user->isBefore(first)) first = user;
+      if (first == nullptr || user->isBefore(first))
+        first = user;
     }
   }
   return first;

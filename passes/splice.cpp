@@ -20,9 +20,11 @@ using torch::jit::Value;
 namespace prim = c10::prim;
 
 bool draws_random_numbers(const Node* node) {
-  if (node->kind() != symbols::kTapeForward) return is_random(node);
+  if (node->kind() != symbols::kTapeForward)
+    return is_random(node);
   for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
-    if (is_random(inner)) return true;
+    if (is_random(inner))
+      return true;
   }
   return false;
 }
@@ -39,16 +41,20 @@ class Splicer {
       backward.push_back(node);
     }
     for (auto* node : backward) {
-      for (auto* value : forward_.read_by(node)) need(value);
+      for (auto* value : forward_.read_by(node))
+        need(value);
     }
-    for (auto* value : graph_.return_node()->inputs().slice(forward_.num_outputs())) need(value);
+    for (auto* value : graph_.return_node()->inputs().slice(forward_.num_outputs()))
+      need(value);
     // 2. Copies, in forward order.
     Node* after = start_;
     for (auto* node = graph_.nodes().front(); node != start_; node = node->next()) {
-      if (recomputed_.count(node) != 0) after = copy(node, after);
+      if (recomputed_.count(node) != 0)
+        after = copy(node, after);
     }
     // 3. The backward reads the copies.
-    for (auto* node : backward) replace_inputs(node);
+    for (auto* node : backward)
+      replace_inputs(node);
     auto* results = graph_.return_node();
     for (size_t i = forward_.num_outputs(); i < results->inputs().size(); ++i) {
       if (auto found = copies_.find(results->input(i)); found != copies_.end()) {
@@ -59,12 +65,17 @@ class Splicer {
 
  private:
   void need(Value* value) {
-    if (!forward_.is_computed(value) || !contains_tensor(*value->type())) return;
-    if (plan_.saved.count(value->unique()) != 0) return;
+    if (!forward_.is_computed(value) || !contains_tensor(*value->type()))
+      return;
+    if (plan_.saved.count(value->unique()) != 0)
+      return;
     auto* node = value->node();
-    if (recompute_veto(node) != RecomputeVeto::kNone) return;
-    if (!recomputed_.insert(node).second) return;
-    for (auto* input : node->inputs()) need(input);
+    if (recompute_veto(node) != RecomputeVeto::kNone)
+      return;
+    if (!recomputed_.insert(node).second)
+      return;
+    for (auto* input : node->inputs())
+      need(input);
   }
 
   Value* mapped(Value* value) const {
@@ -92,7 +103,8 @@ class Splicer {
     Node* last = after;
     while (last->next() != guard_end(guard)) {
       last = last->next();
-      if (last->kind() != prim::Constant) last->i_(symbols::kRecomputed, 1);
+      if (last->kind() != prim::Constant)
+        last->i_(symbols::kRecomputed, 1);
     }
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       auto* original = node->output(i);
@@ -100,8 +112,10 @@ class Splicer {
       outputs[i]->setDebugName(
           (original->hasDebugName() ? original->debugNameBase() : "v" + original->debugName()) +
           "_recomputed");
-      if (!names[i].empty()) original->setDebugName(names[i]);
-      if (plan_.saved.count(original->unique()) == 0) copies_[original] = outputs[i];
+      if (!names[i].empty())
+        original->setDebugName(names[i]);
+      if (plan_.saved.count(original->unique()) == 0)
+        copies_[original] = outputs[i];
     }
     return last;
   }
@@ -121,13 +135,15 @@ class Splicer {
     std::unordered_map<Value*, Value*> inner;
     std::vector<Value*> inputs{state};
     for (auto* input : node->inputs()) {
-      if (inner.count(input) != 0) continue;
+      if (inner.count(input) != 0)
+        continue;
       inner[input] = subgraph->addInput()->setType(input->type());
       inputs.push_back(mapped(input));
     }
     auto* clone =
         subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
-    for (auto* output : clone->outputs()) subgraph->registerOutput(output);
+    for (auto* output : clone->outputs())
+      subgraph->registerOutput(output);
     auto* replay =
         graph_.insertNode(graph_.create(symbols::kReplayRandom, inputs, node->outputs().size()));
     replay->g_(c10::attr::Subgraph, subgraph);
@@ -150,10 +166,12 @@ class Splicer {
   void replace_inputs(Node* node) {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       auto* copy = mapped(node->input(i));
-      if (copy != node->input(i)) node->replaceInput(i, copy);
+      if (copy != node->input(i))
+        node->replaceInput(i, copy);
     }
     for (auto* block : node->blocks()) {
-      for (auto* inner : block->nodes()) replace_inputs(inner);
+      for (auto* inner : block->nodes())
+        replace_inputs(inner);
       replace_inputs(block->return_node());
     }
   }
@@ -170,13 +188,17 @@ class Splicer {
 }  // namespace
 
 RecomputeVeto recompute_veto(const Node* node) {
-  if (mutates_an_argument(node)) return RecomputeVeto::kMutates;
-  if (!node->blocks().empty()) return RecomputeVeto::kControlFlow;
+  if (mutates_an_argument(node))
+    return RecomputeVeto::kMutates;
+  if (!node->blocks().empty())
+    return RecomputeVeto::kControlFlow;
   // A second run would update the statistics a second time, unless a replay rule says how not to.
-  if (updates_hidden_state(node) && compiled_replay(node) == nullptr) return RecomputeVeto::kMutates;
+  if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
+    return RecomputeVeto::kMutates;
   if (node->kind() == symbols::kTapeForward) {
     for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
-      if (updates_hidden_state(inner)) return RecomputeVeto::kMutates;
+      if (updates_hidden_state(inner))
+        return RecomputeVeto::kMutates;
     }
   }
   return RecomputeVeto::kNone;
@@ -184,9 +206,12 @@ RecomputeVeto recompute_veto(const Node* node) {
 
 const char* to_string(RecomputeVeto veto) {
   switch (veto) {
-    case RecomputeVeto::kNone: return "recomputable";
-    case RecomputeVeto::kMutates: return "writes to an argument";
-    case RecomputeVeto::kControlFlow: return "control flow";
+    case RecomputeVeto::kNone:
+      return "recomputable";
+    case RecomputeVeto::kMutates:
+      return "writes to an argument";
+    case RecomputeVeto::kControlFlow:
+      return "control flow";
   }
   return "unknown";
 }

@@ -14,9 +14,9 @@ struct Value;
 
 namespace aten_recompute {
 
-// Forward values to keep for the backward, by Value::unique() in the joint graph. Values that are not
-// tensors are always kept, region inputs are there anyway; everything else that the backward needs
-// and that is not listed is computed again, from what is kept.
+// Forward values to keep for the backward, by Value::unique() in the joint graph. Values that are
+// not tensors are always kept, region inputs are there anyway; everything else that the backward
+// needs and that is not listed is computed again, from what is kept.
 struct SavePlan {
   std::unordered_set<size_t> saved;
 };
@@ -48,8 +48,8 @@ std::vector<torch::jit::Value*> captured_values(const JointGraph& joint);
 // What is saved when nothing is computed again: captured values, views replaced by what they view.
 SavePlan save_everything(const JointGraph& joint);
 
-// Takes the joint graph apart: upstream's own description of a differentiated graph. The joint graph
-// is not changed. Outputs of `f` are the region's outputs, then the captured values.
+// Takes the joint graph apart: upstream's own description of a differentiated graph. The joint
+// graph is not changed. Outputs of `f` are the region's outputs, then the captured values.
 torch::jit::Gradient extract(const JointGraph& joint);
 
 }  // namespace aten_recompute

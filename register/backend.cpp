@@ -21,9 +21,11 @@ constexpr int kFormatVersion = 1;
 void check_format(const std::string& format) {
   const std::string prefix = kFormatPrefix;
   int version = 0;
-  if (format.rfind(prefix, 0) == 0) version = std::atoi(format.c_str() + prefix.size());
+  if (format.rfind(prefix, 0) == 0)
+    version = std::atoi(format.c_str() + prefix.size());
   if (version < 1) {
-    throw std::invalid_argument("not a module lowered by aten_recompute: format \"" + format + "\"");
+    throw std::invalid_argument("not a module lowered by aten_recompute: format \"" + format +
+                                "\"");
   }
   if (version > kFormatVersion) {
     throw std::invalid_argument("this module was lowered by a newer aten_recompute (format " +
@@ -45,8 +47,8 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
     c10::impl::GenericDict handles(c10::StringType::get(), c10::AnyType::get());
     for (const auto& spec : specs) {
       const auto& method = spec.key().toStringRef();
-      handles.insert(method, c10::make_intrusive<LoweredMethod>(
-                                 module, method, spec_to_json(spec.value())));
+      handles.insert(
+          method, c10::make_intrusive<LoweredMethod>(module, method, spec_to_json(spec.value())));
     }
     return handles;
   }
@@ -54,12 +56,14 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
   c10::impl::GenericList execute(c10::IValue handle, c10::impl::GenericList inputs) override {
     std::vector<c10::IValue> values;
     values.reserve(inputs.size());
-    for (size_t i = 0; i < inputs.size(); ++i) values.push_back(inputs.get(i));
+    for (size_t i = 0; i < inputs.size(); ++i)
+      values.push_back(inputs.get(i));
     inputs.clear();
     auto output = handle.toCustomClass<LoweredMethod>()->run(std::move(values));
     c10::impl::GenericList outputs(c10::AnyType::get());
     if (output.isTuple()) {
-      for (const auto& element : output.toTupleRef().elements()) outputs.push_back(element);
+      for (const auto& element : output.toTupleRef().elements())
+        outputs.push_back(element);
     } else {
       outputs.push_back(std::move(output));
     }
@@ -71,7 +75,8 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
 c10::IValue preprocess(const torch::jit::Module& module,
                        const c10::Dict<c10::IValue, c10::IValue>& specs,
                        const torch::jit::BackendDebugHandleGenerator& /*generate_debug_handles*/) {
-  for (const auto& spec : specs) parse_options(spec_to_json(spec.value()));
+  for (const auto& spec : specs)
+    parse_options(spec_to_json(spec.value()));
   if (const auto copies = undo_parameter_copies(module); copies > 0) {
     log_debug(std::to_string(copies) + " buffers or frozen parameters are copies of the module's");
   }

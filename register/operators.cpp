@@ -23,7 +23,8 @@ void execute(Stack& stack) {
   const auto method = pop(stack).toCustomClass<LoweredMethod>();
   std::vector<c10::IValue> values;
   values.reserve(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i) values.push_back(inputs.get(i));
+  for (size_t i = 0; i < inputs.size(); ++i)
+    values.push_back(inputs.get(i));
   inputs = c10::impl::GenericList(c10::AnyType::get());
   stack.push_back(method->run(self, std::move(values)));
 }
@@ -43,16 +44,18 @@ void share_tensors_any(const c10::IValue& module, const c10::IValue& lowered) {
                 processed_module(torch::jit::Module(lowered.toObject())));
 }
 
-at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) { return x.view_as(x); }
+at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) {
+  return x.view_as(x);
+}
 
 const bool registered = [] {
   register_region_operator();
   register_tape_operators();
   register_random_operators();
   register_rule_operators();
-  static const torch::jit::RegisterOperators operators({torch::jit::Operator(
-      "aten_recompute::execute(Any handle, Any self, Any[] inputs) -> Any", execute,
-      c10::AliasAnalysisKind::CONSERVATIVE)});
+  static const torch::jit::RegisterOperators operators(
+      {torch::jit::Operator("aten_recompute::execute(Any handle, Any self, Any[] inputs) -> Any",
+                            execute, c10::AliasAnalysisKind::CONSERVATIVE)});
   return true;
 }();
 

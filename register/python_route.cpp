@@ -1,9 +1,9 @@
-// PyTorch's own to_backend, called from Python, works on a deep copy of the module: the lowered module
-// would train copies of the buffers (and of frozen parameters), and the module that was lowered would
-// never see its running statistics move. The copy is made before a backend's preprocess is called, so
-// nothing that a backend implements can undo it. Where Python is in the process, torch._C._jit_to_backend
-// is therefore wrapped once: for this backend the tensors of the given module are put back afterwards.
-// In a process without Python nothing happens.
+// PyTorch's own to_backend, called from Python, works on a deep copy of the module: the lowered
+// module would train copies of the buffers (and of frozen parameters), and the module that was
+// lowered would never see its running statistics move. The copy is made before a backend's
+// preprocess is called, so nothing that a backend implements can undo it. Where Python is in the
+// process, torch._C._jit_to_backend is therefore wrapped once: for this backend the tensors of the
+// given module are put back afterwards. In a process without Python nothing happens.
 #include <dlfcn.h>
 
 namespace aten_recompute {

@@ -7,8 +7,8 @@
 
 namespace aten_recompute {
 
-// A spec is "", a JSON string, or a dict of strings and numbers; the result is JSON text (or ""). Throws
-// std::invalid_argument for anything else.
+// A spec is "", a JSON string, or a dict of strings and numbers; the result is JSON text (or "").
+// Throws std::invalid_argument for anything else.
 std::string spec_to_json(const c10::IValue& spec);
 
 }  // namespace aten_recompute

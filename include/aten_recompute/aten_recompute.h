@@ -5,7 +5,8 @@
 //   auto lowered = aten_recompute::lower(model, R"({"strategy": "segments"})");
 //   auto loss = lowered.forward({tokens, targets}).toTensor();
 //   loss.backward();
-//   lowered.save("lowered.pt");          // torch::jit::load reads it wherever this library is loaded
+//   lowered.save("lowered.pt");          // torch::jit::load reads it wherever this library is
+//   loaded
 //
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
 // lowered modules needs nothing from this header.
@@ -18,12 +19,13 @@
 
 namespace aten_recompute {
 
-/// Lowers `methods` of `module`. `options` is JSON as the README's table of strategies says; with no
-/// strategy in it the environment variable RECOMPUTE decides, with neither nothing is recomputed.
+/// Lowers `methods` of `module`. `options` is JSON as the README's table of strategies says; with
+/// no strategy in it the environment variable RECOMPUTE decides, with neither nothing is
+/// recomputed.
 ///
-/// The result has the parameters, buffers and submodules of `module` under the same names; they are the
-/// same tensors. Methods keep their signatures, default arguments included. `module` itself is not
-/// changed and goes on working.
+/// The result has the parameters, buffers and submodules of `module` under the same names; they are
+/// the same tensors. Methods keep their signatures, default arguments included. `module` itself is
+/// not changed and goes on working.
 ///
 /// `layer_pattern`: a regular expression; submodules whose whole path matches are the layers that
 /// strategies "layers" and "all" speak of. Empty: they are found.
@@ -34,10 +36,10 @@ torch::jit::Module lower(const torch::jit::Module& module, const std::string& op
                          const std::vector<std::string>& methods = {"forward"},
                          const std::string& layer_pattern = "");
 
-/// What has been compiled so far, as JSON: per method and specialisation the regions, their breaks with
-/// reason and source line, and per region what is saved, what is recomputed, and which operators have
-/// no gradient rule. `lowered` is a result of lower() or of PyTorch's own to_backend route; throws
-/// std::invalid_argument for anything else.
+/// What has been compiled so far, as JSON: per method and specialisation the regions, their breaks
+/// with reason and source line, and per region what is saved, what is recomputed, and which
+/// operators have no gradient rule. `lowered` is a result of lower() or of PyTorch's own to_backend
+/// route; throws std::invalid_argument for anything else.
 std::string report(const torch::jit::Module& lowered);
 
 }  // namespace aten_recompute

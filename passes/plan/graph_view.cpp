@@ -24,13 +24,17 @@ GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attr
   view.sink = boost::add_vertex(view.graph);
   for (size_t i = 0; i < joint.num_inputs; ++i) {
     auto* input = joint.graph->inputs()[i];
-    if (is_attribute[i] || !contains_tensor(*input->type())) continue;
+    if (is_attribute[i] || !contains_tensor(*input->type()))
+      continue;
     activations.insert(input);
-    if (joint.requires_grad.count(input->unique()) != 0) producer[input] = view.source;
+    if (joint.requires_grad.count(input->unique()) != 0)
+      producer[input] = view.source;
   }
   for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start) break;
-    if (!node->blocks().empty() || mutates_an_argument(node)) continue;
+    if (node == joint.backward_start)
+      break;
+    if (!node->blocks().empty() || mutates_an_argument(node))
+      continue;
     bool needs_gradient = false;
     for (auto* output : node->outputs()) {
       needs_gradient = needs_gradient || joint.requires_grad.count(output->unique()) != 0;
@@ -40,25 +44,33 @@ GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attr
     for (auto* input : node->inputs()) {
       is_activation = is_activation || activations.count(input) != 0;
       const auto found = producer.find(input);
-      if (found == producer.end()) continue;
+      if (found == producer.end())
+        continue;
       if (std::find(sources.begin(), sources.end(), found->second) == sources.end()) {
         sources.push_back(found->second);
       }
     }
-    if (!is_activation) continue;
+    if (!is_activation)
+      continue;
     for (auto* output : node->outputs()) {
-      if (contains_tensor(*output->type())) activations.insert(output);  // sizes carry nothing on
+      if (contains_tensor(*output->type()))
+        activations.insert(output);  // sizes carry nothing on
     }
-    if (!needs_gradient) continue;
-    if (sources.empty()) sources.push_back(view.source);
+    if (!needs_gradient)
+      continue;
+    if (sources.empty())
+      sources.push_back(view.source);
     const auto vertex = boost::add_vertex(view.graph);
     view.nodes.push_back(node);
-    for (auto from : sources) boost::add_edge(from, vertex, view.graph);
-    for (auto* output : node->outputs()) producer[output] = vertex;
+    for (auto from : sources)
+      boost::add_edge(from, vertex, view.graph);
+    for (auto* output : node->outputs())
+      producer[output] = vertex;
   }
   for (size_t i = 0; i < joint.num_outputs; ++i) {
     const auto found = producer.find(joint.graph->outputs()[i]);
-    if (found == producer.end() || !joint.output_requires_grad[i]) continue;
+    if (found == producer.end() || !joint.output_requires_grad[i])
+      continue;
     boost::add_edge(found->second, view.sink, view.graph);
   }
   return view;
@@ -75,8 +87,8 @@ std::vector<Value*> single_value_separators(const GraphView& view) {
   const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
   std::vector<Value*> separators;
   for (auto v = dominator[view.sink]; v != none && v != view.source; v = dominator[v]) {
-    // A node with several outputs separates by its first one, unless another goes on in the forward:
-    // layer norm's mean and deviation, for example, are read by its backward only.
+    // A node with several outputs separates by its first one, unless another goes on in the
+    // forward: layer norm's mean and deviation, for example, are read by its backward only.
     auto* node = view.node(v);
     bool others_go_on = false;
     for (size_t i = 1; i < node->outputs().size(); ++i) {
@@ -84,9 +96,11 @@ std::vector<Value*> single_value_separators(const GraphView& view) {
         others_go_on = others_go_on || vertices.count(use.user) != 0;
       }
     }
-    if (others_go_on) continue;
+    if (others_go_on)
+      continue;
     auto* single = node->outputs()[0];
-    if (single->type()->kind() == c10::TypeKind::TensorType) separators.push_back(single);
+    if (single->type()->kind() == c10::TypeKind::TensorType)
+      separators.push_back(single);
   }
   std::reverse(separators.begin(), separators.end());
   return separators;

@@ -15,11 +15,12 @@ struct Value;
 
 namespace aten_recompute {
 
-// Vertices are the forward nodes that a gradient passes through and that work on activations: values
-// computed, at any distance, from a region input that is not an attribute of the module (a batch, hidden
-// states). What depends on parameters and constants alone (position embeddings, a transposed weight) is
-// no vertex, nor is what needs no gradient (masks, targets): an edge from it would connect everything
-// with everything. A vertex without a predecessor has an edge from the source.
+// Vertices are the forward nodes that a gradient passes through and that work on activations:
+// values computed, at any distance, from a region input that is not an attribute of the module (a
+// batch, hidden states). What depends on parameters and constants alone (position embeddings, a
+// transposed weight) is no vertex, nor is what needs no gradient (masks, targets): an edge from it
+// would connect everything with everything. A vertex without a predecessor has an edge from the
+// source.
 //
 //   tokens   W_emb           source
 //       \    /                 |
@@ -45,9 +46,9 @@ struct GraphView {
 // behind every output that requires grad.
 GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute);
 
-// Values through which every path from source to sink goes, in forward order: one output of one node
-// each. Keeping such a value separates what comes before it from what comes after.
-// Dominators of the sink, by Lengauer and Tarjan (1979), Boost's implementation; O(E log V).
+// Values through which every path from source to sink goes, in forward order: one output of one
+// node each. Keeping such a value separates what comes before it from what comes after. Dominators
+// of the sink, by Lengauer and Tarjan (1979), Boost's implementation; O(E log V).
 std::vector<torch::jit::Value*> single_value_separators(const GraphView& view);
 
 }  // namespace aten_recompute

@@ -14,9 +14,9 @@ struct Segment {
 };
 
 // Chooses the separators to keep so that  sum(kept separators) + max(saved bytes between two kept
-// ones)  is smallest: that sum is what is alive at the worst point of the backward, gradients aside.
-// `count`: keep so many segments at most (>= 1), then with the smallest maximum. Returns one flag per
-// segment: keep the separator at its end. O(n^3) for n segments at worst.
+// ones)  is smallest: that sum is what is alive at the worst point of the backward, gradients
+// aside. `count`: keep so many segments at most (>= 1), then with the smallest maximum. Returns one
+// flag per segment: keep the separator at its end. O(n^3) for n segments at worst.
 std::vector<bool> choose_separators(const std::vector<Segment>& segments,
                                     std::optional<int64_t> count);
 

@@ -23,8 +23,10 @@ using torch::jit::Value;
 std::vector<Node*> forward_nodes(const JointGraph& joint) {
   std::vector<Node*> nodes;
   for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start) break;
-    if (node->kind() != c10::prim::Constant) nodes.push_back(node);
+    if (node == joint.backward_start)
+      break;
+    if (node->kind() != c10::prim::Constant)
+      nodes.push_back(node);
   }
   return nodes;
 }
@@ -55,10 +57,12 @@ std::unordered_set<size_t> layer_boundaries(const JointGraph& joint,
   std::unordered_set<size_t> boundaries;
   for (auto* node : forward_nodes(joint)) {
     int64_t layer = -1;
-    for (auto* output : node->outputs()) layer = std::max(layer, layers.at(output->unique()));
+    for (auto* output : node->outputs())
+      layer = std::max(layer, layers.at(output->unique()));
     for (auto* input : node->inputs()) {
       const auto found = layers.find(input->unique());
-      if (found == layers.end() || found->second == layer) continue;
+      if (found == layers.end() || found->second == layer)
+        continue;
       Value* base = input;
       while (is_pure_view(base->node()) && layers.count(base->node()->input(0)->unique()) != 0) {
         base = base->node()->input(0);
@@ -98,8 +102,10 @@ SavePlan plan_segments(const PlanInput& input) {
   auto bytes_of = [&](Value* value) {
     while (true) {
       const auto found = input.bytes.find(value->unique());
-      if (found == input.bytes.end()) return int64_t{0};
-      if (found->second != 0 || !may_alias_an_argument(value->node())) return found->second;
+      if (found == input.bytes.end())
+        return int64_t{0};
+      if (found->second != 0 || !may_alias_an_argument(value->node()))
+        return found->second;
       value = value->node()->input(0);
     }
   };
@@ -116,18 +122,21 @@ SavePlan plan_segments(const PlanInput& input) {
     }
   }
   const auto keep = choose_separators(segments, input.options.segment_count);
-  // What no gradient passes through (dropout masks, padding masks, indices) is small or dear to compute
-  // again: separators are no substitute for it.
+  // What no gradient passes through (dropout masks, padding masks, indices) is small or dear to
+  // compute again: separators are no substitute for it.
   SavePlan plan;
   const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
   for (auto* node : forward_nodes(input.joint)) {
-    if (vertices.count(node) != 0) continue;
+    if (vertices.count(node) != 0)
+      continue;
     for (auto* output : node->outputs()) {
-      if (everything.saved.count(output->unique()) != 0) plan.saved.insert(output->unique());
+      if (everything.saved.count(output->unique()) != 0)
+        plan.saved.insert(output->unique());
     }
   }
   for (size_t i = 0; i < separators.size(); ++i) {
-    if (keep[i]) plan.saved.insert(separators[i]->unique());
+    if (keep[i])
+      plan.saved.insert(separators[i]->unique());
   }
   return plan;
 }
@@ -144,12 +153,14 @@ std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
     int64_t layer = node->hasAttribute(symbols::kLayer) ? node->i(symbols::kLayer) : -1;
     for (auto* input : node->inputs()) {
       const auto found = layers.find(input->unique());
-      if (found != layers.end()) layer = std::max(layer, found->second);
+      if (found != layers.end())
+        layer = std::max(layer, found->second);
     }
     if (node->kind() == symbols::kMarkLayer) {
       layer = torch::jit::constant_as<int64_t>(node->input(1)).value_or(layer);
     }
-    for (auto* output : node->outputs()) layers[output->unique()] = layer;
+    for (auto* output : node->outputs())
+      layers[output->unique()] = layer;
   }
   return layers;
 }
@@ -173,14 +184,16 @@ SavePlan make_plan(const PlanInput& input) {
     case StrategyKind::kLayers: {
       std::set<int64_t> layers;
       for (const auto& [unique, layer] : value_layers(input.joint)) {
-        if (layer >= 0) layers.insert(layer);
+        if (layer >= 0)
+          layers.insert(layer);
       }
       if (options.layer_ratio) {
         const auto count = static_cast<int64_t>(
             std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
         std::set<int64_t> first;
         for (auto layer : layers) {
-          if (static_cast<int64_t>(first.size()) < count) first.insert(layer);
+          if (static_cast<int64_t>(first.size()) < count)
+            first.insert(layer);
         }
         return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
       }

@@ -20,8 +20,10 @@ bool may_be_overwritten(const at::Tensor& tensor, const at::Tensor& other) {
 }
 
 at::Tensor sum_of(at::Tensor accumulated, at::Tensor other) {
-  if (may_be_overwritten(accumulated, other)) return accumulated.add_(other);
-  if (may_be_overwritten(other, accumulated)) return other.add_(accumulated);
+  if (may_be_overwritten(accumulated, other))
+    return accumulated.add_(other);
+  if (may_be_overwritten(other, accumulated))
+    return other.add_(accumulated);
   return at::add(accumulated, other);
 }
 
@@ -62,7 +64,8 @@ void accumulate_list(Stack& stack) {
 void optional_list(Stack& stack) {
   const auto tensors = pop(stack).toList();
   c10::List<std::optional<at::Tensor>> list;
-  for (size_t i = 0; i < tensors.size(); ++i) list.push_back(tensors.get(i).toTensor());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    list.push_back(tensors.get(i).toTensor());
   stack.emplace_back(std::move(list));
 }
 
@@ -70,7 +73,8 @@ void list_gradient(Stack& stack) {
   const auto length = pop(stack).toInt();
   auto index = pop(stack).toInt();
   auto gradient = pop(stack).toTensor();
-  if (index < 0) index += length;
+  if (index < 0)
+    index += length;
   c10::List<std::optional<at::Tensor>> list;
   for (int64_t i = 0; i < length; ++i) {
     list.push_back(i == index ? std::make_optional(gradient) : std::nullopt);
@@ -82,9 +86,12 @@ void reduce_grad(Stack& stack) {
   const auto dtype = pop(stack).toScalarType();
   const auto size = pop(stack).toIntVector();
   auto gradient = pop(stack).toTensor();
-  if (gradient.is_complex() && !at::isComplexType(dtype)) gradient = at::real(gradient);
-  if (gradient.sizes() != at::IntArrayRef(size)) gradient = at::sum_to(std::move(gradient), size);
-  if (gradient.scalar_type() != dtype) gradient = gradient.to(dtype);
+  if (gradient.is_complex() && !at::isComplexType(dtype))
+    gradient = at::real(gradient);
+  if (gradient.sizes() != at::IntArrayRef(size))
+    gradient = at::sum_to(std::move(gradient), size);
+  if (gradient.scalar_type() != dtype)
+    gradient = gradient.to(dtype);
   stack.emplace_back(std::move(gradient));
 }
 
@@ -95,8 +102,9 @@ void register_rule_operators() {
   const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
   static const torch::jit::RegisterOperators registered({
       // A marker that dead code elimination must leave alone; it never runs.
-      Operator("aten_recompute::backward_start() -> ()", [](Stack& /*stack*/) {},
-               c10::AliasAnalysisKind::CONSERVATIVE),
+      Operator(
+          "aten_recompute::backward_start() -> ()", [](Stack& /*stack*/) {},
+          c10::AliasAnalysisKind::CONSERVATIVE),
       Operator("aten_recompute::accumulate(Tensor acc, Tensor other) -> Tensor", accumulate, pure),
       Operator("aten_recompute::accumulate_list(Tensor?[] acc, Tensor?[] other) -> Tensor?[]",
                accumulate_list, pure),

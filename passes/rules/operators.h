@@ -3,7 +3,8 @@
 
 namespace aten_recompute {
 
-// accumulate(acc, other): sum of two gradients of one value, in place where nothing else holds one of
+// accumulate(acc, other): sum of two gradients of one value, in place where nothing else holds one
+// of
 //   them, as eager's engine does.
 // accumulate_list(acc, other): the same, element by element, for gradients of a Tensor[].
 // optional_list(list): the same list, of a type whose elements may be missing.

@@ -22,12 +22,13 @@ using torch::jit::Node;
 
 // "torch." as usual, "recompute." for this project's operators.
 struct RuleResolver : torch::jit::Resolver {
-  std::shared_ptr<torch::jit::SugaredValue> resolveValue(const std::string& name,
-                                                         torch::jit::GraphFunction& /*function*/,
-                                                         const torch::jit::SourceRange& /*where*/)
-      override {
-    if (name == "torch") return std::make_shared<torch::jit::BuiltinModule>("aten");
-    if (name == "recompute") return std::make_shared<torch::jit::BuiltinModule>("aten_recompute");
+  std::shared_ptr<torch::jit::SugaredValue> resolveValue(
+      const std::string& name, torch::jit::GraphFunction& /*function*/,
+      const torch::jit::SourceRange& /*where*/) override {
+    if (name == "torch")
+      return std::make_shared<torch::jit::BuiltinModule>("aten");
+    if (name == "recompute")
+      return std::make_shared<torch::jit::BuiltinModule>("aten_recompute");
     return nullptr;
   }
 };
@@ -42,8 +43,8 @@ std::set<std::string> identifiers(const std::string& text) {
   return names;
 }
 
-// Every name a formula of this operator may use, with its type as TorchScript writes it. A forward knows
-// its arguments only: results and extras are what it computes.
+// Every name a formula of this operator may use, with its type as TorchScript writes it. A forward
+// knows its arguments only: results and extras are what it computes.
 std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule, const Node* node,
                                                                 bool is_forward) {
   const auto& schema = node->schema();
@@ -54,7 +55,8 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
   for (const auto& argument : schema.arguments()) {
     names.emplace_back("needs_" + argument.name(), "bool");
   }
-  if (is_forward) return names;
+  if (is_forward)
+    return names;
   for (size_t i = 0; i < schema.returns().size(); ++i) {
     const std::string suffix = i == 0 ? "" : std::to_string(i);
     names.emplace_back("result" + suffix, schema.returns()[i].type()->annotation_str());
@@ -76,7 +78,8 @@ CompiledFormula compile(const Rule& rule, const Node* node, const std::string& b
   source << "def formula(";
   const auto used = identifiers(body);
   for (const auto& [name, type] : bindable_names(rule, node, &body == &rule.forward)) {
-    if (used.count(name) == 0) continue;
+    if (used.count(name) == 0)
+      continue;
     source << (compiled.parameters.empty() ? "" : ", ") << name << ": " << type;
     compiled.parameters.push_back(name);
   }
@@ -107,7 +110,8 @@ const CompiledFormula& cached(const Rule& rule, const Node* node, const std::str
   const std::lock_guard<std::mutex> lock(mutex);
   const auto key = rule.op + "\n" + body;
   auto found = cache.find(key);
-  if (found == cache.end()) found = cache.emplace(key, compile(rule, node, body)).first;
+  if (found == cache.end())
+    found = cache.emplace(key, compile(rule, node, body)).first;
   return found->second;
 }
 
@@ -161,14 +165,18 @@ const std::unordered_map<std::string, Rule>& replays() {
 std::vector<std::string> split_names(const std::string& names) {
   std::vector<std::string> result;
   std::istringstream stream(names);
-  for (std::string name; std::getline(stream >> std::ws, name, ',');) result.push_back(name);
+  for (std::string name; std::getline(stream >> std::ws, name, ',');)
+    result.push_back(name);
   return result;
 }
 
-const std::vector<Rule>& all_rules() { return registry().rules; }
+const std::vector<Rule>& all_rules() {
+  return registry().rules;
+}
 
 const Rule* find_rule(const Node* node) {
-  if (node->maybeSchema() == nullptr) return nullptr;
+  if (node->maybeSchema() == nullptr)
+    return nullptr;
   const auto found = registry().by_op.find(qualified_operator_name(node));
   return found == registry().by_op.end() ? nullptr : &registry().rules[found->second];
 }
@@ -182,9 +190,11 @@ const CompiledFormula& compiled_forward(const Rule& rule, const Node* node) {
 }
 
 const CompiledFormula* compiled_replay(const Node* node) {
-  if (node->maybeSchema() == nullptr) return nullptr;
+  if (node->maybeSchema() == nullptr)
+    return nullptr;
   const auto found = replays().find(qualified_operator_name(node));
-  if (found == replays().end()) return nullptr;
+  if (found == replays().end())
+    return nullptr;
   return &cached(found->second, node, found->second.forward);
 }
 

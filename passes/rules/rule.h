@@ -1,4 +1,5 @@
-// Gradient rules, written as derivatives.yaml writes them: one formula per argument, in TorchScript.
+// Gradient rules, written as derivatives.yaml writes them: one formula per argument, in
+// TorchScript.
 //
 //   {.op = "aten::mul.Tensor",
 //    .gradients = {{"self",  "recompute.reduce_grad(grad * other, self.size(), self.dtype)"},
@@ -7,17 +8,18 @@
 // Names in a formula are bound by name:
 //   arguments of the operator   as its schema calls them (self, weight, dim, ...)
 //   grad                        gradient of the (first) output
-//   grads                       where the output is Tensor[]: List[Optional[Tensor]], None = undefined
-//   grad1, grad2, ...           Optional[Tensor], gradients of further outputs
-//   result, result1, ...        outputs of the operator
-//   extras                      further values that `forward` returns, by their names in `extras`
-//   needs_<argument>            bool, known when the graph is built: is this gradient asked for (in
+//   grads                       where the output is Tensor[]: List[Optional[Tensor]], None =
+//   undefined grad1, grad2, ...           Optional[Tensor], gradients of further outputs result,
+//   result1, ...        outputs of the operator extras                      further values that
+//   `forward` returns, by their names in `extras` needs_<argument>            bool, known when the
+//   graph is built: is this gradient asked for (in
 //                               `forward`, too)
-// `torch.` is the aten namespace, `recompute.` this project's operators (passes/rules/operators.cpp).
+// `torch.` is the aten namespace, `recompute.` this project's operators
+// (passes/rules/operators.cpp).
 //
-// A formula is an expression, or the body of a function (then it contains "return"). One formula may
-// give several gradients, separated by commas in `inputs`: it then returns that many tensors, None
-// not among them (what `needs_` says is not asked for may be anything).
+// A formula is an expression, or the body of a function (then it contains "return"). One formula
+// may give several gradients, separated by commas in `inputs`: it then returns that many tensors,
+// None not among them (what `needs_` says is not asked for may be anything).
 //
 // Formulas stand in the order in which they run: gradients of weights before those of data, so that
 // what only the former need is free earlier.
@@ -43,8 +45,8 @@ struct GradientFormula {
 };
 
 struct Rule {
-  std::string op;                   // schema name with overload: "aten::mul.Tensor"
-  std::string forward;              // returns the outputs, then the extras; empty: the operator itself
+  std::string op;       // schema name with overload: "aten::mul.Tensor"
+  std::string forward;  // returns the outputs, then the extras; empty: the operator itself
   std::vector<std::string> extras;  // what `forward` returns beyond the operator's own outputs
   std::vector<GradientFormula> gradients;
 };
@@ -65,7 +67,8 @@ const CompiledFormula& compiled_gradient(const Rule& rule, size_t index,
 const CompiledFormula& compiled_forward(const Rule& rule, const torch::jit::Node* node);
 
 // How to compute the node again where that must differ from computing it first (batch norm must not
-// update its running statistics twice), as a formula over the node's arguments; nullptr: the same way.
+// update its running statistics twice), as a formula over the node's arguments; nullptr: the same
+// way.
 const CompiledFormula* compiled_replay(const torch::jit::Node* node);
 
 // Splits "input, weight, bias" into names.
