@@ -101,6 +101,11 @@ void replace(Node* node) {
   auto* result = twin->output();
   if (dtype != nullptr)
     result = graph.insert(c10::aten::to, {result, dtype});
+  if (node->output()->hasDebugName()) {
+    const auto name = node->output()->debugNameBase();
+    node->output()->setDebugName("");  // frees the name
+    result->setDebugName(name);
+  }
   node->output()->replaceAllUsesWith(result);
   target->replaceAllUsesAfterNodeWith(node, result);
   node->destroy();

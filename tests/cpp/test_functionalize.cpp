@@ -33,7 +33,7 @@ graph(%x : Tensor, %w : Tensor):
   functionalize(graph);
   graph->lint();
   EXPECT_THAT(listing(*graph), ElementsAre("h = aten::mm(x, w)", "before = aten::tanh(h)",
-                                           "$0 = aten::relu(h)", "after = aten::sigmoid($0)"));
+                                           "y = aten::relu(h)", "after = aten::sigmoid(y)"));
 }
 
 TEST_F(Functionalize, ReadsInsideOfLaterControlFlowSeeTheNewValue) {
@@ -77,8 +77,8 @@ graph(%x : Tensor, %w : Tensor):
   // Both writes go to h's memory: tanh(h) reads what the second one left.
   EXPECT_THAT(listing(*graph),
               ElementsAre("h = aten::mm(x, w)", "$0 = prim::dtype(h)", "$1 = aten::add(h, x, 1)",
-                          "$2 = aten::to($1, $0, False, False, None)", "$3 = aten::relu($2)",
-                          "c = aten::tanh($3)"));
+                          "a = aten::to($1, $0, False, False, None)", "b = aten::relu(a)",
+                          "c = aten::tanh(b)"));
 }
 
 TEST_F(Functionalize, TheDtypeOfTheTargetIsKept) {
@@ -174,7 +174,7 @@ graph(%x : Tensor):
   functionalize(graph);
   graph->lint();
   EXPECT_THAT(listing(*graph),
-              ElementsAre("h = aten::neg(x)", "$0 = aten::relu(h)", "given = aten::relu_(x)"));
+              ElementsAre("h = aten::neg(x)", "own = aten::relu(h)", "given = aten::relu_(x)"));
 }
 
 TEST_F(Functionalize, AFunctionalGraphStaysAsItIs) {

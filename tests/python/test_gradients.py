@@ -108,3 +108,38 @@ def test_input_gradients() -> None:
     net(x).sum().backward()
     lowered(y).sum().backward()
     assert_same([y.grad], [x.grad])
+
+
+@pytest.fixture(scope="module")
+def custom_operators() -> torch.library.Library:
+    """An operator of another library that draws random numbers and does not say so."""
+    library = torch.library.Library("recompute_test", "DEF")
+    library.define("noisy(Tensor x, float scale) -> Tensor")
+    library.impl(
+        "noisy", lambda x, scale: x * torch.rand_like(x) * scale, "CompositeImplicitAutograd"
+    )
+    yield library
+    library._destroy()
+
+
+class UsesCustomOperator(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.ops.recompute_test.noisy(self.linear(x), 3.0)
+        return torch.ops.recompute_test.noisy(torch.sigmoid(h), 0.5)
+
+
+@pytest.mark.parametrize("strategy", ["none", "all", "segments"])
+def test_custom_operator(strategy: str, custom_operators: torch.library.Library) -> None:
+    net = UsesCustomOperator()
+    lowered = lowered_copy(net, strategy)
+    x = torch.rand(3, 4)
+    for seed in (1, 2):
+        expected = step(net, list(net.parameters()), (x,), seed)
+        result = step(lowered, list(lowered.parameters()), (x,), seed)
+        assert_same(result[0] + result[1], expected[0] + expected[1])
+    report = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
+    assert report["regions"][0]["variants"][0]["on_tape"] == ["recompute_test::noisy"] * 2
