@@ -9,6 +9,7 @@
 
 #include <unordered_map>
 
+#include "backend/in_place.h"
 #include "passes/node_traits.h"
 
 namespace aten_recompute {
@@ -163,6 +164,7 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
       instruction.run = interpreted(node, inputs);
     }
     instruction.mutates = mutates_an_argument(node);
+    instruction.run_in_place = in_place_form(node);
     for (auto* input : inputs)
       instruction.operands.push_back(place.at(input));
     for (auto* output : node->outputs()) {
@@ -225,7 +227,13 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
         stack.push_back(registers[operand.index]);
       }
     }
-    if (instruction.mutates) {
+    const bool first_dies = observer == nullptr && !instruction.operands.empty() &&
+                            instruction.operands.front().last_use;
+    if (instruction.run_in_place && first_dies &&
+        may_overwrite_first_operand(
+            c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size()))) {
+      instruction.run_in_place(stack);
+    } else if (instruction.mutates) {
       AllowVersionCounting guard;
       instruction.run(stack);
     } else {

@@ -39,6 +39,8 @@ class Program {
     std::vector<Operand> operands;
     std::vector<int32_t> outputs;  // register of each output; -1: nobody reads it
     bool mutates = false;          // writes to an argument: version counters must see it
+    // The operator computing into its first operand, if that dies here (backend/in_place.h).
+    std::function<void(torch::jit::Stack&)> run_in_place;
   };
 
   using Registers = std::vector<c10::IValue>;

@@ -1,0 +1,98 @@
+// Operators that overwrite an operand which dies there.
+#include "backend/in_place.h"
+
+#include <ATen/ATen.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "backend/program.h"
+#include "tests/cpp/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using InPlace = test::TorchTest;
+
+// Runs the program on `inputs`, which it owns alone; returns its output.
+at::Tensor run(const std::string& ir, std::vector<c10::IValue> inputs) {
+  const Program program(test::parse(ir));
+  auto registers = program.start(std::move(inputs));
+  program.run(registers, 0, program.instructions().size());
+  return program.take_output(registers, 0).toTensor();
+}
+
+const char* const kRelu = R"(
+graph(%x : Tensor):
+  %y : Tensor = aten::relu(%x)
+  return (%y)
+)";
+
+TEST_F(InPlace, AnOperandThatDiesIsOverwritten) {
+  auto x = at::randn({16});
+  const auto expected = at::relu(x);
+  const auto* memory = x.data_ptr();
+  std::vector<c10::IValue> inputs{std::move(x)};
+  const auto y = run(kRelu, std::move(inputs));
+  EXPECT_EQ(y.data_ptr(), memory);
+  EXPECT_TRUE(at::equal(y, expected));
+}
+
+TEST_F(InPlace, AnOperandThatSomebodyHoldsIsNot) {
+  const auto x = at::randn({16});
+  const auto before = x.clone();
+  const auto y = run(kRelu, {x});
+  EXPECT_NE(y.data_ptr(), x.data_ptr());
+  EXPECT_TRUE(at::equal(x, before));
+}
+
+TEST_F(InPlace, AnOperandWhoseMemoryAViewSharesIsNot) {
+  auto x = at::randn({4, 4});
+  const auto view = x.view({16});
+  const auto before = view.clone();
+  std::vector<c10::IValue> inputs{std::move(x)};
+  run(kRelu, std::move(inputs));
+  EXPECT_TRUE(at::equal(view, before));
+}
+
+TEST_F(InPlace, AnOperandThatIsReadLaterIsNot) {
+  auto x = at::randn({16});
+  const auto expected = at::relu(x) * x;
+  std::vector<c10::IValue> inputs{std::move(x)};
+  EXPECT_TRUE(at::equal(run(R"(
+graph(%x : Tensor):
+  %y : Tensor = aten::relu(%x)
+  %z : Tensor = aten::mul(%y, %x)
+  return (%z)
+)",
+                            std::move(inputs)),
+                        expected));
+}
+
+TEST_F(InPlace, ASecondOperandThatBroadcastsOrPromotesGivesANewTensor) {
+  const char* const ir = R"(
+graph(%x : Tensor, %z : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %y : Tensor = aten::add(%x, %z, %one)
+  return (%y)
+)";
+  for (const auto& other :
+       {at::randn({3, 4}), at::randn({4}, at::kDouble), at::randn({4}).to(at::kBFloat16)}) {
+    auto x = at::randn({4});
+    const auto expected = at::add(x, other);
+    std::vector<c10::IValue> inputs{std::move(x), other};
+    const auto y = run(ir, std::move(inputs));
+    EXPECT_EQ(y.scalar_type(), expected.scalar_type());
+    EXPECT_TRUE(at::equal(y, expected));
+  }
+}
+
+TEST_F(InPlace, OperatorsWithAScalarHaveNoSuchForm) {
+  const auto graph = test::parse(R"(
+graph(%x : Tensor, %s : float):
+  %y : Tensor = aten::mul(%x, %s)
+  return (%y)
+)");
+  EXPECT_FALSE(in_place_form(*graph->nodes().begin()));
+}
+
+}  // namespace
+}  // namespace aten_recompute
