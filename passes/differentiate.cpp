@@ -179,11 +179,9 @@ class Differentiator {
       names[i == 0 ? "result" : "result" + std::to_string(i)] = outputs[i];
     }
     outputs.resize(schema.returns().size());
-    // What backward formulas need of the node's schema outlives the node.
-    auto* prototype = node;
     std::vector<const CompiledFormula*> formulas;
     for (size_t i = 0; i < rule.gradients.size(); ++i) {
-      formulas.push_back(&compiled_gradient(rule, i, prototype));
+      formulas.push_back(&compiled_gradient(rule, i, node));
     }
     // Outputs whose gradient no formula reads have none: the indices of a maximum.
     for (size_t i = 0; i < outputs.size(); ++i) {

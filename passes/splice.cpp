@@ -102,7 +102,7 @@ class Splicer {
       outputs.assign(clone->outputs().begin(), clone->outputs().end());
     }
     Node* last = after;
-    while (last->next() != guard_end(guard)) {
+    while (last->next() != graph_.insertPoint()) {
       last = last->next();
       if (last->kind() != prim::Constant)
         last->i_(symbols::kRecomputed, 1);
@@ -121,8 +121,6 @@ class Splicer {
     return last;
   }
 
-  Node* guard_end(const torch::jit::WithInsertPoint& /*guard*/) { return graph_.insertPoint(); }
-
   std::vector<Value*> copy_random(Node* node) {
     Value* state = nullptr;
     {
@@ -130,7 +128,6 @@ class Splicer {
       auto* capture = graph_.insertNode(graph_.create(symbols::kRandomState, node->inputs(), 1));
       state = capture->output()->setType(c10::AnyType::get());
       state->setDebugName("random_state");
-      state_values_.insert(state);
     }
     auto subgraph = std::make_shared<Graph>();
     std::unordered_map<Value*, Value*> inner;
@@ -182,7 +179,6 @@ class Splicer {
   ForwardValues forward_;
   Node* start_;
   std::unordered_set<Node*> recomputed_;
-  std::unordered_set<Value*> state_values_;
   std::unordered_map<Value*, Value*> copies_;
 };
 
