@@ -11,6 +11,7 @@
 
 #include "backend/in_place.h"
 #include "passes/node_traits.h"
+#include "passes/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -115,6 +116,15 @@ std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& f
   };
 }
 
+// Made by an operator of the graph as new memory. A graph input is not, even where the program
+// holds the last reference to it: behind it may lie a buffer of the caller's (from_blob), and
+// behind a view of it, or what a tape hands on, the same buffer.
+bool is_memory_of_the_program(const Value* value) {
+  const auto* node = value->node();
+  return node->kind() != prim::Param && node->kind() != prim::Constant &&
+         node->kind() != symbols::kTapeForward && !may_alias_an_argument(node);
+}
+
 // Below autograd, in-place operators do not bump version counters either: this lets them, so that
 // ordinary autograd around the region still notices the change.
 class AllowVersionCounting {
@@ -164,7 +174,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
       instruction.run = interpreted(node, inputs);
     }
     instruction.mutates = mutates_an_argument(node);
-    instruction.run_in_place = in_place_form(node);
+    if (!inputs.empty() && is_memory_of_the_program(inputs.front()))
+      instruction.run_in_place = in_place_form(node);
     for (auto* input : inputs)
       instruction.operands.push_back(place.at(input));
     for (auto* output : node->outputs()) {

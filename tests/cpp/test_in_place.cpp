@@ -2,6 +2,7 @@
 #include "backend/in_place.h"
 
 #include <ATen/ATen.h>
+#include <gmock/gmock.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "backend/program.h"
@@ -30,10 +31,36 @@ TEST_F(InPlace, AnOperandThatDiesIsOverwritten) {
   auto x = at::randn({16});
   const auto expected = at::relu(x);
   const auto* memory = x.data_ptr();
-  std::vector<c10::IValue> inputs{std::move(x)};
+  const auto graph = test::parse(kRelu);
+  std::vector<c10::IValue> stack{std::move(x)};
+  ASSERT_TRUE(may_overwrite_first_operand(stack));
+  in_place_form (*graph->nodes().begin())(stack);
+  EXPECT_EQ(stack.back().toTensor().data_ptr(), memory);
+  EXPECT_TRUE(at::equal(stack.back().toTensor(), expected));
+}
+
+TEST_F(InPlace, AProgramOverwritesOnlyWhatItMade) {
+  const Program program(test::parse(R"(
+graph(%x : Tensor):
+  %size : int[] = prim::Constant[value=[16]]()
+  %a : Tensor = aten::relu(%x)
+  %b : Tensor = aten::relu(%a)
+  %v : Tensor = aten::view(%b, %size)
+  %c : Tensor = aten::relu(%v)
+  return (%c)
+)"));
+  std::vector<bool> in_place;
+  for (const auto& instruction : program.instructions())
+    in_place.push_back(static_cast<bool>(instruction.run_in_place));
+  EXPECT_THAT(in_place, testing::ElementsAre(false, true, false, false));
+}
+
+TEST_F(InPlace, ACallersBufferIsNotOverwritten) {
+  std::vector<float> buffer(16, -1.0F);
+  std::vector<c10::IValue> inputs{at::from_blob(buffer.data(), {16})};
   const auto y = run(kRelu, std::move(inputs));
-  EXPECT_EQ(y.data_ptr(), memory);
-  EXPECT_TRUE(at::equal(y, expected));
+  EXPECT_EQ(y.sum().item<float>(), 0.0F);
+  EXPECT_EQ(buffer, std::vector<float>(16, -1.0F));
 }
 
 TEST_F(InPlace, AnOperandThatSomebodyHoldsIsNot) {
