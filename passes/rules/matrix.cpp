@@ -4,6 +4,29 @@
 
 namespace aten_recompute {
 
+namespace {
+
+// The gradient of what addmm and its kin add to the product, times beta.
+GradientFormula added_term() {
+  return {"self",
+          "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+          "self.size(), self.dtype)"};
+}
+
+// outer, or ger, is self.reshape([n, 1]) * vec2.
+Rule outer_product(const std::string& op) {
+  return {.op = op,
+          .gradients = {
+              {"self",
+               "recompute.reduce_grad(grad * vec2.conj(), [self.size(0), 1], self.dtype)"
+               ".reshape(self.size())"},
+              {"vec2",
+               "recompute.reduce_grad(grad * self.reshape([self.size(0), 1]).conj(), vec2.size(), "
+               "vec2.dtype)"}}};
+}
+
+}  // namespace
+
 std::vector<Rule> matrix_rules() {
   return {
       {.op = "aten::linear",
@@ -33,17 +56,13 @@ std::vector<Rule> matrix_rules() {
        .gradients = {{"mat2", "torch.bmm(self.transpose(1, 2).conj(), grad)"},
                      {"self", "torch.bmm(grad, mat2.transpose(1, 2).conj())"}}},
       {.op = "aten::addmm",
-       .gradients = {{"self",
-                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-                      "self.size(), self.dtype)"},
+       .gradients = {added_term(),
                      {"mat2",
                       "recompute.mm_grad_mat2(grad, mat1, mat2.size(), mat2.stride(), alpha)"},
                      {"mat1",
                       "recompute.mm_grad_self(grad, mat2, mat1.size(), mat1.stride(), alpha)"}}},
       {.op = "aten::baddbmm",
-       .gradients = {{"self",
-                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-                      "self.size(), self.dtype)"},
+       .gradients = {added_term(),
                      {"batch2",
                       "    product = torch.bmm(batch1.transpose(1, 2).conj(), grad)\n"
                       "    return product if alpha == 1 else product * recompute.conj(alpha)"},
@@ -51,9 +70,7 @@ std::vector<Rule> matrix_rules() {
                       "    product = torch.bmm(grad, batch2.transpose(1, 2).conj())\n"
                       "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
       {.op = "aten::addbmm",
-       .gradients = {{"self",
-                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-                      "self.size(), self.dtype)"},
+       .gradients = {added_term(),
                      {"batch2",
                       "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
                       "batch2.size(2)])\n"
@@ -68,9 +85,7 @@ std::vector<Rule> matrix_rules() {
        .gradients = {{"self", "torch.ger(grad, vec.conj())"},
                      {"vec", "torch.mv(self.conj().t(), grad)"}}},
       {.op = "aten::addmv",
-       .gradients = {{"self",
-                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-                      "self.size(), self.dtype)"},
+       .gradients = {added_term(),
                      {"mat",
                       "    product = torch.ger(grad, vec.conj())\n"
                       "    return product if alpha == 1 else product * recompute.conj(alpha)"},
@@ -78,9 +93,7 @@ std::vector<Rule> matrix_rules() {
                       "    product = torch.mv(mat.t().conj(), grad)\n"
                       "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
       {.op = "aten::addr",
-       .gradients = {{"self",
-                      "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
-                      "self.size(), self.dtype)"},
+       .gradients = {added_term(),
                      {"vec1",
                       "    product = torch.mv(grad, vec2.conj())\n"
                       "    return product if alpha == 1 else product * recompute.conj(alpha)"},
@@ -91,23 +104,8 @@ std::vector<Rule> matrix_rules() {
        .gradients = {{"self", "grad * tensor.conj()"}, {"tensor", "grad * self.conj()"}}},
       {.op = "aten::vdot",
        .gradients = {{"self", "grad.conj() * other"}, {"other", "grad * self"}}},
-      // outer is self.reshape([n, 1]) * vec2.
-      {.op = "aten::outer",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad * vec2.conj(), [self.size(0), 1], self.dtype)"
-             ".reshape(self.size())"},
-            {"vec2",
-             "recompute.reduce_grad(grad * self.reshape([self.size(0), 1]).conj(), vec2.size(), "
-             "vec2.dtype)"}}},
-      {.op = "aten::ger",
-       .gradients =
-           {{"self",
-             "recompute.reduce_grad(grad * vec2.conj(), [self.size(0), 1], self.dtype)"
-             ".reshape(self.size())"},
-            {"vec2",
-             "recompute.reduce_grad(grad * self.reshape([self.size(0), 1]).conj(), vec2.size(), "
-             "vec2.dtype)"}}},
+      outer_product("aten::outer"),
+      outer_product("aten::ger"),
   };
 }
 
