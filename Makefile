@@ -9,7 +9,7 @@ USER_PYTHON := $(PYTHON)
 PYTHON ?= $(if $(Torch_DIR),python3,$(CURDIR)/.venv/bin/python)
 # A file that includes LibTorch takes up to 2 GB to compile.
 JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6) } \
-  END { n = fit < cores ? fit : cores; print n > 1 ? n : 1 }' /proc/meminfo)
+  END { n = fit < cores ? fit : cores; print (n > 1 ? n : 1) }' /proc/meminfo)
 
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
 # The checkout comes first, whatever is installed.
