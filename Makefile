@@ -38,8 +38,8 @@ test: build  ## run the C++ tests, then the Python tests
 	$(PYTHON) -m pytest tests/python || status=1; \
 	exit $$status
 
-bench: build  ## measure memory and time on the benchmark models
-	@$(PYTHON) benchmarks/run.py
+bench: build  ## measure memory and time beside PyTorch's own ways (hours; BENCH="--models gpt" does less)
+	@$(PYTHON) benchmarks/run.py $(BENCH)
 
 format:  ## format the C++ sources in place
 	@tools/setup.sh lint

@@ -3,7 +3,9 @@
 
 #include <ATen/core/stack.h>
 
+#include <cstddef>
 #include <functional>
+#include <vector>
 
 namespace torch::jit {
 struct Node;
@@ -11,13 +13,25 @@ struct Node;
 
 namespace aten_recompute {
 
-// How `node` computes into its first operand, or nothing where its operator has no such form. To be
-// called only where may_overwrite_first_operand() says so: then values, sizes, strides and dtype
-// are those of the functional operator, without a new allocation.
-std::function<void(torch::jit::Stack&)> in_place_form(const torch::jit::Node* node);
+// One way of computing an operator's result into the memory of an operand. Values, sizes, strides
+// and dtype are those of the functional operator, without a new allocation.
+struct InPlaceForm {
+  size_t operand;                               // what is overwritten, counted from 0
+  std::function<void(torch::jit::Stack&)> run;  // takes the operator's operands off the stack
+  bool (*fits)(c10::ArrayRef<c10::IValue>, size_t operand);  // see may_overwrite()
+};
 
-// `operands` are the operator's, the first one moved there. True where nobody else can see the
-// first operand's memory and the result has its shape, strides and dtype.
-bool may_overwrite_first_operand(c10::ArrayRef<c10::IValue> operands);
+// The forms of `node`'s operator, the best first; none for most operators.
+std::vector<InPlaceForm> in_place_forms(const torch::jit::Node* node);
+
+// `operands` are the operator's, the one that the form overwrites moved there. True where nobody
+// else can see that operand's memory and the result would have its sizes, strides and dtype. Only
+// then may form.run be called.
+bool may_overwrite(const InPlaceForm& form, c10::ArrayRef<c10::IValue> operands);
+
+// For planning: indices of the operands whose memory the result takes where they die at `node` and
+// may_overwrite() holds, which for tensors of one shape, layout and dtype (operators with a scalar:
+// of float32 or float64) it does. In the order in which they are tried.
+std::vector<size_t> overwritable_operands(const torch::jit::Node* node);
 
 }  // namespace aten_recompute

@@ -118,18 +118,37 @@ Module lower(const Module& module, const std::string& options,
   return result;
 }
 
-std::string report(const Module& lowered) {
+namespace {
+
+std::vector<c10::intrusive_ptr<LoweredMethod>> methods_of(const Module& lowered, const char* who) {
   if (!lowered.hasattr(kLoweredModule)) {
     throw std::invalid_argument(
-        "report: not a lowered module (aten_recompute.lower or to_backend makes one)");
+        std::string(who) + ": not a lowered module (aten_recompute.lower or to_backend makes one)");
   }
-  const auto handles = lowered.attr(kLoweredModule).toModule().attr("__handles").toGenericDict();
+  std::vector<c10::intrusive_ptr<LoweredMethod>> methods;
+  for (const auto& handle :
+       lowered.attr(kLoweredModule).toModule().attr("__handles").toGenericDict()) {
+    methods.push_back(handle.value().toCustomClass<LoweredMethod>());
+  }
+  return methods;
+}
+
+}  // namespace
+
+std::string report(const Module& lowered) {
   auto methods = nlohmann::json::array();
-  for (const auto& handle : handles) {
-    methods.push_back(
-        nlohmann::json::parse(handle.value().toCustomClass<LoweredMethod>()->report()));
-  }
+  for (const auto& method : methods_of(lowered, "report"))
+    methods.push_back(nlohmann::json::parse(method->report()));
   return nlohmann::json{{"methods", methods}}.dump();
+}
+
+std::vector<std::string> problems(const Module& lowered) {
+  std::vector<std::string> problems;
+  for (const auto& method : methods_of(lowered, "problems")) {
+    auto of_method = method->problems();
+    problems.insert(problems.end(), of_method.begin(), of_method.end());
+  }
+  return problems;
 }
 
 }  // namespace aten_recompute

@@ -153,6 +153,20 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
   return result;
 }
 
+std::vector<std::string> LoweredMethod::problems() const {
+  std::vector<std::string> problems;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& specialisation : specialisations_) {
+    for (const auto& region : specialisation->regions) {
+      for (const auto& variant : region->variants()) {
+        if (variant->graphs().problem != nullptr)
+          problems.push_back(to_json(*variant->graphs().problem));
+      }
+    }
+  }
+  return problems;
+}
+
 std::string LoweredMethod::report() const {
   using nlohmann::json;
   json specialisations = json::array();
@@ -168,11 +182,25 @@ std::string LoweredMethod::report() const {
     for (const auto& region : specialisation->regions) {
       json variants = json::array();
       for (const auto& variant : region->variants()) {
-        variants.push_back({{"forward_operators", variant->forward().instructions().size()},
+        const auto& figures = variant->graphs().figures;
+        json banned = json::array();
+        for (const auto& each : variant->graphs().banned)
+          banned.push_back({{"value", each.value}, {"reason", each.reason}});
+        variants.push_back({{"predicted_peak_bytes", figures.predicted_peak_bytes},
+                            {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
+                            {"predicted_saved_bytes", figures.predicted_saved_bytes},
+                            {"predicted_seconds", figures.predicted_seconds},
+                            {"unplanned_seconds", figures.unplanned_seconds},
+                            {"profile_seconds", figures.profile_seconds},
+                            {"plan_seconds", figures.plan_seconds},
+                            {"nodes", figures.num_nodes},
+                            {"profiled_classes", figures.num_classes},
+                            {"forward_operators", variant->forward().instructions().size()},
                             {"backward_operators", variant->backward().instructions().size()},
                             {"stages", variant->stages().size()},
                             {"saved", variant->graphs().saved},
                             {"recomputed", variant->graphs().recomputed},
+                            {"banned", banned},
                             {"on_tape", variant->graphs().on_tape}});
       }
       regions.push_back({{"variants", variants}});

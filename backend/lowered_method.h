@@ -41,6 +41,8 @@ class LoweredMethod : public torch::CustomClassHolder {
 
   // One JSON object: options, specialisations, regions.
   std::string report() const;
+  // Problem::to_json of each region variant that was profiled.
+  std::vector<std::string> problems() const;
 
  private:
   struct Specialisation;

@@ -116,21 +116,30 @@ bool store_keywords(const Json& value, Options& options) {
   return true;
 }
 
-bool store_ops(const Json& value, Options& options) {
+// Operator names, "aten::" left out.
+std::optional<std::vector<std::string>> read_ops(const Json& value) {
   constexpr std::string_view kNamespace = "aten::";
   auto strings = read_strings(value);
   if (!strings) {
-    return false;
+    return std::nullopt;
   }
   for (std::string& op : *strings) {
     if (op.starts_with(kNamespace)) {
       op.erase(0, kNamespace.size());
     }
     if (op.empty()) {
-      return false;
+      return std::nullopt;
     }
   }
-  options.ops = *std::move(strings);
+  return strings;
+}
+
+bool store_ops(const Json& value, Options& options) {
+  auto ops = read_ops(value);
+  if (!ops) {
+    return false;
+  }
+  options.ops = *std::move(ops);
   return true;
 }
 
@@ -185,6 +194,147 @@ bool store_fullgraph(const Json& value, Options& options) {
   return fullgraph.has_value();
 }
 
+bool store_profile(const Json& value, Options& options) {
+  const auto profile = read_bool(value);
+  options.profile = profile.value_or(options.profile);
+  return profile.has_value();
+}
+
+bool store_accumulate(const Json& value, Options& options) {
+  const auto accumulate = read_bool(value);
+  options.accumulate = accumulate.value_or(options.accumulate);
+  return accumulate.has_value();
+}
+
+// "600MiB", "1.5 GB", "1024": a number of bytes with an optional unit.
+std::optional<int64_t> read_bytes(const std::string& text) {
+  double number = 0.0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc())
+    return std::nullopt;
+  std::string unit(end, text.data() + text.size());
+  unit.erase(0, unit.find_first_not_of(' '));
+  static const std::vector<std::pair<std::string, double>> units = {
+      {"", 1.0},
+      {"B", 1.0},
+      {"KB", 1e3},
+      {"MB", 1e6},
+      {"GB", 1e9},
+      {"TB", 1e12},
+      {"KiB", 1024.0},
+      {"MiB", 1024.0 * 1024.0},
+      {"GiB", 1024.0 * 1024.0 * 1024.0},
+      {"TiB", 1024.0 * 1024.0 * 1024.0 * 1024.0}};
+  for (const auto& [name, factor] : units) {
+    const double bytes = number * factor;
+    // One byte would be read back as the fraction 1.
+    if (unit == name && bytes >= 2.0 && bytes < 9e18)
+      return static_cast<int64_t>(bytes);
+  }
+  return std::nullopt;
+}
+
+// A number up to 1 is a fraction, a greater one bytes.
+bool store_memory_budget(const Json& value, Options& options) {
+  options.memory_fraction.reset();
+  options.memory_bytes.reset();
+  if (const auto number = read_double(value)) {
+    if (*number > 0.0 && *number <= 1.0) {
+      options.memory_fraction = *number;
+      return true;
+    }
+    options.memory_bytes = read_int_at_least(value, 2);
+    return options.memory_bytes.has_value();
+  }
+  if (value.is_string())
+    options.memory_bytes = read_bytes(value.get<std::string>());
+  return options.memory_bytes.has_value();
+}
+
+bool store_time_budget(const Json& value, Options& options) {
+  const auto number = read_double(value);
+  if (!number || !(*number >= 1.0) || !std::isfinite(*number))
+    return false;
+  options.time_budget = number;
+  return true;
+}
+
+bool store_cost_model(const Json& value, Options& options) {
+  if (value != "measured" && value != "flops")
+    return false;
+  options.cost_model = value == "flops" ? CostModel::kFlops : CostModel::kMeasured;
+  return true;
+}
+
+// ---- min_cut ----
+
+template <bool MinCutOptions::*kFlag>
+bool store_flag(const Json& value, Options& options) {
+  const auto flag = read_bool(value);
+  options.min_cut.*kFlag = flag.value_or(options.min_cut.*kFlag);
+  return flag.has_value();
+}
+
+template <int64_t MinCutOptions::*kLength>
+bool store_length(const Json& value, Options& options) {
+  const auto length = read_int_at_least(value, 0);
+  options.min_cut.*kLength = length.value_or(options.min_cut.*kLength);
+  return length.has_value();
+}
+
+template <double MinCutOptions::*kFactor>
+bool store_factor(const Json& value, Options& options) {
+  const auto factor = read_double(value);
+  if (!factor || !(*factor >= 1.0 && *factor <= 1000.0))
+    return false;
+  options.min_cut.*kFactor = *factor;
+  return true;
+}
+
+template <std::optional<std::vector<std::string>> MinCutOptions::*kNames>
+bool store_operators(const Json& value, Options& options) {
+  const auto list = read_list(value);
+  auto names = list && list->empty() ? std::vector<std::string>() : read_ops(value);
+  if (!names)
+    return false;
+  options.min_cut.*kNames = std::move(names);
+  return true;
+}
+
+constexpr std::string_view kFlagAccepts = "true or false";
+constexpr std::string_view kLengthAccepts = "an integer >= 0";
+constexpr std::string_view kFactorAccepts = "a number in [1, 1000]";
+constexpr std::string_view kOperatorsAccept = R"(a list of operator names, e.g. ["relu"])";
+
+std::vector<KeyRule> min_cut_keys() {
+  using M = MinCutOptions;
+  return {
+      {"aggressive_recomputation", kFlagAccepts, store_flag<&M::aggressive_recomputation>},
+      {"ban_if_used_far_apart", kFlagAccepts, store_flag<&M::ban_if_used_far_apart>},
+      {"ban_if_long_fusible_chains", kFlagAccepts, store_flag<&M::ban_if_long_fusible_chains>},
+      {"max_fusible_depth", kLengthAccepts, store_length<&M::max_fusible_depth>},
+      {"ban_if_materialized_backward", kFlagAccepts, store_flag<&M::ban_if_materialized_backward>},
+      {"ban_if_not_in_allowlist", kFlagAccepts, store_flag<&M::ban_if_not_in_allowlist>},
+      {"recomputable_ops", kOperatorsAccept, store_operators<&M::recomputable_ops>},
+      {"compute_intensive_ops", kOperatorsAccept, store_operators<&M::compute_intensive_ops>},
+      {"ban_if_reduction", kFlagAccepts, store_flag<&M::ban_if_reduction>},
+      {"reduction_ratio", kFactorAccepts, store_factor<&M::reduction_ratio>},
+      {"max_dist_from_bw", kLengthAccepts, store_length<&M::max_dist_from_bw>},
+      {"recompute_views", kFlagAccepts, store_flag<&M::recompute_views>},
+      {"recompute_random", kFlagAccepts, store_flag<&M::recompute_random>},
+      {"treat_parameters_as_free_to_save", kFlagAccepts,
+       store_flag<&M::treat_parameters_as_free_to_save>},
+      {"distance_weight", kFactorAccepts, store_factor<&M::distance_weight>},
+      {"not_materialized_weight", kFactorAccepts, store_factor<&M::not_materialized_weight>},
+  };
+}
+
+constexpr KeyRule kMemoryBudget{
+    "memory_budget", R"(a fraction of the unplanned peak in (0, 1], or bytes such as "600MiB")",
+    store_memory_budget};
+constexpr KeyRule kTimeBudget{"time_budget", "a multiple of the unplanned step time, >= 1",
+                              store_time_budget};
+constexpr KeyRule kCostModel{"cost_model", R"("measured" or "flops")", store_cost_model};
 constexpr KeyRule kKeywords{"keywords", R"(a non-empty list of non-empty strings, e.g. ["%relu"])",
                             store_keywords};
 constexpr KeyRule kOps{"ops", R"(a non-empty list of operator names, e.g. ["relu"])", store_ops};
@@ -196,49 +346,74 @@ constexpr KeyRule kPattern{"pattern", "a regular expression over module paths", 
 
 }  // namespace
 
-const KeyRule fullgraph_key{"fullgraph", "true or false", store_fullgraph};
+const std::vector<KeyRule>& common_keys() {
+  static const auto* keys =
+      new std::vector<KeyRule>{{"fullgraph", "true or false", store_fullgraph},
+                               {"profile", "true or false", store_profile},
+                               {"accumulate", "true or false", store_accumulate}};
+  return *keys;
+}
 
 const std::vector<StrategyRule>& strategies() {
-  static const auto* rules = new std::vector<StrategyRule>{
-      {StrategyKind::kNone, "none", "keep what the backward needs", {}, {}, {fullgraph_key}, false},
-      {StrategyKind::kAll,
-       "all",
-       "recompute every activation of every layer",
-       {{"1", "null", store_nothing}},
-       {},
-       {kPattern, fullgraph_key},
-       false},
-      {StrategyKind::kNames,
-       "names",
-       "recompute values whose name contains a keyword",
-       {{"2", kKeywords.accepts, store_keywords}},
-       {kKeywords},
-       {fullgraph_key},
-       true},
-      {StrategyKind::kLayers,
-       "layers",
-       "recompute layers start, start + stride, ..., or the first part of them",
-       {{"3", "[start, stride] with start >= 0 and stride >= 1, e.g. [0, 2]",
-         store_start_and_stride},
-        {"4", kRatio.accepts, store_ratio}},
-       {kStart, kStride, kRatio},
-       {kPattern, fullgraph_key},
-       false},
-      {StrategyKind::kOps,
-       "ops",
-       "recompute the results of these ATen operators",
-       {{"5", kOps.accepts, store_ops}},
-       {kOps},
-       {fullgraph_key},
-       true},
-      {StrategyKind::kSegments,
-       "segments",
-       "keep segment boundaries only",
-       {},
-       {},
-       {kCount, fullgraph_key},
-       false},
-  };
+  static const auto* rules = [] {
+    auto* table = new std::vector<StrategyRule>{
+        {StrategyKind::kNone, "none", "keep what the backward needs", {}, {}, {}, false},
+        {StrategyKind::kAll,
+         "all",
+         "recompute every activation of every layer",
+         {{"1", "null", store_nothing}},
+         {},
+         {kPattern},
+         false},
+        {StrategyKind::kNames,
+         "names",
+         "recompute values whose name contains a keyword",
+         {{"2", kKeywords.accepts, store_keywords}},
+         {kKeywords},
+         {},
+         true},
+        {StrategyKind::kLayers,
+         "layers",
+         "recompute layers start, start + stride, ..., or the first part of them",
+         {{"3", "[start, stride] with start >= 0 and stride >= 1, e.g. [0, 2]",
+           store_start_and_stride},
+          {"4", kRatio.accepts, store_ratio}},
+         {kStart, kStride, kRatio},
+         {kPattern},
+         false},
+        {StrategyKind::kOps,
+         "ops",
+         "recompute the results of these ATen operators",
+         {{"5", kOps.accepts, store_ops}},
+         {kOps},
+         {},
+         true},
+        {StrategyKind::kSegments,
+         "segments",
+         "keep segment boundaries only",
+         {},
+         {},
+         {kCount},
+         false},
+        {StrategyKind::kMinCut,
+         "min_cut",
+         "keep a minimum cut between the forward and what the backward needs",
+         {},
+         min_cut_keys(),
+         {},
+         false},
+        {StrategyKind::kBudget,
+         "budget",
+         "the fastest plan whose peak fits",
+         {},
+         {kMemoryBudget, kTimeBudget, kCostModel},
+         {},
+         false},
+    };
+    for (auto& rule : *table)
+      rule.extras.insert(rule.extras.end(), common_keys().begin(), common_keys().end());
+    return table;
+  }();
   return *rules;
 }
 

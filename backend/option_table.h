@@ -32,8 +32,8 @@ struct StrategyRule {
   bool needs_arguments;
 };
 
-/// The key that goes with every strategy, and without one.
-extern const KeyRule fullgraph_key;
+/// The keys that go with every strategy, and without one.
+const std::vector<KeyRule>& common_keys();
 
 /// All strategies, in the order in which people should read them.
 const std::vector<StrategyRule>& strategies();

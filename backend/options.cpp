@@ -92,6 +92,8 @@ struct Spec {
   Options options;
   bool names_strategy = false;
   bool names_fullgraph = false;
+  bool names_profile = false;
+  bool names_accumulate = false;
 };
 
 Json parse_object(const std::string& text) {
@@ -171,7 +173,6 @@ std::pair<const StrategyRule*, const KeyRule*> find_strategy(const Json& object)
 
 void store_key(const std::string& key, const Json& value, const StrategyRule* strategy,
                const KeyRule* short_form, Options& options) {
-  static const std::vector<KeyRule> without_strategy{fullgraph_key};
   if (key == "strategy") {
     return;
   }
@@ -179,7 +180,7 @@ void store_key(const std::string& key, const Json& value, const StrategyRule* st
   if (short_form != nullptr && short_form->name == key) {
     rule = short_form;
   } else if (strategy == nullptr) {
-    rule = find_key(without_strategy, key);
+    rule = find_key(common_keys(), key);
   } else {
     rule = find_key(strategy->extras, key);
     if (rule == nullptr && short_form == nullptr) {
@@ -225,6 +226,8 @@ Spec parse_spec(const std::string& text) {
     store_key(key, value, strategy, short_form, spec.options);
   }
   spec.names_fullgraph = object.contains("fullgraph");
+  spec.names_profile = object.contains("profile");
+  spec.names_accumulate = object.contains("accumulate");
 
   if (strategy != nullptr && short_form == nullptr && strategy->needs_arguments) {
     for (const KeyRule& key : strategy->arguments) {
@@ -233,6 +236,13 @@ Spec parse_spec(const std::string& text) {
                           quote(key.name) + ", accepted is " + std::string(key.accepts)};
       }
     }
+  }
+  if (strategy != nullptr && strategy->kind == StrategyKind::kBudget &&
+      !object.contains("memory_budget") && !object.contains("time_budget")) {
+    throw OptionError{
+        "strategy \"budget\" needs the key \"memory_budget\" or \"time_budget\", accepted is " +
+        std::string(find_key(strategy->arguments, "memory_budget")->accepts) + ", or " +
+        std::string(find_key(strategy->arguments, "time_budget")->accepts)};
   }
   if (object.contains("ratio") && (object.contains("start") || object.contains("stride"))) {
     throw OptionError{"key \"ratio\" goes without \"start\" and \"stride\""};
@@ -262,9 +272,12 @@ Options resolve_options(const std::string& spec_text) {
   }
   try {
     Options options = parse_spec(environment).options;
-    if (spec.names_fullgraph) {
+    if (spec.names_fullgraph)
       options.fullgraph = spec.options.fullgraph;
-    }
+    if (spec.names_profile)
+      options.profile = spec.options.profile;
+    if (spec.names_accumulate)
+      options.accumulate = spec.options.accumulate;
     return options;
   } catch (const OptionError& error) {
     log_warning("the environment variable RECOMPUTE is invalid, nothing is recomputed: " +
@@ -272,6 +285,45 @@ Options resolve_options(const std::string& spec_text) {
     return spec.options;
   }
 }
+
+namespace {
+
+// What differs from the defaults.
+void write_min_cut(const MinCutOptions& options, nlohmann::ordered_json& json) {
+  const MinCutOptions defaults;
+  const auto write = [&json](const char* key, const auto& value, const auto& standard) {
+    if (value != standard)
+      json[key] = value;
+  };
+  const auto write_names = [&json](const char* key, const auto& names) {
+    if (names)
+      json[key] = *names;
+  };
+  write("aggressive_recomputation", options.aggressive_recomputation,
+        defaults.aggressive_recomputation);
+  write("ban_if_used_far_apart", options.ban_if_used_far_apart, defaults.ban_if_used_far_apart);
+  write("ban_if_long_fusible_chains", options.ban_if_long_fusible_chains,
+        defaults.ban_if_long_fusible_chains);
+  write("max_fusible_depth", options.max_fusible_depth, defaults.max_fusible_depth);
+  write("ban_if_materialized_backward", options.ban_if_materialized_backward,
+        defaults.ban_if_materialized_backward);
+  write("ban_if_not_in_allowlist", options.ban_if_not_in_allowlist,
+        defaults.ban_if_not_in_allowlist);
+  write_names("recomputable_ops", options.recomputable_ops);
+  write_names("compute_intensive_ops", options.compute_intensive_ops);
+  write("ban_if_reduction", options.ban_if_reduction, defaults.ban_if_reduction);
+  write("reduction_ratio", options.reduction_ratio, defaults.reduction_ratio);
+  write("max_dist_from_bw", options.max_dist_from_bw, defaults.max_dist_from_bw);
+  write("recompute_views", options.recompute_views, defaults.recompute_views);
+  write("recompute_random", options.recompute_random, defaults.recompute_random);
+  write("treat_parameters_as_free_to_save", options.treat_parameters_as_free_to_save,
+        defaults.treat_parameters_as_free_to_save);
+  write("distance_weight", options.distance_weight, defaults.distance_weight);
+  write("not_materialized_weight", options.not_materialized_weight,
+        defaults.not_materialized_weight);
+}
+
+}  // namespace
 
 std::string to_json(const Options& options) {
   nlohmann::ordered_json json;
@@ -296,12 +348,31 @@ std::string to_json(const Options& options) {
         json["count"] = *options.segment_count;
       }
       break;
+    case StrategyKind::kMinCut:
+      write_min_cut(options.min_cut, json);
+      break;
+    case StrategyKind::kBudget:
+      if (options.memory_fraction)
+        json["memory_budget"] = *options.memory_fraction;
+      if (options.memory_bytes)
+        json["memory_budget"] = *options.memory_bytes;
+      if (options.time_budget)
+        json["time_budget"] = *options.time_budget;
+      break;
     case StrategyKind::kNone:
     case StrategyKind::kAll:
       break;
   }
+  if (options.cost_model == CostModel::kFlops)
+    json["cost_model"] = "flops";
   if (!options.layer_pattern.empty()) {
     json["pattern"] = options.layer_pattern;
+  }
+  if (options.accumulate) {
+    json["accumulate"] = true;
+  }
+  if (options.profile) {
+    json["profile"] = true;
   }
   if (options.fullgraph) {
     json["fullgraph"] = true;

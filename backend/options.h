@@ -8,7 +8,38 @@
 
 namespace aten_recompute {
 
-enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments };
+enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut, kBudget };
+
+/// Where a plan's seconds come from: measured on this machine, or computed from sizes (the same on
+/// every machine).
+enum class CostModel { kMeasured, kFlops };
+
+/// min_cut: which operators may run again in the backward, and what saving a value costs. Names and
+/// defaults are those of PyTorch's partitioner where it has any; docs/min_cut.md explains each.
+struct MinCutOptions {
+  // Bans: operators that do not run again.
+  bool ban_if_used_far_apart = true;
+  bool ban_if_long_fusible_chains = true;
+  bool ban_if_materialized_backward = true;
+  bool ban_if_not_in_allowlist = true;
+  bool ban_if_reduction = true;
+  bool recompute_views = false;
+  bool recompute_random = false;
+  bool aggressive_recomputation = false;  // turns the first four bans off
+  int64_t max_dist_from_bw = 1000;
+  int64_t max_fusible_depth = 100;
+  double reduction_ratio = 4.0;
+  // Operator names, in place of the default lists.
+  std::optional<std::vector<std::string>> recomputable_ops;
+  std::optional<std::vector<std::string>> compute_intensive_ops;
+
+  // Costs.
+  bool treat_parameters_as_free_to_save = true;
+  double distance_weight = 1.1;
+  double not_materialized_weight = 2.0;
+
+  bool operator==(const MinCutOptions&) const = default;
+};
 
 /// A validated request. Fields that do not belong to `strategy` keep their defaults.
 struct Options {
@@ -33,9 +64,32 @@ struct Options {
   /// segments: how many segments, >= 1; without it the planner decides.
   std::optional<int64_t> segment_count;
 
+  MinCutOptions min_cut;
+
   /// all, layers: a regular expression (ECMAScript) over module paths that names the layers; empty:
   /// found from the module hierarchy.
   std::string layer_pattern;
+
+  /// budget: the peak that a training step may reach, counted above what rests before it: a
+  /// fraction of the peak of keeping everything, in (0, 1], or bytes. At most one of them.
+  std::optional<double> memory_fraction;
+  std::optional<int64_t> memory_bytes;
+
+  /// budget: the step time that may be reached, >= 1, as a multiple of the time of keeping
+  /// everything; the plan of the smallest peak is then looked for (within the memory budget, if
+  /// there is one).
+  std::optional<double> time_budget;
+
+  /// The step adds to `.grad`s that exist already (gradient accumulation, or
+  /// zero_grad(set_to_none=False)): they rest, and a new gradient is gone as soon as it is added.
+  /// Otherwise every parameter gradient is new memory that stays to the end of the step.
+  bool accumulate = false;
+
+  /// budget, and where `profile` is set.
+  CostModel cost_model = CostModel::kMeasured;
+
+  /// The region's costs are measured and its peak predicted where the strategy needs neither.
+  bool profile = false;
 
   /// A second region in a method is an error.
   bool fullgraph = false;

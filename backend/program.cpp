@@ -8,8 +8,8 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <unordered_map>
+#include <unordered_set>
 
-#include "backend/in_place.h"
 #include "passes/node_traits.h"
 #include "passes/symbols.h"
 
@@ -116,14 +116,36 @@ std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& f
   };
 }
 
-// Made by an operator of the graph as new memory. A graph input is not, even where the program
-// holds the last reference to it: behind it may lie a buffer of the caller's (from_blob), and
-// behind a view of it, or what a tape hands on, the same buffer.
-bool is_memory_of_the_program(const Value* value) {
-  const auto* node = value->node();
-  return node->kind() != prim::Param && node->kind() != prim::Constant &&
-         node->kind() != symbols::kTapeForward && !may_alias_an_argument(node);
-}
+// Which values of a graph lie in memory that the graph's operators made. A graph input does not,
+// even where the program holds the last reference to it: behind it may lie a buffer of the caller's
+// (from_blob), and behind a view of it, an element of it, or what a tape hands on, the same buffer.
+class OwnMemory {
+ public:
+  bool contains(const Value* value) const { return values_.count(value) != 0; }
+
+  // `node` comes after the nodes whose values it reads.
+  void add_outputs_of(const Node* node) {
+    if (hands_on_what_it_was_given(node)) {
+      for (const auto* input : node->inputs()) {
+        if (contains_tensor(*input->type()) && !contains(input))
+          return;
+      }
+    }
+    if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kTapeBackward ||
+        !node->blocks().empty())
+      return;
+    values_.insert(node->outputs().begin(), node->outputs().end());
+  }
+
+ private:
+  // Nodes without a schema are lists, tuples and casts.
+  static bool hands_on_what_it_was_given(const Node* node) {
+    return node->maybeSchema() == nullptr || mutates_an_argument(node) ||
+           may_alias_an_argument(node);
+  }
+
+  std::unordered_set<const Value*> values_;
+};
 
 // Below autograd, in-place operators do not bump version counters either: this lets them, so that
 // ordinary autograd around the region still notices the change.
@@ -148,6 +170,7 @@ class AllowVersionCounting {
 Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
   std::unordered_map<Value*, Operand> place;
   std::unordered_map<Value*, size_t> ready;
+  OwnMemory own_memory;
   auto new_register = [&](Value* value, size_t ready_after) {
     Operand operand{static_cast<int32_t>(num_registers_++), false, false};
     place[value] = operand;
@@ -174,8 +197,11 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
       instruction.run = interpreted(node, inputs);
     }
     instruction.mutates = mutates_an_argument(node);
-    if (!inputs.empty() && is_memory_of_the_program(inputs.front()))
-      instruction.run_in_place = in_place_form(node);
+    for (auto& form : in_place_forms(node)) {
+      if (own_memory.contains(node->input(form.operand)))
+        instruction.in_place.push_back(std::move(form));
+    }
+    own_memory.add_outputs_of(node);
     for (auto* input : inputs)
       instruction.operands.push_back(place.at(input));
     for (auto* output : node->outputs()) {
@@ -238,12 +264,19 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
         stack.push_back(registers[operand.index]);
       }
     }
-    const bool first_dies = observer == nullptr && !instruction.operands.empty() &&
-                            instruction.operands.front().last_use;
-    if (instruction.run_in_place && first_dies &&
-        may_overwrite_first_operand(
-            c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size()))) {
-      instruction.run_in_place(stack);
+    const InPlaceForm* in_place = nullptr;
+    if (observer == nullptr) {
+      const auto operands =
+          c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size());
+      for (const auto& form : instruction.in_place) {
+        if (instruction.operands[form.operand].last_use && may_overwrite(form, operands)) {
+          in_place = &form;
+          break;
+        }
+      }
+    }
+    if (in_place != nullptr) {
+      in_place->run(stack);
     } else if (instruction.mutates) {
       AllowVersionCounting guard;
       instruction.run(stack);

@@ -15,6 +15,8 @@
 #include <memory>
 #include <vector>
 
+#include "backend/in_place.h"
+
 namespace torch::jit {
 struct Graph;
 struct Node;
@@ -39,8 +41,9 @@ class Program {
     std::vector<Operand> operands;
     std::vector<int32_t> outputs;  // register of each output; -1: nobody reads it
     bool mutates = false;          // writes to an argument: version counters must see it
-    // The operator computing into its first operand, if that dies here (backend/in_place.h).
-    std::function<void(torch::jit::Stack&)> run_in_place;
+    // The operator computing into an operand that the program made (backend/in_place.h), to be
+    // tried in this order where the operand dies.
+    std::vector<InPlaceForm> in_place;
   };
 
   using Registers = std::vector<c10::IValue>;
@@ -68,6 +71,7 @@ class Program {
 
   const std::vector<Instruction>& instructions() const { return instructions_; }
   const std::vector<Operand>& outputs() const { return outputs_; }
+  const c10::IValue& constant(int32_t index) const { return constants_[index]; }
   size_t num_registers() const { return num_registers_; }
   const std::shared_ptr<torch::jit::Graph>& graph() const { return graph_; }
 

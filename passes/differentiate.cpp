@@ -33,7 +33,7 @@ bool is_list_of_tensors(const Value* value) {
 
 bool passes_gradient_unchanged(const Node* node) {
   return node->kind() == prim::unchecked_cast || node->kind() == prim::unchecked_unwrap_optional ||
-         node->kind() == c10::aten::_unwrap_optional || node->kind() == symbols::kMarkLayer;
+         node->kind() == c10::aten::_unwrap_optional || is_marker(node);
 }
 
 // The formula's graph with its constant arguments in place and the `if`s on them decided. Deciding

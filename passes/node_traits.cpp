@@ -7,6 +7,8 @@
 
 #include <unordered_set>
 
+#include "passes/symbols.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -48,6 +50,12 @@ const std::unordered_set<std::string> kMayCopy = {"aten::reshape",
                                                   "aten_recompute::stack_backward",
                                                   "aten_recompute::broadcast_tensors_backward",
                                                   "aten_recompute::optional_list",
+                                                  "aten_recompute::accumulate_list",
+                                                  "aten_recompute::list_gradient",
+                                                  "aten_recompute::linear_grad_bias",
+                                                  "aten_recompute::prod_backward",
+                                                  "aten_recompute::prod_dim_backward",
+                                                  "aten_recompute::pad_backward",
                                                   "aten_recompute::cumsum_backward",
                                                   "aten_recompute::repeat_backward",
                                                   "aten_recompute::index_source_gradient"};
@@ -217,6 +225,13 @@ bool is_non_differentiable(const Node* node) {
     }
   }
   return false;
+}
+
+bool is_marker(const Node* node) {
+  const auto kind = node->kind();
+  return kind == symbols::kMarkLayer || kind == symbols::kMustSave ||
+         kind == symbols::kMustRecompute || kind == symbols::kPreferSave ||
+         kind == symbols::kPreferRecompute;
 }
 
 bool contains_tensor(const c10::Type& type) {

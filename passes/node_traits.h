@@ -39,6 +39,9 @@ bool updates_hidden_state(const torch::jit::Node* node);
 // No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);
 
+// mark_layer, must_save and their like: the identity, there to tell a plan something.
+bool is_marker(const torch::jit::Node* node);
+
 // Tensor, or a list, tuple, dict or optional that can hold tensors.
 bool contains_tensor(const c10::Type& type);
 

@@ -7,15 +7,17 @@
 #include <chrono>
 #include <cstdlib>
 #include <functional>
+#include <optional>
 
 #include "backend/log.h"
 #include "passes/assign_layers.h"
 #include "passes/differentiate.h"
 #include "passes/inline_modules.h"
 #include "passes/name_values.h"
+#include "passes/plan/budget.h"
+#include "passes/plan/graph_problem.h"
 #include "passes/plan/strategies.h"
 #include "passes/profile.h"
-#include "passes/schedule.h"
 #include "passes/splice.h"
 #include "passes/symbols.h"
 
@@ -37,20 +39,50 @@ bool lint_enabled() {
 #endif
 }
 
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
 // Every pass runs through here: timed, dumped, checked.
 void run_pass(const char* name, const std::function<std::shared_ptr<Graph>()>& pass) {
   const auto start = std::chrono::steady_clock::now();
   const auto graph = pass();
   if (log_enabled(LogLevel::kDebug)) {
-    const std::chrono::duration<double, std::milli> elapsed =
-        std::chrono::steady_clock::now() - start;
-    log_debug(std::string(name) + ": " + std::to_string(elapsed.count()) + " ms");
+    log_debug(std::string(name) + ": " + std::to_string(1e3 * seconds_since(start)) + " ms");
   }
   if (graph == nullptr)
     return;
   GRAPH_DUMP(std::string("after ") + name, graph);
   if (lint_enabled())
     graph->lint();
+}
+
+Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
+                 const std::optional<Profile>& costs, std::vector<Banned>* banned) {
+  if (input.options.strategy == StrategyKind::kBudget)
+    return plan_budget(problem.problem, decisions_of(problem, save_everything(joint)),
+                       input.options);
+  if (input.options.strategy == StrategyKind::kMinCut) {
+    auto cut = plan_min_cut(joint, problem, *costs, input.is_attribute, input.options.min_cut);
+    if (log_enabled(LogLevel::kInfo))
+      log_info(summary(cut, problem));
+    *banned = std::move(cut.banned);
+    return decisions_of(problem, cut.plan);
+  }
+  return decisions_of(problem,
+                      make_plan({joint, input.options, input.is_attribute, value_bytes(problem)}));
+}
+
+PlanFigures figures_of(const Problem& problem, const Simulation& planned,
+                       const Simulation& unplanned) {
+  PlanFigures figures;
+  figures.predicted_peak_bytes = planned.peak_bytes;
+  figures.unplanned_peak_bytes = unplanned.peak_bytes;
+  figures.predicted_saved_bytes = planned.saved_bytes;
+  figures.predicted_seconds = problem.base_seconds() + planned.recompute_seconds;
+  figures.unplanned_seconds = problem.base_seconds() + unplanned.recompute_seconds;
+  figures.num_nodes = problem.num_nodes;
+  return figures;
 }
 
 }  // namespace
@@ -80,8 +112,9 @@ PreparedMethod prepare_method(const MethodInput& input) {
 RegionGraphs compile_region(const RegionInput& input) {
   RegionGraphs graphs;
   JointGraph joint;
-  ValueBytes bytes;
-  SavePlan plan;
+  std::optional<Profile> costs;
+  GraphProblem problem;
+  std::vector<Step> steps;
   run_pass("differentiate", [&] {
     const std::vector<bool> all(input.graph->outputs().size(), true);
     joint = differentiate(input.graph, input.requires_grad, all, &graphs.on_tape);
@@ -91,22 +124,32 @@ RegionGraphs compile_region(const RegionInput& input) {
     name_values(joint);
     return joint.graph;
   });
-  if (needs_value_bytes(input.options)) {
+  if (needs_profile(input.options)) {
     run_pass("profile", [&]() -> std::shared_ptr<Graph> {
-      bytes = profile_bytes(joint, input.inputs, input.requires_grad);
+      costs = profile(joint, input.inputs, input.options.cost_model);
       return nullptr;
     });
   }
   run_pass("plan", [&]() -> std::shared_ptr<Graph> {
-    plan = make_plan({joint, input.options, input.is_attribute, bytes});
+    const auto start = std::chrono::steady_clock::now();
+    problem = make_problem(joint, costs ? &*costs : nullptr,
+                           input.options.accumulate ? input.is_attribute : std::vector<bool>{});
+    Simulator simulator(problem.problem);
+    const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
+    const auto planned = simulator.run(decisions);
+    steps = simulator.steps();
+    if (costs) {
+      const auto unplanned = simulator.run(decisions_of(problem, save_everything(joint)));
+      graphs.figures = figures_of(problem.problem, planned, unplanned);
+      graphs.figures.num_classes = costs->num_classes;
+      graphs.figures.profile_seconds = costs->seconds;
+      graphs.problem = std::make_shared<Problem>(problem.problem);
+    }
+    graphs.figures.plan_seconds = seconds_since(start);
     return nullptr;
   });
   run_pass("splice", [&] {
-    splice(joint, plan);
-    return joint.graph;
-  });
-  run_pass("schedule", [&] {
-    schedule(joint);
+    splice(joint, problem, steps);
     return joint.graph;
   });
   run_pass("extract", [&] {

@@ -4,12 +4,15 @@
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/options.h"
 #include "passes/form_regions.h"
+#include "passes/plan/min_cut.h"
+#include "passes/plan/problem.h"
 #include "passes/prepare.h"
 
 namespace aten_recompute {
@@ -40,11 +43,27 @@ struct RegionInput {
                                            // the forward once on them, without effects
 };
 
+// What a plan promises; from the profile, so zero without one.
+struct PlanFigures {
+  int64_t predicted_peak_bytes = 0;   // above what rests before the step
+  int64_t unplanned_peak_bytes = 0;   // of keeping everything
+  int64_t predicted_saved_bytes = 0;  // alive between forward and backward
+  double predicted_seconds = 0.0;     // forward and backward
+  double unplanned_seconds = 0.0;
+  double profile_seconds = 0.0;  // what compiling spent
+  double plan_seconds = 0.0;
+  size_t num_nodes = 0;    // of the joint graph
+  size_t num_classes = 0;  // nodes that the profile ran
+};
+
 struct RegionGraphs {
   torch::jit::Gradient gradient;        // after splice and schedule
   std::vector<std::string> on_tape;     // operators without a rule, by name
   std::vector<std::string> saved;       // names of saved intermediate values
   std::vector<std::string> recomputed;  // names of recomputed values
+  std::vector<Banned> banned;           // by min_cut: operators that may not run again
+  PlanFigures figures;
+  std::shared_ptr<const Problem> problem;  // with a profile only
 };
 
 // differentiate, profile, plan, splice, schedule, extract.

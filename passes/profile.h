@@ -1,19 +1,55 @@
-// What the values of a region cost, measured.
+// What a region's forward and backward cost, node by node: bytes, seconds, floating-point
+// operations.
 #pragma once
 
 #include <ATen/core/ivalue.h>
 
+#include <cstdint>
+#include <unordered_map>
 #include <vector>
 
+#include "backend/options.h"
 #include "passes/joint_graph.h"
-#include "passes/plan/strategies.h"
+
+namespace torch::jit {
+struct Node;
+}
 
 namespace aten_recompute {
 
-// Bytes of each forward value, by running the forward once on `inputs`, each value freed after its
-// last use. Nothing is changed by it: random generators are put back, buffers (attributes that do
-// not require grad) are copied first.
-ValueBytes profile_bytes(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
-                         const std::vector<bool>& requires_grad);
+struct NodeCost {
+  double seconds = 0.0;
+  double flops = 0.0;
+  int64_t workspace_bytes = 0;  // alive at the worst moment of the run, beyond operands and results
+};
+
+struct Profile {
+  // Memory, by index. A view shares the storage of what it views.
+  std::vector<int64_t> storage_bytes;
+  std::vector<bool> storage_is_callers;  // of a region input: parameters, batches, buffers
+  // By Value::unique(): the storages of a tensor, or of the tensors in a container.
+  std::unordered_map<size_t, std::vector<int32_t>> storages;
+  // The same of their elements, wherever these lie: an expanded tensor has more of them than its
+  // storage has room for, a slice fewer.
+  std::unordered_map<size_t, int64_t> tensor_bytes;
+  std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
+  // Nodes that were run: one per class of equal operator, arguments, sizes and types.
+  size_t num_classes = 0;
+  double seconds = 0.0;  // that the profile itself took
+};
+
+// Walks the joint graph without running it: values stand for tensors of known sizes, types and
+// aliasing, but without memory. Nodes of one class (the same operator on the same sizes, types and
+// arguments) cost the same, so one of each class is run, on the region's inputs where it reads them
+// and on zeros elsewhere, timed, and watched allocating. The walk needs the memory of one node at a
+// time, mutates nothing, and puts random generators back.
+//
+// With CostModel::kFlops, `seconds` is computed from operations and bytes moved instead: the same
+// on every machine.
+//
+// Inputs may be on the meta device: then everything is, and seconds come from the FLOP model.
+// Throws c10::Error, or NotImplementedError, where a node cannot run on zeros.
+Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
+                CostModel cost_model);
 
 }  // namespace aten_recompute

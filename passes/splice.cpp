@@ -3,11 +3,13 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
+#include <utility>
 
-#include "passes/forward_values.h"
 #include "passes/node_traits.h"
+#include "passes/plan/graph_problem.h"
 #include "passes/rules/rule.h"
 #include "passes/symbols.h"
 
@@ -32,32 +34,25 @@ bool draws_random_numbers(const Node* node) {
 
 class Splicer {
  public:
-  Splicer(JointGraph& joint, const SavePlan& plan)
-      : graph_(*joint.graph), plan_(plan), forward_(joint), start_(joint.backward_start) {}
+  Splicer(JointGraph& joint, const GraphProblem& problem)
+      : joint_(joint), graph_(*joint.graph), problem_(problem) {}
 
-  void run() {
-    // 1. Which forward nodes have to run again.
-    std::vector<Node*> backward;
-    for (auto* node = start_->next(); node != graph_.return_node(); node = node->next()) {
-      backward.push_back(node);
-    }
-    for (auto* node : backward) {
-      for (auto* value : forward_.read_by(node))
-        need(value);
-    }
-    for (auto* value : graph_.return_node()->inputs().slice(forward_.num_outputs()))
-      need(value);
-    // 2. Copies, in forward order.
-    Node* after = start_;
-    for (auto* node = graph_.nodes().front(); node != start_; node = node->next()) {
-      if (recomputed_.count(node) != 0)
-        after = copy(node, after);
-    }
-    // 3. The backward reads the copies.
-    for (auto* node : backward)
+  void run(const std::vector<Step>& steps) {
+    for (const auto& step : steps) {
+      if (step.slot == 0)
+        continue;
+      auto* node = problem_.nodes[step.node];
+      if (problem_.problem.in_forward(step.node)) {
+        copies_wanted_.push_back({node, &step});
+        continue;
+      }
+      for (const auto& [original, copied] : copies_wanted_)
+        copy(original, *copied, node);
+      copies_wanted_.clear();
       replace_inputs(node);
+    }
     auto* results = graph_.return_node();
-    for (size_t i = forward_.num_outputs(); i < results->inputs().size(); ++i) {
+    for (size_t i = joint_.num_outputs; i < results->inputs().size(); ++i) {
       if (auto found = copies_.find(results->input(i)); found != copies_.end()) {
         results->replaceInput(i, found->second);
       }
@@ -65,33 +60,19 @@ class Splicer {
   }
 
  private:
-  void need(Value* value) {
-    if (!forward_.is_computed(value) || !contains_tensor(*value->type()))
-      return;
-    if (plan_.saved.count(value->unique()) != 0)
-      return;
-    auto* node = value->node();
-    if (recompute_veto(node) != RecomputeVeto::kNone)
-      return;
-    if (!recomputed_.insert(node).second)
-      return;
-    for (auto* input : node->inputs())
-      need(input);
-  }
-
   Value* mapped(Value* value) const {
     const auto found = copies_.find(value);
     return found == copies_.end() ? value : found->second;
   }
 
-  // Returns the last node that was added after `after`.
-  Node* copy(Node* node, Node* after) {
+  void copy(Node* node, const Step& step, Node* before) {
     std::vector<Value*> outputs;
     std::vector<std::string> names;  // a clone takes the names of what it is a clone of
     for (auto* output : node->outputs()) {
       names.push_back(output->hasDebugName() ? output->debugName() : "");
     }
-    const torch::jit::WithInsertPoint guard(after->next());
+    auto* previous = before->prev();
+    const torch::jit::WithInsertPoint guard(before);
     if (draws_random_numbers(node)) {
       outputs = copy_random(node);
     } else if (const auto* replay = compiled_replay(node)) {
@@ -101,12 +82,11 @@ class Splicer {
           graph_.insertNode(graph_.createClone(node, [&](Value* v) { return mapped(v); }));
       outputs.assign(clone->outputs().begin(), clone->outputs().end());
     }
-    Node* last = after;
-    while (last->next() != graph_.insertPoint()) {
-      last = last->next();
-      if (last->kind() != prim::Constant)
-        last->i_(symbols::kRecomputed, 1);
+    for (auto* added = previous->next(); added != before; added = added->next()) {
+      if (added->kind() != prim::Constant)
+        added->i_(symbols::kRecomputed, 1);
     }
+    size_t position = 0;  // among the outputs that the plan knows
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       auto* original = node->output(i);
       outputs[i]->setType(original->type());
@@ -115,15 +95,17 @@ class Splicer {
           "_recomputed");
       if (!names[i].empty())
         original->setDebugName(names[i]);
-      if (plan_.saved.count(original->unique()) == 0)
+      if (problem_.index.count(original) == 0)
+        continue;
+      const bool bound = (step.bound >> std::min<size_t>(position++, 63)) & 1;
+      if (bound)
         copies_[original] = outputs[i];
     }
-    return last;
   }
 
   std::vector<Value*> copy_random(Node* node) {
-    Value* state = nullptr;
-    {
+    auto& state = random_states_[node];
+    if (state == nullptr) {
       const torch::jit::WithInsertPoint before(node);
       auto* capture = graph_.insertNode(graph_.create(symbols::kRandomState, node->inputs(), 1));
       state = capture->output()->setType(c10::AnyType::get());
@@ -174,12 +156,12 @@ class Splicer {
     }
   }
 
+  JointGraph& joint_;
   Graph& graph_;
-  const SavePlan& plan_;
-  ForwardValues forward_;
-  Node* start_;
-  std::unordered_set<Node*> recomputed_;
-  std::unordered_map<Value*, Value*> copies_;
+  const GraphProblem& problem_;
+  std::vector<std::pair<Node*, const Step*>> copies_wanted_;  // before the next backward node
+  std::unordered_map<Value*, Value*> copies_;                 // the present one of each value
+  std::unordered_map<Node*, Value*> random_states_;
 };
 
 }  // namespace
@@ -213,9 +195,16 @@ const char* to_string(RecomputeVeto veto) {
   return "unknown";
 }
 
-void splice(JointGraph& joint, const SavePlan& plan) {
-  Splicer(joint, plan).run();
+void splice(JointGraph& joint, const GraphProblem& graph, const std::vector<Step>& steps) {
+  Splicer(joint, graph).run(steps);
   torch::jit::LowerSimpleTuples(joint.graph);
+}
+
+void splice(JointGraph& joint, const SavePlan& plan) {
+  const auto graph = make_problem(joint, nullptr);
+  Simulator simulator(graph.problem);
+  simulator.run(decisions_of(graph, plan));
+  splice(joint, graph, simulator.steps());
 }
 
 }  // namespace aten_recompute

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <unordered_set>
+#include <vector>
 
 #include "passes/joint_graph.h"
 
@@ -13,6 +14,9 @@ struct Value;
 }  // namespace torch::jit
 
 namespace aten_recompute {
+
+struct GraphProblem;
+struct Step;
 
 // Forward values to keep for the backward, by Value::unique() in the joint graph. Values that are
 // not tensors are always kept, region inputs are there anyway; everything else that the backward
@@ -26,13 +30,14 @@ enum class RecomputeVeto { kNone, kMutates, kControlFlow };
 RecomputeVeto recompute_veto(const torch::jit::Node* node);
 const char* to_string(RecomputeVeto veto);
 
-// Copies the forward nodes that the plan computes again into the backward, right after
-// `backward_start` and in forward order; schedule() places them. Values keep their names with
+// Carries a schedule out: copies of forward nodes between the backward's own, in the order of the
+// steps, so that each copy stands just before what it is made for. Values keep their names with
 // "_recomputed" appended.
 //
 //   h = linear(x, w)                     h = linear(x, w)
 //   y = relu(h)                          y = relu(h)
 //   backward_start()          ==>        backward_start()
+//   dy = sigmoid_backward(g, s)          dy = sigmoid_backward(g, s)
 //   dh = threshold_backward(dy, y, 0)    h_recomputed = linear(x, w)
 //                                        y_recomputed = relu(h_recomputed)
 //                                        dh = threshold_backward(dy, y_recomputed, 0)
@@ -40,6 +45,9 @@ const char* to_string(RecomputeVeto veto);
 // Random operators run again from the random state before them; operators with a replay rule
 // (batch norm) as that rule says. Needs: differentiate() has run. No pass that merges common
 // subexpressions may run after it.
+void splice(JointGraph& joint, const GraphProblem& graph, const std::vector<Step>& steps);
+
+// The same for a set of values to keep.
 void splice(JointGraph& joint, const SavePlan& plan);
 
 // Forward values that the backward reads directly, tensors and tapes only, in forward order.

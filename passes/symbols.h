@@ -39,6 +39,14 @@ inline const c10::Symbol kListGradient =
 
 inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
 
+// Identities with which a program says what a plan is to do with a value (passes/plan/tags.h).
+inline const c10::Symbol kMustSave = c10::Symbol::fromQualString("aten_recompute::must_save");
+inline const c10::Symbol kMustRecompute =
+    c10::Symbol::fromQualString("aten_recompute::must_recompute");
+inline const c10::Symbol kPreferSave = c10::Symbol::fromQualString("aten_recompute::prefer_save");
+inline const c10::Symbol kPreferRecompute =
+    c10::Symbol::fromQualString("aten_recompute::prefer_recompute");
+
 // Layer number of a node, set by assign_layers(); absent: before every layer.
 inline const c10::Symbol kLayer = c10::Symbol::attr("layer");
 // Path of the module whose method the node was inlined from: "blocks.3.attention".

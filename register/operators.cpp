@@ -38,6 +38,10 @@ std::string report_any(const c10::IValue& module) {
   return report(torch::jit::Module(module.toObject()));
 }
 
+std::vector<std::string> problems_any(const c10::IValue& module) {
+  return problems(torch::jit::Module(module.toObject()));
+}
+
 // Gives a module made by to_backend the tensors of the module that it was made from.
 void share_tensors_any(const c10::IValue& module, const c10::IValue& lowered) {
   share_tensors(torch::jit::Module(module.toObject()),
@@ -45,6 +49,11 @@ void share_tensors_any(const c10::IValue& module, const c10::IValue& lowered) {
 }
 
 at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) {
+  return x.view_as(x);
+}
+
+// must_save and its like: what they say, they say to the plan (passes/plan/tags.h).
+at::Tensor tag(const at::Tensor& x) {
   return x.view_as(x);
 }
 
@@ -65,7 +74,12 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
   m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
   m.def("report(Any module) -> str", &report_any);
+  m.def("problems(Any module) -> str[]", &problems_any);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);
+  m.def("must_save(Tensor(a) x) -> Tensor(a)", &tag);
+  m.def("must_recompute(Tensor(a) x) -> Tensor(a)", &tag);
+  m.def("prefer_save(Tensor(a) x) -> Tensor(a)", &tag);
+  m.def("prefer_recompute(Tensor(a) x) -> Tensor(a)", &tag);
 }
 
 }  // namespace

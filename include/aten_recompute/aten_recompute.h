@@ -42,4 +42,9 @@ torch::jit::Module lower(const torch::jit::Module& module, const std::string& op
 /// route; throws std::invalid_argument for anything else.
 std::string report(const torch::jit::Module& lowered);
 
+/// The planning problems of the regions that have been compiled with a profile, each as the JSON
+/// that tools/ and benchmarks/ read: nodes, values, bytes, seconds. Empty before the first call
+/// that needs a gradient. Throws as report() does.
+std::vector<std::string> problems(const torch::jit::Module& lowered);
+
 }  // namespace aten_recompute

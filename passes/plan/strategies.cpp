@@ -143,8 +143,22 @@ SavePlan plan_segments(const PlanInput& input) {
 
 }  // namespace
 
-bool needs_value_bytes(const Options& options) {
-  return options.strategy == StrategyKind::kSegments;
+bool needs_profile(const Options& options) {
+  return options.profile || options.strategy == StrategyKind::kSegments ||
+         options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget;
+}
+
+ValueBytes value_bytes(const GraphProblem& graph) {
+  ValueBytes bytes;
+  const auto& problem = graph.problem;
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    const auto node = problem.producer[i];
+    if (node < 0)
+      continue;
+    bytes[graph.values[i]->unique()] =
+        problem.is_view[node] ? 0 : problem.value_bytes(static_cast<int32_t>(i));
+  }
+  return bytes;
 }
 
 std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
@@ -204,6 +218,10 @@ SavePlan make_plan(const PlanInput& input) {
     }
     case StrategyKind::kSegments:
       return plan_segments(input);
+    case StrategyKind::kMinCut:  // passes/plan/min_cut.h: it also says what it banned
+      break;
+    case StrategyKind::kBudget:
+      break;  // passes/plan/budget.h: it decides more than a set of values
   }
   return save_everything(input.joint);
 }

@@ -8,6 +8,7 @@
 
 #include "backend/options.h"
 #include "passes/joint_graph.h"
+#include "passes/plan/graph_problem.h"
 #include "passes/splice.h"
 
 namespace aten_recompute {
@@ -20,11 +21,14 @@ struct PlanInput {
   const JointGraph& joint;
   const Options& options;
   const std::vector<bool>& is_attribute;  // per region input: read from the module
-  const ValueBytes& bytes;                // empty unless needs_value_bytes(options)
+  const ValueBytes& bytes;                // empty unless needs_profile(options)
 };
 
-// Does the strategy look at sizes? Then the region is run once before it is planned.
-bool needs_value_bytes(const Options& options);
+// Does the strategy look at sizes or times? Then the region is profiled before it is planned.
+bool needs_profile(const Options& options);
+
+// Bytes of the values that own their storage.
+ValueBytes value_bytes(const GraphProblem& graph);
 
 // What to save for the backward under the options' strategy.
 SavePlan make_plan(const PlanInput& input);

@@ -35,15 +35,28 @@ void call(Result (*function)(Arguments...), torch::jit::Stack& stack, std::index
 
 }  // namespace detail
 
-// `function` computes what `schema` says from its arguments alone and changes none of them.
 template <class Result, class... Arguments>
-torch::jit::Operator pure_operator(const std::string& schema, Result (*function)(Arguments...)) {
+torch::jit::Operator boxed_operator(const std::string& schema, Result (*function)(Arguments...),
+                                    c10::AliasAnalysisKind kind) {
   return torch::jit::Operator(
       schema,
       [function](torch::jit::Stack& stack) {
         detail::call(function, stack, std::index_sequence_for<Arguments...>());
       },
-      c10::AliasAnalysisKind::PURE_FUNCTION);
+      kind);
+}
+
+// `function` computes what `schema` says from its arguments alone and changes none of them.
+template <class Result, class... Arguments>
+torch::jit::Operator pure_operator(const std::string& schema, Result (*function)(Arguments...)) {
+  return boxed_operator(schema, function, c10::AliasAnalysisKind::PURE_FUNCTION);
+}
+
+// `function` changes the arguments that `schema` says it changes, and returns one of them.
+template <class Result, class... Arguments>
+torch::jit::Operator in_place_operator(const std::string& schema,
+                                       Result (*function)(Arguments...)) {
+  return boxed_operator(schema, function, c10::AliasAnalysisKind::FROM_SCHEMA);
 }
 
 }  // namespace aten_recompute

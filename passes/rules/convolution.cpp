@@ -4,14 +4,24 @@
 namespace aten_recompute {
 namespace {
 
+// In two calls: the gradients of weight and bias alone read the input, which is free then before
+// that of the input, often as large, is made. ATen's kernels compute the two apart in any case.
+std::vector<GradientFormula> gradients(const std::string& op, const std::string& parameters) {
+  const auto call = [&](const std::string& input, const std::string& mask) {
+    return "recompute." + op + "(grad, " + input + ", weight, " + parameters + ", [" + mask + "])";
+  };
+  return {{"weight, bias", "    unused, grad_weight, grad_bias = " +
+                               call("input", "False, needs_weight, needs_bias") +
+                               "\n    return grad_weight, grad_bias"},
+          {"input", call(layout_of("input"), "True, False, False") + "[0]"}};
+}
+
 Rule convolution(const std::string& op, const std::string& transposed,
                  const std::string& output_padding) {
-  return {.op = op,
-          .gradients = {{"input, weight, bias",
-                         "recompute.convolution_backward(grad, input, weight, stride, padding, "
-                         "dilation, " +
-                             transposed + ", " + output_padding +
-                             ", groups, [needs_input, needs_weight, needs_bias])"}}};
+  return {
+      .op = op,
+      .gradients = gradients("convolution_backward", "stride, padding, dilation, " + transposed +
+                                                         ", " + output_padding + ", groups")};
 }
 
 }  // namespace
@@ -24,9 +34,7 @@ std::vector<Rule> convolution_rules() {
     rules.push_back(convolution("aten::conv" + n, "False", zeros));
     rules.push_back(
         {.op = "aten::conv" + n + ".padding",
-         .gradients = {{"input, weight, bias",
-                        "recompute.convolution_mode_backward(grad, input, weight, stride, padding, "
-                        "dilation, groups, [needs_input, needs_weight, needs_bias])"}}});
+         .gradients = gradients("convolution_mode_backward", "stride, padding, dilation, groups")});
     rules.push_back(convolution("aten::conv_transpose" + n + (spatial == 1 ? "" : ".input"), "True",
                                 "output_padding"));
   }

@@ -7,18 +7,12 @@
 
 #include "passes/rules/boxing.h"
 #include "passes/rules/operators.h"
+#include "passes/rules/vectorised.h"
 
 namespace aten_recompute {
 namespace {
 
 using at::Tensor;
-
-// What one pass of the loop below is compiled for, where the compiler can choose at load time.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
-#define ATEN_RECOMPUTE_VECTORISED __attribute__((optimize("O3"), target_clones("avx2", "default")))
-#else
-#define ATEN_RECOMPUTE_VECTORISED
-#endif
 
 // x * noise, where noise is 0 or scale: a multiplication by 0 keeps the sign of zeros, and NaN.
 ATEN_RECOMPUTE_VECTORISED
@@ -59,16 +53,15 @@ Tensor noise_value(const Tensor& like, double p) {
   return at::ones({1}, like.options()).div_(1 - p);
 }
 
-Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
-  if (!x.device().is_cpu()) {
-    return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
-  }
-  const auto scale = noise_value(x, p);
-  if (!at::isFloatingType(x.scalar_type()) || x.strides() != mask.strides() ||
-      x.sizes() != mask.sizes() || !x.is_non_overlapping_and_dense()) {
-    return x.mul(mask.to(x.scalar_type()).mul_(scale));
-  }
-  auto output = at::empty_like(x);
+// The elements of x and mask lie in one order, on the CPU: one loop goes through them.
+bool lies_as(const Tensor& x, const Tensor& mask) {
+  return x.device().is_cpu() && mask.device().is_cpu() && at::isFloatingType(x.scalar_type()) &&
+         x.strides() == mask.strides() && x.sizes() == mask.sizes() &&
+         x.is_non_overlapping_and_dense();
+}
+
+// `output` lies as x does, and may be x.
+void multiply_into(const Tensor& output, const Tensor& x, const Tensor& mask, const Tensor& scale) {
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, x.scalar_type(), "apply_dropout_mask", [&] {
         const auto* from = x.const_data_ptr<scalar_t>();
@@ -79,7 +72,26 @@ Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
           multiply_range(from + begin, keep + begin, factor, to + begin, end - begin);
         });
       });
+}
+
+Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
+  if (!x.device().is_cpu()) {
+    return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
+  }
+  const auto scale = noise_value(x, p);
+  if (!lies_as(x, mask))
+    return x.mul(mask.to(x.scalar_type()).mul_(scale));
+  auto output = at::empty_like(x);
+  multiply_into(output, x, mask, scale);
   return output;
+}
+
+// Called where x dies (backend/in_place.h).
+Tensor apply_dropout_mask_in_place(Tensor x, Tensor mask, double p) {
+  if (!lies_as(x, mask))
+    return x.copy_(apply_dropout_mask(x, mask, p));
+  multiply_into(x, x, mask, noise_value(x, p));
+  return x;
 }
 
 Tensor dropout_mask(Tensor x, double p) {
@@ -108,6 +120,9 @@ void register_dropout_operators() {
       pure_operator("aten_recompute::dropout_mask(Tensor x, float p) -> Tensor", &dropout_mask),
       pure_operator("aten_recompute::apply_dropout_mask(Tensor x, Tensor mask, float p) -> Tensor",
                     &apply_dropout_mask),
+      in_place_operator("aten_recompute::apply_dropout_mask_(Tensor(a!) x, Tensor mask, float p) "
+                        "-> Tensor(a!)",
+                        &apply_dropout_mask_in_place),
   });
 }
 

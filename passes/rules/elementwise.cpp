@@ -13,6 +13,11 @@ GradientFormula gradient(const std::string& argument, const std::string& formula
   return {argument, reduced(argument, formula)};
 }
 
+// Zeros laid out as `argument`.
+std::string zeros(const std::string& argument) {
+  return "torch.zeros_like(" + layout_of(argument) + ")";
+}
+
 // aten::op(Tensor self) with the gradient in terms of grad, self and result.
 Rule unary(const std::string& op, const std::string& formula) {
   return {.op = op, .gradients = {{"self", formula}}};
@@ -49,19 +54,25 @@ std::vector<Rule> arithmetic() {
       {.op = "aten::div.Tensor_mode",
        .gradients = {{"other",
                       "    if rounding_mode is not None:\n"
-                      "        return torch.zeros_like(other)\n"
-                      "    return " +
+                      "        return " +
+                          zeros("other") +
+                          "\n"
+                          "    return " +
                           reduced("other", "torch.neg(grad) * ((self / other) / other).conj()")},
                      {"self",
                       "    if rounding_mode is not None:\n"
-                      "        return torch.zeros_like(self)\n"
-                      "    return " +
+                      "        return " +
+                          zeros("self") +
+                          "\n"
+                          "    return " +
                           reduced("self", "grad / other.conj()")}}},
       {.op = "aten::div.Scalar_mode",
        .gradients = {{"self",
                       "    if rounding_mode is not None:\n"
-                      "        return torch.zeros_like(self)\n"
-                      "    return " +
+                      "        return " +
+                          zeros("self") +
+                          "\n"
+                          "    return " +
                           reduced("self", "grad / recompute.conj(other)")}}},
       {.op = "aten::true_divide.Tensor",
        .gradients = {gradient("other", "torch.neg(grad) * ((self / other) / other).conj()"),
@@ -97,9 +108,9 @@ std::vector<Rule> arithmetic() {
                      gradient("end", "grad * weight.conj()"),
                      gradient("self", "grad * (1 - weight).conj()")}},
       {.op = "aten::pow.Tensor_Scalar",
-       .gradients = {gradient("self",
-                              "(torch.zeros_like(self) if exponent == 0 else "
-                              "grad * (self.pow(exponent - 1) * exponent).conj())")}},
+       .gradients = {gradient("self", "(" + zeros("self") +
+                                          " if exponent == 0 else "
+                                          "grad * (self.pow(exponent - 1) * exponent).conj())")}},
       {.op = "aten::pow.Tensor_Tensor",
        .gradients = {gradient("exponent",
                               "recompute.pow_grad_exponent(grad, self, exponent, result)"),

@@ -30,9 +30,11 @@ std::vector<Rule> indexing_rules() {
   std::vector<Rule> rules = {
       {.op = "aten::index_select",
        .gradients = {{"self", "torch.index_select_backward(grad, self.size(), dim, index)"}}},
-      {.op = "aten::gather", .gradients = {{"self", R"(
+      {.op = "aten::gather",
+       .gradients = {{"self", R"(
     if sparse_grad:
-        return torch.gather_backward(grad, self, dim, index, sparse_grad)
+        return torch.gather_backward(grad, )" +
+                                  layout_of("self") + R"(, dim, index, sparse_grad)
     return recompute.gather_backward(grad, self.size(), dim, index))"}}},
       {.op = "aten::take_along_dim",
        .gradients = {{"self",

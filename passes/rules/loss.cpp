@@ -51,9 +51,9 @@ std::vector<Rule> likelihoods() {
          .forward = "recompute.nll_loss(self, target, weight, reduction, ignore_index)",
          .extras = {"total"},
          .gradients = {refused(op, "weight"),
-                       {"self",
-                        "recompute.nll_loss_backward(grad, self, target, weight, reduction, "
-                        "ignore_index, total)"}}});
+                       {"self", "recompute.nll_loss_backward(grad, " + layout_of("self") +
+                                    ", target, weight, reduction, "
+                                    "ignore_index, total)"}}});
   }
   return rules;
 }

@@ -1,5 +1,6 @@
-// group_norm, as ATen composes it of native_group_norm.
+// group_norm, as ATen composes it of native_group_norm, and batch_norm from its statistics.
 #include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
 
 #include <array>
 #include <optional>
@@ -47,6 +48,54 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_backward(Tensor grad, Tensor input
       input.size(1), positions(input), groups, std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 
+// ---- batch_norm ----
+
+bool is_packed(const Tensor& tensor) {
+  return tensor.is_contiguous() || tensor.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+         tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+}
+
+bool is_packed(const std::optional<Tensor>& tensor) {
+  return !tensor || !tensor->defined() || tensor->is_contiguous();
+}
+
+// With statistics at hand, batch norm is x * alpha + beta, where alpha = inverse * weight and
+// beta = bias - mean * alpha. The kernel for evaluation computes that, too, with inverse =
+// 1 / sqrt(variance + eps): given alpha for a weight, and a variance of which that is 1, it
+// computes beta and the rest with the instructions, fused or not, that training uses.
+//
+// It is the same kernel only where the parameters have the type that it computes in. bfloat16 ones
+// have so few digits that mean * alpha is exact, fused or not; halves are left out.
+Tensor transformed(const Tensor& input, const std::optional<Tensor>& weight,
+                   const std::optional<Tensor>& bias, const Tensor& mean, const Tensor& inverse) {
+  const auto type = at::toOpMathType(input.scalar_type());
+  auto alpha = inverse.to(type);
+  if (weight && weight->defined())
+    alpha = alpha * weight->to(type);
+  const auto offset =
+      bias && bias->defined() ? std::optional<Tensor>(bias->to(type)) : std::nullopt;
+  return std::get<0>(at::native_batch_norm(input, alpha, offset, mean.to(type),
+                                           at::ones_like(alpha), /*training=*/false,
+                                           /*momentum=*/0, /*eps=*/0));
+}
+
+// The output of _batch_norm_impl_index in training, given the other outputs. `implementation` is
+// the last of those; only ATen's own, 0, is known to do this, for layouts that it has one kernel
+// for.
+Tensor batch_norm_from_statistics(Tensor input, std::optional<Tensor> weight,
+                                  std::optional<Tensor> bias, Tensor mean, Tensor inverse,
+                                  int64_t implementation, double eps, bool cudnn_enabled) {
+  if (implementation == 0 && input.numel() > 0 && is_packed(weight) && is_packed(bias)) {
+    if (input.is_cpu() && is_packed(input) && mean.scalar_type() != at::kHalf)
+      return transformed(input, weight, bias, mean, inverse);
+    if (input.is_cuda() && input.is_contiguous())
+      return at::batch_norm_elemt(input, weight, bias, mean, inverse, eps);
+  }
+  return std::get<0>(at::_batch_norm_impl_index(input, weight, bias, /*running_mean=*/{},
+                                                /*running_var=*/{}, /*training=*/true,
+                                                /*momentum=*/0, eps, cudnn_enabled));
+}
+
 }  // namespace
 
 void register_normalization_operators() {
@@ -58,6 +107,10 @@ void register_normalization_operators() {
                     "Tensor rstd, Tensor? weight, int num_groups, bool[] mask) "
                     "-> (Tensor, Tensor, Tensor)",
                     &group_norm_backward),
+      pure_operator("aten_recompute::batch_norm_from_statistics(Tensor input, Tensor? weight, "
+                    "Tensor? bias, Tensor mean, Tensor inverse, int implementation, float eps, "
+                    "bool cudnn_enabled) -> Tensor",
+                    &batch_norm_from_statistics),
   });
 }
 

@@ -5,6 +5,9 @@
 #include <ATen/ops/real.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include "passes/rules/boxing.h"
+#include "passes/rules/stand_in.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -115,6 +118,9 @@ void register_rule_operators() {
                list_gradient, pure),
       Operator("aten_recompute::reduce_grad(Tensor grad, int[] size, int dtype) -> Tensor",
                reduce_grad, pure),
+      pure_operator("aten_recompute::stand_in(int[] size, int[] stride, int dtype, Device device) "
+                    "-> Tensor",
+                    &stand_in),
   });
   register_elementwise_operators();
   register_matrix_operators();
@@ -127,6 +133,7 @@ void register_rule_operators() {
   register_reduction_operators();
   register_pooling_operators();
   register_attention_operators();
+  register_bits_operators();
 }
 
 }  // namespace aten_recompute

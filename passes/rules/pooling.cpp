@@ -8,9 +8,8 @@ void add_max_pools(std::vector<Rule>& rules) {
   const std::string row_arguments =
       "[1, kernel_size[0]], [1, (stride if len(stride) > 0 else kernel_size)[0]], "
       "[0, padding[0]], [1, dilation[0]], ceil_mode";
-  const std::string row_backward =
-      "torch.max_pool2d_with_indices_backward(grad.unsqueeze(-2), self.unsqueeze(-2), " +
-      row_arguments;
+  const std::string row_backward = "torch.max_pool2d_with_indices_backward(grad.unsqueeze(-2), " +
+                                   layout_of("self") + ".unsqueeze(-2), " + row_arguments;
   rules.push_back({.op = "aten::max_pool1d",
                    .forward = R"(
     pooled, positions = torch.max_pool2d_with_indices(self.unsqueeze(-2), )" +
@@ -23,9 +22,8 @@ void add_max_pools(std::vector<Rule>& rules) {
 
   for (const std::string rank : {"2d", "3d"}) {
     const std::string name = "max_pool" + rank + "_with_indices";
-    const std::string backward =
-        "torch." + name +
-        "_backward(grad, self, kernel_size, stride, padding, dilation, ceil_mode, ";
+    const std::string backward = "torch." + name + "_backward(grad, " + layout_of("self") +
+                                 ", kernel_size, stride, padding, dilation, ceil_mode, ";
     rules.push_back({.op = "aten::max_pool" + rank,
                      .forward = "    return torch." + name +
                                 "(self, kernel_size, stride, padding, dilation, ceil_mode)",
@@ -33,46 +31,50 @@ void add_max_pools(std::vector<Rule>& rules) {
                      .gradients = {{"self", backward + "indices)"}}});
     rules.push_back({.op = "aten::" + name, .gradients = {{"self", backward + "result1)"}}});
     rules.push_back({.op = "aten::adaptive_max_pool" + rank,
-                     .gradients = {{"self", "torch.adaptive_max_pool" + rank +
-                                                "_backward(grad, self, result1)"}}});
+                     .gradients = {{"self", "torch.adaptive_max_pool" + rank + "_backward(grad, " +
+                                                layout_of("self") + ", result1)"}}});
   }
-  rules.push_back({.op = "aten::adaptive_max_pool1d",
-                   .gradients = {{"self",
-                                  "torch.adaptive_max_pool2d_backward(grad.unsqueeze(-2), "
-                                  "self.unsqueeze(-2), result1.unsqueeze(-2)).squeeze(-2)"}}});
+  rules.push_back(
+      {.op = "aten::adaptive_max_pool1d",
+       .gradients = {{"self", "torch.adaptive_max_pool2d_backward(grad.unsqueeze(-2), " +
+                                  layout_of("self") +
+                                  ".unsqueeze(-2), result1.unsqueeze(-2)).squeeze(-2)"}}});
 }
 
 void add_average_pools(std::vector<Rule>& rules) {
-  rules.push_back({.op = "aten::avg_pool1d",
-                   .gradients = {{"self",
-                                  "torch.avg_pool2d_backward(grad.unsqueeze(-2), "
-                                  "self.unsqueeze(-2), [1, kernel_size[0]], "
+  rules.push_back(
+      {.op = "aten::avg_pool1d",
+       .gradients = {{"self", "torch.avg_pool2d_backward(grad.unsqueeze(-2), " + layout_of("self") +
+                                  ".unsqueeze(-2), [1, kernel_size[0]], "
                                   "[1, (stride if len(stride) > 0 else kernel_size)[0]], "
                                   "[0, padding[0]], ceil_mode, count_include_pad, None)"
                                   ".squeeze(-2)"}}});
   for (const std::string rank : {"2d", "3d"}) {
     rules.push_back(
         {.op = "aten::avg_pool" + rank,
-         .gradients = {{"self", "torch.avg_pool" + rank +
-                                    "_backward(grad, self, kernel_size, stride, padding, "
+         .gradients = {{"self", "torch.avg_pool" + rank + "_backward(grad, " + layout_of("self") +
+                                    ", kernel_size, stride, padding, "
                                     "ceil_mode, count_include_pad, divisor_override)"}}});
-    rules.push_back(
-        {.op = "aten::_adaptive_avg_pool" + rank,
-         .gradients = {{"self", "torch._adaptive_avg_pool" + rank + "_backward(grad, self)"}}});
+    rules.push_back({.op = "aten::_adaptive_avg_pool" + rank,
+                     .gradients = {{"self", "torch._adaptive_avg_pool" + rank + "_backward(grad, " +
+                                                layout_of("self") + ")"}}});
   }
   // Down to a single element, eager takes the mean.
-  rules.push_back({.op = "aten::adaptive_avg_pool1d", .gradients = {{"self", R"(
+  rules.push_back(
+      {.op = "aten::adaptive_avg_pool1d",
+       .gradients = {{"self", R"(
     if output_size[0] == 1:
         return grad.expand(self.size()) / self.size(-1)
-    return torch._adaptive_avg_pool2d_backward(grad.unsqueeze(-2), self.unsqueeze(-2)).squeeze(-2))"}}});
+    return torch._adaptive_avg_pool2d_backward(grad.unsqueeze(-2), )" +
+                                  layout_of("self") + R"(.unsqueeze(-2)).squeeze(-2))"}}});
   rules.push_back({.op = "aten::adaptive_avg_pool2d", .gradients = {{"self", R"(
     if output_size[0] == 1 and output_size[1] == 1:
         return grad.expand(self.size()) / (self.size(-1) * self.size(-2))
-    return torch._adaptive_avg_pool2d_backward(grad, self))"}}});
+    return torch._adaptive_avg_pool2d_backward(grad, )" + layout_of("self") + R"())"}}});
   rules.push_back({.op = "aten::adaptive_avg_pool3d", .gradients = {{"self", R"(
     if output_size[0] == 1 and output_size[1] == 1 and output_size[2] == 1:
         return grad.expand(self.size()) / (self.size(-1) * self.size(-2) * self.size(-3))
-    return torch._adaptive_avg_pool3d_backward(grad, self))"}}});
+    return torch._adaptive_avg_pool3d_backward(grad, )" + layout_of("self") + R"())"}}});
 }
 
 // Each has an overload `vec` (what F.interpolate calls), which works out sizes and scales and then
@@ -136,6 +138,8 @@ void add_grid_samplers(std::vector<Rule>& rules) {
 
 }  // namespace
 
+// No kernel that goes back through a pooling reads its input's elements: where the gradient goes
+// the indices say, or the windows.
 std::vector<Rule> pooling_rules() {
   std::vector<Rule> rules;
   add_max_pools(rules);

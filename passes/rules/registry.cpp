@@ -2,6 +2,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/frontend/resolver.h>
 #include <torch/csrc/jit/frontend/sugared_value.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/inliner.h>
 
@@ -160,7 +161,41 @@ const std::unordered_map<std::string, Rule>& replays() {
   return table;
 }
 
+// From what is kept of the first computation, where the argument `where` is True.
+struct ReplaySource {
+  Rule rule;  // its one formula gives the outputs
+  std::string where;
+  std::vector<size_t> gives_outputs;
+};
+
+const std::unordered_map<std::string, ReplaySource>& replays_from_outputs() {
+  static const std::unordered_map<std::string, ReplaySource> table = {
+      {"aten::_batch_norm_impl_index",
+       {{.op = "aten::_batch_norm_impl_index (replay from statistics)",
+         .gradients = {{"",
+                        "recompute.batch_norm_from_statistics(input, weight, bias, result1, "
+                        "result2, result4, eps, cudnn_enabled)"}}},
+        "training",
+        {0}}}};
+  return table;
+}
+
+// Outputs among the formula's parameters: result is 0, result1 is 1.
+std::vector<size_t> outputs_read(const CompiledFormula& formula) {
+  std::set<size_t> outputs;
+  for (const auto& name : formula.parameters) {
+    if (name.rfind("result", 0) == 0)
+      outputs.insert(name == "result" ? 0 : std::stoul(name.substr(6)));
+  }
+  return {outputs.begin(), outputs.end()};
+}
+
 }  // namespace
+
+std::string layout_of(const std::string& argument) {
+  return "recompute.stand_in(" + argument + ".size(), " + argument + ".stride(), " + argument +
+         ".dtype, " + argument + ".device)";
+}
 
 std::vector<std::string> split_names(const std::string& names) {
   std::vector<std::string> result;
@@ -196,6 +231,30 @@ const CompiledFormula* compiled_replay(const Node* node) {
   if (found == replays().end())
     return nullptr;
   return &cached(found->second, node, found->second.forward);
+}
+
+const Replay* find_replay(const Node* node) {
+  if (node->maybeSchema() == nullptr)
+    return nullptr;
+  const auto found = replays_from_outputs().find(qualified_operator_name(node));
+  if (found == replays_from_outputs().end())
+    return nullptr;
+  const auto& source = found->second;
+  const auto where = node->schema().argumentIndexWithName(source.where);
+  const auto constant = torch::jit::toIValue(node->input(static_cast<size_t>(where.value())));
+  if (!constant || !constant->isBool() || !constant->toBool())
+    return nullptr;
+  static std::mutex mutex;
+  static std::unordered_map<std::string, Replay> cache;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto replay = cache.find(source.rule.op);
+  if (replay == cache.end()) {
+    const auto& formula = compiled_gradient(source.rule, 0, node);
+    replay =
+        cache.emplace(source.rule.op, Replay{formula, outputs_read(formula), source.gives_outputs})
+            .first;
+  }
+  return &replay->second;
 }
 
 }  // namespace aten_recompute

@@ -25,7 +25,8 @@
 // what only the former need is free earlier.
 //
 // Only metadata of a value (size, dtype, dim) may be used freely: differentiate() moves such reads
-// into the forward, so that they capture an int list and not the tensor.
+// into the forward, so that they capture an int list and not the tensor. Where an operator wants a
+// tensor of which it reads only metadata, layout_of("self") gives it one.
 #pragma once
 
 #include <memory>
@@ -66,10 +67,26 @@ const CompiledFormula& compiled_gradient(const Rule& rule, size_t index,
                                          const torch::jit::Node* node);
 const CompiledFormula& compiled_forward(const Rule& rule, const torch::jit::Node* node);
 
+// TorchScript for a tensor laid out as `argument` is, without its elements and without its memory
+// (passes/rules/stand_in.h). Only for operators that read no element of it.
+std::string layout_of(const std::string& argument);
+
 // How to compute the node again where that must differ from computing it first (batch norm must not
 // update its running statistics twice), as a formula over the node's arguments; nullptr: the same
 // way.
 const CompiledFormula* compiled_replay(const torch::jit::Node* node);
+
+// A cheaper way to compute outputs of a node again, from others that were kept.
+struct Replay {
+  // Over the node's arguments and, as result, result1, ..., its kept outputs.
+  CompiledFormula formula;
+  std::vector<size_t> reads_outputs;  // indices of the outputs that it reads, ascending
+  std::vector<size_t> gives_outputs;  // of those that it returns, in this order
+};
+
+// The replay for `node`, bits equal to the first run; nullptr where there is none, or where an
+// argument on which it depends (is this training?) is not a constant. Thread-safe.
+const Replay* find_replay(const torch::jit::Node* node);
 
 // Splits "input, weight, bias" into names.
 std::vector<std::string> split_names(const std::string& names);

@@ -101,9 +101,26 @@ def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     Raises:
         ValueError: the module was not lowered.
     """
-    module = _script_module(lowered, "report")
+    return json.loads(_ask(torch.ops.aten_recompute.report, lowered, "report"))
+
+
+def problems(lowered: torch.jit.ScriptModule) -> list[dict[str, Any]]:
+    """The planning problems of the regions that were compiled with a profile: what planners see.
+
+    Nodes, values and storages as lists, with bytes, seconds and floating-point operations; see
+    ``passes/plan/problem.h``. Compiled regions only, and only where the strategy looks at costs
+    (``segments``, ``min_cut``, ``budget``) or ``profile=True`` was given.
+
+    Raises:
+        ValueError: the module was not lowered.
+    """
+    return [json.loads(text) for text in _ask(torch.ops.aten_recompute.problems, lowered, "problems")]
+
+
+def _ask(operator: Any, lowered: torch.jit.ScriptModule, what: str) -> Any:
+    module = _script_module(lowered, what)
     try:
-        return json.loads(torch.ops.aten_recompute.report(module._c))
+        return operator(module._c)
     except RuntimeError as error:
         if "not a lowered module" in str(error):
             raise ValueError(str(error).splitlines()[0]) from None

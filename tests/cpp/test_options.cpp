@@ -57,6 +57,24 @@ Options make_segments(int64_t count) {
   return options;
 }
 
+Options make_fraction(double fraction) {
+  Options options = make_options(StrategyKind::kBudget);
+  options.memory_fraction = fraction;
+  return options;
+}
+
+Options make_bytes(int64_t bytes) {
+  Options options = make_options(StrategyKind::kBudget);
+  options.memory_bytes = bytes;
+  return options;
+}
+
+Options make_time(double time) {
+  Options options = make_options(StrategyKind::kBudget);
+  options.time_budget = time;
+  return options;
+}
+
 struct Accepted {
   std::string text;
   Options options;
@@ -97,13 +115,51 @@ INSTANTIATE_TEST_SUITE_P(
         Accepted{R"({"strategy": "ops", "ops": ["relu", "gelu"]})", make_ops({"relu", "gelu"})},
         Accepted{R"({"strategy": "segments"})", make_options(StrategyKind::kSegments)},
         Accepted{R"({"strategy": "segments", "count": 4})", make_segments(4)},
-        Accepted{R"({"strategy": "segments", "count": "4"})", make_segments(4)}));
+        Accepted{R"({"strategy": "segments", "count": "4"})", make_segments(4)},
+        Accepted{R"({"strategy": "budget", "memory_budget": 0.25})", make_fraction(0.25)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "0.25"})", make_fraction(0.25)},
+        Accepted{R"({"strategy": "budget", "memory_budget": 1})", make_fraction(1.0)},
+        Accepted{R"({"strategy": "budget", "memory_budget": 2})", make_bytes(2)},
+        Accepted{R"({"strategy": "budget", "memory_budget": 1048576})", make_bytes(1048576)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "1048576"})", make_bytes(1048576)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "600MiB"})", make_bytes(629145600)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "1.5 GB"})", make_bytes(1500000000)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "512 B"})", make_bytes(512)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "2 B"})", make_bytes(2)},
+        Accepted{R"({"strategy": "budget", "time_budget": 1.1})", make_time(1.1)},
+        Accepted{R"({"strategy": "budget", "time_budget": 1})", make_time(1.0)},
+        Accepted{R"({"strategy": "budget", "time_budget": "1.25"})", make_time(1.25)}));
 
 TEST(Options, FullgraphGoesWithEveryStrategyAndWithNone) {
   EXPECT_TRUE(parse_options(R"({"fullgraph": true})").fullgraph);
   EXPECT_TRUE(parse_options(R"({"1": null, "fullgraph": "True"})").fullgraph);
   EXPECT_TRUE(parse_options(R"({"strategy": "segments", "fullgraph": 1})").fullgraph);
   EXPECT_FALSE(parse_options(R"({"strategy": "none", "fullgraph": false})").fullgraph);
+}
+
+TEST(Options, ProfileAndAccumulateGoWithEveryStrategyAndWithNone) {
+  EXPECT_TRUE(parse_options(R"({"profile": true})").profile);
+  EXPECT_TRUE(parse_options(R"({"4": 0.5, "profile": "true"})").profile);
+  EXPECT_FALSE(parse_options(R"({"strategy": "all", "profile": false})").profile);
+  EXPECT_TRUE(parse_options(R"({"accumulate": true})").accumulate);
+  EXPECT_TRUE(parse_options(R"({"1": null, "accumulate": 1})").accumulate);
+  EXPECT_FALSE(parse_options(R"({"strategy": "none", "accumulate": false})").accumulate);
+  const Options options =
+      parse_options(R"({"strategy": "segments", "profile": true, "accumulate": true})");
+  EXPECT_EQ(parse_options(to_json(options)), options);
+}
+
+TEST(Options, ABudgetMayHaveBothLimitsAndACostModel) {
+  Options expected = make_bytes(1024);
+  expected.time_budget = 1.5;
+  expected.cost_model = CostModel::kFlops;
+  const Options options = parse_options(
+      R"({"strategy": "budget", "memory_budget": "1KiB", "time_budget": 1.5, "cost_model": "flops"})");
+  EXPECT_EQ(options, expected);
+  EXPECT_EQ(parse_options(to_json(options)), expected);
+  EXPECT_EQ(
+      parse_options(R"({"strategy": "budget", "memory_budget": 0.5, "cost_model": "measured"})"),
+      make_fraction(0.5));
 }
 
 TEST(Options, PatternNamesTheLayers) {
@@ -136,8 +192,47 @@ INSTANTIATE_TEST_SUITE_P(
     Options, RefusedSpec,
     ::testing::Values(
         Refused{
+            R"({"strategy": "fastest"})",
+            R"(key "strategy": got "fastest", accepted is one of none, all, names, layers, ops, segments, min_cut, budget)"},
+        Refused{
             R"({"strategy": "budget"})",
-            R"(key "strategy": got "budget", accepted is one of none, all, names, layers, ops, segments)"},
+            R"(strategy "budget" needs the key "memory_budget" or "time_budget", accepted is a fraction of the unplanned peak in (0, 1], or bytes such as "600MiB", or a multiple of the unplanned step time, >= 1)"},
+        Refused{R"({"strategy": "budget", "memory_budget": 0})",
+                R"(key "memory_budget": got 0, accepted is a fraction of the unplanned peak)"},
+        Refused{R"({"strategy": "budget", "memory_budget": -0.5})",
+                R"(key "memory_budget": got -0.5)"},
+        // Neither a fraction nor a whole number of bytes.
+        Refused{R"({"strategy": "budget", "memory_budget": 1.5})",
+                R"(key "memory_budget": got 1.5)"},
+        Refused{R"({"strategy": "budget", "memory_budget": "600MIB"})",
+                R"(key "memory_budget": got "600MIB")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "MiB"})",
+                R"(key "memory_budget": got "MiB")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "0.5 B"})",
+                R"(key "memory_budget": got "0.5 B")"},
+        // A number of bytes that would be read back as a fraction.
+        Refused{R"({"strategy": "budget", "memory_budget": "1 B"})",
+                R"(key "memory_budget": got "1 B")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "-1MiB"})",
+                R"(key "memory_budget": got "-1MiB")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "1e9TiB"})",
+                R"(key "memory_budget": got "1e9TiB")"},
+        Refused{R"({"strategy": "budget", "memory_budget": null})",
+                R"(key "memory_budget": got null)"},
+        Refused{
+            R"({"strategy": "budget", "time_budget": 0.9})",
+            R"(key "time_budget": got 0.9, accepted is a multiple of the unplanned step time, >= 1)"},
+        Refused{R"({"strategy": "budget", "time_budget": "nan"})",
+                R"(key "time_budget": got "nan")"},
+        Refused{R"({"strategy": "budget", "time_budget": "inf"})",
+                R"(key "time_budget": got "inf")"},
+        Refused{R"({"strategy": "budget", "memory_budget": 0.5, "cost_model": "guess"})",
+                R"(key "cost_model": got "guess", accepted is "measured" or "flops")"},
+        Refused{R"({"strategy": "all", "memory_budget": 0.5})",
+                R"(key "memory_budget" does not belong to strategy "all")"},
+        Refused{R"({"memory_budget": 0.5})", R"(key "memory_budget" needs a strategy)"},
+        Refused{R"({"strategy": "all", "accumulate": "maybe"})",
+                R"(key "accumulate": got "maybe", accepted is true or false)"},
         Refused{R"({"strategy": 3})", R"(key "strategy": got 3, accepted is one of none)"},
         Refused{R"({"ratio": 0.5})", R"(key "ratio" needs a strategy, accepted are none, all)"},
         Refused{R"({"colour": 1})",
@@ -145,10 +240,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"({"strategy": "all", "6": 1})", R"(key "6" is unknown)"},
         Refused{
             R"({"strategy": "names", "ratio": 0.5})",
-            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph")"},
+            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate")"},
         Refused{
             R"({"4": 0.5, "stride": 2})",
-            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph")"},
+            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate")"},
         Refused{R"({"1": null, "strategy": "all"})",
                 R"(keys "1" and "strategy" both name a strategy)"},
         Refused{R"({"3": [0, 1], "4": 0.5})", R"(keys "3" and "4" both name a strategy)"},
@@ -208,12 +303,17 @@ TEST(Options, CanonicalJsonAndShortForm) {
   EXPECT_EQ(describe(parse_options(R"({"2": ["%relu", "fc"]})")), "names keywords=%relu, fc");
   EXPECT_EQ(describe(parse_options(R"({"strategy": "segments", "count": 4, "fullgraph": true})")),
             "segments count=4 fullgraph=true");
+  EXPECT_EQ(to_json(parse_options(R"({"strategy": "budget", "memory_budget": "1KiB",)"
+                                  R"( "cost_model": "flops", "accumulate": true})")),
+            R"({"strategy":"budget","memory_budget":1024,"cost_model":"flops","accumulate":true})");
+  EXPECT_EQ(describe(parse_options(R"({"strategy": "budget", "memory_budget": 0.5})")),
+            "budget memory_budget=0.5");
 }
 
 TEST(Options, HelpNamesEveryStrategy) {
   const std::string help = strategy_help();
-  for (const char* name :
-       {"none: ", "all: ", "names: ", "layers: ", "ops: ", "segments: ", "{\"4\": ...}"}) {
+  for (const char* name : {"none: ", "all: ", "names: ", "layers: ", "ops: ", "segments: ",
+                           "budget: ", "{\"4\": ...}"}) {
     EXPECT_THAT(help, HasSubstr(name));
   }
 }
@@ -246,6 +346,14 @@ TEST_F(ResolveOptions, TheVariableDecidesWhereTheSpecNamesNoStrategy) {
   Options expected = make_layers(0, 2);
   expected.fullgraph = true;
   EXPECT_EQ(resolve_options(R"({"fullgraph": true})"), expected);
+}
+
+// What goes with every strategy is the spec's to say, also where the variable names the strategy.
+TEST_F(ResolveOptions, TheSpecsCommonKeysGoWithTheVariablesStrategy) {
+  env_.set("RECOMPUTE", R"({"strategy": "budget", "memory_budget": 0.5, "profile": true})");
+  Options expected = make_fraction(0.5);
+  expected.accumulate = true;
+  EXPECT_EQ(resolve_options(R"({"accumulate": true, "profile": false})"), expected);
 }
 
 TEST_F(ResolveOptions, TheSpecComesBeforeTheVariable) {

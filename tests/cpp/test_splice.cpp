@@ -3,7 +3,10 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <functional>
+
 #include "passes/differentiate.h"
+#include "passes/plan/graph_problem.h"
 #include "passes/symbols.h"
 #include "tests/cpp/testing.h"
 
@@ -60,6 +63,20 @@ JointGraph spliced(JointGraph joint, const std::vector<std::string>& saved) {
   return joint;
 }
 
+// `decide` gets a function from names to the problem's values.
+void splice_decisions(
+    JointGraph& joint,
+    const std::function<void(const std::function<int32_t(const char*)>&, Decisions&)>& decide) {
+  const auto problem = make_problem(joint, nullptr);
+  Decisions decisions(problem.problem);
+  decide([&](const char* name) { return problem.index.at(test::find_value(*joint.graph, name)); },
+         decisions);
+  Simulator simulator(problem.problem);
+  simulator.run(decisions);
+  splice(joint, problem, simulator.steps());
+  joint.graph->lint();
+}
+
 TEST_F(Splice, WithNothingSavedTheWholeChainIsCopied) {
   const auto joint = spliced(chain(), {});
   EXPECT_THAT(forward_listing(joint),
@@ -109,20 +126,121 @@ TEST_F(Splice, CopiesAreMarkedAndNothingElseIs) {
   EXPECT_THAT(marked, ElementsAre("y_recomputed"));
 }
 
-// b reads h as c does: h is copied once.
+// b reads h as c does: h is copied once, with b, which is needed first; c waits for d2.
 TEST_F(Splice, BothBranchesReadOneCopy) {
   const auto joint = spliced(branches(), {});
-  EXPECT_THAT(backward_listing(joint),
-              ElementsAre("h_recomputed = aten::sin(x)", "b_recomputed = aten::exp(h_recomputed)",
-                          "c_recomputed = aten::cos(h_recomputed)",
-                          "d1 = aten::mul(dy, b_recomputed)", "d2 = aten::mul(d1, c_recomputed)"));
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("h_recomputed = aten::sin(x)", "b_recomputed = aten::exp(h_recomputed)",
+                  "d1 = aten::mul(dy, b_recomputed)", "c_recomputed = aten::cos(h_recomputed)",
+                  "d2 = aten::mul(d1, c_recomputed)"));
 }
 
 TEST_F(Splice, OneBranchSavedTheOtherCopied) {
   const auto joint = spliced(branches(), {"b"});
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("d1 = aten::mul(dy, b)", "h_recomputed = aten::sin(x)",
+                  "c_recomputed = aten::cos(h_recomputed)", "d2 = aten::mul(d1, c_recomputed)"));
+}
+
+// The schedule says where a value goes again: h after d1 (slot 1), so c needs a second copy of it.
+TEST_F(Splice, WhatIsDroppedInBetweenIsCopiedTwice) {
+  auto joint = branches();
+  splice_decisions(joint, [](const auto& index, Decisions& decisions) {
+    for (const char* name : {"h", "b", "c"})
+      decisions.drop(index(name), 0);
+    decisions.drop(index("h"), 1);
+  });
+  // LibTorch renames the elder of two values of one name.
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("h_recomputed.1 = aten::sin(x)", "b_recomputed = aten::exp(h_recomputed.1)",
+                  "d1 = aten::mul(dy, b_recomputed)", "h_recomputed = aten::sin(x)",
+                  "c_recomputed = aten::cos(h_recomputed)", "d2 = aten::mul(d1, c_recomputed)"));
+  EXPECT_THAT(captured_values(joint), IsEmpty());
+}
+
+// A value that the forward handed over can be let go in between, too: b reads the forward's h, c
+// a copy.
+TEST_F(Splice, WhatTheForwardKeptCanBeDroppedInBetween) {
+  auto joint = branches();
+  splice_decisions(joint, [](const auto& index, Decisions& decisions) {
+    decisions.drop(index("b"), 0);
+    decisions.drop(index("c"), 0);
+    decisions.drop(index("h"), 1);
+  });
   EXPECT_THAT(backward_listing(joint),
-              ElementsAre("h_recomputed = aten::sin(x)", "c_recomputed = aten::cos(h_recomputed)",
-                          "d1 = aten::mul(dy, b)", "d2 = aten::mul(d1, c_recomputed)"));
+              ElementsAre("b_recomputed = aten::exp(h)", "d1 = aten::mul(dy, b_recomputed)",
+                          "h_recomputed = aten::sin(x)", "c_recomputed = aten::cos(h_recomputed)",
+                          "d2 = aten::mul(d1, c_recomputed)"));
+  EXPECT_THAT(test::names(captured_values(joint)), ElementsAre("h"));
+}
+
+// Two layers  h = mm(x, w), a = relu(h);  y = tanh of the second.
+JointGraph two_layers() {
+  return test::parse_joint(R"(
+graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %h1 : Tensor = aten::mm(%x, %w1)
+  %a1 : Tensor = aten::relu(%h1)
+  %h2 : Tensor = aten::mm(%a1, %w2)
+  %y : Tensor = aten::tanh(%h2)
+  aten_recompute::backward_start()
+  %dh2 : Tensor = aten::tanh_backward(%dy, %y)
+  %a1t : Tensor = aten::t(%a1)
+  %dw2 : Tensor = aten::mm(%a1t, %dh2)
+  %w2t : Tensor = aten::t(%w2)
+  %da1 : Tensor = aten::mm(%dh2, %w2t)
+  %dh1 : Tensor = aten::threshold_backward(%da1, %a1, %zero)
+  %xt : Tensor = aten::t(%x)
+  %dw1 : Tensor = aten::mm(%xt, %dh1)
+  return (%y, %dw1, %dw2)
+)",
+                           3, 1, {0}, {1, 2});
+}
+
+TEST_F(Splice, WhatIsRecomputedStandsJustBeforeItsFirstUse) {
+  const auto joint = spliced(two_layers(), {"y"});
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("dh2 = aten::tanh_backward(dy, y)", "h1_recomputed = aten::mm(x, w1)",
+                  "a1_recomputed = aten::relu(h1_recomputed)", "a1t = aten::t(a1_recomputed)",
+                  "dw2 = aten::mm(a1t, dh2)", "w2t = aten::t(w2)", "da1 = aten::mm(dh2, w2t)",
+                  "dh1 = aten::threshold_backward(da1, a1_recomputed, 0)", "xt = aten::t(x)",
+                  "dw1 = aten::mm(xt, dh1)"));
+}
+
+TEST_F(Splice, WhatTheFirstNodeNeedsStandsFirst) {
+  const auto joint = spliced(two_layers(), {"a1"});
+  const auto lines = backward_listing(joint);
+  EXPECT_THAT(
+      std::vector<std::string>(lines.begin(), lines.begin() + 3),
+      ElementsAre("h2_recomputed = aten::mm(a1, w2)", "y_recomputed = aten::tanh(h2_recomputed)",
+                  "dh2 = aten::tanh_backward(dy, y_recomputed)"));
+}
+
+// Of three chains each waits for the node that reads it.
+TEST_F(Splice, SeparateValuesWaitSeparately) {
+  const auto joint = spliced(test::parse_joint(R"(
+graph(%x : Tensor, %dy : Tensor):
+  %a : Tensor = aten::sin(%x)
+  %b : Tensor = aten::exp(%x)
+  %c : Tensor = aten::cos(%x)
+  %ab : Tensor = aten::mul(%a, %b)
+  %y : Tensor = aten::mul(%ab, %c)
+  aten_recompute::backward_start()
+  %d1 : Tensor = aten::mul(%dy, %c)
+  %d2 : Tensor = aten::mul(%d1, %b)
+  %d3 : Tensor = aten::mul(%d2, %a)
+  return (%y, %d3)
+)",
+                                               1, 1, {0}, {0}),
+                             {});
+  EXPECT_THAT(backward_listing(joint),
+              ElementsAre("c_recomputed = aten::cos(x)", "d1 = aten::mul(dy, c_recomputed)",
+                          "b_recomputed = aten::exp(x)", "d2 = aten::mul(d1, b_recomputed)",
+                          "a_recomputed = aten::sin(x)", "d3 = aten::mul(d2, a_recomputed)"));
 }
 
 // Of a node with two outputs one is saved: readers of it go on reading it.
@@ -139,8 +257,9 @@ graph(%x : Tensor, %dy : Tensor):
                                                1, 1, {0}, {0}),
                              {"a"});
   EXPECT_THAT(backward_listing(joint),
-              ElementsAre("a_recomputed, b_recomputed = aten_recompute_test::pair(x)",
-                          "d1 = aten::mul(dy, a)", "d2 = aten::mul(d1, b_recomputed)"));
+              ElementsAre("d1 = aten::mul(dy, a)",
+                          "a_recomputed, b_recomputed = aten_recompute_test::pair(x)",
+                          "d2 = aten::mul(d1, b_recomputed)"));
 }
 
 TEST_F(Splice, ValuesThatAreNoTensorsAreAlwaysKept) {
@@ -159,6 +278,41 @@ graph(%x : Tensor, %dy : Tensor):
                              {});
   EXPECT_THAT(backward_listing(joint), ElementsAre("dx = aten::expand(dy, size, False)"));
   EXPECT_THAT(extract(joint).df_input_captured_outputs, ElementsAre(1));
+}
+
+// A gradient that the forward computed already is handed over, whatever the plan says: nothing
+// reads it, so there is no node before which a copy could stand.
+TEST_F(Splice, AGradientThatTheForwardMadeIsKept) {
+  const auto joint = spliced(test::parse_joint(R"(
+graph(%x : Tensor, %w : Tensor, %dy : Tensor):
+  %a : Tensor = aten::sin(%x)
+  %y : Tensor = aten::mul(%w, %a)
+  aten_recompute::backward_start()
+  %dx : Tensor = aten::mul(%dy, %w)
+  return (%y, %dx, %a)
+)",
+                                               2, 1, {0}, {0, 1}),
+                             {});
+  EXPECT_THAT(backward_listing(joint), ElementsAre("dx = aten::mul(dy, w)"));
+  EXPECT_EQ(joint.graph->outputs()[2]->debugName(), "a");
+}
+
+// Where it was read before, and made again for that, the copy is the gradient.
+TEST_F(Splice, AGradientThatWasComputedAgainIsTheCopy) {
+  const auto joint = spliced(test::parse_joint(R"(
+graph(%x : Tensor, %w : Tensor, %dy : Tensor):
+  %a : Tensor = aten::sin(%x)
+  %y : Tensor = aten::mul(%w, %a)
+  aten_recompute::backward_start()
+  %dx : Tensor = aten::mul(%dy, %a)
+  return (%y, %dx, %a)
+)",
+                                               2, 1, {0}, {0, 1}),
+                             {});
+  EXPECT_THAT(backward_listing(joint),
+              ElementsAre("a_recomputed = aten::sin(x)", "dx = aten::mul(dy, a_recomputed)"));
+  EXPECT_EQ(joint.graph->outputs()[2]->debugName(), "a_recomputed");
+  EXPECT_THAT(captured_values(joint), IsEmpty());
 }
 
 TEST_F(Splice, UsesInsideOfControlFlowReadTheCopy) {
@@ -181,6 +335,29 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
   EXPECT_THAT(test::listing(*branch->blocks()[0]),
               ElementsAre("inner = aten::mul(dy, a_recomputed)"));
   EXPECT_THAT(test::names(branch->blocks()[1]->outputs()), ElementsAre("a_recomputed"));
+}
+
+// The copy stands before the outer node, and after what does not need it.
+TEST_F(Splice, AUseInsideOfControlFlowCountsAsItsNode) {
+  const auto joint = spliced(test::parse_joint(R"(
+graph(%x : Tensor, %flag : bool, %dy : Tensor):
+  %a : Tensor = aten::sin(%x)
+  %y : Tensor = aten::mul(%a, %a)
+  aten_recompute::backward_start()
+  %d1 : Tensor = aten::neg(%dy)
+  %d2 : Tensor = prim::If(%flag)
+    block0():
+      %inner : Tensor = aten::mul(%d1, %a)
+      -> (%inner)
+    block1():
+      -> (%d1)
+  return (%y, %d2)
+)",
+                                               2, 1, {0}, {0}),
+                             {});
+  EXPECT_THAT(
+      backward_listing(joint),
+      ElementsAre("d1 = aten::neg(dy)", "a_recomputed = aten::sin(x)", "d2 = prim::If(flag)"));
 }
 
 TEST_F(Splice, ARandomOperatorRunsAgainFromItsState) {

@@ -138,10 +138,10 @@ TEST_F(Strategies, SegmentsKeepsTheSeparatorsThatPay) {
 }
 
 TEST_F(Strategies, WhichStrategiesLookAtSizes) {
-  EXPECT_TRUE(needs_value_bytes(parse_options(R"({"strategy": "segments"})")));
+  EXPECT_TRUE(needs_profile(parse_options(R"({"strategy": "segments"})")));
   for (const char* strategy : {"none", "all"}) {
     Options options = parse_options(std::string(R"({"strategy": ")") + strategy + "\"}");
-    EXPECT_FALSE(needs_value_bytes(options)) << strategy;
+    EXPECT_FALSE(needs_profile(options)) << strategy;
   }
 }
 

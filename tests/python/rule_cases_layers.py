@@ -187,6 +187,13 @@ case("conv2d same even", "F.conv2d(x, w, b, padding='same')", x=g(2, 4, 9, 8), w
 case("conv2d valid", "F.conv2d(x, w, b, padding='valid')", x=g(4, 9, 8), w=g(6, 4, 2, 4), b=g(6))
 case("conv1d same", "F.conv1d(x, w, b, padding='same', dilation=2)", x=g(4, 9), w=g(6, 4, 4), b=g(6))
 case("conv3d same", "F.conv3d(x, w, padding='same')", x=g(1, 2, 5, 4, 6), w=g(3, 2, 2, 3, 3))
+case("conv2d groups last", "F.conv2d(x, w, b, padding=1, groups=2)", (F32, F64, BF16, F16),
+     x=last(2, 4, 9, 8), w=g(6, 2, 3, 3), b=g(6))
+case("conv3d dilated", "F.conv3d(x, w, b, 1, 2, 2)", (F32, F64, BF16), x=g(2, 3, 5, 6, 4), w=g(4, 3, 3, 3, 3), b=g(4))
+case("conv2d no weight", "F.conv2d(x * 2, w, b, 2)", x=g(2, 4, 9, 8), w=frozen(g(6, 4, 3, 3)), b=frozen(g(6)))
+case("conv2d itself", "F.conv2d(x, x, padding=1)", x=g(4, 4, 3, 3))
+case("conv_transpose2d last", "F.conv_transpose2d(x, w, b, 2)", (F32, BF16), x=last(2, 4, 5, 6), w=g(4, 3, 3, 3),
+     b=g(3))
 case("conv_transpose1d", "F.conv_transpose1d(x, w, b, 2)", x=g(2, 4, 9), w=g(4, 6, 3), b=g(6))
 case("conv_transpose2d", "F.conv_transpose2d(x, w, b, 2, 1, 1, 2)", x=g(2, 4, 5, 6), w=g(4, 3, 3, 3), b=g(6))
 case("conv_transpose2d unbatched", "F.conv_transpose2d(x, w, b)", x=g(4, 5, 6), w=g(4, 3, 3, 3), b=g(3))

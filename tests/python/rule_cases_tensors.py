@@ -306,6 +306,10 @@ case("adaptive_avg_pool2d_keeps", "F.adaptive_avg_pool2d(x, [x.size(2), 2])", x=
 case("adaptive_avg_pool3d", "F.adaptive_avg_pool3d(x, 2), F.adaptive_avg_pool3d(x, 1)", x=g(1, 2, 4, 4, 4))
 case("adaptive_max_pool1d", "F.adaptive_max_pool1d(x, 3)", x=g(2, 3, 8))
 case("adaptive_max_pool2d", "F.adaptive_max_pool2d(x, (3, 2))", x=g(2, 3, 8, 8))
+case("adaptive_max_pool2d_channels_last", "F.adaptive_max_pool2d(x, (3, 2))", x=last(2, 3, 8, 8))
+case("avg_pool2d_strided", "F.avg_pool2d(x, 2)", x=strided(2, 3, 8, 8))
+case("max_pool2d_of_chain", "F.max_pool2d(torch.relu(x * 2), 2)", x=g(2, 3, 8, 8))
+case("adaptive_avg_pool2d_channels_last", "F.adaptive_avg_pool2d(x, (3, 2))", x=last(2, 3, 8, 8), dtypes=ALL)
 case("adaptive_max_pool3d", "F.adaptive_max_pool3d(x, 2)", x=g(1, 2, 4, 4, 4))
 for mode, size in (("nearest", (2, 3, 5)), ("linear", (2, 3, 5)), ("nearest", (2, 3, 5, 4)), ("bilinear", (2, 3, 5, 4)),
                    ("bicubic", (2, 3, 5, 4)), ("nearest", (1, 2, 3, 3, 3)), ("trilinear", (1, 2, 3, 3, 3)),

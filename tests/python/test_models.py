@@ -63,6 +63,8 @@ def test_small_models_are_small(workload):
 def test_full_sizes_are_the_documented_ones():
     # ResNet-50 of torchvision: 25 557 032 parameters with 1000 classes.
     assert sum(parameter.numel() for parameter in models.make("resnet50").module.parameters()) == 25_557_032
+    # DenseNet-121 of torchvision: 7 978 856 parameters with 1000 classes.
+    assert sum(parameter.numel() for parameter in models.make("densenet121").module.parameters()) == 7_978_856
     gpt = models.make("gpt")
     assert len(gpt.module.blocks) == 6
     assert [tuple(tensor.shape) for tensor in gpt.inputs] == [(8, 256), (8, 256)]
@@ -89,8 +91,31 @@ def test_transformer_ignores_padding():
     torch.testing.assert_close(longer(padded, target), expected)
 
 
+def test_bert_asks_only_for_masked_tokens():
+    workload = models.make("bert", size="small")
+    workload.module.eval()
+    tokens, types, targets = workload.inputs
+    asked = targets != -100
+    assert asked.any() and not asked.all()
+    assert (tokens[asked] == 1).all() and (tokens == models.PADDING).any()
+    expected = workload.module(tokens, types, targets)
+
+    # A row that asks for nothing takes no part.
+    unasked = torch.full_like(targets[:1], -100)
+    more = [torch.cat([tokens, tokens[:1]]), torch.cat([types, types[:1]]), torch.cat([targets, unasked])]
+    torch.testing.assert_close(workload.module(*more), expected)
+
+
+def test_unet_and_densenet_keep_their_shapes():
+    unet = models.make("unet", size="small")
+    images = unet.inputs[0]
+    assert unet.module(images).shape == (images.size(0), 3, *images.shape[2:])
+    densenet = models.make("densenet121", size="small")
+    assert densenet.module(densenet.inputs[0]).shape == (4, 10)
+
+
 def test_unknown_name_and_size_are_named():
-    with pytest.raises(ValueError, match="no model is called 'bert'; there are gpt, resnet50, mlp, transformer"):
-        models.make("bert")
+    with pytest.raises(ValueError, match="no model is called 'lstm'; there are gpt, resnet50, mlp, transformer, unet"):
+        models.make("lstm")
     with pytest.raises(ValueError, match="no size is called 'tiny'; there are full, small"):
         models.make("gpt", size="tiny")

@@ -1,0 +1,115 @@
+"""What the benchmark compares: the table of configurations, in groups.
+
+A configuration makes a module that trains out of an eager one. A new one is one line in `baselines`, `peers_of` or
+`OURS`.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+
+import torch
+from torch import nn
+
+from benchmarks import peers
+
+Compile = Callable[[nn.Module], nn.Module]
+
+GROUPS: Tuple[str, ...] = ("eager", "torchscript", "peers", "ours")
+
+# Shares of the activation memory for PyTorch's min-cut partitioner, under AOTAutograd and under torch.compile.
+PEER_BUDGETS: Tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)
+# Budgets of ours, as shares of eager's measured peak.
+OUR_BUDGETS: Tuple[float, ...] = (1.0, 0.8, 0.65, 0.5, 0.4, 0.35, 0.28, 0.25, 0.2, 0.15, 0.1)
+# Names in --only that stand for configurations which are known once something has been measured.
+SWEEP = "budgets"
+PARTNERS = "partners"
+
+
+@dataclass(frozen=True)
+class Configuration:
+    """`budget_bytes`: the peak that it was told to keep to, where it was told one."""
+
+    name: str
+    group: str
+    compile: Compile
+    budget_bytes: Optional[int] = None
+
+
+def lowered(**options: Any) -> Compile:
+    """Ours: scripted and lowered with these options."""
+
+    def compile_module(module: nn.Module) -> nn.Module:
+        import aten_recompute
+
+        return aten_recompute.lower(torch.jit.script(module), **options)
+
+    return compile_module
+
+
+OURS: Dict[str, Dict[str, Any]] = {
+    "none": {"strategy": "none"},
+    "all": {"strategy": "all"},
+    "layers": {"strategy": "layers", "start": 0, "stride": 2},
+    "segments": {"strategy": "segments"},
+    "min_cut": {"strategy": "min_cut"},
+}
+
+
+def baselines() -> List[Configuration]:
+    return [
+        Configuration("eager", "eager", lambda module: module),
+        Configuration("torchscript", "torchscript", torch.jit.script),
+    ]
+
+
+def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> List[Configuration]:
+    table = dict(peers.CHECKPOINTS)
+    if model == "densenet121":
+        table.update(peers.DENSENET_CHECKPOINTS)
+    table.update({f"aot_{budget:g}": peers.aot_min_cut(budget) for budget in PEER_BUDGETS})
+    table.update({f"compile_{budget:g}": peers.inductor(budget) for budget in compile_budgets})
+    return [Configuration(name, "peers", compile_module) for name, compile_module in table.items()]
+
+
+def ours() -> List[Configuration]:
+    return [Configuration(name, "ours", lowered(**options)) for name, options in OURS.items()]
+
+
+def fixed(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> List[Configuration]:
+    """Every configuration of `model` but ours with a budget, which needs measurements first."""
+    return baselines() + peers_of(model, compile_budgets) + ours()
+
+
+def selectable(models: Iterable[str]) -> List[str]:
+    """What --only understands, in the order of the table."""
+    names = list(GROUPS)
+    for model in models:
+        names += [each.name for each in fixed(model) if each.name not in names]
+    return names + [SWEEP, PARTNERS]
+
+
+def selected(configuration: Configuration, only: Sequence[str]) -> bool:
+    return configuration.group in only or configuration.name in only
+
+
+def with_budget(name: str, budget_bytes: int) -> Configuration:
+    return Configuration(
+        name, "ours", lowered(strategy="budget", memory_budget=f"{budget_bytes}B"), budget_bytes
+    )
+
+
+def sweep(eager_peak: float, fractions: Sequence[float]) -> List[Configuration]:
+    """Ours at budgets that are fractions of eager's peak, in bytes."""
+    return [with_budget(f"budget_{fraction:g}", int(fraction * eager_peak)) for fraction in fractions]
+
+
+def partners(peaks: Iterable[float], tolerance: float = 0.005) -> List[Configuration]:
+    """Ours at a budget for each of the peers' peaks, in bytes.
+
+    Peaks that lie at most `tolerance` above another share its budget, which they can afford as well.
+    """
+    budgets: List[int] = []
+    for peak in sorted(peaks):
+        if not budgets or peak > (1.0 + tolerance) * budgets[-1]:
+            budgets.append(int(peak))
+    return [with_budget(f"budget_{budget / 2**20:.3f}MiB", budget) for budget in reversed(budgets)]

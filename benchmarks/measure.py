@@ -1,0 +1,304 @@
+"""Measuring the configurations of one model side by side.
+
+Each has its own copy of the same weights in one process, and they take turns: one step each per repetition, in an order
+that rotates, so that a busy moment of the machine falls on all of them. A step frees the gradients, runs forward and
+backward and reads the loss; its peak is counted above what rests before it, parameters and batch included in the rest.
+"""
+
+import copy
+import gc
+import re
+import statistics
+import time
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, List, Optional, Sequence
+
+import torch
+from tqdm import tqdm
+
+from benchmarks import configurations, models, peers
+from benchmarks.configurations import Configuration
+from benchmarks.memory import tracker
+from benchmarks.timing import disturbed
+
+# The first compiles; a profiling executor such as TorchScript's compiles again in the second.
+WARM_UP_STEPS = 2
+# How far the gradient check may be from eager's, see Result.gradient_check.
+GRADIENT_TOLERANCE = 0.03
+
+
+@dataclass
+class Result:
+    """One configuration of one model. Medians over the repetitions; ratios are to eager, None where eager was left out.
+
+    `loss` is the loss of the first measured step. All configurations seed that step alike, so without an optimizer it
+    differs from eager's only by rounding, or where a compiler draws the dropout masks in another order.
+
+    `gradient_check` is the change of the loss along the gradient divided by what the gradient promises, near 1 for a
+    right gradient whichever masks were drawn. Far from eager's, `wrong_gradients` is set: the configuration does not
+    train the model, whatever its peak.
+
+    `unreachable` says that the budget is below what can be reached, and how much that is. `first_step_seconds` contains
+    all compilation; `predicted_peak_bytes` and `plan_seconds` are what our planner says.
+
+    `disturbed` says that other work on the machine has spoilt `step_seconds` or the step time of eager, with which it
+    is compared: `time_ratio` is then worth nothing (see timing.py).
+    """
+
+    model: str
+    configuration: str
+    group: str
+    budget_bytes: Optional[int] = None
+    peak_bytes: float = 0.0
+    step_seconds: float = 0.0
+    peak_ratio: Optional[float] = None
+    time_ratio: Optional[float] = None
+    loss: float = float("nan")
+    gradient_check: Optional[float] = None
+    wrong_gradients: bool = False
+    first_step_seconds: Optional[float] = None
+    predicted_peak_bytes: Optional[int] = None
+    plan_seconds: Optional[float] = None
+    peaks_bytes: List[int] = field(default_factory=list)
+    steps_seconds: List[float] = field(default_factory=list)
+    disturbed: bool = False
+    unreachable: Optional[str] = None
+    error: Optional[str] = None
+
+    @property
+    def measured(self) -> bool:
+        return self.error is None and self.unreachable is None
+
+    @property
+    def comparable(self) -> bool:
+        return self.measured and not self.wrong_gradients
+
+
+class Contender:
+    """One configuration with its own copy of the model."""
+
+    def __init__(self, workload: models.Workload, configuration: Configuration, options: "Options") -> None:
+        self.workload = workload
+        self.device = options.device
+        self.result = Result(
+            workload.name, configuration.name, configuration.group, configuration.budget_bytes
+        )
+        self.warm_up_peak = 0
+        self.module: Any = None
+        self._make = lambda: configuration.compile(copy.deepcopy(workload.module))
+        self._learning = options.optimizer
+        self._optimizer: Optional[torch.optim.Optimizer] = None
+
+    def step(self) -> float:
+        """One training step; returns the loss, which also waits for the device."""
+        loss = self.workload.step(self.module)
+        if self._optimizer is not None:
+            self._optimizer.step()
+        return loss.item()
+
+    def warm_up(self) -> None:
+        """Builds the module and runs it until it has been compiled; measures the peak and checks the gradient."""
+        began = time.perf_counter()
+        self.module = self._make()
+        if self._learning:
+            self._optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-3)
+        for index in range(WARM_UP_STEPS):
+            torch.manual_seed(0)
+            self.module.zero_grad(set_to_none=True)
+            with tracker.measure_peak(self.device) as peak:
+                self.step()
+            if index == 0:
+                self.result.first_step_seconds = time.perf_counter() - began
+        self.warm_up_peak = peak.bytes
+        self.result.gradient_check = check_gradient(self.workload, self.module)
+        if self.result.group == "ours":
+            read_report(self.module, self.result)
+
+    def measure(self, repetition: int) -> None:
+        torch.manual_seed(repetition)
+        # Outside of the measurement, since the gradients of the last repetition would count as resting otherwise.
+        self.module.zero_grad(set_to_none=True)
+        with tracker.measure_peak(self.device) as peak:
+            begin = time.perf_counter()
+            loss = self.step()
+            seconds = time.perf_counter() - begin
+        if repetition == 0:
+            self.result.loss = loss
+        self.result.peaks_bytes.append(peak.bytes)
+        self.result.steps_seconds.append(seconds)
+
+    def attempt(self, action: Callable[[], Any]) -> None:
+        """Runs `action` if nothing has failed so far. An exception is noted, so that one configuration does not end
+        the others' run."""
+        if not self.result.measured:
+            return
+        try:
+            action()
+        except Exception as error:  # noqa: BLE001: anything that a compiler under test may raise
+            note(error, self.result)
+        if self.module is not None:
+            self.module.zero_grad(set_to_none=True)
+        if not self.result.measured:
+            self.module = self._optimizer = None
+
+
+@dataclass
+class Options:
+    """What to measure, and how. `only`: names of groups and configurations, see configurations.selectable."""
+
+    only: Sequence[str] = configurations.GROUPS
+    budgets: Sequence[float] = configurations.OUR_BUDGETS
+    compile_budgets: Sequence[float] = configurations.PEER_BUDGETS
+    repeats: int = 9
+    size: str = "full"
+    device: str = "cpu"
+    optimizer: bool = False
+
+
+def note(error: Exception, result: Result) -> None:
+    """Puts one line about `error` into `result`: as `unreachable` where a budget cannot be kept, else as `error`."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    if result.budget_bytes is not None:
+        for line in lines:
+            if re.search(r"reach|smallest", line) and re.search(r"\d", line):
+                result.unreachable = line
+                return
+    line = lines[0] if lines else ""
+    if line.startswith("The following operation failed in the TorchScript interpreter"):
+        line = lines[-1]
+    result.error = f"{type(error).__name__}: {line}"
+
+
+def check_gradient(workload: models.Workload, module: torch.nn.Module, share: float = 0.002) -> Optional[float]:
+    """The change of the loss along its gradient divided by what the gradient promises; near 1 for a right gradient.
+
+    Holds for any random numbers that forward and backward agree on, since all three forwards start from one seed. The
+    step along the gradient is as long as should change the loss by `share`. None where the gradient is zero.
+    """
+    torch.manual_seed(0)
+    loss = workload.step(module).item()
+    moved = [parameter for parameter in module.parameters() if parameter.grad is not None]
+    gradients = [parameter.grad.detach().clone() for parameter in moved]
+    values = [parameter.detach().clone() for parameter in moved]
+    squared = sum(gradient.double().square().sum().item() for gradient in gradients)
+    if squared == 0.0:
+        return None
+    length = share * abs(loss) / squared
+    sides = []
+    for sign in (1.0, -1.0):
+        with torch.no_grad():
+            for parameter, value, gradient in zip(moved, values, gradients):
+                parameter.copy_(value).add_(gradient, alpha=sign * length)
+        torch.manual_seed(0)
+        sides.append(workload.loss(module).item())
+    with torch.no_grad():
+        for parameter, value in zip(moved, values):
+            parameter.copy_(value)
+    return (sides[0] - sides[1]) / (2.0 * length * squared)
+
+
+def find_key(data: Any, key: str) -> Iterator[Any]:
+    """Every value that stands under `key` anywhere in nested dicts and lists."""
+    if isinstance(data, dict):
+        for name, value in data.items():
+            if name == key:
+                yield value
+            yield from find_key(value, key)
+    elif isinstance(data, list):
+        for value in data:
+            yield from find_key(value, key)
+
+
+def read_report(module: torch.nn.Module, result: Result) -> None:
+    """Fills in what the planner says of itself; what a version of the library does not say stays None."""
+    import aten_recompute
+
+    report = aten_recompute.report(module)
+    peaks = [value for value in find_key(report, "predicted_peak_bytes") if isinstance(value, (int, float))]
+    seconds = [value for value in find_key(report, "plan_seconds") if isinstance(value, (int, float))]
+    # 0 where the strategy did without a prediction.
+    result.predicted_peak_bytes = int(max(peaks)) or None if peaks else None
+    result.plan_seconds = sum(seconds) if seconds else None
+
+
+def warm_up(
+    wanted: Sequence[Configuration], workload: models.Workload, options: Options, progress: tqdm
+) -> List[Contender]:
+    contenders = []
+    for configuration in wanted:
+        progress.set_description(f"{workload.name}: preparing {configuration.name}")
+        contender = Contender(workload, configuration, options)
+        contender.attempt(contender.warm_up)
+        contenders.append(contender)
+        progress.update()
+    return contenders
+
+
+def extend(progress: tqdm, steps: int) -> None:
+    progress.total += steps
+    progress.refresh()
+
+
+def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
+    """Measures one model. In two phases, because ours needs the peaks of eager and of the peers for its budgets."""
+    workload = models.make(name, options.size).to(options.device)
+    table = configurations.fixed(name, options.compile_budgets)
+    wanted = [each for each in table if configurations.selected(each, options.only)]
+    extend(progress, len(wanted) * (1 + options.repeats))
+    contenders = warm_up(wanted, workload, options, progress)
+
+    budgets: List[Configuration] = []
+    if {"ours", configurations.SWEEP} & set(options.only) and options.budgets:
+        eager = next((each for each in contenders if each.result.configuration == "eager"), None)
+        if eager is None:
+            eager = warm_up([table[0]], workload, options, tqdm(disable=True))[0]
+        budgets += configurations.sweep(eager.warm_up_peak, options.budgets)
+    if {"ours", configurations.PARTNERS} & set(options.only):
+        peaks = [
+            each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured
+        ]
+        budgets += configurations.partners(peaks)
+    extend(progress, len(budgets) * (1 + options.repeats))
+    contenders += warm_up(budgets, workload, options, progress)
+
+    # Each measurement collects garbage first. What compilers have built by now is none, and takes long to look through.
+    gc.collect()
+    gc.freeze()
+    running = [each for each in contenders if each.result.measured]
+    progress.update((len(contenders) - len(running)) * options.repeats)
+    for repetition in range(options.repeats):
+        turn = repetition * len(running) // options.repeats
+        for contender in running[turn:] + running[:turn]:
+            progress.set_description(
+                f"{name}: {contender.result.configuration}, {repetition + 1} of {options.repeats}"
+            )
+            contender.attempt(lambda: contender.measure(repetition))
+            progress.update()
+
+    results = [contender.result for contender in contenders]
+    summarise(results)
+    del contenders, running
+    gc.unfreeze()
+    peers.forget_compiled()
+    gc.collect()
+    return results
+
+
+def summarise(results: Sequence[Result]) -> None:
+    """Fills in medians, ratios and marks from what has been measured on one model."""
+    for result in results:
+        if result.measured:
+            result.peak_bytes = statistics.median(result.peaks_bytes)
+            result.step_seconds = statistics.median(result.steps_seconds)
+            result.disturbed = disturbed(result.steps_seconds)
+    base = next((each for each in results if each.configuration == "eager" and each.measured), None)
+    expected = 1.0 if base is None or base.gradient_check is None else base.gradient_check
+    for result in results:
+        if not result.measured:
+            continue
+        if result.gradient_check is not None:
+            result.wrong_gradients = abs(result.gradient_check - expected) > GRADIENT_TOLERANCE
+        if base is not None:
+            result.peak_ratio = result.peak_bytes / base.peak_bytes
+            result.time_ratio = result.step_seconds / base.step_seconds
+            result.disturbed = result.disturbed or base.disturbed

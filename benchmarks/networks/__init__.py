@@ -1,0 +1,1 @@
+"""The networks of the benchmarks, one file each: plain ``nn.Module`` code that ``torch.jit.script`` accepts."""

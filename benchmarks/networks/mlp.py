@@ -1,0 +1,19 @@
+"""A multi-layer perceptron."""
+
+from typing import List
+
+from torch import Tensor, nn
+
+
+class MLP(nn.Module):
+    """`layers` linear layers of one width with ReLU between them: (batch, width) to (batch, width)."""
+
+    def __init__(self, layers: int = 10, width: int = 1024) -> None:
+        super().__init__()
+        modules: List[nn.Module] = [nn.Linear(width, width)]
+        for _ in range(layers - 1):
+            modules += [nn.ReLU(), nn.Linear(width, width)]
+        self.layers = nn.Sequential(*modules)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(x)

@@ -1,0 +1,322 @@
+#include "passes/plan/decisions.h"
+
+#include <algorithm>
+
+namespace aten_recompute {
+
+Decisions::Decisions(const Problem& problem)
+    : num_slots_(problem.num_backward() + 1),
+      bits_((problem.num_values() * num_slots_ + 63) / 64, 0) {
+  chosen_.resize(problem.num_all_nodes());
+  for (size_t i = 0; i < chosen_.size(); ++i)
+    chosen_[i] = static_cast<int32_t>(i);
+}
+
+void Decisions::drop_always(int32_t value) {
+  for (size_t slot = 0; slot < num_slots_; ++slot)
+    drop(value, slot);
+}
+
+Simulator::Simulator(const Problem& problem)
+    : problem_(problem),
+      roots_(aten_recompute::roots(problem)),
+      base_seconds_(problem.base_seconds()) {
+  const size_t num_values = problem.num_values();
+  std::vector<std::vector<int32_t>> views(num_values);
+  is_root_.assign(num_values, 0);
+  for (size_t value = 0; value < num_values; ++value) {
+    const auto node = problem.producer[value];
+    if (node < 0 || !problem.in_forward(node))
+      continue;
+    if (problem.is_view[node]) {
+      for (auto root : roots_[value])
+        views[root].push_back(static_cast<int32_t>(value));
+    } else if (problem.recomputable[node] && !problem.optional[node]) {
+      is_root_[value] = 1;
+      if (problem.value_bytes(static_cast<int32_t>(value)) > 0)
+        droppable_.push_back(static_cast<int32_t>(value));
+    }
+  }
+  for (const auto& row : views)
+    views_.push_back(row);
+  std::vector<uint8_t> read_later(num_values, 0);
+  for (size_t node = problem.num_forward; node-- > 0;) {
+    const auto inputs = problem.inputs[node];
+    const bool idle = problem.outputs[node].empty() && problem.seconds[node] == 0.0 &&
+                      problem.workspace_bytes[node] == 0;
+    if (idle && std::all_of(inputs.begin(), inputs.end(),
+                            [&](int32_t value) { return read_later[value] != 0; })) {
+      continue;
+    }
+    for (auto value : inputs)
+      read_later[value] = 1;
+    forward_steps_.push_back({static_cast<int32_t>(node), 0});
+    any_optional_ = any_optional_ || problem.optional[node] != 0;
+  }
+  std::reverse(forward_steps_.begin(), forward_steps_.end());
+  available_.resize(num_values);
+  used_in_.resize(num_values);
+  live_.resize(num_values);
+  captured_.resize(num_values);
+  references_.resize(problem.num_storages());
+  pending_.resize(problem.num_all_nodes());
+  wanted_.resize(problem.num_all_nodes());
+}
+
+void Simulator::touch(int32_t value) {
+  for (auto root : roots_[value]) {
+    if (!is_root_[root] || used_in_[root] == slot_)
+      continue;
+    gaps_.push_back({root, used_in_[root], slot_, available_[root] == kGone});
+    used_in_[root] = slot_;
+    touched_.push_back(root);
+  }
+}
+
+// Collects into again_ the nodes that have to run for `value` to be in memory.
+void Simulator::require(int32_t value, const Decisions& decisions) {
+  stack_.push_back(value);
+  while (!stack_.empty()) {
+    const auto next = stack_.back();
+    stack_.pop_back();
+    touch(next);
+    const auto producer = problem_.producer[next];
+    if (available_[next]) {
+      if (producer >= 0 && problem_.optional[producer])
+        wanted_[producer] = 1;
+      continue;
+    }
+    auto node = decisions.chosen(producer);
+    if (node != producer) {
+      const auto gives = problem_.outputs[node];
+      if (std::find(gives.begin(), gives.end(), next) == gives.end())
+        node = producer;
+    }
+    if (pending_[node])
+      continue;
+    pending_[node] = 1;
+    again_.push_back({producer, node});
+    for (auto input : problem_.inputs[node])
+      stack_.push_back(input);
+  }
+}
+
+void Simulator::emit(int32_t node) {
+  uint64_t bound = 0;
+  const auto outputs = problem_.outputs[node];
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (available_[outputs[k]])
+      continue;
+    bound |= uint64_t{1} << std::min<size_t>(k, 63);
+  }
+  backward_steps_.push_back({node, slot_, bound, own_memory(node)});
+  for (auto output : outputs) {
+    if (available_[output])
+      continue;
+    available_[output] = kMade;
+    // What comes along with what was asked for can be dropped, too.
+    if (is_root_[output] && used_in_[output] != slot_) {
+      used_in_[output] = slot_;
+      touched_.push_back(output);
+    }
+  }
+}
+
+uint32_t Simulator::own_memory(int32_t node) const {
+  uint32_t mask = 0;
+  const auto values = problem_.overwrites[node];
+  for (size_t k = 0; k < values.size(); ++k) {
+    const auto behind = roots_[values[k]];
+    if (std::all_of(behind.begin(), behind.end(),
+                    [&](int32_t root) { return available_[root] == kMade; })) {
+      mask |= uint32_t{1} << k;
+    }
+  }
+  return mask;
+}
+
+void Simulator::end_slot(const Decisions& decisions) {
+  for (auto root : touched_) {
+    if (!decisions.dropped(root, static_cast<size_t>(slot_)))
+      continue;
+    available_[root] = kGone;
+    for (auto view : views_[root])
+      available_[view] = kGone;
+  }
+  touched_.clear();
+}
+
+void Simulator::schedule(const Decisions& decisions) {
+  gaps_.clear();
+  touched_.clear();
+  backward_steps_.clear();
+  std::fill(wanted_.begin(), wanted_.end(), 0);
+  std::fill(used_in_.begin(), used_in_.end(), 0);
+  for (size_t value = 0; value < problem_.num_values(); ++value) {
+    const auto producer = problem_.producer[value];
+    if (producer < 0) {
+      available_[value] = kHanded;
+    } else if (!problem_.in_forward(producer)) {
+      available_[value] = kGone;
+    } else if (problem_.is_view[producer]) {
+      // What it views is kept in its place.
+      available_[value] = problem_.recomputable[producer] ? kGone : kHanded;
+    } else {
+      const bool gone = is_root_[value] && decisions.dropped(static_cast<int32_t>(value), 0);
+      available_[value] = gone ? kGone : kHanded;
+    }
+  }
+  for (size_t node = problem_.num_forward; node < problem_.num_nodes; ++node) {
+    slot_ = static_cast<int32_t>(node - problem_.num_forward) + 1;
+    const auto chosen = decisions.chosen(static_cast<int32_t>(node));
+    for (auto input : problem_.inputs[chosen])
+      require(input, decisions);
+    if (!again_.empty()) {
+      std::sort(again_.begin(), again_.end(), [](const Again& a, const Again& b) {
+        return a.position != b.position ? a.position < b.position : a.node < b.node;
+      });
+      for (const auto& again : again_) {
+        emit(again.node);
+        pending_[again.node] = 0;
+      }
+      again_.clear();
+    }
+    backward_steps_.push_back({chosen, slot_, ~uint64_t{0}, own_memory(chosen)});
+    for (auto output : problem_.outputs[chosen])
+      available_[output] = kMade;
+    end_slot(decisions);
+  }
+  steps_.assign(forward_steps_.begin(), forward_steps_.end());
+  if (any_optional_) {
+    std::erase_if(steps_, [&](const Step& step) {
+      return problem_.optional[step.node] && !wanted_[step.node];
+    });
+  }
+  steps_.insert(steps_.end(), backward_steps_.begin(), backward_steps_.end());
+}
+
+// From the last step to the first: a value is alive between the run that made it and the last read.
+Simulation Simulator::walk(int64_t limit_bytes) {
+  Simulation result;
+  std::fill(live_.begin(), live_.end(), 0);
+  std::fill(references_.begin(), references_.end(), 0);
+  step_bytes_.resize(steps_.size());
+  int64_t alive = 0;
+  auto add = [&](int32_t value) {
+    live_[value] = 1;
+    for (auto storage : problem_.storages[value]) {
+      if (references_[storage]++ == 0 && !problem_.held[storage])
+        alive += problem_.bytes[storage];
+    }
+  };
+  auto remove = [&](int32_t value) {
+    live_[value] = 0;
+    for (auto storage : problem_.storages[value]) {
+      if (--references_[storage] == 0 && !problem_.held[storage])
+        alive -= problem_.bytes[storage];
+    }
+  };
+  for (auto value : problem_.results) {
+    if (!live_[value])
+      add(value);
+  }
+
+  const auto& inputs = problem_.inputs;
+  const auto& outputs = problem_.outputs;
+  int32_t slot = -1;
+  int64_t slot_peak = 0;
+  auto close_slot = [&] {
+    if (slot_peak > limit_bytes)
+      result.excess += static_cast<double>(slot_peak - limit_bytes);
+    slot_peak = 0;
+  };
+  double seconds = 0.0;
+  bool in_backward = true;
+  for (size_t i = steps_.size(); i-- > 0;) {
+    const auto& step = steps_[i];
+    const bool forward = step.slot == 0;
+    if (forward && in_backward) {
+      in_backward = false;
+      for (auto value : problem_.incoming) {
+        if (live_[value])
+          remove(value);
+      }
+      result.saved_bytes = alive;
+      captured_.assign(live_.begin(), live_.end());
+    }
+    if (forward || step.slot != slot) {
+      close_slot();
+      slot = step.slot;
+    }
+    seconds += problem_.seconds[step.node];
+
+    int64_t extra = problem_.workspace_bytes[step.node];
+    const auto made = outputs[step.node];
+    for (size_t k = 0; k < made.size(); ++k) {
+      const bool bound = (step.bound >> std::min<size_t>(k, 63)) & 1;
+      if (bound && live_[made[k]])
+        continue;
+      // Nobody reads it: it is freed as soon as it is there.
+      const bool is_view = problem_.is_view[step.node] != 0;
+      if (!is_view) {
+        for (auto storage : problem_.storages[made[k]]) {
+          if (!problem_.held[storage] && (references_[storage] == 0 || !bound))
+            extra += problem_.bytes[storage];
+        }
+      }
+    }
+    const auto read = inputs[step.node];
+    int32_t taken_over = -1;  // storage
+    for (auto value : read) {
+      if (live_[value])
+        continue;
+      add(value);
+      live_[value] = 2;  // dies here
+    }
+    if (!made.empty() && live_[made[0]] == 1) {
+      const auto own = problem_.storages[made[0]];
+      const auto candidates = problem_.overwrites[step.node];
+      for (size_t k = 0; k < candidates.size(); ++k) {
+        const auto value = candidates[k];
+        if (live_[value] != 2 || taken_over >= 0 || own.size() != 1 ||
+            !((step.own_memory >> k) & 1)) {
+          continue;
+        }
+        const auto memory = problem_.storages[value];
+        if (memory.size() == 1 && references_[memory[0]] == 1 && !problem_.held[memory[0]] &&
+            memory[0] != own[0] && problem_.bytes[memory[0]] == problem_.bytes[own[0]]) {
+          taken_over = memory[0];
+        }
+      }
+    }
+    for (auto value : read) {
+      if (live_[value] == 2)
+        live_[value] = 1;
+    }
+    const int64_t during = alive + extra - (taken_over >= 0 ? problem_.bytes[taken_over] : 0);
+    step_bytes_[i] = during;
+    slot_peak = std::max(slot_peak, during);
+    if (during > result.peak_bytes) {
+      result.peak_bytes = during;
+      result.peak_step = static_cast<int32_t>(i);
+    }
+    if (forward)
+      result.forward_peak_bytes = std::max(result.forward_peak_bytes, during);
+
+    for (size_t k = 0; k < made.size(); ++k) {
+      const bool bound = (step.bound >> std::min<size_t>(k, 63)) & 1;
+      if (bound && live_[made[k]])
+        remove(made[k]);
+    }
+  }
+  close_slot();
+  result.recompute_seconds = seconds - base_seconds_;
+  return result;
+}
+
+Simulation Simulator::run(const Decisions& decisions, int64_t limit_bytes) {
+  schedule(decisions);
+  return walk(limit_bytes);
+}
+
+}  // namespace aten_recompute

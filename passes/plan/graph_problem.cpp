@@ -1,0 +1,216 @@
+#include "passes/plan/graph_problem.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+
+#include "backend/in_place.h"
+#include "passes/node_traits.h"
+#include "passes/profile.h"
+#include "passes/splice.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+// Values that the node reads, nested blocks included, each once.
+void collect_reads(Node* node, std::vector<Value*>& reads) {
+  auto add = [&](Value* value) {
+    if (std::find(reads.begin(), reads.end(), value) == reads.end())
+      reads.push_back(value);
+  };
+  for (auto* input : node->inputs())
+    add(input);
+  for (auto* block : node->blocks()) {
+    for (auto* inner : block->nodes())
+      collect_reads(inner, reads);
+    for (auto* output : block->outputs())
+      add(output);
+  }
+}
+
+bool is_container(const Node* node) {
+  return node->kind() == prim::ListConstruct || node->kind() == prim::ListUnpack ||
+         node->kind() == prim::TupleConstruct || node->kind() == prim::TupleUnpack ||
+         node->kind() == prim::unchecked_cast || node->kind() == c10::aten::_unwrap_optional ||
+         is_marker(node) || node->kind() == symbols::kOptionalList;
+}
+
+class Builder {
+ public:
+  Builder(const JointGraph& joint, const Profile* profile, const std::vector<bool>& accumulated)
+      : joint_(joint), profile_(profile), accumulated_(accumulated) {}
+
+  GraphProblem run() {
+    if (profile_ != nullptr) {
+      problem_.bytes = profile_->storage_bytes;
+      problem_.held.assign(profile_->storage_is_callers.begin(),
+                           profile_->storage_is_callers.end());
+    }
+    const auto inputs = joint_.graph->inputs();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto index = add_value(inputs[i], -1, /*callers=*/i < joint_.num_inputs);
+      if (i >= joint_.num_inputs && index >= 0)
+        problem_.incoming.push_back(index);
+    }
+    bool backward = false;
+    for (auto* node : joint_.graph->nodes()) {
+      if (node == joint_.backward_start) {
+        backward = true;
+        problem_.num_forward = problem_.seconds.size();
+        continue;
+      }
+      if (node->kind() == prim::Constant) {
+        // A tensor among the graph's constants is the program's, for good.
+        add_value(node->output(), -1, /*callers=*/true);
+        continue;
+      }
+      add_node(node, backward);
+    }
+    problem_.num_nodes = problem_.seconds.size();
+    const auto outputs = joint_.graph->outputs();
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (i >= joint_.num_outputs) {
+        const auto input = joint_.gradient_inputs[i - joint_.num_outputs];
+        if (input < accumulated_.size() && accumulated_[input])
+          continue;
+      }
+      if (const auto found = graph_.index.find(outputs[i]); found != graph_.index.end())
+        problem_.results.push_back(found->second);
+    }
+    return std::move(graph_);
+  }
+
+ private:
+  int32_t add_value(Value* value, int32_t producer, bool callers) {
+    if (!contains_tensor(*value->type()))
+      return -1;
+    const auto index = static_cast<int32_t>(graph_.values.size());
+    std::vector<int32_t> storages;
+    if (profile_ != nullptr) {
+      if (const auto found = profile_->storages.find(value->unique());
+          found != profile_->storages.end()) {
+        storages = found->second;
+      }
+    } else if (producer >= 0 && problem_.is_view[producer]) {
+      for (auto input : problem_.inputs[producer]) {
+        const auto of_input = problem_.storages[input];
+        storages.insert(storages.end(), of_input.begin(), of_input.end());
+      }
+    } else {
+      storages.push_back(static_cast<int32_t>(problem_.bytes.size()));
+      problem_.bytes.push_back(0);
+      problem_.held.push_back(callers);
+    }
+    problem_.value_names.push_back(value->debugName());
+    problem_.producer.push_back(producer);
+    problem_.storages.push_back(storages);
+    graph_.values.push_back(value);
+    graph_.index.emplace(value, index);
+    return index;
+  }
+
+  void add_node(Node* node, bool backward) {
+    const auto index = static_cast<int32_t>(problem_.seconds.size());
+    std::vector<Value*> reads;
+    collect_reads(node, reads);
+    std::vector<int32_t> inputs;
+    for (auto* value : reads) {
+      if (const auto found = graph_.index.find(value); found != graph_.index.end())
+        inputs.push_back(found->second);
+    }
+    NodeCost cost;
+    if (profile_ != nullptr) {
+      if (const auto found = profile_->nodes.find(node); found != profile_->nodes.end())
+        cost = found->second;
+    }
+    problem_.node_names.push_back(node->kind().toQualString());
+    problem_.inputs.push_back(inputs);
+    problem_.seconds.push_back(cost.seconds);
+    problem_.flops.push_back(cost.flops);
+    problem_.workspace_bytes.push_back(cost.workspace_bytes);
+    problem_.recomputable.push_back(!backward && recompute_veto(node) == RecomputeVeto::kNone);
+    problem_.optional.push_back(0);
+    problem_.stand_ins.push_back(std::vector<int32_t>{});
+    problem_.is_view.push_back(is_view(node, inputs));
+    problem_.overwrites.push_back(overwrites(node));
+    graph_.nodes.push_back(node);
+    std::vector<int32_t> outputs;
+    for (auto* output : node->outputs()) {
+      if (const auto value = add_value(output, index, false); value >= 0)
+        outputs.push_back(value);
+    }
+    problem_.outputs.push_back(outputs);
+  }
+
+  bool is_view(const Node* node, const std::vector<int32_t>& inputs) const {
+    if (profile_ == nullptr)
+      return is_pure_view(node) || is_container(node);
+    bool any = false;
+    for (const auto* output : node->outputs()) {
+      const auto found = profile_->storages.find(output->unique());
+      if (found == profile_->storages.end())
+        continue;
+      for (auto storage : found->second) {
+        any = true;
+        const bool given = std::any_of(inputs.begin(), inputs.end(), [&](int32_t input) {
+          const auto of_input = problem_.storages[input];
+          return std::find(of_input.begin(), of_input.end(), storage) != of_input.end();
+        });
+        if (!given)
+          return false;
+      }
+    }
+    return any;
+  }
+
+  // What Program overwrites at run time: memory that an operator of the same program made.
+  std::vector<int32_t> overwrites(Node* node) const {
+    std::vector<int32_t> values;
+    for (auto operand : overwritable_operands(node)) {
+      auto* value = node->input(operand);
+      const auto found = graph_.index.find(value);
+      if (found == graph_.index.end() || problem_.producer[found->second] < 0)
+        continue;
+      const auto* producer = value->node();
+      if (producer->kind() != symbols::kTapeForward && producer->blocks().empty() &&
+          !mutates_an_argument(producer)) {
+        values.push_back(found->second);
+      }
+    }
+    return values;
+  }
+
+  const JointGraph& joint_;
+  const Profile* profile_;
+  const std::vector<bool>& accumulated_;
+  GraphProblem graph_;
+  Problem& problem_ = graph_.problem;
+};
+
+}  // namespace
+
+GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
+                          const std::vector<bool>& accumulated) {
+  return Builder(joint, profile, accumulated).run();
+}
+
+Decisions decisions_of(const GraphProblem& graph, const SavePlan& plan) {
+  Decisions decisions(graph.problem);
+  for (size_t i = 0; i < graph.values.size(); ++i)
+    decisions.drop(static_cast<int32_t>(i), 0);
+  const auto decided = roots(graph.problem);
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    if (plan.saved.count(graph.values[i]->unique()) == 0)
+      continue;
+    for (auto root : decided[i])
+      decisions.keep(root, 0);
+  }
+  return decisions;
+}
+
+}  // namespace aten_recompute

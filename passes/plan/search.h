@@ -1,0 +1,56 @@
+// Search over decisions: plans that are fast for the peak they reach. Knows nothing of networks;
+// the simulator is its oracle, so what it finds is what runs.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "passes/plan/decisions.h"
+
+namespace aten_recompute {
+
+struct Plan {
+  Decisions decisions;
+  Simulation simulation;
+};
+
+struct SearchEffort {
+  // Simulations of the local search, per limit. A count and not a time: the same problem gives the
+  // same plans on any machine.
+  int64_t simulations = 500;
+};
+
+// Plans for one problem. Deterministic; not for several threads at once.
+class PlanSearch {
+ public:
+  // `unplanned` keeps what the backward reads.
+  PlanSearch(const Problem& problem, const Decisions& unplanned, const SearchEffort& effort = {});
+  ~PlanSearch();
+  PlanSearch(const PlanSearch&) = delete;
+  PlanSearch& operator=(const PlanSearch&) = delete;
+
+  // Peak of the leanest plan: everything computed again whenever it is read.
+  int64_t smallest_peak_bytes() const;
+
+  // The fastest plan found with a peak of at most `peak_bytes`; nothing below
+  // smallest_peak_bytes(). What is found for one budget does not depend on what was asked before.
+  std::optional<Plan> fastest(int64_t peak_bytes);
+
+  // The plan of the smallest peak found that computes again for at most `seconds`.
+  Plan leanest(double seconds);
+
+ private:
+  friend std::vector<Plan> search_frontier(const Problem& problem, const Decisions& unplanned,
+                                           const SearchEffort& effort);
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Plans none of which is beaten in both peak and time, by falling peak and rising time: from
+// `unplanned` to the smallest peak.
+std::vector<Plan> search_frontier(const Problem& problem, const Decisions& unplanned,
+                                  const SearchEffort& effort = {});
+
+}  // namespace aten_recompute

@@ -1,0 +1,81 @@
+#include "passes/plan/tags.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <stdexcept>
+#include <string>
+
+#include "backend/log.h"
+#include "passes/plan/graph_problem.h"
+#include "passes/splice.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+Tag tag_of(const torch::jit::Node* node) {
+  const auto kind = node->kind();
+  if (kind == symbols::kMustSave)
+    return Tag::kMustSave;
+  if (kind == symbols::kMustRecompute)
+    return Tag::kMustRecompute;
+  if (kind == symbols::kPreferSave)
+    return Tag::kPreferSave;
+  return kind == symbols::kPreferRecompute ? Tag::kPreferRecompute : Tag::kNone;
+}
+
+bool is_must(Tag tag) {
+  return tag == Tag::kMustSave || tag == Tag::kMustRecompute;
+}
+
+}  // namespace
+
+const char* to_string(Tag tag) {
+  switch (tag) {
+    case Tag::kNone:
+      return "untagged";
+    case Tag::kPreferSave:
+      return "prefer_save";
+    case Tag::kPreferRecompute:
+      return "prefer_recompute";
+    case Tag::kMustSave:
+      return "must_save";
+    case Tag::kMustRecompute:
+      return "must_recompute";
+  }
+  return "unknown";
+}
+
+std::vector<Tag> value_tags(const GraphProblem& graph) {
+  const auto& problem = graph.problem;
+  std::vector<Tag> tags(problem.num_values(), Tag::kNone);
+  const auto decided = roots(problem);
+  for (size_t node = 0; node < problem.num_forward; ++node) {
+    const auto tag = tag_of(graph.nodes[node]);
+    if (tag == Tag::kNone)
+      continue;
+    for (auto value : problem.inputs[node]) {
+      for (auto root : decided[value]) {
+        const auto producer = problem.producer[root];
+        if (producer < 0)
+          continue;
+        const auto name = "value %" + problem.value_names[root];
+        if (!problem.recomputable[producer]) {
+          if (tag == Tag::kMustRecompute) {
+            log_warning(name + " is tagged must_recompute, but its operator runs once (" +
+                        to_string(recompute_veto(graph.nodes[producer])) + "): it is saved");
+          }
+          continue;
+        }
+        if (is_must(tags[root]) && is_must(tag) && tags[root] != tag)
+          throw std::invalid_argument("aten_recompute: " + name +
+                                      " is tagged must_save and must_recompute");
+        if (!is_must(tags[root]) || is_must(tag))
+          tags[root] = tag;
+      }
+    }
+  }
+  return tags;
+}
+
+}  // namespace aten_recompute
