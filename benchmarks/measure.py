@@ -169,7 +169,7 @@ def note(error: Exception, result: Result) -> None:
     result.error = f"{type(error).__name__}: {line}"
 
 
-def check_gradient(workload: models.Workload, module: torch.nn.Module, share: float = 0.002) -> Optional[float]:
+def check_gradient(workload: models.Workload, module: torch.nn.Module, share: float = 0.0005) -> Optional[float]:
     """The change of the loss along its gradient divided by what the gradient promises; near 1 for a right gradient.
 
     Holds for any random numbers that forward and backward agree on, since all three forwards start from one seed. The

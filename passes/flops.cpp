@@ -47,11 +47,12 @@ double product(const Values& operands, const Values& results, size_t first, size
   const auto* c = tensor_at(results, 0);
   if (a == nullptr || b == nullptr || c == nullptr)
     return numel(results);
-  // Batches that are not broadcast count once in each of the three.
+  // Batches that are not broadcast count once in each of the three. Dimensions meet from the last
+  // on.
   double batch = 1.0;
   const auto dims = std::min({a->dim(), b->dim(), c->dim()});
-  for (int64_t d = 0; d < dims - 2; ++d)
-    batch *= static_cast<double>(std::min({a->size(d), b->size(d), c->size(d)}));
+  for (int64_t d = 3; d <= dims; ++d)
+    batch *= static_cast<double>(std::min({a->size(-d), b->size(-d), c->size(-d)}));
   const double squared = static_cast<double>(a->numel()) * static_cast<double>(b->numel()) *
                          static_cast<double>(c->numel()) / std::max(1.0, batch);
   return 2.0 * std::sqrt(squared);
@@ -75,16 +76,21 @@ double convolution_forward(const Values& operands, const Values& results, bool t
   return convolution(transposed ? *input : *output, *weight);
 }
 
-// grad, input, weight, ...: as much again for each of the two large gradients that were made.
+// grad, input, weight, ... and the flag `transposed`, where there is one: as much again for each of
+// the two large gradients that were made.
 double convolution_backward(const Values& operands, const Values& results) {
   const auto* grad = tensor_at(operands, 0);
+  const auto* input = tensor_at(operands, 1);
   const auto* weight = tensor_at(operands, 2);
-  if (grad == nullptr || weight == nullptr)
+  if (grad == nullptr || input == nullptr || weight == nullptr)
     return numel(results);
+  const auto flag = std::find_if(operands.begin(), operands.end(),
+                                 [](const c10::IValue& value) { return value.isBool(); });
+  const bool transposed = flag != operands.end() && flag->toBool();
   double made = 0.0;
   for (size_t i = 0; i < std::min<size_t>(2, results.size()); ++i)
     made += tensor_at(results, i) != nullptr ? 1.0 : 0.0;
-  return std::max(1.0, made) * convolution(*grad, *weight);
+  return std::max(1.0, made) * convolution(transposed ? *input : *grad, *weight);
 }
 
 // query, key, value: two products of length x length x width.

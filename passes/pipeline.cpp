@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "backend/log.h"
+#include "passes/alternatives.h"
 #include "passes/assign_layers.h"
 #include "passes/differentiate.h"
 #include "passes/inline_modules.h"
@@ -124,6 +125,12 @@ RegionGraphs compile_region(const RegionInput& input) {
     name_values(joint);
     return joint.graph;
   });
+  if (input.options.strategy == StrategyKind::kBudget) {
+    run_pass("alternatives", [&] {
+      add_alternatives(joint);
+      return joint.graph;
+    });
+  }
   if (needs_profile(input.options)) {
     run_pass("profile", [&]() -> std::shared_ptr<Graph> {
       costs = profile(joint, input.inputs, input.options.cost_model);

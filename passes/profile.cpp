@@ -488,8 +488,12 @@ class Profiler {
                       const std::vector<at::Tensor>& memory) {
     const auto& instruction = program_->instructions()[index];
     auto* node = nodes_[index];
-    const bool may_read_callers = !instruction.mutates && !updates_hidden_state(node) &&
-                                  node->kind() != symbols::kTapeForward;
+    // Operators on a tape may write to what they read, as those with running statistics do; and for
+    // a tape among the operands they run again.
+    const bool runs_a_tape = node->kind() == symbols::kTapeForward ||
+                             std::any_of(operands.begin(), operands.end(), is_opaque);
+    const bool may_read_callers =
+        !instruction.mutates && !updates_hidden_state(node) && !runs_a_tape;
     std::unordered_map<int32_t, c10::Storage> real;
     NodeClass node_class;
     Stack arguments;

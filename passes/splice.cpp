@@ -1,6 +1,7 @@
 #include "passes/splice.h"
 
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
@@ -42,14 +43,17 @@ class Splicer {
       if (step.slot == 0)
         continue;
       auto* node = problem_.nodes[step.node];
-      if (problem_.problem.in_forward(step.node)) {
+      const auto original = problem_.alternative_to[step.node];
+      if (problem_.problem.in_forward(original < 0 ? step.node : original)) {
         copies_wanted_.push_back({node, &step});
         continue;
       }
-      for (const auto& [original, copied] : copies_wanted_)
-        copy(original, *copied, node);
+      for (const auto& [wanted, copied] : copies_wanted_)
+        copy(wanted, *copied, node);
       copies_wanted_.clear();
       replace_inputs(node);
+      if (original >= 0)
+        replace(problem_.nodes[original], node);
     }
     auto* results = graph_.return_node();
     for (size_t i = joint_.num_outputs; i < results->inputs().size(); ++i) {
@@ -57,6 +61,7 @@ class Splicer {
         results->replaceInput(i, found->second);
       }
     }
+    remove_what_was_not_chosen();
   }
 
  private:
@@ -65,7 +70,38 @@ class Splicer {
     return found == copies_.end() ? value : found->second;
   }
 
+  // A backward node that runs in place of another.
+  void replace(Node* original, Node* alternative) {
+    const auto& gives = alternative->is(symbols::kGives);
+    for (size_t i = 0; i < gives.size(); ++i)
+      original->output(static_cast<size_t>(gives[i]))->replaceAllUsesWith(alternative->output(i));
+    alternative->removeAttribute(symbols::kAlternativeTo);
+    original->destroy();
+  }
+
+  void remove_what_was_not_chosen() {
+    std::vector<Node*> unused;
+    for (auto* node : graph_.nodes()) {
+      if (node->hasAttribute(symbols::kAlternativeTo))
+        unused.push_back(node);
+    }
+    if (problem_.problem.num_all_nodes() == problem_.problem.num_nodes)
+      return;
+    for (auto* node : unused)
+      node->destroy();
+    torch::jit::EliminateDeadCode(joint_.graph);  // optional nodes, and the sizes they read
+  }
+
+  // The output of the forward node that output `i` of `node` is a copy of.
+  Value* original_output(Node* node, int32_t alternative_to, size_t i) const {
+    if (alternative_to < 0)
+      return node->output(i);
+    const auto& gives = node->is(symbols::kGives);
+    return problem_.nodes[alternative_to]->output(static_cast<size_t>(gives[i]));
+  }
+
   void copy(Node* node, const Step& step, Node* before) {
+    const auto alternative_to = problem_.alternative_to[step.node];
     std::vector<Value*> outputs;
     std::vector<std::string> names;  // a clone takes the names of what it is a clone of
     for (auto* output : node->outputs()) {
@@ -83,18 +119,21 @@ class Splicer {
       outputs.assign(clone->outputs().begin(), clone->outputs().end());
     }
     for (auto* added = previous->next(); added != before; added = added->next()) {
-      if (added->kind() != prim::Constant)
-        added->i_(symbols::kRecomputed, 1);
+      if (added->kind() == prim::Constant)
+        continue;
+      added->i_(symbols::kRecomputed, 1);
+      if (added->hasAttribute(symbols::kAlternativeTo))
+        added->removeAttribute(symbols::kAlternativeTo);
     }
     size_t position = 0;  // among the outputs that the plan knows
     for (size_t i = 0; i < node->outputs().size(); ++i) {
-      auto* original = node->output(i);
+      auto* original = original_output(node, alternative_to, i);
       outputs[i]->setType(original->type());
       outputs[i]->setDebugName(
           (original->hasDebugName() ? original->debugNameBase() : "v" + original->debugName()) +
           "_recomputed");
       if (!names[i].empty())
-        original->setDebugName(names[i]);
+        node->output(i)->setDebugName(names[i]);
       if (problem_.index.count(original) == 0)
         continue;
       const bool bound = (step.bound >> std::min<size_t>(position++, 63)) & 1;

@@ -47,6 +47,11 @@ inline const c10::Symbol kPreferSave = c10::Symbol::fromQualString("aten_recompu
 inline const c10::Symbol kPreferRecompute =
     c10::Symbol::fromQualString("aten_recompute::prefer_recompute");
 
+// On nodes that add_alternatives() made (passes/alternatives.h).
+inline const c10::Symbol kAlternativeTo = c10::Symbol::attr("alternative_to");
+inline const c10::Symbol kGives = c10::Symbol::attr("gives");
+inline const c10::Symbol kOptional = c10::Symbol::attr("optional");
+
 // Layer number of a node, set by assign_layers(); absent: before every layer.
 inline const c10::Symbol kLayer = c10::Symbol::attr("layer");
 // Path of the module whose method the node was inlined from: "blocks.3.attention".

@@ -24,6 +24,12 @@ Simulator::Simulator(const Problem& problem)
   const size_t num_values = problem.num_values();
   std::vector<std::vector<int32_t>> views(num_values);
   is_root_.assign(num_values, 0);
+  // What the caller holds stays in memory whatever is decided; a copy would come on top.
+  std::vector<uint8_t> is_held(num_values, 0);
+  for (auto value : problem.results) {
+    for (auto root : roots_[value])
+      is_held[root] = 1;
+  }
   for (size_t value = 0; value < num_values; ++value) {
     const auto node = problem.producer[value];
     if (node < 0 || !problem.in_forward(node))
@@ -31,7 +37,7 @@ Simulator::Simulator(const Problem& problem)
     if (problem.is_view[node]) {
       for (auto root : roots_[value])
         views[root].push_back(static_cast<int32_t>(value));
-    } else if (problem.recomputable[node] && !problem.optional[node]) {
+    } else if (problem.recomputable[node] && !problem.optional[node] && !is_held[value]) {
       is_root_[value] = 1;
       if (problem.value_bytes(static_cast<int32_t>(value)) > 0)
         droppable_.push_back(static_cast<int32_t>(value));
@@ -39,6 +45,7 @@ Simulator::Simulator(const Problem& problem)
   }
   for (const auto& row : views)
     views_.push_back(row);
+  find_pins();
   std::vector<uint8_t> read_later(num_values, 0);
   for (size_t node = problem.num_forward; node-- > 0;) {
     const auto inputs = problem.inputs[node];
@@ -61,6 +68,43 @@ Simulator::Simulator(const Problem& problem)
   references_.resize(problem.num_storages());
   pending_.resize(problem.num_all_nodes());
   wanted_.resize(problem.num_all_nodes());
+}
+
+void Simulator::find_pins() {
+  std::vector<int32_t> last_use(problem_.num_values(), 0);
+  auto slot_of = [&](int32_t node) {
+    return node - static_cast<int32_t>(problem_.num_forward) + 1;
+  };
+  for (size_t node = problem_.num_forward; node < problem_.num_nodes; ++node) {
+    const auto slot = slot_of(static_cast<int32_t>(node));
+    for (auto value : problem_.inputs[node])
+      last_use[value] = slot;
+    for (auto alternative : problem_.alternatives[node]) {
+      for (auto value : problem_.inputs[alternative])
+        last_use[value] = slot;
+    }
+  }
+  for (auto value : problem_.results)
+    last_use[value] = slot_of(static_cast<int32_t>(problem_.num_nodes));
+  std::vector<std::vector<int32_t>> pins(problem_.num_values());
+  for (size_t value = 0; value < problem_.num_values(); ++value) {
+    const auto node = problem_.producer[value];
+    if (node < 0 || problem_.in_forward(node) || !problem_.is_view[node])
+      continue;
+    for (auto root : roots_[value])
+      pins[root].insert(pins[root].end(), {slot_of(node), last_use[value]});
+  }
+  for (const auto& row : pins)
+    pins_.push_back(row);
+}
+
+bool Simulator::is_pinned(int32_t root) const {
+  const auto pins = pins_[root];
+  for (size_t i = 0; i < pins.size(); i += 2) {
+    if (pins[i] <= slot_ && slot_ < pins[i + 1])
+      return true;
+  }
+  return false;
 }
 
 void Simulator::touch(int32_t value) {
@@ -137,7 +181,7 @@ uint32_t Simulator::own_memory(int32_t node) const {
 
 void Simulator::end_slot(const Decisions& decisions) {
   for (auto root : touched_) {
-    if (!decisions.dropped(root, static_cast<size_t>(slot_)))
+    if (!decisions.dropped(root, static_cast<size_t>(slot_)) || is_pinned(root))
       continue;
     available_[root] = kGone;
     for (auto view : views_[root])
@@ -232,11 +276,13 @@ Simulation Simulator::walk(int64_t limit_bytes) {
   };
   double seconds = 0.0;
   bool in_backward = true;
+  int64_t at_loss = 0;  // between forward and backward: counted with the forward's last step
   for (size_t i = steps_.size(); i-- > 0;) {
     const auto& step = steps_[i];
     const bool forward = step.slot == 0;
     if (forward && in_backward) {
       in_backward = false;
+      at_loss = alive + problem_.loss_bytes;
       for (auto value : problem_.incoming) {
         if (live_[value])
           remove(value);
@@ -293,7 +339,9 @@ Simulation Simulator::walk(int64_t limit_bytes) {
       if (live_[value] == 2)
         live_[value] = 1;
     }
-    const int64_t during = alive + extra - (taken_over >= 0 ? problem_.bytes[taken_over] : 0);
+    const int64_t during =
+        std::max(at_loss, alive + extra - (taken_over >= 0 ? problem_.bytes[taken_over] : 0));
+    at_loss = 0;
     step_bytes_[i] = during;
     slot_peak = std::max(slot_peak, during);
     if (during > result.peak_bytes) {

@@ -34,9 +34,9 @@ class Decisions {
   // Dropped whenever it can be.
   void drop_always(int32_t value);
 
-  // The node that runs in place of `node` in the backward: itself, or one of its stand-ins.
+  // The node that runs in place of `node` in the backward: itself, or one of its alternatives.
   int32_t chosen(int32_t node) const { return chosen_[node]; }
-  void choose(int32_t node, int32_t stand_in) { chosen_[node] = stand_in; }
+  void choose(int32_t node, int32_t alternative) { chosen_[node] = alternative; }
 
   size_t num_slots() const { return num_slots_; }
   bool operator==(const Decisions&) const = default;
@@ -96,7 +96,8 @@ class Simulator {
   // Of the last run, per forward value: does the backward read what the forward made of it.
   const std::vector<bool>& captured() const { return captured_; }
 
-  // Values that a plan may drop: computed by the forward, recomputable, no views, of some bytes.
+  // Values that a plan may drop: computed by the forward, recomputable, no views, of some bytes,
+  // and not the caller's to hold.
   const std::vector<int32_t>& droppable() const { return droppable_; }
   const Problem& problem() const { return problem_; }
 
@@ -106,6 +107,8 @@ class Simulator {
     int32_t node;
   };
 
+  void find_pins();
+  bool is_pinned(int32_t root) const;
   void schedule(const Decisions& decisions);
   void require(int32_t value, const Decisions& decisions);
   void touch(int32_t value);
@@ -117,6 +120,9 @@ class Simulator {
   const Problem& problem_;
   Rows roots_;  // per value
   Rows views_;  // per root: the views of it
+  // Per root, in pairs: the slot in which a backward node makes a view of it, and that of the
+  // view's last use. In between dropping the root would free nothing, and a copy would come on top.
+  Rows pins_;
   double base_seconds_;
   std::vector<uint8_t> is_root_;  // of a forward value that can be computed again
   std::vector<int32_t> droppable_;

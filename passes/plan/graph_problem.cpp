@@ -58,6 +58,8 @@ class Builder {
         problem_.incoming.push_back(index);
     }
     bool backward = false;
+    std::vector<Node*> alternatives;
+    std::unordered_map<size_t, size_t> producers;  // of a first output, by Value::unique()
     for (auto* node : joint_.graph->nodes()) {
       if (node == joint_.backward_start) {
         backward = true;
@@ -69,10 +71,26 @@ class Builder {
         add_value(node->output(), -1, /*callers=*/true);
         continue;
       }
+      if (node->hasAttribute(symbols::kAlternativeTo)) {
+        alternatives.push_back(node);
+        continue;
+      }
+      producers.emplace(node->outputs().empty() ? 0 : node->output(0)->unique(),
+                        problem_.seconds.size());
       add_node(node, backward);
     }
     problem_.num_nodes = problem_.seconds.size();
+    std::vector<std::vector<int32_t>> of_node(problem_.num_nodes + alternatives.size());
+    for (auto* node : alternatives) {
+      const auto original = producers.at(static_cast<size_t>(node->i(symbols::kAlternativeTo)));
+      of_node[original].push_back(static_cast<int32_t>(problem_.seconds.size()));
+      add_alternative(node, static_cast<int32_t>(original));
+    }
+    for (const auto& row : of_node)
+      problem_.alternatives.push_back(row);
     const auto outputs = joint_.graph->outputs();
+    for (auto incoming : problem_.incoming)
+      problem_.loss_bytes += problem_.value_bytes(incoming);
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (i >= joint_.num_outputs) {
         const auto input = joint_.gradient_inputs[i - joint_.num_outputs];
@@ -114,7 +132,8 @@ class Builder {
     return index;
   }
 
-  void add_node(Node* node, bool backward) {
+  // What node and alternative have in common; returns the index.
+  int32_t add_costs(Node* node, bool backward) {
     const auto index = static_cast<int32_t>(problem_.seconds.size());
     std::vector<Value*> reads;
     collect_reads(node, reads);
@@ -134,15 +153,31 @@ class Builder {
     problem_.flops.push_back(cost.flops);
     problem_.workspace_bytes.push_back(cost.workspace_bytes);
     problem_.recomputable.push_back(!backward && recompute_veto(node) == RecomputeVeto::kNone);
-    problem_.optional.push_back(0);
-    problem_.stand_ins.push_back(std::vector<int32_t>{});
+    problem_.optional.push_back(node->hasAttribute(symbols::kOptional));
     problem_.is_view.push_back(is_view(node, inputs));
     problem_.overwrites.push_back(overwrites(node));
     graph_.nodes.push_back(node);
+    graph_.alternative_to.push_back(-1);
+    return index;
+  }
+
+  void add_node(Node* node, bool backward) {
+    const auto index = add_costs(node, backward);
     std::vector<int32_t> outputs;
     for (auto* output : node->outputs()) {
       if (const auto value = add_value(output, index, false); value >= 0)
         outputs.push_back(value);
+    }
+    problem_.outputs.push_back(outputs);
+  }
+
+  void add_alternative(Node* node, int32_t original) {
+    const auto index = add_costs(node, !problem_.in_forward(original));
+    graph_.alternative_to[index] = original;
+    std::vector<int32_t> outputs;
+    for (auto output : node->is(symbols::kGives)) {
+      auto* value = graph_.nodes[original]->output(static_cast<size_t>(output));
+      outputs.push_back(graph_.index.at(value));
     }
     problem_.outputs.push_back(outputs);
   }

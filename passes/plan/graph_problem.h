@@ -25,6 +25,7 @@ struct GraphProblem {
   std::vector<torch::jit::Node*> nodes;
   std::vector<torch::jit::Value*> values;
   std::unordered_map<const torch::jit::Value*, int32_t> index;  // of `values`
+  std::vector<int32_t> alternative_to;  // per node: the node that it can stand for, or -1
 };
 
 // Without a profile: strategies that look at no sizes. Storages then have no bytes, and only

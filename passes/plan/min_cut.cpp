@@ -63,7 +63,9 @@ class Planner {
         is_attribute_(is_attribute),
         options_(effective(options)),
         types_(options.recomputable_ops, options.compute_intensive_ops, options.recompute_random),
-        tags_(value_tags(graph)) {}
+        tags_(value_tags(graph)),
+        roots_(roots(problem_)),
+        stays_(stays_for_caller(problem_)) {}
 
   MinCutPlan run() {
     classify();
@@ -304,11 +306,13 @@ class Planner {
 
   // ---- the network ----
 
-  bool is_given(int32_t value) const { return problem_.producer[value] < 0; }
-
-  // What saving the value keeps in memory. Region inputs are the caller's, but a plan that needs
-  // one keeps the caller from letting it go.
+  // What saving the value keeps in memory. A region input is the caller's, but a plan that needs it
+  // keeps the caller from letting it go; outputs are held in any case.
   int64_t bytes_of(int32_t value) const {
+    if (std::all_of(roots_[value].begin(), roots_[value].end(),
+                    [&](int32_t root) { return stays_[root]; })) {
+      return 0;
+    }
     int64_t bytes = 0;
     for (auto storage : problem_.storages[value])
       bytes += problem_.bytes[storage];
@@ -408,6 +412,8 @@ class Planner {
   const MinCutOptions options_;
   const OperatorTypes types_;
   const std::vector<Tag> tags_;
+  const Rows roots_;
+  const std::vector<bool> stays_;
 
   std::vector<bool> fusible_;
   std::vector<bool> concatenates_;

@@ -50,9 +50,9 @@ struct MinCutPlan {
 //     making of a list to the list, as it is its elements that are saved
 //
 // A region input has no operator: its edge starts at the source. Capacities are bytes (of the
-// storage, for a view: saving it keeps that alive), times 1.1 for each operator between the value
-// and the backward, times 2 if the forward would not have to write the value to memory. Bans and
-// weights are the options of MinCutOptions; docs/min_cut.md lists them.
+// storage, for a view: saving it keeps that alive; none, for a region output), times 1.1 for each
+// operator between the value and the backward, times 2 if the forward would not have to write the
+// value to memory. Bans and weights are the options of MinCutOptions; docs/min_cut.md lists them.
 //
 // `is_attribute[i]`: region input i was read from the module (parameter or buffer).
 // Throws std::invalid_argument where tags contradict each other.

@@ -90,7 +90,7 @@ std::string to_json(const Problem& problem) {
         {"workspace_bytes", problem.workspace_bytes},
         {"recomputable", problem.recomputable},
         {"is_view", problem.is_view},
-        {"stand_ins", rows_to_json(problem.stand_ins)},
+        {"alternatives", rows_to_json(problem.alternatives)},
         {"optional", problem.optional}}},
       {"values",
        {{"name", problem.value_names},
@@ -99,6 +99,7 @@ std::string to_json(const Problem& problem) {
       {"storages", {{"bytes", problem.bytes}, {"held", problem.held}}},
       {"results", problem.results},
       {"incoming", problem.incoming},
+      {"loss_bytes", problem.loss_bytes},
   };
   return json.dump();
 }
@@ -122,7 +123,7 @@ Problem problem_from_json(const std::string& text) {
     problem.workspace_bytes = nodes.at("workspace_bytes").get<std::vector<int64_t>>();
     problem.recomputable = nodes.at("recomputable").get<std::vector<uint8_t>>();
     problem.is_view = nodes.at("is_view").get<std::vector<uint8_t>>();
-    problem.stand_ins = rows_from_json(nodes.at("stand_ins"));
+    problem.alternatives = rows_from_json(nodes.at("alternatives"));
     problem.optional = nodes.at("optional").get<std::vector<uint8_t>>();
     const auto& values = json.at("values");
     problem.value_names = values.at("name");
@@ -132,14 +133,16 @@ Problem problem_from_json(const std::string& text) {
     problem.held = json.at("storages").at("held").get<std::vector<uint8_t>>();
     problem.results = json.at("results").get<std::vector<int32_t>>();
     problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
+    problem.loss_bytes = json.value("loss_bytes", int64_t{0});
   } catch (const Json::exception& error) {
     throw std::invalid_argument(std::string("not a planning problem: ") + error.what());
   }
   const size_t nodes = problem.seconds.size();
-  for (size_t size : {problem.node_names.size(), problem.inputs.size(), problem.outputs.size(),
-                      problem.overwrites.size(), problem.flops.size(),
-                      problem.workspace_bytes.size(), problem.recomputable.size(),
-                      problem.is_view.size(), problem.stand_ins.size(), problem.optional.size()}) {
+  for (size_t size :
+       {problem.node_names.size(), problem.inputs.size(), problem.outputs.size(),
+        problem.overwrites.size(), problem.flops.size(), problem.workspace_bytes.size(),
+        problem.recomputable.size(), problem.is_view.size(), problem.alternatives.size(),
+        problem.optional.size()}) {
     if (size != nodes)
       throw std::invalid_argument("not a planning problem: lists of \"nodes\" differ in length");
   }
@@ -152,7 +155,7 @@ Problem problem_from_json(const std::string& text) {
   check_indices(problem.inputs, problem.num_values(), "inputs");
   check_indices(problem.outputs, problem.num_values(), "outputs");
   check_indices(problem.overwrites, problem.num_values(), "overwrites");
-  check_indices(problem.stand_ins, nodes, "stand_ins");
+  check_indices(problem.alternatives, nodes, "alternatives");
   check_indices(problem.storages, problem.num_storages(), "storages");
   for (auto node : problem.producer)
     check_index(node, -1, nodes, "producer");

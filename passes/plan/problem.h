@@ -33,7 +33,7 @@ class Rows {
 // A forward and a backward over one set of nodes, values and storages, each known by its index.
 //
 //   nodes     [0, num_forward) the forward, [num_forward, num_nodes) the backward, in the order in
-//             which they run; behind them the stand-ins, which run where a plan chooses them
+//             which they run; behind them the alternatives, which run where a plan chooses them
 //   values    what nodes read and write: tensors, or containers and views of tensors
 //   storages  memory. A view has the storages of what it views; a fresh tensor has one of its own
 //
@@ -41,9 +41,9 @@ class Rows {
 // gone are computed again.
 struct Problem {
   size_t num_forward = 0;
-  size_t num_nodes = 0;  // stand-ins not counted
+  size_t num_nodes = 0;  // alternatives not counted
 
-  // ---- per node, stand-ins included ----
+  // ---- per node, alternatives included ----
   std::vector<std::string> node_names;
   Rows inputs;                  // values
   Rows outputs;                 // values
@@ -53,7 +53,7 @@ struct Problem {
   std::vector<int64_t> workspace_bytes;  // alive while it runs, beyond inputs and outputs
   std::vector<uint8_t> recomputable;  // 0: runs once, as it writes to something, or is control flow
   std::vector<uint8_t> is_view;       // its outputs own no memory
-  Rows stand_ins;                     // nodes that can run in its place
+  Rows alternatives;                  // nodes that can run in its place
   // Forward nodes that run only if something reads what they make: the packing of a mask.
   std::vector<uint8_t> optional;
 
@@ -70,6 +70,11 @@ struct Problem {
   std::vector<int32_t> results;
   // Given values that come into being with the backward: incoming gradients.
   std::vector<int32_t> incoming;
+
+  // What happens between forward and backward is the caller's. A loss is taken to need as much
+  // again as the outputs that it reads while it makes their gradients: a mean squared error keeps a
+  // full tensor behind its scalar, a cross entropy the logarithms of the probabilities.
+  int64_t loss_bytes = 0;
 
   size_t num_values() const { return producer.size(); }
   size_t num_storages() const { return bytes.size(); }

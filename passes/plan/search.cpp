@@ -5,7 +5,7 @@
 #include <limits>
 #include <map>
 #include <queue>
-#include <unordered_map>
+#include <tuple>
 
 namespace aten_recompute {
 namespace {
@@ -34,16 +34,32 @@ class Random {
   uint64_t state_ = 0x9E3779B97F4A7C15ULL;
 };
 
-// One bit of a plan turned over.
+// One thing about a plan changed: a value is let go in a slot or kept (value >= 0), or another node
+// runs in a node's place (node >= 0), or both.
 struct Move {
-  int32_t value = 0;
+  int32_t value = -1;
   int32_t slot = 0;
   bool drop = false;
-  uint64_t key() const {
-    return (static_cast<uint64_t>(value) << 33) | (static_cast<uint64_t>(slot) << 1) |
-           static_cast<uint64_t>(drop);
-  }
+  int32_t node = -1;
+  int32_t choice = -1;
+
+  using Key = std::tuple<int32_t, int32_t, bool, int32_t, int32_t>;
+  Key key() const { return {value, slot, drop, node, choice}; }
 };
+
+// Makes a move; says what undoes it.
+Move apply(Decisions& decisions, const Move& move) {
+  Move undo = move;
+  if (move.value >= 0) {
+    undo.drop = decisions.dropped(move.value, static_cast<size_t>(move.slot));
+    decisions.set(move.value, static_cast<size_t>(move.slot), move.drop);
+  }
+  if (move.node >= 0) {
+    undo.choice = decisions.chosen(move.node);
+    decisions.choose(move.node, move.choice);
+  }
+  return undo;
+}
 
 class Search {
  public:
@@ -51,6 +67,10 @@ class Search {
     is_droppable_.assign(problem.num_values(), 0);
     for (auto value : simulator_.droppable())
       is_droppable_[value] = 1;
+    for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
+      if (!problem.alternatives[node].empty())
+        with_alternatives_.push_back(static_cast<int32_t>(node));
+    }
   }
 
   Simulation simulate(const Decisions& decisions, int64_t limit_bytes) {
@@ -65,17 +85,18 @@ class Search {
   void anneal(Plan& plan, int64_t limit_bytes, int64_t simulations);
 
  private:
-  std::vector<Move> moves(int64_t limit_bytes) const;
+  std::vector<Move> moves(const Decisions& decisions, int64_t limit_bytes) const;
 
   const Problem& problem_;
   Simulator simulator_;
   std::vector<uint8_t> is_droppable_;
-  std::unordered_map<uint64_t, double> rates_;  // of reduce(), as last seen
+  std::map<Move::Key, double> rates_;       // of reduce(), as last seen
+  std::vector<int32_t> with_alternatives_;  // backward nodes
 };
 
 // What the simulator's last run offers: drops of what was kept over a slot that exceeds the limit,
 // and keeping what was computed again.
-std::vector<Move> Search::moves(int64_t limit_bytes) const {
+std::vector<Move> Search::moves(const Decisions& decisions, int64_t limit_bytes) const {
   // over[s]: slots below s whose peak exceeds the limit; the forward is slot 0.
   std::vector<int32_t> over(problem_.num_backward() + 3, 0);
   const auto& steps = simulator_.steps();
@@ -94,6 +115,18 @@ std::vector<Move> Search::moves(int64_t limit_bytes) const {
       found.push_back({gap.value, gap.from, false});
     } else if (over[gap.to + 1] > over[gap.from]) {
       found.push_back({gap.value, gap.from, true});
+      // Dropped and then made in another way, from something smaller that is kept.
+      const auto producer = problem_.producer[gap.value];
+      for (auto alternative : problem_.alternatives[producer]) {
+        if (decisions.chosen(producer) != alternative)
+          found.push_back({gap.value, gap.from, true, producer, alternative});
+      }
+    }
+  }
+  for (auto node : with_alternatives_) {
+    for (auto alternative : problem_.alternatives[node]) {
+      const bool chosen = decisions.chosen(node) == alternative;
+      found.push_back({-1, 0, !chosen, node, chosen ? node : alternative});
     }
   }
   return found;
@@ -115,7 +148,7 @@ void Search::reduce(Plan& plan, int64_t limit_bytes) {
   plan.simulation = simulate(plan.decisions, limit_bytes);
   while (plan.simulation.excess > 0.0) {
     std::priority_queue<Candidate> queue;
-    for (const auto& move : moves(limit_bytes)) {
+    for (const auto& move : moves(plan.decisions, limit_bytes)) {
       if (!move.drop)
         continue;
       const auto known = rates_.find(move.key());
@@ -127,14 +160,13 @@ void Search::reduce(Plan& plan, int64_t limit_bytes) {
       queue.pop();
       if (candidate.rate <= 0.0)
         break;
-      const auto [value, slot, drop] = candidate.move;
-      plan.decisions.drop(value, slot);
+      const auto undo = apply(plan.decisions, candidate.move);
       if (candidate.fresh) {
         accepted = true;
         break;
       }
       const auto tried = simulate(plan.decisions, limit_bytes);
-      plan.decisions.keep(value, slot);
+      apply(plan.decisions, undo);
       const double gain = plan.simulation.excess - tried.excess;
       const double cost =
           std::max(tried.recompute_seconds - plan.simulation.recompute_seconds, 1e-9);
@@ -211,27 +243,28 @@ void Search::relax(Plan& plan, int64_t limit_bytes) {
   while (any) {
     any = false;
     std::vector<std::pair<double, Move>> rated;
-    for (const auto& move : moves(limit_bytes)) {
+    for (const auto& move : moves(plan.decisions, limit_bytes)) {
       if (move.drop)
         continue;
-      plan.decisions.keep(move.value, move.slot);
+      const auto undo = apply(plan.decisions, move);
       const auto tried = simulate(plan.decisions, limit_bytes);
-      plan.decisions.drop(move.value, move.slot);
+      apply(plan.decisions, undo);
       const double saved = plan.simulation.recompute_seconds - tried.recompute_seconds;
+      const auto bytes = move.value < 0 ? 1 : problem_.value_bytes(move.value);
       if (tried.excess == 0.0 && saved > 0.0)
-        rated.push_back({saved / static_cast<double>(problem_.value_bytes(move.value)), move});
+        rated.push_back({saved / static_cast<double>(bytes), move});
     }
     std::sort(rated.begin(), rated.end(), [](const auto& a, const auto& b) {
       return a.first != b.first ? a.first > b.first : a.second.key() < b.second.key();
     });
     for (const auto& [rate, move] : rated) {
-      plan.decisions.keep(move.value, move.slot);
+      const auto undo = apply(plan.decisions, move);
       const auto tried = simulate(plan.decisions, limit_bytes);
       if (tried.excess == 0.0 && tried.recompute_seconds < plan.simulation.recompute_seconds) {
         plan.simulation = tried;
         any = true;
       } else {
-        plan.decisions.drop(move.value, move.slot);
+        apply(plan.decisions, undo);
       }
     }
     plan.simulation = simulate(plan.decisions, limit_bytes);
@@ -250,32 +283,40 @@ void Search::anneal(Plan& plan, int64_t limit_bytes, int64_t simulations) {
   Random random;
   Plan current = plan;
   current.simulation = simulate(current.decisions, limit_bytes);
-  auto offered = moves(0);
-  std::vector<Move> applied;
+  auto offered = moves(current.decisions, 0);
+  std::vector<Move> applied;  // what undoes them
   for (int64_t i = 0; i < simulations && !offered.empty(); ++i) {
     const double temperature =
         hot * std::pow(cold / hot, static_cast<double>(i) / static_cast<double>(simulations));
     applied.clear();
     for (size_t k = 0; k < 1 + random.below(3); ++k) {
       const auto move = offered[random.below(offered.size())];
-      if (current.decisions.dropped(move.value, move.slot) == move.drop)
-        continue;
-      current.decisions.set(move.value, move.slot, move.drop);
-      applied.push_back(move);
+      applied.push_back(apply(current.decisions, move));
     }
     const auto tried = simulate(current.decisions, limit_bytes);
     const double worse = energy(tried) - energy(current.simulation);
     if (worse <= 0.0 || random.unit() < std::exp(-worse / temperature)) {
       current.simulation = tried;
-      offered = moves(0);
+      offered = moves(current.decisions, 0);
       if (tried.excess == 0.0 && tried.recompute_seconds < plan.simulation.recompute_seconds) {
         plan = current;
       }
     } else {
-      for (const auto& move : applied)
-        current.decisions.set(move.value, move.slot, !move.drop);
+      for (auto undo = applied.rbegin(); undo != applied.rend(); ++undo)
+        apply(current.decisions, *undo);
     }
   }
+}
+
+}  // namespace
+
+namespace {
+
+bool reads_optional(const Problem& problem, int32_t node) {
+  const auto inputs = problem.inputs[node];
+  return std::any_of(inputs.begin(), inputs.end(), [&](int32_t value) {
+    return problem.producer[value] >= 0 && problem.optional[problem.producer[value]] != 0;
+  });
 }
 
 }  // namespace
@@ -284,6 +325,18 @@ struct PlanSearch::State {
   State(const Problem& problem, Decisions start, const SearchEffort& how_much)
       : search(problem), unplanned(std::move(start)), effort(how_much), lean(problem) {
     constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
+    // What is faster and needs nothing that is not kept anyway.
+    for (size_t node = 0; node < problem.num_forward; ++node) {
+      auto fastest = static_cast<int32_t>(node);
+      for (auto alternative : problem.alternatives[node]) {
+        if (!reads_optional(problem, alternative) &&
+            problem.seconds[alternative] < problem.seconds[fastest]) {
+          fastest = alternative;
+        }
+      }
+      unplanned.choose(static_cast<int32_t>(node), fastest);
+      lean.choose(static_cast<int32_t>(node), fastest);
+    }
     for (auto value : search.droppable())
       lean.drop_always(value);
     unplanned_peak = search.simulate(unplanned, kNoLimit).peak_bytes;

@@ -46,10 +46,21 @@ const char* to_string(Tag tag) {
   return "unknown";
 }
 
+std::vector<bool> stays_for_caller(const Problem& problem) {
+  std::vector<bool> stays(problem.num_values(), false);
+  const auto decided = roots(problem);
+  for (auto value : problem.results) {
+    for (auto root : decided[value])
+      stays[root] = true;
+  }
+  return stays;
+}
+
 std::vector<Tag> value_tags(const GraphProblem& graph) {
   const auto& problem = graph.problem;
   std::vector<Tag> tags(problem.num_values(), Tag::kNone);
   const auto decided = roots(problem);
+  const auto stays = stays_for_caller(problem);
   for (size_t node = 0; node < problem.num_forward; ++node) {
     const auto tag = tag_of(graph.nodes[node]);
     if (tag == Tag::kNone)
@@ -60,10 +71,14 @@ std::vector<Tag> value_tags(const GraphProblem& graph) {
         if (producer < 0)
           continue;
         const auto name = "value %" + problem.value_names[root];
-        if (!problem.recomputable[producer]) {
+        if (stays[root] || !problem.recomputable[producer]) {
           if (tag == Tag::kMustRecompute) {
-            log_warning(name + " is tagged must_recompute, but its operator runs once (" +
-                        to_string(recompute_veto(graph.nodes[producer])) + "): it is saved");
+            log_warning(name + " is tagged must_recompute, but it is saved: " +
+                        (stays[root]
+                             ? std::string("the region returns it")
+                             : "its operator runs once (" +
+                                   std::string(to_string(recompute_veto(graph.nodes[producer]))) +
+                                   ")"));
           }
           continue;
         }

@@ -54,8 +54,9 @@ def lower(
     Args:
         module: what ``torch.jit.script`` or ``torch.jit.trace`` returned. It is not changed.
         strategy: what is recomputed in the backward: a name (``"none"``, ``"all"``, ``"names"``,
-            ``"layers"``, ``"ops"``, ``"segments"``), or the whole spec as a dict or JSON text. Without
-            one the environment variable ``RECOMPUTE`` decides; with neither, nothing is recomputed.
+            ``"layers"``, ``"ops"``, ``"segments"``, ``"min_cut"``), or the whole spec as a dict or JSON
+            text. Without one the environment variable ``RECOMPUTE`` decides; with neither, nothing is
+            recomputed.
         methods: the methods to lower.
         **options: the strategy's own options, e.g. ``start=0, stride=2`` for ``"layers"``, and
             ``fullgraph=True``: more than one region in a method is then an error.
@@ -94,7 +95,8 @@ def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
         ``{"methods": [{"method", "options", "specialisations": [{"regions", "breaks"}]}]}``. A region
         has one variant for each set of inputs that required grad: the number of its forward and
         backward operators and of its stages, the names of the values that are ``saved`` and
-        ``recomputed``, and the operators ``on_tape``, which have no gradient rule. A break names the
+        ``recomputed``, what ``min_cut`` ``banned`` from being recomputed (each a ``value`` and a
+        ``reason``), and the operators ``on_tape``, which have no gradient rule. A break names the
         node, the reason and the source line. Regions are compiled by the first call that needs a
         gradient.
 

@@ -23,5 +23,5 @@ def prefer_save(x: Tensor) -> Tensor:
 
 
 def prefer_recompute(x: Tensor) -> Tensor:
-    """``must_recompute`` as a wish: ``min_cut`` follows it, ``budget`` where it costs nothing more."""
+    """``must_recompute`` as a wish, which ``min_cut`` follows as PyTorch's partitioner does."""
     return ops.aten_recompute.prefer_recompute(x)

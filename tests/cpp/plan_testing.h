@@ -75,13 +75,13 @@ class ProblemBuilder {
   void result(int32_t value) { problem_.results.push_back(value); }
 
   // After all other nodes: runs in place of what makes `value`, from other inputs.
-  int32_t stand_in(int32_t value, const std::vector<int32_t>& inputs, double seconds) {
+  int32_t alternative(int32_t value, const std::vector<int32_t>& inputs, double seconds) {
     if (problem_.num_nodes == 0)
       problem_.num_nodes = problem_.num_all_nodes();
     const auto node = add_node(problem_.value_names[value] + "_instead", inputs);
     problem_.seconds[node] = seconds;
     problem_.outputs.push_back({value});
-    stand_ins_.push_back({problem_.producer[value], node});
+    alternatives_.push_back({problem_.producer[value], node});
     return node;
   }
 
@@ -99,17 +99,17 @@ class ProblemBuilder {
       problem_.overwrites.push_back(row);
     for (size_t node = 0; node < problem_.num_all_nodes(); ++node) {
       std::vector<int32_t> row;
-      for (const auto& [instead_of, stand_in] : stand_ins_) {
+      for (const auto& [instead_of, alternative] : alternatives_) {
         if (instead_of == static_cast<int32_t>(node))
-          row.push_back(stand_in);
+          row.push_back(alternative);
       }
-      problem_.stand_ins.push_back(row);
+      problem_.alternatives.push_back(row);
     }
     return problem_;
   }
 
  private:
-  struct StandIn {
+  struct Alternative {
     int32_t instead_of;
     int32_t node;
   };
@@ -138,7 +138,7 @@ class ProblemBuilder {
 
   Problem problem_;
   std::vector<std::vector<int32_t>> overwrites_;
-  std::vector<StandIn> stand_ins_;
+  std::vector<Alternative> alternatives_;
   bool in_backward_ = false;
 };
 

@@ -241,7 +241,7 @@ TEST(Simulator, AViewIsMadeAgainAndHoldsWhatItViews) {
   // The view's uses are uses of a.
   EXPECT_THAT(simulator.gaps(),
               ElementsAre(Gap{viewing.a, 0, 1, false}, Gap{viewing.a, 1, 2, false}));
-  EXPECT_THAT(simulator.droppable(), ElementsAre(viewing.a, viewing.v + 1));
+  EXPECT_THAT(simulator.droppable(), ElementsAre(viewing.a));
 }
 
 TEST(Simulator, WithWhatAViewViewsGoesTheView) {
@@ -542,8 +542,8 @@ struct Packing {
     const auto dy = b.incoming("dy", 20);
     dr = b.fresh("dr", {dy, r}, 32);
     b.result(dr);
-    dr_from_mask = b.stand_in(dr, {dy, mask}, 1.5);
-    r_from_mask = b.stand_in(r, {mask}, 0.5);
+    dr_from_mask = b.alternative(dr, {dy, mask}, 1.5);
+    r_from_mask = b.alternative(r, {mask}, 0.5);
     problem = b.build();
   }
 };
@@ -560,7 +560,7 @@ TEST(Simulator, AnOptionalNodeDoesNotRunUnasked) {
   EXPECT_EQ(figures.recompute_seconds, 0.0);
 }
 
-TEST(Simulator, AStandInForABackwardNodeReadsWhatIsOptional) {
+TEST(Simulator, AnAlternativeToABackwardNodeReadsWhatIsOptional) {
   const Packing packing;
   Decisions decisions(packing.problem);
   decisions.choose(packing.problem.producer[packing.dr], packing.dr_from_mask);
@@ -577,13 +577,13 @@ TEST(Simulator, AStandInForABackwardNodeReadsWhatIsOptional) {
   EXPECT_TRUE(simulator.captured()[packing.mask]);
 }
 
-TEST(Simulator, AStandInForAForwardNodeRunsInTheBackwardOnly) {
+TEST(Simulator, AnAlternativeToAForwardNodeRunsInTheBackwardOnly) {
   const Packing packing;
   Decisions decisions(packing.problem);
   decisions.choose(packing.problem.producer[packing.r], packing.r_from_mask);
   Simulator simulator(packing.problem);
   simulator.run(decisions);
-  EXPECT_EQ(listing(simulator), "h r y | dr");  // r is kept: nothing to stand in for
+  EXPECT_EQ(listing(simulator), "h r y | dr");  // r is kept: nothing to run again
   decisions.drop(packing.r, 0);
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "h r mask y | r_instead dr");
@@ -593,8 +593,8 @@ TEST(Simulator, AStandInForAForwardNodeRunsInTheBackwardOnly) {
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 0.25 + 0.5);
 }
 
-// A stand-in that gives p only: for q the node itself runs.
-TEST(Simulator, WhatAStandInDoesNotGiveComesFromTheNodeItself) {
+// An alternative that gives p only: for q the node itself runs.
+TEST(Simulator, WhatAnAlternativeDoesNotGiveComesFromTheNodeItself) {
   ProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
@@ -603,10 +603,10 @@ TEST(Simulator, WhatAStandInDoesNotGiveComesFromTheNodeItself) {
   const auto dy = b.incoming("dy", 10);
   const auto g1 = b.fresh("g1", {dy, pair[0]}, 3);
   b.result(b.fresh("g2", {g1, pair[1]}, 5));
-  const auto stand_in = b.stand_in(pair[0], {x}, 0.5);
+  const auto alternative = b.alternative(pair[0], {x}, 0.5);
   const auto problem = b.build();
   Decisions decisions(problem);
-  decisions.choose(problem.producer[pair[0]], stand_in);
+  decisions.choose(problem.producer[pair[0]], alternative);
   decisions.drop(pair[0], 0);
   decisions.drop(pair[1], 0);
   Simulator simulator(problem);
@@ -614,6 +614,78 @@ TEST(Simulator, WhatAStandInDoesNotGiveComesFromTheNodeItself) {
   EXPECT_EQ(listing(simulator), "p y | p_instead g1 p g2");
   EXPECT_EQ(simulator.steps()[4].bound, 2U);
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.5);
+}
+
+// The caller holds y, and dropping it frees nothing; a copy would come on top.
+TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto y = b.fresh("y", {a}, 40);
+  b.result(y);
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  b.result(b.fresh("g", {dy, y}, 5));
+  const auto problem = b.build();
+  Decisions decisions(problem);
+  decisions.drop_always(a);
+  decisions.drop_always(y);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | g");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 50, 40 + 40 + 5));
+  EXPECT_EQ(figures.saved_bytes, 40);
+}
+
+// y views h: what the caller holds of it is h's memory.
+TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
+  ProblemBuilder b;
+  const auto h = b.fresh("h", {b.held("x", 1000)}, 40);
+  b.result(b.view("y", {h}));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  b.result(b.fresh("g", {dy, h}, 5));
+  const auto problem = b.build();
+  Decisions decisions(problem);
+  decisions.drop_always(h);
+  Simulator simulator(problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "h y | g");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(40, 40, 40 + 40 + 5));
+  EXPECT_THAT(simulator.droppable(), IsEmpty());
+}
+
+// The backward's own view t of a holds a's memory until g3: letting a go before frees nothing.
+TEST(Simulator, ABackwardViewHoldsWhatItViews) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  b.result(b.fresh("y", {a}, 20));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 20);
+  const auto t = b.view("t", {a});
+  const auto g1 = b.fresh("g1", {dy}, 20);
+  const auto g2 = b.fresh("g2", {g1, a}, 6);
+  const auto g3 = b.fresh("g3", {g2, t}, 5);
+  const auto g4 = b.fresh("g4", {g3}, 7);
+  b.result(b.fresh("g5", {g4, a}, 3));
+  const auto problem = b.build();
+  Decisions decisions(problem);
+  decisions.drop(a, 1);
+  Simulator simulator(problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 20 + 20 + 10,  // y dy a
+                                                  20 + 20 + 10 + 20,     // y dy a g1
+                                                  20 + 10 + 20 + 6,      // y a g1 g2
+                                                  20 + 10 + 6 + 5,       // y a g2 g3
+                                                  20 + 10 + 5 + 7,       // y a g3 g4
+                                                  20 + 10 + 7 + 3));     // y a g4 g5
+  decisions.drop(a, 3);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
+  // With t's last use, in slot 4, it can go.
+  decisions.drop(a, 4);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 a g5");
 }
 
 }  // namespace

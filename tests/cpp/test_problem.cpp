@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // One of everything: a view, a list of two tensors, a node of two outputs, an optional node, a
-// stand-in, something that runs once.
+// alternative, something that runs once.
 Problem example() {
   ProblemBuilder b;
   const auto x = b.held("x", 1000);
@@ -37,7 +37,7 @@ Problem example() {
   const auto da = b.fresh("da", {dy, a}, 20);
   b.overwrites({dy});
   b.result(da);
-  b.stand_in(da, {dy, mask}, 0.5);
+  b.alternative(da, {dy, mask}, 0.5);
   return b.build();
 }
 
@@ -62,7 +62,7 @@ TEST(Problem, JsonRoundTrip) {
   EXPECT_EQ(again.workspace_bytes, problem.workspace_bytes);
   EXPECT_EQ(again.recomputable, problem.recomputable);
   EXPECT_EQ(again.is_view, problem.is_view);
-  EXPECT_EQ(to_vectors(again.stand_ins), to_vectors(problem.stand_ins));
+  EXPECT_EQ(to_vectors(again.alternatives), to_vectors(problem.alternatives));
   EXPECT_EQ(again.optional, problem.optional);
   EXPECT_EQ(again.value_names, problem.value_names);
   EXPECT_EQ(again.producer, problem.producer);
@@ -120,7 +120,7 @@ TEST(Problem, WhatIsNoProblemIsRefused) {
 // Lists refer to one another by index: one that points at nothing would be read out of bounds.
 TEST(Problem, AnIndexOfNothingIsRefused) {
   for (const char* pointer :
-       {"/nodes/inputs/1", "/nodes/outputs/1", "/nodes/overwrites/1", "/nodes/stand_ins/1",
+       {"/nodes/inputs/1", "/nodes/outputs/1", "/nodes/overwrites/1", "/nodes/alternatives/1",
         "/values/storages/1", "/results", "/incoming", "/values/producer"}) {
     auto json = nlohmann::json::parse(to_json(example()));
     auto& row = json[nlohmann::json::json_pointer(pointer)];
@@ -140,7 +140,7 @@ TEST(Problem, BytesOfAValueAreThoseThatTheProgramMade) {
   EXPECT_EQ(problem.value_bytes(4), 12);  // the list of p and q
 }
 
-// a 0.1, p and q 1, the list nothing, y 1, da 1; neither the optional mask nor the stand-in.
+// a 0.1, p and q 1, the list nothing, y 1, da 1; neither the optional mask nor the alternative.
 TEST(Problem, BaseSecondsLeaveOutWhatNoPlanHasAskedFor) {
   EXPECT_DOUBLE_EQ(example().base_seconds(), 3.1);
 }

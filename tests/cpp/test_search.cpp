@@ -1,0 +1,250 @@
+#include "passes/plan/search.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cpp/plan_testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::listing;
+using test::ProblemBuilder;
+
+// The same numbers everywhere, unlike those of the standard library's distributions.
+class Numbers {
+ public:
+  explicit Numbers(uint64_t seed) : state_(seed * 2654435761U + 1) {}
+  int64_t between(int64_t least, int64_t greatest) {
+    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
+    return least +
+           static_cast<int64_t>((state_ >> 33) % static_cast<uint64_t>(greatest - least + 1));
+  }
+
+ private:
+  uint64_t state_;
+};
+
+// `length` nodes one after the other, and a backward that reads each value once or twice:
+//   v0 = f(x)   v1 = f(v0)   ...   g(n-1) = g(gn, v(n-1), v(n-2))   ...
+Problem chain(int length, uint64_t seed) {
+  Numbers numbers(seed);
+  ProblemBuilder b;
+  auto value = b.held("x", 1000);
+  std::vector<int32_t> values;
+  for (int i = 0; i < length; ++i) {
+    value = b.fresh("v" + std::to_string(i), {value}, numbers.between(1, 20));
+    b.seconds(static_cast<double>(numbers.between(1, 9)));
+    values.push_back(value);
+  }
+  b.result(b.fresh("y", {value}, 1));
+  b.start_backward();
+  auto gradient = b.incoming("dy", 1);
+  for (int i = length; i-- > 0;) {
+    std::vector<int32_t> reads{gradient, values[i]};
+    if (i > 0 && numbers.between(0, 1) == 1)
+      reads.push_back(values[i - 1]);
+    gradient = b.fresh("g" + std::to_string(i), reads, numbers.between(1, 20));
+    b.workspace(numbers.between(0, 5));
+  }
+  b.result(gradient);
+  return b.build();
+}
+
+// A chain with a second branch from each value, long enough that there is something to find.
+Problem ladder(int length) {
+  Numbers numbers(7);
+  ProblemBuilder b;
+  auto value = b.held("x", 100000);
+  std::vector<std::pair<int32_t, int32_t>> rungs;
+  for (int i = 0; i < length; ++i) {
+    const auto name = std::to_string(i);
+    const auto branch = b.fresh("a" + name, {value}, numbers.between(10, 200));
+    b.seconds(static_cast<double>(numbers.between(1, 50)));
+    value = b.fresh("b" + name, {value, branch}, numbers.between(10, 200));
+    b.seconds(static_cast<double>(numbers.between(1, 50)));
+    rungs.emplace_back(branch, value);
+  }
+  b.result(b.fresh("y", {value}, 1));
+  b.start_backward();
+  auto gradient = b.incoming("dy", 1);
+  for (int i = length; i-- > 0;) {
+    const auto name = std::to_string(i);
+    const auto first = b.fresh("gb" + name, {gradient, rungs[i].second}, numbers.between(10, 200));
+    gradient = b.fresh("ga" + name, {first, rungs[i].first}, numbers.between(10, 200));
+  }
+  b.result(gradient);
+  return b.build();
+}
+
+// The least time for each peak that any decisions reach, tried one by one.
+std::map<int64_t, double> brute_force(const Problem& problem) {
+  Simulator simulator(problem);
+  std::vector<std::pair<int32_t, size_t>> bits;
+  for (auto value : simulator.droppable()) {
+    for (size_t slot = 0; slot <= problem.num_backward(); ++slot)
+      bits.emplace_back(value, slot);
+  }
+  std::map<int64_t, double> best;
+  for (uint64_t mask = 0; mask < uint64_t{1} << bits.size(); ++mask) {
+    Decisions decisions(problem);
+    for (size_t i = 0; i < bits.size(); ++i)
+      decisions.set(bits[i].first, bits[i].second, (mask >> i) & 1);
+    const auto figures = simulator.run(decisions);
+    const auto [found, added] = best.emplace(figures.peak_bytes, figures.recompute_seconds);
+    found->second = std::min(found->second, figures.recompute_seconds);
+  }
+  // A smaller peak is also a way to stay under a greater one.
+  double least = std::numeric_limits<double>::infinity();
+  for (auto& [peak, seconds] : best)
+    seconds = least = std::min(least, seconds);
+  return best;
+}
+
+TEST(Search, EveryPlanIsWhatItSays) {
+  const auto problem = ladder(12);
+  Simulator simulator(problem);
+  const auto plans = search_frontier(problem, Decisions(problem));
+  ASSERT_GT(plans.size(), 5U);
+  for (const auto& plan : plans) {
+    const auto again = simulator.run(plan.decisions);
+    EXPECT_EQ(again.peak_bytes, plan.simulation.peak_bytes);
+    EXPECT_EQ(again.forward_peak_bytes, plan.simulation.forward_peak_bytes);
+    EXPECT_EQ(again.saved_bytes, plan.simulation.saved_bytes);
+    EXPECT_EQ(again.recompute_seconds, plan.simulation.recompute_seconds);
+  }
+}
+
+TEST(Search, AlongTheFrontierPeaksFallAndTimesRise) {
+  const auto problem = ladder(12);
+  const auto unplanned = Simulator(problem).run(Decisions(problem));
+  const auto plans = search_frontier(problem, Decisions(problem));
+  ASSERT_GT(plans.size(), 5U);
+  EXPECT_EQ(plans.front().simulation.peak_bytes, unplanned.peak_bytes);
+  EXPECT_EQ(plans.front().simulation.recompute_seconds, 0.0);
+  for (size_t i = 1; i < plans.size(); ++i) {
+    EXPECT_LT(plans[i].simulation.peak_bytes, plans[i - 1].simulation.peak_bytes);
+    EXPECT_GT(plans[i].simulation.recompute_seconds, plans[i - 1].simulation.recompute_seconds);
+  }
+  // Recomputing has to be worth something on a ladder of 12 rungs of one size.
+  EXPECT_LT(plans.back().simulation.peak_bytes, unplanned.peak_bytes / 2);
+}
+
+TEST(Search, TwoSearchesFindTheSame) {
+  const auto problem = ladder(12);
+  const auto first = search_frontier(problem, Decisions(problem));
+  const auto second = search_frontier(problem, Decisions(problem));
+  ASSERT_EQ(first.size(), second.size());
+  for (size_t i = 0; i < first.size(); ++i)
+    EXPECT_TRUE(first[i].decisions == second[i].decisions) << i;
+}
+
+// Nothing that was asked before changes an answer.
+TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
+  const auto problem = ladder(12);
+  const Decisions unplanned(problem);
+  const auto peak = Simulator(problem).run(unplanned).peak_bytes;
+  PlanSearch busy(problem, unplanned);
+  for (int64_t percent : {90, 40, 70, 55, 30})
+    busy.fastest(peak * percent / 100);
+  PlanSearch fresh(problem, unplanned);
+  const auto a = busy.fastest(peak * 60 / 100), b = fresh.fastest(peak * 60 / 100);
+  ASSERT_TRUE(a && b);
+  EXPECT_TRUE(a->decisions == b->decisions);
+}
+
+TEST(Search, FastestFitsAndIsNeverSlowerUnderAGreaterBudget) {
+  const auto problem = ladder(16);
+  PlanSearch search(problem, Decisions(problem));
+  const auto peak = Simulator(problem).run(Decisions(problem)).peak_bytes;
+  const auto smallest = search.smallest_peak_bytes();
+  double previous = std::numeric_limits<double>::infinity();
+  for (int64_t budget = smallest; budget <= peak; budget += (peak - smallest) / 40) {
+    const auto plan = search.fastest(budget);
+    ASSERT_TRUE(plan) << budget;
+    EXPECT_LE(plan->simulation.peak_bytes, budget);
+    EXPECT_LE(plan->simulation.recompute_seconds, previous) << budget;
+    previous = plan->simulation.recompute_seconds;
+  }
+  EXPECT_FALSE(search.fastest(smallest - 1));
+  EXPECT_EQ(search.fastest(peak)->simulation.recompute_seconds, 0.0);
+}
+
+TEST(Search, LeanestKeepsTheTimeAndIsNeverLargerWithMoreOfIt) {
+  const auto problem = ladder(12);
+  PlanSearch search(problem, Decisions(problem));
+  const auto peak = Simulator(problem).run(Decisions(problem)).peak_bytes;
+  EXPECT_EQ(search.leanest(0.0).simulation.peak_bytes, peak);
+  int64_t previous = peak;
+  for (double percent : {0.0, 5.0, 10.0, 20.0, 50.0, 100.0, 1000.0}) {
+    const double seconds = problem.base_seconds() * percent / 100.0;
+    const auto plan = search.leanest(seconds);
+    EXPECT_LE(plan.simulation.recompute_seconds, seconds);
+    EXPECT_LE(plan.simulation.peak_bytes, previous) << percent;
+    previous = plan.simulation.peak_bytes;
+  }
+  EXPECT_LT(previous, peak);
+}
+
+// Three values and four slots: 4096 plans, all of them tried.
+class TinyChain : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(TinyChain, EveryBudgetsPlanIsTheOptimum) {
+  const auto problem = chain(3, GetParam());
+  const auto best = brute_force(problem);
+  PlanSearch search(problem, Decisions(problem));
+  EXPECT_EQ(search.smallest_peak_bytes(), best.begin()->first);
+  for (const auto& [peak, seconds] : best) {
+    const auto plan = search.fastest(peak);
+    ASSERT_TRUE(plan) << peak;
+    EXPECT_LE(plan->simulation.peak_bytes, peak);
+    EXPECT_EQ(plan->simulation.recompute_seconds, seconds) << "under " << peak;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Search, TinyChain, ::testing::Range<uint64_t>(0, 20));
+
+// Letting everything go is not always leanest: b would come back at once, and a with it.
+TEST(Search, TheSmallestPeakMayNeedSomethingKept) {
+  ProblemBuilder builder;
+  const auto a = builder.fresh("a", {builder.held("x", 1000)}, 10);
+  const auto b = builder.fresh("b", {a}, 10);
+  builder.result(builder.fresh("y", {b}, 1));
+  builder.start_backward();
+  const auto dy = builder.incoming("dy", 1);
+  const auto g1 = builder.fresh("g1", {dy, b}, 1);
+  builder.result(builder.fresh("g2", {g1, a}, 1));
+  const auto problem = builder.build();
+  ASSERT_EQ(brute_force(problem).begin()->first, 20);  // a b in the forward
+  PlanSearch search(problem, Decisions(problem));
+  EXPECT_EQ(search.smallest_peak_bytes(), 20);
+  const auto plan = search.fastest(20);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->simulation.recompute_seconds, 1.0);
+}
+
+TEST(Search, WithNothingToDropThereIsOnePlan) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  b.once();
+  b.result(b.fresh("y", {a}, 20));
+  b.start_backward();
+  b.result(b.fresh("g", {b.incoming("dy", 20), a}, 5));
+  const auto problem = b.build();
+  const auto plans = search_frontier(problem, Decisions(problem));
+  ASSERT_EQ(plans.size(), 1U);
+  EXPECT_EQ(plans[0].simulation.peak_bytes, 10 + 20 + 20 + 5);
+  PlanSearch search(problem, Decisions(problem));
+  EXPECT_EQ(search.smallest_peak_bytes(), 55);
+  EXPECT_FALSE(search.fastest(54));
+}
+
+}  // namespace
+}  // namespace aten_recompute
