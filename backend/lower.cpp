@@ -12,6 +12,7 @@
 
 #include "backend/lowered_method.h"
 #include "backend/share_tensors.h"
+#include "passes/plan/plan_file.h"
 
 namespace aten_recompute {
 namespace {
@@ -140,6 +141,15 @@ std::string report(const Module& lowered) {
   for (const auto& method : methods_of(lowered, "report"))
     methods.push_back(nlohmann::json::parse(method->report()));
   return nlohmann::json{{"methods", methods}}.dump();
+}
+
+std::string plan(const Module& lowered) {
+  std::vector<std::string> parts;
+  for (const auto& method : methods_of(lowered, "plan")) {
+    auto of_method = method->plans();
+    parts.insert(parts.end(), of_method.begin(), of_method.end());
+  }
+  return plan_file(parts);
 }
 
 std::vector<std::string> problems(const Module& lowered) {

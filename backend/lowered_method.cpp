@@ -153,6 +153,20 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
   return result;
 }
 
+std::vector<std::string> LoweredMethod::plans() const {
+  std::vector<std::string> plans;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& specialisation : specialisations_) {
+    for (const auto& region : specialisation->regions) {
+      for (const auto& variant : region->variants()) {
+        if (!variant->graphs().plan.empty())
+          plans.push_back(variant->graphs().plan);
+      }
+    }
+  }
+  return plans;
+}
+
 std::vector<std::string> LoweredMethod::problems() const {
   std::vector<std::string> problems;
   const std::lock_guard<std::mutex> lock(mutex_);

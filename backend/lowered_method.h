@@ -43,6 +43,8 @@ class LoweredMethod : public torch::CustomClassHolder {
   std::string report() const;
   // Problem::to_json of each region variant that was profiled.
   std::vector<std::string> problems() const;
+  // plan_to_json of the same.
+  std::vector<std::string> plans() const;
 
  private:
   struct Specialisation;

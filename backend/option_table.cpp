@@ -4,9 +4,11 @@
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <fstream>
 #include <limits>
 #include <optional>
 #include <regex>
+#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <utility>
@@ -198,6 +200,24 @@ bool store_profile(const Json& value, Options& options) {
   const auto profile = read_bool(value);
   options.profile = profile.value_or(options.profile);
   return profile.has_value();
+}
+
+// A plan file's path, or its content: a lowered module that is saved carries the content.
+bool store_plan(const Json& value, Options& options) {
+  if (value.is_object()) {
+    options.plan = value.dump();
+    return true;
+  }
+  if (!value.is_string())
+    return false;
+  std::ifstream file(value.get<std::string>());
+  std::ostringstream text;
+  text << file.rdbuf();
+  const auto json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
+  if (!file || !json.is_object())
+    return false;
+  options.plan = json.dump();
+  return true;
 }
 
 bool store_accumulate(const Json& value, Options& options) {
@@ -402,6 +422,13 @@ const std::vector<StrategyRule>& strategies() {
          min_cut_keys(),
          {},
          false},
+        {StrategyKind::kPlan,
+         "plan",
+         "follow a plan that was exported",
+         {{"plan", "the path of a file that save_plan() wrote, or its content", store_plan}},
+         {},
+         {kCostModel},
+         true},
         {StrategyKind::kBudget,
          "budget",
          "the fastest plan whose peak fits",

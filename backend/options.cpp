@@ -327,7 +327,11 @@ void write_min_cut(const MinCutOptions& options, nlohmann::ordered_json& json) {
 
 std::string to_json(const Options& options) {
   nlohmann::ordered_json json;
-  json["strategy"] = rule_of(options.strategy).name;
+  if (options.strategy == StrategyKind::kPlan) {
+    json["plan"] = nlohmann::ordered_json::parse(options.plan);
+  } else {
+    json["strategy"] = rule_of(options.strategy).name;
+  }
   switch (options.strategy) {
     case StrategyKind::kNames:
       json["keywords"] = options.keywords;
@@ -361,6 +365,7 @@ std::string to_json(const Options& options) {
       break;
     case StrategyKind::kNone:
     case StrategyKind::kAll:
+    case StrategyKind::kPlan:
       break;
   }
   if (options.cost_model == CostModel::kFlops)

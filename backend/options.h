@@ -8,7 +8,7 @@
 
 namespace aten_recompute {
 
-enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut, kBudget };
+enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut, kBudget, kPlan };
 
 /// Where a plan's seconds come from: measured on this machine, or computed from sizes (the same on
 /// every machine).
@@ -79,6 +79,9 @@ struct Options {
   /// everything; the plan of the smallest peak is then looked for (within the memory budget, if
   /// there is one).
   std::optional<double> time_budget;
+
+  /// plan: a plan file (passes/plan/plan_file.h), its text.
+  std::string plan;
 
   /// The step adds to `.grad`s that exist already (gradient accumulation, or
   /// zero_grad(set_to_none=False)): they rest, and a new gradient is gone as soon as it is added.

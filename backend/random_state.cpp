@@ -71,6 +71,13 @@ void replay(Stack& stack, const torch::jit::Code& code, size_t count) {
 
 }  // namespace
 
+int64_t random_state_bytes(c10::ArrayRef<c10::IValue> inputs) {
+  auto generators = generators_of(inputs);
+  if (generators.size() > 1)
+    return 0;
+  return static_cast<int64_t>(states_of(generators).front().nbytes());
+}
+
 RestoreGenerators::RestoreGenerators(c10::ArrayRef<c10::IValue> inputs)
     : generators_(generators_of(inputs)), states_(states_of(generators_)) {}
 

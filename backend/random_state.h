@@ -14,6 +14,10 @@ namespace aten_recompute {
 // generators back.
 void register_random_operators();
 
+// Bytes of what random_state() notes for an operator on these inputs. States lie in main memory: on
+// an accelerator they take nothing of what is planned there.
+int64_t random_state_bytes(c10::ArrayRef<c10::IValue> inputs);
+
 // Puts the generators that operators on `inputs` draw from back when it goes out of scope.
 class RestoreGenerators {
  public:

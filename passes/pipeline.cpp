@@ -17,7 +17,9 @@
 #include "passes/name_values.h"
 #include "passes/plan/budget.h"
 #include "passes/plan/graph_problem.h"
+#include "passes/plan/plan_file.h"
 #include "passes/plan/strategies.h"
+#include "passes/plan/tags.h"
 #include "passes/profile.h"
 #include "passes/splice.h"
 #include "passes/symbols.h"
@@ -58,11 +60,23 @@ void run_pass(const char* name, const std::function<std::shared_ptr<Graph>()>& p
     graph->lint();
 }
 
+void obey_tags(GraphProblem& graph) {
+  const auto tags = value_tags(graph);
+  if (std::all_of(tags.begin(), tags.end(), [](Tag tag) { return tag == Tag::kNone; }))
+    return;
+  for (const auto tag : tags) {
+    graph.problem.must_save.push_back(tag == Tag::kMustSave);
+    graph.problem.must_recompute.push_back(tag == Tag::kMustRecompute);
+  }
+}
+
 Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
                  const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget)
     return plan_budget(problem.problem, decisions_of(problem, save_everything(joint)),
                        input.options);
+  if (input.options.strategy == StrategyKind::kPlan)
+    return plan_from_file(problem.problem, input.options.plan);
   if (input.options.strategy == StrategyKind::kMinCut) {
     auto cut = plan_min_cut(joint, problem, *costs, input.is_attribute, input.options.min_cut);
     if (log_enabled(LogLevel::kInfo))
@@ -125,7 +139,8 @@ RegionGraphs compile_region(const RegionInput& input) {
     name_values(joint);
     return joint.graph;
   });
-  if (input.options.strategy == StrategyKind::kBudget) {
+  if (input.options.strategy == StrategyKind::kBudget ||
+      input.options.strategy == StrategyKind::kPlan) {
     run_pass("alternatives", [&] {
       add_alternatives(joint);
       return joint.graph;
@@ -141,6 +156,8 @@ RegionGraphs compile_region(const RegionInput& input) {
     const auto start = std::chrono::steady_clock::now();
     problem = make_problem(joint, costs ? &*costs : nullptr,
                            input.options.accumulate ? input.is_attribute : std::vector<bool>{});
+    if (input.options.strategy == StrategyKind::kBudget)
+      obey_tags(problem);
     Simulator simulator(problem.problem);
     const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
     const auto planned = simulator.run(decisions);
@@ -151,6 +168,7 @@ RegionGraphs compile_region(const RegionInput& input) {
       graphs.figures.num_classes = costs->num_classes;
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);
+      graphs.plan = plan_to_json(problem.problem, decisions);
     }
     graphs.figures.plan_seconds = seconds_since(start);
     return nullptr;

@@ -63,7 +63,9 @@ struct RegionGraphs {
   std::vector<std::string> recomputed;  // names of recomputed values
   std::vector<Banned> banned;           // by min_cut: operators that may not run again
   PlanFigures figures;
-  std::shared_ptr<const Problem> problem;  // with a profile only
+  // With a profile only: what was planned for, and the plan as plan_to_json() gives it.
+  std::shared_ptr<const Problem> problem;
+  std::string plan;
 };
 
 // differentiate, profile, plan, splice, schedule, extract.

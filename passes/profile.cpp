@@ -19,6 +19,7 @@
 #include "passes/flops.h"
 #include "passes/memory_watch.h"
 #include "passes/node_traits.h"
+#include "passes/splice.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -513,6 +514,8 @@ class Profiler {
     double seconds = timed([&] { instruction.run(stack); });
     const int64_t alive = watch_->alive_bytes();
     node_class.cost.workspace_bytes = std::max<int64_t>(0, watch_->peak_bytes() - alive);
+    if (draws_random_numbers(node))
+      node_class.cost.replay_bytes = random_state_bytes(arguments);
 
     int64_t described = 0;
     std::vector<const void*> own;

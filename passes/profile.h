@@ -20,6 +20,7 @@ namespace aten_recompute {
 struct NodeCost {
   double seconds = 0.0;
   double flops = 0.0;
+  int64_t replay_bytes = 0;     // what is noted for running it again: a random state
   int64_t workspace_bytes = 0;  // alive at the worst moment of the run, beyond operands and results
 };
 

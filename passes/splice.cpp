@@ -22,17 +22,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-bool draws_random_numbers(const Node* node) {
-  if (node->kind() != symbols::kTapeForward)
-    return is_random(node);
-  for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
-    // Operators of other libraries seldom say that they are random; a noted state costs little.
-    if (is_random(inner) || !inner->kind().is_aten())
-      return true;
-  }
-  return false;
-}
-
 class Splicer {
  public:
   Splicer(JointGraph& joint, const GraphProblem& problem)
@@ -204,6 +193,17 @@ class Splicer {
 };
 
 }  // namespace
+
+bool draws_random_numbers(const Node* node) {
+  if (node->kind() != symbols::kTapeForward)
+    return is_random(node);
+  for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
+    // Operators of other libraries seldom say that they are random; a noted state costs little.
+    if (is_random(inner) || !inner->kind().is_aten())
+      return true;
+  }
+  return false;
+}
 
 RecomputeVeto recompute_veto(const Node* node) {
   if (mutates_an_argument(node))

@@ -30,6 +30,9 @@ enum class RecomputeVeto { kNone, kMutates, kControlFlow };
 RecomputeVeto recompute_veto(const torch::jit::Node* node);
 const char* to_string(RecomputeVeto veto);
 
+// Running the node again needs the generator's state from before its first run.
+bool draws_random_numbers(const torch::jit::Node* node);
+
 // Carries a schedule out: copies of forward nodes between the backward's own, in the order of the
 // steps, so that each copy stands just before what it is made for. Values keep their names with
 // "_recomputed" appended.

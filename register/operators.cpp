@@ -5,10 +5,15 @@
 #include <torch/custom_class.h>
 #include <torch/library.h>
 
+#include <chrono>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
 #include "backend/lowered_method.h"
 #include "backend/random_state.h"
 #include "backend/share_tensors.h"
 #include "backend/tape.h"
+#include "passes/plan/search.h"
 #include "passes/rules/operators.h"
 
 namespace aten_recompute {
@@ -38,8 +43,42 @@ std::string report_any(const c10::IValue& module) {
   return report(torch::jit::Module(module.toObject()));
 }
 
+std::string plan_any(const c10::IValue& module) {
+  return plan(torch::jit::Module(module.toObject()));
+}
+
 std::vector<std::string> problems_any(const c10::IValue& module) {
   return problems(torch::jit::Module(module.toObject()));
+}
+
+// The budget search on a problem that comes from no module: for comparisons with solvers.
+std::string plan_problem(const std::string& text, int64_t limit_bytes) {
+  const auto problem = problem_from_json(text);
+  const auto begin = std::chrono::steady_clock::now();
+  PlanSearch search(problem, keep_what_is_read(problem));
+  const auto plan = search.fastest(limit_bytes);
+  const std::chrono::duration<double> search_seconds = std::chrono::steady_clock::now() - begin;
+  if (!plan) {
+    throw std::runtime_error("plan_problem: no plan has a peak of " + std::to_string(limit_bytes) +
+                             " bytes; the smallest that can be reached is " +
+                             std::to_string(search.smallest_peak_bytes()));
+  }
+  Simulator simulator(problem);
+  const auto unplanned_peak_bytes = simulator.run(keep_what_is_read(problem)).peak_bytes;
+  simulator.run(plan->decisions);
+  auto steps = nlohmann::json::array();
+  for (const auto& step : simulator.steps())
+    steps.push_back({step.node, step.slot});
+  const nlohmann::json json = {
+      {"peak_bytes", plan->simulation.peak_bytes},
+      {"recompute_seconds", plan->simulation.recompute_seconds},
+      {"seconds", problem.base_seconds() + plan->simulation.recompute_seconds},
+      {"search_seconds", search_seconds.count()},
+      {"unplanned_peak_bytes", unplanned_peak_bytes},
+      {"smallest_peak_bytes", search.smallest_peak_bytes()},
+      {"steps", steps},
+  };
+  return json.dump();
 }
 
 // Gives a module made by to_backend the tensors of the module that it was made from.
@@ -74,7 +113,9 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
   m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
   m.def("report(Any module) -> str", &report_any);
+  m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
+  m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);
   m.def("must_save(Tensor(a) x) -> Tensor(a)", &tag);
   m.def("must_recompute(Tensor(a) x) -> Tensor(a)", &tag);

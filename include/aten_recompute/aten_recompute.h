@@ -42,6 +42,10 @@ torch::jit::Module lower(const torch::jit::Module& module, const std::string& op
 /// route; throws std::invalid_argument for anything else.
 std::string report(const torch::jit::Module& lowered);
 
+/// The plans of the regions that have been compiled with a profile, as the JSON that strategy
+/// `plan` follows again: {"plan": ...} in the options. Throws as report() does.
+std::string plan(const torch::jit::Module& lowered);
+
 /// The planning problems of the regions that have been compiled with a profile, each as the JSON
 /// that tools/ and benchmarks/ read: nodes, values, bytes, seconds. Empty before the first call
 /// that needs a gradient. Throws as report() does.

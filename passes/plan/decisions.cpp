@@ -17,6 +17,20 @@ void Decisions::drop_always(int32_t value) {
     drop(value, slot);
 }
 
+Decisions keep_what_is_read(const Problem& problem) {
+  Decisions decisions(problem);
+  for (size_t value = 0; value < problem.num_values(); ++value)
+    decisions.drop(static_cast<int32_t>(value), 0);
+  const auto decided = roots(problem);
+  for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
+    for (auto input : problem.inputs[node]) {
+      for (auto root : decided[input])
+        decisions.keep(root, 0);
+    }
+  }
+  return decisions;
+}
+
 Simulator::Simulator(const Problem& problem)
     : problem_(problem),
       roots_(aten_recompute::roots(problem)),
@@ -37,7 +51,8 @@ Simulator::Simulator(const Problem& problem)
     if (problem.is_view[node]) {
       for (auto root : roots_[value])
         views[root].push_back(static_cast<int32_t>(value));
-    } else if (problem.recomputable[node] && !problem.optional[node] && !is_held[value]) {
+    } else if (problem.recomputable[node] && !problem.optional[node] && !is_held[value] &&
+               !problem.is_must_save(static_cast<int32_t>(value))) {
       is_root_[value] = 1;
       if (problem.value_bytes(static_cast<int32_t>(value)) > 0)
         droppable_.push_back(static_cast<int32_t>(value));
@@ -244,6 +259,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
   Simulation result;
   std::fill(live_.begin(), live_.end(), 0);
   std::fill(references_.begin(), references_.end(), 0);
+  runs_again_.assign(problem_.replay_bytes.size(), 0);
   step_bytes_.resize(steps_.size());
   int64_t alive = 0;
   auto add = [&](int32_t value) {
@@ -297,6 +313,14 @@ Simulation Simulator::walk(int64_t limit_bytes) {
     seconds += problem_.seconds[step.node];
 
     int64_t extra = problem_.workspace_bytes[step.node];
+    const int64_t replay_bytes =
+        problem_.replay_bytes.empty() ? 0 : problem_.replay_bytes[step.node];
+    if (replay_bytes > 0 && !forward && problem_.in_forward(step.node)) {
+      extra += replay_bytes;  // the generator's present state, which is put back
+      if (!runs_again_[step.node])
+        alive += replay_bytes;
+      runs_again_[step.node] = 1;
+    }
     const auto made = outputs[step.node];
     for (size_t k = 0; k < made.size(); ++k) {
       const bool bound = (step.bound >> std::min<size_t>(k, 63)) & 1;
@@ -350,6 +374,8 @@ Simulation Simulator::walk(int64_t limit_bytes) {
     }
     if (forward)
       result.forward_peak_bytes = std::max(result.forward_peak_bytes, during);
+    if (forward && replay_bytes > 0 && runs_again_[step.node])
+      alive -= replay_bytes;
 
     for (size_t k = 0; k < made.size(); ++k) {
       const bool bound = (step.bound >> std::min<size_t>(k, 63)) & 1;

@@ -49,6 +49,10 @@ class Decisions {
   std::vector<int32_t> chosen_;
 };
 
+// Keeps, to the end of the forward, every forward value that a backward node reads, or whose view
+// one reads, and no other: what ordinary autograd would do.
+Decisions keep_what_is_read(const Problem& problem);
+
 // One run of a node. `bound` has bit k set if output k is taken from this run; outputs that are
 // still in memory from an earlier run are not.
 struct Step {
@@ -149,6 +153,7 @@ class Simulator {
 
   std::vector<uint8_t> live_;
   std::vector<int32_t> references_;
+  std::vector<uint8_t> runs_again_;  // per node with replay_bytes: what it needs is being kept
 };
 
 }  // namespace aten_recompute

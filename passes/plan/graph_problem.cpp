@@ -152,6 +152,7 @@ class Builder {
     problem_.seconds.push_back(cost.seconds);
     problem_.flops.push_back(cost.flops);
     problem_.workspace_bytes.push_back(cost.workspace_bytes);
+    problem_.replay_bytes.push_back(cost.replay_bytes);
     problem_.recomputable.push_back(!backward && recompute_veto(node) == RecomputeVeto::kNone);
     problem_.optional.push_back(node->hasAttribute(symbols::kOptional));
     problem_.is_view.push_back(is_view(node, inputs));

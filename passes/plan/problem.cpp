@@ -88,6 +88,7 @@ std::string to_json(const Problem& problem) {
         {"seconds", problem.seconds},
         {"flops", problem.flops},
         {"workspace_bytes", problem.workspace_bytes},
+        {"replay_bytes", problem.replay_bytes},
         {"recomputable", problem.recomputable},
         {"is_view", problem.is_view},
         {"alternatives", rows_to_json(problem.alternatives)},
@@ -121,6 +122,7 @@ Problem problem_from_json(const std::string& text) {
     problem.seconds = nodes.at("seconds").get<std::vector<double>>();
     problem.flops = nodes.at("flops").get<std::vector<double>>();
     problem.workspace_bytes = nodes.at("workspace_bytes").get<std::vector<int64_t>>();
+    problem.replay_bytes = nodes.value("replay_bytes", std::vector<int64_t>{});
     problem.recomputable = nodes.at("recomputable").get<std::vector<uint8_t>>();
     problem.is_view = nodes.at("is_view").get<std::vector<uint8_t>>();
     problem.alternatives = rows_from_json(nodes.at("alternatives"));
@@ -146,6 +148,8 @@ Problem problem_from_json(const std::string& text) {
     if (size != nodes)
       throw std::invalid_argument("not a planning problem: lists of \"nodes\" differ in length");
   }
+  if (!problem.replay_bytes.empty() && problem.replay_bytes.size() != nodes)
+    throw std::invalid_argument("not a planning problem: lists of \"nodes\" differ in length");
   if (problem.num_nodes > nodes || problem.num_forward > problem.num_nodes ||
       problem.storages.size() != problem.num_values() ||
       problem.value_names.size() != problem.num_values() ||

@@ -51,6 +51,9 @@ struct Problem {
   std::vector<double> seconds;  // of one run
   std::vector<double> flops;    // floating-point operations of one run
   std::vector<int64_t> workspace_bytes;  // alive while it runs, beyond inputs and outputs
+  // Kept from its run in the forward to its last in the backward, if it runs there: the state of
+  // the random generator. Empty: nothing.
+  std::vector<int64_t> replay_bytes;
   std::vector<uint8_t> recomputable;  // 0: runs once, as it writes to something, or is control flow
   std::vector<uint8_t> is_view;       // its outputs own no memory
   Rows alternatives;                  // nodes that can run in its place
@@ -61,6 +64,11 @@ struct Problem {
   std::vector<std::string> value_names;
   std::vector<int32_t> producer;  // node; -1: given (a region input, an incoming gradient)
   Rows storages;
+
+  // What the program says itself (passes/plan/tags.h): values that stay, and values that go at the
+  // end of the forward. Empty: none.
+  std::vector<uint8_t> must_save;
+  std::vector<uint8_t> must_recompute;
 
   // ---- per storage ----
   std::vector<int64_t> bytes;
@@ -81,6 +89,11 @@ struct Problem {
   size_t num_all_nodes() const { return seconds.size(); }
   size_t num_backward() const { return num_nodes - num_forward; }
   bool in_forward(int32_t node) const { return static_cast<size_t>(node) < num_forward; }
+
+  bool is_must_save(int32_t value) const { return !must_save.empty() && must_save[value] != 0; }
+  bool is_must_recompute(int32_t value) const {
+    return !must_recompute.empty() && must_recompute[value] != 0;
+  }
 
   // Bytes that keeping `value` alone keeps alive.
   int64_t value_bytes(int32_t value) const;

@@ -112,6 +112,8 @@ std::vector<Move> Search::moves(const Decisions& decisions, int64_t limit_bytes)
     if (!is_droppable_[gap.value])
       continue;
     if (gap.recomputed) {
+      if (gap.from == 0 && problem_.is_must_recompute(gap.value))
+        continue;
       found.push_back({gap.value, gap.from, false});
     } else if (over[gap.to + 1] > over[gap.from]) {
       found.push_back({gap.value, gap.from, true});
@@ -208,7 +210,7 @@ void Search::build_up(Plan& plan, int64_t limit_bytes) {
   };
   std::priority_queue<Candidate> queue;
   for (auto value : droppable()) {
-    for (int to = level[value] + 1; to <= 2; ++to)
+    for (int to = 1; to <= (problem_.is_must_recompute(value) ? 1 : 2); ++to)
       queue.push({kInfinity, -1, value, to, {}});
   }
   int64_t round = 0;
@@ -322,8 +324,8 @@ bool reads_optional(const Problem& problem, int32_t node) {
 }  // namespace
 
 struct PlanSearch::State {
-  State(const Problem& problem, Decisions start, const SearchEffort& how_much)
-      : search(problem), unplanned(std::move(start)), effort(how_much), lean(problem) {
+  State(const Problem& which, Decisions start, const SearchEffort& how_much)
+      : problem(which), search(which), unplanned(std::move(start)), effort(how_much), lean(which) {
     constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
     // What is faster and needs nothing that is not kept anyway.
     for (size_t node = 0; node < problem.num_forward; ++node) {
@@ -337,8 +339,11 @@ struct PlanSearch::State {
       unplanned.choose(static_cast<int32_t>(node), fastest);
       lean.choose(static_cast<int32_t>(node), fastest);
     }
-    for (auto value : search.droppable())
+    for (auto value : search.droppable()) {
       lean.drop_always(value);
+      if (problem.is_must_recompute(value))
+        unplanned.drop(value, 0);
+    }
     unplanned_peak = search.simulate(unplanned, kNoLimit).peak_bytes;
     lean_simulation = search.simulate(lean, kNoLimit);
   }
@@ -367,6 +372,33 @@ struct PlanSearch::State {
     return plans.emplace(rung, std::move(best)).first->second;
   }
 
+  // Below the lean plan there is sometimes a leaner one: what comes back at once, and with it what
+  // it was made of, had better been kept.
+  const Plan& leanest() {
+    if (found_leanest)
+      return *found_leanest;
+    Plan best{lean, lean_simulation};
+    for (auto value : search.droppable()) {
+      auto kept = best.decisions;
+      for (size_t slot = problem.is_must_recompute(value); slot < kept.num_slots(); ++slot)
+        kept.keep(value, slot);
+      const auto tried = search.simulate(kept, 0);
+      if (tried.peak_bytes < best.simulation.peak_bytes)
+        best = {std::move(kept), tried};
+    }
+    Plan plan{unplanned, search.simulate(unplanned, 0)};
+    while (plan.simulation.peak_bytes >= best.simulation.peak_bytes) {
+      const auto before = plan.simulation.peak_bytes;
+      search.reduce(plan, before - 1);
+      if (plan.simulation.peak_bytes >= before)
+        break;
+    }
+    if (plan.simulation.peak_bytes < best.simulation.peak_bytes)
+      best = plan;
+    found_leanest = std::move(best);
+    return *found_leanest;
+  }
+
   int64_t rung_bytes(size_t rung) const {
     return std::max(lean_simulation.peak_bytes,
                     static_cast<int64_t>(static_cast<double>(unplanned_peak) *
@@ -379,6 +411,7 @@ struct PlanSearch::State {
     return rung;
   }
 
+  const Problem& problem;
   Search search;
   Decisions unplanned;
   SearchEffort effort;
@@ -386,6 +419,7 @@ struct PlanSearch::State {
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
   std::map<size_t, Plan> plans;
+  std::optional<Plan> found_leanest;
 };
 
 PlanSearch::PlanSearch(const Problem& problem, const Decisions& unplanned,
@@ -395,15 +429,19 @@ PlanSearch::PlanSearch(const Problem& problem, const Decisions& unplanned,
 PlanSearch::~PlanSearch() = default;
 
 int64_t PlanSearch::smallest_peak_bytes() const {
-  return std::min(state_->unplanned_peak, state_->lean_simulation.peak_bytes);
+  return std::min(state_->unplanned_peak, state_->leanest().simulation.peak_bytes);
 }
 
 std::optional<Plan> PlanSearch::fastest(int64_t peak_bytes) {
   if (peak_bytes >= state_->unplanned_peak) {
     return Plan{state_->unplanned, state_->search.simulate(state_->unplanned, peak_bytes)};
   }
-  if (peak_bytes < smallest_peak_bytes())
-    return std::nullopt;
+  if (peak_bytes < state_->lean_simulation.peak_bytes) {
+    const auto& leanest = state_->leanest();
+    if (peak_bytes < leanest.simulation.peak_bytes)
+      return std::nullopt;
+    return leanest;
+  }
   size_t rung = 0;
   while (state_->rung_bytes(rung) > peak_bytes)
     ++rung;

@@ -31,7 +31,7 @@ class PlanSearch {
   PlanSearch(const PlanSearch&) = delete;
   PlanSearch& operator=(const PlanSearch&) = delete;
 
-  // Peak of the leanest plan: everything computed again whenever it is read.
+  // Peak of the leanest plan found, near to computing everything again whenever it is read.
   int64_t smallest_peak_bytes() const;
 
   // The fastest plan found with a peak of at most `peak_bytes`; nothing below

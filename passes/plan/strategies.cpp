@@ -145,7 +145,8 @@ SavePlan plan_segments(const PlanInput& input) {
 
 bool needs_profile(const Options& options) {
   return options.profile || options.strategy == StrategyKind::kSegments ||
-         options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget;
+         options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget ||
+         options.strategy == StrategyKind::kPlan;
 }
 
 ValueBytes value_bytes(const GraphProblem& graph) {
@@ -220,8 +221,9 @@ SavePlan make_plan(const PlanInput& input) {
       return plan_segments(input);
     case StrategyKind::kMinCut:  // passes/plan/min_cut.h: it also says what it banned
       break;
-    case StrategyKind::kBudget:
-      break;  // passes/plan/budget.h: it decides more than a set of values
+    case StrategyKind::kBudget:  // passes/plan/budget.h: it decides more than a set of values
+    case StrategyKind::kPlan:
+      break;
   }
   return save_everything(input.joint);
 }

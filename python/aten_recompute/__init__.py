@@ -14,8 +14,9 @@ from ._library import library_path, load_library
 
 load_library()
 
-from ._lower import load, lower, problems, report  # noqa: E402  (needs the library)
+from ._lower import load, lower, problems, report, save_plan  # noqa: E402  (needs the library)
 from ._layers import inject_layer_tags, mark_layer  # noqa: E402
+from ._planning import plan_problem  # noqa: E402
 from ._tags import must_recompute, must_save, prefer_recompute, prefer_save  # noqa: E402
 
 __all__ = [
@@ -26,8 +27,10 @@ __all__ = [
     "mark_layer",
     "must_recompute",
     "must_save",
+    "plan_problem",
     "prefer_recompute",
     "prefer_save",
     "problems",
     "report",
+    "save_plan",
 ]

@@ -106,6 +106,26 @@ def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     return json.loads(_ask(torch.ops.aten_recompute.report, lowered, "report"))
 
 
+def save_plan(lowered: torch.jit.ScriptModule, path: Any) -> None:
+    """Writes the plans of what has been compiled so far to a JSON file.
+
+    ``lower(module, plan=path)`` follows it again, on any machine: nothing is searched for. It names what
+    is saved with its bytes, what is computed again and when, and the peak and time that were predicted.
+
+    Raises:
+        ValueError: the module was not lowered, or nothing was compiled with a profile yet: run a step
+            first, with strategy ``budget``, ``min_cut`` or ``segments``, or with ``profile=True``.
+    """
+    text = _ask(torch.ops.aten_recompute.plan, lowered, "save_plan")
+    if not json.loads(text)["regions"]:
+        raise ValueError(
+            "save_plan: nothing is planned yet: run a training step first, with strategy budget, min_cut or segments, "
+            "or with profile=True"
+        )
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text + "\n")
+
+
 def problems(lowered: torch.jit.ScriptModule) -> list[dict[str, Any]]:
     """The planning problems of the regions that were compiled with a profile: what planners see.
 

@@ -1,5 +1,6 @@
 // Schedules and byte counts on problems small enough to be worked out by hand. The expected bytes
-// stand beside the step that they belong to.
+// stand beside the step that they belong to. The forward's last step counts with what is alive
+// behind it: what is saved, and the gradient that comes in.
 #include "passes/plan/decisions.h"
 
 #include <string>
@@ -84,13 +85,13 @@ TEST(Simulator, KeepsEverything) {
   EXPECT_EQ(listing(simulator), "a b y | gb ga gx");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                      // a
                                                   10 + 20,                 // a b
-                                                  10 + 20 + 40,            // a b y
+                                                  10 + 20 + 40 + 40,       // a b y, then dy
                                                   10 + 20 + 40 + 40 + 20,  // a b y dy gb
                                                   10 + 40 + 20 + 10,       // a y gb ga
                                                   40 + 10 + 5));           // y ga gx
   EXPECT_EQ(figures.peak_bytes, 130);
   EXPECT_EQ(figures.peak_step, 3);
-  EXPECT_EQ(figures.forward_peak_bytes, 70);
+  EXPECT_EQ(figures.forward_peak_bytes, 110);
   EXPECT_EQ(figures.saved_bytes, 70);  // dy comes only afterwards
   EXPECT_EQ(figures.recompute_seconds, 0.0);
   EXPECT_EQ(figures.excess, 0.0);
@@ -109,7 +110,7 @@ TEST(Simulator, WhatGoesAtTheEndOfTheForwardIsComputedAgainOnce) {
   EXPECT_EQ(listing(simulator), "a b y | a b gb ga gx");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                      // a
                                                   10 + 20,                 // a b
-                                                  20 + 40,                 // b y
+                                                  40 + 40,                 // b y, then y dy
                                                   40 + 40 + 10,            // y dy a
                                                   40 + 40 + 10 + 20,       // y dy a b
                                                   40 + 40 + 10 + 20 + 20,  // y dy a b gb
@@ -117,7 +118,7 @@ TEST(Simulator, WhatGoesAtTheEndOfTheForwardIsComputedAgainOnce) {
                                                   40 + 10 + 5));           // y ga gx
   EXPECT_EQ(figures.peak_bytes, 130);
   EXPECT_EQ(figures.peak_step, 5);
-  EXPECT_EQ(figures.forward_peak_bytes, 60);
+  EXPECT_EQ(figures.forward_peak_bytes, 80);
   EXPECT_EQ(figures.saved_bytes, 40);
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 2.0);
   EXPECT_THAT(simulator.gaps(), ElementsAre(Gap{chain.bb, 0, 1, true}, Gap{chain.a, 0, 1, true},
@@ -134,7 +135,7 @@ TEST(Simulator, WhatGoesBetweenTwoUsesIsComputedTwice) {
   Simulator simulator(chain.problem);
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a b y | a b gb a ga gx");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 60,         // as before
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 80,         // as before
                                                   40 + 40 + 10,       // y dy a
                                                   40 + 40 + 10 + 20,  // y dy a b
                                                   40 + 40 + 20 + 20,  // y dy b gb
@@ -163,7 +164,7 @@ TEST(Simulator, WhatWasKeptCanGoLater) {
   Simulator simulator(problem);
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a y | g1 g2 a g3");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 40,         // a y
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 40 + 40,    // a, a y, then dy
                                                   10 + 40 + 40 + 3,    // a y dy g1
                                                   40 + 3 + 50,         // y g1 g2
                                                   40 + 50 + 10,        // y g2 a
@@ -177,15 +178,27 @@ TEST(Simulator, WhatWasKeptCanGoLater) {
   EXPECT_EQ(listing(simulator), "a y | g1 g2 g3");
 }
 
+// What the caller's loss allocates outside of the region stands on top of what is alive then.
+TEST(Simulator, TheLossIsComputedBetweenForwardAndBackward) {
+  Chain chain;
+  chain.problem.loss_bytes = 25;
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(Decisions(chain.problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 70 + 40 + 25, 130, 80, 55));
+  EXPECT_EQ(figures.peak_bytes, 135);
+  EXPECT_EQ(figures.peak_step, 2);
+  EXPECT_EQ(figures.saved_bytes, 70);
+}
+
 // Each step of the forward and each slot of the backward counts with its worst.
 TEST(Simulator, ExcessIsSummedOverForwardStepsAndSlots) {
   const Chain chain;
   Simulator simulator(chain.problem);
-  // 10 30 70 | 130 80 55
-  EXPECT_EQ(simulator.run(Decisions(chain.problem), 60).excess, 10.0 + 70.0 + 20.0);
+  // 10 30 110 | 130 80 55
+  EXPECT_EQ(simulator.run(Decisions(chain.problem), 60).excess, 50.0 + 70.0 + 20.0);
   EXPECT_EQ(simulator.run(Decisions(chain.problem), 129).excess, 1.0);
   EXPECT_EQ(simulator.run(Decisions(chain.problem), 130).excess, 0.0);
-  // 10 30 60 | (90 110 130) 80 55: of the first slot's three steps the greatest.
+  // 10 30 80 | (90 110 130) 80 55: of the first slot's three steps the greatest.
   Decisions decisions(chain.problem);
   decisions.drop(chain.a, 0);
   decisions.drop(chain.bb, 0);
@@ -229,11 +242,11 @@ TEST(Simulator, AViewIsMadeAgainAndHoldsWhatItViews) {
   Simulator simulator(viewing.problem);
   const auto figures = simulator.run(Decisions(viewing.problem));
   EXPECT_EQ(listing(simulator), "a v y | v g1 g2 g3");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 20,   // a, a, a y
-                                                  10 + 20 + 20,      // a y dy
-                                                  10 + 20 + 20 + 8,  // a y dy g1
-                                                  10 + 20 + 8 + 6,   // a y g1 g2
-                                                  20 + 6 + 5));      // y g2 g3
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 20 + 20,  // a, a, a y, then dy
+                                                  10 + 20 + 20,          // a y dy
+                                                  10 + 20 + 20 + 8,      // a y dy g1
+                                                  10 + 20 + 8 + 6,       // a y g1 g2
+                                                  20 + 6 + 5));          // y g2 g3
   EXPECT_EQ(figures.saved_bytes, 30);
   EXPECT_EQ(figures.recompute_seconds, 0.0);
   EXPECT_TRUE(simulator.captured()[viewing.a]);
@@ -254,7 +267,7 @@ TEST(Simulator, WithWhatAViewViewsGoesTheView) {
   decisions.drop(viewing.a, 1);
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a v y | a v g1 a v g2 g3");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 20,   //
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 20 + 20,   // a, a, a y, then y dy
                                                   20 + 20 + 10,      // y dy a
                                                   20 + 20 + 10,      // y dy a
                                                   20 + 20 + 10 + 8,  // y dy a g1
@@ -283,10 +296,10 @@ TEST(Simulator, AContainerNeedsAllThatItHolds) {
   Simulator simulator(problem);
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a c list y | c list g");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 30, 60,           // a c y
-                                                  30 + 30 + 10 + 20,        // y dy a c
-                                                  30 + 30 + 10 + 20,        // y dy a c
-                                                  30 + 30 + 10 + 20 + 5));  // y dy a c g
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 30, 10 + 30 + 30,  // a c y, then a y dy
+                                                  30 + 30 + 10 + 20,         // y dy a c
+                                                  30 + 30 + 10 + 20,         // y dy a c
+                                                  30 + 30 + 10 + 20 + 5));   // y dy a c g
   EXPECT_EQ(figures.saved_bytes, 40);
 }
 
@@ -313,8 +326,8 @@ TEST(Simulator, AnOperandThatDiesIsOverwritten) {
   Simulator simulator(problem.problem);
   simulator.run(Decisions(problem.problem));
   // b takes a's memory. g may take neither dy's nor b's: both were handed to the backward.
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10,      // a, b, b y
-                                                  10 + 10 + 10 + 10));  // b y dy g
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10 + 10,  // a, b, b y, then dy
+                                                  10 + 10 + 10 + 10));   // b y dy g
 }
 
 TEST(Simulator, WhatTheBackwardMadeItselfIsOverwrittenToo) {
@@ -325,7 +338,7 @@ TEST(Simulator, WhatTheBackwardMadeItselfIsOverwrittenToo) {
   Simulator simulator(problem.problem);
   simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a b y | a b g");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10,  // a, b, b y
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10,  // a, b, b y, then y dy
                                                   10 + 10 + 10,     // y dy a
                                                   10 + 10 + 10,     // y dy b
                                                   10 + 10 + 10));   // y dy g
@@ -356,7 +369,7 @@ TEST(Simulator, NothingIsOverwrittenThatSomebodyStillReadsOrThatIsOfAnotherSize)
                                                   20,                 //
                                                   10 + 10 + 10,       // a read_later seen
                                                   10 + 10 + 11,       // read_later seen larger
-                                                  11 + 1000,          // larger held
+                                                  1000 + 1000,        // larger held, then dy
                                                   1000 + 1000 + 1));  // held dy g
 }
 
@@ -374,11 +387,50 @@ TEST(Simulator, WorkspaceCountsWhileItsNodeRuns) {
   decisions.drop(a, 0);
   const auto figures = simulator.run(decisions);
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10 + 100,                // a
-                                                  10 + 20,                 // a y
+                                                  20 + 20,                 // a y, then y dy
                                                   20 + 20 + 10 + 100,      // y dy a
                                                   20 + 20 + 10 + 5 + 7));  // y dy a g
   EXPECT_EQ(figures.forward_peak_bytes, 110);
   EXPECT_EQ(figures.saved_bytes, 20);
+}
+
+// a draws random numbers. Where it runs again, the state of the generator before it is kept from
+// the forward on, and while it runs the present state, too.
+TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto c = b.fresh("c", {a}, 20);
+  b.result(b.fresh("y", {c}, 30));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 30);
+  const auto g1 = b.fresh("g1", {dy, a}, 3);
+  const auto g2 = b.fresh("g2", {g1}, 4);
+  const auto g3 = b.fresh("g3", {g2, a}, 5);
+  b.result(b.fresh("g4", {g3}, 6));
+  auto problem = b.build();
+  problem.replay_bytes.assign(problem.num_all_nodes(), 0);
+  problem.replay_bytes[problem.producer[a]] = 7;
+  Simulator simulator(problem);
+  EXPECT_EQ(simulator.run(Decisions(problem)).saved_bytes, 10 + 30);
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20,       // a, a c
+                                                  10 + 30 + 30,      // a c y, then a y dy
+                                                  10 + 30 + 30 + 3,  // a y dy g1
+                                                  10 + 30 + 3 + 4,   // a y g1 g2
+                                                  10 + 30 + 4 + 5,   // a y g2 g3
+                                                  30 + 5 + 6));      // y g3 g4
+  Decisions decisions(problem);
+  decisions.drop(a, 0);
+  decisions.drop(a, 1);
+  EXPECT_EQ(simulator.run(decisions).saved_bytes, 7 + 30);
+  EXPECT_EQ(listing(simulator), "a c y | a g1 g2 a g3 g4");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(7 + 10, 7 + 10 + 20,   // a, a c
+                                                  7 + 30 + 30,           // c y, then y dy
+                                                  7 + 30 + 30 + 10 + 7,  // y dy a, present state
+                                                  7 + 30 + 30 + 10 + 3,  // y dy a g1
+                                                  7 + 30 + 3 + 4,        // y g1 g2
+                                                  7 + 30 + 4 + 10 + 7,   // y g2 a, present state
+                                                  30 + 4 + 10 + 5,       // y g2 a g3
+                                                  30 + 5 + 6));          // y g3 g4
 }
 
 // The first gradient waits for the node that reads it while the second is made; both stay.
@@ -397,7 +449,7 @@ TEST(Simulator, ResultsStayToTheEnd) {
   const auto problem = b.build();
   Simulator simulator(problem);
   simulator.run(Decisions(problem));
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                 // y
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10 + 10,            // y, then dy
                                                   10 + 10 + 3,        // y dy g1
                                                   10 + 10 + 3 + 100,  // y dy g1 t
                                                   10 + 3 + 100 + 5,   // y g1 t g2
@@ -419,7 +471,7 @@ TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
   const auto problem = b.build();
   Simulator simulator(problem);
   const auto figures = simulator.run(Decisions(problem));
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30,             // y z
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30 + 10 + 20,   // y z, then dy dz
                                                   30 + 10 + 20 + 1,   // y z dy dz g1
                                                   30 + 20 + 1 + 2));  // y z dz g1 g2
   EXPECT_EQ(figures.saved_bytes, 30);
@@ -437,7 +489,7 @@ TEST(Simulator, AnOutputThatNobodyReadsIsThereWhileItsNodeRuns) {
   Simulator simulator(problem);
   simulator.run(Decisions(problem));
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(4 + 8,          // p q
-                                                  4 + 10,         // p y
+                                                  10 + 10,        // p y, then y dy
                                                   10 + 10 + 1));  // y dy g
 }
 
@@ -459,7 +511,7 @@ TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "p y | g1 p g2");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(4 + 8,                 // p q
-                                                  4 + 8 + 10,            // p q y
+                                                  4 + 10 + 10,           // p q y, then p y dy
                                                   10 + 10 + 4 + 3,       // y dy p g1
                                                   10 + 3 + 4 + 8 + 4,    // y g1 p q p'
                                                   10 + 3 + 4 + 8 + 5));  // y g1 p q g2
@@ -554,7 +606,7 @@ TEST(Simulator, AnOptionalNodeDoesNotRunUnasked) {
   const auto figures = simulator.run(Decisions(packing.problem));
   EXPECT_EQ(listing(simulator), "h r y | dr");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(32, 32 + 32,          // h r
-                                                  32 + 20,              // r y
+                                                  32 + 20 + 20,         // r y, then dy
                                                   20 + 20 + 32 + 32));  // y dy r dr
   EXPECT_EQ(figures.saved_bytes, 52);
   EXPECT_EQ(figures.recompute_seconds, 0.0);
@@ -632,7 +684,7 @@ TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
   Simulator simulator(problem);
   const auto figures = simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a y | g");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 50, 40 + 40 + 5));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 40 + 40, 40 + 40 + 5));
   EXPECT_EQ(figures.saved_bytes, 40);
 }
 
@@ -650,7 +702,7 @@ TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
   Simulator simulator(problem);
   simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "h y | g");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(40, 40, 40 + 40 + 5));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(40, 40 + 40, 40 + 40 + 5));
   EXPECT_THAT(simulator.droppable(), IsEmpty());
 }
 
@@ -673,12 +725,13 @@ TEST(Simulator, ABackwardViewHoldsWhatItViews) {
   Simulator simulator(problem);
   simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
-  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 20 + 20 + 10,  // y dy a
-                                                  20 + 20 + 10 + 20,     // y dy a g1
-                                                  20 + 10 + 20 + 6,      // y a g1 g2
-                                                  20 + 10 + 6 + 5,       // y a g2 g3
-                                                  20 + 10 + 5 + 7,       // y a g3 g4
-                                                  20 + 10 + 7 + 3));     // y a g4 g5
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 20,   // a, a y, then dy
+                                                  20 + 20 + 10,       // y dy a
+                                                  20 + 20 + 10 + 20,  // y dy a g1
+                                                  20 + 10 + 20 + 6,   // y a g1 g2
+                                                  20 + 10 + 6 + 5,    // y a g2 g3
+                                                  20 + 10 + 5 + 7,    // y a g3 g4
+                                                  20 + 10 + 7 + 3));  // y a g4 g5
   decisions.drop(a, 3);
   simulator.run(decisions);
   EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");

@@ -193,7 +193,7 @@ INSTANTIATE_TEST_SUITE_P(
     ::testing::Values(
         Refused{
             R"({"strategy": "fastest"})",
-            R"(key "strategy": got "fastest", accepted is one of none, all, names, layers, ops, segments, min_cut, budget)"},
+            R"(key "strategy": got "fastest", accepted is one of none, all, names, layers, ops, segments, min_cut, plan, budget)"},
         Refused{
             R"({"strategy": "budget"})",
             R"(strategy "budget" needs the key "memory_budget" or "time_budget", accepted is a fraction of the unplanned peak in (0, 1], or bytes such as "600MiB", or a multiple of the unplanned step time, >= 1)"},

@@ -38,7 +38,11 @@ Problem example() {
   b.overwrites({dy});
   b.result(da);
   b.alternative(da, {dy, mask}, 0.5);
-  return b.build();
+  auto problem = b.build();
+  problem.loss_bytes = 20;
+  problem.replay_bytes.assign(problem.num_all_nodes(), 0);
+  problem.replay_bytes[0] = 16;
+  return problem;
 }
 
 std::vector<std::vector<int32_t>> to_vectors(const Rows& rows) {
@@ -60,6 +64,7 @@ TEST(Problem, JsonRoundTrip) {
   EXPECT_EQ(again.seconds, problem.seconds);
   EXPECT_EQ(again.flops, problem.flops);
   EXPECT_EQ(again.workspace_bytes, problem.workspace_bytes);
+  EXPECT_EQ(again.replay_bytes, problem.replay_bytes);
   EXPECT_EQ(again.recomputable, problem.recomputable);
   EXPECT_EQ(again.is_view, problem.is_view);
   EXPECT_EQ(to_vectors(again.alternatives), to_vectors(problem.alternatives));
@@ -71,6 +76,7 @@ TEST(Problem, JsonRoundTrip) {
   EXPECT_EQ(again.held, problem.held);
   EXPECT_EQ(again.results, problem.results);
   EXPECT_EQ(again.incoming, problem.incoming);
+  EXPECT_EQ(again.loss_bytes, problem.loss_bytes);
   EXPECT_EQ(to_json(again), to_json(problem));
 }
 
@@ -108,6 +114,8 @@ TEST(Problem, WhatIsNoProblemIsRefused) {
   expect_refused(changed("/nodes/seconds", "fast"), "not a planning problem: ");
   expect_refused(changed("/num_forward", "four"), "not a planning problem: ");
   expect_refused(changed("/nodes/flops", nlohmann::json::array({1.0})),
+                 "lists of \"nodes\" differ in length");
+  expect_refused(changed("/nodes/replay_bytes", nlohmann::json::array({1})),
                  "lists of \"nodes\" differ in length");
   expect_refused(changed("/num_nodes", 100), "counts and lists do not agree");
   expect_refused(changed("/num_forward", 7), "counts and lists do not agree");

@@ -242,6 +242,22 @@ graph(%x : Tensor):
   EXPECT_EQ(workspace("b"), 0);
 }
 
+TEST_F(ProfileTest, ARandomOperatorNeedsItsStateToRunAgain) {
+  const auto joint = test::parse_forward(R"(
+graph(%x : Tensor):
+  %a : Tensor = aten_recompute_test::noise(%x)
+  %b : Tensor = aten::sin(%x)
+  return (%a, %b)
+)");
+  const auto costs = profile(joint, {at::randn({4})}, CostModel::kFlops);
+  auto replay_bytes = [&](const char* name) {
+    return costs.nodes.at(find_value(*joint.graph, name)->node()).replay_bytes;
+  };
+  EXPECT_EQ(replay_bytes("a"),
+            static_cast<int64_t>(at::detail::getDefaultCPUGenerator().get_state().nbytes()));
+  EXPECT_EQ(replay_bytes("b"), 0);
+}
+
 // x * x keeps x for its gradient: with the tape h stays, and nothing else.
 TEST_F(ProfileTest, ATapeHoldsItsOperands) {
   const auto joint = region(R"(

@@ -1,0 +1,206 @@
+// How long planning takes as graphs grow: one simulation, and the search for one budget.
+//
+//   build/planner_benchmark --benchmark_filter='/2000$'
+#include <benchmark/benchmark.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "passes/plan/decisions.h"
+#include "passes/plan/problem.h"
+#include "passes/plan/search.h"
+
+namespace aten_recompute {
+namespace {
+
+constexpr int64_t kMebibyte = int64_t{1} << 20;
+
+// Transformer blocks one after the other. Every forward node has one backward node, which reads the
+// gradient of what the forward node made and those forward values that the operator's gradient
+// needs. Blocks differ a little in size and speed: search gains nothing from their being equal,
+// but a real profile never has them equal either.
+class BlocksBuilder {
+ public:
+  explicit BlocksBuilder(size_t num_nodes) {
+    auto value = given("x", 4, /*held=*/true);
+    size_t block = 0;
+    while (2 * (forward_.size() + kBlockNodes) <= num_nodes || block == 0)
+      value = add_block(value, block++);
+    problem_.results.push_back(value);
+    problem_.num_forward = problem_.seconds.size();
+    add_backward(value);
+    problem_.num_nodes = problem_.seconds.size();
+    for (size_t i = 0; i < problem_.num_nodes; ++i)
+      problem_.alternatives.push_back({});
+  }
+
+  Problem take() { return std::move(problem_); }
+
+ private:
+  static constexpr size_t kBlockNodes = 16;
+
+  enum class Reads { kNothing, kInputs, kOutput };
+
+  struct Forward {
+    int32_t output;
+    std::vector<int32_t> inputs;
+    Reads reads;
+    int64_t bytes;
+    double seconds;
+  };
+
+  int32_t add_block(int32_t x, size_t block) {
+    const auto factor = 1.0 + 0.1 * static_cast<double>(block * 7 % 5);
+    auto op = [&](const char* name, std::vector<int32_t> inputs, int64_t mebibytes,
+                  double milliseconds, Reads reads) {
+      return forward(name, std::move(inputs),
+                     static_cast<int64_t>(static_cast<double>(mebibytes * kMebibyte) * factor),
+                     1e-3 * milliseconds * factor, reads);
+    };
+    const auto norm1 = op("norm", {x}, 4, 0.3, Reads::kInputs);
+    const auto q = op("linear", {norm1}, 4, 2.0, Reads::kInputs);
+    const auto k = op("linear", {norm1}, 4, 2.0, Reads::kInputs);
+    const auto v = op("linear", {norm1}, 4, 2.0, Reads::kInputs);
+    const auto scores = op("matmul", {q, k}, 12, 1.5, Reads::kInputs);
+    const auto scaled = op("div", {scores}, 12, 0.6, Reads::kNothing);
+    const auto weights = op("softmax", {scaled}, 12, 1.2, Reads::kOutput);
+    const auto mixed = op("matmul", {weights, v}, 4, 1.5, Reads::kInputs);
+    const auto projected = op("linear", {mixed}, 4, 2.0, Reads::kInputs);
+    const auto sum1 = op("add", {x, projected}, 4, 0.2, Reads::kNothing);
+    const auto norm2 = op("norm", {sum1}, 4, 0.3, Reads::kInputs);
+    const auto wide = op("linear", {norm2}, 16, 8.0, Reads::kInputs);
+    const auto gelu = op("gelu", {wide}, 16, 1.6, Reads::kInputs);
+    const auto narrow = op("linear", {gelu}, 4, 8.0, Reads::kInputs);
+    const auto dropped = op("mul", {narrow}, 4, 0.3, Reads::kNothing);
+    return op("add", {sum1, dropped}, 4, 0.2, Reads::kNothing);
+  }
+
+  void add_backward(int32_t last) {
+    std::vector<int32_t> gradients(problem_.num_values(), -1);
+    gradients[last] = given("gradient", problem_.bytes[problem_.storages[last][0]], false);
+    problem_.incoming.push_back(gradients[last]);
+    problem_.loss_bytes = problem_.bytes[problem_.storages[last][0]];
+    for (size_t i = forward_.size(); i-- > 0;) {
+      const auto& node = forward_[i];
+      std::vector<int32_t> reads{gradients[node.output]};
+      std::vector<int64_t> sizes;
+      for (auto input : node.inputs) {
+        if (node.reads == Reads::kInputs)
+          reads.push_back(input);
+        sizes.push_back(problem_.bytes[problem_.storages[input][0]]);
+        // What is there of it is added to in the same node: one less for each sum.
+        if (static_cast<size_t>(input) < gradients.size() && gradients[input] >= 0)
+          reads.push_back(gradients[input]);
+      }
+      if (node.reads == Reads::kOutput)
+        reads.push_back(node.output);
+      const auto made = add_node("backward", reads, sizes, 2.0 * node.seconds, false);
+      for (size_t k = 0; k < made.size(); ++k)
+        gradients[node.inputs[k]] = made[k];
+      if (i == 0)
+        problem_.results.push_back(made[0]);
+    }
+  }
+
+  int32_t given(const char* name, int64_t bytes, bool held) {
+    problem_.value_names.push_back(name);
+    problem_.producer.push_back(-1);
+    problem_.storages.push_back({static_cast<int32_t>(problem_.bytes.size())});
+    problem_.bytes.push_back(bytes);
+    problem_.held.push_back(held);
+    return static_cast<int32_t>(problem_.num_values()) - 1;
+  }
+
+  int32_t forward(const char* name, std::vector<int32_t> inputs, int64_t bytes, double seconds,
+                  Reads reads) {
+    const auto output = add_node(name, inputs, {bytes}, seconds, true).front();
+    forward_.push_back({output, std::move(inputs), reads, bytes, seconds});
+    return output;
+  }
+
+  std::vector<int32_t> add_node(const char* name, const std::vector<int32_t>& inputs,
+                                const std::vector<int64_t>& sizes, double seconds,
+                                bool recomputable) {
+    const auto node = static_cast<int32_t>(problem_.seconds.size());
+    problem_.node_names.push_back(name);
+    problem_.inputs.push_back(inputs);
+    problem_.overwrites.push_back({});
+    problem_.seconds.push_back(seconds);
+    problem_.flops.push_back(0.0);
+    problem_.workspace_bytes.push_back(0);
+    problem_.recomputable.push_back(recomputable);
+    problem_.is_view.push_back(0);
+    problem_.optional.push_back(0);
+    std::vector<int32_t> made;
+    for (auto size : sizes) {
+      made.push_back(given(name, size, false));
+      problem_.producer.back() = node;
+    }
+    problem_.outputs.push_back(made);
+    return made;
+  }
+
+  Problem problem_;
+  std::vector<Forward> forward_;
+};
+
+Problem blocks(size_t num_nodes) {
+  return BlocksBuilder(num_nodes).take();
+}
+
+// With half of what can be dropped dropped: schedules of plans lie between the extremes.
+void BM_Simulate(benchmark::State& state) {
+  const auto problem = blocks(static_cast<size_t>(state.range(0)));
+  Simulator simulator(problem);
+  auto decisions = keep_what_is_read(problem);
+  for (size_t i = 0; i < simulator.droppable().size(); i += 2)
+    decisions.drop(simulator.droppable()[i], 0);
+  for (auto _ : state)
+    benchmark::DoNotOptimize(simulator.run(decisions).peak_bytes);
+  state.counters["nodes"] = static_cast<double>(problem.num_nodes);
+  state.SetComplexityN(static_cast<int64_t>(problem.num_nodes));
+}
+
+// From nothing, as a budget does: PlanSearch keeps what it has found.
+void search(benchmark::State& state, double fraction) {
+  const auto problem = blocks(static_cast<size_t>(state.range(0)));
+  const auto unplanned = keep_what_is_read(problem);
+  const auto peak = Simulator(problem).run(unplanned).peak_bytes;
+  const auto limit = static_cast<int64_t>(fraction * static_cast<double>(peak));
+  for (auto _ : state) {
+    PlanSearch plans(problem, unplanned);
+    const auto plan = plans.fastest(limit);
+    if (!plan) {
+      state.SkipWithError("no plan is that small");
+      return;
+    }
+    state.counters["recompute"] = plan->simulation.recompute_seconds / problem.base_seconds();
+  }
+  state.counters["nodes"] = static_cast<double>(problem.num_nodes);
+  state.SetComplexityN(static_cast<int64_t>(problem.num_nodes));
+}
+
+void BM_SearchHalf(benchmark::State& state) {
+  search(state, 0.5);
+}
+
+void BM_SearchFifth(benchmark::State& state) {
+  search(state, 0.2);
+}
+
+void sizes(benchmark::internal::Benchmark* benchmark) {
+  for (int64_t nodes : {100, 300, 1000, 2000, 5000, 10000})
+    benchmark->Arg(nodes);
+}
+
+BENCHMARK(BM_Simulate)->Apply(sizes)->Unit(benchmark::kMicrosecond)->Complexity();
+// Seconds to minutes each: once says enough.
+BENCHMARK(BM_SearchHalf)->Apply(sizes)->Unit(benchmark::kMillisecond)->Iterations(1)->Complexity();
+BENCHMARK(BM_SearchFifth)->Apply(sizes)->Unit(benchmark::kMillisecond)->Iterations(1)->Complexity();
+
+}  // namespace
+}  // namespace aten_recompute
+
+BENCHMARK_MAIN();
