@@ -176,6 +176,12 @@ class Profiler {
         storage_of(tensor, /*callers=*/true);
       });
       note(joint_.graph->inputs()[i], registers_[i]);
+      size_t first = 0;
+      while (first < i && !(inputs_[i].isTensor() && inputs_[first].isTensor() &&
+                            inputs_[i].toTensor().is_same(inputs_[first].toTensor()))) {
+        ++first;
+      }
+      profile_.same_as.push_back(first);
     }
     const auto& instructions = program_->instructions();
     for (size_t i = 0; i < instructions.size(); ++i) {

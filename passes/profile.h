@@ -34,6 +34,8 @@ struct Profile {
   // storage has room for, a slice fewer.
   std::unordered_map<size_t, int64_t> tensor_bytes;
   std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
+  // Per region input: the first that is the same tensor, as a tied weight is under its second name.
+  std::vector<size_t> same_as;
   // Nodes that were run: one per class of equal operator, arguments, sizes and types.
   size_t num_classes = 0;
   double seconds = 0.0;  // that the profile itself took

@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <map>
 
 #include "backend/in_place.h"
 #include "passes/node_traits.h"
@@ -91,15 +92,9 @@ class Builder {
     const auto outputs = joint_.graph->outputs();
     for (auto incoming : problem_.incoming)
       problem_.loss_bytes += problem_.value_bytes(incoming);
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (i >= joint_.num_outputs) {
-        const auto input = joint_.gradient_inputs[i - joint_.num_outputs];
-        if (input < accumulated_.size() && accumulated_[input])
-          continue;
-      }
-      if (const auto found = graph_.index.find(outputs[i]); found != graph_.index.end())
-        problem_.results.push_back(found->second);
-    }
+    for (size_t i = 0; i < joint_.num_outputs; ++i)
+      add_result(outputs[i]);
+    add_gradients();
     return std::move(graph_);
   }
 
@@ -130,6 +125,39 @@ class Builder {
     graph_.values.push_back(value);
     graph_.index.emplace(value, index);
     return index;
+  }
+
+  void add_result(Value* value) {
+    if (const auto found = graph_.index.find(value); found != graph_.index.end())
+      problem_.results.push_back(found->second);
+  }
+
+  // The first region input that is the same tensor as this one.
+  size_t same_tensor(size_t input) const {
+    const bool known = profile_ != nullptr && input < profile_->same_as.size();
+    return known ? profile_->same_as[input] : input;
+  }
+
+  // Of a tensor that is several inputs, autograd adds the gradients up as they come, in the memory
+  // of the first, and hands on the sum of all.
+  void add_gradients() {
+    const auto outputs = joint_.graph->outputs();
+    std::map<size_t, std::vector<size_t>> of_tensor;  // outputs by input
+    for (size_t i = joint_.num_outputs; i < outputs.size(); ++i) {
+      const auto input = joint_.gradient_inputs[i - joint_.num_outputs];
+      of_tensor[same_tensor(input)].push_back(i);
+    }
+    for (const auto& [input, gradients] : of_tensor) {
+      const bool accumulated = input < accumulated_.size() && accumulated_[input];
+      if (accumulated && gradients.size() == 1)
+        continue;
+      auto made = [&](size_t output) {
+        const auto found = graph_.index.find(outputs[output]);
+        return found == graph_.index.end() ? -1 : found->second;
+      };
+      add_result(outputs[*std::min_element(gradients.begin(), gradients.end(),
+                                           [&](size_t a, size_t b) { return made(a) < made(b); })]);
+    }
   }
 
   // What node and alternative have in common; returns the index.

@@ -65,8 +65,7 @@ class Search {
  public:
   explicit Search(const Problem& problem) : problem_(problem), simulator_(problem) {
     is_droppable_.assign(problem.num_values(), 0);
-    for (auto value : simulator_.droppable())
-      is_droppable_[value] = 1;
+    keep_below(0);
     for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
       if (!problem.alternatives[node].empty())
         with_alternatives_.push_back(static_cast<int32_t>(node));
@@ -77,7 +76,19 @@ class Search {
     return simulator_.run(decisions, limit_bytes);
   }
 
-  const std::vector<int32_t>& droppable() const { return simulator_.droppable(); }
+  // Values of fewer bytes are not worth a decision: statistics, generator states.
+  void keep_below(int64_t bytes) {
+    std::fill(is_droppable_.begin(), is_droppable_.end(), 0);
+    droppable_.clear();
+    for (auto value : simulator_.droppable()) {
+      if (problem_.value_bytes(value) < bytes && !problem_.is_must_recompute(value))
+        continue;
+      is_droppable_[value] = 1;
+      droppable_.push_back(value);
+    }
+  }
+
+  const std::vector<int32_t>& droppable() const { return droppable_; }
 
   void reduce(Plan& plan, int64_t limit_bytes);
   void build_up(Plan& plan, int64_t limit_bytes);
@@ -90,6 +101,7 @@ class Search {
   const Problem& problem_;
   Simulator simulator_;
   std::vector<uint8_t> is_droppable_;
+  std::vector<int32_t> droppable_;
   std::map<Move::Key, double> rates_;       // of reduce(), as last seen
   std::vector<int32_t> with_alternatives_;  // backward nodes
 };
@@ -339,6 +351,7 @@ struct PlanSearch::State {
       unplanned.choose(static_cast<int32_t>(node), fastest);
       lean.choose(static_cast<int32_t>(node), fastest);
     }
+    search.keep_below(search.simulate(unplanned, kNoLimit).peak_bytes / 10000);
     for (auto value : search.droppable()) {
       lean.drop_always(value);
       if (problem.is_must_recompute(value))
@@ -395,6 +408,13 @@ struct PlanSearch::State {
     }
     if (plan.simulation.peak_bytes < best.simulation.peak_bytes)
       best = plan;
+    plan = at(last_rung());
+    for (auto before = std::numeric_limits<int64_t>::max(); plan.simulation.peak_bytes < before;) {
+      if (plan.simulation.peak_bytes < best.simulation.peak_bytes)
+        best = plan;
+      before = plan.simulation.peak_bytes;
+      search.reduce(plan, before - before / 100 - 1);
+    }
     found_leanest = std::move(best);
     return *found_leanest;
   }
