@@ -310,6 +310,10 @@ class Model:
         inf = highspy.kHighsInf
         # Sizes are whole numbers of units, so is the limit; as parts of it, for the solver's tolerances.
         limit = limit_bytes // self.unit
+        if not self.cost:  # nothing to decide, which a solver does not take
+            if any(constant > limit for _, constant in self.memory):
+                return Solution("infeasible", None, inf, None, 0.0, 0, 0)
+            return Solution("optimal", 0.0, 0.0, self.schedule(np.zeros(0)), 0.0, 0, 0)
         rows = [(row.terms, max(row.lower, -inf), min(row.upper, inf)) for row in self.rows]
         for terms, constant in self.memory:
             if constant + sum(terms.values()) > limit:

@@ -38,12 +38,23 @@ Simulator::Simulator(const Problem& problem)
   const size_t num_values = problem.num_values();
   std::vector<std::vector<int32_t>> views(num_values);
   is_root_.assign(num_values, 0);
-  // What the caller holds stays in memory whatever is decided; a copy would come on top.
+  // What the caller holds and the backward reads stays in memory whatever is decided; a copy would
+  // come on top. An output that the backward does not read is another matter: the caller may change
+  // it in place, as with eager, so nothing may be computed from it later.
   std::vector<uint8_t> is_held(num_values, 0);
   for (auto value : problem.results) {
     for (auto root : roots_[value])
       is_held[root] = 1;
   }
+  std::vector<uint8_t> is_read(num_values, 0);
+  for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
+    for (auto value : problem.inputs[node]) {
+      for (auto root : roots_[value])
+        is_read[root] = 1;
+    }
+  }
+  for (size_t value = 0; value < num_values; ++value)
+    is_held[value] = is_held[value] && is_read[value];
   for (size_t value = 0; value < num_values; ++value) {
     const auto node = problem.producer[value];
     if (node < 0 || !problem.in_forward(node))

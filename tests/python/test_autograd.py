@@ -185,16 +185,14 @@ def test_changing_a_parameter_in_place_is_noticed(strategy: str, x: torch.Tensor
 
 @STRATEGY
 def test_changing_an_output_in_place(strategy: str) -> None:
-    """tanh's backward needs its output: changed in place, eager raises, and so do we."""
+    """tanh's backward needs its output: changed in place, eager raises, and so do we. What the caller holds is in memory
+    anyway, so no strategy computes it again."""
 
     net = TanhLast()
     for module in (net, lowered_copy(net, strategy)):
         output = module(torch.rand(3, 4))
         output.add_(1)
-        if strategy == "none" or module is net:
-            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-                output.sum().backward()
-        else:  # recomputed, so the change does not matter
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             output.sum().backward()
 
 
@@ -217,7 +215,7 @@ class ReturnsView(torch.nn.Module):
 
 
 @STRATEGY
-def test_returned_views_can_be_changed_in_place(strategy: str) -> None:
+def test_changing_a_returned_view_in_place(strategy: str) -> None:
     net = ReturnsView()
     lowered = lowered_copy(net, strategy)
     x = torch.rand(3, 4)
@@ -225,18 +223,9 @@ def test_returned_views_can_be_changed_in_place(strategy: str) -> None:
         output = module(x)
         assert output._is_view()
         output.mul_(3)
-        if strategy == "none" or module is net:
-            # relu's backward needs its output, which the view shares memory with.
-            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
-                output.square().sum().backward()
-        else:
+        # relu's backward needs its output, which the view shares memory with, and which is in memory anyway.
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             output.square().sum().backward()
-    if strategy != "none":
-        weight = net.linear.weight.detach().requires_grad_()
-        bias = net.linear.bias.detach().requires_grad_()
-        expected = torch.relu(torch.nn.functional.linear(x, weight, bias)).view(-1)[2:] * 3
-        expected.square().sum().backward()
-        assert_same([p.grad for p in lowered.parameters()], [weight.grad, bias.grad])
 
 
 def test_double_backward_is_refused_clearly(x: torch.Tensor) -> None:

@@ -1,0 +1,102 @@
+"""The yardstick of the budget search (benchmarks/optimal) is itself right: against brute force, and against the simulator."""
+
+import itertools
+
+import pytest
+
+pytest.importorskip("highspy")
+
+import aten_recompute
+from benchmarks.optimal import problems
+from benchmarks.optimal.milp import Model
+from benchmarks.optimal.simulate import simulate
+
+NO_LIMIT = 2**62
+
+
+def small_problem():
+    """Its last operator needs much memory, so that each value that is not kept until then lowers the peak."""
+    net = problems.Net()
+    a = net.op("linear", [net.input(4)], 6, 5)
+    b = net.op("wide", [a], 8, 2)
+    c = net.op("linear", [a, b], 5, 4)
+    return net.problem(net.op("sum", [c], 1, 1, problems.OUTPUT, workspace=40))
+
+
+def every_schedule(problem, early):
+    """Each choice of what to compute again in which stage that is possible."""
+    num_forward, num_nodes = problem["num_forward"], problem["num_nodes"]
+    inputs, outputs = problem["nodes"]["inputs"], problem["nodes"]["outputs"]
+    stages = range(1, num_nodes - num_forward + 1)
+    choices = [choice for size in range(num_forward) for choice in itertools.combinations(range(num_forward - 1), size)]
+    for again in itertools.product(choices, repeat=len(stages)):
+        steps = [(node, 0) for node in range(num_forward)]
+        read_in_time = True
+        for t, nodes in zip(stages, again):
+            reads = set(inputs[num_forward + t - 1]).union(*(inputs[node] for node in nodes))
+            read_in_time = read_in_time and all(outputs[node][0] in reads for node in nodes)
+            steps += [(node, t) for node in nodes] + [(num_forward + t - 1, t)]
+        if early or read_in_time:
+            yield steps
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_optimum_is_that_of_brute_force(early):
+    problem = small_problem()
+    found = sorted({simulate(problem, steps) for steps in every_schedule(problem, early)})
+    model = Model(problem, early=early)
+    base = problems.base_seconds(problem)
+    costs = set()
+    for limit in sorted({peak for peak, _ in found}):
+        best = min(seconds for peak, seconds in found if peak <= limit)
+        solution = model.solve(limit, time_limit=20.0)
+        assert solution.proven
+        assert base + solution.recompute_seconds == pytest.approx(best)
+        assert simulate(problem, solution.steps)[0] <= limit
+        costs.add(round(best, 9))
+    assert len(costs) > 2  # there is something to weigh up
+    assert model.solve(found[0][0] - 1, time_limit=20.0).status == "infeasible"
+
+
+@pytest.mark.parametrize("name", list(problems.PROBLEMS))
+def test_three_memory_models_agree_on_plans_of_the_search(name):
+    problem = problems.make(name)
+    model = Model(problem)
+    unplanned = aten_recompute.plan_problem(problem, NO_LIMIT)
+    assert unplanned["recompute_seconds"] == pytest.approx(0.0)
+    assert unplanned["peak_bytes"] == unplanned["unplanned_peak_bytes"]
+    smallest = unplanned["smallest_peak_bytes"]
+    for limit in {smallest, (smallest + unplanned["peak_bytes"]) // 2, unplanned["peak_bytes"]}:
+        plan = aten_recompute.plan_problem(problem, limit)
+        assert plan["peak_bytes"] <= limit
+        assert simulate(problem, plan["steps"]) == (plan["peak_bytes"], pytest.approx(plan["seconds"]))
+        x = model.assignment(plan["steps"])
+        assert not model.violated(x)
+        assert model.peak_bytes(x) == plan["peak_bytes"]
+
+
+def test_solver_beats_or_equals_the_search_and_its_plan_replays():
+    problem = problems.make("unet")
+    limit = int(0.6 * aten_recompute.plan_problem(problem, NO_LIMIT)["peak_bytes"])
+    plan = aten_recompute.plan_problem(problem, limit)
+    model = Model(problem)
+    solution = model.solve(limit, time_limit=20.0, start=model.assignment(plan["steps"]))
+    peak, seconds = simulate(problem, solution.steps)
+    assert peak <= limit
+    assert seconds == pytest.approx(problems.base_seconds(problem) + solution.recompute_seconds)
+    assert solution.bound_seconds <= solution.recompute_seconds + 1e-9 <= plan["recompute_seconds"] + 2e-9
+
+
+def test_what_the_model_does_not_know_is_refused():
+    problem = problems.make("chain")
+    problem["nodes"]["is_view"][3] = 1
+    with pytest.raises(ValueError, match="does not know views"):
+        Model(problem)
+
+
+def test_plan_problem_names_what_is_wrong():
+    problem = problems.make("chain")
+    with pytest.raises(ValueError, match="smallest that can be reached"):
+        aten_recompute.plan_problem(problem, 1)
+    with pytest.raises(ValueError, match="not a planning problem"):
+        aten_recompute.plan_problem({}, 1)
