@@ -91,7 +91,13 @@ class Net:
         return len(self.names) - 1
 
     def _node(
-        self, name: str, inputs: Sequence[int], sizes: Sequence[int], milliseconds: int, workspace: int, recomputable: int
+        self,
+        name: str,
+        inputs: Sequence[int],
+        sizes: Sequence[int],
+        milliseconds: int,
+        workspace: int,
+        recomputable: int,
     ) -> List[int]:
         index = len(self.nodes)
         outputs = [self._value(name, index, size, held=0) for size in sizes]

@@ -8,8 +8,9 @@ Each problem (problems.py) is planned under limits of its peak without recomputa
 mixed-integer program (milp.py) that HiGHS solves. Where the solver runs out of time, its bound is shown beside the best
 plan it has: the truth lies in between. A limit under which neither finds a plan is left out.
 
-Every plan, the search's and the solver's, is replayed by a simulator of its own (simulate.py), which must find the peak
-and the time that are claimed for it; and every plan of the search must be a solution of the program, with the same peak.
+Every plan, the search's and the solver's, is replayed by a simulator of its own (simulate.py), which must find the
+peak and the time that are claimed for it; and every plan of the search must be a solution of the program, with the
+same peak.
 
 Prints a table and writes ``benchmarks/out/optimal.json``. Exits with 1 if any of that did not hold, or if a plan of the
 search was better than what was proven to be the best.
@@ -194,8 +195,8 @@ def summary(results: Sequence[Result]) -> str:
     for ratio in ratios:
         product *= ratio ** (1 / len(ratios))
     lines = [
-        f"{proven[True]} of {len(results)} solved to the end. Whole time of ours to that of the best plan: geometric mean "
-        f"{product:.4f}, {sum(ratio <= 1.001 for ratio in ratios)} of {len(ratios)} equal (0.1 %), "
+        f"{proven[True]} of {len(results)} solved to the end. Whole time of ours to that of the best plan: geometric "
+        f"mean {product:.4f}, {sum(ratio <= 1.001 for ratio in ratios)} of {len(ratios)} equal (0.1 %), "
         f"{sum(ratio > FAR for ratio in ratios)} more than {FAR - 1:.0%} above."
     ]
     missed = [each for each in results if each.our_seconds is None and each.best_seconds is not None]
@@ -221,7 +222,9 @@ def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
         return [float(each) for each in text.split(",") if each]
 
     parser.add_argument("--problems", type=known, default=list(problems.PROBLEMS), metavar="A,B")
-    parser.add_argument("--limits", type=shares, default=LIMITS, metavar="X,Y", help="of the peak (default 0.8,0.6,0.4)")
+    parser.add_argument(
+        "--limits", type=shares, default=LIMITS, metavar="X,Y", help="of the peak (default 0.8,0.6,0.4)"
+    )
     parser.add_argument("--time-limit", type=float, default=60.0, help="of the solver, seconds (default 60)")
     parser.add_argument(
         "--early", action="store_true", help="let plans compute values ahead of time, which the backend does not"

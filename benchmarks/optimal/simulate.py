@@ -1,4 +1,4 @@
-"""The memory model of passes/plan/decisions.cpp, written a second time and without looking at plans: steps in, peak out.
+"""The memory model of passes/plan/decisions.cpp, written a second time and without decisions: steps in, peak out.
 
 What the exact model says of its solutions, and what the search says of its own, is checked against this.
 """

@@ -205,7 +205,8 @@ def test_predicted_time_never_rises_with_the_budget(name: str, accumulate: bool)
         figures = variant(with_budget(workload, memory_budget=budget, accumulate=accumulate))
         assert figures["predicted_peak_bytes"] <= budget
         times.append(figures["predicted_seconds"] / figures["unplanned_seconds"])
-    assert times == sorted(times, reverse=True)
+    # Plans of one time may add up their nodes in another order.
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in zip(times, times[1:])), times
     assert times[-1] == 1.0
     assert times[0] > 1.0
 

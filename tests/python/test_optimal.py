@@ -1,4 +1,4 @@
-"""The yardstick of the budget search (benchmarks/optimal) is itself right: against brute force, and against the simulator."""
+"""The yardstick of the budget search (benchmarks/optimal) is right itself: against brute force and the simulator."""
 
 import itertools
 
