@@ -14,6 +14,7 @@
 
 #include "backend/log.h"
 #include "passes/inline_modules.h"
+#include "passes/plan/plan_file.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -153,31 +154,31 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
   return result;
 }
 
-std::vector<std::string> LoweredMethod::plans() const {
-  std::vector<std::string> plans;
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& specialisation : specialisations_) {
-    for (const auto& region : specialisation->regions) {
-      for (const auto& variant : region->variants()) {
-        if (!variant->graphs().plan.empty())
-          plans.push_back(variant->graphs().plan);
-      }
-    }
-  }
-  return plans;
-}
-
-std::vector<std::string> LoweredMethod::problems() const {
-  std::vector<std::string> problems;
+void LoweredMethod::for_each_profiled(
+    const std::function<void(const RegionGraphs&)>& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& specialisation : specialisations_) {
     for (const auto& region : specialisation->regions) {
       for (const auto& variant : region->variants()) {
         if (variant->graphs().problem != nullptr)
-          problems.push_back(to_json(*variant->graphs().problem));
+          function(variant->graphs());
       }
     }
   }
+}
+
+std::vector<std::string> LoweredMethod::plans() const {
+  std::vector<std::string> plans;
+  for_each_profiled([&](const RegionGraphs& graphs) {
+    plans.push_back(plan_to_json(*graphs.problem, *graphs.decisions));
+  });
+  return plans;
+}
+
+std::vector<std::string> LoweredMethod::problems() const {
+  std::vector<std::string> problems;
+  for_each_profiled(
+      [&](const RegionGraphs& graphs) { problems.push_back(to_json(*graphs.problem)); });
   return problems;
 }
 

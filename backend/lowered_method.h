@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/custom_class.h>
 
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -54,6 +55,8 @@ class LoweredMethod : public torch::CustomClassHolder {
                          const std::vector<c10::IValue>& inputs);
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
+  // Of the region variants that were compiled with a profile.
+  void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             std::vector<c10::IValue> inputs) const;
 

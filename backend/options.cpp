@@ -91,9 +91,7 @@ std::string quoted_names(const std::vector<KeyRule>& keys) {
 struct Spec {
   Options options;
   bool names_strategy = false;
-  bool names_fullgraph = false;
-  bool names_profile = false;
-  bool names_accumulate = false;
+  std::vector<std::pair<const KeyRule*, Json>> common;  // what it says beside the strategy
 };
 
 Json parse_object(const std::string& text) {
@@ -225,9 +223,10 @@ Spec parse_spec(const std::string& text) {
   for (const auto& [key, value] : object.items()) {
     store_key(key, value, strategy, short_form, spec.options);
   }
-  spec.names_fullgraph = object.contains("fullgraph");
-  spec.names_profile = object.contains("profile");
-  spec.names_accumulate = object.contains("accumulate");
+  for (const KeyRule& rule : common_keys()) {
+    if (object.contains(rule.name))
+      spec.common.emplace_back(&rule, object[rule.name]);
+  }
 
   if (strategy != nullptr && short_form == nullptr && strategy->needs_arguments) {
     for (const KeyRule& key : strategy->arguments) {
@@ -272,12 +271,8 @@ Options resolve_options(const std::string& spec_text) {
   }
   try {
     Options options = parse_spec(environment).options;
-    if (spec.names_fullgraph)
-      options.fullgraph = spec.options.fullgraph;
-    if (spec.names_profile)
-      options.profile = spec.options.profile;
-    if (spec.names_accumulate)
-      options.accumulate = spec.options.accumulate;
+    for (const auto& [rule, value] : spec.common)
+      rule->store(value, options);
     return options;
   } catch (const OptionError& error) {
     log_warning("the environment variable RECOMPUTE is invalid, nothing is recomputed: " +

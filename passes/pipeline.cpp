@@ -168,7 +168,7 @@ RegionGraphs compile_region(const RegionInput& input) {
       graphs.figures.num_classes = costs->num_classes;
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);
-      graphs.plan = plan_to_json(problem.problem, decisions);
+      graphs.decisions = std::make_shared<Decisions>(decisions);
     }
     graphs.figures.plan_seconds = seconds_since(start);
     return nullptr;

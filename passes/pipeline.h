@@ -11,6 +11,7 @@
 
 #include "backend/options.h"
 #include "passes/form_regions.h"
+#include "passes/plan/decisions.h"
 #include "passes/plan/min_cut.h"
 #include "passes/plan/problem.h"
 #include "passes/prepare.h"
@@ -63,9 +64,9 @@ struct RegionGraphs {
   std::vector<std::string> recomputed;  // names of recomputed values
   std::vector<Banned> banned;           // by min_cut: operators that may not run again
   PlanFigures figures;
-  // With a profile only: what was planned for, and the plan as plan_to_json() gives it.
+  // With a profile only: what was planned for, and the plan.
   std::shared_ptr<const Problem> problem;
-  std::string plan;
+  std::shared_ptr<const Decisions> decisions;
 };
 
 // differentiate, profile, plan, splice, schedule, extract.

@@ -17,17 +17,27 @@ void Decisions::drop_always(int32_t value) {
     drop(value, slot);
 }
 
-Decisions keep_what_is_read(const Problem& problem) {
-  Decisions decisions(problem);
-  for (size_t value = 0; value < problem.num_values(); ++value)
-    decisions.drop(static_cast<int32_t>(value), 0);
-  const auto decided = roots(problem);
+namespace {
+
+// Per value: a backward node reads it, or a view of it.
+std::vector<uint8_t> read_by_backward(const Problem& problem, const Rows& roots) {
+  std::vector<uint8_t> is_read(problem.num_values(), 0);
   for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-    for (auto input : problem.inputs[node]) {
-      for (auto root : decided[input])
-        decisions.keep(root, 0);
+    for (auto value : problem.inputs[node]) {
+      for (auto root : roots[value])
+        is_read[root] = 1;
     }
   }
+  return is_read;
+}
+
+}  // namespace
+
+Decisions keep_what_is_read(const Problem& problem) {
+  Decisions decisions(problem);
+  const auto is_read = read_by_backward(problem, roots(problem));
+  for (size_t value = 0; value < problem.num_values(); ++value)
+    decisions.set(static_cast<int32_t>(value), 0, is_read[value] == 0);
   return decisions;
 }
 
@@ -41,20 +51,12 @@ Simulator::Simulator(const Problem& problem)
   // What the caller holds and the backward reads stays in memory whatever is decided; a copy would
   // come on top. An output that the backward does not read is another matter: the caller may change
   // it in place, as with eager, so nothing may be computed from it later.
+  const auto is_read = read_by_backward(problem, roots_);
   std::vector<uint8_t> is_held(num_values, 0);
   for (auto value : problem.results) {
     for (auto root : roots_[value])
-      is_held[root] = 1;
+      is_held[root] = is_read[root];
   }
-  std::vector<uint8_t> is_read(num_values, 0);
-  for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-    for (auto value : problem.inputs[node]) {
-      for (auto root : roots_[value])
-        is_read[root] = 1;
-    }
-  }
-  for (size_t value = 0; value < num_values; ++value)
-    is_held[value] = is_held[value] && is_read[value];
   for (size_t value = 0; value < num_values; ++value) {
     const auto node = problem.producer[value];
     if (node < 0 || !problem.in_forward(node))

@@ -102,7 +102,6 @@ class Search {
   Simulator simulator_;
   std::vector<uint8_t> is_droppable_;
   std::vector<int32_t> droppable_;
-  std::map<Move::Key, double> rates_;       // of reduce(), as last seen
   std::vector<int32_t> with_alternatives_;  // backward nodes
 };
 
@@ -158,15 +157,15 @@ void Search::reduce(Plan& plan, int64_t limit_bytes) {
       return rate != other.rate ? rate < other.rate : move.key() > other.move.key();
     }
   };
-  rates_.clear();
+  std::map<Move::Key, double> rates;  // as last seen
   plan.simulation = simulate(plan.decisions, limit_bytes);
   while (plan.simulation.excess > 0.0) {
     std::priority_queue<Candidate> queue;
     for (const auto& move : moves(plan.decisions, limit_bytes)) {
       if (!move.drop)
         continue;
-      const auto known = rates_.find(move.key());
-      queue.push({known == rates_.end() ? kInfinity : known->second, false, move});
+      const auto known = rates.find(move.key());
+      queue.push({known == rates.end() ? kInfinity : known->second, false, move});
     }
     bool accepted = false;
     while (!queue.empty() && !accepted) {
@@ -186,7 +185,7 @@ void Search::reduce(Plan& plan, int64_t limit_bytes) {
           std::max(tried.recompute_seconds - plan.simulation.recompute_seconds, 1e-9);
       candidate.rate = gain > 0.0 ? gain / cost : 0.0;
       candidate.fresh = true;
-      rates_[candidate.move.key()] = candidate.rate;
+      rates[candidate.move.key()] = candidate.rate;
       if (candidate.rate > 0.0)
         queue.push(candidate);
     }
