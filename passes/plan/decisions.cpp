@@ -5,16 +5,57 @@
 namespace aten_recompute {
 
 Decisions::Decisions(const Problem& problem)
-    : num_slots_(problem.num_backward() + 1),
-      bits_((problem.num_values() * num_slots_ + 63) / 64, 0) {
+    : num_slots_(problem.num_backward() + 1), rules_(problem.num_values(), 0) {
   chosen_.resize(problem.num_all_nodes());
   for (size_t i = 0; i < chosen_.size(); ++i)
     chosen_[i] = static_cast<int32_t>(i);
 }
 
-void Decisions::drop_always(int32_t value) {
-  for (size_t slot = 0; slot < num_slots_; ++slot)
-    drop(value, slot);
+void Decisions::set(int32_t value, size_t slot, bool dropped) {
+  auto& rule = rules_[value];
+  if (slot == 0) {
+    rule = static_cast<uint8_t>(dropped ? rule | kDropAtForwardEnd : rule & ~kDropAtForwardEnd);
+    return;
+  }
+  const bool exception = follows(rule, slot) != dropped;
+  if (!exception && (rule & kHasExceptions) == 0)
+    return;
+  const auto wanted = key(value, slot);
+  const auto place = std::lower_bound(exceptions_.begin(), exceptions_.end(), wanted);
+  const bool found = place != exceptions_.end() && *place == wanted;
+  if (exception && !found) {
+    exceptions_.insert(place, wanted);
+    rule |= kHasExceptions;
+  } else if (!exception && found) {
+    exceptions_.erase(place);
+  }
+}
+
+void Decisions::set_always(int32_t value, bool dropped) {
+  auto& rule = rules_[value];
+  if ((rule & kHasExceptions) != 0) {
+    const auto begin = std::lower_bound(exceptions_.begin(), exceptions_.end(), key(value, 0));
+    const auto end = std::lower_bound(begin, exceptions_.end(), key(value + 1, 0));
+    exceptions_.erase(begin, end);
+  }
+  rule = dropped ? kDropAtForwardEnd | kDropInBackward : 0;
+}
+
+bool Decisions::operator==(const Decisions& other) const {
+  if (num_slots_ != other.num_slots_ || rules_.size() != other.rules_.size() ||
+      chosen_ != other.chosen_) {
+    return false;
+  }
+  for (size_t value = 0; value < rules_.size(); ++value) {
+    const auto which = static_cast<int32_t>(value);
+    const bool plain = ((rules_[value] | other.rules_[value]) & kHasExceptions) == 0;
+    const size_t slots = plain ? std::min<size_t>(2, num_slots_) : num_slots_;
+    for (size_t slot = 0; slot < slots; ++slot) {
+      if (dropped(which, slot) != other.dropped(which, slot))
+        return false;
+    }
+  }
+  return true;
 }
 
 namespace {

@@ -2,6 +2,7 @@
 // simulation. All strategies go through here, so all are simulated as they run.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -12,6 +13,9 @@ namespace aten_recompute {
 
 // Slots are the points at which values can be let go: slot 0 is the end of the forward, slot b + 1
 // comes after the b-th backward node.
+//
+// Most values go in every slot or stay in every slot, so what is stored is a rule for each value
+// and the slots that are exceptions: copies are cheap, and searches make many.
 class Decisions {
  public:
   // Everything kept.
@@ -20,32 +24,43 @@ class Decisions {
   // A value that is in memory and was used in this slot goes at its end. If it is read later, it is
   // then computed again.
   bool dropped(int32_t value, size_t slot) const {
-    return (bits_[index(value, slot)] >> ((value * num_slots_ + slot) % 64)) & 1;
+    const auto rule = rules_[value];
+    if ((rule & kHasExceptions) != 0 && is_exception(value, slot))
+      return !follows(rule, slot);
+    return follows(rule, slot);
   }
-  void drop(int32_t value, size_t slot) {
-    bits_[index(value, slot)] |= uint64_t{1} << ((value * num_slots_ + slot) % 64);
-  }
-  void keep(int32_t value, size_t slot) {
-    bits_[index(value, slot)] &= ~(uint64_t{1} << ((value * num_slots_ + slot) % 64));
-  }
-  void set(int32_t value, size_t slot, bool dropped) {
-    dropped ? drop(value, slot) : keep(value, slot);
-  }
-  // Dropped whenever it can be.
-  void drop_always(int32_t value);
+  void drop(int32_t value, size_t slot) { set(value, slot, true); }
+  void keep(int32_t value, size_t slot) { set(value, slot, false); }
+  void set(int32_t value, size_t slot, bool dropped);
+  // In all slots at once: dropped whenever it can be, or never.
+  void set_always(int32_t value, bool dropped);
+  void drop_always(int32_t value) { set_always(value, true); }
 
   // The node that runs in place of `node` in the backward: itself, or one of its alternatives.
   int32_t chosen(int32_t node) const { return chosen_[node]; }
   void choose(int32_t node, int32_t alternative) { chosen_[node] = alternative; }
 
   size_t num_slots() const { return num_slots_; }
-  bool operator==(const Decisions&) const = default;
+  // The same in every slot.
+  bool operator==(const Decisions& other) const;
 
  private:
-  size_t index(int32_t value, size_t slot) const { return (value * num_slots_ + slot) / 64; }
+  enum Rule : uint8_t { kDropAtForwardEnd = 1, kDropInBackward = 2, kHasExceptions = 4 };
+
+  static bool follows(uint8_t rule, size_t slot) {
+    return (rule & (slot == 0 ? kDropAtForwardEnd : kDropInBackward)) != 0;
+  }
+  int64_t key(int32_t value, size_t slot) const {
+    return static_cast<int64_t>(value) * static_cast<int64_t>(num_slots_) +
+           static_cast<int64_t>(slot);
+  }
+  bool is_exception(int32_t value, size_t slot) const {
+    return std::binary_search(exceptions_.begin(), exceptions_.end(), key(value, slot));
+  }
 
   size_t num_slots_;
-  std::vector<uint64_t> bits_;
+  std::vector<uint8_t> rules_;       // per value
+  std::vector<int64_t> exceptions_;  // sorted keys of value and slot >= 1
   std::vector<int32_t> chosen_;
 };
 

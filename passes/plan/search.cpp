@@ -1,329 +1,19 @@
 #include "passes/plan/search.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
 #include <map>
-#include <queue>
-#include <tuple>
+#include <span>
+#include <vector>
+
+#include "passes/plan/improve.h"
 
 namespace aten_recompute {
 namespace {
 
-// Limits are looked for on a ladder of rungs, each this fraction of the one above. A budget takes
-// the best of the first rungs below it: plans of neighbouring rungs are found independently, and a
-// lower one may be the faster.
-constexpr double kRung = 0.98;
-constexpr size_t kWindow = 4;
-
-constexpr double kInfinity = std::numeric_limits<double>::infinity();
-
-// Xorshift64*: the standard library's distributions differ between implementations.
-class Random {
- public:
-  size_t below(size_t bound) { return static_cast<size_t>((next() >> 11) % bound); }
-  double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
-
- private:
-  uint64_t next() {
-    state_ ^= state_ >> 12;
-    state_ ^= state_ << 25;
-    state_ ^= state_ >> 27;
-    return state_ * 0x2545F4914F6CDD1DULL;
-  }
-  uint64_t state_ = 0x9E3779B97F4A7C15ULL;
-};
-
-// One thing about a plan changed: a value is let go in a slot or kept (value >= 0), or another node
-// runs in a node's place (node >= 0), or both.
-struct Move {
-  int32_t value = -1;
-  int32_t slot = 0;
-  bool drop = false;
-  int32_t node = -1;
-  int32_t choice = -1;
-
-  using Key = std::tuple<int32_t, int32_t, bool, int32_t, int32_t>;
-  Key key() const { return {value, slot, drop, node, choice}; }
-};
-
-// Makes a move; says what undoes it.
-Move apply(Decisions& decisions, const Move& move) {
-  Move undo = move;
-  if (move.value >= 0) {
-    undo.drop = decisions.dropped(move.value, static_cast<size_t>(move.slot));
-    decisions.set(move.value, static_cast<size_t>(move.slot), move.drop);
-  }
-  if (move.node >= 0) {
-    undo.choice = decisions.chosen(move.node);
-    decisions.choose(move.node, move.choice);
-  }
-  return undo;
-}
-
-class Search {
- public:
-  explicit Search(const Problem& problem) : problem_(problem), simulator_(problem) {
-    is_droppable_.assign(problem.num_values(), 0);
-    keep_below(0);
-    for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-      if (!problem.alternatives[node].empty())
-        with_alternatives_.push_back(static_cast<int32_t>(node));
-    }
-  }
-
-  Simulation simulate(const Decisions& decisions, int64_t limit_bytes) {
-    return simulator_.run(decisions, limit_bytes);
-  }
-
-  // Values of fewer bytes are not worth a decision: statistics, generator states.
-  void keep_below(int64_t bytes) {
-    std::fill(is_droppable_.begin(), is_droppable_.end(), 0);
-    droppable_.clear();
-    for (auto value : simulator_.droppable()) {
-      if (problem_.value_bytes(value) < bytes && !problem_.is_must_recompute(value))
-        continue;
-      is_droppable_[value] = 1;
-      droppable_.push_back(value);
-    }
-  }
-
-  const std::vector<int32_t>& droppable() const { return droppable_; }
-
-  void reduce(Plan& plan, int64_t limit_bytes);
-  void build_up(Plan& plan, int64_t limit_bytes);
-  void relax(Plan& plan, int64_t limit_bytes);
-  void anneal(Plan& plan, int64_t limit_bytes, int64_t simulations);
-
- private:
-  std::vector<Move> moves(const Decisions& decisions, int64_t limit_bytes) const;
-
-  const Problem& problem_;
-  Simulator simulator_;
-  std::vector<uint8_t> is_droppable_;
-  std::vector<int32_t> droppable_;
-  std::vector<int32_t> with_alternatives_;  // backward nodes
-};
-
-// What the simulator's last run offers: drops of what was kept over a slot that exceeds the limit,
-// and keeping what was computed again.
-std::vector<Move> Search::moves(const Decisions& decisions, int64_t limit_bytes) const {
-  // over[s]: slots below s whose peak exceeds the limit; the forward is slot 0.
-  std::vector<int32_t> over(problem_.num_backward() + 3, 0);
-  const auto& steps = simulator_.steps();
-  const auto& bytes = simulator_.step_bytes();
-  for (size_t i = 0; i < steps.size(); ++i) {
-    if (bytes[i] > limit_bytes)
-      over[steps[i].slot + 1] = 1;
-  }
-  for (size_t s = 1; s < over.size(); ++s)
-    over[s] += over[s - 1];
-  std::vector<Move> found;
-  for (const auto& gap : simulator_.gaps()) {
-    if (!is_droppable_[gap.value])
-      continue;
-    if (gap.recomputed) {
-      if (gap.from == 0 && problem_.is_must_recompute(gap.value))
-        continue;
-      found.push_back({gap.value, gap.from, false});
-    } else if (over[gap.to + 1] > over[gap.from]) {
-      found.push_back({gap.value, gap.from, true});
-      // Dropped and then made in another way, from something smaller that is kept.
-      const auto producer = problem_.producer[gap.value];
-      for (auto alternative : problem_.alternatives[producer]) {
-        if (decisions.chosen(producer) != alternative)
-          found.push_back({gap.value, gap.from, true, producer, alternative});
-      }
-    }
-  }
-  for (auto node : with_alternatives_) {
-    for (auto alternative : problem_.alternatives[node]) {
-      const bool chosen = decisions.chosen(node) == alternative;
-      found.push_back({-1, 0, !chosen, node, chosen ? node : alternative});
-    }
-  }
-  return found;
-}
-
-// Drops what costs least time per byte of excess, until nothing exceeds the limit or no drop helps.
-// Rates change little from one drop to the next: a candidate is simulated again only when it has
-// come to the top.
-void Search::reduce(Plan& plan, int64_t limit_bytes) {
-  struct Candidate {
-    double rate;
-    bool fresh;
-    Move move;
-    bool operator<(const Candidate& other) const {
-      return rate != other.rate ? rate < other.rate : move.key() > other.move.key();
-    }
-  };
-  std::map<Move::Key, double> rates;  // as last seen
-  plan.simulation = simulate(plan.decisions, limit_bytes);
-  while (plan.simulation.excess > 0.0) {
-    std::priority_queue<Candidate> queue;
-    for (const auto& move : moves(plan.decisions, limit_bytes)) {
-      if (!move.drop)
-        continue;
-      const auto known = rates.find(move.key());
-      queue.push({known == rates.end() ? kInfinity : known->second, false, move});
-    }
-    bool accepted = false;
-    while (!queue.empty() && !accepted) {
-      auto candidate = queue.top();
-      queue.pop();
-      if (candidate.rate <= 0.0)
-        break;
-      const auto undo = apply(plan.decisions, candidate.move);
-      if (candidate.fresh) {
-        accepted = true;
-        break;
-      }
-      const auto tried = simulate(plan.decisions, limit_bytes);
-      apply(plan.decisions, undo);
-      const double gain = plan.simulation.excess - tried.excess;
-      const double cost =
-          std::max(tried.recompute_seconds - plan.simulation.recompute_seconds, 1e-9);
-      candidate.rate = gain > 0.0 ? gain / cost : 0.0;
-      candidate.fresh = true;
-      rates[candidate.move.key()] = candidate.rate;
-      if (candidate.rate > 0.0)
-        queue.push(candidate);
-    }
-    plan.simulation = simulate(plan.decisions, limit_bytes);
-    if (!accepted)
-      return;
-  }
-}
-
-// From the other end: values are let go whenever they can be (level 0), at the end of the forward
-// only (1), or never (2). Raises levels as long as nothing exceeds the limit: first those that save
-// most time per byte.
-void Search::build_up(Plan& plan, int64_t limit_bytes) {
-  std::vector<int> level(problem_.num_values(), 0);
-  struct Candidate {
-    double rate;
-    int64_t rated_at;
-    int32_t value;
-    int to;
-    Simulation simulation;
-    bool operator<(const Candidate& other) const {
-      if (rate != other.rate)
-        return rate < other.rate;
-      return value != other.value ? value > other.value : to > other.to;
-    }
-  };
-  plan.simulation = simulate(plan.decisions, limit_bytes);
-  if (plan.simulation.excess > 0.0)
-    return;
-  auto set_level = [&](int32_t value, int to) {
-    for (size_t slot = 0; slot < plan.decisions.num_slots(); ++slot)
-      plan.decisions.set(value, slot, to == 0 || (to == 1 && slot == 0));
-  };
-  std::priority_queue<Candidate> queue;
-  for (auto value : droppable()) {
-    for (int to = 1; to <= (problem_.is_must_recompute(value) ? 1 : 2); ++to)
-      queue.push({kInfinity, -1, value, to, {}});
-  }
-  int64_t round = 0;
-  while (!queue.empty()) {
-    auto candidate = queue.top();
-    queue.pop();
-    if (candidate.to <= level[candidate.value] || candidate.rate <= 0.0)
-      continue;
-    if (candidate.rated_at == round) {
-      set_level(candidate.value, candidate.to);
-      level[candidate.value] = candidate.to;
-      plan.simulation = candidate.simulation;
-      ++round;
-      continue;
-    }
-    set_level(candidate.value, candidate.to);
-    candidate.simulation = simulate(plan.decisions, limit_bytes);
-    set_level(candidate.value, level[candidate.value]);
-    if (candidate.simulation.excess > 0.0)
-      continue;  // with more kept it will fit no better
-    candidate.rated_at = round;
-    candidate.rate = (plan.simulation.recompute_seconds - candidate.simulation.recompute_seconds) /
-                     static_cast<double>(problem_.value_bytes(candidate.value));
-    queue.push(candidate);
-  }
-}
-
-// Keeps again, gap by gap, what saves most time per byte, as long as nothing exceeds the limit.
-void Search::relax(Plan& plan, int64_t limit_bytes) {
-  plan.simulation = simulate(plan.decisions, limit_bytes);
-  bool any = plan.simulation.excess == 0.0;
-  while (any) {
-    any = false;
-    std::vector<std::pair<double, Move>> rated;
-    for (const auto& move : moves(plan.decisions, limit_bytes)) {
-      if (move.drop)
-        continue;
-      const auto undo = apply(plan.decisions, move);
-      const auto tried = simulate(plan.decisions, limit_bytes);
-      apply(plan.decisions, undo);
-      const double saved = plan.simulation.recompute_seconds - tried.recompute_seconds;
-      const auto bytes = move.value < 0 ? 1 : problem_.value_bytes(move.value);
-      if (tried.excess == 0.0 && saved > 0.0)
-        rated.push_back({saved / static_cast<double>(bytes), move});
-    }
-    std::sort(rated.begin(), rated.end(), [](const auto& a, const auto& b) {
-      return a.first != b.first ? a.first > b.first : a.second.key() < b.second.key();
-    });
-    for (const auto& [rate, move] : rated) {
-      const auto undo = apply(plan.decisions, move);
-      const auto tried = simulate(plan.decisions, limit_bytes);
-      if (tried.excess == 0.0 && tried.recompute_seconds < plan.simulation.recompute_seconds) {
-        plan.simulation = tried;
-        any = true;
-      } else {
-        apply(plan.decisions, undo);
-      }
-    }
-    plan.simulation = simulate(plan.decisions, limit_bytes);
-  }
-}
-
-// Simulated annealing (Kirkpatrick et al., 1983) around a plan that fits. Plans over the limit may
-// be passed through, at a price.
-void Search::anneal(Plan& plan, int64_t limit_bytes, int64_t simulations) {
-  const double base = problem_.base_seconds();
-  const double hot = 2e-3 * base;
-  const double cold = 2e-6 * base;
-  const double price = 0.3 * base / static_cast<double>(std::max<int64_t>(1, limit_bytes));
-  auto energy = [&](const Simulation& s) { return s.recompute_seconds + price * s.excess; };
-
-  Random random;
-  Plan current = plan;
-  current.simulation = simulate(current.decisions, limit_bytes);
-  auto offered = moves(current.decisions, 0);
-  std::vector<Move> applied;  // what undoes them
-  for (int64_t i = 0; i < simulations && !offered.empty(); ++i) {
-    const double temperature =
-        hot * std::pow(cold / hot, static_cast<double>(i) / static_cast<double>(simulations));
-    applied.clear();
-    for (size_t k = 0; k < 1 + random.below(3); ++k) {
-      const auto move = offered[random.below(offered.size())];
-      applied.push_back(apply(current.decisions, move));
-    }
-    const auto tried = simulate(current.decisions, limit_bytes);
-    const double worse = energy(tried) - energy(current.simulation);
-    if (worse <= 0.0 || random.unit() < std::exp(-worse / temperature)) {
-      current.simulation = tried;
-      offered = moves(current.decisions, 0);
-      if (tried.excess == 0.0 && tried.recompute_seconds < plan.simulation.recompute_seconds) {
-        plan = current;
-      }
-    } else {
-      for (auto undo = applied.rbegin(); undo != applied.rend(); ++undo)
-        apply(current.decisions, *undo);
-    }
-  }
-}
-
-}  // namespace
-
-namespace {
+constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
+// Plans are looked for under a ladder of limits, each this fraction of the one above.
+constexpr double kRung = 0.93;
 
 bool reads_optional(const Problem& problem, int32_t node) {
   const auto inputs = problem.inputs[node];
@@ -335,10 +25,29 @@ bool reads_optional(const Problem& problem, int32_t node) {
 }  // namespace
 
 struct PlanSearch::State {
-  State(const Problem& which, Decisions start, const SearchEffort& how_much)
-      : problem(which), search(which), unplanned(std::move(start)), effort(how_much), lean(which) {
-    constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
-    // What is faster and needs nothing that is not kept anyway.
+  State(const Problem& which, Decisions start, const SearchEffort& effort)
+      : problem(which),
+        simulator(which),
+        moves(which, simulator.droppable()),
+        unplanned(std::move(start)),
+        lean(which),
+        pool(simulator.run(unplanned).peak_bytes),
+        improver(simulator, moves, pool) {
+    choose_faster_nodes();
+    moves.keep_below(simulator.run(unplanned).peak_bytes / 10000);
+    for (auto value : moves.droppable()) {
+      lean.drop_always(value);
+      if (problem.is_must_recompute(value))
+        unplanned.drop(value, 0);
+    }
+    unplanned_peak = improver.simulate(unplanned, kNoLimit).peak_bytes;
+    improver.simulate(lean, kNoLimit);
+    lean_steps = static_cast<int64_t>(simulator.steps().size());
+    explore(effort.steps);
+  }
+
+  // What is faster and needs nothing that is not kept anyway.
+  void choose_faster_nodes() {
     for (size_t node = 0; node < problem.num_forward; ++node) {
       auto fastest = static_cast<int32_t>(node);
       for (auto alternative : problem.alternatives[node]) {
@@ -350,96 +59,141 @@ struct PlanSearch::State {
       unplanned.choose(static_cast<int32_t>(node), fastest);
       lean.choose(static_cast<int32_t>(node), fastest);
     }
-    search.keep_below(search.simulate(unplanned, kNoLimit).peak_bytes / 10000);
-    for (auto value : search.droppable()) {
-      lean.drop_always(value);
-      if (problem.is_must_recompute(value))
-        unplanned.drop(value, 0);
-    }
-    unplanned_peak = search.simulate(unplanned, kNoLimit).peak_bytes;
-    lean_simulation = search.simulate(lean, kNoLimit);
   }
 
-  // What is found for a rung depends on nothing but the problem.
-  const Plan& at(size_t rung) {
-    if (const auto found = plans.find(rung); found != plans.end())
-      return found->second;
-    const auto limit = rung_bytes(rung);
-    Plan best{lean, lean_simulation};
-    Plan plan{unplanned, {}};
-    search.reduce(plan, limit);
-    search.relax(plan, limit);
-    if (plan.simulation.excess == 0.0) {
-      best = plan;
-    } else {
-      // Dropping one value at a time no longer leads there: from the other end, then.
-      plan.decisions = lean;
-      search.build_up(plan, limit);
-      search.relax(plan, limit);
-      if (plan.simulation.excess == 0.0)
-        best = plan;
-    }
-    search.anneal(best, limit, effort.simulations);
-    search.relax(best, limit);
-    return plans.emplace(rung, std::move(best)).first->second;
-  }
-
-  // Below the lean plan there is sometimes a leaner one: what comes back at once, and with it what
-  // it was made of, had better been kept.
-  const Plan& leanest() {
-    if (found_leanest)
-      return *found_leanest;
-    Plan best{lean, lean_simulation};
-    for (auto value : search.droppable()) {
-      auto kept = best.decisions;
-      for (size_t slot = problem.is_must_recompute(value); slot < kept.num_slots(); ++slot)
-        kept.keep(value, slot);
-      const auto tried = search.simulate(kept, 0);
-      if (tried.peak_bytes < best.simulation.peak_bytes)
-        best = {std::move(kept), tried};
-    }
-    Plan plan{unplanned, search.simulate(unplanned, 0)};
-    while (plan.simulation.peak_bytes >= best.simulation.peak_bytes) {
-      const auto before = plan.simulation.peak_bytes;
-      search.reduce(plan, before - 1);
-      if (plan.simulation.peak_bytes >= before)
-        break;
-    }
-    if (plan.simulation.peak_bytes < best.simulation.peak_bytes)
-      best = plan;
-    plan = at(last_rung());
-    for (auto before = std::numeric_limits<int64_t>::max(); plan.simulation.peak_bytes < before;) {
-      if (plan.simulation.peak_bytes < best.simulation.peak_bytes)
-        best = plan;
-      before = plan.simulation.peak_bytes;
-      search.reduce(plan, before - before / 100 - 1);
-    }
-    found_leanest = std::move(best);
-    return *found_leanest;
-  }
-
-  int64_t rung_bytes(size_t rung) const {
-    return std::max(lean_simulation.peak_bytes,
-                    static_cast<int64_t>(static_cast<double>(unplanned_peak) *
-                                         std::pow(kRung, static_cast<double>(rung))));
-  }
-  size_t last_rung() const {
-    size_t rung = 0;
-    while (rung_bytes(rung) > lean_simulation.peak_bytes)
-      ++rung;
-    return rung;
-  }
+  void explore(int64_t steps);
+  void keep_what_is_cheaper_kept(int64_t steps);
+  void go_down(int64_t steps);
+  void go_up(int64_t steps);
+  void look_for_leaner(int64_t steps);
+  void anneal(int64_t steps);
 
   const Problem& problem;
-  Search search;
+  Simulator simulator;
+  Moves moves;
   Decisions unplanned;
-  SearchEffort effort;
   Decisions lean;
+  Pool pool;
+  Improver improver;
   int64_t unplanned_peak = 0;
-  Simulation lean_simulation;
-  std::map<size_t, Plan> plans;
-  std::optional<Plan> found_leanest;
+  int64_t lean_steps = 0;
+  std::vector<int64_t> limits;  // falling; there is a plan under each
+  size_t num_reached = 0;       // of them, by reducing
 };
+
+// Below the lean plan there is sometimes a leaner one: what comes back at once, and with it what it
+// was made of, had better been kept. First by kind, then, as far as `steps` go, one by one.
+void PlanSearch::State::keep_what_is_cheaper_kept(int64_t steps) {
+  Plan plan{lean, improver.simulate(lean, kNoLimit)};
+  const auto try_to_keep = [&](std::span<const int32_t> values) {
+    auto kept = plan.decisions;
+    for (auto value : values) {
+      kept.set_always(value, false);
+      if (problem.is_must_recompute(value))
+        kept.drop(value, 0);
+    }
+    const auto tried = improver.simulate(kept, kNoLimit);
+    if (tried.peak_bytes < plan.simulation.peak_bytes)
+      plan = {std::move(kept), tried};
+  };
+  std::map<uint64_t, std::vector<int32_t>> kinds;
+  for (auto value : moves.droppable())
+    kinds[moves.class_of(value)].push_back(value);
+  const auto end = improver.num_steps() + steps;
+  for (const auto& [kind, values] : kinds) {
+    if (improver.num_steps() < end)
+      try_to_keep(values);
+  }
+  plan = {lean, improver.simulate(lean, kNoLimit)};
+  for (auto value : moves.droppable()) {
+    if (improver.num_steps() < end)
+      try_to_keep({&value, 1});
+  }
+}
+
+void PlanSearch::State::explore(int64_t steps) {
+  // Sweeps take some hundred simulations a limit, whatever the number of equal blocks.
+  const auto num_nodes = static_cast<int64_t>(problem.num_nodes);
+  if (100 * lean_steps < steps)
+    keep_what_is_cheaper_kept(steps / 10);
+  go_down(5000 * num_nodes);
+  go_up(7000 * num_nodes);
+  look_for_leaner(steps / 4);
+  anneal(steps);
+}
+
+// From keeping everything, limit by limit, each from the best plan under the limit before.
+void PlanSearch::State::go_down(int64_t steps) {
+  const auto end = improver.num_steps() + steps;
+  Plan plan{unplanned, {}};
+  for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung) {
+    const auto bytes = static_cast<int64_t>(limit);
+    improver.reduce(plan, bytes, end - improver.num_steps());
+    const auto* best = pool.fastest(bytes);
+    if (best == nullptr)
+      return;
+    if (plan.simulation.excess == 0.0)
+      num_reached = limits.size() + 1;
+    limits.push_back(bytes);
+    plan = *best;
+  }
+}
+
+// From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
+// where what is recomputed needs much that is gone, too.
+void PlanSearch::State::go_up(int64_t steps) {
+  const auto end = improver.num_steps() + steps;
+  Plan grown{lean, {}};
+  for (size_t i = limits.size(); i-- > 0;) {
+    if (i % 2 != 0)
+      continue;
+    // Under what single drops reach there are enough plans already; and in a deep network, each
+    // simulation from this end takes longer than it is worth.
+    if (i + 4 >= num_reached && 100 * lean_steps < steps)
+      improver.build_up(grown, limits[i], end - improver.num_steps());
+    auto plan = *pool.fastest(limits[i]);
+    improver.relax(plan, limits[i], (end - improver.num_steps()) / static_cast<int64_t>(i / 4 + 1));
+  }
+}
+
+// Below where single drops lead, and below the plan that drops everything, too.
+void PlanSearch::State::look_for_leaner(int64_t steps) {
+  const auto end = improver.num_steps() + steps;
+  double distance = 0.93;
+  while (improver.num_steps() < end) {
+    auto plan = *pool.leanest();
+    const auto bytes = plan.simulation.peak_bytes;
+    const auto limit = bytes - bytes / 100 - 1;
+    improver.reduce(plan, limit, end - improver.num_steps());
+    improver.reduce_one_by_one(plan, limit, end - improver.num_steps());
+    if (pool.leanest()->simulation.peak_bytes < bytes)
+      continue;
+    // How far below is best differs; too far, and all looks equally bad.
+    distance = distance == 0.93 ? 0.85 : 0.93;
+    improver.anneal(plan, static_cast<int64_t>(distance * static_cast<double>(bytes)), steps / 8);
+  }
+}
+
+// Upwards, so that what was found under a limit serves those above it. Where plans are slow, there
+// is most to gain.
+void PlanSearch::State::anneal(int64_t steps) {
+  // A few long searches find more than many short ones.
+  constexpr size_t kEnough = 1000;  // simulations
+  const auto affordable = static_cast<size_t>(steps) / (kEnough * problem.num_nodes) + 1;
+  const size_t every = limits.size() / affordable + 1;
+  double total = 0.0;
+  for (size_t i = 0; i < limits.size(); i += every)
+    total += pool.fastest(limits[i])->simulation.recompute_seconds;
+  if (total <= 0.0)
+    return;
+  for (size_t i = limits.size(); i-- > 0;) {
+    if (i % every != 0)
+      continue;
+    const auto plan = *pool.fastest(limits[i]);
+    const auto share = plan.simulation.recompute_seconds / total;
+    improver.anneal(plan, limits[i], static_cast<int64_t>(share * static_cast<double>(steps)));
+  }
+}
 
 PlanSearch::PlanSearch(const Problem& problem, const Decisions& unplanned,
                        const SearchEffort& effort)
@@ -448,62 +202,23 @@ PlanSearch::PlanSearch(const Problem& problem, const Decisions& unplanned,
 PlanSearch::~PlanSearch() = default;
 
 int64_t PlanSearch::smallest_peak_bytes() const {
-  return std::min(state_->unplanned_peak, state_->leanest().simulation.peak_bytes);
+  return state_->pool.leanest()->simulation.peak_bytes;
 }
 
 std::optional<Plan> PlanSearch::fastest(int64_t peak_bytes) {
-  if (peak_bytes >= state_->unplanned_peak) {
-    return Plan{state_->unplanned, state_->search.simulate(state_->unplanned, peak_bytes)};
-  }
-  if (peak_bytes < state_->lean_simulation.peak_bytes) {
-    const auto& leanest = state_->leanest();
-    if (peak_bytes < leanest.simulation.peak_bytes)
-      return std::nullopt;
-    return leanest;
-  }
-  size_t rung = 0;
-  while (state_->rung_bytes(rung) > peak_bytes)
-    ++rung;
-  const Plan* best = nullptr;
-  for (size_t i = rung; i < rung + kWindow; ++i) {
-    const auto& plan = state_->at(i);
-    if (best == nullptr || plan.simulation.recompute_seconds < best->simulation.recompute_seconds) {
-      best = &plan;
-    }
-  }
-  return *best;
+  const auto* plan = state_->pool.fastest(peak_bytes);
+  return plan == nullptr ? std::nullopt : std::optional(*plan);
 }
 
 Plan PlanSearch::leanest(double seconds) {
-  // Time rises as the limit falls, so a bisection over the rungs finds the last that is fast
-  // enough.
-  size_t fits = 0;
-  size_t too_slow = state_->last_rung() + 1;
-  while (too_slow - fits > 1) {
-    const auto middle = (fits + too_slow) / 2;
-    (state_->at(middle).simulation.recompute_seconds <= seconds ? fits : too_slow) = middle;
-  }
-  if (fits == 0)
-    return {state_->unplanned, state_->search.simulate(state_->unplanned, state_->unplanned_peak)};
-  return state_->at(fits);
+  const auto* plan = state_->pool.leanest(seconds);
+  return plan != nullptr ? *plan : *state_->pool.fastest(state_->unplanned_peak);
 }
 
 std::vector<Plan> search_frontier(const Problem& problem, const Decisions& unplanned,
                                   const SearchEffort& effort) {
   PlanSearch search(problem, unplanned, effort);
-  std::vector<Plan> plans;
-  auto offer = [&](const Plan& plan) {
-    while (!plans.empty() &&
-           plans.back().simulation.recompute_seconds >= plan.simulation.recompute_seconds) {
-      plans.pop_back();
-    }
-    if (plans.empty() || plan.simulation.peak_bytes < plans.back().simulation.peak_bytes)
-      plans.push_back(plan);
-  };
-  offer(*search.fastest(std::numeric_limits<int64_t>::max()));
-  for (size_t rung = 1; rung <= search.state_->last_rung(); ++rung)
-    offer(search.state_->at(rung));
-  return plans;
+  return search.state_->pool.frontier();
 }
 
 }  // namespace aten_recompute

@@ -8,18 +8,14 @@
 #include <vector>
 
 #include "passes/plan/decisions.h"
+#include "passes/plan/pool.h"
 
 namespace aten_recompute {
 
-struct Plan {
-  Decisions decisions;
-  Simulation simulation;
-};
-
 struct SearchEffort {
-  // Simulations of the local search, per limit. A count and not a time: the same problem gives the
-  // same plans on any machine.
-  int64_t simulations = 500;
+  // Of the local search, in simulated steps (nodes that run). A count and not a time: the same
+  // problem gives the same plans on any machine.
+  int64_t steps = 8'000'000;
 };
 
 // Plans for one problem. Deterministic; not for several threads at once.

@@ -1,0 +1,21 @@
+// Which nodes and values of a problem play the same part: a network of equal blocks has as many of
+// each as it has blocks, and a search decides about them together.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "passes/plan/problem.h"
+
+namespace aten_recompute {
+
+// Equal numbers: equal costs, and equal surroundings to a distance of some nodes. A guess that
+// searches may act on and have simulated, not a proof of isomorphism.
+struct Classes {
+  std::vector<uint64_t> of_node;  // alternatives included
+  std::vector<uint64_t> of_value;
+};
+
+Classes classes_of(const Problem& problem);
+
+}  // namespace aten_recompute

@@ -1,0 +1,393 @@
+#include "passes/plan/improve.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <map>
+#include <queue>
+#include <unordered_map>
+
+namespace aten_recompute {
+namespace {
+
+constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// Differences below this are rounding: a group that saves nothing is not worth keeping.
+constexpr double kNothing = 1e-9;
+
+using Undo = std::vector<Move>;
+
+Undo apply_all(Decisions& decisions, std::span<const Move> moves) {
+  Undo undo;
+  undo.reserve(moves.size());
+  for (const auto& move : moves)
+    undo.push_back(apply(decisions, move));
+  std::reverse(undo.begin(), undo.end());
+  return undo;
+}
+
+uint64_t hash_of(const Move& move) {
+  uint64_t hash = move.drop;
+  for (auto part : {move.value, move.slot, move.node, move.choice})
+    hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ULL, hash ^= hash >> 29;
+  return hash;
+}
+
+// A candidate of a queue whose rates are looked at again only when it has come to the top: they
+// change little from one accepted candidate to the next.
+struct Candidate {
+  double rate;
+  int64_t rated_at;  // how much had been accepted
+  size_t index;
+  bool operator<(const Candidate& other) const {
+    return rate != other.rate ? rate < other.rate : index > other.index;
+  }
+};
+
+// The first or last moves of a group: as few as bring what exceeds the limit to nothing.
+std::span<const Move> fewest(std::span<const Move> moves, bool first, const auto& fits) {
+  size_t too_few = 0;
+  size_t enough = moves.size();
+  const auto part = [&](size_t count) { return first ? moves.first(count) : moves.last(count); };
+  while (enough - too_few > 1) {
+    const auto middle = (too_few + enough) / 2;
+    (fits(part(middle)) ? enough : too_few) = middle;
+  }
+  return part(enough);
+}
+
+// The first or last of a group: as many as fit, which is known not to be all.
+template <typename T>
+std::span<const T> most(std::span<const T> all, bool first, const auto& fits) {
+  size_t fit = 0;
+  size_t too_many = all.size();
+  const auto part = [&](size_t count) { return first ? all.first(count) : all.last(count); };
+  while (too_many - fit > 1) {
+    const auto middle = (fit + too_many) / 2;
+    (fits(part(middle)) ? fit : too_many) = middle;
+  }
+  return part(fit);
+}
+
+}  // namespace
+
+// Moves that are made together.
+struct Improver::Group {
+  uint64_t id = 0;
+  std::vector<Move> moves;
+};
+
+Improver::Improver(Simulator& simulator, const Moves& moves, Pool& pool)
+    : simulator_(simulator), moves_(moves), problem_(simulator.problem()), pool_(pool) {}
+
+Simulation Improver::simulate(const Decisions& decisions, int64_t limit_bytes) {
+  const auto simulation = simulator_.run(decisions, limit_bytes);
+  num_steps_ += static_cast<int64_t>(simulator_.steps().size());
+  pool_.offer(decisions, simulation);
+  return simulation;
+}
+
+Simulation Improver::attempt(Decisions& decisions, std::span<const Move> moves,
+                             int64_t limit_bytes) {
+  const auto undo = apply_all(decisions, moves);
+  const auto simulation = simulate(decisions, limit_bytes);
+  apply_all(decisions, undo);
+  return simulation;
+}
+
+// What the last run, of `decisions`, offers, in the order of the values. `single`: each by itself;
+// else by kind, and of each kind every other one as well, as blocks recomputed two at a time need
+// what stands between them.
+std::vector<Improver::Group> Improver::groups(const Decisions& decisions, int64_t limit_bytes,
+                                              bool drop, bool single) const {
+  std::vector<Group> found;
+  std::unordered_map<uint64_t, size_t> places;
+  for (const auto& move : moves_.offered(simulator_, decisions, limit_bytes)) {
+    if (move.drop != drop)
+      continue;
+    if (single) {
+      found.push_back({hash_of(move), {move}});
+      continue;
+    }
+    const auto [place, added] = places.emplace(move.group, found.size());
+    if (added)
+      found.push_back({move.group, {}});
+    found[place->second].moves.push_back(move);
+  }
+  for (auto& group : found) {
+    std::sort(group.moves.begin(), group.moves.end(),
+              [](const Move& a, const Move& b) { return a.key() < b.key(); });
+  }
+  const auto num_kinds = found.size();
+  for (size_t i = 0; i < num_kinds; ++i) {
+    if (found[i].moves.size() < 4)
+      continue;
+    Group every_other{found[i].id + 1, {}};
+    for (size_t k = 1; k < found[i].moves.size(); k += 2)
+      every_other.moves.push_back(found[i].moves[k]);
+    found.push_back(std::move(every_other));
+  }
+  return found;
+}
+
+void Improver::reduce(Plan& plan, int64_t limit_bytes, int64_t steps) {
+  reduce_by(plan, limit_bytes, /*single=*/false, steps);
+}
+
+void Improver::reduce_one_by_one(Plan& plan, int64_t limit_bytes, int64_t steps) {
+  reduce_by(plan, limit_bytes, /*single=*/true, steps);
+}
+
+void Improver::reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t steps) {
+  const auto end = num_steps_ + steps;
+  plan.simulation = simulate(plan.decisions, limit_bytes);
+  Rates rates;
+  while (plan.simulation.excess > 0.0 && reduce_once(plan, limit_bytes, single, rates, end)) {
+  }
+}
+
+// Accepts the group that brings most; false if none brings anything, or not before `end` steps.
+bool Improver::reduce_once(Plan& plan, int64_t limit_bytes, bool single, Rates& rates,
+                           int64_t end) {
+  // The plan's own run is the simulator's last.
+  const auto candidates = groups(plan.decisions, limit_bytes, /*drop=*/true, single);
+  std::priority_queue<Candidate> queue;
+  for (size_t i = 0; i < candidates.size(); ++i) {
+    const auto known = rates.find(candidates[i].id);
+    queue.push({known == rates.end() ? kInfinity : known->second, 0, i});
+  }
+  std::vector<Simulation> tried(candidates.size());
+  while (!queue.empty() && queue.top().rate > 0.0 && num_steps_ < end) {
+    auto candidate = queue.top();
+    queue.pop();
+    const auto& group = candidates[candidate.index];
+    auto& simulation = tried[candidate.index];
+    if (candidate.rated_at > 0) {
+      accept_drops(plan, group.moves, simulation.excess == 0.0, limit_bytes);
+      return true;
+    }
+    simulation = attempt(plan.decisions, group.moves, limit_bytes);
+    const double gain = plan.simulation.excess - simulation.excess;
+    const double cost = simulation.recompute_seconds - plan.simulation.recompute_seconds;
+    candidate.rate = std::max(0.0, gain / std::max(cost, kNothing));
+    candidate.rated_at = 1;
+    rates[group.id] = candidate.rate;
+    queue.push(candidate);
+  }
+  return false;
+}
+
+// Of a group that is more than enough, only as much as it takes.
+void Improver::accept_drops(Plan& plan, std::span<const Move> moves, bool enough,
+                            int64_t limit_bytes) {
+  if (enough && moves.size() > 1) {
+    const auto fits = [&](std::span<const Move> part) {
+      return attempt(plan.decisions, part, limit_bytes).excess == 0.0;
+    };
+    const auto first = fewest(moves, true, fits);
+    const auto last = fewest(moves, false, fits);
+    const auto seconds = [&](std::span<const Move> part) {
+      return attempt(plan.decisions, part, limit_bytes).recompute_seconds;
+    };
+    moves = seconds(first) <= seconds(last) ? first : last;
+  }
+  apply_all(plan.decisions, moves);
+  plan.simulation = simulate(plan.decisions, limit_bytes);
+}
+
+// Of one kind of values: raising to a level. Values are let go whenever they can be (level 0), at
+// the end of the forward only (1), or never (2).
+struct Improver::Rise {
+  int level;
+  std::vector<int32_t> values;
+};
+
+void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
+  const auto end = num_steps_ + steps;
+  plan.simulation = simulate(plan.decisions, limit_bytes);
+  if (plan.simulation.excess > 0.0)
+    return;
+  std::map<uint64_t, std::vector<int32_t>> kinds;
+  for (auto value : moves_.droppable())
+    kinds[moves_.class_of(value)].push_back(value);
+  std::vector<Rise> rises;
+  std::priority_queue<Candidate> queue;
+  for (const auto& [kind, values] : kinds) {
+    for (int level = 1; level <= (problem_.is_must_recompute(values[0]) ? 1 : 2); ++level) {
+      queue.push({kInfinity, -1, rises.size()});
+      rises.push_back({level, values});
+    }
+  }
+  std::vector<int> levels(problem_.num_values(), 0);
+  for (auto value : moves_.droppable()) {
+    if (!plan.decisions.dropped(value, 1))
+      levels[value] = plan.decisions.dropped(value, 0) ? 1 : 2;
+  }
+  const auto set_level = [&](int32_t value, int level) {
+    plan.decisions.set_always(value, level == 0);
+    if (level == 1)
+      plan.decisions.drop(value, 0);
+  };
+  const auto raised = [&](std::span<const int32_t> values, int level) {
+    for (auto value : values)
+      set_level(value, std::max(level, levels[value]));
+    const auto simulation = simulate(plan.decisions, limit_bytes);
+    for (auto value : values)
+      set_level(value, levels[value]);
+    return simulation;
+  };
+  int64_t accepted = 0;
+  while (!queue.empty() && queue.top().rate > 0.0 && num_steps_ < end) {
+    auto candidate = queue.top();
+    queue.pop();
+    auto& [level, values] = rises[candidate.index];
+    std::erase_if(values, [&, level = level](int32_t value) { return levels[value] >= level; });
+    if (values.empty())
+      continue;
+    if (candidate.rated_at == accepted) {
+      for (auto value : values) {
+        levels[value] = std::max(level, levels[value]);
+        set_level(value, levels[value]);
+      }
+      plan.simulation = simulate(plan.decisions, limit_bytes);
+      ++accepted;
+      continue;
+    }
+    auto simulation = raised(values, level);
+    if (simulation.excess > 0.0) {
+      // With more kept it will fit no better: the rest is given up.
+      const auto fits = [&](std::span<const int32_t> part) {
+        return raised(part, level).excess == 0.0;
+      };
+      const auto part = most<int32_t>(values, /*first=*/true, fits);
+      values = {part.begin(), part.end()};
+      if (values.empty())
+        continue;
+      simulation = raised(values, level);
+    }
+    int64_t bytes = 0;
+    for (auto value : values)
+      bytes += problem_.value_bytes(value);
+    candidate.rated_at = accepted;
+    candidate.rate = (plan.simulation.recompute_seconds - simulation.recompute_seconds) /
+                     static_cast<double>(bytes);
+    queue.push(candidate);
+  }
+}
+
+void Improver::relax(Plan& plan, int64_t limit_bytes, int64_t steps) {
+  const auto end = num_steps_ + steps;
+  plan.simulation = simulate(plan.decisions, limit_bytes);
+  if (plan.simulation.excess > 0.0)
+    return;
+  for (const auto& moves : rated_keeps(plan, limit_bytes, end)) {
+    const auto tried = attempt(plan.decisions, moves, limit_bytes);
+    if (tried.excess == 0.0 &&
+        tried.recompute_seconds < plan.simulation.recompute_seconds - kNothing) {
+      apply_all(plan.decisions, moves);
+      plan.simulation = tried;
+    }
+  }
+}
+
+// Groups to keep, or as many of each as fit, by the time that they save per byte.
+std::vector<std::vector<Move>> Improver::rated_keeps(Plan& plan, int64_t limit_bytes, int64_t end) {
+  const auto before = plan.simulation.recompute_seconds;
+  const auto fits = [&](std::span<const Move> part) {
+    return attempt(plan.decisions, part, limit_bytes).excess == 0.0;
+  };
+  std::vector<std::pair<double, std::vector<Move>>> rated;
+  for (const auto& group : groups(plan.decisions, limit_bytes, /*drop=*/false, /*single=*/false)) {
+    if (num_steps_ >= end)
+      break;
+    std::span<const Move> moves = group.moves;
+    auto tried = attempt(plan.decisions, moves, limit_bytes);
+    if (tried.recompute_seconds >= before - kNothing)
+      continue;
+    if (tried.excess > 0.0) {
+      const auto first = most(moves, /*first=*/true, fits);
+      moves = first.empty() ? most(moves, /*first=*/false, fits) : first;
+      if (moves.empty())
+        continue;
+      tried = attempt(plan.decisions, moves, limit_bytes);
+    }
+    int64_t bytes = 1;
+    for (const auto& move : moves)
+      bytes += move.value < 0 ? 0 : problem_.value_bytes(move.value);
+    const auto rate = (before - tried.recompute_seconds) / static_cast<double>(bytes);
+    if (rate > 0.0)
+      rated.emplace_back(rate, std::vector<Move>(moves.begin(), moves.end()));
+  }
+  std::stable_sort(rated.begin(), rated.end(),
+                   [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<std::vector<Move>> found;
+  for (auto& [rate, moves] : rated)
+    found.push_back(std::move(moves));
+  return found;
+}
+
+// A few moves at random, or all or some of a group.
+std::vector<Move> Improver::draw(std::span<const Move> offered) {
+  std::vector<Move> drawn;
+  if (random_.below(2) == 0) {
+    for (size_t count = 1 + random_.below(3); count > 0; --count)
+      drawn.push_back(offered[random_.below(offered.size())]);
+    return drawn;
+  }
+  const auto group = offered[random_.below(offered.size())].group;
+  for (const auto& move : offered) {
+    if (move.group == group)
+      drawn.push_back(move);
+  }
+  std::sort(drawn.begin(), drawn.end(),
+            [](const Move& a, const Move& b) { return a.key() < b.key(); });
+  const auto size = drawn.size();
+  switch (random_.below(4)) {
+    case 0:  // the first
+      drawn.resize(1 + random_.below(size));
+      break;
+    case 1:  // the last
+      drawn.erase(drawn.begin(), drawn.begin() + static_cast<int64_t>(random_.below(size)));
+      break;
+    case 2: {  // every other one
+      std::vector<Move> part;
+      for (size_t i = random_.below(std::min<size_t>(2, size)); i < size; i += 2)
+        part.push_back(drawn[i]);
+      drawn = std::move(part);
+      break;
+    }
+    default:
+      break;
+  }
+  return drawn;
+}
+
+void Improver::anneal(const Plan& start, int64_t limit_bytes, int64_t steps) {
+  const double base = problem_.base_seconds();
+  // One slot in a hundred and its excess of one percent weigh like a hundredth of the step.
+  const double node = base / static_cast<double>(problem_.num_nodes);
+  const double hot = 3.0 * node;
+  const double cold = hot / 1000.0;
+  const double price = 300.0 * node / static_cast<double>(std::max<int64_t>(1, limit_bytes));
+  const auto energy = [&](const Simulation& s) { return s.recompute_seconds + price * s.excess; };
+
+  auto current = start;
+  current.simulation = simulate(current.decisions, limit_bytes);
+  auto offered = moves_.offered(simulator_, current.decisions, 0);
+  const auto first = num_steps_;
+  while (num_steps_ - first < steps && !offered.empty()) {
+    const double progress = static_cast<double>(num_steps_ - first) / static_cast<double>(steps);
+    const double temperature = hot * std::pow(cold / hot, progress);
+    const auto undo = apply_all(current.decisions, draw(offered));
+    const auto tried = simulate(current.decisions, limit_bytes);
+    const double worse = energy(tried) - energy(current.simulation);
+    if (worse <= 0.0 || random_.unit() < std::exp(-worse / temperature)) {
+      current.simulation = tried;
+      offered = moves_.offered(simulator_, current.decisions, 0);
+    } else {
+      apply_all(current.decisions, undo);
+    }
+  }
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,56 @@
+// Small changes to a plan: what searches are made of.
+#pragma once
+
+#include <cstdint>
+#include <tuple>
+#include <vector>
+
+#include "passes/plan/classes.h"
+#include "passes/plan/decisions.h"
+
+namespace aten_recompute {
+
+// One thing about a plan changed: a value is let go in a slot or kept (value >= 0), or another node
+// runs in a node's place (node >= 0), or both.
+struct Move {
+  int32_t value = -1;
+  int32_t slot = 0;
+  bool drop = false;
+  int32_t node = -1;
+  int32_t choice = -1;
+  uint64_t group = 0;  // equal for moves that do the same in equal blocks
+
+  using Key = std::tuple<int32_t, int32_t, bool, int32_t, int32_t>;
+  Key key() const { return {value, slot, drop, node, choice}; }
+};
+
+// Makes a move; says what undoes it.
+Move apply(Decisions& decisions, const Move& move);
+
+// The moves that a plan offers.
+class Moves {
+ public:
+  explicit Moves(const Problem& problem, const std::vector<int32_t>& droppable);
+
+  // Values of fewer bytes are not worth a decision: statistics, generator states.
+  void keep_below(int64_t bytes);
+  // Those that are worth one.
+  const std::vector<int32_t>& droppable() const { return droppable_; }
+  uint64_t class_of(int32_t value) const { return classes_.of_value[value]; }
+
+  // What the simulator's last run, of `decisions`, offers: drops of what was kept over a slot that
+  // exceeds the limit, keeping what was computed again, and alternatives.
+  std::vector<Move> offered(const Simulator& simulator, const Decisions& decisions,
+                            int64_t limit_bytes) const;
+
+ private:
+  uint64_t group_of(const Move& move, int32_t to) const;
+
+  const Problem& problem_;
+  Classes classes_;
+  std::vector<uint8_t> is_droppable_;
+  std::vector<int32_t> droppable_;
+  std::vector<int32_t> with_alternatives_;  // backward nodes
+};
+
+}  // namespace aten_recompute
