@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <string>
 
 namespace aten_recompute {
 namespace {
@@ -27,6 +28,16 @@ const c10::StorageImpl* storage_of(const c10::IValue& value) {
   return value.toTensor().storage().unsafeGetStorageImpl();
 }
 
+// The backward of a view that has as many elements as what it views: a view of the gradient.
+bool is_backward_of_a_view(const Node& node) {
+  static const std::unordered_set<std::string> kNames = {
+      "AliasBackward0",     "PermuteBackward0",   "ReshapeAliasBackward0",
+      "SqueezeBackward0",   "SqueezeBackward1",   "SqueezeBackward2",
+      "TBackward0",         "TransposeBackward0", "UnsafeViewBackward0",
+      "UnsqueezeBackward0", "ViewBackward0"};
+  return kNames.count(node.name()) != 0;
+}
+
 }  // namespace
 
 CallLinks::CallLinks(const std::vector<c10::IValue>& inputs) {
@@ -40,8 +51,10 @@ CallLinks::CallLinks(const std::vector<c10::IValue>& inputs) {
   }
 }
 
-std::vector<CallLinks::Target> CallLinks::targets_of(const Edge& edge) const {
-  std::vector<Target> targets;
+CallLinks::Gradient CallLinks::follow(const Edge& edge) const {
+  Gradient gradient;
+  gradient.goes_to = edge.function.get();
+  auto& targets = gradient.targets;
   std::unordered_set<const Node*> seen;
   std::vector<Edge> pending{edge};
   while (!pending.empty()) {
@@ -55,10 +68,11 @@ std::vector<CallLinks::Target> CallLinks::targets_of(const Edge& edge) const {
       if (std::find(targets.begin(), targets.end(), target) == targets.end())
         targets.push_back(target);
     } else if (seen.insert(node).second) {
+      gradient.handed_on = gradient.handed_on && is_backward_of_a_view(*node);
       pending.insert(pending.end(), node->next_edges().begin(), node->next_edges().end());
     }
   }
-  return targets;
+  return gradient;
 }
 
 RegionRun::OtherValue CallLinks::maker_of(const c10::StorageImpl* storage) const {
@@ -88,13 +102,8 @@ void CallLinks::begin_run(std::shared_ptr<const RegionVariant> variant,
       continue;
     record.given.push_back({ends.inputs[i], maker_of(storage)});
   }
-  for (const auto& edge : edges) {
-    Gradient gradient;
-    gradient.targets = targets_of(edge);
-    gradient.direct = run_of_.count(edge.function.get()) != 0;
-    gradient.goes_to = edge.function.get();
-    record.gradients.push_back(std::move(gradient));
-  }
+  for (const auto& edge : edges)
+    record.gradients.push_back(follow(edge));
   record.variant = std::move(variant);
   records_.push_back(std::move(record));
 }
@@ -128,7 +137,7 @@ std::vector<RegionRun::Incoming> CallLinks::incoming_of(
         if (value < 0 || std::find(targets.begin(), targets.end(), target) == targets.end())
           continue;
         incoming.gradients.push_back({static_cast<int32_t>(other), value});
-        incoming.handed_on = incoming.handed_on && gradients[i].direct;
+        incoming.handed_on = incoming.handed_on && gradients[i].handed_on;
       }
     }
     // What nothing is known of comes with the loss, if it comes at all.
@@ -157,12 +166,13 @@ std::vector<int32_t> CallLinks::stays_of(size_t run,
   const auto& results = record.variant->graphs().problem->results;
   std::unordered_set<int32_t> gone;
   std::vector<int32_t> stays;
-  // Outputs that only later regions read are theirs to keep.
+  // Outputs that only later regions read are theirs to keep; others may be gone already.
   for (size_t i = 0; i < ends.outputs.size(); ++i) {
     const auto value = ends.outputs[i];
     const bool is_returned = returned.count(record.outputs[i]._unsafe_get_target()) != 0;
-    if (value >= 0 && !is_returned && is_read_later(run, value))
+    if (value >= 0 && !is_returned && (is_read_later(run, value) || record.outputs[i].expired())) {
       gone.insert(value);
+    }
   }
   // Gradients that go on to earlier regions, and those added to what a later region made.
   for (size_t i = 0; i < record.gradients.size(); ++i) {
@@ -196,7 +206,7 @@ std::vector<RegionRun> CallLinks::runs(const c10::IValue& result, bool accumulat
       returned.insert(tensor.storage().unsafeGetStorageImpl());
     if (!tensor.requires_grad())
       return;
-    const auto targets = targets_of(torch::autograd::impl::gradient_edge(tensor));
+    const auto targets = follow(torch::autograd::impl::gradient_edge(tensor)).targets;
     from_loss.insert(from_loss.end(), targets.begin(), targets.end());
   });
   std::vector<RegionRun> runs;

@@ -42,7 +42,7 @@ class CallLinks {
 
   struct Gradient {
     std::vector<Target> targets;  // earlier runs that it reaches
-    bool direct = false;          // it is the vjp, and not made into one on the way
+    bool handed_on = true;  // it, or a view of it, is the vjp; nothing is made of it on the way
     const torch::autograd::Node* goes_to = nullptr;
   };
 
@@ -54,7 +54,7 @@ class CallLinks {
     NodePtr<torch::autograd::Node> node;
   };
 
-  std::vector<Target> targets_of(const torch::autograd::Edge& edge) const;
+  Gradient follow(const torch::autograd::Edge& edge) const;
   RegionRun::OtherValue maker_of(const c10::StorageImpl* storage) const;
   std::vector<RegionRun::Incoming> incoming_of(size_t run,
                                                const std::vector<Target>& from_loss) const;

@@ -155,6 +155,40 @@ def test_the_peak_of_the_method_keeps_the_budget(
     assert peak > 0.5 * budget, "leaner than asked for"
 
 
+class LibraryEncoder(nn.Module):
+    """PyTorch's encoder layer asks in many places whether it may leave its ordinary path: many regions, copies and
+    views between them, and residual connections over several of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(32, 2, 64, batch_first=True) for _ in range(2)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return (x * x).sum()
+
+
+@pytest.mark.parametrize("share", [1.0, 0.7])
+def test_many_regions(share: float, tracker) -> None:
+    x = torch.randn(8, 32, 32)
+    eager = LibraryEncoder()
+    unplanned = peak_bytes(lowered_copy(eager, "none"), x, tracker)
+    lowered = with_budget(eager, memory_budget=int(share * unplanned) + OUTSIDE_BYTES)
+    peak = peak_bytes(lowered, x, tracker)
+    (plan,) = plans(lowered)
+    assert len(variants(lowered)) > 5
+    assert abs(plan["predicted_peak_bytes"] - peak) <= 0.03 * peak
+    assert abs(plan["unplanned_peak_bytes"] - unplanned) <= 0.03 * unplanned
+    assert peak <= share * unplanned + 2 * OUTSIDE_BYTES
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        loss = step(eager, x)
+        torch.manual_seed(seed)
+        assert torch.equal(step(lowered, x), loss)
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+
+
 @pytest.mark.parametrize("make", NETS)
 def test_without_a_reason_nothing_is_computed_again(make: Callable[[], nn.Module], tracker) -> None:
     x = rows()
