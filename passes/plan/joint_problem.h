@@ -26,7 +26,7 @@ struct RegionRun {
   struct Incoming {
     bool from_loss = false;
     std::vector<OtherValue> gradients;  // later runs first
-    bool handed_on = true;  // the gradients themselves; otherwise something is made of them
+    bool handed_on = true;  // themselves or as views; otherwise something is made of them
   };
 
   const Problem* problem = nullptr;
