@@ -8,11 +8,13 @@
 
 #include <nlohmann/json.hpp>
 
+#include <algorithm>
 #include <atomic>
 #include <sstream>
 #include <stdexcept>
 
 #include "backend/log.h"
+#include "backend/method_plans.h"
 #include "passes/inline_modules.h"
 #include "passes/plan/plan_file.h"
 #include "passes/symbols.h"
@@ -32,6 +34,26 @@ bool autocast_enabled() {
          at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
+nlohmann::json to_json(const PlanFigures& figures) {
+  return {{"predicted_peak_bytes", figures.predicted_peak_bytes},
+          {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
+          {"predicted_saved_bytes", figures.predicted_saved_bytes},
+          {"predicted_seconds", figures.predicted_seconds},
+          {"unplanned_seconds", figures.unplanned_seconds},
+          {"profile_seconds", figures.profile_seconds},
+          {"plan_seconds", figures.plan_seconds},
+          {"nodes", figures.num_nodes},
+          {"profiled_classes", figures.num_classes}};
+}
+
+bool is_in_a_loop(const torch::jit::Node* node) {
+  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
+    if (node->kind() == c10::prim::Loop)
+      return true;
+  }
+  return false;
+}
+
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
   std::string text;
   for (const auto& word : words)
@@ -45,9 +67,25 @@ struct LoweredMethod::Specialisation {
   c10::TypePtr self_type;
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
+  std::unique_ptr<MethodPlans> plans;  // where several regions share a budget
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
+
+  std::vector<std::shared_ptr<const RegionVariant>> variants_of(const Region& region) const;
 };
+
+// Of the plans for the whole method, or where there are none, the region's own.
+std::vector<std::shared_ptr<const RegionVariant>> LoweredMethod::Specialisation::variants_of(
+    const Region& region) const {
+  std::vector<std::shared_ptr<const RegionVariant>> variants;
+  for (const auto& plan : plans == nullptr ? MethodPlans::List{} : plans->plans()) {
+    for (const auto& run : plan->runs) {
+      if (run.region == &region && run.variant != nullptr)
+        variants.push_back(run.variant);
+    }
+  }
+  return variants.empty() ? region.variants() : variants;
+}
 
 LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec)
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
@@ -69,6 +107,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     return run_unplanned(self, std::move(inputs));
   }
   auto specialisation = find(self, inputs);
+  MethodCall call(specialisation->plans.get(), inputs);
   torch::jit::Stack stack;
   stack.reserve(inputs.size() + 1);
   stack.emplace_back(self);
@@ -76,6 +115,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     stack.push_back(std::move(input));
   inputs.clear();
   torch::jit::InterpreterState(*specialisation->code).run(stack);
+  call.finish(stack.front());
 
   if (log_enabled(LogLevel::kInfo) && !specialisation->reported.exchange(true)) {
     std::ostringstream line;
@@ -87,7 +127,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     }
     std::vector<std::string> on_tape;
     for (const auto& region : specialisation->regions) {
-      for (const auto& variant : region->variants()) {
+      for (const auto& variant : specialisation->variants_of(*region)) {
         for (const auto& op : variant->graphs().on_tape)
           on_tape.push_back(op);
       }
@@ -141,12 +181,17 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
                              std::to_string(result->method.regions.nodes.size()) +
                              " regions instead of one; breaks: " + join(breaks, "; "));
   }
-  for (auto* node : result->method.regions.nodes) {
+  const auto& nodes = result->method.regions.nodes;
+  const bool runs_several =
+      nodes.size() > 1 || std::any_of(nodes.begin(), nodes.end(), is_in_a_loop);
+  if (runs_several && options_.strategy == StrategyKind::kBudget)
+    result->plans = std::make_unique<MethodPlans>(method_, options_);
+  for (auto* node : nodes) {
     std::vector<bool> is_attribute;
     for (auto flag : node->is(symbols::kIsAttribute))
       is_attribute.push_back(flag != 0);
     auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), std::move(is_attribute),
-                                              options_);
+                                              options_, runs_several);
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }
@@ -159,7 +204,7 @@ void LoweredMethod::for_each_profiled(
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& specialisation : specialisations_) {
     for (const auto& region : specialisation->regions) {
-      for (const auto& variant : region->variants()) {
+      for (const auto& variant : specialisation->variants_of(*region)) {
         if (variant->graphs().problem != nullptr)
           function(variant->graphs());
       }
@@ -196,31 +241,29 @@ std::string LoweredMethod::report() const {
     json regions = json::array();
     for (const auto& region : specialisation->regions) {
       json variants = json::array();
-      for (const auto& variant : region->variants()) {
+      for (const auto& variant : specialisation->variants_of(*region)) {
         const auto& figures = variant->graphs().figures;
         json banned = json::array();
         for (const auto& each : variant->graphs().banned)
           banned.push_back({{"value", each.value}, {"reason", each.reason}});
-        variants.push_back({{"predicted_peak_bytes", figures.predicted_peak_bytes},
-                            {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
-                            {"predicted_saved_bytes", figures.predicted_saved_bytes},
-                            {"predicted_seconds", figures.predicted_seconds},
-                            {"unplanned_seconds", figures.unplanned_seconds},
-                            {"profile_seconds", figures.profile_seconds},
-                            {"plan_seconds", figures.plan_seconds},
-                            {"nodes", figures.num_nodes},
-                            {"profiled_classes", figures.num_classes},
-                            {"forward_operators", variant->forward().instructions().size()},
-                            {"backward_operators", variant->backward().instructions().size()},
-                            {"stages", variant->stages().size()},
-                            {"saved", variant->graphs().saved},
-                            {"recomputed", variant->graphs().recomputed},
-                            {"banned", banned},
-                            {"on_tape", variant->graphs().on_tape}});
+        auto entry = to_json(figures);
+        entry.update({{"forward_operators", variant->forward().instructions().size()},
+                      {"backward_operators", variant->backward().instructions().size()},
+                      {"stages", variant->stages().size()},
+                      {"saved", variant->graphs().saved},
+                      {"recomputed", variant->graphs().recomputed},
+                      {"banned", banned},
+                      {"on_tape", variant->graphs().on_tape}});
+        variants.push_back(std::move(entry));
       }
       regions.push_back({{"variants", variants}});
     }
-    specialisations.push_back({{"regions", regions}, {"breaks", breaks}});
+    json plans = json::array();
+    for (const auto& plan :
+         specialisation->plans == nullptr ? MethodPlans::List{} : specialisation->plans->plans()) {
+      plans.push_back(to_json(plan->figures));
+    }
+    specialisations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});
   }
   return json{{"method", method_},
               {"options", json::parse(to_json(options_))},

@@ -11,6 +11,7 @@
 
 #include "backend/autograd_modes.h"
 #include "backend/log.h"
+#include "backend/method_plans.h"
 #include "backend/region_backward.h"
 #include "passes/differentiate.h"
 
@@ -39,32 +40,82 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
 }  // namespace
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
-               Options options)
+               Options options, bool is_one_of_several)
     : graph_(std::move(graph)),
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
+      is_one_of_several_(is_one_of_several),
       uncompiled_(graph_) {}
 
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return in_order_;
+  std::map<size_t, std::shared_ptr<const RegionVariant>> in_order;
+  for (const auto& [requires_grad, planned] : variants_) {
+    for (const auto& each : planned) {
+      if (each.variant != nullptr)
+        in_order.emplace(each.number, each.variant);
+    }
+  }
+  std::vector<std::shared_ptr<const RegionVariant>> variants;
+  for (const auto& [number, variant] : in_order)
+    variants.push_back(variant);
+  return variants;
 }
 
 std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>& requires_grad,
-                                                         const std::vector<c10::IValue>& inputs) {
+                                                         const std::vector<c10::IValue>& inputs,
+                                                         const InputShapes& shapes, bool exact,
+                                                         bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (const auto found = variants_.find(requires_grad); found != variants_.end()) {
-    return found->second;
+  auto& planned = variants_[requires_grad];
+  auto fits = [&](const Planned& each) { return each.variant == nullptr || each.shapes == shapes; };
+  auto found = std::find_if(planned.begin(), planned.end(), fits);
+  if (found == planned.end() && !exact) {
+    found = std::find_if(planned.begin(), planned.end(),
+                         [&](const Planned& each) { return each.shapes.cover(shapes); });
+  }
+  if (found != planned.end()) {
+    planned.splice(planned.begin(), planned, found);
+    return planned.front().variant;
+  }
+  if (!planned.empty() && !leanest && !said_that_planned_again_) {
+    log_info("a region is planned again, for larger inputs than before");
+    said_that_planned_again_ = true;
   }
   std::shared_ptr<const RegionVariant> variant;
   try {
     variant = std::make_shared<RegionVariant>(
-        compile_region({graph_, requires_grad, is_attribute_, options_, inputs}));
-    in_order_.push_back(variant);
+        compile_region({graph_, requires_grad, is_attribute_, options_, inputs, leanest}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   }
-  return variants_.emplace(requires_grad, std::move(variant)).first->second;
+  planned.push_front({shapes, variant, num_compiled_++});
+  if (planned.size() > kMaxPlans)
+    planned.pop_back();
+  return variant;
+}
+
+std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
+                                                           const std::vector<bool>& requires_grad,
+                                                           const Decisions& decisions) const {
+  return std::make_shared<RegionVariant>(compile_region_again(
+      {graph_, requires_grad, is_attribute_, options_, {}}, before.graphs(), decisions));
+}
+
+std::shared_ptr<const RegionVariant> Region::choose(const std::vector<bool>& requires_grad,
+                                                    const std::vector<c10::IValue>& inputs) {
+  // Only this strategy promises a peak.
+  if (options_.strategy != StrategyKind::kBudget)
+    return variant_for(requires_grad, inputs, {}, false, false);
+  const InputShapes shapes(inputs, is_attribute_);
+  auto* call = MethodCall::current();
+  if (call == nullptr)
+    return variant_for(requires_grad, inputs, shapes, false, is_one_of_several_);
+  if (auto variant = call->planned({this, requires_grad, shapes, nullptr}))
+    return variant;
+  auto variant = variant_for(requires_grad, inputs, shapes, call->links() != nullptr, true);
+  call->ran(variant);
+  return variant;
 }
 
 void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const {
@@ -95,7 +146,7 @@ void Region::run(Stack& stack) {
     return;
   }
 
-  const auto variant = variant_for(requires_grad, inputs);
+  const auto variant = choose(requires_grad, inputs);
   if (variant == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return;
@@ -105,6 +156,9 @@ void Region::run(Stack& stack) {
   for (auto i : gradient.df_output_vjps) {
     edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
   }
+  auto* links = MethodCall::current() == nullptr ? nullptr : MethodCall::current()->links();
+  if (links != nullptr)
+    links->begin_run(variant, is_attribute_, inputs, edges);
   std::vector<SavedCapture> captured_inputs;
   for (auto i : gradient.df_input_captured_inputs) {
     captured_inputs.push_back(save(inputs[i], /*is_output=*/false));
@@ -142,6 +196,8 @@ void Region::run(Stack& stack) {
 
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
   const auto node = make_stages(call, std::move(edges));
+  if (links != nullptr)
+    links->end_run(outputs, node);
   for (auto i : gradient.df_input_vjps) {
     const auto& output = outputs[i].toTensor();
     call->add_output({output.sizes().vec(), output.options()});

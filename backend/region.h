@@ -5,12 +5,14 @@
 #include <ATen/core/stack.h>
 #include <torch/custom_class.h>
 
+#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "backend/input_shapes.h"
 #include "backend/region_variant.h"
 #include "passes/pipeline.h"
 
@@ -19,29 +21,53 @@ namespace aten_recompute {
 class Region : public torch::CustomClassHolder {
  public:
   // `graph` is the region's forward; `is_attribute[i]`: input i was read from the module.
-  Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute, Options options);
+  // `is_one_of_several`: under strategy budget, calls are planned as a whole.
+  Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute, Options options,
+         bool is_one_of_several);
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
-  // history. Compiles a variant for each new set of inputs that require grad. Thread-safe.
+  // history. Compiles a variant for each new set of inputs that require grad, and under strategy
+  // budget for inputs that are larger than any before: a plan made for larger ones keeps a budget
+  // in bytes for smaller ones, too (a fraction is one of the peak at the sizes planned for). In a
+  // call that is planned as a whole (backend/method_plans.h) it runs what that plan says.
+  // Thread-safe.
   void run(torch::jit::Stack& stack);
 
-  // Variants in the order in which they were compiled.
+  // Variants that it planned by itself, in the order in which they were compiled.
   std::vector<std::shared_ptr<const RegionVariant>> variants() const;
 
+  // `before` under another plan.
+  std::shared_ptr<const RegionVariant> compile_again(const RegionVariant& before,
+                                                     const std::vector<bool>& requires_grad,
+                                                     const Decisions& decisions) const;
+
  private:
+  struct Planned {
+    InputShapes shapes;
+    std::shared_ptr<const RegionVariant> variant;  // nullptr: see variant_for
+    size_t number = 0;                             // in the order of compiling
+  };
+
+  // What runs for these inputs, and is to be recorded in a call that is planned as a whole.
+  std::shared_ptr<const RegionVariant> choose(const std::vector<bool>& requires_grad,
+                                              const std::vector<c10::IValue>& inputs);
   // nullptr: the region cannot be differentiated ahead of time.
   std::shared_ptr<const RegionVariant> variant_for(const std::vector<bool>& requires_grad,
-                                                   const std::vector<c10::IValue>& inputs);
+                                                   const std::vector<c10::IValue>& inputs,
+                                                   const InputShapes& shapes, bool exact,
+                                                   bool leanest);
   // The forward as it is, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<bool> is_attribute_;
   Options options_;
+  bool is_one_of_several_;
   Program uncompiled_;
   mutable std::mutex mutex_;
-  std::map<std::vector<bool>, std::shared_ptr<const RegionVariant>> variants_;
-  std::vector<std::shared_ptr<const RegionVariant>> in_order_;
+  std::map<std::vector<bool>, std::list<Planned>> variants_;  // the last used first
+  size_t num_compiled_ = 0;
+  bool said_that_planned_again_ = false;
 };
 
 }  // namespace aten_recompute

@@ -80,9 +80,11 @@ bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
       return false;
     family.insert(writer->output());
   }
+  // A name that comes after the last write is a name of the new value.
+  const auto* last = writers.back();
   return std::none_of(values.begin(), values.end(), [&](Value* value) {
     return family.count(value) == 0 && contains_tensor(*value->type()) &&
-           aliases.mayContainAlias(value, origin);
+           !value->node()->isAfter(last) && aliases.mayContainAlias(value, origin);
   });
 }
 

@@ -10,7 +10,8 @@ struct Graph;
 namespace aten_recompute {
 
 // Replaces  y = add_(x, z)  by  y = to(add(x, z), dtype(x))  and later reads of x by y, where x was
-// made by an operator of the same block and nothing else can see its memory. The cast (for
+// made by an operator of the same block and nothing else can see its memory before the last write
+// to it; views and lists that are made of it afterwards are made of y. The cast (for
 // operators with a second tensor; it returns its input where nothing changes) keeps what type
 // promotion would change. LibTorch's RemoveTensorMutation does the same only where it can move the
 // two operators together, which a batch norm's checks in between prevent.

@@ -72,9 +72,11 @@ void obey_tags(GraphProblem& graph) {
 
 Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
                  const std::optional<Profile>& costs, std::vector<Banned>* banned) {
-  if (input.options.strategy == StrategyKind::kBudget)
-    return plan_budget(problem.problem, decisions_of(problem, save_everything(joint)),
-                       input.options);
+  if (input.options.strategy == StrategyKind::kBudget) {
+    const auto unplanned = decisions_of(problem, save_everything(joint));
+    return input.leanest ? plan_leanest(problem.problem, unplanned)
+                         : plan_budget(problem.problem, unplanned, input.options);
+  }
   if (input.options.strategy == StrategyKind::kPlan)
     return plan_from_file(problem.problem, input.options.plan);
   if (input.options.strategy == StrategyKind::kMinCut) {
@@ -88,6 +90,67 @@ Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphP
                       make_plan({joint, input.options, input.is_attribute, value_bytes(problem)}));
 }
 
+// What comes before the plan: the joint graph, with the alternatives that the strategy chooses
+// from.
+JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) {
+  JointGraph joint;
+  run_pass("differentiate", [&] {
+    const std::vector<bool> all(input.graph->outputs().size(), true);
+    joint = differentiate(input.graph, input.requires_grad, all, &graphs.on_tape);
+    return joint.graph;
+  });
+  run_pass("name_values", [&] {
+    name_values(joint);
+    return joint.graph;
+  });
+  if (input.options.strategy == StrategyKind::kBudget ||
+      input.options.strategy == StrategyKind::kPlan) {
+    run_pass("alternatives", [&] {
+      add_alternatives(joint);
+      return joint.graph;
+    });
+  }
+  return joint;
+}
+
+ProblemEnds ends_of(const JointGraph& joint, const GraphProblem& problem) {
+  auto index_of = [&](const torch::jit::Value* value) {
+    const auto found = problem.index.find(value);
+    return found == problem.index.end() ? -1 : found->second;
+  };
+  ProblemEnds ends;
+  const auto inputs = joint.graph->inputs();
+  for (size_t i = 0; i < joint.num_inputs; ++i)
+    ends.inputs.push_back(index_of(inputs[i]));
+  const auto outputs = joint.graph->outputs();
+  for (size_t i = 0; i < outputs.size(); ++i)
+    (i < joint.num_outputs ? ends.outputs : ends.gradients).push_back(index_of(outputs[i]));
+  return ends;
+}
+
+// What comes after the plan.
+void finish_region(JointGraph& joint, const GraphProblem& problem, const std::vector<Step>& steps,
+                   RegionGraphs& graphs) {
+  run_pass("splice", [&] {
+    splice(joint, problem, steps);
+    return joint.graph;
+  });
+  run_pass("extract", [&] {
+    graphs.gradient = extract(joint);
+    return graphs.gradient.df;
+  });
+  for (auto* value : captured_values(joint))
+    graphs.saved.push_back(value->debugName());
+  for (auto* node : graphs.gradient.df->nodes()) {
+    if (!node->hasAttribute(symbols::kRecomputed))
+      continue;
+    for (auto* output : node->outputs())
+      graphs.recomputed.push_back(output->debugName());
+  }
+}
+
+}  // namespace
+
 PlanFigures figures_of(const Problem& problem, const Simulation& planned,
                        const Simulation& unplanned) {
   PlanFigures figures;
@@ -99,8 +162,6 @@ PlanFigures figures_of(const Problem& problem, const Simulation& planned,
   figures.num_nodes = problem.num_nodes;
   return figures;
 }
-
-}  // namespace
 
 PreparedMethod prepare_method(const MethodInput& input) {
   PreparedMethod method;
@@ -126,26 +187,10 @@ PreparedMethod prepare_method(const MethodInput& input) {
 
 RegionGraphs compile_region(const RegionInput& input) {
   RegionGraphs graphs;
-  JointGraph joint;
+  auto joint = differentiate_region(input, graphs);
   std::optional<Profile> costs;
   GraphProblem problem;
   std::vector<Step> steps;
-  run_pass("differentiate", [&] {
-    const std::vector<bool> all(input.graph->outputs().size(), true);
-    joint = differentiate(input.graph, input.requires_grad, all, &graphs.on_tape);
-    return joint.graph;
-  });
-  run_pass("name_values", [&] {
-    name_values(joint);
-    return joint.graph;
-  });
-  if (input.options.strategy == StrategyKind::kBudget ||
-      input.options.strategy == StrategyKind::kPlan) {
-    run_pass("alternatives", [&] {
-      add_alternatives(joint);
-      return joint.graph;
-    });
-  }
   if (needs_profile(input.options)) {
     run_pass("profile", [&]() -> std::shared_ptr<Graph> {
       costs = profile(joint, input.inputs, input.options.cost_model);
@@ -163,32 +208,42 @@ RegionGraphs compile_region(const RegionInput& input) {
     const auto planned = simulator.run(decisions);
     steps = simulator.steps();
     if (costs) {
-      const auto unplanned = simulator.run(decisions_of(problem, save_everything(joint)));
+      graphs.unplanned = std::make_shared<Decisions>(decisions_of(problem, save_everything(joint)));
+      const auto unplanned = simulator.run(*graphs.unplanned);
       graphs.figures = figures_of(problem.problem, planned, unplanned);
       graphs.figures.num_classes = costs->num_classes;
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);
       graphs.decisions = std::make_shared<Decisions>(decisions);
+      graphs.ends = ends_of(joint, problem);
     }
     graphs.figures.plan_seconds = seconds_since(start);
     return nullptr;
   });
-  run_pass("splice", [&] {
-    splice(joint, problem, steps);
-    return joint.graph;
-  });
-  run_pass("extract", [&] {
-    graphs.gradient = extract(joint);
-    return graphs.gradient.df;
-  });
-  for (auto* value : captured_values(joint))
-    graphs.saved.push_back(value->debugName());
-  for (auto* node : graphs.gradient.df->nodes()) {
-    if (!node->hasAttribute(symbols::kRecomputed))
-      continue;
-    for (auto* output : node->outputs())
-      graphs.recomputed.push_back(output->debugName());
-  }
+  finish_region(joint, problem, steps, graphs);
+  return graphs;
+}
+
+RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& before,
+                                  const Decisions& decisions) {
+  RegionGraphs graphs;
+  auto joint = differentiate_region(input, graphs);
+  // The same graph, node by node; what only a profile knows of it comes from before.
+  auto problem = make_problem(joint, nullptr);
+  TORCH_INTERNAL_ASSERT(problem.problem.num_all_nodes() == before.problem->num_all_nodes() &&
+                        problem.problem.num_values() == before.problem->num_values());
+  problem.problem = *before.problem;
+  Simulator simulator(problem.problem);
+  const auto unplanned = simulator.run(*before.unplanned);
+  const auto planned = simulator.run(decisions);
+  graphs.figures = figures_of(problem.problem, planned, unplanned);
+  graphs.figures.num_classes = before.figures.num_classes;
+  graphs.figures.profile_seconds = before.figures.profile_seconds;
+  graphs.problem = before.problem;
+  graphs.decisions = std::make_shared<Decisions>(decisions);
+  graphs.unplanned = before.unplanned;
+  graphs.ends = before.ends;
+  finish_region(joint, problem, simulator.steps(), graphs);
   return graphs;
 }
 

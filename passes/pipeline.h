@@ -42,6 +42,9 @@ struct RegionInput {
   Options options;
   const std::vector<c10::IValue>& inputs;  // of the first call: strategies that look at sizes run
                                            // the forward once on them, without effects
+  // Strategy budget: whatever the budget, the smallest peak that is found. For a region that runs
+  // before it is known what else the method's call will need.
+  bool leanest = false;
 };
 
 // What a plan promises; from the profile, so zero without one.
@@ -56,6 +59,15 @@ struct PlanFigures {
   size_t num_nodes = 0;    // of the joint graph
   size_t num_classes = 0;  // nodes that the profile ran
 };
+PlanFigures figures_of(const Problem& problem, const Simulation& planned,
+                       const Simulation& unplanned);
+
+// Values of a region's problem, by index; -1 for what is no tensor.
+struct ProblemEnds {
+  std::vector<int32_t> inputs;
+  std::vector<int32_t> outputs;
+  std::vector<int32_t> gradients;  // in Gradient::df_output_vjps' order
+};
 
 struct RegionGraphs {
   torch::jit::Gradient gradient;        // after splice and schedule
@@ -64,12 +76,20 @@ struct RegionGraphs {
   std::vector<std::string> recomputed;  // names of recomputed values
   std::vector<Banned> banned;           // by min_cut: operators that may not run again
   PlanFigures figures;
-  // With a profile only: what was planned for, and the plan.
+  // With a profile only: what was planned for, the plan, and what keeps all that the backward
+  // reads.
   std::shared_ptr<const Problem> problem;
   std::shared_ptr<const Decisions> decisions;
+  std::shared_ptr<const Decisions> unplanned;
+  ProblemEnds ends;
 };
 
 // differentiate, profile, plan, splice, schedule, extract.
 RegionGraphs compile_region(const RegionInput& input);
+
+// The same region under another plan. `before` was compiled from the same graph, with a profile,
+// for the same inputs that require grad; nothing is profiled again.
+RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& before,
+                                  const Decisions& decisions);
 
 }  // namespace aten_recompute

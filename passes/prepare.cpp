@@ -9,13 +9,13 @@
 #include <torch/csrc/jit/passes/lower_tuples.h>
 #include <torch/csrc/jit/passes/peephole.h>
 #include <torch/csrc/jit/passes/peephole_list_idioms.h>
-#include <torch/csrc/jit/passes/remove_mutation.h>
 #include <torch/csrc/jit/passes/shape_analysis.h>
 
 #include <unordered_set>
 
 #include "passes/fold_identity.h"
 #include "passes/functionalize.h"
+#include "passes/functionalize_lists.h"
 
 namespace aten_recompute {
 namespace {
@@ -116,7 +116,7 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   fold_constants(graph);
   torch::jit::UnrollConstantLoops(graph);
   torch::jit::LowerSimpleTuples(graph);
-  torch::jit::RemoveListMutation(graph);
+  functionalize_lists(graph);
   torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
   fold_constants(graph);
   functionalize(graph);

@@ -61,4 +61,9 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
   return lean.decisions;
 }
 
+Decisions plan_leanest(const Problem& problem, const Decisions& unplanned) {
+  PlanSearch search(problem, unplanned, SearchEffort{.simulations = 0});
+  return search.fastest(search.smallest_peak_bytes())->decisions;
+}
+
 }  // namespace aten_recompute

@@ -11,4 +11,7 @@ namespace aten_recompute {
 // smallest peak that can be reached.
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options);
 
+// The smallest peak that a short search finds.
+Decisions plan_leanest(const Problem& problem, const Decisions& unplanned);
+
 }  // namespace aten_recompute

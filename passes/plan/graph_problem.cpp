@@ -232,9 +232,24 @@ class Builder {
     return any;
   }
 
+  // One of more elements than its memory has room for: the gradient of a sum.
+  bool reads_an_expanded_tensor(const Node* node) const {
+    return profile_ != nullptr &&
+           std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
+             const auto bytes = profile_->tensor_bytes.find(input->unique());
+             const auto storages = profile_->storages.find(input->unique());
+             return bytes != profile_->tensor_bytes.end() && storages != profile_->storages.end() &&
+                    storages->second.size() == 1 &&
+                    bytes->second > profile_->storage_bytes[storages->second[0]];
+           });
+  }
+
   // What Program overwrites at run time: memory that an operator of the same program made.
   std::vector<int32_t> overwrites(Node* node) const {
     std::vector<int32_t> values;
+    // The operands have to lie alike; only a mask may be expanded.
+    if (node->kind() != c10::aten::masked_fill && reads_an_expanded_tensor(node))
+      return values;
     for (auto operand : overwritable_operands(node)) {
       auto* value = node->input(operand);
       const auto found = graph_.index.find(value);

@@ -92,11 +92,13 @@ def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     """What has been compiled so far.
 
     Returns:
-        ``{"methods": [{"method", "options", "specialisations": [{"regions", "breaks"}]}]}``. A region
-        has one variant for each set of inputs that required grad: the number of its forward and
+        ``{"methods": [{"method", "options", "specialisations": [{"regions", "breaks", "plans"}]}]}``. A region
+        has one variant for each set of inputs that required grad (and, with a budget, for sizes that
+        needed a plan of their own and for each time that a call runs it): the number of its forward and
         backward operators and of its stages, the names of the values that are ``saved`` and
         ``recomputed``, what ``min_cut`` ``banned`` from being recomputed (each a ``value`` and a
-        ``reason``), and the operators ``on_tape``, which have no gradient rule. A break names the
+        ``reason``), and the operators ``on_tape``, which have no gradient rule. ``plans`` has predictions for
+        the whole method, where several regions share a budget. A break names the
         node, the reason and the source line. Regions are compiled by the first call that needs a
         gradient.
 

@@ -149,6 +149,56 @@ graph(%x : Tensor):
 )");
 }
 
+TEST_F(Functionalize, ListsAndViewsOfTheResultAreMadeOfIt) {
+  const auto graph = parse(R"(
+graph(%x : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %h : Tensor = aten::neg(%x)
+  %y : Tensor = aten::relu_(%h)
+  %list : Tensor[] = prim::ListConstruct(%h, %x)
+  %z : Tensor = aten::cat(%list, %zero)
+  %v : Tensor = aten::t(%y)
+  return (%z, %v)
+)");
+  functionalize(graph);
+  graph->lint();
+  EXPECT_THAT(listing(*graph), ElementsAre("h = aten::neg(x)", "y = aten::relu(h)",
+                                           "list = prim::ListConstruct(y, x)",
+                                           "z = aten::cat(list, 0)", "v = aten::t(y)"));
+}
+
+TEST_F(Functionalize, ValuesWithAViewBetweenTwoWritesAreLeft) {
+  expect_left(R"(
+graph(%x : Tensor):
+  %h : Tensor = aten::neg(%x)
+  %y : Tensor = aten::relu_(%h)
+  %v : Tensor = aten::t(%y)
+  %w : Tensor = aten::sigmoid_(%h)
+  return (%v)
+)");
+}
+
+TEST_F(Functionalize, ALaterWriteToAViewWritesToTheNewValue) {
+  const std::string ir = R"(
+graph(%x : Tensor):
+  %h : Tensor = aten::neg(%x)
+  %y : Tensor = aten::relu_(%h)
+  %v : Tensor = aten::t(%h)
+  %w : Tensor = aten::exp_(%v)
+  %z : Tensor = aten::tanh(%h)
+  return (%z)
+)";
+  const auto graph = parse(ir);
+  functionalize(graph);
+  graph->lint();
+  EXPECT_THAT(listing(*graph),
+              ElementsAre("h = aten::neg(x)", "y = aten::relu(h)", "v = aten::t(y)",
+                          "w = aten::exp_(v)", "z = aten::tanh(y)"));
+  const auto x = at::randn({2, 3});
+  EXPECT_TRUE(test::bitwise_equal(test::run_graph(graph, {x})[0].toTensor(),
+                                  test::run_graph(parse(ir), {x})[0].toTensor()));
+}
+
 TEST_F(Functionalize, WritesInsideOfControlFlowAreLeft) {
   expect_left(R"(
 graph(%x : Tensor, %flag : bool):

@@ -99,6 +99,30 @@ graph(%x : Tensor):
 }
 
 // Gradients that are added to existing ones are gone at once.
+// tanh_backward writes over h only where the gradient lies as h does: that of a sum does not.
+TEST_F(GraphProblemTest, AnExpandedOperandKeepsOthersFromBeingOverwritten) {
+  auto overwritten = [](const char* gradient) {
+    const auto joint = test::parse_joint(std::string(R"(
+graph(%x : Tensor, %d : Tensor):
+  %false : bool = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
+  %h : Tensor = aten::tanh(%x)
+  %size : int[] = aten::size(%h)
+  %y : Tensor = aten::sum(%h, %none)
+  aten_recompute::backward_start()
+  %dh : Tensor = )") + gradient + R"(
+  %dx : Tensor = aten::tanh_backward(%dh, %h)
+  return (%y, %dx)
+)",
+                                         1, 1, {0}, {0});
+    const auto costs = profile(joint, {at::randn({4, 8})}, CostModel::kFlops);
+    const auto graph = make_problem(joint, &costs);
+    return names(graph.problem, graph.problem.overwrites[graph.problem.num_nodes - 1]);
+  };
+  EXPECT_THAT(overwritten("aten::mul(%h, %d)"), ElementsAre("dh", "h"));
+  EXPECT_THAT(overwritten("aten::expand(%d, %size, %false)"), IsEmpty());
+}
+
 TEST_F(GraphProblemTest, AccumulatedGradientsAreNoResults) {
   const auto joint = layer();
   const auto attribute = make_problem(joint, nullptr, {false, true});

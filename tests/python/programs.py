@@ -207,6 +207,24 @@ class ListsOfTensors(nn.Module):
         return total.sum() + ends.mean() + parts[1].max()
 
 
+class ListsThatChange(nn.Module):
+    """Dense connections: each layer reads what the list holds by then; in-place activations end up in lists."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8 * (i + 1), 8) for i in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        features = [x]
+        for layer in self.layers:
+            features.append(F.relu(layer(torch.cat(features, 1)), inplace=True))
+        last = features.pop()
+        features += [last * 2, x]
+        features[0] = torch.sigmoid_(last + 1)
+        features.insert(1, last)
+        return torch.cat(features, 1)
+
+
 PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "self_attention": (SelfAttention, [2, 5, 16]),
     "encoder_layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), [2, 5, 16]),
@@ -225,4 +243,5 @@ PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "complex_numbers": (ComplexNumbers, [4, 8]),
     "state_on_tape": (StateOnTape, [4, 8]),
     "lists_of_tensors": (ListsOfTensors, [4, 8]),
+    "lists_that_change": (ListsThatChange, [4, 8]),
 }

@@ -1,0 +1,71 @@
+// How the region runs of one call of a method hang together: who made whose inputs, and where
+// gradients will go.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/intrusive_ptr.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "backend/region_variant.h"
+#include "backend/torch_compat.h"
+#include "passes/plan/joint_problem.h"
+
+namespace aten_recompute {
+
+// Written while the call runs: begin_run() before a region's forward, end_run() after it.
+// Memory is known by its StorageImpl, which a weak reference keeps from being used for another
+// tensor; gradients by the autograd graph as it stands.
+class CallLinks {
+ public:
+  // `inputs` of the method: the caller's memory.
+  explicit CallLinks(const std::vector<c10::IValue>& inputs);
+
+  // `edges[k]`: where gradient k of the variant goes.
+  void begin_run(std::shared_ptr<const RegionVariant> variant,
+                 const std::vector<bool>& is_attribute, const std::vector<c10::IValue>& inputs,
+                 const std::vector<torch::autograd::Edge>& edges);
+  void end_run(const std::vector<c10::IValue>& outputs, NodePtr<torch::autograd::Node> node);
+
+  // For join(). `result` is what the method returned.
+  std::vector<RegionRun> runs(const c10::IValue& result, bool accumulate) const;
+
+ private:
+  using Target = std::pair<int32_t, size_t>;  // a run, and which of its vjps
+
+  struct Gradient {
+    std::vector<Target> targets;  // earlier runs that it reaches
+    bool handed_on = true;  // it, or a view of it, is the vjp; nothing is made of it on the way
+    const torch::autograd::Node* goes_to = nullptr;
+  };
+
+  struct Record {
+    std::shared_ptr<const RegionVariant> variant;
+    std::vector<RegionRun::Given> given;
+    std::vector<Gradient> gradients;
+    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
+    NodePtr<torch::autograd::Node> node;
+  };
+
+  Gradient follow(const torch::autograd::Edge& edge) const;
+  RegionRun::OtherValue maker_of(const c10::StorageImpl* storage) const;
+  std::vector<RegionRun::Incoming> incoming_of(size_t run,
+                                               const std::vector<Target>& from_loss) const;
+  std::vector<int32_t> stays_of(size_t run, const std::unordered_set<const void*>& returned,
+                                bool accumulate) const;
+  bool is_read_later(size_t run, int32_t value) const;
+
+  std::unordered_set<const void*> callers_;                   // storages
+  std::unordered_set<const torch::autograd::Node*> outside_;  // where the caller's own graph begins
+  std::unordered_map<const torch::autograd::Node*, int32_t> run_of_;
+  std::vector<Record> records_;
+};
+
+}  // namespace aten_recompute

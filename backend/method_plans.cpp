@@ -1,0 +1,162 @@
+#include "backend/method_plans.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "backend/log.h"
+#include "backend/region.h"
+#include "passes/plan/budget.h"
+#include "passes/plan/joint_problem.h"
+
+namespace aten_recompute {
+namespace {
+
+thread_local MethodCall* current_call = nullptr;
+
+bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
+  return planned.size() == runs.size() &&
+         std::equal(planned.begin(), planned.end(), runs.begin(),
+                    [](const auto& a, const auto& b) { return a.is_like(b); });
+}
+
+PlanFigures joint_figures(const JointProblem& joint, const Decisions& decisions,
+                          const Decisions& unplanned) {
+  Simulator simulator(joint.problem);
+  return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
+}
+
+}  // namespace
+
+std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (record_)
+    return nullptr;
+  auto found = std::find_if(plans_.begin(), plans_.end(),
+                            [&](const auto& plan) { return plan->inputs == inputs; });
+  if (found == plans_.end()) {
+    found = std::find_if(plans_.begin(), plans_.end(),
+                         [&](const auto& plan) { return plan->inputs.cover(inputs); });
+  }
+  if (found == plans_.end())
+    return nullptr;
+  plans_.splice(plans_.begin(), plans_, found);
+  return plans_.front();
+}
+
+bool MethodPlans::use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
+  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const auto& plan) {
+    return plan->inputs.cover(inputs) && are_like(plan->runs, runs);
+  });
+  if (found == plans_.end())
+    return false;
+  plans_.splice(plans_.begin(), plans_, found);
+  return true;
+}
+
+void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (use_again(inputs, runs))
+    return;
+  record_ = true;
+  if (!said_that_left_) {
+    log_info(method_ +
+             ": a call ran other regions than those planned for, as lean as they can; its peak may "
+             "exceed the budget. It is planned for when it comes next");
+  }
+  said_that_left_ = true;
+}
+
+void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
+                      const CallLinks& links, const c10::IValue& result) {
+  if (runs.empty())
+    return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool again = record_;
+  record_ = false;
+  if (use_again(inputs, runs))
+    return;
+  // A region that runs under ordinary autograd has no variant, and no part in the plan.
+  std::vector<PlannedRun*> planned;
+  for (auto& run : runs) {
+    if (run.variant != nullptr)
+      planned.push_back(&run);
+  }
+  if (planned.empty())
+    return;
+  const auto start = std::chrono::steady_clock::now();
+  const auto linked = links.runs(result, options_.accumulate);
+  const auto joint = join(linked);
+  std::vector<const Decisions*> unplanned;
+  for (const auto* run : planned)
+    unplanned.push_back(run->variant->graphs().unplanned.get());
+  const auto keep_all = join_decisions(joint, linked, unplanned);
+  const auto decisions = plan_budget(joint.problem, keep_all, options_);
+
+  auto plan = std::make_shared<MethodPlan>();
+  plan->inputs = inputs;
+  plan->figures = joint_figures(joint, decisions, keep_all);
+  for (size_t i = 0; i < planned.size(); ++i) {
+    auto& run = *planned[i];
+    plan->figures.num_classes += run.variant->graphs().figures.num_classes;
+    plan->figures.profile_seconds += run.variant->graphs().figures.profile_seconds;
+    run.variant = run.region->compile_again(
+        *run.variant, run.requires_grad, decisions_of_run(joint, i, *linked[i].problem, decisions));
+  }
+  plan->runs = std::move(runs);
+  plan->figures.plan_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (!plans_.empty() && !again)
+    log_info(method_ + ": planned again, for larger inputs than before");
+  plans_.push_front(plan);
+  in_order_.push_back(std::move(plan));
+  if (plans_.size() > kMaxPlans) {
+    std::erase(in_order_, plans_.back());
+    plans_.pop_back();
+  }
+}
+
+MethodPlans::List MethodPlans::plans() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_order_;
+}
+
+MethodCall::MethodCall(MethodPlans* plans, const std::vector<c10::IValue>& inputs)
+    : plans_(plans), outer_(current_call) {
+  current_call = this;
+  if (plans_ == nullptr)
+    return;
+  inputs_ = InputShapes(inputs);
+  plan_ = plans_->find(inputs_);
+  if (plan_ == nullptr)
+    links_ = std::make_unique<CallLinks>(inputs);
+}
+
+MethodCall::~MethodCall() {
+  current_call = outer_;
+}
+
+MethodCall* MethodCall::current() {
+  return current_call == nullptr || current_call->plans_ == nullptr ? nullptr : current_call;
+}
+
+std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
+  const size_t position = runs_.size();
+  runs_.push_back(std::move(run));
+  if (plan_ == nullptr)
+    return nullptr;
+  left_ = left_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
+  if (left_)
+    return nullptr;
+  return plan_->runs[position].variant;
+}
+
+void MethodCall::finish(const c10::IValue& result) {
+  if (plans_ == nullptr)
+    return;
+  if (left_)
+    plans_->left(inputs_, runs_);
+  else if (links_ != nullptr)
+    plans_->add(inputs_, std::move(runs_), *links_, result);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,108 @@
+// One budget for all regions of a method.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/call_links.h"
+#include "backend/input_shapes.h"
+#include "backend/options.h"
+#include "backend/region_variant.h"
+
+namespace aten_recompute {
+
+class Region;
+
+// One run of a region within a call.
+struct PlannedRun {
+  const Region* region = nullptr;
+  std::vector<bool> requires_grad;
+  InputShapes shapes;
+  std::shared_ptr<const RegionVariant> variant;
+
+  bool is_like(const PlannedRun& other) const {
+    return region == other.region && requires_grad == other.requires_grad &&
+           shapes.cover(other.shapes);
+  }
+};
+
+// What the regions of a call run, in order, planned together.
+struct MethodPlan {
+  InputShapes inputs;  // of the method
+  std::vector<PlannedRun> runs;
+  PlanFigures figures;
+};
+
+// The plans of one specialisation of a method. What a later region needs is known only once it has
+// run, so the first call (and the first with larger inputs) runs every region as lean as it can;
+// at its end all regions are planned together, and from then on calls run that plan. Thread-safe; a
+// backward that is under way keeps what it was compiled from.
+class MethodPlans {
+ public:
+  using List = std::vector<std::shared_ptr<const MethodPlan>>;
+
+  MethodPlans(std::string method, Options options)
+      : method_(std::move(method)), options_(std::move(options)) {}
+
+  // For a call with these inputs; nullptr: the call is to be recorded.
+  std::shared_ptr<const MethodPlan> find(const InputShapes& inputs);
+  // A call left the plan it was given: the next is recorded, unless there is a plan for its runs.
+  void left(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
+  // Plans for what a call ran. Throws where the budget cannot be kept.
+  void add(const InputShapes& inputs, std::vector<PlannedRun> runs, const CallLinks& links,
+           const c10::IValue& result);
+
+  List plans() const;  // in the order of their making
+
+ private:
+  bool use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
+
+  std::string method_;
+  Options options_;
+  mutable std::mutex mutex_;
+  std::list<std::shared_ptr<const MethodPlan>> plans_;  // the last used first
+  List in_order_;
+  bool record_ = false;
+  bool said_that_left_ = false;
+};
+
+// A call that is being made on this thread. Its regions ask it what to run.
+class MethodCall {
+ public:
+  // Without plans (nullptr): each region plans for itself.
+  MethodCall(MethodPlans* plans, const std::vector<c10::IValue>& inputs);
+  ~MethodCall();
+  MethodCall(const MethodCall&) = delete;
+  MethodCall& operator=(const MethodCall&) = delete;
+
+  // Of this thread; nullptr where there are no plans.
+  static MethodCall* current();
+
+  // What the plan has for the run that comes now; nullptr: nothing.
+  std::shared_ptr<const RegionVariant> planned(PlannedRun run);
+  // What ran in its place.
+  void ran(std::shared_ptr<const RegionVariant> variant) {
+    runs_.back().variant = std::move(variant);
+  }
+  // Where the call is recorded.
+  CallLinks* links() { return links_.get(); }
+
+  // The method has returned.
+  void finish(const c10::IValue& result);
+
+ private:
+  MethodPlans* plans_;
+  MethodCall* outer_;
+  InputShapes inputs_;
+  std::shared_ptr<const MethodPlan> plan_;
+  std::unique_ptr<CallLinks> links_;
+  std::vector<PlannedRun> runs_;
+  bool left_ = false;
+};
+
+}  // namespace aten_recompute

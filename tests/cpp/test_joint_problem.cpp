@@ -1,0 +1,199 @@
+#include "passes/plan/joint_problem.h"
+
+#include <algorithm>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "passes/plan/search.h"
+#include "tests/cpp/plan_testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::listing;
+using test::ProblemBuilder;
+using ::testing::ElementsAre;
+
+// h of 10 bytes is read by the backward, y of 4 bytes is the region's output.
+struct OneRegion {
+  int32_t x = 0;
+  int32_t h = 0;
+  int32_t y = 0;
+  int32_t dx = 0;
+  Problem problem;
+
+  explicit OneRegion(const std::string& prefix) {
+    ProblemBuilder builder;
+    x = builder.held(prefix + "x", 4);
+    h = builder.fresh(prefix + "h", {x}, 10);
+    y = builder.fresh(prefix + "y", {h}, 4);
+    builder.result(y);
+    builder.start_backward();
+    const auto dy = builder.incoming(prefix + "dy", 4);
+    dx = builder.fresh(prefix + "dx", {dy, h}, 4);
+    builder.result(dx);
+    problem = builder.build();
+    problem.loss_bytes = 4;
+  }
+};
+
+// a, then b on a's output; the loss reads b's.
+struct TwoRegions {
+  OneRegion a{"a."};
+  OneRegion b{"b."};
+  std::vector<RegionRun> runs{{&a.problem, {}, {{false, {{1, b.dx}}, true}}, {a.dx}},
+                              {&b.problem, {{b.x, {0, a.y}}}, {{true, {}, true}}, {b.y}}};
+
+  std::vector<const Decisions*> both(const Decisions& of_a, const Decisions& of_b) const {
+    return {&of_a, &of_b};
+  }
+};
+
+std::string names_of_results(const Problem& problem) {
+  std::string names;
+  for (auto value : problem.results)
+    names += problem.value_names[value] + " ";
+  return names;
+}
+
+TEST(JointProblem, ForwardsInOrderAndBackwardsInReverse) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  EXPECT_THAT(joint.problem.node_names,
+              ElementsAre("a.h", "a.y", "handed", "b.h", "b.y", "b.dx", "handed", "a.dx"));
+  EXPECT_EQ(joint.problem.num_forward, 5U);
+  EXPECT_EQ(joint.problem.num_nodes, 8U);
+  EXPECT_EQ(names_of_results(joint.problem), "a.dx b.y ");
+  ASSERT_EQ(joint.problem.incoming.size(), 1U);
+  EXPECT_EQ(joint.problem.value_names[joint.problem.incoming[0]], "b.dy");
+  EXPECT_EQ(joint.problem.loss_bytes, 4);
+}
+
+TEST(JointProblem, WhatIsHandedOnIsOneMemory) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  auto storage = [&](int run, int32_t value) {
+    return problem.storages[joint.values[run][value]][0];
+  };
+  EXPECT_EQ(storage(0, two.a.y), storage(1, two.b.x));
+  EXPECT_FALSE(problem.held[storage(1, two.b.x)]);
+  EXPECT_EQ(storage(1, two.b.dx), storage(0, two.a.problem.incoming[0]));
+  EXPECT_NE(storage(0, two.a.h), storage(1, two.b.h));
+}
+
+TEST(JointProblem, OutputsOfEarlierRegionsDieWithTheirLastReader) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  Simulator simulator(joint.problem);
+  const auto unplanned =
+      join_decisions(joint, two.runs,
+                     two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
+  simulator.run(unplanned);
+  // b.h: a.h, a.y and itself. b.y: both h and itself, as a.y is gone; the loss is counted there.
+  // The gradient dies in a.dx, which takes nobody's place; b.y stays.
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 14, 14, 24, 32, 32, 18, 22));
+}
+
+TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  const auto unplanned =
+      join_decisions(joint, two.runs,
+                     two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
+  PlanSearch search(joint.problem, unplanned);
+  const auto plan = search.fastest(31);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_LE(plan->simulation.peak_bytes, 31);
+  EXPECT_EQ(plan->simulation.recompute_seconds, 1.0);
+
+  // Either region alone stays far below the limit: each of them would keep its h.
+  double seconds = 0.0;
+  for (size_t run = 0; run < 2; ++run) {
+    const auto& problem = *two.runs[run].problem;
+    Simulator own(problem);
+    EXPECT_LT(own.run(keep_what_is_read(problem)).peak_bytes, 31);
+    seconds += own.run(decisions_of_run(joint, run, problem, plan->decisions)).recompute_seconds;
+  }
+  EXPECT_EQ(seconds, plan->simulation.recompute_seconds);
+}
+
+TEST(JointProblem, SplittingWhatWasJoinedGivesItBack) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  Decisions of_a(two.a.problem);
+  of_a.drop(two.a.h, 0);
+  Decisions of_b(two.b.problem);
+  of_b.drop(two.b.h, 1);
+  const auto all = join_decisions(joint, two.runs, two.both(of_a, of_b));
+  EXPECT_EQ(decisions_of_run(joint, 0, two.a.problem, all), of_a);
+  EXPECT_EQ(decisions_of_run(joint, 1, two.b.problem, all), of_b);
+}
+
+TEST(JointProblem, NothingIsComputedAgainAcrossABorder) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  // The output of a is not read by a's own backward; b's backward would have to bring it back.
+  Simulator simulator(joint.problem);
+  const auto handed = joint.values[1][two.b.x];
+  EXPECT_EQ(std::count(simulator.droppable().begin(), simulator.droppable().end(), handed), 0);
+  EXPECT_EQ(std::count(simulator.droppable().begin(), simulator.droppable().end(),
+                       joint.values[0][two.a.h]),
+            1);
+}
+
+TEST(JointProblem, GradientsFromTheLossAndFromALaterRegionAreAddedInPlace) {
+  TwoRegions two;
+  two.runs[0].incoming[0].from_loss = true;
+  two.runs[0].stays.push_back(two.a.y);
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  EXPECT_EQ(problem.incoming.size(), 2U);
+  const auto sum = joint.values[0][two.a.problem.incoming[0]];
+  const auto inputs = problem.inputs[problem.producer[sum]];
+  ASSERT_EQ(inputs.size(), 2U);
+  EXPECT_EQ(problem.storages[inputs[0]][0], problem.storages[sum][0]);
+  EXPECT_EQ(inputs[1], joint.values[1][two.b.dx]);
+}
+
+TEST(JointProblem, WhatIsMadeBetweenTheRegionsIsMemoryOfItsOwn) {
+  TwoRegions two;
+  two.runs[1].given[0].from = {-1, -1};
+  two.runs[0].incoming[0].handed_on = false;
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  const auto given = problem.storages[joint.values[1][two.b.x]][0];
+  EXPECT_NE(given, problem.storages[joint.values[0][two.a.y]][0]);
+  EXPECT_FALSE(problem.held[given]);
+  EXPECT_NE(problem.storages[joint.values[0][two.a.problem.incoming[0]]][0],
+            problem.storages[joint.values[1][two.b.dx]][0]);
+}
+
+TEST(JointProblem, AlternativesGoWithTheirNode) {
+  ProblemBuilder builder;
+  const auto x = builder.held("x", 4);
+  const auto h = builder.fresh("h", {x}, 10);
+  builder.start_backward();
+  const auto dh = builder.incoming("dh", 4);
+  builder.result(builder.fresh("dx", {dh, h}, 4));
+  const auto instead = builder.alternative(h, {x}, 0.5);
+  const auto problem = builder.build();
+  const std::vector<RegionRun> runs{{&problem, {}, {{true, {}, true}}, {}},
+                                    {&problem, {}, {{true, {}, true}}, {}}};
+  const auto joint = join(runs);
+  EXPECT_EQ(joint.problem.num_all_nodes(), joint.problem.num_nodes + 2);
+  for (size_t run = 0; run < 2; ++run) {
+    const auto row = joint.problem.alternatives[joint.nodes[run][problem.producer[h]]];
+    ASSERT_EQ(row.size(), 1U);
+    EXPECT_EQ(row[0], joint.nodes[run][instead]);
+    Decisions decisions(joint.problem);
+    decisions.choose(joint.nodes[run][problem.producer[h]], row[0]);
+    EXPECT_EQ(decisions_of_run(joint, run, problem, decisions).chosen(problem.producer[h]),
+              instead);
+  }
+}
+
+}  // namespace
+}  // namespace aten_recompute
