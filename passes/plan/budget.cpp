@@ -62,7 +62,7 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
 }
 
 Decisions plan_leanest(const Problem& problem, const Decisions& unplanned) {
-  PlanSearch search(problem, unplanned, SearchEffort{.simulations = 0});
+  PlanSearch search(problem, unplanned, SearchEffort{.steps = 0});
   return search.fastest(search.smallest_peak_bytes())->decisions;
 }
 

@@ -259,7 +259,8 @@ void Simulator::end_slot(const Decisions& decisions) {
   touched_.clear();
 }
 
-void Simulator::schedule(const Decisions& decisions) {
+// False if it has more steps than it may.
+bool Simulator::schedule(const Decisions& decisions) {
   gaps_.clear();
   touched_.clear();
   backward_steps_.clear();
@@ -298,6 +299,8 @@ void Simulator::schedule(const Decisions& decisions) {
     for (auto output : problem_.outputs[chosen])
       available_[output] = kMade;
     end_slot(decisions);
+    if (backward_steps_.size() > max_steps_)
+      return false;
   }
   steps_.assign(forward_steps_.begin(), forward_steps_.end());
   if (any_optional_) {
@@ -306,6 +309,7 @@ void Simulator::schedule(const Decisions& decisions) {
     });
   }
   steps_.insert(steps_.end(), backward_steps_.begin(), backward_steps_.end());
+  return true;
 }
 
 // From the last step to the first: a value is alive between the run that made it and the last read.
@@ -443,8 +447,15 @@ Simulation Simulator::walk(int64_t limit_bytes) {
 }
 
 Simulation Simulator::run(const Decisions& decisions, int64_t limit_bytes) {
-  schedule(decisions);
-  return walk(limit_bytes);
+  if (schedule(decisions))
+    return walk(limit_bytes);
+  steps_.clear();
+  step_bytes_.clear();
+  gaps_.clear();
+  Simulation endless;
+  endless.peak_bytes = std::numeric_limits<int64_t>::max();
+  endless.recompute_seconds = endless.excess = std::numeric_limits<double>::infinity();
+  return endless;
 }
 
 }  // namespace aten_recompute

@@ -101,6 +101,9 @@ class Simulator {
  public:
   explicit Simulator(const Problem& problem);
 
+  // Gives up on schedules of more steps than this: their peak and time are reported as endless.
+  void set_max_steps(size_t max_steps) { max_steps_ = max_steps; }
+
   // The schedule, then the walk. `limit_bytes` is what `excess` counts from.
   Simulation run(const Decisions& decisions,
                  int64_t limit_bytes = std::numeric_limits<int64_t>::max());
@@ -128,7 +131,7 @@ class Simulator {
 
   void find_pins();
   bool is_pinned(int32_t root) const;
-  void schedule(const Decisions& decisions);
+  bool schedule(const Decisions& decisions);
   void require(int32_t value, const Decisions& decisions);
   void touch(int32_t value);
   void emit(int32_t node);
@@ -150,6 +153,7 @@ class Simulator {
   std::vector<Step> forward_steps_;
   bool any_optional_ = false;
 
+  size_t max_steps_ = std::numeric_limits<size_t>::max();
   std::vector<Step> steps_;
   std::vector<Step> backward_steps_;
   std::vector<int64_t> step_bytes_;

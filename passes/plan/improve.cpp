@@ -12,6 +12,8 @@ namespace {
 
 constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
+// A plan that runs every node so often is of no use to anyone, and takes long to simulate.
+constexpr int64_t kMaxStepsPerNode = 25;
 // Differences below this are rounding: a group that saves nothing is not worth keeping.
 constexpr double kNothing = 1e-9;
 
@@ -78,10 +80,16 @@ struct Improver::Group {
 };
 
 Improver::Improver(Simulator& simulator, const Moves& moves, Pool& pool)
-    : simulator_(simulator), moves_(moves), problem_(simulator.problem()), pool_(pool) {}
+    : simulator_(simulator), moves_(moves), problem_(simulator.problem()), pool_(pool) {
+  simulator_.set_max_steps(kMaxStepsPerNode * problem_.num_nodes);
+}
 
 Simulation Improver::simulate(const Decisions& decisions, int64_t limit_bytes) {
   const auto simulation = simulator_.run(decisions, limit_bytes);
+  if (simulation.excess == kInfinity) {
+    num_steps_ += kMaxStepsPerNode * static_cast<int64_t>(problem_.num_nodes);
+    return simulation;
+  }
   num_steps_ += static_cast<int64_t>(simulator_.steps().size());
   pool_.offer(decisions, simulation);
   return simulation;

@@ -41,9 +41,8 @@ struct PlanSearch::State {
         unplanned.drop(value, 0);
     }
     unplanned_peak = improver.simulate(unplanned, kNoLimit).peak_bytes;
-    improver.simulate(lean, kNoLimit);
-    lean_steps = static_cast<int64_t>(simulator.steps().size());
-    explore(effort.steps);
+    lean_is_usable = improver.simulate(lean, kNoLimit).peak_bytes != kNoLimit;
+    explore(std::min(effort.steps, effort.simulations * static_cast<int64_t>(problem.num_nodes)));
   }
 
   // What is faster and needs nothing that is not kept anyway.
@@ -76,7 +75,7 @@ struct PlanSearch::State {
   Pool pool;
   Improver improver;
   int64_t unplanned_peak = 0;
-  int64_t lean_steps = 0;
+  bool lean_is_usable = false;
   std::vector<int64_t> limits;  // falling; there is a plan under each
   size_t num_reached = 0;       // of them, by reducing
 };
@@ -114,8 +113,8 @@ void PlanSearch::State::keep_what_is_cheaper_kept(int64_t steps) {
 void PlanSearch::State::explore(int64_t steps) {
   // Sweeps take some hundred simulations a limit, whatever the number of equal blocks.
   const auto num_nodes = static_cast<int64_t>(problem.num_nodes);
-  if (100 * lean_steps < steps)
-    keep_what_is_cheaper_kept(steps / 10);
+  if (lean_is_usable)
+    keep_what_is_cheaper_kept(1000 * num_nodes);
   go_down(5000 * num_nodes);
   go_up(7000 * num_nodes);
   look_for_leaner(steps / 4);
@@ -147,9 +146,9 @@ void PlanSearch::State::go_up(int64_t steps) {
   for (size_t i = limits.size(); i-- > 0;) {
     if (i % 2 != 0)
       continue;
-    // Under what single drops reach there are enough plans already; and in a deep network, each
-    // simulation from this end takes longer than it is worth.
-    if (i + 4 >= num_reached && 100 * lean_steps < steps)
+    // Above, single drops lead to enough plans already; in a deep network, this end is out of
+    // reach.
+    if (i + 4 >= num_reached && lean_is_usable)
       improver.build_up(grown, limits[i], end - improver.num_steps());
     auto plan = *pool.fastest(limits[i]);
     improver.relax(plan, limits[i], (end - improver.num_steps()) / static_cast<int64_t>(i / 4 + 1));

@@ -13,9 +13,10 @@
 namespace aten_recompute {
 
 struct SearchEffort {
-  // Of the local search, in simulated steps (nodes that run). A count and not a time: the same
-  // problem gives the same plans on any machine.
-  int64_t steps = 8'000'000;
+  // Of the local search; the less of the two. Counts and not a time: the same problem gives the
+  // same plans on any machine.
+  int64_t steps = 8'000'000;     // simulated: nodes that run
+  int64_t simulations = 40'000;  // of plans that recompute nothing
 };
 
 // Plans for one problem. Deterministic; not for several threads at once.

@@ -84,7 +84,7 @@ def test_the_measured_peak_keeps_the_budget(name: str, place: float, accumulate:
     assert predicted <= budget
     assert peak <= budget + OUTSIDE_BYTES
     assert abs(predicted - peak) <= 0.03 * peak
-    assert variant(lowered)["recomputed"], "a budget below the peak of keeping everything was kept without a plan"
+    assert variant(lowered)["unplanned_peak_bytes"] > budget, "nothing had to be planned"
 
 
 @pytest.mark.parametrize("strategy", ["none", "all", "segments"])
@@ -116,7 +116,7 @@ def test_gradients_are_eagers(name: str, place: float) -> None:
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
         assert_same(list(lowered.buffers()), list(eager.buffers()))
     assert num_regions(lowered) == [1]
-    assert variant(lowered)["recomputed"]
+    assert variant(lowered)["unplanned_peak_bytes"] > budget
 
 
 @pytest.mark.parametrize("place", [0.02, 0.5])
