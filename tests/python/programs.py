@@ -207,6 +207,19 @@ class ListsOfTensors(nn.Module):
         return total.sum() + ends.mean() + parts[1].max()
 
 
+class GatesInPlace(nn.Module):
+    """Parts of a tensor that no view relates to it, written to: what nn.GRUCell does inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value, rest = torch.unsafe_chunk(self.a(x), 3, -1)
+        gate = gate.sigmoid_()
+        return gate.mul_(value.tanh()) + rest
+
+
 PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "self_attention": (SelfAttention, [2, 5, 16]),
     "encoder_layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), [2, 5, 16]),
@@ -225,4 +238,5 @@ PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "complex_numbers": (ComplexNumbers, [4, 8]),
     "state_on_tape": (StateOnTape, [4, 8]),
     "lists_of_tensors": (ListsOfTensors, [4, 8]),
+    "gates_in_place": (GatesInPlace, [4, 8]),
 }
