@@ -285,7 +285,8 @@ class Differentiator {
     for (size_t i = 0; i < count; ++i) {
       tape->output(i)->copyMetadata(node->output(i));
       node->output(i)->replaceAllUsesWith(tape->output(i));
-      mark(tape->output(i));
+      if (output_is_differentiable(node, i))
+        mark(tape->output(i));
       outputs.push_back(tape->output(i));
     }
     tape->output(count)->setType(c10::AnyType::get())->setDebugName("tape");
