@@ -35,14 +35,35 @@ Gradients real_backward(const Tensor& grad, const Tensor& input, const Tensor& w
                                   std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 
-// ATen makes three real convolutions of a complex one.
+// The operators that make three real convolutions of a complex one.
+Tensor complex_convolution(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                           const Parameters& p) {
+  const auto spatial = weight.dim() - 2;
+  if (p.transposed) {
+    const auto call = [&](const auto& function) {
+      return function(input, weight, bias, p.stride, p.padding, p.output_padding, p.groups,
+                      p.dilation);
+    };
+    if (spatial == 1)
+      return call([](auto&&... a) { return at::conv_transpose1d(a...); });
+    if (spatial == 2)
+      return call([](auto&&... a) { return at::conv_transpose2d(a...); });
+    return call([](auto&&... a) { return at::conv_transpose3d(a...); });
+  }
+  const at::IntArrayRef padding(p.padding);
+  if (spatial == 1)
+    return at::conv1d(input, weight, bias, p.stride, padding, p.dilation, p.groups);
+  if (spatial == 2)
+    return at::conv2d(input, weight, bias, p.stride, padding, p.dilation, p.groups);
+  return at::conv3d(input, weight, bias, p.stride, padding, p.dilation, p.groups);
+}
+
 Gradients complex_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
                            const Parameters& p, const Mask& mask) {
   const auto bias = at::zeros(p.bias_size, input.options());
   const auto all = gradients_by_autograd(
       [&](const auto& inputs) {
-        return at::convolution(inputs[0], inputs[1], inputs[2], p.stride, p.padding, p.dilation,
-                               p.transposed, p.output_padding, p.groups);
+        return complex_convolution(inputs[0], inputs[1], inputs[2], p);
       },
       {input, weight, bias}, grad);
   return {mask[0] ? all[0] : Tensor(), mask[1] ? all[1] : Tensor(), mask[2] ? all[2] : Tensor()};
