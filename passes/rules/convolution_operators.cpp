@@ -62,9 +62,7 @@ Gradients complex_backward(const Tensor& grad, const Tensor& input, const Tensor
                            const Parameters& p, const Mask& mask) {
   const auto bias = at::zeros(p.bias_size, input.options());
   const auto all = gradients_by_autograd(
-      [&](const auto& inputs) {
-        return complex_convolution(inputs[0], inputs[1], inputs[2], p);
-      },
+      [&](const auto& inputs) { return complex_convolution(inputs[0], inputs[1], inputs[2], p); },
       {input, weight, bias}, grad);
   return {mask[0] ? all[0] : Tensor(), mask[1] ? all[1] : Tensor(), mask[2] ? all[2] : Tensor()};
 }

@@ -42,3 +42,4 @@ def test_a_difference_is_seen() -> None:
     ]
     assert difference(results[0], results[0]) == ""
     assert "tensor 2 differs" in difference(results[1], results[0])
+    assert "tensor 2 differs" in difference(results[1]._replace(sums_outside=False), results[0])

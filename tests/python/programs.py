@@ -217,7 +217,20 @@ class GatesInPlace(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         gate, value, rest = torch.unsafe_chunk(self.a(x), 3, -1)
         gate = gate.sigmoid_()
-        return gate.mul_(value.tanh()) + rest
+        return gate * value.tanh_() + rest
+
+
+class ReadsTwice(nn.Module):
+    """Three gradients of one value, two of them from one operator: sums in another order are other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        v = self.a(x)
+        w = torch.relu(v @ v) + v * 0.3
+        return w * w + torch.sin(w) - w / (w + 9.0)
 
 
 PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
@@ -239,4 +252,5 @@ PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "state_on_tape": (StateOnTape, [4, 8]),
     "lists_of_tensors": (ListsOfTensors, [4, 8]),
     "gates_in_place": (GatesInPlace, [4, 8]),
+    "reads_twice": (ReadsTwice, [8, 8]),
 }
