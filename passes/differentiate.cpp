@@ -335,6 +335,8 @@ class Differentiator {
       auto* output = graph_->outputs()[i];
       const bool differentiable =
           requires_grad_.count(output) != 0 && is_tensor_type(*output->type());
+      if (!differentiable && requires_grad_.count(output) != 0)
+        throw NotDifferentiable("a list of tensors leaves it");
       joint_.output_requires_grad.push_back(differentiable);
       if (!differentiable || !vjp_defined[i])
         continue;

@@ -233,6 +233,20 @@ class ReadsTwice(nn.Module):
         return w * w + torch.sin(w) - w / (w + 9.0)
 
 
+class ListAcrossABreak(nn.Module):
+    """A list that no view can make again, read after what ends a region."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 24)
+        self.last = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = torch.unsafe_chunk(self.a(x), 3, -1)
+        self.last = float(x.sum())
+        return parts[0] * parts[1] + self.last
+
+
 PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "self_attention": (SelfAttention, [2, 5, 16]),
     "encoder_layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), [2, 5, 16]),
@@ -253,4 +267,5 @@ PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "lists_of_tensors": (ListsOfTensors, [4, 8]),
     "gates_in_place": (GatesInPlace, [4, 8]),
     "reads_twice": (ReadsTwice, [8, 8]),
+    "list_across_a_break": (ListAcrossABreak, [4, 8]),
 }
