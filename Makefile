@@ -15,7 +15,7 @@ CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard
 # The checkout comes first, whatever is installed.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup build demo test bench format lint tidy clean
+.PHONY: help setup build demo test conformance fuzz bench format lint tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -35,8 +35,14 @@ demo: build  ## train a small GPT with and without recomputation, side by side
 test: build  ## run the C++ tests, then the Python tests
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
-	$(PYTHON) -m pytest tests/python || status=1; \
+	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz || status=1; \
 	exit $$status
+
+conformance: build  ## lower every operator and module of PyTorch's own lists (an hour; CONFORMANCE="'fft.*'" does less)
+	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m conformance --output $(BUILD_DIR) $(CONFORMANCE)
+
+fuzz: build  ## random programs against eager (COUNT=2000; SEED= repeats a run)
+	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED))
 
 bench: build  ## measure memory and time beside PyTorch's own ways (hours; BENCH="--models gpt" does less)
 	@$(PYTHON) benchmarks/run.py $(BENCH)

@@ -197,6 +197,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
       instruction.run = interpreted(node, inputs);
     }
     instruction.mutates = mutates_an_argument(node);
+    if (node->hasAttribute(symbols::kSkipIfUndefined))
+      instruction.skip_if_undefined = node->i(symbols::kSkipIfUndefined);
     for (auto& form : in_place_forms(node)) {
       if (own_memory.contains(node->input(form.operand)))
         instruction.in_place.push_back(std::move(form));
@@ -243,12 +245,20 @@ Program::Registers Program::start(std::vector<c10::IValue> inputs) const {
   return inputs;
 }
 
+bool Program::is_undefined(const Instruction& instruction, const Registers& registers) {
+  if (instruction.skip_if_undefined < 0)
+    return false;
+  const auto& operand = instruction.operands[static_cast<size_t>(instruction.skip_if_undefined)];
+  return !operand.is_constant && registers[operand.index].isNone();
+}
+
 void Program::run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip,
                   const Observer* observer) const {
   Stack stack;
   for (size_t i = begin; i < end; ++i) {
     const auto& instruction = instructions_[i];
-    if (skip != nullptr && (*skip)[i]) {
+    if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
+      // What is not computed is None: registers of outputs are empty until then.
       for (const auto& operand : instruction.operands) {
         if (operand.last_use)
           registers[operand.index] = c10::IValue();

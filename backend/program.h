@@ -41,6 +41,9 @@ class Program {
     std::vector<Operand> operands;
     std::vector<int32_t> outputs;  // register of each output; -1: nobody reads it
     bool mutates = false;          // writes to an argument: version counters must see it
+    // Where this operand is None, an undefined gradient, so are the outputs; -1: there is none
+    // such.
+    int64_t skip_if_undefined = -1;
     // The operator computing into an operand that the program made (backend/in_place.h), to be
     // tried in this order where the operand dies.
     std::vector<InPlaceForm> in_place;
@@ -76,6 +79,8 @@ class Program {
   const std::shared_ptr<torch::jit::Graph>& graph() const { return graph_; }
 
  private:
+  static bool is_undefined(const Instruction& instruction, const Registers& registers);
+
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<Instruction> instructions_;
   std::vector<c10::IValue> constants_;

@@ -201,7 +201,12 @@ void Region::run(Stack& stack) {
   for (auto i : gradient.df_input_vjps) {
     const auto& output = outputs[i].toTensor();
     call->add_output({output.sizes().vec(), output.options()});
-    torch::autograd::set_history(output, node);
+    // Only the call knows that these are the indices of a maximum.
+    if (torch::autograd::isDifferentiableType(output.scalar_type())) {
+      torch::autograd::set_history(output, node);
+    } else {
+      node->add_input_metadata(torch::autograd::Node::undefined_input());
+    }
   }
   for (size_t k = 0; k < gradient.df_input_captured_outputs.size(); ++k) {
     const auto i = gradient.df_input_captured_outputs[k];

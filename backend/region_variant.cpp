@@ -9,6 +9,7 @@
 
 #include "passes/node_traits.h"
 #include "passes/symbols.h"
+#include "passes/undefined_gradients.h"
 
 namespace aten_recompute {
 namespace {
@@ -21,10 +22,17 @@ bool tolerates_undefined(const torch::jit::Node* node) {
          node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
 }
 
+RegionGraphs with_undefined_gradients(RegionGraphs graphs) {
+  allow_undefined_gradients(*graphs.gradient.df, graphs.gradient.df_input_vjps.size());
+  return graphs;
+}
+
 }  // namespace
 
 RegionVariant::RegionVariant(RegionGraphs graphs)
-    : graphs_(std::move(graphs)), forward_(graphs_.gradient.f), backward_(graphs_.gradient.df) {
+    : graphs_(with_undefined_gradients(std::move(graphs))),
+      forward_(graphs_.gradient.f),
+      backward_(graphs_.gradient.df) {
   find_stages();
   find_aliases();
 }

@@ -116,7 +116,8 @@ class TapeForward {
 };
 
 // (tape, gradient of each output or None) -> gradients of the inputs that require grad.
-void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& list_outputs) {
+void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& list_outputs,
+                   const std::vector<bool>& may_be_undefined) {
   const auto gradients = torch::jit::pop(stack, num_outputs);
   const auto tape = torch::jit::pop(stack).toCustomClass<Tape>();
   torch::autograd::edge_list roots;
@@ -150,23 +151,24 @@ void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& li
         roots, root_gradients, torch::autograd::get_current_graph_task_keep_graph(),
         /*create_graph=*/false, /*accumulate_grad=*/false, ends);
   }
-  for (size_t i = 0; i < results.size(); ++i) {
-    // Downstream formulas compute with it, so an undefined gradient becomes the zero that it means.
-    if (!results[i].defined()) {
-      results[i] = at::zeros(tape->inputs[i].sizes, tape->inputs[i].options);
-    }
-  }
+  // Formulas that compute with it take the zero that an undefined gradient means.
+  auto result_or_zero = [&](size_t i) {
+    return results[i].defined() ? std::move(results[i])
+                                : at::zeros(tape->inputs[i].sizes, tape->inputs[i].options);
+  };
   size_t next = 0;
   for (size_t group = 0; group < tape->group_sizes.size(); ++group) {
     if (list_outputs[group]) {
       c10::List<at::Tensor> list;
       for (size_t i = 0; i < tape->group_sizes[group]; ++i)
-        list.push_back(results[next++]);
+        list.push_back(result_or_zero(next++));
       stack.emplace_back(std::move(list));
     } else if (tape->group_sizes[group] == 0) {
-      stack.emplace_back(at::Tensor());
+      stack.push_back(may_be_undefined[group] ? c10::IValue() : c10::IValue(at::Tensor()));
     } else {
-      stack.emplace_back(std::move(results[next++]));
+      const auto i = next++;
+      const bool undefined = may_be_undefined[group] && !results[i].defined();
+      stack.push_back(undefined ? c10::IValue() : c10::IValue(result_or_zero(i)));
     }
   }
 }
@@ -188,8 +190,15 @@ void register_tape_operators() {
             for (const auto* output : node->outputs()) {
               lists.push_back(output->type()->kind() == c10::TypeKind::ListType);
             }
+            std::vector<bool> may_be_undefined(node->outputs().size(), false);
+            if (node->hasAttribute(symbols::kMayBeUndefined)) {
+              const auto& flags = node->is(symbols::kMayBeUndefined);
+              may_be_undefined.assign(flags.begin(), flags.end());
+            }
             const size_t num_outputs = node->inputs().size() - 1;  // the first is the tape
-            return [lists, num_outputs](Stack& stack) { tape_backward(stack, num_outputs, lists); };
+            return [lists, may_be_undefined, num_outputs](Stack& stack) {
+              tape_backward(stack, num_outputs, lists, may_be_undefined);
+            };
           },
           c10::AliasAnalysisKind::PURE_FUNCTION),
   });

@@ -9,9 +9,11 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "passes/hoist_metadata.h"
 #include "passes/node_traits.h"
@@ -82,6 +84,7 @@ class Differentiator {
 
  private:
   using BackwardStep = std::function<void()>;
+  using Arguments = std::vector<std::pair<std::string, Value*>>;  // as the schema names them
 
   // ---- forward: replace operators by what their rules compute, remember how to go back ----
 
@@ -168,9 +171,11 @@ class Differentiator {
 
   void prepare_rule(Node* node, const Rule& rule) {
     std::unordered_map<std::string, Value*> names;
+    Arguments node_arguments;
     const auto& schema = node->schema();
     for (size_t i = 0; i < schema.arguments().size(); ++i) {
       names[schema.arguments()[i].name()] = node->input(i);
+      node_arguments.emplace_back(schema.arguments()[i].name(), node->input(i));
     }
     std::vector<Value*> outputs(node->outputs().begin(), node->outputs().end());
     if (!rule.forward.empty())
@@ -195,8 +200,8 @@ class Differentiator {
     }
     if (!rule.forward.empty())
       node->destroy();
-    backward_steps_.emplace_back([this, &rule, formulas, names, outputs] {
-      apply_formulas(rule, formulas, names, outputs);
+    backward_steps_.emplace_back([this, &rule, formulas, names, node_arguments, outputs] {
+      apply_formulas(rule, formulas, names, node_arguments, outputs);
     });
   }
 
@@ -285,7 +290,8 @@ class Differentiator {
     for (size_t i = 0; i < count; ++i) {
       tape->output(i)->copyMetadata(node->output(i));
       node->output(i)->replaceAllUsesWith(tape->output(i));
-      mark(tape->output(i));
+      if (output_is_differentiable(node, i))
+        mark(tape->output(i));
       outputs.push_back(tape->output(i));
     }
     tape->output(count)->setType(c10::AnyType::get())->setDebugName("tape");
@@ -329,6 +335,8 @@ class Differentiator {
       auto* output = graph_->outputs()[i];
       const bool differentiable =
           requires_grad_.count(output) != 0 && is_tensor_type(*output->type());
+      if (!differentiable && requires_grad_.count(output) != 0)
+        throw NotDifferentiable("a list of tensors leaves it");
       joint_.output_requires_grad.push_back(differentiable);
       if (!differentiable || !vjp_defined[i])
         continue;
@@ -341,8 +349,9 @@ class Differentiator {
 
   void apply_formulas(const Rule& rule, const std::vector<const CompiledFormula*>& formulas,
                       const std::unordered_map<std::string, Value*>& names,
-                      const std::vector<Value*>& outputs) {
+                      const Arguments& node_arguments, const std::vector<Value*>& outputs) {
     bool defined = false;
+    std::map<size_t, Value*> waiting;  // by argument
     for (auto* output : outputs)
       defined = defined || gradient_of(output) != nullptr;
     if (!defined)
@@ -367,7 +376,25 @@ class Differentiator {
                                std::to_string(values.size()) + " values");
       }
       for (size_t k = 0; k < targets.size(); ++k)
-        add_gradient(names.at(targets[k]), values[k]);
+        add_or_wait(node_arguments, targets[k], values[k], waiting);
+    }
+    for (const auto& [index, gradient] : waiting)
+      add_gradient(node_arguments[index].second, gradient);
+  }
+
+  // An operator that reads one value twice (x @ x) gives it two gradients. Eager's engine adds them
+  // in the order of the arguments, whatever the order in which formulas stand: those wait.
+  void add_or_wait(const Arguments& arguments, const std::string& target, Value* gradient,
+                   std::map<size_t, Value*>& waiting) {
+    const auto found = std::find_if(arguments.begin(), arguments.end(),
+                                    [&](const auto& each) { return each.first == target; });
+    auto* value = found->second;
+    const auto readers = std::count_if(arguments.begin(), arguments.end(),
+                                       [&](const auto& each) { return each.second == value; });
+    if (readers > 1) {
+      waiting.emplace(found - arguments.begin(), gradient);
+    } else {
+      add_gradient(value, gradient);
     }
   }
 

@@ -72,6 +72,15 @@ bool can_stand_after(const Node* node) {
          (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
 }
 
+// Takes elements from a list that only the region can make: unsafe_chunk's, say. Those leave the
+// region one by one, because no gradient passes through a list that leaves it.
+bool takes_from_list_made_in(const std::unordered_set<Node*>& region, const Node* node) {
+  if (node->kind() != prim::ListUnpack && node->kind() != c10::aten::__getitem__)
+    return false;
+  auto* maker = node->input(0)->node();
+  return region.count(maker) != 0 && !can_stand_after(maker);
+}
+
 class BlockFormer {
  public:
   BlockFormer(Block* block, const AliasDb& aliases, Regions& regions,
@@ -344,7 +353,7 @@ class BlockFormer {
     // Views and lists that are seen outside are made outside, from what they are made of.
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
-      if (!can_stand_after(node))
+      if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node))
         continue;
       const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
                                     [&](Value* v) { return is_used_outside(v); });

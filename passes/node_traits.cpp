@@ -153,6 +153,62 @@ const std::unordered_set<std::string> kUpdatesStatistics = {"aten::batch_norm",
                                                             "aten::instance_norm",
                                                             "aten::_native_batch_norm_legit"};
 
+// derivatives.yaml: operators of which only the first result has a gradient, because the formulas
+// read no other or because output_differentiability says so.
+const std::unordered_set<std::string> kOnlyFirstIsDifferentiable = {
+    "aten::_batch_norm_no_update",
+    "aten::_batch_norm_with_update",
+    "aten::_ctc_loss",
+    "aten::_embedding_bag",
+    "aten::_fused_moving_avg_obs_fq_helper",
+    "aten::_linalg_det",
+    "aten::_linalg_solve_ex",
+    "aten::_lu_with_info",
+    "aten::_native_batch_norm_legit",
+    "aten::_native_batch_norm_legit_no_training",
+    "aten::_pack_padded_sequence",
+    "aten::_scaled_dot_product_flash_attention_for_cpu",
+    "aten::_unique",
+    "aten::_unique2",
+    "aten::_weight_norm_interface",
+    "aten::adaptive_max_pool1d",
+    "aten::adaptive_max_pool2d",
+    "aten::adaptive_max_pool3d",
+    "aten::cummax",
+    "aten::cummin",
+    "aten::embedding_bag",
+    "aten::fake_quantize_per_channel_affine_cachemask",
+    "aten::fake_quantize_per_tensor_affine_cachemask",
+    "aten::fractional_max_pool2d",
+    "aten::fractional_max_pool3d",
+    "aten::frexp",
+    "aten::geqrf",
+    "aten::kthvalue",
+    "aten::linalg_cholesky_ex",
+    "aten::linalg_inv_ex",
+    "aten::linalg_ldl_factor",
+    "aten::linalg_ldl_factor_ex",
+    "aten::linalg_lu_factor",
+    "aten::linalg_lu_factor_ex",
+    "aten::linalg_solve_ex",
+    "aten::log_sigmoid_forward",
+    "aten::max_pool1d_with_indices",
+    "aten::max_pool2d_with_indices",
+    "aten::max_pool3d_with_indices",
+    "aten::median",
+    "aten::mode",
+    "aten::multilabel_margin_loss_forward",
+    "aten::nanmedian",
+    "aten::native_batch_norm",
+    "aten::native_dropout",
+    "aten::nll_loss2d_forward",
+    "aten::nll_loss_forward",
+    "aten::sort",
+    "aten::topk",
+    "aten::unique_consecutive",
+    "aten::unique_dim",
+    "aten::unique_dim_consecutive"};
+
 bool has_tag(const Node* node, at::Tag tag) {
   const auto* schema = node->maybeSchema();
   if (schema == nullptr)
@@ -225,6 +281,15 @@ bool is_non_differentiable(const Node* node) {
     }
   }
   return false;
+}
+
+bool output_is_differentiable(const Node* node, size_t output) {
+  const std::string name = node->kind().toQualString();
+  if (name == "aten::linalg_lu" || name == "aten::lu_unpack")
+    return output > 0;  // the first is a permutation
+  if (name == "aten::linalg_lstsq" || name == "aten::_linalg_slogdet")
+    return output < 2;
+  return output == 0 || kOnlyFirstIsDifferentiable.count(name) == 0;
 }
 
 bool is_marker(const Node* node) {

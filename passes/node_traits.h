@@ -2,6 +2,7 @@
 // operator's schema and tags; the few facts that schemas do not state are lists in node_traits.cpp.
 #pragma once
 
+#include <cstddef>
 #include <string>
 
 namespace c10 {
@@ -38,6 +39,10 @@ bool updates_hidden_state(const torch::jit::Node* node);
 
 // No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);
+
+// A gradient comes to the node's i-th output: not to the indices of a maximum, nor to the
+// statistics that a batch norm returns.
+bool output_is_differentiable(const torch::jit::Node* node, size_t output);
 
 // mark_layer, must_save and their like: the identity, there to tell a plan something.
 bool is_marker(const torch::jit::Node* node);

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -78,12 +79,37 @@ void remove_idle_dropout(Block* block) {
   }
 }
 
+// LibTorch's peephole pass takes every number for a real one, and raises at x * 1j.
+bool has_complex_constant(Block* block) {
+  for (auto* node : block->nodes()) {
+    if (node->kind() == c10::prim::Constant &&
+        node->output()->type()->kind() == c10::TypeKind::ComplexType)
+      return true;
+    for (auto* inner : node->blocks()) {
+      if (has_complex_constant(inner))
+        return true;
+    }
+  }
+  return false;
+}
+
 void fold_constants(std::shared_ptr<Graph>& graph) {
   torch::jit::ConstantPropagation(graph);
   fold_identity(graph);
-  torch::jit::PeepholeOptimize(graph);
+  if (!has_complex_constant(graph->block()))
+    torch::jit::PeepholeOptimize(graph);
   torch::jit::ConstantPropagation(graph);
   torch::jit::EliminateDeadCode(graph);
+}
+
+// LibTorch finds shapes by running operators on tensors that it makes up, which some do not take.
+// What is known by then is as true as it was.
+void propagate_shapes(std::shared_ptr<Graph>& graph) {
+  try {
+    torch::jit::PropagateInputShapes(graph);
+  } catch (const std::exception& error) {
+    GRAPH_DEBUG("shapes are not propagated: ", error.what());
+  }
 }
 
 }  // namespace
@@ -121,7 +147,7 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   fold_constants(graph);
   functionalize(graph);
   torch::jit::LowerSimpleTuples(graph);
-  torch::jit::PropagateInputShapes(graph);
+  propagate_shapes(graph);
   fold_constants(graph);
   torch::jit::EraseShapeInformation(graph);
   remove_idle_dropout(graph->block());

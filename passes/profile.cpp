@@ -109,6 +109,26 @@ bool looks_at_metadata_only(const Node* node) {
   return is_marker(node) || kinds.count(node->kind().toQualString()) != 0;
 }
 
+// Traced modules compute with sizes in tensors of one number, which later sizes depend on. Such
+// tensors are kept with what they hold, and the operators on them run for real.
+bool computes_with_numbers(const Node* node, const std::vector<IValue>& operands) {
+  static const std::unordered_set<std::string> kinds = {
+      "prim::NumToTensor", "aten::Int",   "aten::Float",        "aten::Bool",      "aten::item",
+      "aten::add",         "aten::sub",   "aten::rsub",         "aten::mul",       "aten::div",
+      "aten::neg",         "aten::floor", "aten::floor_divide", "aten::remainder", "aten::ceil",
+      "aten::eq",          "aten::ne",    "aten::lt",           "aten::le",        "aten::gt",
+      "aten::ge",          "aten::to",    "aten::maximum",      "aten::minimum"};
+  if (kinds.count(node->kind().toQualString()) == 0)
+    return false;
+  return std::all_of(operands.begin(), operands.end(), [](const IValue& operand) {
+    if (!operand.isTensor())
+      return !operand.isList() && !operand.isTuple();
+    const auto& tensor = operand.toTensor();
+    return tensor.defined() && tensor.dim() == 0 && tensor.is_cpu() && !tensor.requires_grad() &&
+           at::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
+  });
+}
+
 bool has_tensor(const IValue& value) {
   if (value.isTensor())
     return value.toTensor().defined();
@@ -321,7 +341,7 @@ class Profiler {
 
     const bool on_fakes =
         looks_at_metadata_only(node) || (is_pure_view(node) && views_work_on(operands));
-    if (on_fakes || (!tensors && !makes_tensors)) {
+    if (on_fakes || (!tensors && !makes_tensors) || computes_with_numbers(node, operands)) {
       Stack stack = operands;
       instruction.run(stack);
       profile_.nodes[node] = {};

@@ -23,6 +23,11 @@ inline const c10::Symbol kTapeBackward =
     c10::Symbol::fromQualString("aten_recompute::tape_backward");
 inline const c10::Symbol kRequiresGrad = c10::Symbol::attr("requires_grad");  // int per input
 
+// On nodes of a backward (passes/undefined_gradients.h): int per result of a tape; index of an
+// operand.
+inline const c10::Symbol kMayBeUndefined = c10::Symbol::attr("may_be_undefined");
+inline const c10::Symbol kSkipIfUndefined = c10::Symbol::attr("skip_if_undefined");
+
 // The random state before a random operator, and that operator run again from it.
 inline const c10::Symbol kRandomState = c10::Symbol::fromQualString("aten_recompute::random_state");
 inline const c10::Symbol kReplayRandom =

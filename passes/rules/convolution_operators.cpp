@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "passes/rules/boxing.h"
+#include "passes/rules/by_autograd.h"
 #include "passes/rules/operators.h"
 
 namespace aten_recompute {
@@ -34,30 +35,36 @@ Gradients real_backward(const Tensor& grad, const Tensor& input, const Tensor& w
                                   std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 
-// A convolution is linear in either operand: with B the real one's backward, the gradients are
-// B(grad, conj(input), conj(weight)), multiplied out.
+// The operators that make three real convolutions of a complex one.
+Tensor complex_convolution(const Tensor& input, const Tensor& weight, const Tensor& bias,
+                           const Parameters& p) {
+  const auto spatial = weight.dim() - 2;
+  if (p.transposed) {
+    const auto call = [&](const auto& function) {
+      return function(input, weight, bias, p.stride, p.padding, p.output_padding, p.groups,
+                      p.dilation);
+    };
+    if (spatial == 1)
+      return call([](auto&&... a) { return at::conv_transpose1d(a...); });
+    if (spatial == 2)
+      return call([](auto&&... a) { return at::conv_transpose2d(a...); });
+    return call([](auto&&... a) { return at::conv_transpose3d(a...); });
+  }
+  const at::IntArrayRef padding(p.padding);
+  if (spatial == 1)
+    return at::conv1d(input, weight, bias, p.stride, padding, p.dilation, p.groups);
+  if (spatial == 2)
+    return at::conv2d(input, weight, bias, p.stride, padding, p.dilation, p.groups);
+  return at::conv3d(input, weight, bias, p.stride, padding, p.dilation, p.groups);
+}
+
 Gradients complex_backward(const Tensor& grad, const Tensor& input, const Tensor& weight,
                            const Parameters& p, const Mask& mask) {
-  auto parts = [](const Tensor& tensor) {
-    const auto resolved = tensor.resolve_conj();
-    return std::make_pair(at::real(resolved).contiguous(), at::imag(resolved).contiguous());
-  };
-  const auto [grad_real, grad_imag] = parts(grad);
-  const auto [input_real, input_imag] = parts(input);
-  const auto [weight_real, weight_imag] = parts(weight);
-  const auto [i_rr, w_rr, b_r] = real_backward(grad_real, input_real, weight_real, p, mask);
-  const auto [i_ii, w_ii, b_i] = real_backward(grad_imag, input_imag, weight_imag, p, mask);
-  const Mask no_bias = {mask[0], mask[1], false};
-  const auto [i_ir, w_ir, b1] = real_backward(grad_imag, input_real, weight_real, p, no_bias);
-  const auto [i_ri, w_ri, b2] = real_backward(grad_real, input_imag, weight_imag, p, no_bias);
-  Gradients result;
-  if (mask[0])
-    std::get<0>(result) = at::complex(i_rr + i_ii, i_ir - i_ri);
-  if (mask[1])
-    std::get<1>(result) = at::complex(w_rr + w_ii, w_ir - w_ri);
-  if (mask[2])
-    std::get<2>(result) = at::complex(b_r, b_i);
-  return result;
+  const auto bias = at::zeros(p.bias_size, input.options());
+  const auto all = gradients_by_autograd(
+      [&](const auto& inputs) { return complex_convolution(inputs[0], inputs[1], inputs[2], p); },
+      {input, weight, bias}, grad);
+  return {mask[0] ? all[0] : Tensor(), mask[1] ? all[1] : Tensor(), mask[2] ? all[2] : Tensor()};
 }
 
 Gradients backward(Tensor grad, Tensor input, const Tensor& weight, const Parameters& p,

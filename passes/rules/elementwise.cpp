@@ -28,9 +28,10 @@ void append(std::vector<Rule>& rules, std::vector<Rule> more) {
     rules.push_back(std::move(rule));
 }
 
-const char* const kTimesAlpha = "(grad if alpha == 1 else grad * recompute.conj(alpha))";
+const char* const kTimesAlpha =
+    "(grad if recompute.is_one(alpha) else grad * recompute.conj(alpha))";
 const char* const kMinusTimesAlpha =
-    "(torch.neg(grad) if alpha == 1 else torch.neg(grad) * recompute.conj(alpha))";
+    "(torch.neg(grad) if recompute.is_one(alpha) else torch.neg(grad) * recompute.conj(alpha))";
 
 std::vector<Rule> arithmetic() {
   return {
@@ -90,13 +91,16 @@ std::vector<Rule> arithmetic() {
                               "torch.neg(grad) * torch.div(self, other, rounding_mode='trunc')"),
                      gradient("self", "grad")}},
       {.op = "aten::addcmul",
-       .gradients = {gradient("tensor1",
-                              "grad * (tensor2 if value == 1 else tensor2 * value).conj()"),
-                     gradient("tensor2",
-                              "grad * (tensor1 if value == 1 else tensor1 * value).conj()"),
+       .gradients = {gradient(
+                         "tensor1",
+                         "grad * (tensor2 if recompute.is_one(value) else tensor2 * value).conj()"),
+                     gradient(
+                         "tensor2",
+                         "grad * (tensor1 if recompute.is_one(value) else tensor1 * value).conj()"),
                      gradient("self", "grad")}},
       {.op = "aten::addcdiv",
-       .gradients = {gradient("tensor1", "grad * (tensor2.reciprocal() * value).conj()"),
+       .gradients = {gradient("tensor1",
+                              "grad * (torch.full_like(tensor2, value) / tensor2).conj()"),
                      gradient("tensor2",
                               "torch.neg(grad) * (tensor1 * value / (tensor2 * tensor2)).conj()"),
                      gradient("self", "grad")}},
@@ -109,14 +113,14 @@ std::vector<Rule> arithmetic() {
                      gradient("self", "grad * (1 - weight).conj()")}},
       {.op = "aten::pow.Tensor_Scalar",
        .gradients = {gradient("self", "(" + zeros("self") +
-                                          " if exponent == 0 else "
+                                          " if recompute.is_zero(exponent) else "
                                           "grad * (self.pow(exponent - 1) * exponent).conj())")}},
       {.op = "aten::pow.Tensor_Tensor",
        .gradients = {gradient("exponent",
                               "recompute.pow_grad_exponent(grad, self, exponent, result)"),
                      gradient("self",
                               "torch.where(exponent == 0.0, 0, "
-                              "grad * (self.pow(exponent - 1) * exponent).conj())")}},
+                              "grad * (exponent * self.pow(exponent - 1)).conj())")}},
       {.op = "aten::pow.Scalar",
        .gradients = {gradient(
            "exponent", "recompute.pow_grad_exponent_of_scalar(grad, self, exponent, result)")}},
@@ -247,8 +251,8 @@ std::vector<Rule> functions() {
       unary("aten::logit", "torch.logit_backward(grad, self, eps)"),
       unary("aten::frac", "grad"),
   };
-  for (const char* op : {"aten::floor", "aten::ceil", "aten::round", "aten::round.decimals",
-                         "aten::trunc", "aten::sign"}) {
+  for (const char* op : {"aten::zero", "aten::fill.Scalar", "aten::floor", "aten::ceil",
+                         "aten::round", "aten::round.decimals", "aten::trunc", "aten::sign"}) {
     rules.push_back(unary(op, "torch.zeros_like(grad)"));
   }
   return rules;

@@ -16,6 +16,16 @@ at::Scalar conj(at::Scalar scalar) {
   return scalar.conj();
 }
 
+// Formulas ask these in place of `alpha == 1`: TorchScript's comparison of a complex Scalar leaves
+// a broken stack.
+bool is_one(at::Scalar scalar) {
+  return scalar.equal(1);
+}
+
+bool is_zero(at::Scalar scalar) {
+  return scalar.equal(0);
+}
+
 // autograd rounds some factors to single precision (Scalar::toFloat).
 double single_precision(at::Scalar scalar) {
   return scalar.toFloat();
@@ -62,7 +72,7 @@ Tensor sgn_grad(Tensor grad, Tensor self, Tensor result) {
   if (!self.is_complex())
     return at::zeros_like(grad);
   const auto abs = self.abs();
-  return at::where(abs == 0.0, 0.0, (grad / abs - (at::real(grad / self) * result)));
+  return ((grad - (result * result) * grad.conj()) / (2. * abs)).masked_fill_(abs == 0., 0.);
 }
 
 // An argument that autograd refuses to differentiate; it says so before the forward, we when its
@@ -77,6 +87,8 @@ Tensor not_differentiable(Tensor /*grad*/, std::string op, std::string argument)
 void register_elementwise_operators() {
   static const torch::jit::RegisterOperators registered({
       pure_operator("aten_recompute::conj(Scalar scalar) -> Scalar", &conj),
+      pure_operator("aten_recompute::is_one(Scalar scalar) -> bool", &is_one),
+      pure_operator("aten_recompute::is_zero(Scalar scalar) -> bool", &is_zero),
       pure_operator("aten_recompute::single_precision(Scalar scalar) -> float", &single_precision),
       pure_operator("aten_recompute::optional_size(Tensor? tensor) -> int[]?", &optional_size),
       pure_operator("aten_recompute::size_of(Tensor? tensor) -> int[]", &size_of),

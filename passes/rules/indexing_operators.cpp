@@ -49,7 +49,8 @@ void take_along_dim_backward(Stack& stack) {
   auto shape = gradient.sizes().vec();
   shape[axis] = size[axis];
   auto result = at::zeros(shape, gradient.options());
-  result.scatter_add_(*dim, indices.expand(gradient.sizes()), gradient);
+  const auto counted_from_zero = indices.remainder(size[axis]);
+  result.scatter_add_(*dim, counted_from_zero.expand(gradient.sizes()), gradient);
   stack.emplace_back(at::sum_to(std::move(result), size));
 }
 

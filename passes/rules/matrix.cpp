@@ -9,7 +9,7 @@ namespace {
 // The gradient of what addmm and its kin add to the product, times beta.
 GradientFormula added_term() {
   return {"self",
-          "recompute.reduce_grad(grad if beta == 1 else grad * recompute.conj(beta), "
+          "recompute.reduce_grad(grad if recompute.is_one(beta) else grad * recompute.conj(beta), "
           "self.size(), self.dtype)"};
 }
 
@@ -62,44 +62,52 @@ std::vector<Rule> matrix_rules() {
                      {"mat1",
                       "recompute.mm_grad_self(grad, mat2, mat1.size(), mat1.stride(), alpha)"}}},
       {.op = "aten::baddbmm",
-       .gradients = {added_term(),
-                     {"batch2",
-                      "    product = torch.bmm(batch1.transpose(1, 2).conj(), grad)\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-                     {"batch1",
-                      "    product = torch.bmm(grad, batch2.transpose(1, 2).conj())\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients =
+           {added_term(),
+            {"batch2",
+             "    product = torch.bmm(batch1.transpose(1, 2).conj(), grad)\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"batch1",
+             "    product = torch.bmm(grad, batch2.transpose(1, 2).conj())\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
       {.op = "aten::addbmm",
-       .gradients = {added_term(),
-                     {"batch2",
-                      "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
-                      "batch2.size(2)])\n"
-                      "    product = torch.bmm(batch1.transpose(1, 2).conj(), batched)\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-                     {"batch1",
-                      "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
-                      "batch2.size(2)])\n"
-                      "    product = torch.bmm(batched, batch2.transpose(1, 2).conj())\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients =
+           {added_term(),
+            {"batch2",
+             "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
+             "batch2.size(2)])\n"
+             "    product = torch.bmm(batch1.transpose(1, 2).conj(), batched)\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"batch1",
+             "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
+             "batch2.size(2)])\n"
+             "    product = torch.bmm(batched, batch2.transpose(1, 2).conj())\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
       {.op = "aten::mv",
        .gradients = {{"self", "torch.ger(grad, vec.conj())"},
                      {"vec", "torch.mv(self.conj().t(), grad)"}}},
       {.op = "aten::addmv",
-       .gradients = {added_term(),
-                     {"mat",
-                      "    product = torch.ger(grad, vec.conj())\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-                     {"vec",
-                      "    product = torch.mv(mat.t().conj(), grad)\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients =
+           {added_term(),
+            {"mat",
+             "    product = torch.ger(grad, vec.conj())\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"vec",
+             "    product = torch.mv(mat.t().conj(), grad)\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
       {.op = "aten::addr",
-       .gradients = {added_term(),
-                     {"vec1",
-                      "    product = torch.mv(grad, vec2.conj())\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"},
-                     {"vec2",
-                      "    product = torch.mv(grad.t(), vec1.conj())\n"
-                      "    return product if alpha == 1 else product * recompute.conj(alpha)"}}},
+       .gradients =
+           {added_term(),
+            {"vec1",
+             "    product = torch.mv(grad, vec2.conj())\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"vec2",
+             "    product = torch.mv(grad.t(), vec1.conj())\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
       {.op = "aten::dot",
        .gradients = {{"self", "grad * tensor.conj()"}, {"tensor", "grad * self.conj()"}}},
       {.op = "aten::vdot",

@@ -10,13 +10,12 @@ std::vector<Rule> normalization_rules() {
        .forward = "torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
                   "training, momentum, eps, cudnn_enabled)",
        .extras = {"mean", "inverse", "reserve", "implementation: int"},
-       .gradients =
-           {{"weight, bias, input",
-             "    grad_input, grad_weight, grad_bias = torch._batch_norm_impl_index_backward("
-             "implementation, input, grad, weight, None if training else running_mean, "
-             "None if training else running_var, mean, inverse, training, eps, "
-             "[needs_input, needs_weight, needs_bias], reserve)\n"
-             "    return grad_weight, grad_bias, grad_input"}}},
+       .gradients = {{"weight, bias, input",
+                      "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
+                      "implementation, input, grad, weight, None if training else running_mean, "
+                      "None if training else running_var, mean, inverse, training, eps, "
+                      "[needs_input, needs_weight, needs_bias], reserve)\n"
+                      "    return grad_weight, grad_bias, grad_input"}}},
       {.op = "aten::layer_norm",
        .forward = "torch.native_layer_norm(input, normalized_shape, weight, bias, eps)",
        .extras = {"mean", "rstd"},

@@ -59,6 +59,23 @@ bool is_packed(const std::optional<Tensor>& tensor) {
   return !tensor || !tensor->defined() || tensor->is_contiguous();
 }
 
+// Of nothing, eager makes a copy times weight[0]; ATen's backward for that writes past the end of a
+// list where the input has one dimension.
+std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
+    int64_t implementation, Tensor input, Tensor grad, std::optional<Tensor> weight,
+    std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
+    std::optional<Tensor> mean, std::optional<Tensor> inverse, bool training, double eps,
+    std::vector<bool> mask, Tensor reserve) {
+  if (input.numel() > 0) {
+    return at::_batch_norm_impl_index_backward(
+        implementation, input, grad, weight, running_mean, running_var, mean, inverse, training,
+        eps, std::array<bool, 3>{mask[0], mask[1], mask[2]}, reserve);
+  }
+  const bool scaled = weight && weight->defined();
+  const auto zeros = mean ? at::zeros_like(*mean, grad.scalar_type()) : Tensor();
+  return {scaled ? grad * (*weight)[0] : grad, zeros, zeros};
+}
+
 // With statistics at hand, batch norm is x * alpha + beta, where alpha = inverse * weight and
 // beta = bias - mean * alpha. The kernel for evaluation computes that, too, with inverse =
 // 1 / sqrt(variance + eps): given alpha for a weight, and a variance of which that is 1, it
@@ -107,6 +124,11 @@ void register_normalization_operators() {
                     "Tensor rstd, Tensor? weight, int num_groups, bool[] mask) "
                     "-> (Tensor, Tensor, Tensor)",
                     &group_norm_backward),
+      pure_operator("aten_recompute::batch_norm_backward(int implementation, Tensor input, "
+                    "Tensor grad, Tensor? weight, Tensor? running_mean, Tensor? running_var, "
+                    "Tensor? mean, Tensor? inverse, bool training, float eps, bool[] mask, "
+                    "Tensor reserve) -> (Tensor, Tensor, Tensor)",
+                    &batch_norm_backward),
       pure_operator("aten_recompute::batch_norm_from_statistics(Tensor input, Tensor? weight, "
                     "Tensor? bias, Tensor mean, Tensor inverse, int implementation, float eps, "
                     "bool cudnn_enabled) -> Tensor",

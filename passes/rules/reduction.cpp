@@ -84,8 +84,7 @@ void add_norms(std::vector<Rule>& rules) {
                       ".to(self.dtype)"}}},
       {.op = "aten::linalg_vector_norm",
        .gradients = {{"self",
-                      "recompute.norm_backward(grad, self.to(grad.dtype), ord, result, dim)"
-                      ".to(self.dtype)"}}},
+                      "recompute.norm_backward(grad, self, ord, result, dim).to(self.dtype)"}}},
   };
   rules.insert(rules.end(), more.begin(), more.end());
 }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "passes/rules/by_autograd.h"
 #include "passes/rules/operators.h"
 
 namespace aten_recompute {
@@ -250,34 +251,12 @@ void repeat_interleave_backward(Stack& stack) {
 
 // ---- padding ----
 
-// A gradient for each element and its copies at the other end, from the last padded dimension to
-// the first as _pad_circular wrote them. Eager sums in another order where an element has two
-// copies.
-at::Tensor circular_pad_backward(at::Tensor gradient, const Sizes& size, const Sizes& pad) {
-  const auto rank = static_cast<int64_t>(size.size());
-  const auto padded = static_cast<int64_t>(pad.size()) / 2;
-  for (int64_t i = 0; i < padded; ++i) {
-    const auto dim = rank - 1 - i;
-    const auto before = pad[static_cast<size_t>(2 * i)];
-    const auto after = pad[static_cast<size_t>(2 * i + 1)];
-    const auto length = size[static_cast<size_t>(dim)];
-    // Negative padding crops.
-    const auto first = std::max<int64_t>(-before, 0);
-    const auto kept = length - first - std::max<int64_t>(-after, 0);
-    const auto left = std::max<int64_t>(before, 0);
-    const auto right = std::max<int64_t>(after, 0);
-    auto shape = gradient.sizes().vec();
-    shape[static_cast<size_t>(dim)] = length;
-    auto result = at::zeros(shape, gradient.options());
-    auto inner = result.narrow(dim, first, kept);
-    inner.copy_(gradient.narrow(dim, left, kept));
-    if (left > 0)
-      inner.narrow(dim, kept - left, left).add_(gradient.narrow(dim, 0, left));
-    if (right > 0)
-      inner.narrow(dim, 0, right).add_(gradient.narrow(dim, left + kept, right));
-    gradient = result;
-  }
-  return gradient;
+// An element has up to two copies in each dimension, and bits depend on the order in which they are
+// added up.
+at::Tensor circular_pad_backward(const at::Tensor& gradient, const Sizes& size, const Sizes& pad) {
+  return gradients_by_autograd(
+      [&](const auto& inputs) { return at::pad(inputs[0], pad, "circular"); },
+      {at::empty(size, gradient.options())}, gradient)[0];
 }
 
 void pad_backward(Stack& stack) {

@@ -215,7 +215,7 @@ graph(%x : Tensor, %mask : Tensor):
     EXPECT_EQ(stack[0].toTensor().data_ptr(), memory);
     EXPECT_TRUE(same_bits(stack[0].toTensor(), expected[0].toTensor()));
     std::vector<c10::IValue> strided{at::randn({1031, 130}).t().contiguous().t(), mask, 0.3};
-    EXPECT_FALSE(may_overwrite(form, {strided.data(), 3}));
+    EXPECT_FALSE(may_overwrite(form, c10::ArrayRef<c10::IValue>(strided.data(), 3)));
   }
 }
 

@@ -225,6 +225,46 @@ class ListsThatChange(nn.Module):
         return torch.cat(features, 1)
 
 
+class GatesInPlace(nn.Module):
+    """Parts of a tensor that no view relates to it, written to: what nn.GRUCell does inside."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 24)
+
+    def forward(self, x: Tensor) -> Tensor:
+        gate, value, rest = torch.unsafe_chunk(self.a(x), 3, -1)
+        gate = gate.sigmoid_()
+        return gate * value.tanh_() + rest
+
+
+class ReadsTwice(nn.Module):
+    """Three gradients of one value, two of them from one operator: sums in another order are other numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        v = self.a(x)
+        w = torch.relu(v @ v) + v * 0.3
+        return w * w + torch.sin(w) - w / (w + 9.0)
+
+
+class ListAcrossABreak(nn.Module):
+    """A list that no view can make again, read after what ends a region."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 24)
+        self.last = 0.0
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = torch.unsafe_chunk(self.a(x), 3, -1)
+        self.last = float(x.sum())
+        return parts[0] * parts[1] + self.last
+
+
 PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "self_attention": (SelfAttention, [2, 5, 16]),
     "encoder_layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), [2, 5, 16]),
@@ -244,4 +284,7 @@ PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "state_on_tape": (StateOnTape, [4, 8]),
     "lists_of_tensors": (ListsOfTensors, [4, 8]),
     "lists_that_change": (ListsThatChange, [4, 8]),
+    "gates_in_place": (GatesInPlace, [4, 8]),
+    "reads_twice": (ReadsTwice, [8, 8]),
+    "list_across_a_break": (ListAcrossABreak, [4, 8]),
 }

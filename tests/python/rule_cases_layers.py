@@ -199,7 +199,12 @@ case("conv_transpose2d", "F.conv_transpose2d(x, w, b, 2, 1, 1, 2)", x=g(2, 4, 5,
 case("conv_transpose2d unbatched", "F.conv_transpose2d(x, w, b)", x=g(4, 5, 6), w=g(4, 3, 3, 3), b=g(3))
 case("conv_transpose3d", "F.conv_transpose3d(x, w, b)", x=g(2, 4, 3, 4, 3), w=g(4, 3, 2, 2, 2), b=g(3))
 case("convolution", "torch.convolution(x, w, b, [1], [0], [1], False, [0], 1)", x=g(2, 4, 9), w=g(6, 4, 3), b=g(6))
-case("conv2d complex", "F.conv2d(x, w, b, padding=1)", (C64, C128), 1e-5, x=g(2, 3, 5, 4), w=g(4, 3, 3, 3), b=g(4))
+case("conv2d complex", "F.conv2d(x, w, b, padding=1)", (C64, C128), x=g(2, 3, 5, 4), w=g(4, 3, 3, 3), b=g(4))
+case("conv_transpose2d complex", "F.conv_transpose2d(x, w, b, 2)", (C64, C128), x=g(2, 4, 5, 6), w=g(4, 3, 3, 3), b=g(3))
+case("conv1d complex unbatched", "F.conv1d(x, w)", (C64, C128), x=g(3, 5), w=g(4, 3, 3))
+case("complex factors", "torch.add(x, y, alpha=2 + 3j), torch.baddbmm(x, x, y, beta=1 + 2j, alpha=2 + 3j)", (C64, C128),
+     x=g(2, 3, 3), y=g(2, 3, 3))
+case("batch_norm of nothing", "F.batch_norm(x, None, None, w, b, True)", x=g(0, 5, 9), w=g(5), b=g(5))
 
 # ---- normalisations ----
 

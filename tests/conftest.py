@@ -10,7 +10,7 @@ import numpy
 import pytest
 import torch
 
-REPOSITORY = Path(__file__).resolve().parents[2]
+REPOSITORY = Path(__file__).resolve().parents[1]
 
 # The package is tested from the source tree; `benchmarks` is a folder of the repository, not part of the package.
 for folder in (REPOSITORY, REPOSITORY / "python"):

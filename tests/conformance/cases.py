@@ -1,0 +1,166 @@
+"""What is run: every entry of PyTorch's operator and module lists, over all of its sample inputs."""
+
+import copy
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+import torch
+from torch import Tensor, nn
+from torch.testing._internal import common_methods_invocations
+from torch.testing._internal.common_methods_invocations import op_db
+from torch.testing._internal.common_modules import module_db
+from torch.utils import _pytree as pytree
+
+from .script import scripted_call
+
+DTYPES = (torch.float64, torch.float32, torch.complex128)
+SEED = 11
+
+# Random operators are listed with a seed set inside of the call, which no trace records. Here the caller sets it.
+common_methods_invocations.wrapper_set_seed = lambda operator, *args, **kwargs: operator(*args, **kwargs)
+
+
+@dataclass
+class Sample:
+    """One call: a module, and the tensors that it is called with."""
+
+    description: str
+    module: nn.Module
+    tensors: List[Tensor]
+    process: Optional[Callable[[Any], Any]] = None  # gives what is differentiated in place of the results
+    script: Optional[Callable[[], torch.jit.ScriptModule]] = None  # where it cannot be traced
+
+
+@dataclass
+class Entry:
+    """One line of the table: all samples of one operator or module."""
+
+    name: str
+    samples: Callable[[torch.dtype], Iterator[Sample]]
+    dtypes: Tuple[torch.dtype, ...]
+
+
+class Call(nn.Module):
+    """``operator(*args, **kwargs)`` of which the tensors are the module's inputs.
+
+    Inputs that require grad are copied first and results last: views stay inside of a region, where a rule of ours
+    has to differentiate them.
+    """
+
+    def __init__(self, operator: Callable[..., Any], arguments: Any):
+        super().__init__()
+        self.operator = operator
+        leaves, self.structure = pytree.tree_flatten(arguments)
+        self.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        self.constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    def forward(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
+        leaves = list(self.constants)
+        for place, tensor in zip(self.places, tensors):
+            leaves[place] = tensor.clone() if tensor.requires_grad else tensor
+        args, kwargs = pytree.tree_unflatten(leaves, self.structure)
+        results = pytree.tree_leaves(self.operator(*args, **kwargs))
+        return tuple(r.clone() if r.requires_grad else r for r in results if isinstance(r, Tensor))
+
+
+def _tensors_of(arguments: Any) -> List[Tensor]:
+    """The tensors among the arguments, each as a leaf of its own."""
+    tensors: List[Tensor] = []
+    for leaf in pytree.tree_leaves(arguments):
+        if isinstance(leaf, Tensor):
+            tensors.append(leaf.detach().requires_grad_(leaf.requires_grad))
+    return tensors
+
+
+def _operator_samples(info: Any, operator: Callable[..., Any], dtype: torch.dtype) -> Iterator[Sample]:
+    torch.manual_seed(SEED)
+    for sample in info.sample_inputs("cpu", dtype, requires_grad=True):
+        arguments = ((sample.input, *sample.args), sample.kwargs)
+        tensors = _tensors_of(arguments)
+        if any(tensor.requires_grad for tensor in tensors):
+            yield Sample(
+                _describe(arguments),
+                Call(operator, arguments),
+                tensors,
+                sample.output_process_fn_grad,
+                partial(_script, info.name, operator, arguments),
+            )
+
+
+def _script(name: str, operator: Callable[..., Any], arguments: Any) -> torch.jit.ScriptModule:
+    args, kwargs = arguments
+    return scripted_call(name, arguments, operator(*args, **kwargs))
+
+
+def _describe(arguments: Any) -> str:
+    def text(leaf: Any) -> str:
+        if not isinstance(leaf, Tensor):
+            return repr(leaf)
+        strides = "" if leaf.layout != torch.strided or leaf.is_contiguous() else f" strides {list(leaf.stride())}"
+        grad = " grad" if leaf.requires_grad else ""
+        return f"{str(leaf.dtype)[6:]}{list(leaf.shape)}{strides}{grad}"
+
+    args, kwargs = pytree.tree_map(text, arguments)
+    return ", ".join([str(a) for a in args] + [f"{k}={v}" for k, v in kwargs.items()]).replace("'", "")
+
+
+class _CopyFirst(nn.Module):
+    """Calls a module with copies of its inputs, for the same reason as in ``Call``."""
+
+    def __init__(self, module: nn.Module, arguments: Any):
+        super().__init__()
+        self.module = module
+        leaves, self.structure = pytree.tree_flatten(arguments)
+        self.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
+        self.constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
+
+    forward = Call.forward
+
+    def operator(self, *args: Any, **kwargs: Any) -> Any:
+        return self.module(*args, **kwargs)
+
+
+def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[Sample]:
+    torch.manual_seed(SEED)
+    inputs = info.module_inputs_func(
+        info, device="cpu", dtype=dtype, requires_grad=True, training=training
+    )
+    for sample in inputs:
+        construct, call = sample.constructor_input, sample.forward_input
+        if call is None:
+            continue
+        torch.manual_seed(SEED)
+        module = info.module_cls(*construct.args, **construct.kwargs).to(dtype)
+        arguments = (tuple(call.args), dict(call.kwargs))
+        tensors = _tensors_of(arguments)
+        if info.is_lazy:
+            with torch.no_grad():
+                module(*copy.deepcopy(arguments[0]), **copy.deepcopy(arguments[1]))
+        module.train(training)
+        differentiable = [*tensors, *module.parameters()]
+        if any(tensor.requires_grad for tensor in differentiable):
+            text = f"{sample.desc or ''} ({_describe((construct.args, construct.kwargs))}) ({_describe(arguments)})"
+            yield Sample(text.strip(), _CopyFirst(module, arguments), tensors)
+
+
+def entries() -> List[Entry]:
+    """Every operator that supports autograd, then every module in training and in evaluation mode."""
+    found: List[Entry] = []
+    for info in op_db:
+        dtypes = tuple(
+            dtype for dtype in DTYPES
+            if dtype in info.supported_backward_dtypes("cpu") and dtype in info.supported_dtypes("cpu")
+        )
+        if not info.supports_autograd or not dtypes:
+            continue
+        name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
+        found.append(Entry(name, lambda dtype, info=info: _operator_samples(info, info.op, dtype), dtypes))
+    for info in module_db:
+        dtypes = tuple(dtype for dtype in DTYPES[:2] if dtype in info.supported_dtypes("cpu"))
+        for training in (True, False):
+            name = f"{info.name} ({'train' if training else 'eval'})"
+            found.append(
+                Entry(name, lambda dtype, i=info, t=training: _module_samples(i, t, dtype), dtypes)
+            )
+    return found

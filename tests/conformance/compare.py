@@ -1,0 +1,253 @@
+"""Runs one case: eager, traced, lowered; says what came out and how the gradient was made."""
+
+import copy
+import warnings
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+
+import torch
+from torch import Tensor, nn
+from torch.utils import _pytree as pytree
+
+import aten_recompute
+
+from .cases import Entry, Sample
+
+STRATEGIES = ("none", "all")
+
+# What may be said of one sample. The first four are as it should be.
+SAME = "same as eager"
+BOTH_RAISE = "raises in eager and in ours"
+NOTHING = "no gradient in eager"
+NOT_TRACED = "PyTorch cannot trace it"
+TRACE_DIFFERS = "PyTorch's trace differs from eager"
+RANDOM = "eager differs from itself"
+DIFFERS = "differs"
+
+
+@dataclass
+class Run:
+    """What one forward and backward gave: tensors, or the error."""
+
+    tensors: List[Optional[Tensor]] = field(default_factory=list)
+    error: Optional[Exception] = None
+    history: Set[str] = field(default_factory=set)  # autograd nodes behind the outputs
+    has_gradient: bool = False
+
+
+@dataclass
+class Outcome:
+    """What came out of one sample."""
+
+    result: str
+    how: Set[str] = field(default_factory=set)  # "rule", "tape: ...", "autograd: ..."
+    detail: str = ""
+
+
+def _history(outputs: List[Tensor]) -> Set[str]:
+    names: Set[str] = set()
+    pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
+    seen = set(pending)
+    while pending:
+        node = pending.pop()
+        names.add(node.name())
+        for following, _ in node.next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+    return names
+
+
+def _cotangent(output: Tensor, generator: torch.Generator) -> Tensor:
+    strided = output.to_dense() if output.layout != torch.strided else output
+    values = torch.randn(strided.shape, dtype=strided.dtype, generator=generator)
+    return values.to_sparse() if output.layout == torch.sparse_coo else values
+
+
+def run(function: Callable[..., Any], module: nn.Module, sample: Sample) -> Run:
+    """One forward and backward from a fixed seed: outputs, gradients, buffers, random state."""
+    result = Run()
+    torch.manual_seed(7)
+    try:
+        outputs = list(function(*sample.tensors))
+        result.history = _history([output for output in outputs if output.requires_grad])
+        if sample.process is not None:
+            outputs = pytree.tree_leaves(sample.process(outputs[0] if len(outputs) == 1 else outputs))
+        differentiable = [output for output in outputs if output.requires_grad]
+        inputs = [t for t in [*sample.tensors, *module.parameters()] if t.requires_grad]
+        generator = torch.Generator().manual_seed(8)
+        cotangents = [_cotangent(output.detach(), generator) for output in differentiable]
+        gradients: List[Optional[Tensor]] = []
+        if differentiable:
+            gradients = list(torch.autograd.grad(differentiable, inputs, cotangents, allow_unused=True))
+        result.has_gradient = any(gradient is not None for gradient in gradients)
+        needs = torch.tensor([output.requires_grad for output in outputs])
+        result.tensors = [o.detach() for o in outputs] + [needs] + gradients
+        result.tensors += [buffer.clone() for buffer in module.buffers()] + [torch.get_rng_state()]
+    except Exception as error:  # whatever eager raises, ours has to raise as well
+        result.error = error
+    return result
+
+
+def _equal(a: Tensor, b: Tensor) -> bool:
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    if a.is_quantized:
+        a, b = a.dequantize(), b.dequantize()
+    if a.is_complex():
+        a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    return bool(torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
+
+
+def _first_line(error: Exception) -> str:
+    """What the error says, without where in TorchScript."""
+    lines = [line.strip() for line in str(error).splitlines()]
+    said = [line for line in lines if line and "TorchScript" not in line]
+    return (said or [repr(error)])[0][:200]
+
+
+def _largest_difference(a: Tensor, b: Tensor) -> float:
+    if a.layout != torch.strided:
+        a, b = a.to_dense(), b.to_dense()
+    if not a.is_complex():
+        a, b = a.double(), b.double()
+    return (a - b).abs().max().item()
+
+
+def difference(actual: Run, expected: Run) -> str:
+    """What differs, in words; empty: nothing."""
+    if (actual.error is None) != (expected.error is None):
+        error = actual.error or expected.error
+        who = "only this raises" if actual.error else "only eager raises"
+        return f"{who} {type(error).__name__}: {_first_line(error)}"
+    if expected.error is not None:
+        return ""
+    if len(actual.tensors) != len(expected.tensors):
+        return f"{len(actual.tensors)} tensors in place of {len(expected.tensors)}"
+    for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors)):
+        where = f"tensor {index} of {len(expected.tensors)}: "
+        if (a is None) != (b is None):
+            return where + ("None" if a is None else "not None")
+        if a is None or b is None:
+            continue
+        if a.dtype != b.dtype or a.shape != b.shape or a.layout != b.layout:
+            return where + f"{a.dtype} {list(a.shape)} {a.layout} in place of {b.dtype} {list(b.shape)} {b.layout}"
+        if not _equal(a, b):
+            return where + f"differs by up to {_largest_difference(a, b):.3g}"
+    return ""
+
+
+def _how(actual: Run, lowered: torch.jit.ScriptModule) -> Set[str]:
+    """Which of the three ways made the gradient: ours, the tape, ordinary autograd outside of regions."""
+    how: Set[str] = set()
+    for method in aten_recompute.report(lowered)["methods"]:
+        for specialisation in method["specialisations"]:
+            for region in specialisation["regions"]:
+                for variant in region["variants"]:
+                    how |= {f"tape: {name}" for name in variant["on_tape"]}
+    ours = {name for name in actual.history if name.startswith("AtenRecompute")}
+    ignored = ("struct torch::autograd::AccumulateGrad", "torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot")
+    others = {name for name in actual.history - ours if name not in ignored}
+    if ours and not how:
+        how.add("rule")
+    return how | {f"autograd: {name}" for name in others}
+
+
+def _trace(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
+    """The module traced, or scripted where PyTorch cannot trace it."""
+    try:
+        return _traced(sample, module)
+    except Exception:
+        if sample.script is None:
+            raise
+        try:
+            return sample.script()
+        except Exception:
+            pass
+        raise
+
+
+def _traced(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
+    torch.manual_seed(7)
+    before = [buffer.clone() for buffer in module.buffers()]
+    traced = torch.jit.trace(module, tuple(sample.tensors), check_trace=False)
+    # Tracing runs the module: statistics are what they were.
+    for buffer, value in zip(module.buffers(), before):
+        buffer.copy_(value)
+    return traced
+
+
+def _stock(sample: Sample) -> Run:
+    """The traced module under ordinary autograd, without LibTorch's optimisations."""
+    module = copy.deepcopy(sample.module)
+    with torch.jit.optimized_execution(False):
+        return run(_trace(sample, module), module, sample)
+
+
+def _is_random(sample: Sample, strategy: str, expected: Run) -> bool:
+    """Eager gives something else when it runs again, or reads memory that nobody has written to.
+
+    That is so where ours gives the same as eager once new memory is filled: if it were ours that read such memory, it
+    would differ then.
+    """
+    if difference(_run_copy(sample), expected):
+        return True
+    torch.use_deterministic_algorithms(True, warn_only=True)  # fills new memory
+    try:
+        return not difference(_run_lowered(sample, strategy)[0], _run_copy(sample))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def _run_lowered(sample: Sample, strategy: str) -> Tuple[Run, torch.jit.ScriptModule]:
+    module = copy.deepcopy(sample.module)
+    lowered = aten_recompute.lower(_trace(sample, module), strategy)
+    return run(lowered, module, sample), lowered
+
+
+def _run_copy(sample: Sample) -> Run:
+    module = copy.deepcopy(sample.module)
+    return run(module, module, sample)
+
+
+def run_sample(sample: Sample) -> Outcome:
+    """Compares ours with eager; where they differ, finds out who is to blame."""
+    expected = _run_copy(sample)
+    if expected.error is None and not expected.has_gradient:
+        return Outcome(NOTHING)
+    try:
+        traced_module = copy.deepcopy(sample.module)
+        traced = _trace(sample, traced_module)
+    except Exception as error:
+        if expected.error is not None:
+            return Outcome(BOTH_RAISE)
+        return Outcome(NOT_TRACED, detail=_first_line(error))
+    outcome = Outcome(SAME)
+    if expected.error is not None:
+        outcome.result = BOTH_RAISE
+    for strategy in STRATEGIES:
+        actual, lowered = _run_lowered(sample, strategy)
+        outcome.how |= _how(actual, lowered)
+        what = difference(actual, expected)
+        if not what:
+            continue
+        if _is_random(sample, strategy, expected):
+            return Outcome(RANDOM, outcome.how, what)
+        stock = _stock(sample)
+        trace_difference = difference(stock, expected)
+        if trace_difference and not difference(actual, stock):
+            return Outcome(TRACE_DIFFERS, outcome.how, trace_difference)
+        return Outcome(DIFFERS, outcome.how, f"{strategy}: {what}")
+    return outcome
+
+
+def outcomes_of(entry: Entry, limit: Optional[int] = None) -> Iterator[Tuple[str, Outcome]]:
+    """Every sample of the entry (or ``limit`` of each dtype, spread out), each with its description."""
+    for dtype in entry.dtypes:
+        samples = list(entry.samples(dtype))
+        step = 1 if limit is None else max(1, len(samples) // limit)
+        for sample in samples[::step][:limit]:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                outcome = run_sample(sample)
+            yield f"{str(dtype)[6:]}: {sample.description}", outcome

@@ -1,0 +1,74 @@
+"""What came out, as JSON and as a table in Markdown."""
+
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any, Dict, List
+
+from .compare import BOTH_RAISE, NOTHING, SAME
+from .exceptions import EXCEPTIONS
+from .worker import Outcomes
+
+FINE = (SAME, BOTH_RAISE, NOTHING)
+
+PASSES, LISTED, FAILS, FORGOTTEN = "passes", "on the list", "fails", "passes, but is on the list"
+
+
+def verdict(name: str, outcomes: Outcomes, complete: bool = True) -> str:
+    """What the entry's outcomes mean, the list of exceptions considered; ``complete``: of all its samples."""
+    fine = all(outcome.result in FINE for _, outcome in outcomes)
+    if name in EXCEPTIONS:
+        allowed = EXCEPTIONS[name].result
+        if fine:
+            return FORGOTTEN if complete else LISTED
+        return LISTED if all(o.result in (*FINE, allowed) for _, o in outcomes) else FAILS
+    return PASSES if fine else FAILS
+
+
+def how(outcomes: Outcomes) -> str:
+    """How the entry's gradients were made: by a rule of ours, on the tape, by ordinary autograd around regions."""
+    names = sorted({name for _, outcome in outcomes for name in outcome.how})
+    tape = [name[6:] for name in names if name.startswith("tape: ")]
+    autograd = [name[10:] for name in names if name.startswith("autograd: ")]
+    parts = ["rule"] if "rule" in names else []
+    parts += ["tape (" + ", ".join(tape) + ")"] if tape else []
+    parts += ["autograd (" + ", ".join(autograd) + ")"] if autograd else []
+    return "; ".join(parts) or "none"
+
+
+def row(name: str, outcomes: Outcomes, complete: bool = True) -> Dict[str, Any]:
+    """One line of the table as data."""
+    return {
+        "name": name,
+        "verdict": verdict(name, outcomes, complete),
+        "how": how(outcomes),
+        "samples": len(outcomes),
+        "results": dict(Counter(outcome.result for _, outcome in outcomes)),
+        "reason": EXCEPTIONS[name].reason if name in EXCEPTIONS else "",
+        "details": [f"{sample}: {o.result}: {o.detail}" for sample, o in outcomes if o.result not in FINE],
+    }
+
+
+def summary(rows: List[Dict[str, Any]]) -> str:
+    """The figures in one paragraph."""
+    verdicts = Counter(each["verdict"] for each in rows)
+    kinds = Counter(
+        "no gradient" if each["how"] == "none" else each["how"].split(" ")[0].rstrip(";") for each in rows
+    )
+    samples = sum(each["samples"] for each in rows)
+    return (
+        f"{len(rows)} entries, {samples} samples: " + ", ".join(f"{n} {v}" for v, n in verdicts.items())
+        + ". Gradients: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()) + "."
+    )
+
+
+def write(rows: List[Dict[str, Any]], folder: Path) -> None:
+    """``conformance.json`` and ``conformance.md`` in ``folder``."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "conformance.json").write_text(json.dumps(rows, indent=1))
+    lines = ["# PyTorch's operators and modules, lowered", "", summary(rows), ""]
+    lines += ["| entry | gradient by | result | samples |", "|---|---|---|---|"]
+    for each in rows:
+        reason = f": {each['reason']}" if each["reason"] else ""
+        lines.append(f"| {each['name']} | {each['how']} | {each['verdict']}{reason} | {each['samples']} |")
+    (folder / "conformance.md").write_text("\n".join(lines) + "\n")

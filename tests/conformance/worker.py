@@ -1,0 +1,65 @@
+"""Runs entries in a process of its own, so that one that crashes is a line of the table and not the end of the run."""
+
+import multiprocessing
+import traceback
+from multiprocessing.connection import Connection
+from typing import List, Optional, Tuple
+
+from .compare import Outcome
+
+CRASHED = "crashed"
+
+Outcomes = List[Tuple[str, Outcome]]
+
+
+def _serve(pipe: Connection, limit: Optional[int]) -> None:
+    import torch
+
+    from .cases import entries
+    from .compare import outcomes_of
+
+    torch.set_num_threads(1)  # sums in another order are another result
+    by_name = {entry.name: entry for entry in entries()}
+    while True:
+        name = pipe.recv()
+        if name is None:
+            return
+        try:
+            pipe.send(list(outcomes_of(by_name[name], limit)))
+        except Exception:
+            pipe.send([("", Outcome(CRASHED, detail=traceback.format_exc()))])
+
+
+class Worker:
+    """A process that runs entries one by one, made anew where one kills it."""
+
+    def __init__(self, limit: Optional[int] = None, seconds: float = 600):
+        self._limit, self._seconds = limit, seconds
+        self._start()
+
+    def _start(self) -> None:
+        context = multiprocessing.get_context("spawn")
+        self._pipe, theirs = context.Pipe()
+        self._process = context.Process(target=_serve, args=(theirs, self._limit), daemon=True)
+        self._process.start()
+        theirs.close()
+
+    def run(self, name: str) -> Outcomes:
+        """What came out of each sample of the entry."""
+        try:
+            self._pipe.send(name)
+            if self._pipe.poll(self._seconds):
+                return self._pipe.recv()
+            detail = f"not done after {self._seconds:.0f} s"
+        except (EOFError, OSError):
+            self._process.join()
+            detail = f"exit code {self._process.exitcode}"
+        self._process.kill()
+        self._process.join()
+        self._start()
+        return [("", Outcome(CRASHED, detail=detail))]
+
+    def close(self) -> None:
+        self._pipe.send(None)
+        self._process.join(10)
+        self._process.kill()

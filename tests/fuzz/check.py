@@ -1,0 +1,126 @@
+"""Runs one program: as Python, scripted, and lowered; all three give the same."""
+
+import linecache
+import warnings
+from itertools import count
+from typing import Any, Callable, Dict, List, NamedTuple, Optional, Tuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+import aten_recompute
+
+from .programs import Program
+
+STRATEGIES: List[Dict[str, Any]] = [
+    {"strategy": "none"},
+    {"strategy": "all"},
+    {"strategy": "segments"},
+    {"strategy": "budget", "memory_budget": 0.5, "cost_model": "flops"},
+]
+
+_files = count()
+
+
+class Results(NamedTuple):
+    error: Optional[str]
+    tensors: List[Optional[Tensor]] = []
+    # Gradients meet outside of regions: where several read one value, or a view or an input is returned.
+    sums_outside: bool = False
+
+
+def function_of(program: Program) -> Callable[..., Tuple[Tensor, ...]]:
+    """The program as a function of Python; TorchScript finds its source through ``linecache``."""
+    file = f"<program {next(_files)}>"
+    source = program.source
+    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
+    names: Dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor, "Tuple": Tuple}
+    exec(compile(source, file, "exec"), names)  # noqa: S102
+    return names["program"]
+
+
+class _Module(nn.Module):
+    def __init__(self, function: Any):
+        super().__init__()
+        self.function = function
+
+    def forward(self, a: Tensor, b: Tensor, c: Tensor):  # type: ignore[no-untyped-def]
+        return self.function(a, b, c)
+
+
+def _sums_outside(outputs: List[Tensor]) -> bool:
+    """Some autograd node behind the outputs is not of the one region that a program may be."""
+    if any(output.is_leaf for output in outputs):
+        return True
+    pending = [output.grad_fn for output in outputs]
+    seen = set(pending)
+    while pending:
+        for following, _ in pending.pop().next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+    names = [node.name() for node in seen if not node.name().endswith("AccumulateGrad")]
+    return any(not name.startswith("AtenRecompute") for name in names) or names.count("AtenRecomputeBackward0") > 1
+
+
+def run(function: Callable[..., Any], program: Program) -> Results:
+    """The error, or outputs, gradients and random state of one forward and backward."""
+    torch.manual_seed(3)
+    inputs = [
+        torch.randn(shape, dtype=torch.float64).requires_grad_(needed)
+        for shape, needed in zip(program.shapes, program.needs_grad)
+    ]
+    try:
+        outputs = list(function(*inputs))
+        differentiable = [output for output in outputs if output.requires_grad]
+        gradients: List[Optional[Tensor]] = []
+        if differentiable:
+            wanted = [tensor for tensor in inputs if tensor.requires_grad]
+            cotangents = [torch.randn_like(output) for output in differentiable]
+            gradients = list(torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True))
+    except RuntimeError as error:
+        return Results(str(error))
+    needs = torch.tensor([output.requires_grad for output in outputs])
+    tensors = [o.detach() for o in outputs] + [needs] + gradients + [torch.get_rng_state()]
+    return Results(None, tensors, _sums_outside(differentiable))
+
+
+def difference(actual: Results, expected: Results) -> str:
+    """What differs, in words; empty: nothing. Gradients that meet outside of regions may be summed in another order."""
+    if (actual.error is None) != (expected.error is None):
+        return f"raises: {actual.error}; expected: {expected.error}"
+    for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors)):
+        if (a is None) != (b is None):
+            return f"tensor {index} is {'None' if a is None else 'not None'}"
+        if a is None or torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)):
+            continue
+        if not (actual.sums_outside and a.is_floating_point() and torch.allclose(a, b, 1e-11, 1e-13, equal_nan=True)):
+            return f"tensor {index} differs by up to {(a.double() - b.double()).abs().max().item():.3g}"
+    return ""
+
+
+def _refuses_to_write(results: Results) -> bool:
+    """Autograd refuses some in-place operators. Ours have become functional and compute what was meant."""
+    return results.error is not None and ("in-place operation" in results.error or "inplace operation" in results.error)
+
+
+def check(program: Program) -> None:
+    """Raises AssertionError with the program and what differs from eager."""
+    function = function_of(program)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = run(function, program)
+        scripted = torch.jit.script(_Module(torch.jit.script(function)))
+        with torch.jit.optimized_execution(False):
+            stock = run(scripted, program)
+        if difference(stock, expected) or _refuses_to_write(expected):
+            return
+        for options in STRATEGIES:
+            lowered = aten_recompute.lower(scripted, options)
+            for call in ("first", "second"):
+                actual = run(lowered, program)
+                if actual.error is not None and "the smallest that can be reached" in actual.error:
+                    break  # a budget that nothing fits into, which is an error
+                what = difference(actual, expected)
+                assert not what, f"{options}, {call} call: {what}\n{program}\n{program.source}"
