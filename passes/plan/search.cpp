@@ -159,7 +159,8 @@ void PlanSearch::State::go_up(int64_t steps) {
 void PlanSearch::State::look_for_leaner(int64_t steps) {
   const auto end = improver.num_steps() + steps;
   double distance = 0.93;
-  while (improver.num_steps() < end) {
+  for (int64_t before = -1; before < improver.num_steps() && improver.num_steps() < end;) {
+    before = improver.num_steps();
     auto plan = *pool.leanest();
     const auto bytes = plan.simulation.peak_bytes;
     const auto limit = bytes - bytes / 100 - 1;
@@ -178,7 +179,7 @@ void PlanSearch::State::look_for_leaner(int64_t steps) {
 void PlanSearch::State::anneal(int64_t steps) {
   // A few long searches find more than many short ones.
   constexpr size_t kEnough = 1000;  // simulations
-  const auto affordable = static_cast<size_t>(steps) / (kEnough * problem.num_nodes) + 1;
+  const auto affordable = static_cast<size_t>(steps) / (kEnough * (problem.num_nodes + 1)) + 1;
   const size_t every = limits.size() / affordable + 1;
   double total = 0.0;
   for (size_t i = 0; i < limits.size(); i += every)
