@@ -92,18 +92,21 @@ def selected(configuration: Configuration, only: Sequence[str]) -> bool:
     return configuration.group in only or configuration.name in only
 
 
-def with_budget(name: str, budget_bytes: int) -> Configuration:
-    return Configuration(
-        name, "ours", lowered(strategy="budget", memory_budget=f"{budget_bytes}B"), budget_bytes
-    )
+def with_budget(name: str, budget_bytes: int, accumulate: bool) -> Configuration:
+    compile_module = lowered(strategy="budget", memory_budget=f"{budget_bytes}B", accumulate=accumulate)
+    return Configuration(name, "ours", compile_module, budget_bytes)
 
 
-def sweep(eager_peak: float, fractions: Sequence[float]) -> List[Configuration]:
+def sweep(eager_peak: float, fractions: Sequence[float], accumulate: bool = False) -> List[Configuration]:
     """Ours at budgets that are fractions of eager's peak, in bytes."""
-    return [with_budget(f"budget_{fraction:g}", int(fraction * eager_peak)) for fraction in fractions]
+    return [
+        with_budget(f"budget_{fraction:g}", int(fraction * eager_peak), accumulate) for fraction in fractions
+    ]
 
 
-def partners(peaks: Iterable[float], tolerance: float = 0.005) -> List[Configuration]:
+def partners(
+    peaks: Iterable[float], accumulate: bool = False, tolerance: float = 0.005
+) -> List[Configuration]:
     """Ours at a budget for each of the peers' peaks, in bytes.
 
     Peaks that lie at most `tolerance` above another share its budget, which they can afford as well.
@@ -112,4 +115,6 @@ def partners(peaks: Iterable[float], tolerance: float = 0.005) -> List[Configura
     for peak in sorted(peaks):
         if not budgets or peak > (1.0 + tolerance) * budgets[-1]:
             budgets.append(int(peak))
-    return [with_budget(f"budget_{budget / 2**20:.3f}MiB", budget) for budget in reversed(budgets)]
+    return [
+        with_budget(f"budget_{budget / 2**20:.3f}MiB", budget, accumulate) for budget in reversed(budgets)
+    ]

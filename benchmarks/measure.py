@@ -87,14 +87,20 @@ class Contender:
         self.module: Any = None
         self._make = lambda: configuration.compile(copy.deepcopy(workload.module))
         self._learning = options.optimizer
+        self._accumulate = options.accumulate
         self._optimizer: Optional[torch.optim.Optimizer] = None
 
     def step(self) -> float:
         """One training step; returns the loss, which also waits for the device."""
-        loss = self.workload.step(self.module)
+        loss = self.workload.loss(self.module)
+        loss.backward()
         if self._optimizer is not None:
             self._optimizer.step()
-        return loss.item()
+        return loss.detach().item()
+
+    def clear(self) -> None:
+        """Gradients that are accumulated stay where they are and become zero; others are made anew by each step."""
+        self.module.zero_grad(set_to_none=not self._accumulate)
 
     def warm_up(self) -> None:
         """Builds the module and runs it until it has been compiled; measures the peak and checks the gradient."""
@@ -104,7 +110,7 @@ class Contender:
             self._optimizer = torch.optim.SGD(self.module.parameters(), lr=1e-3)
         for index in range(WARM_UP_STEPS):
             torch.manual_seed(0)
-            self.module.zero_grad(set_to_none=True)
+            self.clear()
             with tracker.measure_peak(self.device) as peak:
                 self.step()
             if index == 0:
@@ -117,7 +123,7 @@ class Contender:
     def measure(self, repetition: int) -> None:
         torch.manual_seed(repetition)
         # Outside of the measurement, since the gradients of the last repetition would count as resting otherwise.
-        self.module.zero_grad(set_to_none=True)
+        self.clear()
         with tracker.measure_peak(self.device) as peak:
             begin = time.perf_counter()
             loss = self.step()
@@ -137,7 +143,7 @@ class Contender:
         except Exception as error:  # noqa: BLE001: anything that a compiler under test may raise
             note(error, self.result)
         if self.module is not None:
-            self.module.zero_grad(set_to_none=True)
+            self.clear()
         if not self.result.measured:
             self.module = self._optimizer = None
 
@@ -153,6 +159,7 @@ class Options:
     size: str = "full"
     device: str = "cpu"
     optimizer: bool = False
+    accumulate: bool = False
 
 
 def note(error: Exception, result: Result) -> None:
@@ -252,12 +259,12 @@ def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
         eager = next((each for each in contenders if each.result.configuration == "eager"), None)
         if eager is None:
             eager = warm_up([table[0]], workload, options, tqdm(disable=True))[0]
-        budgets += configurations.sweep(eager.warm_up_peak, options.budgets)
+        budgets += configurations.sweep(eager.warm_up_peak, options.budgets, options.accumulate)
     if {"ours", configurations.PARTNERS} & set(options.only):
         peaks = [
             each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured
         ]
-        budgets += configurations.partners(peaks)
+        budgets += configurations.partners(peaks, options.accumulate)
     extend(progress, len(budgets) * (1 + options.repeats))
     contenders += warm_up(budgets, workload, options, progress)
 

@@ -171,6 +171,11 @@ def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
     parser.add_argument("--size", choices=models.SIZES, default="full", help="of the models (default full)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--optimizer", action="store_true", help="count an SGD step in the time and the peak")
+    parser.add_argument(
+        "--accumulate",
+        action="store_true",
+        help="gradients exist before each step, as when they are accumulated or zeroed in place; they count as resting",
+    )
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "out", help="folder for the results")
     return parser.parse_args(arguments)
 
@@ -182,6 +187,7 @@ def write(results: List[Result], machine: Dict[str, Any], options: argparse.Name
         "device": options.device,
         "repeats": options.repeats,
         "optimizer": options.optimizer,
+        "accumulate": options.accumulate,
         "results": [asdict(result) for result in results],
         "front": front.as_data(front.compare(results)),
     }
@@ -217,6 +223,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         options.size,
         options.device,
         options.optimizer,
+        options.accumulate,
     )
     results: List[Result] = []
     with tqdm(total=0, unit="step", dynamic_ncols=True) as progress:
