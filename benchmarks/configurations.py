@@ -71,13 +71,17 @@ def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> Lis
     return [Configuration(name, "peers", compile_module) for name, compile_module in table.items()]
 
 
-def ours() -> List[Configuration]:
-    return [Configuration(name, "ours", lowered(**options)) for name, options in OURS.items()]
+def ours(accumulate: bool = False) -> List[Configuration]:
+    return [
+        Configuration(name, "ours", lowered(**options, accumulate=accumulate)) for name, options in OURS.items()
+    ]
 
 
-def fixed(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> List[Configuration]:
+def fixed(
+    model: str, compile_budgets: Sequence[float] = PEER_BUDGETS, accumulate: bool = False
+) -> List[Configuration]:
     """Every configuration of `model` but ours with a budget, which needs measurements first."""
-    return baselines() + peers_of(model, compile_budgets) + ours()
+    return baselines() + peers_of(model, compile_budgets) + ours(accumulate)
 
 
 def selectable(models: Iterable[str]) -> List[str]:

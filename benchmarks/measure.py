@@ -249,7 +249,7 @@ def extend(progress: tqdm, steps: int) -> None:
 def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
     """Measures one model. In two phases, because ours needs the peaks of eager and of the peers for its budgets."""
     workload = models.make(name, options.size).to(options.device)
-    table = configurations.fixed(name, options.compile_budgets)
+    table = configurations.fixed(name, options.compile_budgets, options.accumulate)
     wanted = [each for each in table if configurations.selected(each, options.only)]
     extend(progress, len(wanted) * (1 + options.repeats))
     contenders = warm_up(wanted, workload, options, progress)

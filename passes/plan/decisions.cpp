@@ -131,6 +131,7 @@ Simulator::Simulator(const Problem& problem)
   }
   std::reverse(forward_steps_.begin(), forward_steps_.end());
   available_.resize(num_values);
+  made_again_.resize(num_values);
   used_in_.resize(num_values);
   live_.resize(num_values);
   captured_.resize(num_values);
@@ -227,6 +228,7 @@ void Simulator::emit(int32_t node) {
     if (available_[output])
       continue;
     available_[output] = kMade;
+    made_again_[output] = 1;
     // What comes along with what was asked for can be dropped, too.
     if (is_root_[output] && used_in_[output] != slot_) {
       used_in_[output] = slot_;
@@ -265,6 +267,7 @@ bool Simulator::schedule(const Decisions& decisions) {
   touched_.clear();
   backward_steps_.clear();
   std::fill(wanted_.begin(), wanted_.end(), 0);
+  std::fill(made_again_.begin(), made_again_.end(), 0);
   std::fill(used_in_.begin(), used_in_.end(), 0);
   for (size_t value = 0; value < problem_.num_values(); ++value) {
     const auto producer = problem_.producer[value];
@@ -312,6 +315,28 @@ bool Simulator::schedule(const Decisions& decisions) {
   return true;
 }
 
+bool Simulator::is_made_again(int32_t value) const {
+  const auto behind = roots_[value];
+  return std::any_of(behind.begin(), behind.end(),
+                     [&](int32_t root) { return made_again_[root] != 0; });
+}
+
+// Of results that the backward makes again.
+int64_t Simulator::bytes_held_beside() const {
+  std::vector<int32_t> storages;
+  for (auto value : problem_.results) {
+    const auto own = problem_.storages[value];
+    if (is_made_again(value))
+      storages.insert(storages.end(), own.begin(), own.end());
+  }
+  std::sort(storages.begin(), storages.end());
+  storages.erase(std::unique(storages.begin(), storages.end()), storages.end());
+  int64_t bytes = 0;
+  for (auto storage : storages)
+    bytes += problem_.held[storage] ? 0 : problem_.bytes[storage];
+  return bytes;
+}
+
 // From the last step to the first: a value is alive between the run that made it and the last read.
 Simulation Simulator::walk(int64_t limit_bytes) {
   Simulation result;
@@ -334,10 +359,13 @@ Simulation Simulator::walk(int64_t limit_bytes) {
         alive -= problem_.bytes[storage];
     }
   };
+  // What the caller holds and the backward makes again is there twice in between.
+  const auto held_beside = bytes_held_beside();
   for (auto value : problem_.results) {
-    if (!live_[value])
+    if (!live_[value] && !is_made_again(value))
       add(value);
   }
+  alive += held_beside;
 
   const auto& inputs = problem_.inputs;
   const auto& outputs = problem_.outputs;
@@ -356,13 +384,19 @@ Simulation Simulator::walk(int64_t limit_bytes) {
     const bool forward = step.slot == 0;
     if (forward && in_backward) {
       in_backward = false;
+      alive -= held_beside;
+      captured_.assign(live_.begin(), live_.end());
+      for (auto value : problem_.results) {
+        if (!live_[value] && is_made_again(value))
+          add(value);
+      }
       at_loss = alive + problem_.loss_bytes;
       for (auto value : problem_.incoming) {
+        captured_[value] = false;
         if (live_[value])
           remove(value);
       }
       result.saved_bytes = alive;
-      captured_.assign(live_.begin(), live_.end());
     }
     if (forward || step.slot != slot) {
       close_slot();

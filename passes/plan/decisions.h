@@ -137,6 +137,8 @@ class Simulator {
   void emit(int32_t node);
   uint32_t own_memory(int32_t node) const;
   void end_slot(const Decisions& decisions);
+  bool is_made_again(int32_t value) const;
+  int64_t bytes_held_beside() const;
   Simulation walk(int64_t limit_bytes);
 
   const Problem& problem_;
@@ -163,10 +165,11 @@ class Simulator {
   int32_t slot_ = 0;
   enum Place : uint8_t { kGone, kHanded, kMade };  // handed: made by the forward, or given
   std::vector<uint8_t> available_;
-  std::vector<int32_t> used_in_;  // per root: the last slot that used it
-  std::vector<int32_t> touched_;  // roots used in the current slot
-  std::vector<uint8_t> pending_;  // per node: to run again in the current slot
-  std::vector<Again> again_;      // those nodes
+  std::vector<uint8_t> made_again_;  // per value: in the backward
+  std::vector<int32_t> used_in_;     // per root: the last slot that used it
+  std::vector<int32_t> touched_;     // roots used in the current slot
+  std::vector<uint8_t> pending_;     // per node: to run again in the current slot
+  std::vector<Again> again_;         // those nodes
   std::vector<int32_t> stack_;
   std::vector<uint8_t> wanted_;  // per node: an optional forward node that something reads
 

@@ -707,6 +707,30 @@ TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
   EXPECT_THAT(simulator.droppable(), IsEmpty());
 }
 
+// The caller holds a; the backward needs b, for which a is made again: both are there at once.
+TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto bb = b.fresh("b", {a}, 20);
+  b.result(a);
+  b.result(b.fresh("y", {bb}, 40));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  b.result(b.fresh("g", {dy, bb}, 5));
+  const auto problem = b.build();
+  Decisions decisions(problem);
+  decisions.drop_always(a);
+  decisions.drop_always(bb);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a b y | a b g");
+  // Of the caller: a and y, 50, all along; then dy, 40.
+  EXPECT_THAT(simulator.step_bytes(),
+              ElementsAre(10, 10 + 20, 50 + 40, 50 + 40 + 10, 50 + 40 + 10 + 20, 50 + 40 + 20 + 5));
+  EXPECT_EQ(figures.saved_bytes, 50);
+  EXPECT_FALSE(simulator.captured()[a]);
+}
+
 // The backward's own view t of a holds a's memory until g3: letting a go before frees nothing.
 TEST(Simulator, ABackwardViewHoldsWhatItViews) {
   ProblemBuilder b;

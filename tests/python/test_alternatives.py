@@ -1,0 +1,100 @@
+"""Other ways to the same gradient, which plans choose by bytes and time: masks as bits, statistics of a batch norm."""
+
+from typing import Any, Dict, List
+
+import pytest
+import torch
+from helpers import assert_same, lowered_copy
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import aten_recompute
+
+ROWS, WIDTH, BRANCHES = 256, 256, 8
+VALUES = ROWS * WIDTH  # of one activation
+
+
+class Rectified(nn.Module):
+    """Activations that nothing reads later but the relus' own gradients: their signs are enough."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(BRANCHES)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        total = torch.zeros(1)
+        for layer in self.layers:
+            total = total + torch.relu((layer(x) + 1.0) * 2.0).sum()
+        return total
+
+
+class Dropped(nn.Module):
+    """Dropout between products: a mask is kept as bools, as bits, or drawn again."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(BRANCHES)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = F.dropout(layer(x), 0.5, self.training)
+        return x.sum()
+
+
+class Normalized(nn.Module):
+    """Batch norm in front of relus."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(WIDTH, WIDTH) for _ in range(BRANCHES)])
+        self.norms = nn.ModuleList([nn.BatchNorm1d(WIDTH) for _ in range(BRANCHES)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer, norm in zip(self.layers, self.norms):
+            x = torch.relu(norm(layer(x)))
+        return x.sum()
+
+
+def variant(lowered: torch.jit.ScriptModule) -> Dict[str, Any]:
+    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    (region,) = specialisation["regions"]
+    (compiled,) = region["variants"]
+    return compiled
+
+
+def trained(eager: nn.Module, **options: Any) -> Dict[str, Any]:
+    """The report of a step whose results, gradients and buffers are eager's."""
+    lowered = lowered_copy(eager, "budget", cost_model="flops", **options)
+    x = torch.randn(ROWS, WIDTH)
+    gradients: List[List[Tensor]] = []
+    for module in (eager, lowered):
+        torch.manual_seed(3)
+        module.zero_grad(set_to_none=True)
+        loss = module(x)
+        loss.backward()
+        gradients.append([loss.detach(), *(p.grad for p in module.parameters()), *module.buffers(), torch.get_rng_state()])
+    assert_same(gradients[1], gradients[0])
+    return variant(lowered)
+
+
+def test_activations_are_replaced_by_their_signs() -> None:
+    """The masks are a thirty-second of the floats that ordinary autograd keeps, and no product runs again."""
+    unplanned = trained(Rectified(), memory_budget=1.0)
+    planned = trained(Rectified(), memory_budget=0.6)
+    assert unplanned["predicted_saved_bytes"] >= BRANCHES * 4 * VALUES
+    signs = [name for name in planned["saved"] if name.endswith("_sign")]
+    assert len(signs) >= BRANCHES // 2
+    assert not [name for name in planned["recomputed"] if "linear" in name]
+    kept_as_floats = BRANCHES - len(signs)
+    assert planned["predicted_saved_bytes"] <= kept_as_floats * 4 * VALUES + len(signs) * VALUES // 8 + 1024
+
+
+@pytest.mark.parametrize("budget", [0.9, 0.7, 0.5])
+@pytest.mark.parametrize("make", [Dropped, Normalized])
+def test_whatever_is_chosen_the_bits_are_eagers(make: Any, budget: float) -> None:
+    assert trained(make(), memory_budget=budget, accumulate=True)["unplanned_peak_bytes"] > 0
+
+
+def test_dropout_masks_are_kept_as_bits() -> None:
+    planned = trained(Dropped(), memory_budget=0.6)
+    assert [name for name in planned["saved"] if name.endswith("_bits")]
