@@ -72,18 +72,19 @@ def trained(eager: nn.Module, **options: Any) -> Dict[str, Any]:
         module.zero_grad(set_to_none=True)
         loss = module(x)
         loss.backward()
-        gradients.append([loss.detach(), *(p.grad for p in module.parameters()), *module.buffers(), torch.get_rng_state()])
+        results = [loss.detach(), *(p.grad for p in module.parameters()), *module.buffers(), torch.get_rng_state()]
+        gradients.append(results)
     assert_same(gradients[1], gradients[0])
     return variant(lowered)
 
 
 def test_activations_are_replaced_by_their_signs() -> None:
     """The masks are a thirty-second of the floats that ordinary autograd keeps, and no product runs again."""
-    unplanned = trained(Rectified(), memory_budget=1.0)
-    planned = trained(Rectified(), memory_budget=0.6)
+    unplanned = trained(Rectified(), memory_budget=1.0, accumulate=True)
+    planned = trained(Rectified(), memory_budget=0.3, accumulate=True)
     assert unplanned["predicted_saved_bytes"] >= BRANCHES * 4 * VALUES
     signs = [name for name in planned["saved"] if name.endswith("_sign")]
-    assert len(signs) >= BRANCHES // 2
+    assert len(signs) >= BRANCHES - 1
     assert not [name for name in planned["recomputed"] if "linear" in name]
     kept_as_floats = BRANCHES - len(signs)
     assert planned["predicted_saved_bytes"] <= kept_as_floats * 4 * VALUES + len(signs) * VALUES // 8 + 1024
@@ -92,9 +93,10 @@ def test_activations_are_replaced_by_their_signs() -> None:
 @pytest.mark.parametrize("budget", [0.9, 0.7, 0.5])
 @pytest.mark.parametrize("make", [Dropped, Normalized])
 def test_whatever_is_chosen_the_bits_are_eagers(make: Any, budget: float) -> None:
-    assert trained(make(), memory_budget=budget, accumulate=True)["unplanned_peak_bytes"] > 0
+    planned = trained(make(), memory_budget=budget, accumulate=True)
+    assert planned["predicted_peak_bytes"] <= budget * planned["unplanned_peak_bytes"]
 
 
 def test_dropout_masks_are_kept_as_bits() -> None:
-    planned = trained(Dropped(), memory_budget=0.6)
+    planned = trained(Dropped(), memory_budget=0.6, accumulate=True)
     assert [name for name in planned["saved"] if name.endswith("_bits")]
