@@ -10,7 +10,6 @@
 namespace aten_recompute {
 namespace {
 
-constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 // A plan that runs every node so often is of no use to anyone, and takes long to simulate.
 constexpr int64_t kMaxStepsPerNode = 25;
@@ -30,8 +29,10 @@ Undo apply_all(Decisions& decisions, std::span<const Move> moves) {
 
 uint64_t hash_of(const Move& move) {
   uint64_t hash = move.drop;
-  for (auto part : {move.value, move.slot, move.node, move.choice})
-    hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ULL, hash ^= hash >> 29;
+  for (auto part : {move.value, move.slot, move.node, move.choice}) {
+    hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 29;
+  }
   return hash;
 }
 

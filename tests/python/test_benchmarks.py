@@ -151,8 +151,9 @@ def test_one_run_measures_both_phases(tracker: Any, tmp_path: Any, monkeypatch: 
     def refuse(module: torch.nn.Module) -> torch.nn.Module:
         raise RuntimeError("not today")
 
-    def budget(name: str, budget_bytes: int) -> Configuration:
-        return Configuration(name, "ours", configurations.lowered(strategy="segments"), budget_bytes)
+    def budget(name: str, budget_bytes: int, accumulate: bool) -> Configuration:
+        options = {"strategy": "segments", "accumulate": accumulate}
+        return Configuration(name, "ours", configurations.lowered(**options), budget_bytes)
 
     monkeypatch.setattr(configurations, "OURS", {})
     monkeypatch.setattr(configurations, "with_budget", budget)
@@ -265,3 +266,19 @@ def test_summaries_take_medians_and_compare_with_eager() -> None:
 def test_no_picture_without_a_point(tmp_path: Any) -> None:
     plots.plot_model([POINTS[4], POINTS[5]], tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
+
+
+def test_accumulated_gradients_rest(tracker: Any) -> None:
+    """The gradients of a step before are not part of the peak, and each step begins with zeros in their place."""
+    workload = models.make("mlp", size="small")
+    peaks = {}
+    for accumulate in (False, True):
+        contender = measure.Contender(workload, configurations.baselines()[0], measure.Options(accumulate=accumulate))
+        contender.attempt(contender.warm_up)
+        for repetition in range(2):
+            contender.attempt(lambda repetition=repetition: contender.measure(repetition))
+        assert contender.result.error is None
+        peaks[accumulate] = contender.result.peaks_bytes
+    gradients = sum(parameter.nbytes for parameter in workload.module.parameters())
+    assert min(peaks[False]) > max(peaks[True])
+    assert min(peaks[False]) - max(peaks[True]) <= gradients
