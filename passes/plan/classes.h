@@ -9,8 +9,9 @@
 
 namespace aten_recompute {
 
-// Equal numbers: equal costs, and equal surroundings to a distance of some nodes. A guess that
-// searches may act on and have simulated, not a proof of isomorphism.
+// Equal numbers: equal costs, and equal surroundings to a distance of some nodes; where that makes
+// very many classes, the same operations in a row, of any size. A guess that searches may act on
+// and have simulated, not a proof of isomorphism.
 struct Classes {
   std::vector<uint64_t> of_node;  // alternatives included
   std::vector<uint64_t> of_value;
