@@ -58,22 +58,6 @@ bool Decisions::operator==(const Decisions& other) const {
   return true;
 }
 
-namespace {
-
-// Per value: a backward node reads it, or a view of it.
-std::vector<uint8_t> read_by_backward(const Problem& problem, const Rows& roots) {
-  std::vector<uint8_t> is_read(problem.num_values(), 0);
-  for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-    for (auto value : problem.inputs[node]) {
-      for (auto root : roots[value])
-        is_read[root] = 1;
-    }
-  }
-  return is_read;
-}
-
-}  // namespace
-
 Decisions keep_what_is_read(const Problem& problem) {
   Decisions decisions(problem);
   const auto is_read = read_by_backward(problem, roots(problem));

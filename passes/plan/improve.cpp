@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
 #include <queue>
 #include <unordered_map>
 
@@ -216,12 +215,9 @@ void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
   plan.simulation = simulate(plan.decisions, limit_bytes);
   if (plan.simulation.excess > 0.0)
     return;
-  std::map<uint64_t, std::vector<int32_t>> kinds;
-  for (auto value : moves_.droppable())
-    kinds[moves_.class_of(value)].push_back(value);
   std::vector<Rise> rises;
   std::priority_queue<Candidate> queue;
-  for (const auto& [kind, values] : kinds) {
+  for (const auto& [kind, values] : moves_.kinds()) {
     for (int level = 1; level <= (problem_.is_must_recompute(values[0]) ? 1 : 2); ++level) {
       queue.push({kInfinity, -1, rises.size()});
       rises.push_back({level, values});

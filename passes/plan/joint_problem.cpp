@@ -223,13 +223,7 @@ class Joiner {
       out_.must_recompute[mapped_index] |= problem.is_must_recompute(index);
     }
     const auto decided = roots(problem);
-    std::vector<uint8_t> is_read(problem.num_values(), 0);
-    for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-      for (auto value : problem.inputs[node]) {
-        for (auto root : decided[value])
-          is_read[root] = 1;
-      }
-    }
+    const auto is_read = read_by_backward(problem, decided);
     for (auto value : problem.results) {
       for (auto root : decided[value]) {
         if (!is_read[root])
@@ -285,11 +279,14 @@ Decisions join_decisions(const JointProblem& joint, const std::vector<RegionRun>
 Decisions decisions_of_run(const JointProblem& joint, size_t run, const Problem& problem,
                            const Decisions& decisions) {
   Decisions own(problem);
-  for (size_t slot = 0; slot < own.num_slots(); ++slot) {
-    const auto there = joint_slot(joint, run, problem, slot);
-    for (size_t value = 0; value < problem.num_values(); ++value)
-      own.set(static_cast<int32_t>(value), slot,
-              decisions.dropped(joint.values[run][value], there));
+  for (size_t value = 0; value < problem.num_values(); ++value) {
+    const auto index = static_cast<int32_t>(value);
+    const auto joined = joint.values[run][value];
+    // What goes in nearly every slot is a rule with few exceptions.
+    const auto last = own.num_slots() - 1;
+    own.set_always(index, decisions.dropped(joined, joint_slot(joint, run, problem, last)));
+    for (size_t slot = 0; slot < own.num_slots(); ++slot)
+      own.set(index, slot, decisions.dropped(joined, joint_slot(joint, run, problem, slot)));
   }
   const auto& nodes = joint.nodes[run];
   for (size_t node = 0; node < problem.num_nodes; ++node) {

@@ -36,6 +36,13 @@ void Moves::keep_below(int64_t bytes) {
   });
 }
 
+std::map<uint64_t, std::vector<int32_t>> Moves::kinds() const {
+  std::map<uint64_t, std::vector<int32_t>> kinds;
+  for (auto value : droppable_)
+    kinds[classes_.of_value[value]].push_back(value);
+  return kinds;
+}
+
 uint64_t Moves::group_of(const Move& move, int32_t to) const {
   const auto node_at = [&](int32_t slot) {
     const auto node = static_cast<size_t>(slot) + problem_.num_forward - 1;

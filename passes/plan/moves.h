@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <tuple>
 #include <vector>
 
@@ -36,7 +37,8 @@ class Moves {
   void keep_below(int64_t bytes);
   // Those that are worth one.
   const std::vector<int32_t>& droppable() const { return droppable_; }
-  uint64_t class_of(int32_t value) const { return classes_.of_value[value]; }
+  // The same by class.
+  std::map<uint64_t, std::vector<int32_t>> kinds() const;
 
   // What the simulator's last run, of `decisions`, offers: drops of what was kept over a slot that
   // exceeds the limit, keeping what was computed again, and alternatives.

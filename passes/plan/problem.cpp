@@ -40,6 +40,17 @@ Rows roots(const Problem& problem) {
   return rows;
 }
 
+std::vector<uint8_t> read_by_backward(const Problem& problem, const Rows& roots) {
+  std::vector<uint8_t> is_read(problem.num_values(), 0);
+  for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
+    for (auto value : problem.inputs[node]) {
+      for (auto root : roots[value])
+        is_read[root] = 1;
+    }
+  }
+  return is_read;
+}
+
 namespace {
 
 using Json = nlohmann::json;

@@ -105,6 +105,9 @@ struct Problem {
 // view again costs nothing (a list of tensors has several); of every other value, itself.
 Rows roots(const Problem& problem);
 
+// Per value: a backward node reads it, or a view of it. `roots` are the problem's.
+std::vector<uint8_t> read_by_backward(const Problem& problem, const Rows& roots);
+
 // Both ways, for tools, tests and solvers. `from_json` throws std::invalid_argument naming what is
 // wrong.
 std::string to_json(const Problem& problem);

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <limits>
-#include <map>
 #include <span>
 #include <vector>
 
@@ -95,11 +94,8 @@ void PlanSearch::State::keep_what_is_cheaper_kept(int64_t steps) {
     if (tried.peak_bytes < plan.simulation.peak_bytes)
       plan = {std::move(kept), tried};
   };
-  std::map<uint64_t, std::vector<int32_t>> kinds;
-  for (auto value : moves.droppable())
-    kinds[moves.class_of(value)].push_back(value);
   const auto end = improver.num_steps() + steps;
-  for (const auto& [kind, values] : kinds) {
+  for (const auto& [kind, values] : moves.kinds()) {
     if (improver.num_steps() < end)
       try_to_keep(values);
   }
