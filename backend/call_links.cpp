@@ -198,7 +198,7 @@ std::vector<int32_t> CallLinks::stays_of(size_t run,
   return stays;
 }
 
-std::vector<RegionRun> CallLinks::runs(const c10::IValue& result, bool accumulate) const {
+std::vector<RegionRun> CallLinks::runs(const c10::IValue& result, const Options& options) const {
   std::vector<Target> from_loss;
   std::unordered_set<const void*> returned;
   for_each_tensor(result, [&](const at::Tensor& tensor) {
@@ -212,8 +212,20 @@ std::vector<RegionRun> CallLinks::runs(const c10::IValue& result, bool accumulat
   std::vector<RegionRun> runs;
   for (size_t run = 0; run < records_.size(); ++run) {
     const auto& record = records_[run];
-    runs.push_back({record.variant->graphs().problem.get(), record.given,
-                    incoming_of(run, from_loss), stays_of(run, returned, accumulate)});
+    runs.push_back({record.variant->graphs().problem.get(),
+                    record.given,
+                    incoming_of(run, from_loss),
+                    stays_of(run, returned, options.accumulate),
+                    {}});
+    if (!options.release_outputs)
+      continue;
+    const auto& stays = runs.back().stays;
+    const auto& outputs = record.variant->graphs().ends.outputs;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (returned.count(record.outputs[i]._unsafe_get_target()) != 0 &&
+          std::find(stays.begin(), stays.end(), outputs[i]) != stays.end())
+        runs.back().let_go.push_back(outputs[i]);
+    }
   }
   return runs;
 }

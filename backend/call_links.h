@@ -35,7 +35,7 @@ class CallLinks {
   void end_run(const std::vector<c10::IValue>& outputs, NodePtr<torch::autograd::Node> node);
 
   // For join(). `result` is what the method returned.
-  std::vector<RegionRun> runs(const c10::IValue& result, bool accumulate) const;
+  std::vector<RegionRun> runs(const c10::IValue& result, const Options& options) const;
 
  private:
   using Target = std::pair<int32_t, size_t>;  // a run, and which of its vjps

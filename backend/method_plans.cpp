@@ -84,7 +84,7 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
   if (planned.empty())
     return;
   const auto start = std::chrono::steady_clock::now();
-  const auto linked = links.runs(result, options_.accumulate);
+  const auto linked = links.runs(result, options_);
   const auto joint = join(linked);
   std::vector<const Decisions*> unplanned;
   for (const auto* run : planned)

@@ -226,6 +226,12 @@ bool store_accumulate(const Json& value, Options& options) {
   return accumulate.has_value();
 }
 
+bool store_release_outputs(const Json& value, Options& options) {
+  const auto release_outputs = read_bool(value);
+  options.release_outputs = release_outputs.value_or(options.release_outputs);
+  return release_outputs.has_value();
+}
+
 // "600MiB", "1.5 GB", "1024": a number of bytes with an optional unit.
 std::optional<int64_t> read_bytes(const std::string& text) {
   double number = 0.0;
@@ -370,7 +376,8 @@ const std::vector<KeyRule>& common_keys() {
   static const auto* keys =
       new std::vector<KeyRule>{{"fullgraph", "true or false", store_fullgraph},
                                {"profile", "true or false", store_profile},
-                               {"accumulate", "true or false", store_accumulate}};
+                               {"accumulate", "true or false", store_accumulate},
+                               {"release_outputs", "true or false", store_release_outputs}};
   return *keys;
 }
 

@@ -371,6 +371,9 @@ std::string to_json(const Options& options) {
   if (options.accumulate) {
     json["accumulate"] = true;
   }
+  if (options.release_outputs) {
+    json["release_outputs"] = true;
+  }
   if (options.profile) {
     json["profile"] = true;
   }

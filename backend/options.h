@@ -88,6 +88,12 @@ struct Options {
   /// Otherwise every parameter gradient is new memory that stays to the end of the step.
   bool accumulate = false;
 
+  /// Nothing of the outputs' size lives on while the backward runs: neither does the caller hold
+  /// them, nor does the loss keep as much. (A cross entropy keeps the logarithms of the
+  /// probabilities until its own backward; behind the scalar of a mean squared error lies the
+  /// memory of a full tensor, to the end of the step.) Otherwise outputs are taken to live on.
+  bool release_outputs = false;
+
   /// budget, and where `profile` is set.
   CostModel cost_model = CostModel::kMeasured;
 

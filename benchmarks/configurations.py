@@ -5,7 +5,7 @@ A configuration makes a module that trains out of an eager one. A new one is one
 """
 
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 import torch
 from torch import nn
@@ -20,6 +20,7 @@ GROUPS: Tuple[str, ...] = ("eager", "torchscript", "peers", "ours")
 PEER_BUDGETS: Tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)
 # Budgets of ours, as shares of eager's measured peak.
 OUR_BUDGETS: Tuple[float, ...] = (1.0, 0.8, 0.65, 0.5, 0.4, 0.35, 0.28, 0.25, 0.2, 0.15, 0.1)
+NOTHING: Mapping[str, bool] = {}
 # Names in --only that stand for configurations which are known once something has been measured.
 SWEEP = "budgets"
 PARTNERS = "partners"
@@ -71,17 +72,16 @@ def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> Lis
     return [Configuration(name, "peers", compile_module) for name, compile_module in table.items()]
 
 
-def ours(accumulate: bool = False) -> List[Configuration]:
-    return [
-        Configuration(name, "ours", lowered(**options, accumulate=accumulate)) for name, options in OURS.items()
-    ]
+def ours(said: Mapping[str, bool] = NOTHING) -> List[Configuration]:
+    """`said`: what options say of the step (accumulate, release_outputs)."""
+    return [Configuration(name, "ours", lowered(**options, **said)) for name, options in OURS.items()]
 
 
 def fixed(
-    model: str, compile_budgets: Sequence[float] = PEER_BUDGETS, accumulate: bool = False
+    model: str, compile_budgets: Sequence[float] = PEER_BUDGETS, said: Mapping[str, bool] = NOTHING
 ) -> List[Configuration]:
     """Every configuration of `model` but ours with a budget, which needs measurements first."""
-    return baselines() + peers_of(model, compile_budgets) + ours(accumulate)
+    return baselines() + peers_of(model, compile_budgets) + ours(said)
 
 
 def selectable(models: Iterable[str]) -> List[str]:
@@ -96,20 +96,22 @@ def selected(configuration: Configuration, only: Sequence[str]) -> bool:
     return configuration.group in only or configuration.name in only
 
 
-def with_budget(name: str, budget_bytes: int, accumulate: bool) -> Configuration:
-    compile_module = lowered(strategy="budget", memory_budget=f"{budget_bytes}B", accumulate=accumulate)
+def with_budget(name: str, budget_bytes: int, said: Mapping[str, bool]) -> Configuration:
+    compile_module = lowered(strategy="budget", memory_budget=f"{budget_bytes}B", **said)
     return Configuration(name, "ours", compile_module, budget_bytes)
 
 
-def sweep(eager_peak: float, fractions: Sequence[float], accumulate: bool = False) -> List[Configuration]:
+def sweep(
+    eager_peak: float, fractions: Sequence[float], said: Mapping[str, bool] = NOTHING
+) -> List[Configuration]:
     """Ours at budgets that are fractions of eager's peak, in bytes."""
     return [
-        with_budget(f"budget_{fraction:g}", int(fraction * eager_peak), accumulate) for fraction in fractions
+        with_budget(f"budget_{fraction:g}", int(fraction * eager_peak), said) for fraction in fractions
     ]
 
 
 def partners(
-    peaks: Iterable[float], accumulate: bool = False, tolerance: float = 0.005
+    peaks: Iterable[float], said: Mapping[str, bool] = NOTHING, tolerance: float = 0.005
 ) -> List[Configuration]:
     """Ours at a budget for each of the peers' peaks, in bytes.
 
@@ -120,5 +122,5 @@ def partners(
         if not budgets or peak > (1.0 + tolerance) * budgets[-1]:
             budgets.append(int(peak))
     return [
-        with_budget(f"budget_{budget / 2**20:.3f}MiB", budget, accumulate) for budget in reversed(budgets)
+        with_budget(f"budget_{budget / 2**20:.3f}MiB", budget, said) for budget in reversed(budgets)
     ]

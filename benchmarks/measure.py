@@ -249,7 +249,8 @@ def extend(progress: tqdm, steps: int) -> None:
 def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
     """Measures one model. In two phases, because ours needs the peaks of eager and of the peers for its budgets."""
     workload = models.make(name, options.size).to(options.device)
-    table = configurations.fixed(name, options.compile_budgets, options.accumulate)
+    said = {"accumulate": options.accumulate, "release_outputs": workload.release_outputs}
+    table = configurations.fixed(name, options.compile_budgets, said)
     wanted = [each for each in table if configurations.selected(each, options.only)]
     extend(progress, len(wanted) * (1 + options.repeats))
     contenders = warm_up(wanted, workload, options, progress)
@@ -259,12 +260,12 @@ def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
         eager = next((each for each in contenders if each.result.configuration == "eager"), None)
         if eager is None:
             eager = warm_up([table[0]], workload, options, tqdm(disable=True))[0]
-        budgets += configurations.sweep(eager.warm_up_peak, options.budgets, options.accumulate)
+        budgets += configurations.sweep(eager.warm_up_peak, options.budgets, said)
     if {"ours", configurations.PARTNERS} & set(options.only):
         peaks = [
             each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured
         ]
-        budgets += configurations.partners(peaks, options.accumulate)
+        budgets += configurations.partners(peaks, said)
     extend(progress, len(budgets) * (1 + options.repeats))
     contenders += warm_up(budgets, workload, options, progress)
 

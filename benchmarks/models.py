@@ -48,12 +48,14 @@ class Workload:
 
     `module` is in training mode. `loss_fn` maps its output to a scalar loss; it is None where the module returns the
     loss itself. Both forms are in use, so both are here: the language models include their loss, the others do not.
+    `release_outputs`: nothing of the output's size is alive while the module's backward runs (the option of that name).
     """
 
     name: str
     module: nn.Module
     inputs: Tuple[Tensor, ...]
     loss_fn: Optional[Callable[[Tensor], Tensor]] = None
+    release_outputs: bool = False
 
     def loss(self, module: Callable[..., Tensor]) -> Tensor:
         """The scalar loss of `module` (this workload's, a copy, or anything compiled from it) on the batch."""
@@ -71,7 +73,11 @@ class Workload:
         """The same workload with module and batch on `device`. The module is moved in place, as ``nn.Module.to``
         does; targets that `loss_fn` holds follow the output's device by themselves."""
         inputs = tuple(tensor.to(device) for tensor in self.inputs)
-        return Workload(self.name, self.module.to(device), inputs, self.loss_fn)
+        return Workload(self.name, self.module.to(device), inputs, self.loss_fn, self.release_outputs)
+
+
+def _cross_entropy(labels: Tensor) -> Callable[[Tensor], Tensor]:
+    return lambda logits: F.cross_entropy(logits, labels.to(logits.device))
 
 
 def _gpt(size: str) -> Workload:
@@ -96,9 +102,7 @@ def _resnet50(size: str) -> Workload:
         module = ResNet(blocks=(2, 2, 2, 2), width=8, classes=classes)
     images = torch.randn(batch, 3, edge, edge)
     labels = torch.randint(classes, (batch,))
-    return Workload(
-        "resnet50", module, (images,), lambda logits: F.cross_entropy(logits, labels.to(logits.device))
-    )
+    return Workload("resnet50", module, (images,), _cross_entropy(labels), release_outputs=True)
 
 
 def _mlp(size: str) -> Workload:
@@ -133,7 +137,7 @@ def _unet(size: str) -> Workload:
     module = UNet(width=width, classes=classes)
     images = torch.randn(batch, 3, edge, edge)
     labels = torch.randint(classes, (batch, edge, edge))
-    return Workload("unet", module, (images,), lambda logits: F.cross_entropy(logits, labels.to(logits.device)))
+    return Workload("unet", module, (images,), _cross_entropy(labels), release_outputs=True)
 
 
 def _densenet121(size: str) -> Workload:
@@ -145,9 +149,7 @@ def _densenet121(size: str) -> Workload:
         module = DenseNet(blocks=(2, 3, 3, 2), growth=8, width=16, classes=classes)
     images = torch.randn(batch, 3, edge, edge)
     labels = torch.randint(classes, (batch,))
-    return Workload(
-        "densenet121", module, (images,), lambda logits: F.cross_entropy(logits, labels.to(logits.device))
-    )
+    return Workload("densenet121", module, (images,), _cross_entropy(labels), release_outputs=True)
 
 
 def _bert(size: str) -> Workload:

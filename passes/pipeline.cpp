@@ -203,6 +203,12 @@ RegionGraphs compile_region(const RegionInput& input) {
                            input.options.accumulate ? input.is_attribute : std::vector<bool>{});
     if (input.options.strategy == StrategyKind::kBudget)
       obey_tags(problem);
+    graphs.ends = ends_of(joint, problem);
+    if (input.options.release_outputs) {
+      std::copy_if(graphs.ends.outputs.begin(), graphs.ends.outputs.end(),
+                   std::back_inserter(problem.problem.let_go),
+                   [](int32_t value) { return value >= 0; });
+    }
     Simulator simulator(problem.problem);
     const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
     const auto planned = simulator.run(decisions);
@@ -215,7 +221,6 @@ RegionGraphs compile_region(const RegionInput& input) {
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);
       graphs.decisions = std::make_shared<Decisions>(decisions);
-      graphs.ends = ends_of(joint, problem);
     }
     graphs.figures.plan_seconds = seconds_since(start);
     return nullptr;

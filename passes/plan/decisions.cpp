@@ -305,12 +305,17 @@ bool Simulator::is_made_again(int32_t value) const {
                      [&](int32_t root) { return made_again_[root] != 0; });
 }
 
+bool Simulator::is_let_go(int32_t value) const {
+  const auto& let_go = problem_.let_go;
+  return std::find(let_go.begin(), let_go.end(), value) != let_go.end();
+}
+
 // Of results that the backward makes again.
 int64_t Simulator::bytes_held_beside() const {
   std::vector<int32_t> storages;
   for (auto value : problem_.results) {
     const auto own = problem_.storages[value];
-    if (is_made_again(value))
+    if (is_made_again(value) && !is_let_go(value))
       storages.insert(storages.end(), own.begin(), own.end());
   }
   std::sort(storages.begin(), storages.end());
@@ -346,7 +351,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
   // What the caller holds and the backward makes again is there twice in between.
   const auto held_beside = bytes_held_beside();
   for (auto value : problem_.results) {
-    if (!live_[value] && !is_made_again(value))
+    if (!live_[value] && !is_made_again(value) && !is_let_go(value))
       add(value);
   }
   alive += held_beside;
@@ -371,7 +376,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
       alive -= held_beside;
       captured_.assign(live_.begin(), live_.end());
       for (auto value : problem_.results) {
-        if (!live_[value] && is_made_again(value))
+        if (!live_[value] && (is_made_again(value) || is_let_go(value)))
           add(value);
       }
       at_loss = alive + problem_.loss_bytes;

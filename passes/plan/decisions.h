@@ -138,6 +138,7 @@ class Simulator {
   uint32_t own_memory(int32_t node) const;
   void end_slot(const Decisions& decisions);
   bool is_made_again(int32_t value) const;
+  bool is_let_go(int32_t value) const;
   int64_t bytes_held_beside() const;
   Simulation walk(int64_t limit_bytes);
 

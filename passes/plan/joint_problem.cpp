@@ -33,6 +33,8 @@ class Joiner {
     for (size_t run = 0; run < runs_.size(); ++run) {
       for (auto value : runs_[run].stays)
         out_.results.push_back(joint_.values[run][value]);
+      for (auto value : runs_[run].let_go)
+        out_.let_go.push_back(joint_.values[run][value]);
       add_tags(run);
     }
     for (auto value : out_.incoming)

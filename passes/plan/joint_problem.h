@@ -33,6 +33,7 @@ struct RegionRun {
   std::vector<Given> given;
   std::vector<Incoming> incoming;  // per Problem::incoming
   std::vector<int32_t> stays;      // of Problem::results: what stays to the end of the step
+  std::vector<int32_t> let_go;     // of those, what goes before the backward
 };
 
 // For runs a and b, where b reads a's output y, and the loss b's output z:

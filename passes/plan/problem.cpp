@@ -110,6 +110,7 @@ std::string to_json(const Problem& problem) {
         {"storages", rows_to_json(problem.storages)}}},
       {"storages", {{"bytes", problem.bytes}, {"held", problem.held}}},
       {"results", problem.results},
+      {"let_go", problem.let_go},
       {"incoming", problem.incoming},
       {"loss_bytes", problem.loss_bytes},
   };
@@ -145,6 +146,7 @@ Problem problem_from_json(const std::string& text) {
     problem.bytes = json.at("storages").at("bytes").get<std::vector<int64_t>>();
     problem.held = json.at("storages").at("held").get<std::vector<uint8_t>>();
     problem.results = json.at("results").get<std::vector<int32_t>>();
+    problem.let_go = json.value("let_go", std::vector<int32_t>{});
     problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
     problem.loss_bytes = json.value("loss_bytes", int64_t{0});
   } catch (const Json::exception& error) {
@@ -176,6 +178,8 @@ Problem problem_from_json(const std::string& text) {
     check_index(node, -1, nodes, "producer");
   for (auto value : problem.results)
     check_index(value, 0, problem.num_values(), "results");
+  for (auto value : problem.let_go)
+    check_index(value, 0, problem.num_values(), "let_go");
   for (auto value : problem.incoming)
     check_index(value, 0, problem.num_values(), "incoming");
   return problem;

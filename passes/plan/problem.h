@@ -76,6 +76,8 @@ struct Problem {
 
   // Values that stay alive to the end of the step once made: what the caller holds, and gradients.
   std::vector<int32_t> results;
+  // Of those, outputs that are gone once the loss has read them: the backward begins without them.
+  std::vector<int32_t> let_go;
   // Given values that come into being with the backward: incoming gradients.
   std::vector<int32_t> incoming;
 

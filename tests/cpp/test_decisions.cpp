@@ -457,6 +457,33 @@ TEST(Simulator, ResultsStayToTheEnd) {
                                                   10 + 3 + 5 + 2));   // y g1 g2 last
 }
 
+// The caller's loss reads y and lets it go; the backward begins without it. One that is read again,
+// as z is, stays until then.
+TEST(Simulator, ResultsThatAreLetGoStayUntilTheLossHasRun) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto y = b.fresh("y", {x}, 10);
+  const auto z = b.fresh("z", {x}, 20);
+  b.result(y);
+  b.result(z);
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy, z}, 3);
+  b.result(g1);
+  b.result(b.fresh("g2", {g1}, 5));
+  auto problem = b.build();
+  problem.let_go = {y, z};
+  Simulator simulator(problem);
+  const auto figures = simulator.run(Decisions(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 10, 20 + 10 + 3, 3 + 5));
+  EXPECT_EQ(figures.peak_bytes, 40);
+  EXPECT_EQ(figures.saved_bytes, 30);
+
+  problem.let_go = {};
+  simulator.run(Decisions(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 10, 30 + 10 + 3, 30 + 3 + 5));
+}
+
 // Two incoming gradients are there from the start of the backward to their last reader.
 TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
   ProblemBuilder b;

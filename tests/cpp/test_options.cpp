@@ -137,15 +137,17 @@ TEST(Options, FullgraphGoesWithEveryStrategyAndWithNone) {
   EXPECT_FALSE(parse_options(R"({"strategy": "none", "fullgraph": false})").fullgraph);
 }
 
-TEST(Options, ProfileAndAccumulateGoWithEveryStrategyAndWithNone) {
+TEST(Options, WhatIsSaidOfTheStepGoesWithEveryStrategyAndWithNone) {
   EXPECT_TRUE(parse_options(R"({"profile": true})").profile);
   EXPECT_TRUE(parse_options(R"({"4": 0.5, "profile": "true"})").profile);
   EXPECT_FALSE(parse_options(R"({"strategy": "all", "profile": false})").profile);
   EXPECT_TRUE(parse_options(R"({"accumulate": true})").accumulate);
   EXPECT_TRUE(parse_options(R"({"1": null, "accumulate": 1})").accumulate);
   EXPECT_FALSE(parse_options(R"({"strategy": "none", "accumulate": false})").accumulate);
-  const Options options =
-      parse_options(R"({"strategy": "segments", "profile": true, "accumulate": true})");
+  EXPECT_TRUE(parse_options(R"({"strategy": "all", "release_outputs": true})").release_outputs);
+  EXPECT_FALSE(parse_options(R"({"strategy": "all"})").release_outputs);
+  const Options options = parse_options(
+      R"({"strategy": "segments", "profile": true, "accumulate": true, "release_outputs": true})");
   EXPECT_EQ(parse_options(to_json(options)), options);
 }
 
@@ -240,10 +242,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"({"strategy": "all", "6": 1})", R"(key "6" is unknown)"},
         Refused{
             R"({"strategy": "names", "ratio": 0.5})",
-            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate")"},
+            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate", "release_outputs")"},
         Refused{
             R"({"4": 0.5, "stride": 2})",
-            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate")"},
+            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate", "release_outputs")"},
         Refused{R"({"1": null, "strategy": "all"})",
                 R"(keys "1" and "strategy" both name a strategy)"},
         Refused{R"({"3": [0, 1], "4": 0.5})", R"(keys "3" and "4" both name a strategy)"},

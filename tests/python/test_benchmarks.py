@@ -3,7 +3,7 @@
 import copy
 import json
 import math
-from typing import Any
+from typing import Any, Mapping
 
 import pytest
 import torch
@@ -151,8 +151,8 @@ def test_one_run_measures_both_phases(tracker: Any, tmp_path: Any, monkeypatch: 
     def refuse(module: torch.nn.Module) -> torch.nn.Module:
         raise RuntimeError("not today")
 
-    def budget(name: str, budget_bytes: int, accumulate: bool) -> Configuration:
-        options = {"strategy": "segments", "accumulate": accumulate}
+    def budget(name: str, budget_bytes: int, said: Mapping[str, bool]) -> Configuration:
+        options = {"strategy": "segments", **said}
         return Configuration(name, "ours", configurations.lowered(**options), budget_bytes)
 
     monkeypatch.setattr(configurations, "OURS", {})

@@ -13,7 +13,7 @@ from nets import ConvNet, Residual, Tied, TwoOutputs
 import aten_recompute
 from benchmarks import models
 
-MODELS = ["gpt", "resnet50", "mlp", "transformer"]
+MODELS = ["gpt", "resnet50", "mlp", "transformer", "unet"]
 # Where a budget lies between the smallest peak that can be reached and that of keeping everything.
 PLACES = [0.1, 0.3, 0.6, 0.9]
 # A loss outside of the region, its gradient and the number that divides both: scalars of 4 bytes.
@@ -30,6 +30,7 @@ def variant(lowered: torch.jit.ScriptModule) -> Dict[str, Any]:
 
 def with_budget(workload: models.Workload, **options: Any) -> torch.jit.ScriptModule:
     """Lowered and compiled. Costs come from the FLOP model: a plan is then the same in every run."""
+    options.setdefault("release_outputs", workload.release_outputs)
     lowered = lowered_copy(workload.module, "budget", cost_model="flops", **options)
     workload.step(lowered)
     return lowered
@@ -87,12 +88,38 @@ def test_the_measured_peak_keeps_the_budget(name: str, place: float, accumulate:
     assert variant(lowered)["unplanned_peak_bytes"] > budget, "nothing had to be planned"
 
 
+@pytest.mark.parametrize("strategy", ["none", "all", "budget"])
+def test_outputs_that_the_loss_does_not_keep(strategy: str, tracker) -> None:
+    """Large logits: a cross entropy keeps their logarithms until its backward, and not them."""
+    torch.manual_seed(0)
+    network = torch.nn.Sequential(torch.nn.Linear(8, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1 << 13))
+    inputs, targets = torch.rand(64, 8), torch.randint(1 << 13, (64,))
+    options: Dict[str, Any] = {"profile": True, "accumulate": True}
+    if strategy == "budget":
+        options.update(memory_budget=1.0, cost_model="flops")
+    predicted = {}
+    for release in (False, True):
+        lowered = lowered_copy(network, strategy, release_outputs=release, **options)
+        for keep in (not release, not release):
+            lowered.zero_grad(set_to_none=False)
+            with tracker.measure_peak() as peak:
+                logits = lowered(inputs)
+                loss = torch.nn.functional.cross_entropy(logits, targets)
+                if not keep:
+                    del logits
+                loss.backward()
+            logits = loss = None
+        predicted[release] = variant(lowered)["predicted_peak_bytes"]
+        assert abs(predicted[release] - peak.bytes) <= 0.03 * peak.bytes
+    assert predicted[False] - predicted[True] == 64 * (1 << 13) * 4
+
+
 @pytest.mark.parametrize("strategy", ["none", "all", "segments"])
 @pytest.mark.parametrize("name", MODELS)
 def test_other_strategies_are_predicted_as_well(name: str, strategy: str, tracker) -> None:
     """One simulator serves all, so `profile` says what a hand-chosen strategy will need."""
     workload = models.make(name, size="small")
-    lowered = lowered_copy(workload.module, strategy, profile=True)
+    lowered = lowered_copy(workload.module, strategy, profile=True, release_outputs=workload.release_outputs)
     peak = peak_bytes(workload, lowered, False, tracker)
     assert abs(variant(lowered)["predicted_peak_bytes"] - peak) <= 0.03 * peak
 
@@ -104,7 +131,9 @@ def test_gradients_are_eagers(name: str, place: float) -> None:
     workload = models.make(name, size="small")
     eager = workload.module
     budget = budget_at(name, place, False)
-    lowered = lowered_copy(eager, "budget", cost_model="flops", memory_budget=budget)
+    lowered = lowered_copy(
+        eager, "budget", cost_model="flops", memory_budget=budget, release_outputs=workload.release_outputs
+    )
     for seed in (1, 2):  # the second call runs the compiled programs again
         torch.manual_seed(seed)
         eager_loss = workload.step(eager)
