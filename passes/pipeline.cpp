@@ -70,6 +70,21 @@ void obey_tags(GraphProblem& graph) {
   }
 }
 
+Decisions leanest_of(const GraphProblem& problem, const std::vector<SavePlan>& plans) {
+  Simulator simulator(problem.problem);
+  std::optional<Decisions> best;
+  int64_t best_bytes = 0;
+  for (const auto& plan : plans) {
+    auto decisions = decisions_of(problem, plan);
+    const auto bytes = simulator.run(decisions).peak_bytes;
+    if (best && bytes >= best_bytes)
+      continue;
+    best = std::move(decisions);
+    best_bytes = bytes;
+  }
+  return *best;
+}
+
 Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
                  const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget) {
@@ -86,8 +101,11 @@ Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphP
     *banned = std::move(cut.banned);
     return decisions_of(problem, cut.plan);
   }
-  return decisions_of(problem,
-                      make_plan({joint, input.options, input.is_attribute, value_bytes(problem)}));
+  const auto bytes = value_bytes(problem);
+  const PlanInput plan_input{joint, input.options, input.is_attribute, bytes};
+  if (input.options.strategy == StrategyKind::kSegments)
+    return leanest_of(problem, segment_plans(plan_input));
+  return decisions_of(problem, make_plan(plan_input));
 }
 
 // What comes before the plan: the joint graph, with the alternatives that the strategy chooses

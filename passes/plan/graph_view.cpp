@@ -2,9 +2,11 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <boost/graph/breadth_first_search.hpp>
 #include <boost/graph/dominator_tree.hpp>
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 #include <unordered_set>
 
@@ -76,17 +78,45 @@ GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attr
   return view;
 }
 
-std::vector<Value*> single_value_separators(const GraphView& view) {
-  const auto count = boost::num_vertices(view.graph);
+namespace {
+
+struct CopyEdges : boost::default_bfs_visitor {
+  explicit CopyEdges(GraphView::Graph& copy) : copy(copy) {}
+  template <typename Edge>
+  void examine_edge(Edge edge, const GraphView::Graph& graph) {
+    boost::add_edge(boost::source(edge, graph), boost::target(edge, graph), copy);
+  }
+  GraphView::Graph& copy;
+};
+
+// The edges that paths from `root` take, over the same vertices. (Boost's dominators go wrong where
+// an unreachable vertex has an edge to one that is reached.)
+GraphView::Graph reachable(const GraphView::Graph& graph, GraphView::Vertex root) {
+  GraphView::Graph edges(boost::num_vertices(graph));
+  boost::breadth_first_search(graph, root, boost::visitor(CopyEdges(edges)));
+  return edges;
+}
+
+// Vertices through which every path from `root` to the sink goes; none if there is no path.
+std::vector<GraphView::Vertex> dominators_of_sink(const GraphView& view, GraphView::Vertex root) {
+  const auto reached = reachable(view.graph, root);
   const auto none = boost::graph_traits<GraphView::Graph>::null_vertex();
-  std::vector<GraphView::Vertex> dominator(count, none);
+  std::vector<GraphView::Vertex> dominator(boost::num_vertices(view.graph), none);
   boost::lengauer_tarjan_dominator_tree(
-      view.graph, view.source,
+      reached, root,
       boost::make_iterator_property_map(dominator.begin(),
-                                        boost::get(boost::vertex_index, view.graph)));
+                                        boost::get(boost::vertex_index, reached)));
+  std::vector<GraphView::Vertex> dominators;
+  for (auto v = dominator[view.sink]; v != none && v != view.source; v = dominator[v])
+    dominators.push_back(v);
+  return dominators;
+}
+
+// What the vertices separate by, in forward order.
+std::vector<Value*> values_of(const GraphView& view, const std::set<GraphView::Vertex>& chosen) {
   const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
   std::vector<Value*> separators;
-  for (auto v = dominator[view.sink]; v != none && v != view.source; v = dominator[v]) {
+  for (auto v : chosen) {
     // A node with several outputs separates by its first one, unless another goes on in the
     // forward: layer norm's mean and deviation, for example, are read by its backward only.
     auto* node = view.node(v);
@@ -102,8 +132,23 @@ std::vector<Value*> single_value_separators(const GraphView& view) {
     if (single->type()->kind() == c10::TypeKind::TensorType)
       separators.push_back(single);
   }
-  std::reverse(separators.begin(), separators.end());
   return separators;
+}
+
+}  // namespace
+
+std::vector<Value*> single_value_separators(const GraphView& view) {
+  const auto dominators = dominators_of_sink(view, view.source);
+  return values_of(view, {dominators.begin(), dominators.end()});
+}
+
+std::vector<Value*> separators_by_source(const GraphView& view) {
+  std::set<GraphView::Vertex> chosen;
+  for (auto [edge, end] = boost::out_edges(view.source, view.graph); edge != end; ++edge) {
+    const auto dominators = dominators_of_sink(view, boost::target(*edge, view.graph));
+    chosen.insert(dominators.begin(), dominators.end());
+  }
+  return values_of(view, chosen);
 }
 
 }  // namespace aten_recompute

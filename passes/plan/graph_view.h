@@ -51,4 +51,9 @@ GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attr
 // of the sink, by Lengauer and Tarjan (1979), Boost's implementation; O(E log V).
 std::vector<torch::jit::Value*> single_value_separators(const GraphView& view);
 
+// The same for each vertex at the source, and the paths that begin there: an encoder and a decoder
+// that reads it in every layer have no separators in common, but each has its own. In forward
+// order; where one vertex alone stands at the source, the same as single_value_separators().
+std::vector<torch::jit::Value*> separators_by_source(const GraphView& view);
+
 }  // namespace aten_recompute

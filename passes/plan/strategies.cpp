@@ -93,9 +93,8 @@ SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>&
   return plan;
 }
 
-SavePlan plan_segments(const PlanInput& input) {
-  const auto view = view_forward(input.joint, input.is_attribute);
-  const auto separators = single_value_separators(view);
+SavePlan plan_segments(const PlanInput& input, const GraphView& view,
+                       const std::vector<Value*>& separators) {
   const auto everything = save_everything(input.joint);
   std::vector<Segment> segments(separators.size() + 1);
   // Of the memory that the value keeps alive: a view has none of its own.
@@ -147,6 +146,16 @@ bool needs_profile(const Options& options) {
   return options.profile || options.strategy == StrategyKind::kSegments ||
          options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget ||
          options.strategy == StrategyKind::kPlan;
+}
+
+std::vector<SavePlan> segment_plans(const PlanInput& input) {
+  const auto view = view_forward(input.joint, input.is_attribute);
+  const auto separators = single_value_separators(view);
+  const auto by_source = separators_by_source(view);
+  std::vector<SavePlan> plans{plan_segments(input, view, separators)};
+  if (by_source != separators)
+    plans.push_back(plan_segments(input, view, by_source));
+  return plans;
 }
 
 ValueBytes value_bytes(const GraphProblem& graph) {
@@ -218,7 +227,7 @@ SavePlan make_plan(const PlanInput& input) {
       });
     }
     case StrategyKind::kSegments:
-      return plan_segments(input);
+      return segment_plans(input).front();
     case StrategyKind::kMinCut:  // passes/plan/min_cut.h: it also says what it banned
       break;
     case StrategyKind::kBudget:  // passes/plan/budget.h: it decides more than a set of values

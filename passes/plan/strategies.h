@@ -33,6 +33,10 @@ ValueBytes value_bytes(const GraphProblem& graph);
 // What to save for the backward under the options' strategy.
 SavePlan make_plan(const PlanInput& input);
 
+// Strategy segments: plans to choose from by their peaks, as to keep a value that only some paths
+// go through pays in some networks and not in others. The first is make_plan()'s.
+std::vector<SavePlan> segment_plans(const PlanInput& input);
+
 // Layer of each forward value, by Value::unique(): the greatest of its node's own layer and its
 // inputs' layers; -1 before the first layer. A mark_layer operator sets its output's layer.
 std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint);

@@ -68,6 +68,33 @@ graph(%x : Tensor):
   EXPECT_THAT(separators(joint, {false}), ElementsAre("h", "s", "y"));
 }
 
+// An encoder x -> a -> b, and a decoder y -> c -> d that reads b twice: all that the two have in
+// common is their end.
+TEST_F(GraphViewTest, AnEncoderAndADecoderHaveSeparatorsOfTheirOwn) {
+  const auto joint = test::parse_forward(R"(
+graph(%x : Tensor, %y : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %a : Tensor = aten::tanh(%x)
+  %b : Tensor = aten::relu(%a)
+  %c : Tensor = aten::sigmoid(%y)
+  %s : Tensor = aten::add(%c, %b, %one)
+  %d : Tensor = aten::tanh(%s)
+  %t : Tensor = aten::mul(%d, %b)
+  %z : Tensor = aten::relu(%t)
+  return (%z)
+)");
+  const auto view = view_forward(joint, {false, false});
+  EXPECT_THAT(test::names(single_value_separators(view)), ElementsAre("t", "z"));
+  EXPECT_THAT(test::names(separators_by_source(view)),
+              ElementsAre("a", "b", "c", "s", "d", "t", "z"));
+}
+
+TEST_F(GraphViewTest, OfOneSourceTheSeparatorsAreTheSame) {
+  const auto joint = test::parse_forward(kChain);
+  const auto view = view_forward(joint, {false, true});
+  EXPECT_EQ(separators_by_source(view), single_value_separators(view));
+}
+
 TEST_F(GraphViewTest, UnderALongSkipNothingSeparates) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
