@@ -67,7 +67,7 @@ struct LoweredMethod::Specialisation {
   c10::TypePtr self_type;
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
-  std::unique_ptr<MethodPlans> plans;  // where several regions share a budget
+  std::unique_ptr<MethodPlans> plans;  // where several regions share a budget or a pinned plan
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
 
@@ -184,7 +184,8 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
   const auto& nodes = result->method.regions.nodes;
   const bool runs_several =
       nodes.size() > 1 || std::any_of(nodes.begin(), nodes.end(), is_in_a_loop);
-  if (runs_several && options_.strategy == StrategyKind::kBudget)
+  if (runs_several &&
+      (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
     result->plans = std::make_unique<MethodPlans>(method_, options_);
   for (auto* node : nodes) {
     std::vector<bool> is_attribute;
@@ -202,12 +203,21 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
 void LoweredMethod::for_each_profiled(
     const std::function<void(const RegionGraphs&)>& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto visit = [&](const std::shared_ptr<const RegionVariant>& variant) {
+    if (variant != nullptr && variant->graphs().problem != nullptr)
+      function(variant->graphs());
+  };
   for (const auto& specialisation : specialisations_) {
+    const auto plans =
+        specialisation->plans == nullptr ? MethodPlans::List{} : specialisation->plans->plans();
+    if (!plans.empty()) {
+      for (const auto& run : plans.back()->runs)
+        visit(run.variant);
+      continue;
+    }
     for (const auto& region : specialisation->regions) {
-      for (const auto& variant : specialisation->variants_of(*region)) {
-        if (variant->graphs().problem != nullptr)
-          function(variant->graphs());
-      }
+      for (const auto& variant : region->variants())
+        visit(variant);
     }
   }
 }

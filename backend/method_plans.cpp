@@ -7,6 +7,7 @@
 #include "backend/region.h"
 #include "passes/plan/budget.h"
 #include "passes/plan/joint_problem.h"
+#include "passes/plan/plan_file.h"
 
 namespace aten_recompute {
 namespace {
@@ -17,6 +18,18 @@ bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedR
   return planned.size() == runs.size() &&
          std::equal(planned.begin(), planned.end(), runs.begin(),
                     [](const auto& a, const auto& b) { return a.is_like(b); });
+}
+
+Decisions pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
+                 const std::string& text) {
+  std::vector<const Problem*> problems;
+  for (const auto& run : runs)
+    problems.push_back(run.problem);
+  const auto plans = plans_from_file(problems, text);
+  std::vector<const Decisions*> decisions;
+  for (const auto& plan : plans)
+    decisions.push_back(&plan);
+  return join_decisions(joint, runs, decisions);
 }
 
 PlanFigures joint_figures(const JointProblem& joint, const Decisions& decisions,
@@ -90,7 +103,9 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
   for (const auto* run : planned)
     unplanned.push_back(run->variant->graphs().unplanned.get());
   const auto keep_all = join_decisions(joint, linked, unplanned);
-  const auto decisions = plan_budget(joint.problem, keep_all, options_);
+  const auto decisions = options_.strategy == StrategyKind::kPlan
+                             ? pinned(joint, linked, options_.plan)
+                             : plan_budget(joint.problem, keep_all, options_);
 
   auto plan = std::make_shared<MethodPlan>();
   plan->inputs = inputs;

@@ -1,4 +1,4 @@
-// One budget for all regions of a method.
+// One budget, or one pinned plan, for all regions of a method.
 #pragma once
 
 #include <ATen/core/ivalue.h>

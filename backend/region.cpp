@@ -104,8 +104,9 @@ std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& 
 
 std::shared_ptr<const RegionVariant> Region::choose(const std::vector<bool>& requires_grad,
                                                     const std::vector<c10::IValue>& inputs) {
-  // Only this strategy promises a peak.
-  if (options_.strategy != StrategyKind::kBudget)
+  // Only budgets promise a peak; a pinned plan of several regions tells their runs apart.
+  if (options_.strategy != StrategyKind::kBudget &&
+      !(options_.strategy == StrategyKind::kPlan && is_one_of_several_))
     return variant_for(requires_grad, inputs, {}, false, false);
   const InputShapes shapes(inputs, is_attribute_);
   auto* call = MethodCall::current();

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <map>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -132,12 +133,23 @@ void check_plan_file(const std::string& text) {
   parse(text);
 }
 
-Decisions plan_from_file(const Problem& problem, const std::string& text) {
+std::vector<Decisions> plans_from_file(const std::vector<const Problem*>& runs,
+                                       const std::string& text) {
+  std::map<std::string, size_t> places;
+  std::vector<Decisions> all;
+  for (const auto* problem : runs)
+    all.push_back(plan_from_file(*problem, text, places[fingerprint(*problem)]++));
+  return all;
+}
+
+Decisions plan_from_file(const Problem& problem, const std::string& text,
+                         std::optional<size_t> place) {
   const auto json = parse(text);
   const auto print = fingerprint(problem);
   const Json* part = nullptr;
+  size_t found = 0;
   for (const auto& region : json["regions"]) {
-    if (region.value("region", "") == print)
+    if (region.value("region", "") == print && (!place || found++ <= *place))
       part = &region;
   }
   if (part == nullptr) {
@@ -156,7 +168,8 @@ Decisions plan_from_file(const Problem& problem, const std::string& text) {
     return found->second;
   };
   Decisions decisions(problem);
-  for (const auto& [name, slots] : part->value("drop", Json::object()).items()) {
+  const auto drop = part->value("drop", Json::object());
+  for (const auto& [name, slots] : drop.items()) {
     const auto value = find(name);
     for (const auto& slot : slots) {
       if (!slot.is_number_unsigned() || slot.get<size_t>() >= decisions.num_slots()) {
@@ -167,7 +180,8 @@ Decisions plan_from_file(const Problem& problem, const std::string& text) {
       decisions.drop(value, slot.get<size_t>());
     }
   }
-  for (const auto& [name, op] : part->value("instead", Json::object()).items()) {
+  const auto instead = part->value("instead", Json::object());
+  for (const auto& [name, op] : instead.items()) {
     const auto node = problem.producer[find(name)];
     const auto alternatives = node < 0 ? std::span<const int32_t>() : problem.alternatives[node];
     const auto found = std::find_if(alternatives.begin(), alternatives.end(),

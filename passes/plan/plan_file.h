@@ -1,6 +1,7 @@
 // A plan as JSON: to be read by a person, and to be followed again.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -23,12 +24,19 @@ namespace aten_recompute {
 // "drop" and "instead" are the plan; the rest follows from them.
 std::string plan_to_json(const Problem& problem, const Decisions& decisions);
 
-// A plan file of several regions' parts, each as plan_to_json() gives it.
+// A plan file of several regions' parts, each as plan_to_json() gives it. A region that runs
+// several times, or several equal ones, have a part for each run, in the order in which they run.
 std::string plan_file(const std::vector<std::string>& regions);
 
-// The decisions for this problem in a plan file. Throws std::invalid_argument, in one line, if the
-// text is no plan file, has no part for this region, or names what the region does not have.
-Decisions plan_from_file(const Problem& problem, const std::string& text);
+// The decisions for this problem in a plan file: its last part for such a region, or for one of
+// several equal ones, the part at `place` among theirs. Throws std::invalid_argument, in one line,
+// if the text is no plan file, has no part for this region, or names what the region does not have.
+Decisions plan_from_file(const Problem& problem, const std::string& text,
+                         std::optional<size_t> place = std::nullopt);
+
+// The same for regions that run one after the other.
+std::vector<Decisions> plans_from_file(const std::vector<const Problem*>& runs,
+                                       const std::string& text);
 
 // Checks that the text is a plan file of a known format; throws as above.
 void check_plan_file(const std::string& text);

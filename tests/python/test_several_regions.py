@@ -288,6 +288,25 @@ def test_saved_and_loaded(tmp_path: Path, tracker) -> None:
     assert peak_bytes(loaded, x, tracker) <= plans(lowered)[0]["unplanned_peak_bytes"] * 0.6 + OUTSIDE_BYTES
 
 
+@pytest.mark.parametrize("make", [Broken, Printing, Looping])
+def test_a_pinned_plan_tells_equal_regions_apart(make: Callable[[], nn.Module], tmp_path: Path) -> None:
+    x = rows()
+    planned = with_budget(make(), memory_budget=0.55)
+    step(planned, x)
+    aten_recompute.save_plan(planned, tmp_path / "plan.json")
+    pinned = lowered_copy(make(), plan=str(tmp_path / "plan.json"), cost_model="flops")
+    for module in (pinned, pinned, planned):
+        module.load_state_dict(planned.state_dict())
+        step(module, x)
+    assert_same([p.grad for p in pinned.parameters()], [p.grad for p in planned.parameters()])
+    chosen = [[variant["saved"] for variant in variants(module)] for module in (pinned, planned)]
+    assert chosen[0] == chosen[1]
+    assert len({tuple(saved) for saved in chosen[0]}) > 1
+    (figures,), (expected,) = plans(pinned), plans(planned)
+    for key in ("predicted_peak_bytes", "predicted_seconds", "predicted_saved_bytes"):
+        assert figures[key] == expected[key]
+
+
 def test_several_threads() -> None:
     eager = Broken()
     lowered = with_budget(eager, memory_budget=0.6)
