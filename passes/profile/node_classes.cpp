@@ -1,0 +1,346 @@
+#include "passes/profile/node_classes.h"
+
+#include <ATen/Functions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <chrono>
+#include <sstream>
+
+#include "backend/random_state.h"
+#include "passes/flops.h"
+#include "passes/node_traits.h"
+#include "passes/splice.h"
+#include "passes/symbols.h"
+
+namespace aten_recompute {
+
+using c10::IValue;
+using torch::jit::Node;
+using torch::jit::Stack;
+using Clock = std::chrono::steady_clock;
+
+NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& operands) {
+  Memory memory;
+  const auto key = describe(index, operands, memory);
+  auto found = classes_.find(key);
+  if (found == classes_.end())
+    found = classes_.emplace(key, run_class(index, operands, memory)).first;
+  const auto& node_class = found->second;
+  // Its own memory, then its results.
+  std::vector<c10::Storage> own;
+  const auto device = result_device(operands, node_class);
+  for (size_t i = 0; i < node_class.own_bytes.size(); ++i) {
+    const auto extent = node_class.own_extent[i];
+    own.push_back(storage_without_memory(extent));
+    const auto storage = storages_.index_of(
+        tensor_on(at::TensorOptions().dtype(at::kByte), own.back(), {extent}, {1}, 0), false,
+        device);
+    storages_.set_bytes(storage, node_class.own_bytes[i]);
+  }
+  Outcome outcome{node_class.cost, {}};
+  const Instance instance{index, operands, memory, own, key};
+  for (size_t k = 0; k < node_class.results.size(); ++k)
+    outcome.results.push_back(instantiate(node_class.results[k], instance, k));
+  return outcome;
+}
+
+at::Device NodeClasses::result_device(const std::vector<IValue>& operands,
+                                      const NodeClass& node_class) {
+  for (const auto& result : node_class.results) {
+    if (result.kind == Result::Kind::kTensor && result.tensor.defined)
+      return result.tensor.options.device();
+  }
+  at::Device device = at::kCPU;
+  for (const auto& operand : operands)
+    for_each_tensor(operand,
+                    [&](const at::Tensor& tensor) { device = storages_.device_of(tensor); });
+  return device;
+}
+
+std::string NodeClasses::describe(size_t index, const std::vector<IValue>& operands,
+                                  Memory& memory) {
+  auto* node = nodes_[index];
+  std::ostringstream key;
+  key << qualified_operator_name(node) << '/' << node->outputs().size();
+  if (!node->blocks().empty())
+    key << '@' << index;
+  if (node->hasAttribute(c10::attr::Subgraph))
+    key << node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false);
+  if (node->hasAttribute(symbols::kRequiresGrad)) {
+    for (auto flag : node->is(symbols::kRequiresGrad))
+      key << flag;
+  }
+  for (const auto& operand : operands)
+    describe(key << ';', operand, memory);
+  return std::move(key).str();
+}
+
+void NodeClasses::describe(std::ostream& key, const IValue& value, Memory& memory) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined()) {
+      key << "undefined";
+      return;
+    }
+    const auto storage = storages_.index_of(tensor);
+    size_t position = 0;
+    while (position < memory.size() && storages_.index_of(memory[position]) != storage)
+      ++position;
+    if (position == memory.size())
+      memory.push_back(tensor);
+    key << tensor.scalar_type() << storages_.device(storage) << tensor.sizes() << tensor.strides()
+        << '+' << tensor.storage_offset() << '#' << position << '/' << tensor.storage().nbytes();
+  } else if (value.isList()) {
+    key << '[';
+    for (const auto& element : value.toListRef())
+      describe(key << ',', element, memory);
+    key << ']';
+  } else if (value.isTuple()) {
+    key << '(';
+    for (const auto& element : value.toTupleRef().elements())
+      describe(key << ',', element, memory);
+    key << ')';
+  } else if (value.isCapsule()) {
+    key << "opaque " << opaque(value).class_name;
+    for (const auto& operand : opaque(value).operands) {
+      for_each_tensor(operand, [&](const at::Tensor& tensor) {
+        std::ostringstream unused;
+        describe(unused, tensor, memory);
+      });
+    }
+  } else if (value.isGenerator() || value.isObject()) {
+    key << value.tagKind();
+  } else {
+    key << value;
+  }
+}
+
+// Real tensors in place of described ones. `real` maps storages to memory.
+IValue NodeClasses::materialise(const IValue& value, bool may_read_callers, RealMemory& real) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined())
+      return value;
+    const auto storage = storages_.index_of(tensor);
+    const bool is_real = !tensor.is_meta() || storages_.device(storage).is_meta();
+    if (is_real && may_read_callers)
+      return tensor.detach();
+    auto found = real.find(storage);
+    if (found == real.end()) {
+      const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+      auto memory = at::zeros(
+          {bytes}, at::TensorOptions().dtype(at::kByte).device(storages_.device(storage)));
+      found = real.emplace(storage, memory.storage()).first;
+    }
+    auto result =
+        at::empty({0}, at::TensorOptions().dtype(tensor.dtype()).device(storages_.device(storage)));
+    result.set_(found->second, tensor.storage_offset(), tensor.sizes(), tensor.strides());
+    return result;
+  }
+  if (value.isList()) {
+    const auto elements = value.toListRef();
+    c10::impl::GenericList list(value.toList().elementType());
+    for (const auto& element : elements)
+      list.push_back(materialise(element, may_read_callers, real));
+    return list;
+  }
+  if (value.isTuple()) {
+    std::vector<IValue> elements;
+    for (const auto& element : value.toTupleRef().elements())
+      elements.push_back(materialise(element, may_read_callers, real));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  if (value.isCapsule()) {
+    const auto& recipe = opaque(value);
+    Stack stack;
+    for (const auto& operand : recipe.operands)
+      stack.push_back(materialise(operand, may_read_callers, real));
+    program_.instructions()[recipe.instruction].run(stack);
+    return stack.at(recipe.output);
+  }
+  return value;
+}
+
+void NodeClasses::synchronize() const {
+  for (const auto& input : inputs_) {
+    if (!input.isTensor() || !input.toTensor().defined())
+      continue;
+    const auto device = input.toTensor().device();
+    if (device.is_cpu() || device.is_meta())
+      continue;
+    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
+    return;
+  }
+}
+
+double NodeClasses::time_of(const Program::Instruction& instruction, Stack& stack) const {
+  synchronize();
+  const auto start = Clock::now();
+  instruction.run(stack);
+  synchronize();
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operands,
+                                 const Memory& memory) {
+  const auto& instruction = program_.instructions()[index];
+  auto* node = nodes_[index];
+  // Operators on a tape may write to what they read, as those with running statistics do; and for
+  // a tape among the operands they run again.
+  const bool runs_a_tape = node->kind() == symbols::kTapeForward ||
+                           std::any_of(operands.begin(), operands.end(), is_opaque);
+  const bool may_read_callers = !instruction.mutates && !updates_hidden_state(node) && !runs_a_tape;
+  RealMemory real;
+  NodeClass node_class;
+  Stack arguments;
+  for (const auto& operand : operands)
+    arguments.push_back(materialise(operand, may_read_callers, real));
+  std::unordered_map<const void*, int> operand_storages;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const auto storage = storages_.index_of(memory[i]);
+    const auto found = real.find(storage);
+    const void* key = found != real.end() ? found->second.unsafeGetStorageImpl()
+                                          : memory[i].storage().unsafeGetStorageImpl();
+    operand_storages.emplace(key, static_cast<int>(i));
+  }
+
+  watch_.reset();
+  Stack stack = arguments;
+  double seconds = time_of(instruction, stack);
+  const int64_t alive = watch_.alive_bytes();
+  node_class.cost.workspace_bytes = std::max<int64_t>(0, watch_.peak_bytes() - alive);
+  if (draws_random_numbers(node))
+    node_class.cost.replay_bytes = random_state_bytes(arguments);
+
+  int64_t described = 0;
+  std::vector<const void*> own;
+  for (const auto& result : stack)
+    node_class.results.push_back(describe_result(result, node, operand_storages, own, node_class));
+  for (auto bytes : node_class.own_bytes)
+    described += bytes;
+  for (auto& result : node_class.results) {
+    if (result.kind == Result::Kind::kOpaque)
+      result.opaque_bytes = std::max<int64_t>(0, alive - described);
+  }
+  node_class.cost.flops = count_flops(node, operands, stack);
+  if (cost_model_ == CostModel::kFlops) {
+    double moved = static_cast<double>(described);
+    for (const auto& tensor : memory)
+      moved += static_cast<double>(tensor.nbytes());
+    node_class.cost.seconds = model_seconds(node_class.cost.flops, moved);
+    return node_class;
+  }
+  // The first run also loads code and fills caches. Short ones are run again, until they settle.
+  stack.clear();
+  const int repeats = seconds < 2e-3 ? 4 : seconds < 50e-3 ? 2 : 1;
+  for (int i = 0; i < repeats; ++i) {
+    stack = arguments;
+    seconds = std::min(seconds, time_of(instruction, stack));
+    stack.clear();
+  }
+  node_class.cost.seconds = seconds;
+  return node_class;
+}
+
+Result NodeClasses::describe_result(const IValue& value, const Node* node,
+                                    const std::unordered_map<const void*, int>& operand_storages,
+                                    std::vector<const void*>& own, NodeClass& node_class) {
+  Result result;
+  if (value.isTensor()) {
+    result.kind = Result::Kind::kTensor;
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined())
+      return result;
+    check_is_plain_tensor(tensor, node);
+    auto& described = result.tensor;
+    described.defined = true;
+    described.options = tensor.options();
+    described.sizes = tensor.sizes().vec();
+    described.strides = tensor.strides().vec();
+    described.offset = tensor.storage_offset();
+    const void* key = tensor.storage().unsafeGetStorageImpl();
+    if (const auto found = operand_storages.find(key); found != operand_storages.end()) {
+      described.memory.operand_storage = found->second;
+    } else {
+      const auto position = std::find(own.begin(), own.end(), key);
+      described.memory.own = static_cast<size_t>(position - own.begin());
+      if (position == own.end()) {
+        own.push_back(key);
+        // A stand-in for a tensor has a size and no memory.
+        node_class.own_bytes.push_back(tensor.is_meta()
+                                           ? static_cast<int64_t>(tensor.storage().nbytes())
+                                           : watch_.bytes_at(tensor.storage().data()));
+        node_class.own_extent.push_back(static_cast<int64_t>(tensor.storage().nbytes()));
+      }
+    }
+  } else if (value.isList() && has_tensor(value)) {
+    result.kind = Result::Kind::kList;
+    result.element_type = value.toList().elementType();
+    for (const auto& element : value.toListRef())
+      result.elements.push_back(describe_result(element, node, operand_storages, own, node_class));
+  } else if (value.isTuple() && has_tensor(value)) {
+    result.kind = Result::Kind::kTuple;
+    for (const auto& element : value.toTupleRef().elements())
+      result.elements.push_back(describe_result(element, node, operand_storages, own, node_class));
+  } else if (is_opaque(value)) {
+    result.kind = Result::Kind::kOpaque;
+  } else {
+    result.plain = value;
+  }
+  return result;
+}
+
+IValue NodeClasses::instantiate(const Result& result, const Instance& instance, size_t output) {
+  switch (result.kind) {
+    case Result::Kind::kPlain:
+      return result.plain;
+    case Result::Kind::kTensor: {
+      const auto& tensor = result.tensor;
+      if (!tensor.defined)
+        return at::Tensor();
+      const auto& storage = tensor.memory.operand_storage >= 0
+                                ? instance.memory[tensor.memory.operand_storage].storage()
+                                : instance.own[tensor.memory.own];
+      return tensor_on(tensor.options, storage, tensor.sizes, tensor.strides, tensor.offset);
+    }
+    case Result::Kind::kList: {
+      c10::impl::GenericList list(result.element_type);
+      for (const auto& element : result.elements)
+        list.push_back(instantiate(element, instance, output));
+      return list;
+    }
+    case Result::Kind::kTuple: {
+      std::vector<IValue> elements;
+      for (const auto& element : result.elements)
+        elements.push_back(instantiate(element, instance, output));
+      return c10::ivalue::Tuple::create(std::move(elements));
+    }
+    case Result::Kind::kOpaque:
+      return instantiate_opaque(result, instance, output);
+  }
+  return {};
+}
+
+IValue NodeClasses::instantiate_opaque(const Result& result, const Instance& instance,
+                                       size_t output) {
+  auto holder = c10::make_intrusive<Opaque>();
+  holder->instruction = instance.instruction;
+  holder->output = output;
+  holder->operands = instance.operands;
+  holder->class_name = instance.class_name;
+  // What autograd keeps of the operands is its own affair: all of them, to be safe.
+  const auto bytes = result.opaque_bytes;
+  const auto storage = tensor_on(at::TensorOptions().dtype(at::kByte),
+                                 storage_without_memory(bytes), {bytes}, {1}, 0);
+  holder->storages.push_back(storages_.index_of(storage, false, at::Device(at::kCPU)));
+  for (const auto& tensor : instance.memory) {
+    const auto held = storages_.index_of(tensor);
+    if (!storages_.is_callers(held))
+      holder->storages.push_back(held);
+  }
+  return IValue::make_capsule(holder);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,112 @@
+// What one operator costs and returns, measured once for all nodes like it.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <ATen/core/stack.h>
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/options.h"
+#include "backend/program.h"
+#include "passes/memory_watch.h"
+#include "passes/profile.h"
+#include "passes/profile/described_values.h"
+
+namespace aten_recompute {
+
+// Where a result of a node lies: in the memory of an operand, or in its own.
+struct ResultMemory {
+  int operand_storage = -1;  // index into the storages of the operands, in order of appearance
+  size_t own = 0;            // index among the node's own storages
+};
+
+struct ResultTensor {
+  bool defined = false;
+  at::TensorOptions options;
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;
+  int64_t offset = 0;
+  ResultMemory memory;
+};
+
+// What a node of a class returns: plain values as they were, tensors by description.
+struct Result {
+  enum class Kind { kPlain, kTensor, kList, kTuple, kOpaque };
+  Kind kind = Kind::kPlain;
+  c10::IValue plain;
+  ResultTensor tensor;
+  c10::TypePtr element_type;
+  std::vector<Result> elements;
+  int64_t opaque_bytes = 0;
+};
+
+struct NodeClass {
+  NodeCost cost;
+  std::vector<Result> results;
+  // Of each own storage: what it takes, and how far its tensors may reach into it.
+  std::vector<int64_t> own_bytes;
+  std::vector<int64_t> own_extent;
+};
+
+// Nodes of one class (operator, arguments, sizes, types, aliasing among the operands) cost the
+// same. The first of each runs, on real memory; the others get results of the same description.
+class NodeClasses {
+ public:
+  // `nodes[i]` is instruction i of `program`, `inputs` are the region's. All outlive this.
+  NodeClasses(const Program& program, const std::vector<torch::jit::Node*>& nodes,
+              const std::vector<c10::IValue>& inputs, CostModel cost_model,
+              DescribedStorages& storages)
+      : program_(program),
+        nodes_(nodes),
+        inputs_(inputs),
+        cost_model_(cost_model),
+        storages_(storages) {}
+
+  struct Outcome {
+    NodeCost cost;
+    torch::jit::Stack results;
+  };
+  Outcome run(size_t index, const std::vector<c10::IValue>& operands);
+
+  size_t size() const { return classes_.size(); }
+
+ private:
+  // `memory`: one tensor of each storage among the operands, in order of appearance.
+  using Memory = std::vector<at::Tensor>;
+  // Of described storages: what stands for them while a node runs.
+  using RealMemory = std::unordered_map<int32_t, c10::Storage>;
+
+  struct Instance {
+    size_t instruction;
+    const std::vector<c10::IValue>& operands;
+    const Memory& memory;
+    const std::vector<c10::Storage>& own;
+    const std::string& class_name;
+  };
+
+  std::string describe(size_t index, const std::vector<c10::IValue>& operands, Memory& memory);
+  void describe(std::ostream& key, const c10::IValue& value, Memory& memory);
+  c10::IValue materialise(const c10::IValue& value, bool may_read_callers, RealMemory& real);
+  NodeClass run_class(size_t index, const std::vector<c10::IValue>& operands, const Memory& memory);
+  Result describe_result(const c10::IValue& value, const torch::jit::Node* node,
+                         const std::unordered_map<const void*, int>& operand_storages,
+                         std::vector<const void*>& own, NodeClass& node_class);
+  c10::IValue instantiate(const Result& result, const Instance& instance, size_t output);
+  c10::IValue instantiate_opaque(const Result& result, const Instance& instance, size_t output);
+  at::Device result_device(const std::vector<c10::IValue>& operands, const NodeClass& node_class);
+  void synchronize() const;
+  double time_of(const Program::Instruction& instruction, torch::jit::Stack& stack) const;
+
+  const Program& program_;
+  const std::vector<torch::jit::Node*>& nodes_;
+  const std::vector<c10::IValue>& inputs_;
+  CostModel cost_model_;
+  DescribedStorages& storages_;
+  MemoryWatch watch_;
+  std::unordered_map<std::string, NodeClass> classes_;
+};
+
+}  // namespace aten_recompute
