@@ -15,8 +15,9 @@ namespace {
 // whether it is on. This one never is.
 struct Counter : torch::profiler::impl::ProfilerStateBase {
   Counter()
-      : ProfilerStateBase(torch::profiler::impl::ProfilerConfig(
-            torch::profiler::impl::ProfilerState::Disabled)) {}
+      : ProfilerStateBase(
+            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {
+  }
   torch::profiler::impl::ActiveProfilerType profilerType() override {
     return torch::profiler::impl::ActiveProfilerType::NONE;
   }
