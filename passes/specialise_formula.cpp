@@ -5,6 +5,8 @@
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
+#include "passes/symbols.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -38,10 +40,37 @@ void answer_that_it_is_there(Value* input) {
   }
 }
 
-}  // namespace
+// The graph as the subgraph of one node, which reads what the graph reads of its inputs.
+std::shared_ptr<Graph> as_one_operator(Graph& graph) {
+  auto outer = std::make_shared<Graph>();
+  auto inner = graph.copy();
+  std::vector<Value*> reads;
+  for (size_t i = inner->inputs().size(); i-- > 0;) {
+    auto* input = outer->insertInput(0)->setType(inner->inputs()[i]->type());
+    if (inner->inputs()[i]->hasUses())
+      reads.insert(reads.begin(), input);
+    else
+      inner->eraseInput(i);
+  }
+  auto* result = inner->outputs()[0];
+  if (result->type()->kind() == c10::TypeKind::TupleType) {
+    const torch::jit::WithInsertPoint guard(inner->return_node());
+    auto* unpack = inner->insertNode(inner->createTupleUnpack(result));
+    inner->eraseOutput(0);
+    for (auto* output : unpack->outputs())
+      inner->registerOutput(output);
+    torch::jit::LowerSimpleTuples(inner);
+  }
+  auto* node =
+      outer->insertNode(outer->create(symbols::kRuleFunction, reads, inner->outputs().size()));
+  node->g_(c10::attr::Subgraph, inner);
+  for (size_t i = 0; i < node->outputs().size(); ++i)
+    outer->registerOutput(node->output(i)->setType(inner->outputs()[i]->type()));
+  return outer;
+}
 
-std::shared_ptr<Graph> specialise_formula(const CompiledFormula& formula,
-                                          const std::vector<Value*>& arguments) {
+std::shared_ptr<Graph> with_constants(const CompiledFormula& formula,
+                                      const std::vector<Value*>& arguments) {
   if (torch::jit::findAllNodes(*formula.graph, c10::prim::If, /*recurse=*/true).empty())
     return formula.graph;
   auto graph = formula.graph->copy();
@@ -55,6 +84,14 @@ std::shared_ptr<Graph> specialise_formula(const CompiledFormula& formula,
   torch::jit::ConstantPropagation(graph);
   torch::jit::LowerSimpleTuples(graph);
   return graph;
+}
+
+}  // namespace
+
+std::shared_ptr<Graph> specialise_formula(const CompiledFormula& formula,
+                                          const std::vector<Value*>& arguments) {
+  auto graph = with_constants(formula, arguments);
+  return formula.is_one_operator ? as_one_operator(*graph) : graph;
 }
 
 }  // namespace aten_recompute

@@ -13,6 +13,7 @@
 #include "passes/node_traits.h"
 #include "passes/plan/graph_problem.h"
 #include "passes/rules/rule.h"
+#include "passes/specialise_formula.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -30,7 +31,7 @@ std::vector<Value*> insert_replay(Graph& graph, const CompiledFormula& formula, 
   std::vector<Value*> arguments;
   for (const auto& name : formula.parameters)
     arguments.push_back(map(node->input(node->schema().argumentIndexWithName(name).value())));
-  auto values = torch::jit::insertGraph(graph, *formula.graph, arguments);
+  auto values = torch::jit::insertGraph(graph, *specialise_formula(formula, arguments), arguments);
   if (values.size() == 1 && values[0]->type()->kind() == c10::TypeKind::TupleType) {
     auto* unpack = graph.insertNode(graph.createTupleUnpack(values[0]));
     values.assign(unpack->outputs().begin(), unpack->outputs().end());
@@ -213,33 +214,56 @@ class Splicer {
   std::unordered_map<Node*, Value*> random_states_;
 };
 
-}  // namespace
-
-bool draws_random_numbers(const Node* node) {
-  if (node->kind() != symbols::kTapeForward)
-    return may_be_random(node);
-  const auto inner = node->g(c10::attr::Subgraph)->nodes();
-  return std::any_of(inner.begin(), inner.end(), may_be_random);
+// Nodes of what a tape or a user's function runs, nested blocks included.
+template <class Function>
+void for_each_inner(const torch::jit::Block* block, const Function& function) {
+  for (const auto* node : block->nodes()) {
+    function(node);
+    for (const auto* inner : node->blocks())
+      for_each_inner(inner, function);
+  }
 }
 
-RecomputeVeto recompute_veto(const Node* node) {
-  if (node->kind() == symbols::kTapeForward) {
-    for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
-      if (const auto veto = recompute_veto(inner); veto != RecomputeVeto::kNone)
-        return veto;
-    }
-    return RecomputeVeto::kNone;
-  }
-  if (mutates_an_argument(node))
-    return RecomputeVeto::kMutates;
-  if (!node->blocks().empty())
-    return RecomputeVeto::kControlFlow;
+template <class Function>
+void for_each_inner(const Node* node, const Function& function) {
+  if (node->hasAttribute(c10::attr::Subgraph))
+    for_each_inner(node->g(c10::attr::Subgraph)->block(), function);
+}
+
+// Whatever it writes to: a user's function writes to what it made itself.
+RecomputeVeto veto_of_operator(const Node* node) {
   if (!may_run_again(node))
     return RecomputeVeto::kRule;
   // A second run would update the statistics a second time, unless a replay rule says how not to.
   if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
     return RecomputeVeto::kMutates;
   return RecomputeVeto::kNone;
+}
+
+}  // namespace
+
+bool draws_random_numbers(const Node* node) {
+  if (may_be_random(node))
+    return true;
+  bool any = false;
+  for_each_inner(node, [&](const Node* inner) { any = any || draws_random_numbers(inner); });
+  return any;
+}
+
+RecomputeVeto recompute_veto(const Node* node) {
+  if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kRuleFunction) {
+    auto veto = RecomputeVeto::kNone;
+    for_each_inner(node, [&](const Node* inner) {
+      if (const auto of_inner = veto_of_operator(inner); of_inner != RecomputeVeto::kNone)
+        veto = of_inner;
+    });
+    return veto;
+  }
+  if (mutates_an_argument(node))
+    return RecomputeVeto::kMutates;
+  if (!node->blocks().empty())
+    return RecomputeVeto::kControlFlow;
+  return veto_of_operator(node);
 }
 
 const char* to_string(RecomputeVeto veto) {

@@ -28,7 +28,9 @@ struct Graph;
 
 namespace aten_recompute {
 
-/// A function of a rule, as TorchScript source or compiled. Its parameters are bound by name.
+/// A function of a rule, as TorchScript source or compiled. Its parameters are bound by name. It
+/// may write to what it made itself (it is then planned as one operator), never to what it is
+/// given.
 class RuleFunction {
  public:
   RuleFunction() = default;

@@ -1,6 +1,7 @@
 #include <aten_recompute/register_rule.h>
 
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
@@ -278,9 +279,19 @@ class RuleMaker {
     torch::jit::LowerSimpleTuples(graph);
     functionalize(graph);
     torch::jit::EliminateDeadCode(graph);
-    if (writes(graph->block()))
-      fail(role + " writes in place to something that it did not make itself");
+    compiled->is_one_operator = writes(graph->block());
+    if (compiled->is_one_operator)
+      check_writes(role, *compiled);
     return compiled;
+  }
+
+  void check_writes(const std::string& role, const CompiledFormula& formula) const {
+    const torch::jit::AliasDb aliases(formula.graph);
+    for (size_t i = 0; i < formula.parameters.size(); ++i) {
+      if (aliases.hasWriters(formula.graph->inputs()[i]))
+        fail(role + " writes to its parameter \"" + formula.parameters[i] +
+             "\", or to what may be a view of it");
+    }
   }
 
   static Types results_of(const CompiledFormula& formula) {

@@ -45,6 +45,8 @@ namespace aten_recompute {
 struct CompiledFormula {
   std::vector<std::string> parameters;
   std::shared_ptr<torch::jit::Graph> graph;
+  // It fills lists or tensors that it made itself: its nodes stay together, as one operator.
+  bool is_one_operator = false;
 };
 
 struct GradientFormula {

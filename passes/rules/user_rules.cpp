@@ -4,6 +4,7 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <atomic>
 #include <mutex>
@@ -12,6 +13,7 @@
 #include "passes/node_traits.h"
 #include "passes/rules/boxing.h"
 #include "passes/rules/operators.h"
+#include "passes/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -109,7 +111,22 @@ torch::jit::Value* insert_gradient_check(torch::jit::Value* gradient, torch::jit
 }
 
 void register_user_rule_operators() {
+  using torch::jit::Node;
   static const torch::jit::RegisterOperators registered({
+      torch::jit::Operator(
+          symbols::kRuleFunction,
+          [](const Node* node) -> torch::jit::Operation {
+            const torch::jit::Code code(node->g(c10::attr::Subgraph), "rule_function");
+            return [code](torch::jit::Stack& stack) {
+              const auto count = code.num_inputs();
+              torch::jit::Stack own(stack.end() - static_cast<std::ptrdiff_t>(count), stack.end());
+              torch::jit::drop(stack, count);
+              torch::jit::InterpreterState(code).run(own);
+              for (auto& output : own)
+                stack.push_back(std::move(output));
+            };
+          },
+          c10::AliasAnalysisKind::PURE_FUNCTION),
       pure_operator("aten_recompute::gradient_of_rule(Tensor? grad, int[] size, int dtype, Device "
                     "device, str what) -> Tensor",
                     &gradient_of_rule),

@@ -33,7 +33,8 @@ def register_rule(
 
         aten_recompute.register_rule("mylib::scaled_tanh", backward=backward)
 
-    Functions are scripted: parameters without an annotation are tensors, and each is bound by its name.
+    Functions are scripted: parameters without an annotation are tensors, and each is bound by its name. They
+    may write to what they made themselves, never to what they are given.
 
     Args:
         op: ``"namespace::name"`` or ``"namespace::name.overload"``. An operator has one rule, all of it from

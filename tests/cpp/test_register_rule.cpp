@@ -210,6 +210,43 @@ def backward(grad: Optional[Tensor], grad1: Optional[Tensor], x):
   EXPECT_THAT(test::find_nodes(*joint.graph, "aten::add"), IsEmpty());
 }
 
+TEST_F(RegisterRule, AFunctionThatWritesToWhatItMadeIsOneOperator) {
+  register_rule("aten_recompute_rules::cube",
+                {.backward = {{"x",
+                               "def backward(grad, x, scale: float, needs_x: bool):\n"
+                               "    gradient = torch.zeros_like(grad)\n"
+                               "    if needs_x:\n"
+                               "        gradient[0] = grad[0] * scale\n"
+                               "    else:\n"
+                               "        gradient[0] = x[0]\n"
+                               "    return gradient\n"}}});
+  const auto joint = differentiated(kCube);
+  const auto nodes = test::find_nodes(*joint.graph, "aten_recompute::rule_function");
+  ASSERT_THAT(nodes, ::testing::SizeIs(1));
+  EXPECT_THAT(test::names(nodes[0]->inputs()), ElementsAre("grad_0"));
+  EXPECT_THAT(captured_values(joint), IsEmpty());
+  EXPECT_EQ(recompute_veto(nodes[0]), RecomputeVeto::kNone);
+  EXPECT_FALSE(draws_random_numbers(nodes[0]));
+}
+
+TEST_F(RegisterRule, WhatAFunctionRunsSaysWhetherItMayRunAgain) {
+  register_rule(
+      "aten_recompute_rules::cube",
+      {.backward = {{"x", "def backward(grad):\n    return grad"}},
+       .forward = "def forward(x, scale: float):\n"
+                  "    y = torch.empty_like(x)\n"
+                  "    y[0] = torch.ops.aten_recompute_rules.cube_and_square(x, scale)[0]\n"
+                  "    return y\n"});
+  const auto joint = differentiated(kCube);
+  const auto nodes = test::find_nodes(*joint.graph, "aten_recompute::rule_function");
+  ASSERT_THAT(nodes, ::testing::SizeIs(1));
+  EXPECT_TRUE(draws_random_numbers(nodes[0]));
+  EXPECT_EQ(recompute_veto(nodes[0]), RecomputeVeto::kNone);
+  register_rule("aten_recompute_rules::cube_and_square", {.random = false, .recomputable = false});
+  EXPECT_FALSE(draws_random_numbers(nodes[0]));
+  EXPECT_EQ(recompute_veto(nodes[0]), RecomputeVeto::kRule);
+}
+
 TEST_F(RegisterRule, WhatMayRunAgainAndHow) {
   auto joint = differentiated(kCube);
   auto* tape = test::find_value(*joint.graph, "y")->node();

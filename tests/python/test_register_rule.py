@@ -3,7 +3,7 @@
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Callable, Dict, Optional
+from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 import torch
@@ -16,11 +16,16 @@ from user_operators import (
     Affine,
     Net,
     Tanh,
+    Thirds,
+    Unit,
     Weighted,
+    affine_bias,
+    affine_weight,
     calls,
     compare,
     no_rules,  # noqa: F401  (a fixture)
     scaled_tanh_backward,
+    thirds_backward,
     unit_backward,
     variant,
     weighted_backward,
@@ -85,6 +90,53 @@ def test_a_list_of_tensors(strategy: str) -> None:
     eager = Net(Eager)
     eager.load_state_dict(net.state_dict())
     compare(eager, lowered)
+
+
+@STRATEGY
+def test_a_list_of_results(strategy: str) -> None:
+    class Eager(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            parts = x.split([3, 3, 2], -1)
+            return torch.cat([parts[2], parts[0].sigmoid(), parts[0]], -1)
+
+    register_rule("recompute_rules::thirds", backward=thirds_backward)
+    net = Net(Thirds)
+    lowered = lowered_copy(net, STRATEGIES[strategy])
+    eager = Net(Eager)
+    eager.load_state_dict(net.state_dict())
+    compare(eager, lowered)
+    assert variant(lowered)["on_tape"] == []
+
+
+@STRATEGY
+@pytest.mark.parametrize("with_rule", [True, False])
+def test_an_operator_of_custom_op(strategy: str, with_rule: bool) -> None:
+    if with_rule:
+        register_rule("recompute_rules::custom", backward=_custom_backward, replace=True)
+    net = Net(Custom)
+    lowered = lowered_copy(net, STRATEGIES[strategy])
+    compare(net, lowered)
+    assert variant(lowered)["on_tape"] == ([] if with_rule else ["recompute_rules::custom"] * 3)
+
+
+def _custom_backward(grad, x):
+    return grad * x * 2
+
+
+@torch.library.custom_op("recompute_rules::custom", mutates_args=())
+def custom(x: Tensor) -> Tensor:
+    return x * x
+
+
+custom.register_autograd(
+    lambda ctx, grad: grad * ctx.saved_tensors[0] * 2,
+    setup_context=lambda ctx, inputs, output: ctx.save_for_backward(*inputs),
+)
+
+
+class Custom(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.ops.recompute_rules.custom(x)
 
 
 def test_only_what_is_asked_for_is_computed() -> None:
@@ -214,20 +266,60 @@ def test_errors_are_one_line(op: str, rule: Dict[str, Any], message: str) -> Non
     assert "\n" not in str(error.value)
 
 
-def test_a_function_that_writes_in_place() -> None:
-    register_rule("recompute_rules::unit", backward=_writes_to_its_own)
-    with pytest.raises(ValueError, match="writes in place to something that it did not make"):
-        register_rule("recompute_rules::unit", backward=_writes, replace=True)
-
-
-def _writes_to_its_own(grad, x):
-    gradient = grad * x
-    gradient.mul_(2)
-    return gradient
+@pytest.mark.parametrize("function", ["_writes", "_writes_to_a_view"])
+def test_a_function_must_not_write_to_what_it_is_given(function: str) -> None:
+    with pytest.raises(ValueError, match='backward writes to its parameter "grad", or to what may be a view of it'):
+        register_rule("recompute_rules::unit", backward=globals()[function])
 
 
 def _writes(grad):
     return grad.mul_(2)
+
+
+def _writes_to_a_view(grad):
+    gradient = grad.contiguous()
+    gradient[0] = 0
+    return gradient
+
+
+@STRATEGY
+@pytest.mark.parametrize("slices", [True, False])
+def test_functions_may_write_to_what_they_made(strategy: str, slices: bool) -> None:
+    backward = _fills_slices if slices else _multiplies
+    register_rule("recompute_rules::affine", backward={"weight": affine_weight, "bias": affine_bias, "x": backward})
+    net = Net(lambda: Affine(True, "first"))
+    compare(net, lowered_copy(net, STRATEGIES[strategy]))
+
+
+def _fills_slices(grad, weight):
+    gradient = torch.zeros_like(grad)
+    for i in range(grad.size(0)):
+        gradient[i, :4] = grad[i, :4] * weight[:4]
+        gradient[i, 4:].copy_(grad[i, 4:] * weight[4:])
+    return gradient
+
+
+def _multiplies(grad, weight):
+    gradient = grad.clone()
+    gradient.mul_(weight)
+    return gradient
+
+
+def _fills_forward(x, eps: float, needs_x: bool):
+    y = torch.empty_like(x)
+    inverses: List[Tensor] = []
+    if needs_x:
+        for i in range(x.size(0)):
+            inverses.append((x[i].square().sum(-1, True) + eps).rsqrt())
+            y[i] = x[i] * inverses[i]
+    return y, torch.stack(inverses)
+
+
+@STRATEGY
+def test_a_forward_may_write_to_what_it_made(strategy: str) -> None:
+    register_rule("recompute_rules::unit", backward=unit_backward, forward=_fills_forward, extras=["inverse"])
+    net = Net(Unit)
+    compare(net, lowered_copy(net, STRATEGIES[strategy]))
 
 
 def test_what_cannot_be_scripted() -> None:

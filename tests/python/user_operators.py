@@ -14,6 +14,7 @@ STRATEGIES: Dict[str, Dict[str, Any]] = {
     "none": {"strategy": "none"},
     "all": {"strategy": "all"},
     "segments": {"strategy": "segments"},
+    "min_cut": {"strategy": "min_cut"},
     "budget": {"strategy": "budget", "time_budget": 1.4, "cost_model": "flops"},
 }
 
@@ -148,6 +149,17 @@ def weighted_backward(grad, weight: float):
     return [grad * weight, grad]
 
 
+# A list comes back, with None for the part that nobody used.
+define("thirds(Tensor x) -> Tensor[]", lambda x: [part.clone() for part in x.split([3, 3, 2], -1)])
+
+
+def thirds_backward(grads: List[Optional[Tensor]], x):
+    parts: List[Tensor] = []
+    for part, grad in zip(x.split([3, 3, 2], -1), grads):
+        parts.append(torch.zeros_like(part) if grad is None else grad)
+    return torch.cat(parts, -1)
+
+
 class Tanh(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         return torch.ops.recompute_rules.scaled_tanh(x, 1.7)
@@ -169,6 +181,12 @@ class Affine(nn.Module):
         if self.which == "second":
             return sums * 0.3
         return y * sums.sigmoid()
+
+
+class Thirds(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        parts = torch.ops.recompute_rules.thirds(x)
+        return torch.cat([parts[2], parts[0].sigmoid(), parts[0]], -1)
 
 
 class Lookup(nn.Module):
@@ -236,8 +254,10 @@ class Noise(nn.Module):
 def no_rules() -> Iterator[None]:
     """Rules stay until others take their place, or nothing does."""
     yield
-    for name in ("scaled_tanh", "affine", "lookup", "unit", "weighted", "state", "noise"):
-        register_rule(f"recompute_rules::{name}", replace=True)
+    names = ("scaled_tanh", "affine", "lookup", "unit", "weighted", "thirds", "custom", "state", "noise")
+    for name in names:
+        if hasattr(torch.ops.recompute_rules, name):
+            register_rule(f"recompute_rules::{name}", replace=True)
     register_rule("aten::tanh", replace=True)
 
 
