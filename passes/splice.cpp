@@ -33,6 +33,11 @@ std::vector<Value*> insert_replay(Graph& graph, const CompiledFormula& formula, 
     arguments.push_back(map(node->input(node->schema().argumentIndexWithName(name).value())));
   auto values = torch::jit::insertGraph(graph, *specialise_formula(formula, arguments), arguments);
   if (values.size() == 1 && values[0]->type()->kind() == c10::TypeKind::TupleType) {
+    if (values[0]->node()->kind() == prim::TupleConstruct) {
+      // The elements themselves: they keep their names when the tuple is gone.
+      const auto elements = values[0]->node()->inputs();
+      return {elements.begin(), elements.end()};
+    }
     auto* unpack = graph.insertNode(graph.createTupleUnpack(values[0]));
     values.assign(unpack->outputs().begin(), unpack->outputs().end());
   }
