@@ -85,7 +85,7 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>
   std::shared_ptr<const RegionVariant> variant;
   try {
     variant = std::make_shared<RegionVariant>(
-        compile_region({graph_, requires_grad, is_attribute_, options_, inputs, leanest}));
+        compile_region({graph_, requires_grad, is_attribute_, options_, inputs, leanest, rules_}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   }
@@ -98,8 +98,9 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>
 std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
                                                            const std::vector<bool>& requires_grad,
                                                            const Decisions& decisions) const {
-  return std::make_shared<RegionVariant>(compile_region_again(
-      {graph_, requires_grad, is_attribute_, options_, {}}, before.graphs(), decisions));
+  return std::make_shared<RegionVariant>(
+      compile_region_again({graph_, requires_grad, is_attribute_, options_, {}, false, rules_},
+                           before.graphs(), decisions));
 }
 
 std::shared_ptr<const RegionVariant> Region::choose(const std::vector<bool>& requires_grad,

@@ -63,6 +63,7 @@ class Region : public torch::CustomClassHolder {
   std::vector<bool> is_attribute_;
   Options options_;
   bool is_one_of_several_;
+  std::shared_ptr<const UserRules> rules_ = registered_rules();
   Program uncompiled_;
   mutable std::mutex mutex_;
   std::map<std::vector<bool>, std::list<Planned>> variants_;  // the last used first

@@ -18,6 +18,8 @@
 #include "passes/hoist_metadata.h"
 #include "passes/node_traits.h"
 #include "passes/rules/rule.h"
+#include "passes/rules/user_rules.h"
+#include "passes/specialise_formula.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -36,26 +38,6 @@ bool is_list_of_tensors(const Value* value) {
 bool passes_gradient_unchanged(const Node* node) {
   return node->kind() == prim::unchecked_cast || node->kind() == prim::unchecked_unwrap_optional ||
          node->kind() == c10::aten::_unwrap_optional || is_marker(node);
-}
-
-// The formula's graph with its constant arguments in place and the `if`s on them decided. Deciding
-// them later would replace values that have been noted by then.
-std::shared_ptr<Graph> specialised(const CompiledFormula& formula,
-                                   const std::vector<Value*>& arguments) {
-  if (torch::jit::findAllNodes(*formula.graph, prim::If, /*recurse=*/true).empty()) {
-    return formula.graph;
-  }
-  auto graph = formula.graph->copy();
-  const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    const auto constant = torch::jit::toIValue(arguments[i]);
-    if (!constant)
-      continue;
-    graph->inputs()[i]->replaceAllUsesWith(graph->insertConstant(*constant));
-  }
-  torch::jit::ConstantPropagation(graph);
-  torch::jit::LowerSimpleTuples(graph);
-  return graph;
 }
 
 class Differentiator {
@@ -178,7 +160,7 @@ class Differentiator {
       node_arguments.emplace_back(schema.arguments()[i].name(), node->input(i));
     }
     std::vector<Value*> outputs(node->outputs().begin(), node->outputs().end());
-    if (!rule.forward.empty())
+    if (rule.has_forward())
       outputs = replace_by_forward(node, rule, names);
     for (size_t i = 0; i < schema.returns().size(); ++i) {
       names[i == 0 ? "result" : "result" + std::to_string(i)] = outputs[i];
@@ -198,7 +180,7 @@ class Differentiator {
         mark(outputs[i]);
       }
     }
-    if (!rule.forward.empty())
+    if (rule.has_forward())
       node->destroy();
     backward_steps_.emplace_back([this, &rule, formulas, names, node_arguments, outputs] {
       apply_formulas(rule, formulas, names, node_arguments, outputs);
@@ -213,9 +195,9 @@ class Differentiator {
     const torch::jit::WithInsertPoint guard(node);
     auto* before = node->prev();
     for (const auto& name : formula.parameters)
-      arguments.push_back(bind(name, names, {}));
-    auto values =
-        unpacked(torch::jit::insertGraph(*graph_, *specialised(formula, arguments), arguments));
+      arguments.push_back(bind(name, names));
+    auto values = unpacked(
+        torch::jit::insertGraph(*graph_, *specialise_formula(formula, arguments), arguments));
     for (auto* added = before->next(); added != node; added = added->next()) {
       note_gradient_path(added);
       added->copyMetadata(node);
@@ -365,18 +347,28 @@ class Differentiator {
       if (!needed)
         continue;
       std::vector<Value*> arguments;
-      for (const auto& parameter : formulas[i]->parameters) {
-        arguments.push_back(bind(parameter, names, outputs));
+      for (size_t k = 0; k < formulas[i]->parameters.size(); ++k) {
+        const auto& parameter = formulas[i]->parameters[k];
+        auto* gradient =
+            bind_gradient(parameter, *formulas[i]->graph->inputs()[k]->type(), names, outputs);
+        arguments.push_back(gradient != nullptr ? gradient : bind(parameter, names));
       }
-      auto values = unpacked(
-          torch::jit::insertGraph(*graph_, *specialised(*formulas[i], arguments), arguments));
+      auto values = unpacked(torch::jit::insertGraph(
+          *graph_, *specialise_formula(*formulas[i], arguments), arguments));
       if (values.size() != targets.size()) {
         throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
                                rule.gradients[i].inputs + " returns " +
                                std::to_string(values.size()) + " values");
       }
-      for (size_t k = 0; k < targets.size(); ++k)
-        add_or_wait(node_arguments, targets[k], values[k], waiting);
+      for (size_t k = 0; k < targets.size(); ++k) {
+        if (requires_grad_.count(names.at(targets[k])) == 0)
+          continue;
+        auto* gradient = values[k];
+        if (rule.is_users)
+          gradient = insert_gradient_check(gradient, names.at(targets[k]), rule.op, targets[k]);
+        if (gradient != nullptr)
+          add_or_wait(node_arguments, targets[k], gradient, waiting);
+      }
     }
     for (const auto& [index, gradient] : waiting)
       add_gradient(node_arguments[index].second, gradient);
@@ -398,24 +390,27 @@ class Differentiator {
     }
   }
 
-  Value* bind(const std::string& parameter, const std::unordered_map<std::string, Value*>& names,
-              const std::vector<Value*>& outputs) {
+  Value* bind(const std::string& parameter, const std::unordered_map<std::string, Value*>& names) {
     if (const auto found = names.find(parameter); found != names.end())
       return found->second;
-    if (parameter.rfind("needs_", 0) == 0) {
-      return graph_->insertConstant(requires_grad_.count(names.at(parameter.substr(6))) != 0);
-    }
+    return graph_->insertConstant(requires_grad_.count(names.at(parameter.substr(6))) != 0);
+  }
+
+  // grad, grads, grad1, ...; nullptr for any other parameter. A gradient that is undefined is None
+  // where the parameter takes that, and zero where it does not.
+  Value* bind_gradient(const std::string& parameter, const c10::Type& type,
+                       const std::unordered_map<std::string, Value*>& names,
+                       const std::vector<Value*>& outputs) {
+    if (parameter.rfind("grad", 0) != 0 || names.count(parameter) != 0)
+      return nullptr;
     if (parameter == "grads")
       return gradient_of(outputs[0]);
-    if (parameter == "grad") {
-      if (auto* gradient = gradient_of(outputs[0]))
-        return gradient;
-      return graph_->insert(c10::aten::zeros_like, {outputs[0]});
-    }
-    const auto index = static_cast<size_t>(std::stoul(parameter.substr(4)));  // grad1, grad2, ...
+    const auto index = parameter == "grad" ? size_t{0} : std::stoul(parameter.substr(4));
     if (auto* gradient = gradient_of(outputs.at(index)))
       return gradient;
-    return graph_->insertConstant(c10::IValue());
+    if (type.kind() == c10::TypeKind::OptionalType)
+      return graph_->insertConstant(c10::IValue());
+    return graph_->insert(c10::aten::zeros_like, {outputs[index]});
   }
 
   Value* gradient_of(Value* value) const {

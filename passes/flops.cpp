@@ -1,10 +1,15 @@
 #include "passes/flops.h"
 
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <string>
+
+#include "passes/rules/user_rules.h"
+#include "passes/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -102,9 +107,41 @@ double attention(const Values& operands, size_t query, double products) {
   return products * 2.0 * static_cast<double>(q->numel()) * static_cast<double>(k->size(-2));
 }
 
+// What a user's rule says; nothing without one.
+std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values& operands,
+                                      const Values& results) {
+  if (node->kind() == symbols::kTapeForward) {
+    // The operator on the tape, and which of the tape's operands it reads.
+    const auto& subgraph = *node->g(c10::attr::Subgraph);
+    const auto* inner = subgraph.block()->nodes().front();
+    Values inner_operands;
+    for (const auto* input : inner->inputs())
+      inner_operands.push_back(operands.at(input->offset()));
+    return counted_by_rule(inner, inner_operands, {results.begin(), results.end() - 1});
+  }
+  const auto* rule = user_rule(node);
+  if (rule == nullptr || rule->flops == nullptr)
+    return std::nullopt;
+  torch::jit::Stack stack;
+  for (const auto& name : rule->flops->parameters) {
+    if (const auto argument = node->schema().argumentIndexWithName(name)) {
+      stack.push_back(operands.at(static_cast<size_t>(*argument)));
+    } else {
+      stack.push_back(results.at(name == "result" ? 0 : std::stoul(name.substr(6))));
+    }
+  }
+  torch::jit::InterpreterState(*rule->flops_code).run(stack);
+  const double flops = stack.at(0).toScalar().toDouble();
+  TORCH_CHECK(flops >= 0.0, rule->rule.op, ": its rule's flops are ", flops,
+              ", which is no number of operations");
+  return flops;
+}
+
 }  // namespace
 
 double count_flops(const torch::jit::Node* node, const Values& operands, const Values& results) {
+  if (const auto flops = counted_by_rule(node, operands, results))
+    return *flops;
   const std::string name = node->kind().toUnqualString();
   if (name == "mm" || name == "bmm" || name == "matmul" || name == "linear" || name == "mv" ||
       name.rfind("mm_grad", 0) == 0 || name.rfind("linear_grad_weight", 0) == 0 ||

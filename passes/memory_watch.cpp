@@ -3,6 +3,7 @@
 #include <ATen/record_function.h>
 #include <c10/core/Allocator.h>
 #include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -10,7 +11,16 @@
 namespace aten_recompute {
 namespace {
 
-struct Counter : c10::MemoryReportingInfoBase {
+// In the slot of a profiler everybody expects a profiler: Python's torch.autograd.Function asks it
+// whether it is on. This one never is.
+struct Counter : torch::profiler::impl::ProfilerStateBase {
+  Counter()
+      : ProfilerStateBase(
+            torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {
+  }
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
   void reportMemoryUsage(void* pointer, int64_t size, size_t /*total_allocated*/,
                          size_t /*total_reserved*/, c10::Device /*device*/) override {
     if (size > 0) {

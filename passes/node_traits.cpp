@@ -7,6 +7,7 @@
 
 #include <unordered_set>
 
+#include "passes/rules/user_rules.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -45,6 +46,7 @@ const std::unordered_set<std::string> kMayCopy = {"aten::reshape",
                                                   "aten::broadcast_tensors",
                                                   "aten::meshgrid",
                                                   "aten_recompute::accumulate",
+                                                  "aten_recompute::gradient_of_rule",
                                                   "aten_recompute::reduce_grad",
                                                   "aten_recompute::cat_backward",
                                                   "aten_recompute::stack_backward",
@@ -256,17 +258,39 @@ bool makes_new_tensor(const torch::jit::Value* value) {
 }
 
 bool is_random(const Node* node) {
+  if (const auto* users = user_rule(node); users != nullptr && users->random.has_value())
+    return *users->random;
   return has_tag(node, at::Tag::nondeterministic_seeded) || node->isNondeterministic() ||
          kRandom.count(node->kind().toQualString()) != 0;
 }
 
+bool may_be_random(const Node* node) {
+  if (is_random(node))
+    return true;
+  if (node->maybeSchema() == nullptr || node->kind().is_aten() || node->kind().is_prim() ||
+      node->kind().ns() == symbols::kMarkLayer.ns())
+    return false;
+  const auto* users = user_rule(node);
+  return users == nullptr || !users->random.has_value();
+}
+
+bool may_run_again(const Node* node) {
+  const auto* users = user_rule(node);
+  return users == nullptr || users->recomputable;
+}
+
 bool updates_hidden_state(const Node* node) {
+  if (const auto* users = user_rule(node);
+      users != nullptr && (users->replay != nullptr || !users->recomputable))
+    return true;
   return kUpdatesStatistics.count(node->kind().toQualString()) != 0;
 }
 
 bool is_non_differentiable(const Node* node) {
-  if (kNonDifferentiable.count(node->kind().toQualString()) != 0)
-    return true;
+  if (kNonDifferentiable.count(node->kind().toQualString()) != 0) {
+    const auto* users = user_rule(node);
+    return users == nullptr || users->rule.gradients.empty();
+  }
   // A cast to an integer type that is known now.
   if (node->kind() == c10::aten::to || node->kind() == c10::aten::type_as) {
     for (size_t i = 1; i < node->inputs().size(); ++i) {

@@ -34,7 +34,15 @@ bool makes_new_tensor(const torch::jit::Value* value);
 // Draws random numbers, so that computing it again gives another result.
 bool is_random(const torch::jit::Node* node);
 
-// Updates a buffer that its schema does not say it writes to (running statistics).
+// The same, or an operator of another library of which neither a tag nor a rule says what it does:
+// they seldom say that they are random.
+bool may_be_random(const torch::jit::Node* node);
+
+// Not where a user's rule says that it must run once only.
+bool may_run_again(const torch::jit::Node* node);
+
+// Updates a buffer that its schema does not say it writes to (running statistics), or has
+// other effects that a second run must not have.
 bool updates_hidden_state(const torch::jit::Node* node);
 
 // No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...

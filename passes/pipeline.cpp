@@ -204,6 +204,7 @@ PreparedMethod prepare_method(const MethodInput& input) {
 }
 
 RegionGraphs compile_region(const RegionInput& input) {
+  const UseRules guard(input.rules);
   RegionGraphs graphs;
   auto joint = differentiate_region(input, graphs);
   std::optional<Profile> costs;
@@ -249,6 +250,7 @@ RegionGraphs compile_region(const RegionInput& input) {
 
 RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& before,
                                   const Decisions& decisions) {
+  const UseRules guard(input.rules);
   RegionGraphs graphs;
   auto joint = differentiate_region(input, graphs);
   // The same graph, node by node; what only a profile knows of it comes from before.

@@ -15,6 +15,7 @@
 #include "passes/plan/min_cut.h"
 #include "passes/plan/problem.h"
 #include "passes/prepare.h"
+#include "passes/rules/user_rules.h"
 
 namespace aten_recompute {
 
@@ -45,6 +46,7 @@ struct RegionInput {
   // Strategy budget: whatever the budget, the smallest peak that is found. For a region that runs
   // before it is known what else the method's call will need.
   bool leanest = false;
+  std::shared_ptr<const UserRules> rules = registered_rules();  // what users' rules are
 };
 
 // What a plan promises; from the profile, so zero without one.

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
+#include <functional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "passes/node_traits.h"
 #include "passes/plan/graph_problem.h"
 #include "passes/rules/rule.h"
+#include "passes/specialise_formula.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -21,6 +23,51 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
+
+// Inserts what computes the node again: the node, or what its replay rule says. `map` says what its
+// inputs are there.
+std::vector<Value*> insert_replay(Graph& graph, const CompiledFormula& formula, Node* node,
+                                  const std::function<Value*(Value*)>& map) {
+  std::vector<Value*> arguments;
+  for (const auto& name : formula.parameters)
+    arguments.push_back(map(node->input(node->schema().argumentIndexWithName(name).value())));
+  auto values = torch::jit::insertGraph(graph, *specialise_formula(formula, arguments), arguments);
+  if (values.size() == 1 && values[0]->type()->kind() == c10::TypeKind::TupleType) {
+    if (values[0]->node()->kind() == prim::TupleConstruct) {
+      // The elements themselves: they keep their names when the tuple is gone.
+      const auto elements = values[0]->node()->inputs();
+      return {elements.begin(), elements.end()};
+    }
+    auto* unpack = graph.insertNode(graph.createTupleUnpack(values[0]));
+    values.assign(unpack->outputs().begin(), unpack->outputs().end());
+  }
+  return values;
+}
+
+// An operator on a tape, too, is computed again as its replay rule says.
+void use_replay_on_tape(Node* tape) {
+  auto subgraph = tape->g(c10::attr::Subgraph)->copy();
+  auto* node = subgraph->block()->nodes().front();
+  const auto* replay = compiled_replay(node);
+  if (replay == nullptr)
+    return;
+  const torch::jit::WithInsertPoint guard(node);
+  const auto values = insert_replay(*subgraph, *replay, node, [](Value* value) { return value; });
+  for (size_t i = 0; i < values.size(); ++i)
+    node->output(i)->replaceAllUsesWith(values[i]);
+  node->destroy();
+  tape->g_(c10::attr::Subgraph, subgraph);
+}
+
+std::vector<Value*> insert_again(Graph& graph, Node* node,
+                                 const std::function<Value*(Value*)>& map) {
+  if (const auto* replay = compiled_replay(node))
+    return insert_replay(graph, *replay, node, map);
+  auto* clone = graph.insertNode(graph.createClone(node, map));
+  if (clone->kind() == symbols::kTapeForward)
+    use_replay_on_tape(clone);
+  return {clone->outputs().begin(), clone->outputs().end()};
+}
 
 class Splicer {
  public:
@@ -98,15 +145,10 @@ class Splicer {
     }
     auto* previous = before->prev();
     const torch::jit::WithInsertPoint guard(before);
-    if (draws_random_numbers(node)) {
+    if (draws_random_numbers(node))
       outputs = copy_random(node);
-    } else if (const auto* replay = compiled_replay(node)) {
-      outputs = copy_replay(node, *replay);
-    } else {
-      auto* clone =
-          graph_.insertNode(graph_.createClone(node, [&](Value* v) { return mapped(v); }));
-      outputs.assign(clone->outputs().begin(), clone->outputs().end());
-    }
+    else
+      outputs = insert_again(graph_, node, [&](Value* v) { return mapped(v); });
     for (auto* added = previous->next(); added != before; added = added->next()) {
       if (added->kind() == prim::Constant)
         continue;
@@ -148,27 +190,12 @@ class Splicer {
       inner[input] = subgraph->addInput()->setType(input->type());
       inputs.push_back(mapped(input));
     }
-    auto* clone =
-        subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
-    for (auto* output : clone->outputs())
+    for (auto* output : insert_again(*subgraph, node, [&](Value* v) { return inner.at(v); }))
       subgraph->registerOutput(output);
     auto* replay =
         graph_.insertNode(graph_.create(symbols::kReplayRandom, inputs, node->outputs().size()));
     replay->g_(c10::attr::Subgraph, subgraph);
     return {replay->outputs().begin(), replay->outputs().end()};
-  }
-
-  std::vector<Value*> copy_replay(Node* node, const CompiledFormula& formula) {
-    std::vector<Value*> arguments;
-    for (const auto& name : formula.parameters) {
-      arguments.push_back(mapped(node->input(node->schema().argumentIndexWithName(name).value())));
-    }
-    auto values = torch::jit::insertGraph(graph_, *formula.graph, arguments);
-    if (values.size() == 1 && values[0]->type()->kind() == c10::TypeKind::TupleType) {
-      auto* unpack = graph_.insertNode(graph_.createTupleUnpack(values[0]));
-      values.assign(unpack->outputs().begin(), unpack->outputs().end());
-    }
-    return values;
   }
 
   void replace_inputs(Node* node) {
@@ -192,34 +219,56 @@ class Splicer {
   std::unordered_map<Node*, Value*> random_states_;
 };
 
+// Nodes of what a tape or a user's function runs, nested blocks included.
+template <class Function>
+void for_each_inner(const torch::jit::Block* block, const Function& function) {
+  for (const auto* node : block->nodes()) {
+    function(node);
+    for (const auto* inner : node->blocks())
+      for_each_inner(inner, function);
+  }
+}
+
+template <class Function>
+void for_each_inner(const Node* node, const Function& function) {
+  if (node->hasAttribute(c10::attr::Subgraph))
+    for_each_inner(node->g(c10::attr::Subgraph)->block(), function);
+}
+
+// Whatever it writes to: a user's function writes to what it made itself.
+RecomputeVeto veto_of_operator(const Node* node) {
+  if (!may_run_again(node))
+    return RecomputeVeto::kRule;
+  // A second run would update the statistics a second time, unless a replay rule says how not to.
+  if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
+    return RecomputeVeto::kMutates;
+  return RecomputeVeto::kNone;
+}
+
 }  // namespace
 
 bool draws_random_numbers(const Node* node) {
-  if (node->kind() != symbols::kTapeForward)
-    return is_random(node);
-  for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
-    // Operators of other libraries seldom say that they are random; a noted state costs little.
-    if (is_random(inner) || !inner->kind().is_aten())
-      return true;
-  }
-  return false;
+  if (may_be_random(node))
+    return true;
+  bool any = false;
+  for_each_inner(node, [&](const Node* inner) { any = any || draws_random_numbers(inner); });
+  return any;
 }
 
 RecomputeVeto recompute_veto(const Node* node) {
+  if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kRuleFunction) {
+    auto veto = RecomputeVeto::kNone;
+    for_each_inner(node, [&](const Node* inner) {
+      if (const auto of_inner = veto_of_operator(inner); of_inner != RecomputeVeto::kNone)
+        veto = of_inner;
+    });
+    return veto;
+  }
   if (mutates_an_argument(node))
     return RecomputeVeto::kMutates;
   if (!node->blocks().empty())
     return RecomputeVeto::kControlFlow;
-  // A second run would update the statistics a second time, unless a replay rule says how not to.
-  if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
-    return RecomputeVeto::kMutates;
-  if (node->kind() == symbols::kTapeForward) {
-    for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
-      if (updates_hidden_state(inner))
-        return RecomputeVeto::kMutates;
-    }
-  }
-  return RecomputeVeto::kNone;
+  return veto_of_operator(node);
 }
 
 const char* to_string(RecomputeVeto veto) {
@@ -230,6 +279,8 @@ const char* to_string(RecomputeVeto veto) {
       return "writes to an argument";
     case RecomputeVeto::kControlFlow:
       return "control flow";
+    case RecomputeVeto::kRule:
+      return "its rule says so";
   }
   return "unknown";
 }

@@ -28,6 +28,10 @@ inline const c10::Symbol kRequiresGrad = c10::Symbol::attr("requires_grad");  //
 inline const c10::Symbol kMayBeUndefined = c10::Symbol::attr("may_be_undefined");
 inline const c10::Symbol kSkipIfUndefined = c10::Symbol::attr("skip_if_undefined");
 
+// A user's function that writes to what it made itself, as one operator.
+inline const c10::Symbol kRuleFunction =
+    c10::Symbol::fromQualString("aten_recompute::rule_function");
+
 // The random state before a random operator, and that operator run again from it.
 inline const c10::Symbol kRandomState = c10::Symbol::fromQualString("aten_recompute::random_state");
 inline const c10::Symbol kReplayRandom =

@@ -5,12 +5,14 @@
 //   auto lowered = aten_recompute::lower(model, R"({"strategy": "segments"})");
 //   auto loss = lowered.forward({tokens, targets}).toTensor();
 //   loss.backward();
-//   lowered.save("lowered.pt");          // torch::jit::load reads it wherever this library is
-//   loaded
+//   lowered.save("lowered.pt");  // torch::jit::load reads it wherever this library is loaded
 //
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
-// lowered modules needs nothing from this header.
+// lowered modules needs nothing from this header. Rules for operators of your own:
+// register_rule.h, included here.
 #pragma once
+
+#include <aten_recompute/register_rule.h>
 
 #include <torch/csrc/jit/api/module.h>
 

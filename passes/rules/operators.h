@@ -28,5 +28,6 @@ void register_reduction_operators();
 void register_pooling_operators();
 void register_attention_operators();
 void register_bits_operators();
+void register_user_rule_operators();
 
 }  // namespace aten_recompute

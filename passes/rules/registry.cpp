@@ -1,10 +1,5 @@
-#include <torch/csrc/jit/api/compilation_unit.h>
-#include <torch/csrc/jit/api/function_impl.h>
-#include <torch/csrc/jit/frontend/resolver.h>
-#include <torch/csrc/jit/frontend/sugared_value.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/inliner.h>
 
 #include <mutex>
 #include <regex>
@@ -15,24 +10,13 @@
 
 #include "passes/node_traits.h"
 #include "passes/rules/rule.h"
+#include "passes/rules/script_source.h"
+#include "passes/rules/user_rules.h"
 
 namespace aten_recompute {
 namespace {
 
 using torch::jit::Node;
-
-// "torch." as usual, "recompute." for this project's operators.
-struct RuleResolver : torch::jit::Resolver {
-  std::shared_ptr<torch::jit::SugaredValue> resolveValue(
-      const std::string& name, torch::jit::GraphFunction& /*function*/,
-      const torch::jit::SourceRange& /*where*/) override {
-    if (name == "torch")
-      return std::make_shared<torch::jit::BuiltinModule>("aten");
-    if (name == "recompute")
-      return std::make_shared<torch::jit::BuiltinModule>("aten_recompute");
-    return nullptr;
-  }
-};
 
 // Identifiers of the formula that are not attributes of something else.
 std::set<std::string> identifiers(const std::string& text) {
@@ -90,14 +74,8 @@ CompiledFormula compile(const Rule& rule, const Node* node, const std::string& b
   } else {
     source << body << "\n";
   }
-  torch::jit::CompilationUnit unit;
   try {
-    unit.define(std::nullopt, source.str(), std::make_shared<RuleResolver>(), nullptr);
-    auto graph = torch::jit::toGraphFunction(unit.get_function(c10::QualifiedName("formula")))
-                     .graph()
-                     ->copy();
-    torch::jit::Inline(*graph);
-    compiled.graph = std::move(graph);
+    compiled.graph = compile_script(source.str());
   } catch (const std::exception& error) {
     throw std::logic_error("gradient rule for " + rule.op + " does not compile:\n" + source.str() +
                            error.what());
@@ -209,24 +187,33 @@ const std::vector<Rule>& all_rules() {
   return registry().rules;
 }
 
+bool has_rule_of_ours(const std::string& op) {
+  return registry().by_op.count(op) != 0 || replays().count(op) != 0;
+}
+
 const Rule* find_rule(const Node* node) {
   if (node->maybeSchema() == nullptr)
     return nullptr;
+  if (const auto* users = user_rule(node); users != nullptr && !users->rule.gradients.empty())
+    return &users->rule;
   const auto found = registry().by_op.find(qualified_operator_name(node));
   return found == registry().by_op.end() ? nullptr : &registry().rules[found->second];
 }
 
 const CompiledFormula& compiled_gradient(const Rule& rule, size_t index, const Node* node) {
-  return cached(rule, node, rule.gradients.at(index).body);
+  const auto& formula = rule.gradients.at(index);
+  return formula.compiled != nullptr ? *formula.compiled : cached(rule, node, formula.body);
 }
 
 const CompiledFormula& compiled_forward(const Rule& rule, const Node* node) {
-  return cached(rule, node, rule.forward);
+  return rule.given_forward != nullptr ? *rule.given_forward : cached(rule, node, rule.forward);
 }
 
 const CompiledFormula* compiled_replay(const Node* node) {
   if (node->maybeSchema() == nullptr)
     return nullptr;
+  if (const auto* users = user_rule(node); users != nullptr && users->replay != nullptr)
+    return users->replay.get();
   const auto found = replays().find(qualified_operator_name(node));
   if (found == replays().end())
     return nullptr;

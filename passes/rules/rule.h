@@ -9,10 +9,11 @@
 //   arguments of the operator   as its schema calls them (self, weight, dim, ...)
 //   grad                        gradient of the (first) output
 //   grads                       where the output is Tensor[]: List[Optional[Tensor]], None =
-//   undefined grad1, grad2, ...           Optional[Tensor], gradients of further outputs result,
-//   result1, ...        outputs of the operator extras                      further values that
-//   `forward` returns, by their names in `extras` needs_<argument>            bool, known when the
-//   graph is built: is this gradient asked for (in
+//                               undefined
+//   grad1, grad2, ...           Optional[Tensor], gradients of further outputs
+//   result, result1, ...        outputs of the operator
+//   extras                      further values that `forward` returns, by their names in `extras`
+//   needs_<argument>            bool, known when the graph is built: is this gradient asked for (in
 //                               `forward`, too)
 // `torch.` is the aten namespace, `recompute.` this project's operators
 // (passes/rules/operators.cpp).
@@ -40,9 +41,18 @@ struct Node;
 
 namespace aten_recompute {
 
+// A formula as a graph; `parameters[i]` names what the graph's i-th input is bound to.
+struct CompiledFormula {
+  std::vector<std::string> parameters;
+  std::shared_ptr<torch::jit::Graph> graph;
+  // It fills lists or tensors that it made itself: its nodes stay together, as one operator.
+  bool is_one_operator = false;
+};
+
 struct GradientFormula {
   std::string inputs;  // "self" or "input, weight, bias"
   std::string body;
+  std::shared_ptr<const CompiledFormula> compiled = nullptr;  // of a user's rule, which has no body
 };
 
 struct Rule {
@@ -50,16 +60,19 @@ struct Rule {
   std::string forward;  // returns the outputs, then the extras; empty: the operator itself
   std::vector<std::string> extras;  // what `forward` returns beyond the operator's own outputs
   std::vector<GradientFormula> gradients;
+  // Of a user's rule (passes/rules/user_rules.h): `forward`, and whether nothing is known of what
+  // the formulas return, so that it has to be looked at when they run.
+  std::shared_ptr<const CompiledFormula> given_forward = nullptr;
+  bool is_users = false;
+
+  bool has_forward() const { return !forward.empty() || given_forward != nullptr; }
 };
 
-// A formula as a graph; `parameters[i]` names what the graph's i-th input is bound to.
-struct CompiledFormula {
-  std::vector<std::string> parameters;
-  std::shared_ptr<torch::jit::Graph> graph;
-};
-
-// The rule for the node's operator, or nullptr.
+// The rule for the node's operator, or nullptr. A user's comes before ours.
 const Rule* find_rule(const torch::jit::Node* node);
+
+// The operator has a rule or a replay of ours.
+bool has_rule_of_ours(const std::string& op);
 
 // Formulas of `rule` for `node`'s schema, compiled at their first use. Thread-safe. Throws
 // std::logic_error naming the rule where TorchScript does not accept it.

@@ -17,6 +17,7 @@ load_library()
 from ._lower import load, lower, problems, report, save_plan  # noqa: E402  (needs the library)
 from ._layers import inject_layer_tags, mark_layer  # noqa: E402
 from ._planning import plan_problem  # noqa: E402
+from ._rules import register_rule  # noqa: E402
 from ._tags import must_recompute, must_save, prefer_recompute, prefer_save  # noqa: E402
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "prefer_recompute",
     "prefer_save",
     "problems",
+    "register_rule",
     "report",
     "save_plan",
 ]

@@ -1,6 +1,7 @@
 #include "passes/memory_watch.h"
 
 #include <ATen/Functions.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
 
 #include <thread>
 
@@ -31,6 +32,12 @@ TEST_F(MemoryWatchTest, CountsWhatIsAliveAndTheMostThatWas) {
   a = bytes(200);  // the view keeps the old one
   EXPECT_EQ(watch.alive_bytes(), 1200);
   EXPECT_EQ(watch.peak_bytes(), 1500);
+}
+
+TEST_F(MemoryWatchTest, IsNoProfilerThatIsOn) {
+  const MemoryWatch watch;
+  EXPECT_FALSE(torch::profiler::impl::profilerEnabled());
+  EXPECT_TRUE(torch::profiler::impl::getProfilerConfig().disabled());
 }
 
 TEST_F(MemoryWatchTest, WhatWasThereBeforeDoesNotCountNorDoesItsEnd) {

@@ -1,0 +1,57 @@
+// register_rule for Python: python/aten_recompute/_rules.py hands functions over as modules whose
+// forward they are.
+#include <aten_recompute/register_rule.h>
+
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <string>
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::pop;
+using torch::jit::Stack;
+
+const std::string kBackward = "backward:";  // and the arguments whose gradients it gives
+
+std::vector<std::string> strings(const c10::IValue& list) {
+  std::vector<std::string> texts;
+  for (const auto& text : list.toListRef())
+    texts.push_back(text.toStringRef());
+  return texts;
+}
+
+void register_rule_from_python(Stack& stack) {
+  OperatorRule rule;
+  rule.replace = pop(stack).toBool();
+  rule.recomputable = pop(stack).toBool();
+  const auto random = pop(stack);
+  if (random.isBool())
+    rule.random = random.toBool();
+  rule.extras = strings(pop(stack));
+  const auto parameters = pop(stack).toList();
+  const auto functions = pop(stack).toList();
+  const auto roles = strings(pop(stack));
+  const auto op = pop(stack).toStringRef();
+  for (size_t i = 0; i < roles.size(); ++i) {
+    const torch::jit::Module module(c10::IValue(functions.get(i)).toObject());
+    RuleFunction function(module.get_method("forward").function(), strings(parameters.get(i)));
+    if (roles[i] == "forward")
+      rule.forward = function;
+    else if (roles[i] == "replay")
+      rule.replay = function;
+    else if (roles[i] == "flops")
+      rule.flops = function;
+    else
+      rule.backward.push_back({roles[i].substr(kBackward.size()), function});
+  }
+  register_rule(op, rule);
+}
+
+const torch::jit::RegisterOperators operators({torch::jit::Operator(
+    "aten_recompute::register_rule(str op, str[] roles, Any[] functions, str[][] parameters, "
+    "str[] extras, bool? random, bool recomputable, bool replace) -> ()",
+    register_rule_from_python, c10::AliasAnalysisKind::CONSERVATIVE)});
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,137 @@
+"""What a rule says beside the gradients: what may happen when an operator runs again, and its costs."""
+
+from typing import Any, Dict, Optional
+
+import pytest
+import torch
+from helpers import lowered_copy, step
+from torch import Tensor, nn
+from user_operators import (
+    STRATEGIES,
+    Net,
+    Noise,
+    State,
+    Tanh,
+    compare,
+    no_rules,  # noqa: F401  (a fixture)
+    noise_backward,
+    scaled_tanh_backward,
+    state,
+    state_backward,
+    state_replay,
+    variant,
+)
+
+import aten_recompute
+from aten_recompute import register_rule
+
+pytestmark = pytest.mark.usefixtures("no_rules")
+
+
+# ---- running again ----
+
+@pytest.mark.parametrize("with_backward", [True, False])
+@pytest.mark.parametrize("how", ["replay", "recomputable", "neither"])
+def test_effects_that_a_second_run_must_not_have(how: str, with_backward: bool) -> None:
+    rule: Dict[str, Any] = {"backward": state_backward} if with_backward else {}
+    if how == "replay":
+        rule["replay"] = state_replay
+    if how == "recomputable":
+        rule["recomputable"] = False
+    if rule:
+        register_rule("recompute_rules::state", **rule)
+    net = Net(State)
+    lowered = lowered_copy(net, "all")
+    state.zero_()
+    compare(net, lowered, steps=2)
+    again = any("state_0" in name for name in variant(lowered)["recomputed"])
+    assert again == (how != "recomputable")
+    # Eager's own six, the first runs' six, and as many again where nothing was said.
+    assert state.item() == 12 + (6 if how == "neither" else 0)
+
+
+@pytest.mark.parametrize("random", [None, True, False])
+def test_random_numbers(random: Optional[bool]) -> None:
+    """Drawn again from the same state, unless the rule says that there is nothing to draw."""
+    register_rule("recompute_rules::noise", backward=noise_backward, random=random)
+    net = Net(Noise)
+    gradients = {}
+    for strategy in ("none", "all"):
+        lowered = lowered_copy(net, strategy)
+        gradients[strategy] = step(lowered, list(lowered.parameters()), (torch.ones(6, 8),))[1]
+    same = all(torch.equal(a, b) for a, b in zip(gradients["none"], gradients["all"]))
+    assert same == (random is not False)
+
+
+class OffThePath(nn.Module):
+    """Noise of which no gradient is asked."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        noise = torch.ops.recompute_rules.noise(x)
+        return torch.sigmoid(self.linear(x)) * noise.sigmoid()
+
+
+def test_an_operator_that_says_nothing_draws_the_same_numbers_again() -> None:
+    net = OffThePath()
+    gradients = {}
+    for strategy in ("none", "all"):
+        lowered = lowered_copy(net, strategy)
+        gradients[strategy] = step(lowered, list(lowered.parameters()), (torch.ones(6, 8),))[1]
+        again = any("noise" in name for name in variant(lowered)["recomputed"])
+        assert again == (strategy == "all")
+    assert all(torch.equal(a, b) for a, b in zip(gradients["none"], gradients["all"]))
+
+
+# ---- the FLOP model ----
+
+
+def _flops(x, scale: float, result):
+    return 7 * x.size(0) * result.size(1) + int(scale)
+
+
+@pytest.mark.parametrize("with_backward", [True, False])
+def test_flops_are_those_of_the_rule(with_backward: bool) -> None:
+    rule: Dict[str, Any] = {"backward": scaled_tanh_backward} if with_backward else {}
+    register_rule("recompute_rules::scaled_tanh", flops=_flops, **rule)
+    lowered = lowered_copy(Net(Tanh, depth=1), STRATEGIES["budget"])
+    step(lowered, list(lowered.parameters()), (torch.rand(6, 8),))
+    (problem,) = aten_recompute.problems(lowered)
+    names = ["recompute_rules::scaled_tanh", "aten_recompute::tape_forward"]
+    nodes = problem["nodes"]
+    assert nodes["flops"][nodes["name"].index(names[not with_backward])] == 7 * 6 * 8 + 1
+
+
+def test_a_plan_runs_again_what_its_rule_says_is_cheap() -> None:
+    """Activations of one size, of which a budget leaves room for most."""
+
+    class Two(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            a = torch.ops.recompute_rules.scaled_tanh(x, 1.5)
+            b = torch.ops.recompute_rules.unit(a, 1e-3)
+            return torch.ops.recompute_rules.scaled_tanh(b, 1.5)
+
+    for cheap, expensive in (("scaled_tanh", "unit"), ("unit", "scaled_tanh")):
+        backward = {"scaled_tanh": scaled_tanh_backward, "unit": _unit_by_result}
+        for name, flops in ((cheap, _few), (expensive, _many)):
+            register_rule(f"recompute_rules::{name}", backward=backward[name], flops=flops, replace=True)
+        net = nn.Sequential(Two(), Two(), Two(), Two())
+        lowered = lowered_copy(net, "budget", memory_budget=0.9, cost_model="flops")
+        lowered(torch.rand(64, 64, requires_grad=True)).sum().backward()
+        recomputed = variant(lowered)["recomputed"]
+        assert recomputed and all(name.startswith(cheap) for name in recomputed)
+
+
+def _many(x):
+    return 10**9
+
+
+def _few(x):
+    return 1.5
+
+
+def _unit_by_result(grad, result):
+    return grad * result
