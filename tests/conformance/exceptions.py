@@ -27,6 +27,8 @@ EXCEPTIONS: Dict[str, KnownException] = {
     ),
     "nn.functional.linear_cross_entropy.chunked": _CHUNKED,
     "nn.functional.linear_cross_entropy.chunked_none": _CHUNKED,
+    "nn.LinearCrossEntropyLoss (train)": _CHUNKED,
+    "nn.LinearCrossEntropyLoss (eval)": _CHUNKED,
     "linalg.lstsq": _UNINITIALISED,
     "linalg.lstsq.grad_oriented": _UNINITIALISED,
 }
