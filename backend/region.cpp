@@ -45,12 +45,13 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
       is_one_of_several_(is_one_of_several),
-      uncompiled_(graph_) {}
+      uncompiled_(graph_),
+      returned_arguments_(graph_) {}
 
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::map<size_t, std::shared_ptr<const RegionVariant>> in_order;
-  for (const auto& [requires_grad, planned] : variants_) {
+  for (const auto& [key, planned] : variants_) {
     for (const auto& each : planned) {
       if (each.variant != nullptr)
         in_order.emplace(each.number, each.variant);
@@ -62,12 +63,12 @@ std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   return variants;
 }
 
-std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>& requires_grad,
+std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
                                                          const std::vector<c10::IValue>& inputs,
                                                          const InputShapes& shapes, bool exact,
                                                          bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& planned = variants_[requires_grad];
+  auto& planned = variants_[key];
   auto fits = [&](const Planned& each) { return each.variant == nullptr || each.shapes == shapes; };
   auto found = std::find_if(planned.begin(), planned.end(), fits);
   if (found == planned.end() && !exact) {
@@ -85,7 +86,8 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>
   std::shared_ptr<const RegionVariant> variant;
   try {
     variant = std::make_shared<RegionVariant>(
-        compile_region({graph_, requires_grad, is_attribute_, options_, inputs, leanest}));
+        compile_region({returned_arguments_.fold(key.returned), key.requires_grad, is_attribute_,
+                        options_, inputs, leanest}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   }
@@ -96,24 +98,25 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>
 }
 
 std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
-                                                           const std::vector<bool>& requires_grad,
+                                                           const VariantKey& key,
                                                            const Decisions& decisions) const {
   return std::make_shared<RegionVariant>(compile_region_again(
-      {graph_, requires_grad, is_attribute_, options_, {}}, before.graphs(), decisions));
+      {returned_arguments_.fold(key.returned), key.requires_grad, is_attribute_, options_, {}},
+      before.graphs(), decisions));
 }
 
-std::shared_ptr<const RegionVariant> Region::choose(const std::vector<bool>& requires_grad,
+std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
                                                     const std::vector<c10::IValue>& inputs) {
   // Only this strategy promises a peak.
   if (options_.strategy != StrategyKind::kBudget)
-    return variant_for(requires_grad, inputs, {}, false, false);
+    return variant_for(key, inputs, {}, false, false);
   const InputShapes shapes(inputs, is_attribute_);
   auto* call = MethodCall::current();
   if (call == nullptr)
-    return variant_for(requires_grad, inputs, shapes, false, is_one_of_several_);
-  if (auto variant = call->planned({this, requires_grad, shapes, nullptr}))
+    return variant_for(key, inputs, shapes, false, is_one_of_several_);
+  if (auto variant = call->planned({this, key, shapes, nullptr}))
     return variant;
-  auto variant = variant_for(requires_grad, inputs, shapes, call->links() != nullptr, true);
+  auto variant = variant_for(key, inputs, shapes, call->links() != nullptr, true);
   call->ran(variant);
   return variant;
 }
@@ -146,7 +149,7 @@ void Region::run(Stack& stack) {
     return;
   }
 
-  const auto variant = choose(requires_grad, inputs);
+  const auto variant = choose({requires_grad, returned_arguments_.find(inputs)}, inputs);
   if (variant == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return;

@@ -1,6 +1,7 @@
 // A region compiled for one set of inputs that require grad: what its forward and its stages share.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -11,6 +12,13 @@
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
+
+// What a region is compiled for.
+struct VariantKey {
+  std::vector<bool> requires_grad;  // per input
+  std::vector<bool> returned;       // ReturnedArguments::find
+  auto operator<=>(const VariantKey&) const = default;
+};
 
 // A stretch of the backward program that is one autograd node. Gradients leave with the stage that
 // completes them, so that no parameter gradient waits for the end of the region.
