@@ -198,7 +198,10 @@ void Region::run(Stack& stack) {
   }
 
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
-  const auto node = make_stages(call, std::move(edges));
+  std::vector<Edge> edges_of_summands;
+  for (auto k : variant->summand_of())
+    edges_of_summands.push_back(edges[k]);
+  const auto node = make_stages(call, std::move(edges_of_summands));
   if (links != nullptr)
     links->end_run(outputs, node);
   for (auto i : gradient.df_input_vjps) {

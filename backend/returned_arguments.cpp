@@ -84,7 +84,9 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
   };
   size_t position = 0;
   for (const auto* node : graph.nodes()) {
-    if (may_return_its_argument(node)) {
+    if (is_cast(node)) {
+      origins[node->output()] = origin_of(node->input(0));
+    } else if (may_return_its_argument(node)) {
       const auto* origin = origin_of(node->input(0));
       origins[node->output()] = origin;
       families[origin].nodes.push_back(position);

@@ -35,6 +35,8 @@ inline const c10::Symbol kReplayRandom =
 
 // Sum of two gradients of one value, in the order in which eager's engine adds them.
 inline const c10::Symbol kAccumulate = c10::Symbol::fromQualString("aten_recompute::accumulate");
+// On such a sum: of a region input's gradients; its index.
+inline const c10::Symbol kOfInput = c10::Symbol::attr("of_input");
 inline const c10::Symbol kAccumulateList =
     c10::Symbol::fromQualString("aten_recompute::accumulate_list");
 inline const c10::Symbol kOptionalList =
