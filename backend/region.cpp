@@ -187,10 +187,13 @@ void Region::run(Stack& stack) {
     for (size_t i = 0; i < forward.outputs().size(); ++i) {
       outputs.push_back(forward.take_output(registers, i));
     }
-    // An operator may have returned its input as it is: that object has a history of its own.
+    // An operator may have returned its input as it is: that object has a history of its own. And
+    // torch.zeros(3) is a constant to the program, but a new tensor to who gets it.
     for (size_t i = 0; i < gradient.f_real_outputs; ++i) {
       if (!outputs[i].isTensor() || !outputs[i].toTensor().defined())
         continue;
+      if (forward.outputs()[i].is_constant)
+        outputs[i] = outputs[i].toTensor().clone();
       if (!input_tensors.insert(outputs[i].toTensor().unsafeGetTensorImpl()).second) {
         outputs[i] = at::alias(outputs[i].toTensor());
       }
