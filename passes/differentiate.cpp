@@ -221,13 +221,13 @@ class Differentiator {
     for (auto* added = before->next(); added != node; added = added->next()) {
       note_gradient_path(added);
       added->copyMetadata(node);
-      for (auto attribute : {symbols::kLayer, symbols::kModulePath}) {
+      for (auto attribute : {symbols::kLayer, symbols::kModulePath, symbols::kReadsWritten}) {
         if (!node->hasAttribute(attribute) || added->kind() == prim::Constant)
           continue;
-        if (attribute == symbols::kLayer) {
-          added->i_(attribute, node->i(attribute));
-        } else {
+        if (attribute == symbols::kModulePath) {
           added->s_(attribute, node->s(attribute));
+        } else {
+          added->i_(attribute, node->i(attribute));
         }
       }
     }
@@ -285,8 +285,10 @@ class Differentiator {
     auto* tape = graph_->create(symbols::kTapeForward, inputs, count + 1);
     tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
     tape->copyMetadata(node);
-    if (node->hasAttribute(symbols::kLayer))
-      tape->i_(symbols::kLayer, node->i(symbols::kLayer));
+    for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
+      if (node->hasAttribute(attribute))
+        tape->i_(attribute, node->i(attribute));
+    }
     tape->insertBefore(node);
     std::vector<Value*> outputs;
     for (size_t i = 0; i < count; ++i) {

@@ -210,6 +210,8 @@ RecomputeVeto recompute_veto(const Node* node) {
     return RecomputeVeto::kMutates;
   if (!node->blocks().empty())
     return RecomputeVeto::kControlFlow;
+  if (node->hasAttribute(symbols::kReadsWritten))
+    return RecomputeVeto::kReadsWritten;
   // A second run would update the statistics a second time, unless a replay rule says how not to.
   if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
     return RecomputeVeto::kMutates;
@@ -230,6 +232,8 @@ const char* to_string(RecomputeVeto veto) {
       return "writes to an argument";
     case RecomputeVeto::kControlFlow:
       return "control flow";
+    case RecomputeVeto::kReadsWritten:
+      return "reads what the method writes to later";
   }
   return "unknown";
 }
