@@ -114,6 +114,9 @@ def check(program: Program) -> None:
             stock = run(scripted, program)
         if difference(stock, expected) or _refuses_to_write(expected):
             return
+        # An error in code whose result nobody reads: optimised TorchScript leaves such code out, and so do we.
+        if expected.error is not None and run(torch.jit.script(_Module(torch.jit.script(function))), program).error is None:
+            return
         for options in STRATEGIES:
             lowered = aten_recompute.lower(scripted, options)
             for call in ("first", "second"):
