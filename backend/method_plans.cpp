@@ -115,7 +115,7 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
     plan->figures.num_classes += run.variant->graphs().figures.num_classes;
     plan->figures.profile_seconds += run.variant->graphs().figures.profile_seconds;
     run.variant = run.region->compile_again(
-        *run.variant, run.requires_grad, decisions_of_run(joint, i, *linked[i].problem, decisions));
+        *run.variant, run.key, decisions_of_run(joint, i, *linked[i].problem, decisions));
   }
   plan->runs = std::move(runs);
   plan->figures.plan_seconds =

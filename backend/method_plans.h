@@ -21,13 +21,12 @@ class Region;
 // One run of a region within a call.
 struct PlannedRun {
   const Region* region = nullptr;
-  std::vector<bool> requires_grad;
+  VariantKey key;
   InputShapes shapes;
   std::shared_ptr<const RegionVariant> variant;
 
   bool is_like(const PlannedRun& other) const {
-    return region == other.region && requires_grad == other.requires_grad &&
-           shapes.cover(other.shapes);
+    return region == other.region && key == other.key && shapes.cover(other.shapes);
   }
 };
 

@@ -45,12 +45,13 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
       is_one_of_several_(is_one_of_several),
-      uncompiled_(graph_) {}
+      uncompiled_(graph_),
+      returned_arguments_(graph_) {}
 
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::map<size_t, std::shared_ptr<const RegionVariant>> in_order;
-  for (const auto& [requires_grad, planned] : variants_) {
+  for (const auto& [key, planned] : variants_) {
     for (const auto& each : planned) {
       if (each.variant != nullptr)
         in_order.emplace(each.number, each.variant);
@@ -62,12 +63,12 @@ std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   return variants;
 }
 
-std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>& requires_grad,
+std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
                                                          const std::vector<c10::IValue>& inputs,
                                                          const InputShapes& shapes, bool exact,
                                                          bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& planned = variants_[requires_grad];
+  auto& planned = variants_[key];
   auto fits = [&](const Planned& each) { return each.variant == nullptr || each.shapes == shapes; };
   auto found = std::find_if(planned.begin(), planned.end(), fits);
   if (found == planned.end() && !exact) {
@@ -85,7 +86,8 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>
   std::shared_ptr<const RegionVariant> variant;
   try {
     variant = std::make_shared<RegionVariant>(
-        compile_region({graph_, requires_grad, is_attribute_, options_, inputs, leanest, rules_}));
+        compile_region({returned_arguments_.fold(key.returned), key.requires_grad, is_attribute_,
+                        options_, inputs, leanest, rules_}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   }
@@ -96,26 +98,27 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const std::vector<bool>
 }
 
 std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
-                                                           const std::vector<bool>& requires_grad,
+                                                           const VariantKey& key,
                                                            const Decisions& decisions) const {
   return std::make_shared<RegionVariant>(
-      compile_region_again({graph_, requires_grad, is_attribute_, options_, {}, false, rules_},
+      compile_region_again({returned_arguments_.fold(key.returned), key.requires_grad,
+                            is_attribute_, options_, {}, false, rules_},
                            before.graphs(), decisions));
 }
 
-std::shared_ptr<const RegionVariant> Region::choose(const std::vector<bool>& requires_grad,
+std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
                                                     const std::vector<c10::IValue>& inputs) {
   // Only budgets promise a peak; a pinned plan of several regions tells their runs apart.
   if (options_.strategy != StrategyKind::kBudget &&
       !(options_.strategy == StrategyKind::kPlan && is_one_of_several_))
-    return variant_for(requires_grad, inputs, {}, false, false);
+    return variant_for(key, inputs, {}, false, false);
   const InputShapes shapes(inputs, is_attribute_);
   auto* call = MethodCall::current();
   if (call == nullptr)
-    return variant_for(requires_grad, inputs, shapes, false, is_one_of_several_);
-  if (auto variant = call->planned({this, requires_grad, shapes, nullptr}))
+    return variant_for(key, inputs, shapes, false, is_one_of_several_);
+  if (auto variant = call->planned({this, key, shapes, nullptr}))
     return variant;
-  auto variant = variant_for(requires_grad, inputs, shapes, call->links() != nullptr, true);
+  auto variant = variant_for(key, inputs, shapes, call->links() != nullptr, true);
   call->ran(variant);
   return variant;
 }
@@ -148,7 +151,7 @@ void Region::run(Stack& stack) {
     return;
   }
 
-  const auto variant = choose(requires_grad, inputs);
+  const auto variant = choose({requires_grad, returned_arguments_.find(inputs)}, inputs);
   if (variant == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return;
@@ -186,10 +189,13 @@ void Region::run(Stack& stack) {
     for (size_t i = 0; i < forward.outputs().size(); ++i) {
       outputs.push_back(forward.take_output(registers, i));
     }
-    // An operator may have returned its input as it is: that object has a history of its own.
+    // An operator may have returned its input as it is: that object has a history of its own. And
+    // torch.zeros(3) is a constant to the program, but a new tensor to who gets it.
     for (size_t i = 0; i < gradient.f_real_outputs; ++i) {
       if (!outputs[i].isTensor() || !outputs[i].toTensor().defined())
         continue;
+      if (forward.outputs()[i].is_constant)
+        outputs[i] = outputs[i].toTensor().clone();
       if (!input_tensors.insert(outputs[i].toTensor().unsafeGetTensorImpl()).second) {
         outputs[i] = at::alias(outputs[i].toTensor());
       }
@@ -197,7 +203,10 @@ void Region::run(Stack& stack) {
   }
 
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
-  const auto node = make_stages(call, std::move(edges));
+  std::vector<Edge> edges_of_summands;
+  for (auto k : variant->summand_of())
+    edges_of_summands.push_back(edges[k]);
+  const auto node = make_stages(call, std::move(edges_of_summands));
   if (links != nullptr)
     links->end_run(outputs, node);
   for (auto i : gradient.df_input_vjps) {

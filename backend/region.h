@@ -14,6 +14,7 @@
 
 #include "backend/input_shapes.h"
 #include "backend/region_variant.h"
+#include "backend/returned_arguments.h"
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
@@ -26,7 +27,8 @@ class Region : public torch::CustomClassHolder {
          bool is_one_of_several);
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
-  // history. Compiles a variant for each new set of inputs that require grad, and under strategy
+  // history. Compiles a variant for each new set of inputs that require grad (and of operators
+  // that return their argument), and under strategy
   // budget for inputs that are larger than any before: a plan made for larger ones keeps a budget
   // in bytes for smaller ones, too (a fraction is one of the peak at the sizes planned for). In a
   // call that is planned as a whole (backend/method_plans.h) it runs what that plan says.
@@ -38,7 +40,7 @@ class Region : public torch::CustomClassHolder {
 
   // `before` under another plan.
   std::shared_ptr<const RegionVariant> compile_again(const RegionVariant& before,
-                                                     const std::vector<bool>& requires_grad,
+                                                     const VariantKey& key,
                                                      const Decisions& decisions) const;
 
  private:
@@ -49,10 +51,10 @@ class Region : public torch::CustomClassHolder {
   };
 
   // What runs for these inputs, and is to be recorded in a call that is planned as a whole.
-  std::shared_ptr<const RegionVariant> choose(const std::vector<bool>& requires_grad,
+  std::shared_ptr<const RegionVariant> choose(const VariantKey& key,
                                               const std::vector<c10::IValue>& inputs);
   // nullptr: the region cannot be differentiated ahead of time.
-  std::shared_ptr<const RegionVariant> variant_for(const std::vector<bool>& requires_grad,
+  std::shared_ptr<const RegionVariant> variant_for(const VariantKey& key,
                                                    const std::vector<c10::IValue>& inputs,
                                                    const InputShapes& shapes, bool exact,
                                                    bool leanest);
@@ -65,8 +67,9 @@ class Region : public torch::CustomClassHolder {
   bool is_one_of_several_;
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   Program uncompiled_;
+  ReturnedArguments returned_arguments_;
   mutable std::mutex mutex_;
-  std::map<std::vector<bool>, std::list<Planned>> variants_;  // the last used first
+  std::map<VariantKey, std::list<Planned>> variants_;  // the last used first
   size_t num_compiled_ = 0;
   bool said_that_planned_again_ = false;
 };

@@ -67,7 +67,7 @@ class RegionCall {
 };
 
 // Makes the stages' nodes and links them; returns the first one, which outputs are attached to.
-// `edges[k]` is where gradient k of the variant goes.
+// `edges[i]` is where output i of the backward program goes.
 NodePtr<torch::autograd::Node> make_stages(const std::shared_ptr<RegionCall>& call,
                                            std::vector<torch::autograd::Edge> edges);
 

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "passes/node_traits.h"
+#include "passes/split_sums.h"
 #include "passes/symbols.h"
 #include "passes/undefined_gradients.h"
 
@@ -22,15 +23,17 @@ bool tolerates_undefined(const torch::jit::Node* node) {
          node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
 }
 
-RegionGraphs with_undefined_gradients(RegionGraphs graphs) {
+std::vector<size_t> prepare_backward(const RegionGraphs& graphs) {
+  auto summand_of = split_sums(*graphs.gradient.df);
   allow_undefined_gradients(*graphs.gradient.df, graphs.gradient.df_input_vjps.size());
-  return graphs;
+  return summand_of;
 }
 
 }  // namespace
 
 RegionVariant::RegionVariant(RegionGraphs graphs)
-    : graphs_(with_undefined_gradients(std::move(graphs))),
+    : graphs_(std::move(graphs)),
+      summand_of_(prepare_backward(graphs_)),
       forward_(graphs_.gradient.f),
       backward_(graphs_.gradient.df) {
   find_stages();
@@ -39,9 +42,14 @@ RegionVariant::RegionVariant(RegionGraphs graphs)
 
 void RegionVariant::find_stages() {
   const size_t count = backward_.graph()->outputs().size();
-  std::set<size_t> ends;
-  for (size_t i = 0; i < count; ++i)
-    ends.insert(backward_.output_ready_after(i));
+  // Summands of one gradient leave in their order.
+  std::vector<size_t> leaves_after;
+  for (size_t i = 0; i < count; ++i) {
+    const bool follows = i > 0 && summand_of_[i] == summand_of_[i - 1];
+    leaves_after.push_back(
+        std::max(backward_.output_ready_after(i), follows ? leaves_after.back() : 0));
+  }
+  std::set<size_t> ends(leaves_after.begin(), leaves_after.end());
   if (ends.empty())
     ends.insert(0);
   size_t begin = 0;
@@ -50,7 +58,7 @@ void RegionVariant::find_stages() {
     stage.begin = begin;
     stage.end = end;
     for (size_t i = 0; i < count; ++i) {
-      if (backward_.output_ready_after(i) == end)
+      if (leaves_after[i] == end)
         stage.gradients.push_back(i);
     }
     stage.live_after.assign(backward_.num_registers(), false);
@@ -62,7 +70,7 @@ void RegionVariant::find_stages() {
     }
     for (size_t i = 0; i < count; ++i) {
       const auto& output = backward_.outputs()[i];
-      if (backward_.output_ready_after(i) > end && !output.is_constant) {
+      if (leaves_after[i] > end && !output.is_constant) {
         stage.live_after[output.index] = true;
       }
     }

@@ -1,6 +1,7 @@
 // A region compiled for one set of inputs that require grad: what its forward and its stages share.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -12,8 +13,15 @@
 
 namespace aten_recompute {
 
+// What a region is compiled for.
+struct VariantKey {
+  std::vector<bool> requires_grad;  // per input
+  std::vector<bool> returned;       // ReturnedArguments::find
+  auto operator<=>(const VariantKey&) const = default;
+};
+
 // A stretch of the backward program that is one autograd node. Gradients leave with the stage that
-// completes them, so that no parameter gradient waits for the end of the region.
+// makes them, so that no parameter gradient waits for the end of the region.
 //
 //   program   0: mm  1: mm  2: threshold_backward  3: mm  4: mm      gradient 0 (w2) is made by 0,
 //   stages    |--0--|-----------1-----------------------|--2--|      1 (w1) by 3, 2 (x) by 4
@@ -40,6 +48,9 @@ class RegionVariant {
   const torch::jit::Gradient& gradient() const { return graphs_.gradient; }
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }
+  // Gradients leave summand by summand (passes/split_sums.h): for each output of the backward, the
+  // index in Gradient::df_output_vjps of what it is a summand of.
+  const std::vector<size_t>& summand_of() const { return summand_of_; }
   const std::vector<Stage>& stages() const { return stages_; }
   size_t num_vjps() const { return graphs_.gradient.df_input_vjps.size(); }
 
@@ -56,6 +67,7 @@ class RegionVariant {
   void find_aliases();
 
   RegionGraphs graphs_;
+  std::vector<size_t> summand_of_;
   Program forward_;
   Program backward_;
   std::vector<Stage> stages_;

@@ -36,8 +36,7 @@ bool is_list_of_tensors(const Value* value) {
 }
 
 bool passes_gradient_unchanged(const Node* node) {
-  return node->kind() == prim::unchecked_cast || node->kind() == prim::unchecked_unwrap_optional ||
-         node->kind() == c10::aten::_unwrap_optional || is_marker(node);
+  return is_cast(node) || is_marker(node);
 }
 
 class Differentiator {
@@ -92,6 +91,9 @@ class Differentiator {
         prepare_list_unpack(node);
       } else if (node->kind() == c10::aten::__getitem__ && is_list_of_tensors(node->input(0))) {
         prepare_list_item(node);
+      } else if (is_cast(node) && is_tensor_type(*node->output()->type())) {
+        mark(node->output());
+        other_names_[node->output()] = named(node->input(0));
       } else if (passes_gradient_unchanged(node)) {
         mark(node->output());
         backward_steps_.emplace_back([this, in = node->input(0), out = node->output()] {
@@ -201,13 +203,13 @@ class Differentiator {
     for (auto* added = before->next(); added != node; added = added->next()) {
       note_gradient_path(added);
       added->copyMetadata(node);
-      for (auto attribute : {symbols::kLayer, symbols::kModulePath}) {
+      for (auto attribute : {symbols::kLayer, symbols::kModulePath, symbols::kReadsWritten}) {
         if (!node->hasAttribute(attribute) || added->kind() == prim::Constant)
           continue;
-        if (attribute == symbols::kLayer) {
-          added->i_(attribute, node->i(attribute));
-        } else {
+        if (attribute == symbols::kModulePath) {
           added->s_(attribute, node->s(attribute));
+        } else {
+          added->i_(attribute, node->i(attribute));
         }
       }
     }
@@ -265,8 +267,10 @@ class Differentiator {
     auto* tape = graph_->create(symbols::kTapeForward, inputs, count + 1);
     tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
     tape->copyMetadata(node);
-    if (node->hasAttribute(symbols::kLayer))
-      tape->i_(symbols::kLayer, node->i(symbols::kLayer));
+    for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
+      if (node->hasAttribute(attribute))
+        tape->i_(attribute, node->i(attribute));
+    }
     tape->insertBefore(node);
     std::vector<Value*> outputs;
     for (size_t i = 0; i < count; ++i) {
@@ -413,12 +417,19 @@ class Differentiator {
     return graph_->insert(c10::aten::zeros_like, {outputs[index]});
   }
 
+  // The value that a cast gave another type: their gradients are one.
+  Value* named(Value* value) const {
+    const auto found = other_names_.find(value);
+    return found == other_names_.end() ? value : found->second;
+  }
+
   Value* gradient_of(Value* value) const {
-    const auto found = gradients_.find(value);
+    const auto found = gradients_.find(named(value));
     return found == gradients_.end() ? nullptr : found->second;
   }
 
   void add_gradient(Value* value, Value* gradient) {
+    value = named(value);
     if (requires_grad_.count(value) == 0)
       return;
     // Gradients of a list's elements may be missing, unless the list is made from them here.
@@ -438,6 +449,8 @@ class Differentiator {
     auto* sum = graph_->insertNode(graph_->create(
         list ? symbols::kAccumulateList : symbols::kAccumulate, {slot, gradient}, 1));
     sum->output()->setType(gradient->type());
+    if (value->node()->kind() == prim::Param)
+      sum->i_(symbols::kOfInput, static_cast<int64_t>(value->offset()));
     slot = sum->output();
   }
 
@@ -489,6 +502,7 @@ class Differentiator {
   JointGraph joint_;
   std::unordered_set<Value*> requires_grad_;
   std::unordered_set<size_t> gradient_path_;
+  std::unordered_map<Value*, Value*> other_names_;
   std::unordered_map<Value*, Value*> gradients_;
   std::vector<BackwardStep> backward_steps_;
 };

@@ -11,6 +11,7 @@
 
 #include "passes/node_traits.h"
 #include "passes/symbols.h"
+#include "passes/written_later.h"
 
 namespace aten_recompute {
 namespace {
@@ -465,6 +466,7 @@ void form_in_block(Block* block, const AliasDb& aliases, Regions& regions,
 Regions form_regions(const std::shared_ptr<Graph>& graph) {
   Regions regions;
   const AliasDb aliases(graph);
+  mark_reads_of_what_is_written_later(*graph);
   std::unordered_set<const Node*> kept_out;
   keep_out_list_makers(graph->block(), kept_out);
   form_in_block(graph->block(), aliases, regions, kept_out);

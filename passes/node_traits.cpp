@@ -323,6 +323,12 @@ bool is_marker(const Node* node) {
          kind == symbols::kPreferRecompute;
 }
 
+bool is_cast(const Node* node) {
+  return node->kind() == c10::prim::unchecked_cast ||
+         node->kind() == c10::prim::unchecked_unwrap_optional ||
+         node->kind() == c10::aten::_unwrap_optional;
+}
+
 bool contains_tensor(const c10::Type& type) {
   if (type.kind() == c10::TypeKind::TensorType)
     return true;

@@ -55,6 +55,9 @@ bool output_is_differentiable(const torch::jit::Node* node, size_t output);
 // mark_layer, must_save and their like: the identity, there to tell a plan something.
 bool is_marker(const torch::jit::Node* node);
 
+// Another type for the same value, as TorchScript wants it; in eager there is no such operator.
+bool is_cast(const torch::jit::Node* node);
+
 // Tensor, or a list, tuple, dict or optional that can hold tensors.
 bool contains_tensor(const c10::Type& type);
 

@@ -203,8 +203,9 @@ PreparedMethod prepare_method(const MethodInput& input) {
   return method;
 }
 
-RegionGraphs compile_region(const RegionInput& input) {
-  const UseRules guard(input.rules);
+RegionGraphs compile_region(const RegionInput& given) {
+  const UseRules guard(given.rules);
+  auto input = given;
   RegionGraphs graphs;
   auto joint = differentiate_region(input, graphs);
   std::optional<Profile> costs;
@@ -212,7 +213,16 @@ RegionGraphs compile_region(const RegionInput& input) {
   std::vector<Step> steps;
   if (needs_profile(input.options)) {
     run_pass("profile", [&]() -> std::shared_ptr<Graph> {
-      costs = profile(joint, input.inputs, input.options.cost_model);
+      try {
+        costs = profile(joint, input.inputs, input.options.cost_model);
+      } catch (const c10::NotImplementedError& error) {
+        // Segments promise no peak.
+        if (input.options.strategy != StrategyKind::kSegments)
+          throw;
+        input.options.strategy = StrategyKind::kNone;
+        log_warning(std::string("a region keeps everything that its backward needs: ") +
+                    error.what_without_backtrace());
+      }
       return nullptr;
     });
   }

@@ -17,6 +17,7 @@
 #include "passes/fold_identity.h"
 #include "passes/functionalize.h"
 #include "passes/functionalize_lists.h"
+#include "passes/node_traits.h"
 
 namespace aten_recompute {
 namespace {
@@ -24,6 +25,7 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
+using torch::jit::Value;
 namespace aten = c10::aten;
 
 // Optional inputs become None or their element type; tensor inputs get their rank, so that dim() of
@@ -93,12 +95,50 @@ bool has_complex_constant(Block* block) {
   return false;
 }
 
-void fold_constants(std::shared_ptr<Graph>& graph) {
+void collect_tensor_constants(Block* block, std::vector<Value*>& constants) {
+  for (auto* node : block->nodes()) {
+    if (node->kind() == c10::prim::Constant &&
+        node->output()->type()->kind() == c10::TypeKind::TensorType)
+      constants.push_back(node->output());
+    for (auto* inner : node->blocks())
+      collect_tensor_constants(inner, constants);
+  }
+}
+
+// torch.zeros(3) is a new tensor at each call, and who gets hold of it may write to it. Where a
+// folded one could be seen outside of the operators that read it, a copy stands in its place.
+void propagate_constants(std::shared_ptr<Graph>& graph) {
+  std::vector<Value*> constants;
+  collect_tensor_constants(graph->block(), constants);
+  std::unordered_set<size_t> known;
+  for (const auto* constant : constants)
+    known.insert(constant->unique());
   torch::jit::ConstantPropagation(graph);
+  constants.clear();
+  collect_tensor_constants(graph->block(), constants);
+  for (auto* constant : constants) {
+    if (known.count(constant->unique()) != 0)
+      continue;
+    const auto uses = constant->uses();
+    Value* copy = nullptr;
+    for (const auto& use : uses) {
+      if (!use.user->outputs().empty() && makes_new_tensor(use.user->output(0)))
+        continue;
+      if (copy == nullptr) {
+        const torch::jit::WithInsertPoint guard(constant->node()->next());
+        copy = graph->insert(aten::clone, {constant});
+      }
+      use.user->replaceInput(use.offset, copy);
+    }
+  }
+}
+
+void fold_constants(std::shared_ptr<Graph>& graph) {
+  propagate_constants(graph);
   fold_identity(graph);
   if (!has_complex_constant(graph->block()))
     torch::jit::PeepholeOptimize(graph);
-  torch::jit::ConstantPropagation(graph);
+  propagate_constants(graph);
   torch::jit::EliminateDeadCode(graph);
 }
 

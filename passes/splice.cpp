@@ -256,6 +256,8 @@ bool draws_random_numbers(const Node* node) {
 }
 
 RecomputeVeto recompute_veto(const Node* node) {
+  if (node->hasAttribute(symbols::kReadsWritten))
+    return RecomputeVeto::kReadsWritten;
   if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kRuleFunction) {
     auto veto = RecomputeVeto::kNone;
     for_each_inner(node, [&](const Node* inner) {
@@ -281,6 +283,8 @@ const char* to_string(RecomputeVeto veto) {
       return "control flow";
     case RecomputeVeto::kRule:
       return "its rule says so";
+    case RecomputeVeto::kReadsWritten:
+      return "reads what the method writes to later";
   }
   return "unknown";
 }

@@ -26,7 +26,7 @@ struct SavePlan {
 };
 
 // Why a forward node is not computed again in the backward.
-enum class RecomputeVeto { kNone, kMutates, kControlFlow, kRule };
+enum class RecomputeVeto { kNone, kMutates, kControlFlow, kRule, kReadsWritten };
 RecomputeVeto recompute_veto(const torch::jit::Node* node);
 const char* to_string(RecomputeVeto veto);
 

@@ -39,6 +39,8 @@ inline const c10::Symbol kReplayRandom =
 
 // Sum of two gradients of one value, in the order in which eager's engine adds them.
 inline const c10::Symbol kAccumulate = c10::Symbol::fromQualString("aten_recompute::accumulate");
+// On such a sum: of a region input's gradients; its index.
+inline const c10::Symbol kOfInput = c10::Symbol::attr("of_input");
 inline const c10::Symbol kAccumulateList =
     c10::Symbol::fromQualString("aten_recompute::accumulate_list");
 inline const c10::Symbol kOptionalList =
@@ -63,6 +65,8 @@ inline const c10::Symbol kOptional = c10::Symbol::attr("optional");
 
 // Layer number of a node, set by assign_layers(); absent: before every layer.
 inline const c10::Symbol kLayer = c10::Symbol::attr("layer");
+// A later node of the method writes to what the node reads (passes/written_later.h).
+inline const c10::Symbol kReadsWritten = c10::Symbol::attr("reads_written");
 // Path of the module whose method the node was inlined from: "blocks.3.attention".
 inline const c10::Symbol kModulePath = c10::Symbol::attr("module_path");
 // On nodes of a backward that splice() copied from the forward.

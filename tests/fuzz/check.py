@@ -26,7 +26,7 @@ _files = count()
 class Results(NamedTuple):
     error: Optional[str]
     tensors: List[Optional[Tensor]] = []
-    # Gradients meet outside of regions: where several read one value, or a view or an input is returned.
+    # Operators outside of regions pass gradients: views that are returned. They are made behind the region.
     sums_outside: bool = False
 
 
@@ -50,10 +50,8 @@ class _Module(nn.Module):
 
 
 def _sums_outside(outputs: List[Tensor]) -> bool:
-    """Some autograd node behind the outputs is not of the one region that a program may be."""
-    if any(output.is_leaf for output in outputs):
-        return True
-    pending = [output.grad_fn for output in outputs]
+    """Some autograd node behind the outputs is not of a region."""
+    pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
     seen = set(pending)
     while pending:
         for following, _ in pending.pop().next_functions:
@@ -61,7 +59,7 @@ def _sums_outside(outputs: List[Tensor]) -> bool:
                 seen.add(following)
                 pending.append(following)
     names = [node.name() for node in seen if not node.name().endswith("AccumulateGrad")]
-    return any(not name.startswith("AtenRecompute") for name in names) or names.count("AtenRecomputeBackward0") > 1
+    return any(not name.startswith("AtenRecompute") for name in names)
 
 
 def run(function: Callable[..., Any], program: Program) -> Results:
@@ -87,7 +85,7 @@ def run(function: Callable[..., Any], program: Program) -> Results:
 
 
 def difference(actual: Results, expected: Results) -> str:
-    """What differs, in words; empty: nothing. Gradients that meet outside of regions may be summed in another order."""
+    """What differs, in words; empty: nothing. Where views are made behind a region, sums may have another order."""
     if (actual.error is None) != (expected.error is None):
         return f"raises: {actual.error}; expected: {expected.error}"
     for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors)):
@@ -115,6 +113,9 @@ def check(program: Program) -> None:
         with torch.jit.optimized_execution(False):
             stock = run(scripted, program)
         if difference(stock, expected) or _refuses_to_write(expected):
+            return
+        # An error in code whose result nobody reads: optimised TorchScript leaves such code out, and so do we.
+        if expected.error is not None and run(torch.jit.script(_Module(torch.jit.script(function))), program).error is None:
             return
         for options in STRATEGIES:
             lowered = aten_recompute.lower(scripted, options)

@@ -251,6 +251,19 @@ class ReadsTwice(nn.Module):
         return w * w + torch.sin(w) - w / (w + 9.0)
 
 
+class ReturnsItsArgument(nn.Module):
+    """Operators that have nothing to do return their argument: gradients of both names are one sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        v = self.a(x)
+        same = v.to(torch.float32).contiguous().type_as(x).flatten(1)
+        return torch.sin(v / 3.0) - v * v + torch.tanh(same) / (same.abs() + 3.0)
+
+
 class ListAcrossABreak(nn.Module):
     """A list that no view can make again, read after what ends a region."""
 
@@ -286,5 +299,6 @@ PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
     "lists_that_change": (ListsThatChange, [4, 8]),
     "gates_in_place": (GatesInPlace, [4, 8]),
     "reads_twice": (ReadsTwice, [8, 8]),
+    "returns_its_argument": (ReturnsItsArgument, [4, 8]),
     "list_across_a_break": (ListAcrossABreak, [4, 8]),
 }

@@ -71,6 +71,29 @@ def test_subset_with_retained_graph(strategy: str, x: torch.Tensor) -> None:
     assert_same(list(every), list(again))
 
 
+class ReadsItsInputTwice(torch.nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.rand(16))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x * self.weight) * self.weight + x / 3.0
+
+
+@STRATEGY
+def test_sums_with_what_others_read(strategy: str) -> None:
+    """The caller reads the input, too, and two calls read one weight: all are summed in eager's order."""
+    net = ReadsItsInputTwice()
+    lowered = lowered_copy(net, strategy)
+    values = torch.randn(64, 16)
+    results = []
+    for module in (net, lowered):
+        x = values.clone().requires_grad_()
+        (module(x) * module(torch.sin(x)) + x / 7.0).square().sum().backward()
+        results.append([x.grad, module.weight.grad])
+    assert_same(results[1], results[0])
+
+
 @STRATEGY
 @pytest.mark.parametrize("which", [0, 1])
 def test_undefined_gradients_stay_undefined(strategy: str, which: int) -> None:

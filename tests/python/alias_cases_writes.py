@@ -1,0 +1,436 @@
+"""Inputs, parameters, buffers, the method's own values and outputs that are written to; views that are returned."""
+
+from typing import List, Tuple
+
+import torch
+from alias_cases import Chain, WritesItsInput, case, leaf, trained
+from torch import Tensor, nn
+
+
+class WritesItsInputItRead(nn.Module):
+    """exp keeps its result, mul what it reads: writing to x is too late for the latter."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.sin(x) * self.linear(x)
+        x.add_(1.0)
+        return h
+
+
+class WritesAView(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * 1.5
+        x[:, 1:3].add_(1.0)
+        x.t()[0].zero_()
+        return self.linear(y) * x
+
+
+class WritesItsParameter(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.linear(x))
+        with torch.no_grad():
+            self.linear.bias.add_(0.5)
+        return h * self.linear.bias
+
+
+class WritesTheWeightItRead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.linear(x))
+        with torch.no_grad():
+            self.linear.weight.mul_(0.5)
+        return h
+
+
+class WritesALeaf(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.linear.weight.mul_(0.5)
+        return self.linear(x)
+
+
+class WritesABuffer(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.rand(6, 6))
+        self.weight = nn.Parameter(torch.rand(6, 6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x @ (self.table + self.weight)
+        self.table[1:3].add_(1.0)
+        self.table.t().mul_(0.5)
+        return y + self.table[0]
+
+
+class WritesABufferItRead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("table", torch.rand(6))
+        self.weight = nn.Parameter(torch.rand(6))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * (self.table * self.weight)
+        self.table.add_(1.0)
+        return y
+
+
+class WritesThroughGradients(nn.Module):
+    """A buffer that takes part in autograd once something with a gradient is written to it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.zeros(4, 6)
+        y[:, :3] = self.linear(x)[:, :3]
+        y[1:, 3:].add_(torch.tanh(x[1:, 3:]))
+        y.t()[4].mul_(2.0)
+        return y * y
+
+
+class WritesWhatTanhKeeps(nn.Module):
+    """The method's own value: written to after tanh has kept it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(self.linear(x))
+        h.mul_(2.0)
+        return h + x
+
+
+class WritesWhatSinRead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.linear(x)
+        s = torch.sin(h)
+        h += 1.0
+        return h * s
+
+
+class WritesAViewOfItsOwn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.exp(self.linear(x))
+        h[:, 0].zero_()
+        return h * x
+
+
+class WritesWhatNobodyKeeps(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+        self.norm = nn.LayerNorm(6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.norm(self.linear(x))
+        h += x
+        h.relu_()
+        h = h * 1.0
+        h.add_(1.0).sigmoid_()
+        return h
+
+
+class ReturnsViews(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        h = torch.tanh(self.linear(x))
+        return h, h.t(), h[1:, ::2], x.view(-1)
+
+
+class ReturnsChunks(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> List[Tensor]:
+        return torch.chunk(torch.tanh(self.linear(x)), 2, 1)
+
+
+class ReturnsStateAndInput(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(6))
+        self.register_buffer("state", torch.zeros(6))
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+        self.state.add_(x.detach().mean(0))
+        return x * self.weight, self.weight[1:], self.state, x
+
+
+# ---- inputs ----
+
+
+@case("input_not_a_leaf_written_inside", WritesItsInput)
+def _(module: nn.Module) -> List[Tensor]:
+    first = leaf()
+    x = first * 1.0
+    output = module(x)
+    return trained(output, first, x)
+
+
+@case("input_without_gradient_written_inside", WritesItsInput)
+def _(module: nn.Module) -> List[Tensor]:
+    x = torch.randn(4, 6)
+    return trained(module(x), x)
+
+
+@case("leaf_written_inside", WritesItsInput)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("input_written_after_it_was_read", WritesItsInputItRead)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf() * 1.0))
+
+
+@case("views_of_the_input_written_inside", WritesAView)
+def _(module: nn.Module) -> List[Tensor]:
+    first = leaf()
+    x = first * 1.0
+    return trained(module(x), first, x)
+
+
+@case("a_view_given_and_written_inside", WritesItsInput)
+def _(module: nn.Module) -> List[Tensor]:
+    first = leaf(8, 6)
+    whole = first * 1.0
+    output = module(whole[::2])
+    return trained(output + whole[1::2], first, whole)
+
+
+@case("input_written_after_the_call", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf() * 1.0
+    output = module(x)
+    x.mul_(2.0)
+    return trained(output)
+
+
+@case("base_of_the_input_written_after_the_call", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    whole = torch.randn(8, 6)
+    output = module(whole[:4])
+    whole[6:].zero_()
+    return trained(output)
+
+
+@case("input_written_after_the_backward", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    x = torch.randn(4, 6)
+    results = trained(module(x))
+    x.mul_(2.0)
+    return results + trained(module(x), x)
+
+
+# ---- parameters and buffers ----
+
+
+@case("parameter_written_inside", WritesItsParameter)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("parameter_written_inside_after_it_was_read", WritesTheWeightItRead)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("leaf_parameter_written_inside", WritesALeaf)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(torch.randn(4, 6)))
+
+
+@case("parameter_written_between_two_calls", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    first = module(x)
+    with torch.no_grad():
+        module.scale[1:].mul_(3.0)
+    second = module(x)
+    return trained(second) + trained(first)
+
+
+@case("view_of_a_parameter_written_after_the_call", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    output = module(torch.randn(4, 6))
+    with torch.no_grad():
+        module.linear.weight.t()[0].zero_()
+    return trained(output)
+
+
+@case("buffer_written_inside", WritesABuffer)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("buffer_written_inside_after_it_was_read", WritesABufferItRead)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("buffer_written_after_the_call", WritesABuffer)
+def _(module: nn.Module) -> List[Tensor]:
+    output = module(leaf())
+    module.table.fill_(0.25)
+    return trained(output) + trained(module(leaf()))
+
+
+# ---- the method's own values ----
+
+
+@case("own_value_filled_part_by_part", WritesThroughGradients)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    return trained(module(x), x)
+
+
+@case("own_value_written_that_tanh_keeps", WritesWhatTanhKeeps)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("own_value_written_that_sin_read", WritesWhatSinRead)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("view_of_an_own_value_written_that_exp_keeps", WritesAViewOfItsOwn)
+def _(module: nn.Module) -> List[Tensor]:
+    return trained(module(leaf()))
+
+
+@case("own_value_written_that_nobody_keeps", WritesWhatNobodyKeeps)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    return trained(module(x), x)
+
+
+# ---- outputs ----
+
+
+@case("output_written_before_the_backward", WritesWhatNobodyKeeps)
+def _(module: nn.Module) -> List[Tensor]:
+    output = module(leaf())
+    output.mul_(2.0)
+    return trained(output)
+
+
+@case("output_written_that_nobody_keeps", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    output = module(x)
+    output.mul_(2.0)
+    output[1:, :2].add_(torch.ones(2))
+    return trained(output, x)
+
+
+@case("output_written_after_the_backward", Chain)
+def _(module: nn.Module) -> List[Tensor]:
+    output = module(leaf())
+    loss = output.square().sum()
+    loss.backward(retain_graph=True)
+    with torch.no_grad():
+        output.zero_()
+    module.zero_grad()
+    loss.backward()
+    return [output]
+
+
+@case("output_detached_and_written", WritesWhatNobodyKeeps)
+def _(module: nn.Module) -> List[Tensor]:
+    output = module(leaf())
+    output.detach().mul_(2.0)
+    return trained(output)
+
+
+@case("returned_views", ReturnsViews)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    outputs = module(x)
+    sum(output.square().sum() for output in outputs).backward()
+    return [*outputs, x.grad, torch.tensor([output._is_view() for output in outputs])]
+
+
+@case("returned_views_share_memory", ReturnsViews)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    h, transposed, part, flat = module(x * 1.0)
+    flat.mul_(3.0)
+    transposed[0] = 1.0
+    part.add_(5.0)
+    return trained(h.sum() * flat.sum(), x, transposed, part)
+
+
+@case("returned_view_written", ReturnsViews)
+def _(module: nn.Module) -> List[Tensor]:
+    flat = module(leaf())[3]
+    flat.mul_(3.0)
+    return trained(flat)
+
+
+@case("returned_chunk_written", ReturnsChunks)
+def _(module: nn.Module) -> List[Tensor]:
+    chunks = module(leaf())
+    chunks[0].mul_(2.0)
+    return trained(chunks[0])
+
+
+@case("returned_chunks", ReturnsChunks)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    chunks = module(x)
+    return trained(chunks[0] * chunks[1], x)
+
+
+@case("returned_state_and_input", ReturnsStateAndInput)
+def _(module: nn.Module) -> List[Tensor]:
+    x = leaf()
+    output, weight, state, same = module(x)
+    assert state.data_ptr() == module.state.data_ptr()
+    assert same.data_ptr() == x.data_ptr() and weight._base is not None
+    return trained(output * state + same, x) + trained(weight * 2.0)
+
+
+@case("returned_state_written", ReturnsStateAndInput)
+def _(module: nn.Module) -> List[Tensor]:
+    output, _, state, _ = module(leaf())
+    state.mul_(2.0)
+    return trained(output * state)
+
+
+@case("returned_parameter_written", ReturnsStateAndInput)
+def _(module: nn.Module) -> List[Tensor]:
+    output, weight, _, _ = module(leaf())
+    weight.mul_(2.0)
+    return trained(output)
