@@ -7,6 +7,7 @@
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "backend/autograd_modes.h"
@@ -85,9 +86,8 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   }
   std::shared_ptr<const RegionVariant> variant;
   try {
-    variant = std::make_shared<RegionVariant>(
-        compile_region({returned_arguments_.fold(key.returned), key.requires_grad, is_attribute_,
-                        options_, inputs, leanest, rules_}));
+    variant = std::make_shared<RegionVariant>(compile_region(
+        {graph_for(key), key.requires_grad, is_attribute_, options_, inputs, leanest, rules_}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   }
@@ -101,9 +101,39 @@ std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& 
                                                            const VariantKey& key,
                                                            const Decisions& decisions) const {
   return std::make_shared<RegionVariant>(
-      compile_region_again({returned_arguments_.fold(key.returned), key.requires_grad,
-                            is_attribute_, options_, {}, false, rules_},
-                           before.graphs(), decisions));
+      compile_region_again(
+          {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, rules_},
+          before.graphs(), decisions));
+}
+
+VariantKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
+  VariantKey key;
+  key.requires_grad.resize(inputs.size(), false);
+  if (!at::GradMode::is_enabled())
+    return key;
+  std::unordered_map<const void*, size_t> first;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].isTensor() || !inputs[i].toTensor().requires_grad())
+      continue;
+    key.requires_grad[i] = true;
+    const auto [found, is_new] = first.emplace(inputs[i].toTensor().unsafeGetTensorImpl(), i);
+    // Tied weights are left to the profile, which knows them.
+    if (!is_new && !(is_attribute_[i] && is_attribute_[found->second]))
+      key.same.emplace_back(found->second, i);
+  }
+  return key;
+}
+
+std::shared_ptr<torch::jit::Graph> Region::graph_for(const VariantKey& key) const {
+  auto graph = returned_arguments_.fold(key.returned);
+  if (key.same.empty())
+    return graph;
+  graph = graph->copy();
+  for (const auto& [first, second] : key.same) {
+    if (*graph->inputs()[first]->type() == *graph->inputs()[second]->type())
+      graph->inputs()[second]->replaceAllUsesWith(graph->inputs()[first]);
+  }
+  return graph;
 }
 
 std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
@@ -138,20 +168,15 @@ void Region::run(Stack& stack) {
       std::make_move_iterator(stack.end()));
   torch::jit::drop(stack, count);
 
-  std::vector<bool> requires_grad(count, false);
-  bool any = false;
-  if (at::GradMode::is_enabled()) {
-    for (size_t i = 0; i < count; ++i) {
-      requires_grad[i] = inputs[i].isTensor() && inputs[i].toTensor().requires_grad();
-      any = any || requires_grad[i];
-    }
-  }
-  if (!any) {
+  auto key = key_of(inputs);
+  const auto& requires_grad = key.requires_grad;
+  if (std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }
+  key.returned = returned_arguments_.find(inputs);
 
-  const auto variant = choose({requires_grad, returned_arguments_.find(inputs)}, inputs);
+  const auto variant = choose(key, inputs);
   if (variant == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return;

@@ -50,6 +50,10 @@ class Region : public torch::CustomClassHolder {
     size_t number = 0;                             // in the order of compiling
   };
 
+  VariantKey key_of(const std::vector<c10::IValue>& inputs) const;
+  // The forward, without operators that return their argument and second names of one input: a
+  // value's gradients are added in the order of its readers, whatever they call it.
+  std::shared_ptr<torch::jit::Graph> graph_for(const VariantKey& key) const;
   // What runs for these inputs, and is to be recorded in a call that is planned as a whole.
   std::shared_ptr<const RegionVariant> choose(const VariantKey& key,
                                               const std::vector<c10::IValue>& inputs);

@@ -6,6 +6,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "backend/program.h"
@@ -17,6 +18,8 @@ namespace aten_recompute {
 struct VariantKey {
   std::vector<bool> requires_grad;  // per input
   std::vector<bool> returned;       // ReturnedArguments::find
+  // Pairs of inputs, the former before the latter, that are one and the same tensor.
+  std::vector<std::pair<size_t, size_t>> same;
   auto operator<=>(const VariantKey&) const = default;
 };
 

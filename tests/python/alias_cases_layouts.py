@@ -72,7 +72,18 @@ def _(module: nn.Module) -> List[Tensor]:
 
 @case("parameter_given_as_input", Pairs)
 def _(module: nn.Module) -> List[Tensor]:
-    return trained(module(leaf(6, 6), module.linear.weight))
+    return trained(module(leaf(6, 6), module.linear.weight)) + trained(module(leaf(6, 6), leaf(6, 6)))
+
+
+class ReadsThree(nn.Module):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return torch.addcmul(x, y, x / 3.0, value=0.7) + torch.sin(x) / y
+
+
+@case("same_tensor_twice_and_then_not", ReadsThree)
+def _(module: nn.Module) -> List[Tensor]:
+    x, y = leaf(20, 6), leaf(20, 6)
+    return trained(module(x, x), x) + trained(module(x, y), x, y) + trained(module(y, y), y)
 
 
 # ---- layouts ----
