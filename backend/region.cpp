@@ -100,10 +100,9 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
 std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
                                                            const VariantKey& key,
                                                            const Decisions& decisions) const {
-  return std::make_shared<RegionVariant>(
-      compile_region_again(
-          {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, rules_},
-          before.graphs(), decisions));
+  return std::make_shared<RegionVariant>(compile_region_again(
+      {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, rules_},
+      before.graphs(), decisions));
 }
 
 VariantKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
