@@ -234,7 +234,7 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
   }
   // The first run also loads code and fills caches. Short ones are run again, until they settle.
   stack.clear();
-  const int repeats = seconds < 2e-3 ? 4 : seconds < 50e-3 ? 2 : 1;
+  const int repeats = seconds < 1e-3 ? 4 : seconds < 3e-3 ? 2 : 1;
   for (int i = 0; i < repeats; ++i) {
     stack = arguments;
     seconds = std::min(seconds, time_of(instruction, stack));
