@@ -100,7 +100,9 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
     read(output);
   std::vector<size_t> undecided;
   for (const auto& [origin, family] : families) {
-    if (family.reads > 2 && family.names.size() > 1)
+    // Behind an input stand readers outside of the region, whose gradients join these.
+    const size_t outside = origin->node() == graph.param_node() ? 1 : 0;
+    if (family.reads + outside > 2 && family.names.size() > 1)
       undecided.insert(undecided.end(), family.nodes.begin(), family.nodes.end());
   }
   std::sort(undecided.begin(), undecided.end());
