@@ -99,10 +99,13 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
   for (const auto* output : graph.outputs())
     read(output);
   std::vector<size_t> undecided;
-  for (const auto& [origin, family] : families) {
-    // Behind an input stand readers outside of the region, whose gradients join these.
-    const size_t outside = origin->node() == graph.param_node() ? 1 : 0;
-    if (family.reads + outside > 2 && family.names.size() > 1)
+  for (auto& [origin, family] : families) {
+    // An input may be read outside of the region as well, and gradients join these from there.
+    if (origin->node() == graph.param_node()) {
+      family.names.insert(origin);
+      ++family.reads;
+    }
+    if (family.reads > 2 && family.names.size() > 1)
       undecided.insert(undecided.end(), family.nodes.begin(), family.nodes.end());
   }
   std::sort(undecided.begin(), undecided.end());

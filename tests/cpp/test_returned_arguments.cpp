@@ -59,7 +59,8 @@ TEST_F(ReturnedArgumentsTest, NothingIsAskedWhereTheOrderIsTheSame) {
   ReturnedArguments one_name(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
-  %y : Tensor = aten::contiguous(%x, %zero)
+  %h : Tensor = aten::neg(%x)
+  %y : Tensor = aten::contiguous(%h, %zero)
   %p : Tensor = aten::mul(%y, %y)
   %q : Tensor = aten::relu(%y)
   return (%p, %q)
