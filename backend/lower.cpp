@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
+#include <mutex>
 #include <stdexcept>
 
 #include "backend/lowered_method.h"
@@ -88,6 +89,10 @@ void copy_attributes(const Module& from, Module& to) {
 
 Module lower(const Module& module, const std::string& options,
              const std::vector<std::string>& methods, const std::string& layer_pattern) {
+  // Modules that were compiled together share a compilation unit, which threads may not add types
+  // to at the same time.
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
   parse_options(options);
   auto clone = clone_without_tensors(module);
   if (!layer_pattern.empty()) {

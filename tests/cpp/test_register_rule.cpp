@@ -322,6 +322,14 @@ TEST_F(RegisterRule, Errors) {
 TEST_F(RegisterRule, ThreadsRegisterAndCompile) {
   register_rule("aten_recompute_rules::cube", {.backward = {{"x", kBackward}}});
   std::atomic<int> wrong = 0;
+  // LibTorch names types with a counter that threads may not share: modules are made beforehand.
+  std::vector<torch::jit::Module> modules;
+  for (int i = 0; i < 80; ++i) {
+    modules.push_back(test::make_module("Cube"));
+    modules.back().define(
+        "def forward(self, x):\n    return ops.aten_recompute_rules.cube(x, 2.)\n",
+        script_resolver());
+  }
   std::vector<std::thread> threads;
   for (int thread = 0; thread < 8; ++thread) {
     threads.emplace_back([&, thread] {
@@ -333,10 +341,8 @@ TEST_F(RegisterRule, ThreadsRegisterAndCompile) {
                          .replace = true});
           continue;
         }
-        auto module = test::make_module("Cube");
-        module.define("def forward(self, x):\n    return ops.aten_recompute_rules.cube(x, 2.)\n",
-                      script_resolver());
-        auto lowered = lower(module, R"({"strategy": "all"})");
+        auto lowered =
+            lower(modules[static_cast<size_t>(10 * thread + i)], R"({"strategy": "all"})");
         const auto x = at::ones({2}).requires_grad_();
         lowered.forward({x}).toTensor().sum().backward();
         const auto gradient = x.grad()[0].item<double>();
