@@ -71,6 +71,9 @@ struct LoweredMethod::Specialisation {
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
 
+  MethodPlans::List method_plans() const {
+    return plans == nullptr ? MethodPlans::List{} : plans->plans();
+  }
   std::vector<std::shared_ptr<const RegionVariant>> variants_of(const Region& region) const;
 };
 
@@ -78,7 +81,7 @@ struct LoweredMethod::Specialisation {
 std::vector<std::shared_ptr<const RegionVariant>> LoweredMethod::Specialisation::variants_of(
     const Region& region) const {
   std::vector<std::shared_ptr<const RegionVariant>> variants;
-  for (const auto& plan : plans == nullptr ? MethodPlans::List{} : plans->plans()) {
+  for (const auto& plan : method_plans()) {
     for (const auto& run : plan->runs) {
       if (run.region == &region && run.variant != nullptr)
         variants.push_back(run.variant);
@@ -208,8 +211,7 @@ void LoweredMethod::for_each_profiled(
       function(variant->graphs());
   };
   for (const auto& specialisation : specialisations_) {
-    const auto plans =
-        specialisation->plans == nullptr ? MethodPlans::List{} : specialisation->plans->plans();
+    const auto plans = specialisation->method_plans();
     if (!plans.empty()) {
       for (const auto& run : plans.back()->runs)
         visit(run.variant);
@@ -269,8 +271,7 @@ std::string LoweredMethod::report() const {
       regions.push_back({{"variants", variants}});
     }
     json plans = json::array();
-    for (const auto& plan :
-         specialisation->plans == nullptr ? MethodPlans::List{} : specialisation->plans->plans()) {
+    for (const auto& plan : specialisation->method_plans()) {
       plans.push_back(to_json(plan->figures));
     }
     specialisations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});

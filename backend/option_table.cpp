@@ -190,16 +190,11 @@ bool store_pattern(const Json& value, Options& options) {
   return true;
 }
 
-bool store_fullgraph(const Json& value, Options& options) {
-  const auto fullgraph = read_bool(value);
-  options.fullgraph = fullgraph.value_or(options.fullgraph);
-  return fullgraph.has_value();
-}
-
-bool store_profile(const Json& value, Options& options) {
-  const auto profile = read_bool(value);
-  options.profile = profile.value_or(options.profile);
-  return profile.has_value();
+template <bool Options::*kFlag>
+bool store_flag(const Json& value, Options& options) {
+  const auto flag = read_bool(value);
+  options.*kFlag = flag.value_or(options.*kFlag);
+  return flag.has_value();
 }
 
 // A plan file's path, or its content: a lowered module that is saved carries the content.
@@ -218,18 +213,6 @@ bool store_plan(const Json& value, Options& options) {
     return false;
   options.plan = json.dump();
   return true;
-}
-
-bool store_accumulate(const Json& value, Options& options) {
-  const auto accumulate = read_bool(value);
-  options.accumulate = accumulate.value_or(options.accumulate);
-  return accumulate.has_value();
-}
-
-bool store_release_outputs(const Json& value, Options& options) {
-  const auto release_outputs = read_bool(value);
-  options.release_outputs = release_outputs.value_or(options.release_outputs);
-  return release_outputs.has_value();
 }
 
 // "600MiB", "1.5 GB", "1024": a number of bytes with an optional unit.
@@ -373,11 +356,11 @@ constexpr KeyRule kPattern{"pattern", "a regular expression over module paths", 
 }  // namespace
 
 const std::vector<KeyRule>& common_keys() {
-  static const auto* keys =
-      new std::vector<KeyRule>{{"fullgraph", "true or false", store_fullgraph},
-                               {"profile", "true or false", store_profile},
-                               {"accumulate", "true or false", store_accumulate},
-                               {"release_outputs", "true or false", store_release_outputs}};
+  static const auto* keys = new std::vector<KeyRule>{
+      {"fullgraph", "true or false", store_flag<&Options::fullgraph>},
+      {"profile", "true or false", store_flag<&Options::profile>},
+      {"accumulate", "true or false", store_flag<&Options::accumulate>},
+      {"release_outputs", "true or false", store_flag<&Options::release_outputs>}};
   return *keys;
 }
 
