@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <map>
+#include <optional>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -72,6 +73,57 @@ Json parse(const std::string& text) {
   return json;
 }
 
+// Of the last part with this fingerprint, or the part at `place` among theirs.
+Decisions decisions_from(const Json& json, const Problem& problem, const std::string& print,
+                         std::optional<size_t> place) {
+  const Json* part = nullptr;
+  size_t found = 0;
+  for (const auto& region : json["regions"]) {
+    if (region.value("region", "") == print && (!place || found++ <= *place))
+      part = &region;
+  }
+  if (part == nullptr) {
+    throw std::invalid_argument(
+        "plan: made for another model, or by another version: no region in it has the "
+        "fingerprint " +
+        print);
+  }
+  std::unordered_map<std::string, int32_t> values;
+  for (size_t value = 0; value < problem.num_values(); ++value)
+    values.emplace(problem.value_names[value], static_cast<int32_t>(value));
+  auto find = [&](const std::string& name) {
+    const auto found = values.find(name);
+    if (found == values.end())
+      throw std::invalid_argument("plan: the region has no value \"" + name + "\"");
+    return found->second;
+  };
+  Decisions decisions(problem);
+  const auto drop = part->value("drop", Json::object());
+  for (const auto& [name, slots] : drop.items()) {
+    const auto value = find(name);
+    for (const auto& slot : slots) {
+      if (!slot.is_number_unsigned() || slot.get<size_t>() >= decisions.num_slots()) {
+        throw std::invalid_argument("plan: \"" + name + "\" is dropped in slot " + slot.dump() +
+                                    ", slots are 0 to " +
+                                    std::to_string(decisions.num_slots() - 1));
+      }
+      decisions.drop(value, slot.get<size_t>());
+    }
+  }
+  const auto instead = part->value("instead", Json::object());
+  for (const auto& [name, op] : instead.items()) {
+    const auto node = problem.producer[find(name)];
+    const auto alternatives = node < 0 ? std::span<const int32_t>() : problem.alternatives[node];
+    const auto found = std::find_if(alternatives.begin(), alternatives.end(),
+                                    [&](int32_t each) { return problem.node_names[each] == op; });
+    if (found == alternatives.end()) {
+      throw std::invalid_argument("plan: \"" + name + "\" cannot be computed by " + op.dump());
+    }
+    decisions.choose(node, *found);
+  }
+  return decisions;
+}
+
 }  // namespace
 
 std::string plan_to_json(const Problem& problem, const Decisions& decisions) {
@@ -133,65 +185,20 @@ void check_plan_file(const std::string& text) {
   parse(text);
 }
 
-std::vector<Decisions> plans_from_file(const std::vector<const Problem*>& runs,
-                                       const std::string& text) {
-  std::map<std::string, size_t> places;
-  std::vector<Decisions> all;
-  for (const auto* problem : runs)
-    all.push_back(plan_from_file(*problem, text, places[fingerprint(*problem)]++));
-  return all;
+Decisions plan_from_file(const Problem& problem, const std::string& text) {
+  return decisions_from(parse(text), problem, fingerprint(problem), std::nullopt);
 }
 
-Decisions plan_from_file(const Problem& problem, const std::string& text,
-                         std::optional<size_t> place) {
+std::vector<Decisions> plans_from_file(const std::vector<const Problem*>& runs,
+                                       const std::string& text) {
   const auto json = parse(text);
-  const auto print = fingerprint(problem);
-  const Json* part = nullptr;
-  size_t found = 0;
-  for (const auto& region : json["regions"]) {
-    if (region.value("region", "") == print && (!place || found++ <= *place))
-      part = &region;
+  std::map<std::string, size_t> places;
+  std::vector<Decisions> all;
+  for (const auto* problem : runs) {
+    const auto print = fingerprint(*problem);
+    all.push_back(decisions_from(json, *problem, print, places[print]++));
   }
-  if (part == nullptr) {
-    throw std::invalid_argument(
-        "plan: made for another model, or by another version: no region in it has the "
-        "fingerprint " +
-        print);
-  }
-  std::unordered_map<std::string, int32_t> values;
-  for (size_t value = 0; value < problem.num_values(); ++value)
-    values.emplace(problem.value_names[value], static_cast<int32_t>(value));
-  auto find = [&](const std::string& name) {
-    const auto found = values.find(name);
-    if (found == values.end())
-      throw std::invalid_argument("plan: the region has no value \"" + name + "\"");
-    return found->second;
-  };
-  Decisions decisions(problem);
-  const auto drop = part->value("drop", Json::object());
-  for (const auto& [name, slots] : drop.items()) {
-    const auto value = find(name);
-    for (const auto& slot : slots) {
-      if (!slot.is_number_unsigned() || slot.get<size_t>() >= decisions.num_slots()) {
-        throw std::invalid_argument("plan: \"" + name + "\" is dropped in slot " + slot.dump() +
-                                    ", slots are 0 to " +
-                                    std::to_string(decisions.num_slots() - 1));
-      }
-      decisions.drop(value, slot.get<size_t>());
-    }
-  }
-  const auto instead = part->value("instead", Json::object());
-  for (const auto& [name, op] : instead.items()) {
-    const auto node = problem.producer[find(name)];
-    const auto alternatives = node < 0 ? std::span<const int32_t>() : problem.alternatives[node];
-    const auto found = std::find_if(alternatives.begin(), alternatives.end(),
-                                    [&](int32_t each) { return problem.node_names[each] == op; });
-    if (found == alternatives.end()) {
-      throw std::invalid_argument("plan: \"" + name + "\" cannot be computed by " + op.dump());
-    }
-    decisions.choose(node, *found);
-  }
-  return decisions;
+  return all;
 }
 
 }  // namespace aten_recompute

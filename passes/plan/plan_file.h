@@ -1,7 +1,6 @@
 // A plan as JSON: to be read by a person, and to be followed again.
 #pragma once
 
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -28,13 +27,12 @@ std::string plan_to_json(const Problem& problem, const Decisions& decisions);
 // several times, or several equal ones, have a part for each run, in the order in which they run.
 std::string plan_file(const std::vector<std::string>& regions);
 
-// The decisions for this problem in a plan file: its last part for such a region, or for one of
-// several equal ones, the part at `place` among theirs. Throws std::invalid_argument, in one line,
-// if the text is no plan file, has no part for this region, or names what the region does not have.
-Decisions plan_from_file(const Problem& problem, const std::string& text,
-                         std::optional<size_t> place = std::nullopt);
+// The decisions for this problem in a plan file: its last part for such a region. Throws
+// std::invalid_argument, in one line, if the text is no plan file, has no part for this region, or
+// names what the region does not have.
+Decisions plan_from_file(const Problem& problem, const std::string& text);
 
-// The same for regions that run one after the other.
+// The same for regions that run one after the other: equal ones have a part each.
 std::vector<Decisions> plans_from_file(const std::vector<const Problem*>& runs,
                                        const std::string& text);
 
