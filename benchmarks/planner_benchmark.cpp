@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "passes/plan/decisions.h"
 #include "passes/plan/problem.h"
 #include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
 
 namespace aten_recompute {
 namespace {

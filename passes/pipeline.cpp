@@ -1,5 +1,6 @@
 #include "passes/pipeline.h"
 
+#include <ATen/Parallel.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/jit_log.h>
 
@@ -89,8 +90,9 @@ Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphP
                  const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget) {
     const auto unplanned = decisions_of(problem, save_everything(joint));
-    return input.leanest ? plan_leanest(problem.problem, unplanned)
-                         : plan_budget(problem.problem, unplanned, input.options);
+    const auto num_threads = static_cast<size_t>(at::get_num_threads());
+    return input.leanest ? plan_leanest(problem.problem, unplanned, num_threads)
+                         : plan_budget(problem.problem, unplanned, input.options, num_threads);
   }
   if (input.options.strategy == StrategyKind::kPlan)
     return plan_from_file(problem.problem, input.options.plan);

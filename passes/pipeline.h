@@ -11,9 +11,9 @@
 
 #include "backend/options.h"
 #include "passes/form_regions.h"
-#include "passes/plan/decisions.h"
 #include "passes/plan/min_cut.h"
 #include "passes/plan/problem.h"
+#include "passes/plan/simulator.h"
 #include "passes/prepare.h"
 #include "passes/rules/user_rules.h"
 

@@ -12,6 +12,7 @@
 
 #include "passes/node_traits.h"
 #include "passes/plan/graph_problem.h"
+#include "passes/plan/simulator.h"
 #include "passes/rules/rule.h"
 #include "passes/specialise_formula.h"
 #include "passes/symbols.h"

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "passes/plan/search.h"
+#include "passes/plan/simulator.h"
 
 namespace aten_recompute {
 namespace {
@@ -25,7 +26,8 @@ std::string fraction(int64_t part, int64_t whole) {
 
 }  // namespace
 
-Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options) {
+Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
+                      size_t num_threads) {
   Simulator simulator(problem);
   const auto keep_all = simulator.run(unplanned);
   int64_t limit = std::numeric_limits<int64_t>::max();
@@ -38,7 +40,7 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
   if (!options.time_budget && keep_all.peak_bytes <= limit)
     return unplanned;
 
-  PlanSearch search(problem, unplanned);
+  PlanSearch search(problem, unplanned, SearchEffort{.num_threads = num_threads});
   const auto plan = search.fastest(limit);
   if (!plan) {
     const auto smallest = search.smallest_peak_bytes();
@@ -61,8 +63,8 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
   return lean.decisions;
 }
 
-Decisions plan_leanest(const Problem& problem, const Decisions& unplanned) {
-  PlanSearch search(problem, unplanned, SearchEffort{.steps = 0});
+Decisions plan_leanest(const Problem& problem, const Decisions& unplanned, size_t num_threads) {
+  PlanSearch search(problem, unplanned, SearchEffort{.steps = 0, .num_threads = num_threads});
   return search.fastest(search.smallest_peak_bytes())->decisions;
 }
 

@@ -8,10 +8,11 @@ namespace aten_recompute {
 
 // `unplanned` keeps what the backward reads: what a fraction is a fraction of, and where the search
 // starts. Throws std::runtime_error where no plan is found that fits; the message names the
-// smallest peak that can be reached.
-Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options);
+// smallest peak that can be reached. The number of threads changes nothing about the plan.
+Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
+                      size_t num_threads = 1);
 
 // The smallest peak that a short search finds.
-Decisions plan_leanest(const Problem& problem, const Decisions& unplanned);
+Decisions plan_leanest(const Problem& problem, const Decisions& unplanned, size_t num_threads = 1);
 
 }  // namespace aten_recompute

@@ -79,8 +79,12 @@ struct Improver::Group {
   std::vector<Move> moves;
 };
 
-Improver::Improver(Simulator& simulator, const Moves& moves, Pool& pool)
-    : simulator_(simulator), moves_(moves), problem_(simulator.problem()), pool_(pool) {
+Improver::Improver(Simulator& simulator, const Moves& moves, Pool& pool, uint64_t seed)
+    : simulator_(simulator),
+      moves_(moves),
+      problem_(simulator.problem()),
+      pool_(pool),
+      random_(seed) {
   simulator_.set_max_steps(kMaxStepsPerNode * problem_.num_nodes);
 }
 

@@ -15,6 +15,7 @@ namespace aten_recompute {
 // Xorshift64*: the standard library's distributions differ between implementations.
 class Random {
  public:
+  explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ULL) {}  // not 0
   size_t below(size_t bound) { return static_cast<size_t>((next() >> 11) % bound); }
   double unit() { return static_cast<double>(next() >> 11) * 0x1.0p-53; }
 
@@ -25,7 +26,7 @@ class Random {
     state_ ^= state_ >> 27;
     return state_ * 0x2545F4914F6CDD1DULL;
   }
-  uint64_t state_ = 0x9E3779B97F4A7C15ULL;
+  uint64_t state_;
 };
 
 // Moves that do the same in equal blocks are made together, then for as many blocks as fit: effort
@@ -33,8 +34,8 @@ class Random {
 // which what was found so far is left.
 class Improver {
  public:
-  // All three outlive it.
-  Improver(Simulator& simulator, const Moves& moves, Pool& pool);
+  // All three outlive it. `seed` is not 0.
+  Improver(Simulator& simulator, const Moves& moves, Pool& pool, uint64_t seed);
 
   // Drops what costs least time per byte of excess, until nothing exceeds the limit or no drop
   // helps.

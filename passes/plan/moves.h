@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "passes/plan/classes.h"
-#include "passes/plan/decisions.h"
+#include "passes/plan/simulator.h"
 
 namespace aten_recompute {
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "passes/plan/decisions.h"
+#include "passes/plan/simulator.h"
 
 namespace aten_recompute {
 

@@ -34,6 +34,16 @@ bool Pool::offer(const Decisions& decisions, const Simulation& simulation) {
   return true;
 }
 
+void Pool::merge(const Pool& other) {
+  const auto consider = [&](const std::optional<Plan>& plan) {
+    if (plan)
+      offer(plan->decisions, plan->simulation);
+  };
+  consider(other.leanest_);
+  for (const auto& plan : other.plans_)
+    consider(plan);
+}
+
 const Plan* Pool::fastest(int64_t peak_bytes) const {
   const Plan* best = nullptr;
   const auto consider = [&](const std::optional<Plan>& plan) {

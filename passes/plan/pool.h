@@ -5,7 +5,7 @@
 #include <optional>
 #include <vector>
 
-#include "passes/plan/decisions.h"
+#include "passes/plan/simulator.h"
 
 namespace aten_recompute {
 
@@ -22,6 +22,9 @@ class Pool {
 
   // Takes the plan if it is worth it, and copies it only then. True if it did.
   bool offer(const Decisions& decisions, const Simulation& simulation);
+
+  // Takes of another, of the same size, what is worth it.
+  void merge(const Pool& other);
 
   // The fastest with a peak of at most `peak_bytes`; null if there is none.
   const Plan* fastest(int64_t peak_bytes) const;

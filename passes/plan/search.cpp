@@ -1,6 +1,9 @@
 #include "passes/plan/search.h"
 
 #include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
 #include <limits>
 #include <span>
 #include <vector>
@@ -13,6 +16,9 @@ namespace {
 constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
 // Plans are looked for under a ladder of limits, each this fraction of the one above.
 constexpr double kRung = 0.93;
+// Into so many parts long searches are cut, to run side by side. A number of its own, so that the
+// number of threads changes nothing about what is found.
+constexpr size_t kParts = 4;
 
 bool reads_optional(const Problem& problem, int32_t node) {
   const auto inputs = problem.inputs[node];
@@ -21,17 +27,44 @@ bool reads_optional(const Problem& problem, int32_t node) {
   });
 }
 
+// Runs all tasks on at most `num_threads` threads, this one among them.
+void run_side_by_side(std::span<const std::function<void()>> tasks, size_t num_threads) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < tasks.size(); i = next++)
+      tasks[i]();
+  };
+  std::vector<std::future<void>> others;
+  while (others.size() + 1 < std::min(num_threads, tasks.size()))
+    others.push_back(std::async(std::launch::async, work));
+  work();
+  for (auto& other : others)
+    other.get();
+}
+
+// What one thread searches with. What it finds is its own until it is done.
+struct Searcher {
+  Searcher(const Problem& problem, const Moves& moves, const Pool& known, uint64_t seed)
+      : simulator(problem), pool(known), improver(simulator, moves, pool, seed) {
+    simulator.drops_only(moves.droppable());
+  }
+
+  Simulator simulator;
+  Pool pool;
+  Improver improver;
+};
+
 }  // namespace
 
 struct PlanSearch::State {
-  State(const Problem& which, Decisions start, const SearchEffort& effort)
+  State(const Problem& which, Decisions start, const SearchEffort& how_much)
       : problem(which),
+        effort(how_much),
         simulator(which),
         moves(which, simulator.droppable()),
         unplanned(std::move(start)),
         lean(which),
-        pool(simulator.run(unplanned).peak_bytes),
-        improver(simulator, moves, pool) {
+        pool(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
     moves.keep_below(simulator.run(unplanned).peak_bytes / 10000);
     for (auto value : moves.droppable()) {
@@ -39,8 +72,6 @@ struct PlanSearch::State {
       if (problem.is_must_recompute(value))
         unplanned.drop(value, 0);
     }
-    unplanned_peak = improver.simulate(unplanned, kNoLimit).peak_bytes;
-    lean_is_usable = improver.simulate(lean, kNoLimit).peak_bytes != kNoLimit;
     explore(std::min(effort.steps, effort.simulations * static_cast<int64_t>(problem.num_nodes)));
   }
 
@@ -59,31 +90,51 @@ struct PlanSearch::State {
     }
   }
 
+  using Task = std::function<void(Searcher&)>;
+  void search(std::span<const Task> tasks);
   void explore(int64_t steps);
-  void keep_what_is_cheaper_kept(int64_t steps);
-  void go_down(int64_t steps);
-  void go_up(int64_t steps);
-  void look_for_leaner(int64_t steps);
-  void anneal(int64_t steps);
+  void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
+  void go_down(Searcher& searcher, int64_t steps);
+  void go_up(Searcher& searcher, int64_t steps) const;
+  void look_for_leaner(Searcher& searcher, int64_t steps) const;
+  void anneal(Searcher& searcher, size_t part, int64_t steps) const;
 
   const Problem& problem;
+  const SearchEffort effort;
   Simulator simulator;
   Moves moves;
   Decisions unplanned;
   Decisions lean;
   Pool pool;
-  Improver improver;
+  uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   bool lean_is_usable = false;
   std::vector<int64_t> limits;  // falling; there is a plan under each
   size_t num_reached = 0;       // of them, by reducing
 };
 
+// Each task begins with what is in the pool now, and what all have found is in the pool then.
+void PlanSearch::State::search(std::span<const Task> tasks) {
+  std::vector<std::unique_ptr<Searcher>> searchers;
+  std::vector<std::function<void()>> runs;
+  for (const auto& task : tasks) {
+    searchers.push_back(std::make_unique<Searcher>(problem, moves, pool, ++num_searchers));
+    runs.emplace_back([&task, searcher = searchers.back().get()] { task(*searcher); });
+  }
+  run_side_by_side(runs, effort.num_threads);
+  for (const auto& searcher : searchers)
+    pool.merge(searcher->pool);
+}
+
 // Below the lean plan there is sometimes a leaner one: what comes back at once, and with it what it
-// was made of, had better been kept. First by kind, then, as far as `steps` go, one by one.
-void PlanSearch::State::keep_what_is_cheaper_kept(int64_t steps) {
+// was made of, had better been kept: all of a kind, or one by one.
+void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind,
+                                                  int64_t steps) const {
+  auto& improver = searcher.improver;
   Plan plan{lean, improver.simulate(lean, kNoLimit)};
   const auto try_to_keep = [&](std::span<const int32_t> values) {
+    if (improver.num_steps() >= steps)
+      return;
     auto kept = plan.decisions;
     for (auto value : values) {
       kept.set_always(value, false);
@@ -94,14 +145,11 @@ void PlanSearch::State::keep_what_is_cheaper_kept(int64_t steps) {
     if (tried.peak_bytes < plan.simulation.peak_bytes)
       plan = {std::move(kept), tried};
   };
-  const auto end = improver.num_steps() + steps;
-  for (const auto& [kind, values] : moves.kinds()) {
-    if (improver.num_steps() < end)
+  if (by_kind) {
+    for (const auto& [kind, values] : moves.kinds())
       try_to_keep(values);
-  }
-  plan = {lean, improver.simulate(lean, kNoLimit)};
-  for (auto value : moves.droppable()) {
-    if (improver.num_steps() < end)
+  } else {
+    for (auto value : moves.droppable())
       try_to_keep({&value, 1});
   }
 }
@@ -109,22 +157,39 @@ void PlanSearch::State::keep_what_is_cheaper_kept(int64_t steps) {
 void PlanSearch::State::explore(int64_t steps) {
   // Sweeps take some hundred simulations a limit, whatever the number of equal blocks.
   const auto num_nodes = static_cast<int64_t>(problem.num_nodes);
-  if (lean_is_usable)
-    keep_what_is_cheaper_kept(1000 * num_nodes);
-  go_down(5000 * num_nodes);
-  go_up(7000 * num_nodes);
-  look_for_leaner(steps / 4);
-  anneal(steps);
+  const Task begin = [&](Searcher& searcher) {
+    unplanned_peak = searcher.improver.simulate(unplanned, kNoLimit).peak_bytes;
+    lean_is_usable = searcher.improver.simulate(lean, kNoLimit).peak_bytes != kNoLimit;
+  };
+  search({&begin, 1});
+  std::vector<Task> tasks;
+  if (lean_is_usable) {
+    for (const bool by_kind : {true, false}) {
+      tasks.emplace_back([&, by_kind](Searcher& searcher) {
+        keep_what_is_cheaper_kept(searcher, by_kind, 1000 * num_nodes);
+      });
+    }
+    search(tasks);
+  }
+  const Task sweep = [&](Searcher& searcher) {
+    go_down(searcher, 5000 * num_nodes);
+    go_up(searcher, 7000 * num_nodes);
+    look_for_leaner(searcher, steps / 4);
+  };
+  search({&sweep, 1});
+  tasks.clear();
+  for (size_t part = 0; part < kParts; ++part)
+    tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, part, steps / kParts); });
+  search(tasks);
 }
 
 // From keeping everything, limit by limit, each from the best plan under the limit before.
-void PlanSearch::State::go_down(int64_t steps) {
-  const auto end = improver.num_steps() + steps;
+void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) {
   Plan plan{unplanned, {}};
   for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung) {
     const auto bytes = static_cast<int64_t>(limit);
-    improver.reduce(plan, bytes, end - improver.num_steps());
-    const auto* best = pool.fastest(bytes);
+    searcher.improver.reduce(plan, bytes, steps - searcher.improver.num_steps());
+    const auto* best = searcher.pool.fastest(bytes);
     if (best == nullptr)
       return;
     if (plan.simulation.excess == 0.0)
@@ -136,7 +201,8 @@ void PlanSearch::State::go_down(int64_t steps) {
 
 // From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
 // where what is recomputed needs much that is gone, too.
-void PlanSearch::State::go_up(int64_t steps) {
+void PlanSearch::State::go_up(Searcher& searcher, int64_t steps) const {
+  auto& improver = searcher.improver;
   const auto end = improver.num_steps() + steps;
   Plan grown{lean, {}};
   for (size_t i = limits.size(); i-- > 0;) {
@@ -146,23 +212,25 @@ void PlanSearch::State::go_up(int64_t steps) {
     // reach.
     if (i + 4 >= num_reached && lean_is_usable)
       improver.build_up(grown, limits[i], end - improver.num_steps());
-    auto plan = *pool.fastest(limits[i]);
-    improver.relax(plan, limits[i], (end - improver.num_steps()) / static_cast<int64_t>(i / 4 + 1));
+    auto plan = *searcher.pool.fastest(limits[i]);
+    const auto share = static_cast<int64_t>(i / 4 + 1);
+    improver.relax(plan, limits[i], (end - improver.num_steps()) / share);
   }
 }
 
 // Below where single drops lead, and below the plan that drops everything, too.
-void PlanSearch::State::look_for_leaner(int64_t steps) {
+void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const {
+  auto& improver = searcher.improver;
   const auto end = improver.num_steps() + steps;
   double distance = 0.93;
   for (int64_t before = -1; before < improver.num_steps() && improver.num_steps() < end;) {
     before = improver.num_steps();
-    auto plan = *pool.leanest();
+    auto plan = *searcher.pool.leanest();
     const auto bytes = plan.simulation.peak_bytes;
     const auto limit = bytes - bytes / 100 - 1;
     improver.reduce(plan, limit, end - improver.num_steps());
     improver.reduce_one_by_one(plan, limit, end - improver.num_steps());
-    if (pool.leanest()->simulation.peak_bytes < bytes)
+    if (searcher.pool.leanest()->simulation.peak_bytes < bytes)
       continue;
     // How far below is best differs; too far, and all looks equally bad.
     distance = distance == 0.93 ? 0.85 : 0.93;
@@ -172,22 +240,24 @@ void PlanSearch::State::look_for_leaner(int64_t steps) {
 
 // Upwards, so that what was found under a limit serves those above it. Where plans are slow, there
 // is most to gain.
-void PlanSearch::State::anneal(int64_t steps) {
+void PlanSearch::State::anneal(Searcher& searcher, size_t part, int64_t steps) const {
   // A few long searches find more than many short ones.
   constexpr size_t kEnough = 1000;  // simulations
   const auto affordable = static_cast<size_t>(steps) / (kEnough * (problem.num_nodes + 1)) + 1;
-  const size_t every = limits.size() / affordable + 1;
+  const size_t every = kParts * (limits.size() / (kParts * affordable) + 1);
+  const size_t first = part * every / kParts;
   double total = 0.0;
-  for (size_t i = 0; i < limits.size(); i += every)
-    total += pool.fastest(limits[i])->simulation.recompute_seconds;
+  for (size_t i = first; i < limits.size(); i += every)
+    total += searcher.pool.fastest(limits[i])->simulation.recompute_seconds;
   if (total <= 0.0)
     return;
   for (size_t i = limits.size(); i-- > 0;) {
-    if (i % every != 0)
+    if (i % every != first)
       continue;
-    const auto plan = *pool.fastest(limits[i]);
+    const auto plan = *searcher.pool.fastest(limits[i]);
     const auto share = plan.simulation.recompute_seconds / total;
-    improver.anneal(plan, limits[i], static_cast<int64_t>(share * static_cast<double>(steps)));
+    searcher.improver.anneal(plan, limits[i],
+                             static_cast<int64_t>(share * static_cast<double>(steps)));
   }
 }
 

@@ -17,6 +17,7 @@ struct SearchEffort {
   // same plans on any machine.
   int64_t steps = 8'000'000;     // simulated: nodes that run
   int64_t simulations = 40'000;  // of plans that recompute nothing
+  size_t num_threads = 1;        // at most; their number changes nothing about the plans
 };
 
 // Plans for one problem. Deterministic; not for several threads at once.

@@ -6,8 +6,8 @@
 #include <string>
 #include <vector>
 
-#include "passes/plan/decisions.h"
 #include "passes/plan/problem.h"
+#include "passes/plan/simulator.h"
 
 namespace aten_recompute::test {
 

@@ -146,6 +146,48 @@ TEST(Search, TwoSearchesFindTheSame) {
     EXPECT_TRUE(first[i].decisions == second[i].decisions) << i;
 }
 
+// A promise that saves time, and changes nothing where it is kept.
+TEST(Search, ASimulatorToldWhatIsDroppedSimulatesTheSame) {
+  const auto problem = ladder(12);
+  Simulator all(problem), some(problem);
+  std::vector<int32_t> dropped;
+  for (size_t i = 0; i < all.droppable().size(); i += 2)
+    dropped.push_back(all.droppable()[i]);
+  some.drops_only(dropped);
+  Numbers numbers(3);
+  for (int round = 0; round < 200; ++round) {
+    Decisions decisions(problem);
+    for (int i = 0; i < 20; ++i) {
+      const auto value = dropped[static_cast<size_t>(
+          numbers.between(0, static_cast<int64_t>(dropped.size()) - 1))];
+      decisions.drop(value, static_cast<size_t>(
+                                numbers.between(0, static_cast<int64_t>(problem.num_backward()))));
+    }
+    // The others may go at the end of the forward.
+    for (auto value : all.droppable())
+      decisions.set(value, 0, decisions.dropped(value, 0) || numbers.between(0, 3) == 0);
+    const auto expected = all.run(decisions, 400);
+    const auto simulation = some.run(decisions, 400);
+    EXPECT_EQ(simulation.peak_bytes, expected.peak_bytes);
+    EXPECT_EQ(simulation.recompute_seconds, expected.recompute_seconds);
+    EXPECT_EQ(simulation.excess, expected.excess);
+    EXPECT_EQ(some.step_bytes(), all.step_bytes());
+    EXPECT_LE(some.gaps().size(), all.gaps().size());
+  }
+}
+
+TEST(Search, TheNumberOfThreadsChangesNothing) {
+  const auto problem = ladder(12);
+  const auto alone = search_frontier(problem, Decisions(problem), {.num_threads = 1});
+  for (size_t num_threads : {2, 3, 16}) {
+    const auto together =
+        search_frontier(problem, Decisions(problem), {.num_threads = num_threads});
+    ASSERT_EQ(alone.size(), together.size()) << num_threads;
+    for (size_t i = 0; i < alone.size(); ++i)
+      EXPECT_TRUE(alone[i].decisions == together[i].decisions) << num_threads << ' ' << i;
+  }
+}
+
 // Nothing that was asked before changes an answer.
 TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
   const auto problem = ladder(12);

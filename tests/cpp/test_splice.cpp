@@ -7,6 +7,7 @@
 
 #include "passes/differentiate.h"
 #include "passes/plan/graph_problem.h"
+#include "passes/plan/simulator.h"
 #include "passes/symbols.h"
 #include "tests/cpp/testing.h"
 
