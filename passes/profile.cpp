@@ -55,6 +55,13 @@ bool looks_at_metadata_only(const Node* node) {
   return is_marker(node) || kinds.count(node->kind().toQualString()) != 0;
 }
 
+// The same of real tensors only: described ones do not have it.
+bool asks_for_metadata(const Node* node) {
+  static const std::unordered_set<std::string> kinds = {
+      "prim::device", "aten_recompute::sizes", "aten_recompute::dtypes"};
+  return kinds.count(node->kind().toQualString()) != 0;
+}
+
 // Traced modules compute with sizes in tensors of one number, which later sizes depend on. Such
 // tensors are kept with what they hold, and the operators on them run for real.
 bool computes_with_numbers(const Node* node, const std::vector<IValue>& operands) {
@@ -221,7 +228,7 @@ class Profiler {
       return;
     }
     auto outcome = classes_->run(index, operands);
-    profile_.nodes[node] = outcome.cost;
+    profile_.nodes[node] = asks_for_metadata(node) ? NodeCost{} : outcome.cost;
     finish(index, std::move(outcome.results));
   }
 

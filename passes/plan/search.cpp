@@ -166,7 +166,7 @@ void PlanSearch::State::explore(int64_t steps) {
   if (lean_is_usable) {
     for (const bool by_kind : {true, false}) {
       tasks.emplace_back([&, by_kind](Searcher& searcher) {
-        keep_what_is_cheaper_kept(searcher, by_kind, 1000 * num_nodes);
+        keep_what_is_cheaper_kept(searcher, by_kind, 500 * num_nodes);
       });
     }
     search(tasks);

@@ -232,9 +232,11 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
     node_class.cost.seconds = model_seconds(node_class.cost.flops, moved);
     return node_class;
   }
-  // The first run also loads code and fills caches. Short ones are run again, until they settle.
+  // The first run also loads code and fills caches: from one half longer to, in a tenth of the
+  // short ones, twice as long and more. The second of those of 0.2 ms and more is within a tenth of
+  // the fastest of five. More runs would cost more than they are worth: a user waits for them.
   stack.clear();
-  const int repeats = seconds < 1e-3 ? 4 : seconds < 3e-3 ? 2 : 1;
+  const int repeats = seconds < 2e-4 ? 2 : 1;
   for (int i = 0; i < repeats; ++i) {
     stack = arguments;
     seconds = std::min(seconds, time_of(instruction, stack));
