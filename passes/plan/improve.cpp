@@ -46,29 +46,34 @@ struct Candidate {
   }
 };
 
-// The first or last moves of a group: as few as bring what exceeds the limit to nothing.
-std::span<const Move> fewest(std::span<const Move> moves, bool first, const auto& fits) {
+// The least number for which `holds`, which it is known to do for `enough` and all between.
+size_t least(size_t enough, const auto& holds) {
   size_t too_few = 0;
-  size_t enough = moves.size();
-  const auto part = [&](size_t count) { return first ? moves.first(count) : moves.last(count); };
   while (enough - too_few > 1) {
     const auto middle = (too_few + enough) / 2;
-    (fits(part(middle)) ? enough : too_few) = middle;
+    (holds(middle) ? enough : too_few) = middle;
   }
-  return part(enough);
+  return enough;
+}
+
+template <typename T>
+std::span<const T> part_of(std::span<const T> all, bool first, size_t count) {
+  return first ? all.first(count) : all.last(count);
+}
+
+// The first or last moves of a group: as few as bring what exceeds the limit to nothing.
+std::span<const Move> fewest(std::span<const Move> moves, bool first, const auto& fits) {
+  const auto count =
+      least(moves.size(), [&](size_t count) { return fits(part_of(moves, first, count)); });
+  return part_of(moves, first, count);
 }
 
 // The first or last of a group: as many as fit, which is known not to be all.
 template <typename T>
 std::span<const T> most(std::span<const T> all, bool first, const auto& fits) {
-  size_t fit = 0;
-  size_t too_many = all.size();
-  const auto part = [&](size_t count) { return first ? all.first(count) : all.last(count); };
-  while (too_many - fit > 1) {
-    const auto middle = (fit + too_many) / 2;
-    (fits(part(middle)) ? fit : too_many) = middle;
-  }
-  return part(fit);
+  const auto count =
+      least(all.size(), [&](size_t count) { return !fits(part_of(all, first, count)); });
+  return part_of(all, first, count - 1);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // Schedules and byte counts on problems small enough to be worked out by hand. The expected bytes
 // stand beside the step that they belong to. The forward's last step counts with what is alive
 // behind it: what is saved, and the gradient that comes in.
-#include "passes/plan/decisions.h"
+#include "passes/plan/simulator.h"
 
 #include <string>
 #include <tuple>
