@@ -1,0 +1,102 @@
+#!/usr/bin/env python3
+"""What the first step under a budget costs beyond a later one, in eager steps.
+
+    python benchmarks/first_step.py                          # every model, 5 processes each
+    python benchmarks/first_step.py --models gpt,resnet50 --repeats 9 --budget 0.3
+
+Each repetition is a process of its own, as a first step loads code and fills caches that the next would find. In it
+eager takes three steps, of which the last counts, then the lowered module two: what the first takes longer than the
+second (lowering the graph, the profile, the search) is divided by eager's. Printed are medians over the processes.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any, Dict, List
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "python")]
+
+from tqdm import tqdm
+
+MODELS = ("gpt", "resnet50", "mlp", "transformer", "unet", "densenet121", "bert")
+
+
+def measure(model: str, budget: float) -> Dict[str, float]:
+    """Seconds of eager's step, of the first and the second under the budget, of its profile and of its search."""
+    import torch
+
+    import aten_recompute
+    from benchmarks import models
+
+    warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+    workload = models.make(model)
+
+    def step(module: torch.nn.Module) -> float:
+        start = time.perf_counter()
+        workload.step(module)
+        return time.perf_counter() - start
+
+    eager = [step(workload.module) for _ in range(3)][-1]
+    lowered = aten_recompute.lower(
+        torch.jit.script(workload.module), "budget", memory_budget=budget, accumulate=True
+    )
+    first, second = step(lowered), step(lowered)
+    variants: List[Dict[str, Any]] = [
+        variant
+        for method in aten_recompute.report(lowered)["methods"]
+        for specialisation in method["specialisations"]
+        for region in specialisation["regions"]
+        for variant in region["variants"]
+    ]
+    return {
+        "eager": eager,
+        "first": first,
+        "second": second,
+        "profile": sum(variant["profile_seconds"] for variant in variants),
+        "plan": sum(variant["plan_seconds"] for variant in variants),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(MODELS), metavar="A,B")
+    parser.add_argument("--budget", type=float, default=0.5, help="of the unplanned peak (default 0.5)")
+    parser.add_argument("--repeats", type=int, default=5, help="processes per model (default 5)")
+    parser.add_argument("--one", metavar="MODEL", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.one, options.budget)))
+        return 0
+    names = options.models.split(",")
+    for name in names:
+        if name not in MODELS:
+            parser.error(f"--models: no model is called {name!r}; there are {', '.join(MODELS)}")
+
+    lines = [f"{'model':<12} {'eager ms':>9} {'first ms':>9} {'profile ms':>11} {'plan ms':>8} {'extra eager steps':>18}"]
+    with tqdm(total=len(names) * options.repeats, unit="process", disable=None) as progress:
+        for name in names:
+            runs = []
+            for _ in range(options.repeats):
+                progress.set_description(name)
+                command = [sys.executable, __file__, "--one", name, "--budget", str(options.budget)]
+                output = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout
+                runs.append(json.loads(output.splitlines()[-1]))
+                progress.update()
+            median = {key: statistics.median(run[key] for run in runs) for key in runs[0]}
+            extra = statistics.median((run["first"] - run["second"]) / run["eager"] for run in runs)
+            lines.append(
+                f"{name:<12} {1e3 * median['eager']:>9.0f} {1e3 * median['first']:>9.0f} "
+                f"{1e3 * median['profile']:>11.0f} {1e3 * median['plan']:>8.0f} {extra:>18.2f}"
+            )
+    print("\n".join(lines))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
