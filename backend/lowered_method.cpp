@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 
@@ -32,6 +33,19 @@ std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
 bool autocast_enabled() {
   return at::autocast::is_autocast_enabled(at::kCPU) ||
          at::autocast::is_autocast_enabled(at::kCUDA);
+}
+
+// {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
+nlohmann::json counts(const DifferentiatedOperators& operators) {
+  const auto count = [](const std::vector<std::string>& names) {
+    std::map<std::string, size_t> counted;
+    for (const auto& name : names)
+      ++counted[name];
+    return counted;
+  };
+  return {{"rule", count(operators.by_rule)},
+          {"user_rule", count(operators.by_user_rule)},
+          {"tape", count(operators.on_tape)}};
 }
 
 nlohmann::json to_json(const PlanFigures& figures) {
@@ -131,7 +145,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     std::vector<std::string> on_tape;
     for (const auto& region : specialisation->regions) {
       for (const auto& variant : specialisation->variants_of(*region)) {
-        for (const auto& op : variant->graphs().on_tape)
+        for (const auto& op : variant->graphs().operators.on_tape)
           on_tape.push_back(op);
       }
     }
@@ -265,7 +279,8 @@ std::string LoweredMethod::report() const {
                       {"saved", variant->graphs().saved},
                       {"recomputed", variant->graphs().recomputed},
                       {"banned", banned},
-                      {"on_tape", variant->graphs().on_tape}});
+                      {"on_tape", variant->graphs().operators.on_tape},
+                      {"gradients_by", counts(variant->graphs().operators)}});
         variants.push_back(std::move(entry));
       }
       regions.push_back({{"variants", variants}});
