@@ -44,7 +44,11 @@ std::shared_ptr<CompilationUnit> unit_beside(const Module& module) {
   std::unordered_set<std::shared_ptr<CompilationUnit>> units;
   for (const auto& each : module.modules())
     units.insert(each._ivalue()->compilation_unit());
-  return {new CompilationUnit(), [units](CompilationUnit* unit) { delete unit; }};
+  // Classes hold weak pointers, which would keep what the deleter holds.
+  return {new CompilationUnit(), [units](CompilationUnit* unit) mutable {
+            delete unit;
+            units.clear();
+          }};
 }
 
 // The same classes and values, said to be of another compilation unit.
