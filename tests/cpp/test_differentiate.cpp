@@ -105,6 +105,26 @@ graph(%x : Tensor):
                           "$1 = aten_recompute::tape_backward(tape.1, $0)"));
 }
 
+// The list hands gradients on, nothing passes through the comparison.
+TEST_F(Differentiate, OperatorsAreCountedByWhereTheirGradientComesFrom) {
+  const auto joint = differentiate(parse(R"(
+graph(%x : Tensor, %n : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %m : Tensor = aten::neg(%n)
+  %a : Tensor = aten::relu(%x)
+  %list : Tensor[] = prim::ListConstruct(%a, %m, %a)
+  %b : Tensor = aten::cat(%list, %zero)
+  %c : Tensor = aten_recompute_test::square(%b)
+  %d : Tensor = aten::relu(%c)
+  %e : Tensor = aten::gt(%d, %zero)
+  return (%d, %e)
+)"),
+                                   {true, false}, {true, true});
+  EXPECT_THAT(joint.operators.by_rule, ElementsAre("aten::relu", "aten::cat", "aten::relu"));
+  EXPECT_THAT(joint.operators.by_user_rule, IsEmpty());
+  EXPECT_THAT(joint.operators.on_tape, ElementsAre("aten_recompute_test::square"));
+}
+
 TEST_F(Differentiate, AnOutputWithoutAGradientIsNoneToTheTape) {
   const auto graph = parse(R"(
 graph(%x : Tensor):
