@@ -17,6 +17,7 @@
 #include "backend/log.h"
 #include "backend/method_plans.h"
 #include "passes/inline_modules.h"
+#include "passes/node_traits.h"
 #include "passes/plan/plan_file.h"
 #include "passes/symbols.h"
 
@@ -58,14 +59,6 @@ nlohmann::json to_json(const PlanFigures& figures) {
           {"plan_seconds", figures.plan_seconds},
           {"nodes", figures.num_nodes},
           {"profiled_classes", figures.num_classes}};
-}
-
-bool is_in_a_loop(const torch::jit::Node* node) {
-  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
-    if (node->kind() == c10::prim::Loop)
-      return true;
-  }
-  return false;
 }
 
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
