@@ -108,8 +108,8 @@ def _refuses_to_write(results: Results) -> bool:
 def _optimised_at_once() -> Iterator[None]:
     """TorchScript's executor that optimises before the first run.
 
-    The usual one runs a program twice as it stands, to see types and shapes. A program that raises never gets further, and
-    whether optimisation would have left the code that raises out is not to be seen: in a loop, say, that it unrolls.
+    The usual one runs a program twice as it stands, to see types and shapes. A program that raises never gets further,
+    and whether optimisation would have left the code that raises out is not to be seen: in a loop, say, that it unrolls.
     """
     usual = torch._C._jit_set_profiling_executor(False)
     try:

@@ -46,7 +46,7 @@ def test_a_difference_is_seen() -> None:
 
 
 def test_dead_code_in_a_loop_may_raise() -> None:
-    """``view`` raises in a loop that TorchScript leaves out once it has unrolled it; where it is read, it has to raise."""
+    """``view`` raises in a loop that TorchScript leaves out once it has unrolled it; read, it has to raise."""
     body = [
         "def program(a: Tensor, b: Tensor, c: Tensor) -> Tuple[Tensor]:",
         "    v1 = a * 0.5",

@@ -125,7 +125,9 @@ def make(name: str, attention: str = "eager", layers: int = 2) -> Tuple[nn.Modul
 
 
 KINDS = [
-    (name, attention) for name in ARCHITECTURES for attention in (("eager",) if name == "convnext" else ("eager", "sdpa"))
+    (name, attention)
+    for name in ARCHITECTURES
+    for attention in (("eager",) if name == "convnext" else ("eager", "sdpa"))
 ]
 
 
