@@ -15,7 +15,7 @@ CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard
 # The checkout comes first, whatever is installed.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup build demo test conformance fuzz bench format lint tidy clean
+.PHONY: help setup build demo test conformance architectures fuzz bench format lint tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -40,6 +40,9 @@ test: build  ## run the C++ tests, then the Python tests
 
 conformance: build  ## lower every operator and module of PyTorch's own lists (an hour; CONFORMANCE="'fft.*'" does less)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m conformance --output $(BUILD_DIR) $(CONFORMANCE)
+
+architectures: build  ## count where the gradients of Hugging Face's architectures come from
+	@PYTHONPATH=$(PYTHONPATH) $(PYTHON) tests/python/architectures.py
 
 fuzz: build  ## random programs against eager (COUNT=2000; SEED= repeats a run)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED))

@@ -89,8 +89,8 @@ void copy_attributes(const Module& from, Module& to) {
 
 Module lower(const Module& module, const std::string& options,
              const std::vector<std::string>& methods, const std::string& layer_pattern) {
-  // Modules that were compiled together share a compilation unit, which threads may not add types
-  // to at the same time.
+  // Modules of one class share methods, whose schemas LibTorch fills in where they are first asked
+  // for, without a lock.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   parse_options(options);

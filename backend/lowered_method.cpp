@@ -10,12 +10,14 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <sstream>
 #include <stdexcept>
 
 #include "backend/log.h"
 #include "backend/method_plans.h"
 #include "passes/inline_modules.h"
+#include "passes/node_traits.h"
 #include "passes/plan/plan_file.h"
 #include "passes/symbols.h"
 
@@ -34,6 +36,19 @@ bool autocast_enabled() {
          at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
+// {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
+nlohmann::json counts(const DifferentiatedOperators& operators) {
+  const auto count = [](const std::vector<std::string>& names) {
+    std::map<std::string, size_t> counted;
+    for (const auto& name : names)
+      ++counted[name];
+    return counted;
+  };
+  return {{"rule", count(operators.by_rule)},
+          {"user_rule", count(operators.by_user_rule)},
+          {"tape", count(operators.on_tape)}};
+}
+
 nlohmann::json to_json(const PlanFigures& figures) {
   return {{"predicted_peak_bytes", figures.predicted_peak_bytes},
           {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
@@ -44,14 +59,6 @@ nlohmann::json to_json(const PlanFigures& figures) {
           {"plan_seconds", figures.plan_seconds},
           {"nodes", figures.num_nodes},
           {"profiled_classes", figures.num_classes}};
-}
-
-bool is_in_a_loop(const torch::jit::Node* node) {
-  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
-    if (node->kind() == c10::prim::Loop)
-      return true;
-  }
-  return false;
 }
 
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
@@ -131,7 +138,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     std::vector<std::string> on_tape;
     for (const auto& region : specialisation->regions) {
       for (const auto& variant : specialisation->variants_of(*region)) {
-        for (const auto& op : variant->graphs().on_tape)
+        for (const auto& op : variant->graphs().operators.on_tape)
           on_tape.push_back(op);
       }
     }
@@ -265,7 +272,8 @@ std::string LoweredMethod::report() const {
                       {"saved", variant->graphs().saved},
                       {"recomputed", variant->graphs().recomputed},
                       {"banned", banned},
-                      {"on_tape", variant->graphs().on_tape}});
+                      {"on_tape", variant->graphs().operators.on_tape},
+                      {"gradients_by", counts(variant->graphs().operators)}});
         variants.push_back(std::move(entry));
       }
       regions.push_back({{"variants", variants}});

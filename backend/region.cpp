@@ -7,8 +7,7 @@
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
-#include <unordered_map>
-#include <unordered_set>
+#include <utility>
 
 #include "backend/autograd_modes.h"
 #include "backend/log.h"
@@ -110,16 +109,27 @@ VariantKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
     return key;
-  std::unordered_map<const void*, size_t> first;
+  // By address, then by index: what is one tensor stands together, the first of them in front.
+  std::vector<std::pair<const void*, size_t>> tensors;
+  tensors.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs[i].isTensor() || !inputs[i].toTensor().requires_grad())
       continue;
     key.requires_grad[i] = true;
-    const auto [found, is_new] = first.emplace(inputs[i].toTensor().unsafeGetTensorImpl(), i);
-    // Tied weights are left to the profile, which knows them.
-    if (!is_new && !(is_attribute_[i] && is_attribute_[found->second]))
-      key.same.emplace_back(found->second, i);
+    tensors.emplace_back(inputs[i].toTensor().unsafeGetTensorImpl(), i);
   }
+  std::sort(tensors.begin(), tensors.end());
+  for (size_t k = 1, first = 0; k < tensors.size(); ++k) {
+    if (tensors[k].first != tensors[first].first) {
+      first = k;
+      continue;
+    }
+    // Tied weights are left to the profile, which knows them.
+    const auto [a, b] = std::pair(tensors[first].second, tensors[k].second);
+    if (!(is_attribute_[a] && is_attribute_[b]))
+      key.same.emplace_back(a, b);
+  }
+  std::sort(key.same.begin(), key.same.end());  // and not in the order of addresses
   return key;
 }
 
@@ -192,10 +202,11 @@ void Region::run(Stack& stack) {
   for (auto i : gradient.df_input_captured_inputs) {
     captured_inputs.push_back(save(inputs[i], /*is_output=*/false));
   }
-  std::unordered_set<const void*> input_tensors;
+  std::vector<const void*> tensors;
+  tensors.reserve(inputs.size() + gradient.f_real_outputs);
   for (const auto& input : inputs) {
     if (input.isTensor())
-      input_tensors.insert(input.toTensor().unsafeGetTensorImpl());
+      tensors.push_back(input.toTensor().unsafeGetTensorImpl());
   }
   // Inputs that a captured value may be a view of; compared after the forward has run.
   std::map<size_t, at::Tensor> possible_bases;
@@ -220,8 +231,11 @@ void Region::run(Stack& stack) {
         continue;
       if (forward.outputs()[i].is_constant)
         outputs[i] = outputs[i].toTensor().clone();
-      if (!input_tensors.insert(outputs[i].toTensor().unsafeGetTensorImpl()).second) {
+      const void* tensor = outputs[i].toTensor().unsafeGetTensorImpl();
+      if (std::find(tensors.begin(), tensors.end(), tensor) != tensors.end()) {
         outputs[i] = at::alias(outputs[i].toTensor());
+      } else {
+        tensors.push_back(tensor);
       }
     }
   }

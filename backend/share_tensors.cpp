@@ -3,10 +3,15 @@
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/jit/api/compilation_unit.h>
+
+#include <memory>
+#include <unordered_set>
 
 namespace aten_recompute {
 namespace {
 
+using torch::jit::CompilationUnit;
 using torch::jit::Module;
 
 template <class Visit>
@@ -32,6 +37,31 @@ at::Tensor origin_of(const at::Tensor& copy) {
   return leaf == nullptr ? at::Tensor() : leaf->variable;
 }
 
+// A compilation unit never forgets a class, and Python's lives as long as the process: classes of a
+// clone are in a unit of their own. Their methods may call functions of the module's units, which
+// therefore live as long.
+std::shared_ptr<CompilationUnit> unit_beside(const Module& module) {
+  std::unordered_set<std::shared_ptr<CompilationUnit>> units;
+  for (const auto& each : module.modules())
+    units.insert(each._ivalue()->compilation_unit());
+  // Classes hold weak pointers, which would keep what the deleter holds.
+  return {new CompilationUnit(), [units](CompilationUnit* unit) mutable {
+            delete unit;
+            units.clear();
+          }};
+}
+
+// The same classes and values, said to be of another compilation unit.
+Module shadow(const Module& module, const std::shared_ptr<CompilationUnit>& unit) {
+  Module result(unit, module.type());
+  visit_slots(module, [&](const std::string& /*name*/, size_t slot) {
+    const auto value = module._ivalue()->getSlot(slot);
+    result._ivalue()->setSlot(slot,
+                              is_module(value) ? shadow(value.toModule(), unit)._ivalue() : value);
+  });
+  return result;
+}
+
 }  // namespace
 
 void share_tensors(const Module& from, const Module& to) {
@@ -51,7 +81,8 @@ Module processed_module(const Module& lowered) {
 }
 
 Module clone_without_tensors(const Module& module) {
-  auto clone = module.clone(/*inplace=*/true);
+  // LibTorch clones a module into the compilation unit that its object names.
+  auto clone = shadow(module, unit_beside(module)).clone(/*inplace=*/true);
   auto empty = [](const Module& each) {
     visit_slots(each, [&](const std::string& /*name*/, size_t slot) {
       if (each._ivalue()->getSlot(slot).isTensor())

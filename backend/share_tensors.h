@@ -9,7 +9,8 @@ namespace aten_recompute {
 // a clone of `from`: the same names, classes of its own.
 void share_tensors(const torch::jit::Module& from, const torch::jit::Module& to);
 
-// A clone (classes and methods of its own) whose tensors are empty: cloning it again costs nothing.
+// A clone whose tensors are empty: cloning it again costs nothing. Its classes and methods are in a
+// compilation unit of their own, and go when it and its clones go.
 torch::jit::Module clone_without_tensors(const torch::jit::Module& module);
 
 // The module that a lowered module runs the code of (see preprocess in register/backend.cpp);

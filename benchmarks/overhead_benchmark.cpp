@@ -29,6 +29,19 @@ Module chain(int64_t operators) {
   return module;
 }
 
+// As many parameters as operators.
+Module products(int64_t parameters) {
+  Module module("products");
+  std::string source = "def forward(self, x):\n";
+  for (int64_t i = 0; i < parameters; ++i) {
+    const auto name = "w" + std::to_string(i);
+    module.register_parameter(name, at::ones({1}).set_requires_grad(true), /*is_buffer=*/false);
+    source += "    x = x * self." + name + "\n";
+  }
+  module.define(source + "    return x\n");
+  return module;
+}
+
 // Runs until everything is compiled: the profiling executor's second run is its slowest.
 template <typename Step>
 void warm_up(const Step& step) {
@@ -76,6 +89,22 @@ void BM_StepLoweredAll(benchmark::State& state) {
   step(state, lowered(state.range(0), "all"));
 }
 
+// Without the backward: what a call finds out about its inputs.
+void record(benchmark::State& state, Module module) {
+  at::set_num_threads(1);
+  const auto x = at::ones({1});
+  const auto call = [&] { benchmark::DoNotOptimize(module.forward({x})); };
+  warm_up(call);
+  for (auto _ : state)
+    call();
+}
+void BM_RecordProductsTorchScript(benchmark::State& state) {
+  record(state, products(state.range(0)));
+}
+void BM_RecordProductsLowered(benchmark::State& state) {
+  record(state, lower(products(state.range(0)), R"({"strategy": "none"})"));
+}
+
 void operators(benchmark::internal::Benchmark* benchmark) {
   for (int64_t count : {1, 10, 100})
     benchmark->Arg(count);
@@ -87,6 +116,8 @@ BENCHMARK(BM_ForwardLowered)->Apply(operators);
 BENCHMARK(BM_StepTorchScript)->Apply(operators);
 BENCHMARK(BM_StepLowered)->Apply(operators);
 BENCHMARK(BM_StepLoweredAll)->Apply(operators);
+BENCHMARK(BM_RecordProductsTorchScript)->Apply(operators);
+BENCHMARK(BM_RecordProductsLowered)->Apply(operators);
 
 }  // namespace
 }  // namespace aten_recompute

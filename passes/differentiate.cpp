@@ -15,8 +15,10 @@
 #include <unordered_set>
 #include <utility>
 
+#include "passes/gradient_sums.h"
 #include "passes/hoist_metadata.h"
 #include "passes/node_traits.h"
+#include "passes/put_on_tape.h"
 #include "passes/rules/rule.h"
 #include "passes/rules/user_rules.h"
 #include "passes/specialise_formula.h"
@@ -30,19 +32,14 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-bool is_list_of_tensors(const Value* value) {
-  auto list = value->type()->cast<c10::ListType>();
-  return list != nullptr && is_tensor_type(*list->getElementType());
-}
-
 bool passes_gradient_unchanged(const Node* node) {
   return is_cast(node) || is_marker(node);
 }
 
 class Differentiator {
  public:
-  Differentiator(std::shared_ptr<Graph> graph, std::vector<std::string>* on_tape)
-      : graph_(std::move(graph)), on_tape_(on_tape) {}
+  explicit Differentiator(std::shared_ptr<Graph> graph)
+      : graph_(std::move(graph)), sums_(*graph_) {}
 
   JointGraph run(const std::vector<bool>& requires_grad, const std::vector<bool>& vjp_defined) {
     joint_.graph = graph_;
@@ -50,7 +47,7 @@ class Differentiator {
     joint_.num_outputs = graph_->outputs().size();
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
       if (requires_grad[i])
-        requires_grad_.insert(graph_->inputs()[i]);
+        sums_.require(graph_->inputs()[i]);
     }
     prepare_forward();
     start_backward(vjp_defined);
@@ -58,7 +55,7 @@ class Differentiator {
       (*step)();
     register_gradients(requires_grad);
     joint_.requires_grad = gradient_path_;
-    for (const auto* value : requires_grad_)
+    for (const auto* value : sums_.required())
       joint_.requires_grad.insert(value->unique());
     return joint_;
   }
@@ -74,7 +71,7 @@ class Differentiator {
     for (auto* node : nodes) {
       bool any = false;
       for (auto* input : node->inputs())
-        any = any || requires_grad_.count(input) != 0;
+        any = any || sums_.requires_grad(input);
       if (!any || !node->blocks().empty() || mutates_an_argument(node) ||
           is_non_differentiable(node)) {
         continue;
@@ -93,12 +90,12 @@ class Differentiator {
         prepare_list_item(node);
       } else if (is_cast(node) && is_tensor_type(*node->output()->type())) {
         mark(node->output());
-        other_names_[node->output()] = named(node->input(0));
+        sums_.make_one(node->output(), node->input(0));
       } else if (passes_gradient_unchanged(node)) {
         mark(node->output());
         backward_steps_.emplace_back([this, in = node->input(0), out = node->output()] {
-          if (auto* gradient = gradient_of(out))
-            add_gradient(in, gradient);
+          if (auto* gradient = sums_.of(out))
+            sums_.add(in, gradient);
         });
       } else if (const auto* rule = find_rule(node)) {
         prepare_rule(node, *rule);
@@ -110,13 +107,13 @@ class Differentiator {
 
   void mark(Value* value) {
     if (contains_tensor(*value->type()))
-      requires_grad_.insert(value);
+      sums_.require(value);
   }
 
   void prepare_list_construct(Node* node) {
     mark(node->output());
     backward_steps_.emplace_back([this, node] {
-      auto* gradient = gradient_of(node->output());
+      auto* gradient = sums_.of(node->output());
       if (gradient == nullptr)
         return;
       if (!gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
@@ -125,7 +122,7 @@ class Differentiator {
       }
       auto* unpack = graph_->insertNode(graph_->createListUnpack(gradient, node->inputs().size()));
       for (size_t i = 0; i < node->inputs().size(); ++i) {
-        add_gradient(node->input(i), unpack->output(i));
+        sums_.add(node->input(i), unpack->output(i));
       }
     });
   }
@@ -134,26 +131,29 @@ class Differentiator {
     for (auto* output : node->outputs())
       mark(output);
     backward_steps_.emplace_back([this, node] {
-      if (auto* list = list_of_gradients(node->outputs()))
-        add_gradient(node->input(), list);
+      if (auto* list = sums_.list_of(node->outputs()))
+        sums_.add(node->input(), list);
     });
   }
 
   void prepare_list_item(Node* node) {
     mark(node->output());
     backward_steps_.emplace_back([this, node] {
-      auto* gradient = gradient_of(node->output());
+      auto* gradient = sums_.of(node->output());
       if (gradient == nullptr)
         return;
       auto* length = graph_->insert(c10::aten::len, {node->input(0)});
       auto* list = graph_->insertNode(
           graph_->create(symbols::kListGradient, {gradient, node->input(1), length}, 1));
       list->output()->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
-      add_gradient(node->input(0), list->output());
+      sums_.add(node->input(0), list->output());
     });
   }
 
   void prepare_rule(Node* node, const Rule& rule) {
+    auto& operators = joint_.operators;
+    (rule.is_users ? operators.by_user_rule : operators.by_rule)
+        .push_back(qualified_operator_name(node));
     std::unordered_map<std::string, Value*> names;
     Arguments node_arguments;
     const auto& schema = node->schema();
@@ -237,7 +237,7 @@ class Differentiator {
     if (is_non_differentiable(node))
       return;
     for (auto* input : node->inputs()) {
-      if (requires_grad_.count(input) == 0 && gradient_path_.count(input->unique()) == 0)
+      if (!sums_.requires_grad(input) && gradient_path_.count(input->unique()) == 0)
         continue;
       for (auto* output : node->outputs()) {
         if (contains_tensor(*output->type()))
@@ -247,69 +247,9 @@ class Differentiator {
   }
 
   void prepare_tape(Node* node) {
-    auto subgraph = std::make_shared<Graph>();
-    std::unordered_map<Value*, Value*> inner;
-    std::vector<Value*> inputs;
-    std::vector<int64_t> flags;
-    for (auto* input : node->inputs()) {
-      if (inner.count(input) != 0)
-        continue;
-      inner[input] = subgraph->addInput()->setType(input->type());
-      inputs.push_back(input);
-      flags.push_back(requires_grad_.count(input) != 0 ? 1 : 0);
-    }
-    auto* copy =
-        subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
-    for (auto* output : copy->outputs())
-      subgraph->registerOutput(output);
-
-    const size_t count = node->outputs().size();
-    auto* tape = graph_->create(symbols::kTapeForward, inputs, count + 1);
-    tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
-    tape->copyMetadata(node);
-    for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
-      if (node->hasAttribute(attribute))
-        tape->i_(attribute, node->i(attribute));
-    }
-    tape->insertBefore(node);
-    std::vector<Value*> outputs;
-    for (size_t i = 0; i < count; ++i) {
-      tape->output(i)->copyMetadata(node->output(i));
-      node->output(i)->replaceAllUsesWith(tape->output(i));
-      if (output_is_differentiable(node, i))
-        mark(tape->output(i));
-      outputs.push_back(tape->output(i));
-    }
-    tape->output(count)->setType(c10::AnyType::get())->setDebugName("tape");
-    if (on_tape_ != nullptr)
-      on_tape_->push_back(qualified_operator_name(node));
-    ++joint_.num_tape_nodes;
-    node->destroy();
-
-    backward_steps_.emplace_back([this, tape, outputs, flags, count] {
-      std::vector<Value*> arguments{tape->output(count)};
-      bool defined = false;
-      for (auto* output : outputs) {
-        auto* gradient = gradient_of(output);
-        defined = defined || gradient != nullptr;
-        arguments.push_back(gradient != nullptr ? gradient : graph_->insertConstant(c10::IValue()));
-      }
-      if (!defined)
-        return;
-      auto* backward = graph_->create(symbols::kTapeBackward, arguments, 0);
-      std::vector<Value*> targets;
-      for (size_t i = 0; i < flags.size(); ++i) {
-        if (flags[i] == 0)
-          continue;
-        targets.push_back(tape->input(i));
-        backward->addOutput()->setType(is_list_of_tensors(tape->input(i))
-                                           ? c10::TypePtr(c10::ListType::ofTensors())
-                                           : c10::TypePtr(c10::TensorType::get()));
-      }
-      graph_->insertNode(backward);
-      for (size_t i = 0; i < targets.size(); ++i)
-        add_gradient(targets[i], backward->output(i));
-    });
+    joint_.operators.on_tape.push_back(qualified_operator_name(node));
+    auto* tape = put_on_tape(node, sums_);
+    backward_steps_.emplace_back([this, tape] { insert_tape_backward(tape, sums_); });
   }
 
   // ---- backward ----
@@ -319,9 +259,8 @@ class Differentiator {
         graph_->appendNode(graph_->create(symbols::kBackwardStart, /*num_outputs=*/0));
     for (size_t i = 0; i < joint_.num_outputs; ++i) {
       auto* output = graph_->outputs()[i];
-      const bool differentiable =
-          requires_grad_.count(output) != 0 && is_tensor_type(*output->type());
-      if (!differentiable && requires_grad_.count(output) != 0)
+      const bool differentiable = sums_.requires_grad(output) && is_tensor_type(*output->type());
+      if (!differentiable && sums_.requires_grad(output))
         throw NotDifferentiable("a list of tensors leaves it");
       joint_.output_requires_grad.push_back(differentiable);
       if (!differentiable || !vjp_defined[i])
@@ -329,7 +268,7 @@ class Differentiator {
       joint_.vjp_outputs.push_back(i);
       auto* vjp = graph_->addInput()->setType(c10::TensorType::get());
       vjp->setDebugName("grad_" + std::to_string(i));
-      add_gradient(output, vjp);
+      sums_.add(output, vjp);
     }
   }
 
@@ -339,14 +278,14 @@ class Differentiator {
     bool defined = false;
     std::map<size_t, Value*> waiting;  // by argument
     for (auto* output : outputs)
-      defined = defined || gradient_of(output) != nullptr;
+      defined = defined || sums_.of(output) != nullptr;
     if (!defined)
       return;
     for (size_t i = 0; i < formulas.size(); ++i) {
       const auto targets = split_names(rule.gradients[i].inputs);
       bool needed = false;
       for (const auto& target : targets) {
-        needed = needed || requires_grad_.count(names.at(target)) != 0;
+        needed = needed || sums_.requires_grad(names.at(target));
       }
       if (!needed)
         continue;
@@ -365,7 +304,7 @@ class Differentiator {
                                std::to_string(values.size()) + " values");
       }
       for (size_t k = 0; k < targets.size(); ++k) {
-        if (requires_grad_.count(names.at(targets[k])) == 0)
+        if (!sums_.requires_grad(names.at(targets[k])))
           continue;
         auto* gradient = values[k];
         if (rule.is_users)
@@ -375,7 +314,7 @@ class Differentiator {
       }
     }
     for (const auto& [index, gradient] : waiting)
-      add_gradient(node_arguments[index].second, gradient);
+      sums_.add(node_arguments[index].second, gradient);
   }
 
   // An operator that reads one value twice (x @ x) gives it two gradients. Eager's engine adds them
@@ -390,14 +329,14 @@ class Differentiator {
     if (readers > 1) {
       waiting.emplace(found - arguments.begin(), gradient);
     } else {
-      add_gradient(value, gradient);
+      sums_.add(value, gradient);
     }
   }
 
   Value* bind(const std::string& parameter, const std::unordered_map<std::string, Value*>& names) {
     if (const auto found = names.find(parameter); found != names.end())
       return found->second;
-    return graph_->insertConstant(requires_grad_.count(names.at(parameter.substr(6))) != 0);
+    return graph_->insertConstant(sums_.requires_grad(names.at(parameter.substr(6))));
   }
 
   // grad, grads, grad1, ...; nullptr for any other parameter. A gradient that is undefined is None
@@ -408,67 +347,13 @@ class Differentiator {
     if (parameter.rfind("grad", 0) != 0 || names.count(parameter) != 0)
       return nullptr;
     if (parameter == "grads")
-      return gradient_of(outputs[0]);
+      return sums_.of(outputs[0]);
     const auto index = parameter == "grad" ? size_t{0} : std::stoul(parameter.substr(4));
-    if (auto* gradient = gradient_of(outputs.at(index)))
+    if (auto* gradient = sums_.of(outputs.at(index)))
       return gradient;
     if (type.kind() == c10::TypeKind::OptionalType)
       return graph_->insertConstant(c10::IValue());
     return graph_->insert(c10::aten::zeros_like, {outputs[index]});
-  }
-
-  // The value that a cast gave another type: their gradients are one.
-  Value* named(Value* value) const {
-    const auto found = other_names_.find(value);
-    return found == other_names_.end() ? value : found->second;
-  }
-
-  Value* gradient_of(Value* value) const {
-    const auto found = gradients_.find(named(value));
-    return found == gradients_.end() ? nullptr : found->second;
-  }
-
-  void add_gradient(Value* value, Value* gradient) {
-    value = named(value);
-    if (requires_grad_.count(value) == 0)
-      return;
-    // Gradients of a list's elements may be missing, unless the list is made from them here.
-    if (is_list_of_tensors(value) && value->node()->kind() != prim::ListConstruct &&
-        gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
-            *c10::TensorType::get())) {
-      gradient =
-          graph_->insertNode(graph_->create(symbols::kOptionalList, {gradient}, 1))->output();
-      gradient->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
-    }
-    auto& slot = gradients_[value];
-    if (slot == nullptr) {
-      slot = gradient;
-      return;
-    }
-    const bool list = is_list_of_tensors(value);
-    auto* sum = graph_->insertNode(graph_->create(
-        list ? symbols::kAccumulateList : symbols::kAccumulate, {slot, gradient}, 1));
-    sum->output()->setType(gradient->type());
-    if (value->node()->kind() == prim::Param)
-      sum->i_(symbols::kOfInput, static_cast<int64_t>(value->offset()));
-    slot = sum->output();
-  }
-
-  // List[Optional[Tensor]] of the gradients of `values`; nullptr where none has one.
-  template <class Values>
-  Value* list_of_gradients(const Values& values) {
-    bool defined = false;
-    for (auto* value : values)
-      defined = defined || gradient_of(value) != nullptr;
-    if (!defined)
-      return nullptr;
-    std::vector<Value*> elements;
-    for (auto* value : values) {
-      auto* gradient = gradient_of(value);
-      elements.push_back(gradient != nullptr ? gradient : graph_->insertConstant(c10::IValue()));
-    }
-    return graph_->insertNode(graph_->createList(c10::OptionalType::ofTensor(), elements))
-        ->output();
   }
 
   // The values that a formula returns: one, or the elements of a tuple.
@@ -489,7 +374,7 @@ class Differentiator {
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
       if (!requires_grad[i])
         continue;
-      auto* gradient = gradient_of(graph_->inputs()[i]);
+      auto* gradient = sums_.of(graph_->inputs()[i]);
       if (gradient == nullptr)
         continue;
       joint_.gradient_inputs.push_back(i);
@@ -498,12 +383,9 @@ class Differentiator {
   }
 
   std::shared_ptr<Graph> graph_;
-  std::vector<std::string>* on_tape_;
+  GradientSums sums_;
   JointGraph joint_;
-  std::unordered_set<Value*> requires_grad_;
   std::unordered_set<size_t> gradient_path_;
-  std::unordered_map<Value*, Value*> other_names_;
-  std::unordered_map<Value*, Value*> gradients_;
   std::vector<BackwardStep> backward_steps_;
 };
 
@@ -511,8 +393,8 @@ class Differentiator {
 
 JointGraph differentiate(const std::shared_ptr<Graph>& forward,
                          const std::vector<bool>& requires_grad,
-                         const std::vector<bool>& vjp_defined, std::vector<std::string>* on_tape) {
-  auto joint = Differentiator(forward->copy(), on_tape).run(requires_grad, vjp_defined);
+                         const std::vector<bool>& vjp_defined) {
+  auto joint = Differentiator(forward->copy()).run(requires_grad, vjp_defined);
   torch::jit::ConstantPropagation(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph);
   hoist_metadata(joint);

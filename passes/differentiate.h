@@ -22,7 +22,7 @@ struct NotDifferentiable : std::runtime_error {
 // defined vjp are left out of the result, as eager leaves them undefined.
 //
 // Each node's rule is the first of: a rule of passes/rules, the tape (backend/tape.h), so every
-// operator that eager can differentiate has one. Operators on tape are appended to `on_tape`.
+// operator that eager can differentiate has one.
 //
 // The forward part of the result does not depend on `vjp_defined`: the n-th forward node is the
 // same for every mask. Throws NotDifferentiable where a construct cannot be differentiated ahead of
@@ -30,7 +30,6 @@ struct NotDifferentiable : std::runtime_error {
 // std::logic_error for a rule that is wrong in itself.
 JointGraph differentiate(const std::shared_ptr<torch::jit::Graph>& forward,
                          const std::vector<bool>& requires_grad,
-                         const std::vector<bool>& vjp_defined,
-                         std::vector<std::string>* on_tape = nullptr);
+                         const std::vector<bool>& vjp_defined);
 
 }  // namespace aten_recompute

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <string>
 #include <unordered_set>
 #include <vector>
 
@@ -12,6 +13,15 @@ struct Node;
 }  // namespace torch::jit
 
 namespace aten_recompute {
+
+// The operators that a gradient passes through, by where their gradient comes from: names in the
+// order of the forward. What only hands gradients on is none (casts, markers, making and indexing
+// lists).
+struct DifferentiatedOperators {
+  std::vector<std::string> by_rule;  // of passes/rules
+  std::vector<std::string> by_user_rule;
+  std::vector<std::string> on_tape;  // without a rule
+};
 
 // For  y, n = f(x, w)  with x and w requiring grad, n an int:
 //
@@ -42,7 +52,7 @@ struct JointGraph {
   std::vector<bool> output_requires_grad;
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
-  size_t num_tape_nodes = 0;
+  DifferentiatedOperators operators;
 };
 
 }  // namespace aten_recompute

@@ -323,6 +323,22 @@ bool is_marker(const Node* node) {
          kind == symbols::kPreferRecompute;
 }
 
+bool is_in_a_loop(const Node* node) {
+  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
+    if (node->kind() == c10::prim::Loop)
+      return true;
+  }
+  return false;
+}
+
+void for_each_node(torch::jit::Block* block, const std::function<void(Node*)>& function) {
+  for (auto* node : block->nodes()) {
+    function(node);
+    for (auto* inner : node->blocks())
+      for_each_node(inner, function);
+  }
+}
+
 bool is_cast(const Node* node) {
   return node->kind() == c10::prim::unchecked_cast ||
          node->kind() == c10::prim::unchecked_unwrap_optional ||

@@ -3,12 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <string>
 
 namespace c10 {
 struct Type;
 }
 namespace torch::jit {
+struct Block;
 struct Node;
 struct Value;
 }  // namespace torch::jit
@@ -54,6 +56,14 @@ bool output_is_differentiable(const torch::jit::Node* node, size_t output);
 
 // mark_layer, must_save and their like: the identity, there to tell a plan something.
 bool is_marker(const torch::jit::Node* node);
+
+// Inside of a loop, however deep.
+bool is_in_a_loop(const torch::jit::Node* node);
+
+// Every node of the block and of the blocks inside it, in their order; a node before those in its
+// blocks.
+void for_each_node(torch::jit::Block* block,
+                   const std::function<void(torch::jit::Node*)>& function);
 
 // Another type for the same value, as TorchScript wants it; in eager there is no such operator.
 bool is_cast(const torch::jit::Node* node);

@@ -116,7 +116,8 @@ JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) 
   JointGraph joint;
   run_pass("differentiate", [&] {
     const std::vector<bool> all(input.graph->outputs().size(), true);
-    joint = differentiate(input.graph, input.requires_grad, all, &graphs.on_tape);
+    joint = differentiate(input.graph, input.requires_grad, all);
+    graphs.operators = joint.operators;
     return joint.graph;
   });
   run_pass("name_values", [&] {

@@ -11,6 +11,7 @@
 
 #include "backend/options.h"
 #include "passes/form_regions.h"
+#include "passes/joint_graph.h"
 #include "passes/plan/min_cut.h"
 #include "passes/plan/problem.h"
 #include "passes/plan/simulator.h"
@@ -72,8 +73,8 @@ struct ProblemEnds {
 };
 
 struct RegionGraphs {
-  torch::jit::Gradient gradient;        // after splice and schedule
-  std::vector<std::string> on_tape;     // operators without a rule, by name
+  torch::jit::Gradient gradient;  // after splice and schedule
+  DifferentiatedOperators operators;
   std::vector<std::string> saved;       // names of saved intermediate values
   std::vector<std::string> recomputed;  // names of recomputed values
   std::vector<Banned> banned;           // by min_cut: operators that may not run again

@@ -83,40 +83,32 @@ void remove_idle_dropout(Block* block) {
 
 // LibTorch's peephole pass takes every number for a real one, and raises at x * 1j.
 bool has_complex_constant(Block* block) {
-  for (auto* node : block->nodes()) {
-    if (node->kind() == c10::prim::Constant &&
-        node->output()->type()->kind() == c10::TypeKind::ComplexType)
-      return true;
-    for (auto* inner : node->blocks()) {
-      if (has_complex_constant(inner))
-        return true;
-    }
-  }
-  return false;
+  bool found = false;
+  for_each_node(block, [&](Node* node) {
+    found = found || (node->kind() == c10::prim::Constant &&
+                      node->output()->type()->kind() == c10::TypeKind::ComplexType);
+  });
+  return found;
 }
 
-void collect_tensor_constants(Block* block, std::vector<Value*>& constants) {
-  for (auto* node : block->nodes()) {
+std::vector<Value*> tensor_constants(Block* block) {
+  std::vector<Value*> constants;
+  for_each_node(block, [&](Node* node) {
     if (node->kind() == c10::prim::Constant &&
         node->output()->type()->kind() == c10::TypeKind::TensorType)
       constants.push_back(node->output());
-    for (auto* inner : node->blocks())
-      collect_tensor_constants(inner, constants);
-  }
+  });
+  return constants;
 }
 
 // torch.zeros(3) is a new tensor at each call, and who gets hold of it may write to it. Where a
 // folded one could be seen outside of the operators that read it, a copy stands in its place.
 void propagate_constants(std::shared_ptr<Graph>& graph) {
-  std::vector<Value*> constants;
-  collect_tensor_constants(graph->block(), constants);
   std::unordered_set<size_t> known;
-  for (const auto* constant : constants)
+  for (const auto* constant : tensor_constants(graph->block()))
     known.insert(constant->unique());
   torch::jit::ConstantPropagation(graph);
-  constants.clear();
-  collect_tensor_constants(graph->block(), constants);
-  for (auto* constant : constants) {
+  for (auto* constant : tensor_constants(graph->block())) {
     if (known.count(constant->unique()) != 0)
       continue;
     const auto uses = constant->uses();

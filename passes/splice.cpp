@@ -220,20 +220,10 @@ class Splicer {
   std::unordered_map<Node*, Value*> random_states_;
 };
 
-// Nodes of what a tape or a user's function runs, nested blocks included.
-template <class Function>
-void for_each_inner(const torch::jit::Block* block, const Function& function) {
-  for (const auto* node : block->nodes()) {
-    function(node);
-    for (const auto* inner : node->blocks())
-      for_each_inner(inner, function);
-  }
-}
-
-template <class Function>
-void for_each_inner(const Node* node, const Function& function) {
+// Nodes of what a tape or a user's function runs.
+void for_each_inner(const Node* node, const std::function<void(Node*)>& function) {
   if (node->hasAttribute(c10::attr::Subgraph))
-    for_each_inner(node->g(c10::attr::Subgraph)->block(), function);
+    for_each_node(node->g(c10::attr::Subgraph)->block(), function);
 }
 
 // Whatever it writes to: a user's function writes to what it made itself.

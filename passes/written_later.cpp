@@ -12,19 +12,10 @@
 namespace aten_recompute {
 namespace {
 
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
-
-void collect(Block* block, std::vector<Node*>& nodes) {
-  for (auto* node : block->nodes()) {
-    nodes.push_back(node);
-    for (auto* inner : node->blocks())
-      collect(inner, nodes);
-  }
-}
 
 // What made the memory of `value`, as far as one can see: behind views and in-place operators.
 const Value* base_of(const Value* value) {
@@ -52,20 +43,12 @@ bool are_same_attribute(const Value* a, const Value* b) {
   return true;
 }
 
-bool is_in_a_loop(const Node* node) {
-  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
-    if (node->kind() == prim::Loop)
-      return true;
-  }
-  return false;
-}
-
 }  // namespace
 
 void mark_reads_of_what_is_written_later(Graph& graph) {
   std::vector<Node*> nodes;
   std::vector<Node*> writers;
-  collect(graph.block(), nodes);
+  for_each_node(graph.block(), [&](Node* node) { nodes.push_back(node); });
   std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(writers), mutates_an_argument);
   if (writers.empty())
     return;

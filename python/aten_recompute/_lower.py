@@ -97,10 +97,11 @@ def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
         needed a plan of their own and for each time that a call runs it): the number of its forward and
         backward operators and of its stages, the names of the values that are ``saved`` and
         ``recomputed``, what ``min_cut`` ``banned`` from being recomputed (each a ``value`` and a
-        ``reason``), and the operators ``on_tape``, which have no gradient rule. ``plans`` has predictions for
-        the whole method, where several regions share a budget. A break names the
-        node, the reason and the source line. Regions are compiled by the first call that needs a
-        gradient.
+        ``reason``), and the operators ``on_tape``, which have no gradient rule. ``gradients_by`` counts the
+        operators that a gradient passes through, by name, under ``rule``, ``user_rule`` and ``tape``: where
+        theirs comes from. ``plans`` has predictions for the whole method, where several regions share a
+        budget. A break names the node, the reason and the source line. Regions are compiled by the first
+        call that needs a gradient.
 
     Raises:
         ValueError: the module was not lowered.

@@ -76,8 +76,8 @@ TEST_F(Differentiate, OnlyInputsThatRequireGradGetOne) {
   EXPECT_THAT(joint.gradient_inputs, ElementsAre(1));
   // The first square needs no tape then: nothing before it requires grad.
   EXPECT_THAT(forward_listing(joint), Contains("a = aten_recompute_test::square(x)"));
-  EXPECT_EQ(joint.num_tape_nodes,
-            differentiate(parse(kSquares), {true, true}, {true}).num_tape_nodes - 1);
+  EXPECT_EQ(joint.operators.on_tape.size(),
+            differentiate(parse(kSquares), {true, true}, {true}).operators.on_tape.size() - 1);
 }
 
 TEST_F(Differentiate, TheGivenGraphIsNotChanged) {
@@ -89,21 +89,40 @@ TEST_F(Differentiate, TheGivenGraphIsNotChanged) {
 
 // Of values with one name the last one has it plain; "tape.1" stands before "tape".
 TEST_F(Differentiate, OperatorsOnTapeAreNamedAndCounted) {
-  std::vector<std::string> on_tape;
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor):
   %a : Tensor = aten_recompute_test::square(%x)
   %b : Tensor, %c : Tensor = aten_recompute_test::pair(%a)
   return (%b, %c)
 )"),
-                                   {true}, {true, true}, &on_tape);
-  EXPECT_THAT(on_tape, ElementsAre("aten_recompute_test::square", "aten_recompute_test::pair"));
-  EXPECT_EQ(joint.num_tape_nodes, 2U);
+                                   {true}, {true, true});
+  EXPECT_THAT(joint.operators.on_tape,
+              ElementsAre("aten_recompute_test::square", "aten_recompute_test::pair"));
   EXPECT_THAT(forward_listing(joint), ElementsAre("a, tape.1 = aten_recompute::tape_forward(x)",
                                                   "b, c, tape = aten_recompute::tape_forward(a)"));
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("$0 = aten_recompute::tape_backward(tape, grad_0, grad_1)",
                           "$1 = aten_recompute::tape_backward(tape.1, $0)"));
+}
+
+// The list hands gradients on, nothing passes through the comparison.
+TEST_F(Differentiate, OperatorsAreCountedByWhereTheirGradientComesFrom) {
+  const auto joint = differentiate(parse(R"(
+graph(%x : Tensor, %n : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %m : Tensor = aten::neg(%n)
+  %a : Tensor = aten::relu(%x)
+  %list : Tensor[] = prim::ListConstruct(%a, %m, %a)
+  %b : Tensor = aten::cat(%list, %zero)
+  %c : Tensor = aten_recompute_test::square(%b)
+  %d : Tensor = aten::relu(%c)
+  %e : Tensor = aten::gt(%d, %zero)
+  return (%d, %e)
+)"),
+                                   {true, false}, {true, true});
+  EXPECT_THAT(joint.operators.by_rule, ElementsAre("aten::relu", "aten::cat", "aten::relu"));
+  EXPECT_THAT(joint.operators.by_user_rule, IsEmpty());
+  EXPECT_THAT(joint.operators.on_tape, ElementsAre("aten_recompute_test::square"));
 }
 
 TEST_F(Differentiate, AnOutputWithoutAGradientIsNoneToTheTape) {

@@ -2,10 +2,12 @@
 #include <aten_recompute/aten_recompute.h>
 
 #include <ATen/Functions.h>
+#include <torch/csrc/jit/api/compilation_unit.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <nlohmann/json.hpp>
 
+#include <memory>
 #include <sstream>
 #include <stdexcept>
 
@@ -87,6 +89,38 @@ INSTANTIATE_TEST_SUITE_P(Lower, LowerStrategy,
                          ::testing::Values("", R"({"strategy": "none"})", R"({"strategy": "all"})",
                                            R"({"strategy": "segments"})",
                                            R"({"strategy": "ops", "ops": ["relu", "dropout"]})"));
+
+// A compilation unit keeps its classes for good, and many modules may share one.
+TEST_F(Lower, LeavesNothingInTheModulesCompilationUnits) {
+  auto model = make_model();
+  const auto num_functions = [&] {
+    size_t count = 0;
+    for (const auto& each : model.modules())
+      count += each._ivalue()->compilation_unit()->get_functions().size();
+    return count;
+  };
+  const auto before = num_functions();
+  auto lowered = lower(model, R"({"strategy": "segments"})");
+  train(lowered, 1);
+  EXPECT_EQ(num_functions(), before);
+}
+
+// Its methods may call functions that are there.
+TEST_F(Lower, KeepsTheModulesCompilationUnitsAlive) {
+  std::weak_ptr<torch::jit::CompilationUnit> unit;
+  {
+    auto lowered = [&] {
+      auto model = make_model();
+      const Module own("Own");  // the others share the tests' unit
+      model.register_module("own", own);
+      unit = own._ivalue()->compilation_unit();
+      return lower(model, R"({"strategy": "segments"})");
+    }();
+    train(lowered, 1);
+    EXPECT_FALSE(unit.expired());
+  }
+  EXPECT_TRUE(unit.expired());
+}
 
 TEST_F(Lower, ParametersAreThoseOfTheModule) {
   const auto model = make_model();

@@ -13,11 +13,13 @@
 #include <stdexcept>
 #include <thread>
 
+#include <nlohmann/json.hpp>
 #include "passes/differentiate.h"
 #include "passes/flops.h"
 #include "passes/rules/script_source.h"
 #include "passes/rules/user_rules.h"
 #include "passes/splice.h"
+
 #include "tests/cpp/testing.h"
 
 namespace aten_recompute {
@@ -116,12 +118,31 @@ void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
 }
 
 bool is_on_tape(const Module& lowered) {
-  return report(lowered).find("\"aten_recompute_rules::cube\"") != std::string::npos;
+  return report(lowered).find(R"("on_tape":["aten_recompute_rules::cube")") != std::string::npos;
 }
 
 const auto kStrategies = ::testing::Values(
     R"({"strategy": "none"})", R"({"strategy": "all"})", R"({"strategy": "segments"})",
     R"({"strategy": "budget", "time_budget": 1.4, "cost_model": "flops"})");
+
+TEST_F(RegisterRule, TheReportCountsItsOperators) {
+  using nlohmann::json;
+  const auto counts = [] {
+    auto lowered = lower(make_model(), R"({"strategy": "none"})");
+    gradients_of(lowered, at::randn({5, 4}));
+    return json::parse(report(lowered))
+        .at("/methods/0/specialisations/0/regions/0/variants/0/gradients_by"_json_pointer);
+  };
+  const json ours = {{"aten::linear", 2},
+                     {"aten::sigmoid", 1},
+                     {"aten::tanh", 1},
+                     {"aten::pow.Tensor_Scalar", 1},
+                     {"aten::sum", 1}};
+  const json cubes = {{"aten_recompute_rules::cube", 2}};
+  EXPECT_EQ(counts(), json({{"rule", ours}, {"user_rule", json::object()}, {"tape", cubes}}));
+  register_rule("aten_recompute_rules::cube", {.backward = {{"x", kBackward}}});
+  EXPECT_EQ(counts(), json({{"rule", ours}, {"user_rule", cubes}, {"tape", json::object()}}));
+}
 
 class RegisterRuleStrategy : public RegisterRule,
                              public ::testing::WithParamInterface<const char*> {};

@@ -9,7 +9,7 @@ pytest.importorskip("hypothesis", reason="draws the programs")
 
 from hypothesis import HealthCheck, given, seed, settings  # noqa: E402
 
-from .check import check, difference, function_of, run  # noqa: E402
+from .check import check, difference, function_of, raises_in_dead_code, run  # noqa: E402
 from .programs import Program, programs  # noqa: E402
 
 COUNT = int(os.environ.get("FUZZ_COUNT", "300"))
@@ -43,3 +43,25 @@ def test_a_difference_is_seen() -> None:
     assert difference(results[0], results[0]) == ""
     assert "tensor 2 differs" in difference(results[1], results[0])
     assert "tensor 2 differs" in difference(results[1]._replace(sums_outside=False), results[0])
+
+
+def test_dead_code_in_a_loop_may_raise() -> None:
+    """``view`` raises in a loop that TorchScript leaves out once it has unrolled it; read, it has to raise."""
+    body = [
+        "def program(a: Tensor, b: Tensor, c: Tensor) -> Tuple[Tensor]:",
+        "    v1 = a * 0.5",
+        "    v2 = a.t()",
+        "    if a.sum() > 0:",
+        "        for i in range(2):",
+        "            v3 = v2 * 1.25",
+        "            v3.view(-1)[2:4].zero_()",
+        "            v1 = torch.relu(v3) * 0.5 + v1 * 0.25",
+        "    return ({},)",
+        "",
+    ]
+    dead, read = (Program("\n".join(body).format(name), [(2, 2)] * 3, [False, False, True]) for name in ("a", "v1"))
+    assert "view size is not compatible" in str(run(function_of(dead), dead).error)
+    assert raises_in_dead_code(dead)
+    assert not raises_in_dead_code(read)
+    check(dead)
+    check(read)

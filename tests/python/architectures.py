@@ -1,11 +1,18 @@
-"""Architectures of Hugging Face transformers, small and with random weights, traced as their users trace them."""
+"""Architectures of Hugging Face transformers, small and with random weights, traced as their users trace them.
 
+``make architectures``: a table of the operators that were differentiated, by where their gradient comes from.
+"""
+
+import warnings
+from collections import Counter
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, Tuple
 
 import torch
 import transformers
 from torch import Tensor, nn
+
+import aten_recompute
 
 BATCH, LENGTH, IMAGE = 2, 16, 32
 
@@ -115,3 +122,64 @@ def make(name: str, attention: str = "eager", layers: int = 2) -> Tuple[nn.Modul
     model = architecture.model(config).train()
     inputs = architecture.inputs()
     return Called(model, tuple(inputs)), tuple(inputs.values())
+
+
+KINDS = [
+    (name, attention)
+    for name in ARCHITECTURES
+    for attention in (("eager",) if name == "convnext" else ("eager", "sdpa"))
+]
+
+
+def trace(module: nn.Module, inputs: Tuple[Tensor, ...]) -> torch.jit.ScriptModule:
+    return torch.jit.trace(module, inputs, check_trace=False, strict=False)
+
+
+@dataclass
+class Gradients:
+    """The operators of a lowered module that a gradient passes through, by where their gradient comes from."""
+
+    regions: int
+    by: Dict[str, Counter]  # "rule", "user_rule", "tape" -> operators by name
+    around: Counter  # autograd nodes between and behind regions, by name
+
+
+def gradients_of(lowered: torch.jit.ScriptModule, output: Tensor) -> Gradients:
+    """``output`` is what ``lowered`` returned."""
+    regions = [
+        region
+        for method in aten_recompute.report(lowered)["methods"]
+        for specialisation in method["specialisations"]
+        for region in specialisation["regions"]
+    ]
+    by: Dict[str, Counter] = {kind: Counter() for kind in ("rule", "user_rule", "tape")}
+    for region in regions:
+        for variant in region["variants"]:
+            for kind, names in variant["gradients_by"].items():
+                by[kind].update(names)
+    pending, seen = [output.grad_fn], {output.grad_fn}
+    while pending:
+        for following, _ in pending.pop().next_functions:
+            if following is not None and following not in seen:
+                seen.add(following)
+                pending.append(following)
+    names = [node.name() for node in seen if not node.name().startswith("AtenRecompute")]
+    return Gradients(len(regions), by, Counter(name for name in names if not name.endswith("AccumulateGrad")))
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    print("| model | attention | regions | operators | rule | user's rule | tape | around regions |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, attention in KINDS:
+        model, inputs = make(name, attention)
+        lowered = aten_recompute.lower(trace(model, inputs), "none")
+        found = gradients_of(lowered, lowered(*inputs))
+        counts = [sum(found.by[kind].values()) for kind in found.by] + [sum(found.around.values())]
+        total = sum(counts)
+        shares = " | ".join(f"{count} ({count / total:.0%})" for count in counts)
+        print(f"| {name} | {attention} | {found.regions} | {total} | {shares} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,6 +1,8 @@
 """lower, load, report, and PyTorch's own route."""
 
 import copy
+import gc
+import io
 import json
 import warnings
 import zipfile
@@ -50,6 +52,30 @@ def test_direct_parameters_and_buffers() -> None:
     lowered.to(torch.float64)
     x = torch.rand(3, dtype=torch.float64)
     assert torch.equal(lowered(x), net.to(torch.float64)(x))
+
+
+@torch.jit.script
+def _leaky(x: torch.Tensor, by: float) -> torch.Tensor:
+    if by > 1.0:
+        x = x * 2
+    return torch.where(x > 0, x, x * by)
+
+
+def test_functions_of_a_module_that_is_gone() -> None:
+    """Methods call functions that belong to the module's compilation unit."""
+
+    class Calls(nn.Module):
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return _leaky(x, 0.1).square()
+
+    buffer = io.BytesIO()
+    torch.jit.save(torch.jit.script(Calls()), buffer)
+    buffer.seek(0)
+    lowered = aten_recompute.lower(torch.jit.load(buffer), "none")
+    gc.collect()  # what was loaded has no other owner
+    x = torch.randn(3, 4, requires_grad=True)
+    assert_same(torch.autograd.grad(lowered(x).sum(), [x]), torch.autograd.grad(Calls()(x).sum(), [x]))
+    assert_same([copy.deepcopy(lowered)(x)], [Calls()(x)])
 
 
 def test_module_methods() -> None:

@@ -1,6 +1,7 @@
 """Architectures of Hugging Face transformers: eager's gradients, no operator on the tape, a smaller peak."""
 
-from typing import List, Optional
+from collections import Counter
+from typing import List, Optional, Tuple
 
 import pytest
 import torch
@@ -16,12 +17,6 @@ import architectures  # noqa: E402
 # What a trace takes for constant is constant here.
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 
-KINDS = [
-    (name, attention)
-    for name in architectures.ARCHITECTURES
-    for attention in (("eager",) if name == "convnext" else ("eager", "sdpa"))
-]
-
 
 def _step(module: nn.Module, owner: nn.Module, inputs: List[Tensor]) -> List[Optional[Tensor]]:
     owner.zero_grad(set_to_none=True)
@@ -31,14 +26,10 @@ def _step(module: nn.Module, owner: nn.Module, inputs: List[Tensor]) -> List[Opt
     return [output.detach(), *[p.grad for p in owner.parameters()], torch.get_rng_state()]
 
 
-def _traced(module: nn.Module, inputs: List[Tensor]) -> torch.jit.ScriptModule:
-    return torch.jit.trace(module, tuple(inputs), check_trace=False, strict=False)
-
-
-@pytest.mark.parametrize("name, attention", KINDS)
+@pytest.mark.parametrize("name, attention", architectures.KINDS)
 def test_gradients_are_eagers(name: str, attention: str) -> None:
     model, inputs = architectures.make(name, attention)
-    traced = _traced(model, inputs)
+    traced = architectures.trace(model, inputs)
     expected = _step(model, model, inputs)
     for strategy in ("none", "all", "segments"):
         lowered = aten_recompute.lower(traced, strategy)
@@ -46,6 +37,32 @@ def test_gradients_are_eagers(name: str, attention: str) -> None:
         for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
             for region in specialisation["regions"]:
                 assert [variant["on_tape"] for variant in region["variants"]] == [[]]
+
+
+def _called(model: nn.Module, inputs: Tuple[Tensor, ...]) -> Counter:
+    """How often layers of PyTorch run that are one operator of ATen each, by that operator."""
+    operators = {nn.Linear: "aten::linear", nn.LayerNorm: "aten::layer_norm", nn.Conv2d: "aten::_convolution"}
+    calls: Counter = Counter()
+    handles = []
+    for kind, operator in operators.items():
+        for module in (module for module in model.modules() if isinstance(module, kind)):
+            handles.append(module.register_forward_hook(lambda *_, operator=operator: calls.update([operator])))
+    model(*inputs)
+    for handle in handles:
+        handle.remove()
+    return calls
+
+
+@pytest.mark.parametrize("name", architectures.ARCHITECTURES)
+def test_every_operator_is_counted_once(name: str) -> None:
+    model, inputs = architectures.make(name)
+    calls = _called(model, inputs)
+    lowered = aten_recompute.lower(architectures.trace(model, inputs), "none")
+    found = architectures.gradients_of(lowered, lowered(*inputs))
+    assert sum(calls.values()) > 0
+    assert {operator: found.by["rule"][operator] for operator in calls} == dict(calls)
+    assert not found.by["user_rule"] and not found.by["tape"]
+    assert sum(found.around.values()) <= 1  # a view that is returned
 
 
 @pytest.mark.parametrize(
@@ -71,6 +88,6 @@ def test_segments_lower_the_peak(name: str, limit: float, tracker) -> None:
             _step(module, model, inputs)
         return measured.bytes
 
-    traced = _traced(model, inputs)
+    traced = architectures.trace(model, inputs)
     eager = peak(model)
     assert peak(aten_recompute.lower(traced, "segments")) <= limit * eager
