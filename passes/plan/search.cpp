@@ -95,7 +95,8 @@ struct PlanSearch::State {
   void explore(int64_t steps);
   void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
   void go_down(Searcher& searcher, int64_t steps);
-  void go_up(Searcher& searcher, int64_t steps) const;
+  void build_up(Searcher& searcher, int64_t steps) const;
+  void relax(Searcher& searcher, int64_t steps) const;
   void look_for_leaner(Searcher& searcher, int64_t steps) const;
   void anneal(Searcher& searcher, size_t part, int64_t steps) const;
 
@@ -173,10 +174,12 @@ void PlanSearch::State::explore(int64_t steps) {
   }
   const Task sweep = [&](Searcher& searcher) {
     go_down(searcher, 5000 * num_nodes);
-    go_up(searcher, 7000 * num_nodes);
-    look_for_leaner(searcher, steps / 4);
+    build_up(searcher, 5000 * num_nodes);
   };
   search({&sweep, 1});
+  tasks = {[&](Searcher& searcher) { relax(searcher, 5000 * num_nodes); },
+           [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
+  search(tasks);
   tasks.clear();
   for (size_t part = 0; part < kParts; ++part)
     tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, part, steps / kParts); });
@@ -201,20 +204,27 @@ void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) {
 
 // From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
 // where what is recomputed needs much that is gone, too.
-void PlanSearch::State::go_up(Searcher& searcher, int64_t steps) const {
+void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
   auto& improver = searcher.improver;
   const auto end = improver.num_steps() + steps;
-  Plan grown{lean, {}};
+  Plan plan{lean, {}};
+  for (size_t i = limits.size(); i-- > 0;) {
+    // Above, single drops lead to enough plans already; in a deep network, this end is out of
+    // reach.
+    if (i % 2 == 0 && i + 4 >= num_reached && lean_is_usable)
+      improver.build_up(plan, limits[i], end - improver.num_steps());
+  }
+}
+
+// Upwards, so that what was found under a limit serves those above it.
+void PlanSearch::State::relax(Searcher& searcher, int64_t steps) const {
+  auto& improver = searcher.improver;
   for (size_t i = limits.size(); i-- > 0;) {
     if (i % 2 != 0)
       continue;
-    // Above, single drops lead to enough plans already; in a deep network, this end is out of
-    // reach.
-    if (i + 4 >= num_reached && lean_is_usable)
-      improver.build_up(grown, limits[i], end - improver.num_steps());
     auto plan = *searcher.pool.fastest(limits[i]);
     const auto share = static_cast<int64_t>(i / 4 + 1);
-    improver.relax(plan, limits[i], (end - improver.num_steps()) / share);
+    improver.relax(plan, limits[i], (steps - improver.num_steps()) / share);
   }
 }
 
