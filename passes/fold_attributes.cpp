@@ -38,7 +38,12 @@ void collect_set_names(Block* block, std::unordered_set<std::string>& names) {
   }
 }
 
-// Attribute names from the root to the value, or nothing where it does not start at the root.
+bool is_foldable(const c10::IValue& value) {
+  return value.isBool() || value.isInt() || value.isDouble() || value.isString() || value.isNone();
+}
+
+}  // namespace
+
 std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph& graph) {
   std::vector<std::string> path;
   while (value->node()->kind() == prim::GetAttr) {
@@ -64,12 +69,6 @@ std::optional<c10::IValue> read_path(Object object, const std::vector<std::strin
   }
   return std::nullopt;
 }
-
-bool is_foldable(const c10::IValue& value) {
-  return value.isBool() || value.isInt() || value.isDouble() || value.isString() || value.isNone();
-}
-
-}  // namespace
 
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
                                              const Object& root) {
@@ -99,12 +98,30 @@ std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph
   return folded;
 }
 
+void hoist_attributes(const std::shared_ptr<Graph>& graph) {
+  std::unordered_set<std::string> set_names;
+  collect_set_names(graph->block(), set_names);
+  // An object is read before what it holds.
+  for (auto* read : attribute_reads(graph->block())) {
+    auto* holder = read->owningBlock()->owningNode();
+    while (holder != nullptr && holder->kind() == prim::If &&
+           set_names.count(read->s(c10::attr::name)) == 0 &&
+           read->input()->node()->owningBlock() != read->owningBlock()) {
+      read->moveBefore(holder);
+      holder = read->owningBlock()->owningNode();
+    }
+  }
+}
+
 bool holds(const FoldedAttribute& attribute, const Object& root) {
   const auto value = read_path(root, attribute.path);
   if (!value)
     return false;
   if (attribute.not_none)
     return !value->isNone();
+  if (attribute.rank >= 0)
+    return value->isTensor() && value->toTensor().defined() &&
+           value->toTensor().dim() == attribute.rank;
   if (value->tagKind() != attribute.value.tagKind())
     return false;
   return value->isNone() || *value == attribute.value;

@@ -28,11 +28,12 @@ std::optional<bool> are_identical(const Node* node) {
   return std::nullopt;
 }
 
-void fold(Block* block, Graph& graph) {
+bool fold(Block* block, Graph& graph) {
+  bool folded = false;
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     auto* node = *it++;
     for (auto* inner : node->blocks())
-      fold(inner, graph);
+      folded |= fold(inner, graph);
     if (node->kind() != aten::__is__ && node->kind() != aten::__isnot__)
       continue;
     const auto identical = are_identical(node);
@@ -42,13 +43,15 @@ void fold(Block* block, Graph& graph) {
     node->output()->replaceAllUsesWith(
         graph.insertConstant(*identical == (node->kind() == aten::__is__)));
     node->destroy();
+    folded = true;
   }
+  return folded;
 }
 
 }  // namespace
 
-void fold_identity(const std::shared_ptr<Graph>& graph) {
-  fold(graph->block(), *graph);
+bool fold_identity(const std::shared_ptr<Graph>& graph) {
+  return fold(graph->block(), *graph);
 }
 
 }  // namespace aten_recompute

@@ -12,12 +12,16 @@
 #include <torch/csrc/jit/passes/peephole_list_idioms.h>
 #include <torch/csrc/jit/passes/shape_analysis.h>
 
+#include <algorithm>
+#include <limits>
 #include <unordered_set>
 
 #include "passes/fold_identity.h"
+#include "passes/fold_text.h"
 #include "passes/functionalize.h"
 #include "passes/functionalize_lists.h"
 #include "passes/node_traits.h"
+#include "passes/propagate_ranks.h"
 
 namespace aten_recompute {
 namespace {
@@ -127,10 +131,15 @@ void propagate_constants(std::shared_ptr<Graph>& graph) {
 
 void fold_constants(std::shared_ptr<Graph>& graph) {
   propagate_constants(graph);
-  fold_identity(graph);
-  if (!has_complex_constant(graph->block()))
-    torch::jit::PeepholeOptimize(graph);
-  propagate_constants(graph);
+  // Each may leave an `if` with one way, behind which the next can be answered.
+  for (bool folded = true; folded;) {
+    fold_identity(graph);
+    if (!has_complex_constant(graph->block()))
+      torch::jit::PeepholeOptimize(graph);
+    folded = fold_text(graph);
+    propagate_constants(graph);
+    folded |= fold_identity(graph);
+  }
   torch::jit::EliminateDeadCode(graph);
 }
 
@@ -141,6 +150,32 @@ void propagate_shapes(std::shared_ptr<Graph>& graph) {
     torch::jit::PropagateInputShapes(graph);
   } catch (const std::exception& error) {
     GRAPH_DEBUG("shapes are not propagated: ", error.what());
+  }
+}
+
+size_t num_ifs_on_tensors(Block* block) {
+  size_t count = 0;
+  for_each_node(block, [&](const Node* node) {
+    const auto outputs = node->outputs();
+    count += node->kind() == c10::prim::If &&
+             std::any_of(outputs.begin(), outputs.end(),
+                         [](const Value* value) { return contains_tensor(*value->type()); });
+  });
+  return count;
+}
+
+// An `if` on dim() that is gone tells the rank of what follows it, and so the next can go.
+void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                Assumptions& assumptions) {
+  auto before = std::numeric_limits<size_t>::max();
+  for (auto count = num_ifs_on_tensors(graph->block()); count > 0 && count < before;) {
+    const auto found = propagate_ranks(graph, self);
+    assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
+    fold_constants(graph);
+    torch::jit::LowerSimpleTuples(graph);
+    torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
+    before = count;
+    count = num_ifs_on_tensors(graph->block());
   }
 }
 
@@ -181,6 +216,8 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   torch::jit::LowerSimpleTuples(graph);
   propagate_shapes(graph);
   fold_constants(graph);
+  fold_ranks(graph, self, assumptions);
+  hoist_attributes(graph);
   torch::jit::EraseShapeInformation(graph);
   remove_idle_dropout(graph->block());
   torch::jit::ConstantPooling(graph);

@@ -102,6 +102,68 @@ def forward(self, x):
   EXPECT_THAT(find_nodes(*prepare_forward(module, {vector}).graph, "aten::t"), IsEmpty());
 }
 
+// The way in which nn.MultiheadAttention keeps why it does not take its fast path.
+TEST_F(Prepare, IfsOnATextThatIsNeverEmptyAreGone) {
+  auto module = define(R"(
+def forward(self, x, y):
+    why = ""
+    if x.dtype != y.dtype:
+        why = "types are {} and {}".format(x.dtype, y.dtype)
+    elif self.training:
+        why = "training"
+    if not why:
+        x = torch.tanh(x)
+    return torch.relu(x)
+)");
+  const auto x = at::randn({2});
+  const auto training = prepare_forward(module, {x, x});
+  EXPECT_THAT(listing(*training.graph), ElementsAre(HasSubstr("aten::relu(x.1)")));
+
+  module.eval();
+  const auto evaluation = prepare_forward(module, {x, x}).graph;
+  EXPECT_THAT(find_nodes(*evaluation, "aten::tanh"), SizeIs(1));
+  const auto types_differ = test::run_graph(evaluation, {module._ivalue(), x, x.to(at::kDouble)});
+  EXPECT_TRUE(test::bitwise_equal(types_differ[0].toTensor(), at::relu(x)));
+  const auto same_types = test::run_graph(evaluation, {module._ivalue(), x, x});
+  EXPECT_TRUE(test::bitwise_equal(same_types[0].toTensor(), at::relu(at::tanh(x))));
+}
+
+TEST_F(Prepare, AFormatOfNothingButValuesMayBeEmpty) {
+  const auto module = define(R"(
+def forward(self, x, name: str):
+    if "{}{}".format(name, name):
+        x = torch.relu(x)
+    if "<{}>".format(name):
+        x = torch.tanh(x)
+    return x
+)");
+  const auto x = at::randn({2});
+  const auto graph = prepare_forward(module, {x, ""}).graph;
+  EXPECT_THAT(find_nodes(*graph, "prim::If"), SizeIs(1));
+  const auto y = test::run_graph(graph, {module._ivalue(), x, ""})[0].toTensor();
+  EXPECT_TRUE(test::bitwise_equal(y, at::tanh(x)));
+}
+
+// Only behind the first answer can the second be seen.
+TEST_F(Prepare, IdentityIsKnownBehindAnotherIf) {
+  const auto module = define(R"(
+def forward(self, x):
+    a, b = x, x
+    if a is b:
+        a = torch.relu(a)
+        b = a
+    if a is b:
+        a = torch.tanh(a)
+        b = a
+    if a is b:
+        return torch.exp(a)
+    return b
+)");
+  const auto graph = prepare_forward(module, {at::randn({2})}).graph;
+  EXPECT_THAT(listing(*graph), ElementsAre(HasSubstr("aten::relu"), HasSubstr("aten::tanh"),
+                                           HasSubstr("aten::exp")));
+}
+
 // The graph is for any sizes and types; only the number of dimensions was used.
 TEST_F(Prepare, SizesAndTypesAreNotInTheGraph) {
   const auto module = define(R"(

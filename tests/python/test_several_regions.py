@@ -155,13 +155,34 @@ def test_the_peak_of_the_method_keeps_the_budget(
     assert peak > 0.5 * budget, "leaner than asked for"
 
 
-class LibraryEncoder(nn.Module):
-    """PyTorch's encoder layer asks in many places whether it may leave its ordinary path: many regions, copies and
-    views between them, and residual connections over several of them."""
+class AsksForSizes(nn.Module):
+    """A layer with an `if` on a size, which only a call can answer, between any two of its operators."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.layers = nn.ModuleList([nn.TransformerEncoderLayer(32, 2, 64, batch_first=True) for _ in range(2)])
+        self.norm = nn.LayerNorm(32)
+        self.up = nn.Linear(32, 64)
+        self.down = nn.Linear(64, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(x)
+        if y.size(0) > 1:
+            y = self.up(y)
+        else:
+            y = torch.cat([y, y], -1)
+        y = torch.nn.functional.gelu(y) if y.size(1) > 1 else y.tanh()
+        y = torch.nn.functional.dropout(y, 0.1)
+        if y.size(1) > 2:
+            y = y.sigmoid() * y
+        return x + self.down(y)
+
+
+class ManyRegions(nn.Module):
+    """Many regions, copies and views between them, and residual connections over several of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([AsksForSizes() for _ in range(2)])
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
@@ -169,10 +190,10 @@ class LibraryEncoder(nn.Module):
         return (x * x).sum()
 
 
-@pytest.mark.parametrize("share", [1.0, 0.7])
+@pytest.mark.parametrize("share", [1.0, 0.85])
 def test_many_regions(share: float, tracker) -> None:
     x = torch.randn(8, 32, 32)
-    eager = LibraryEncoder()
+    eager = ManyRegions()
     unplanned = peak_bytes(lowered_copy(eager, "none"), x, tracker)
     lowered = with_budget(eager, memory_budget=int(share * unplanned) + OUTSIDE_BYTES)
     peak = peak_bytes(lowered, x, tracker)
