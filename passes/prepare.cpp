@@ -16,8 +16,7 @@
 #include <limits>
 #include <unordered_set>
 
-#include "passes/fold_identity.h"
-#include "passes/fold_text.h"
+#include "passes/fold_conditions.h"
 #include "passes/functionalize.h"
 #include "passes/functionalize_lists.h"
 #include "passes/node_traits.h"
@@ -131,15 +130,13 @@ void propagate_constants(std::shared_ptr<Graph>& graph) {
 
 void fold_constants(std::shared_ptr<Graph>& graph) {
   propagate_constants(graph);
-  // Each may leave an `if` with one way, behind which the next can be answered.
-  for (bool folded = true; folded;) {
-    fold_identity(graph);
+  // What is answered may leave an `if` with one way, behind which the next can be.
+  do {
+    fold_conditions(graph);
     if (!has_complex_constant(graph->block()))
       torch::jit::PeepholeOptimize(graph);
-    folded = fold_text(graph);
     propagate_constants(graph);
-    folded |= fold_identity(graph);
-  }
+  } while (fold_conditions(graph));
   torch::jit::EliminateDeadCode(graph);
 }
 

@@ -1,4 +1,4 @@
-#include "passes/fold_text.h"
+#include "passes/fold_conditions.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <optional>
 #include <string>
+
+#include "passes/node_traits.h"
 
 namespace aten_recompute {
 namespace {
@@ -16,6 +18,20 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace aten = c10::aten;
 namespace prim = c10::prim;
+
+std::optional<bool> are_identical(const Node* node) {
+  const auto* a = node->input(0);
+  const auto* b = node->input(1);
+  for (const auto* value : {a, b}) {
+    if (value->type()->kind() != c10::TypeKind::TensorType)
+      return std::nullopt;
+  }
+  if (a == b)
+    return true;
+  if (makes_new_tensor(a) || makes_new_tensor(b))
+    return false;
+  return std::nullopt;
+}
 
 std::optional<std::string> constant_text(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
@@ -47,16 +63,29 @@ bool has_words(const Value* text) {
   });
 }
 
-bool asks_for_words(const Node* node) {
-  if (node->kind() != aten::gt || node->inputs().size() != 2)
-    return false;
+// Of `length > bound`.
+std::optional<bool> is_longer(const Node* node) {
   const auto* length = node->input(0)->node();
-  if (length->kind() != aten::len)
-    return false;
+  if (length->kind() != aten::len || length->input(0)->type()->kind() != c10::TypeKind::StringType)
+    return std::nullopt;
   const auto bound = torch::jit::toIValue(node->input(1));
-  return bound && bound->isInt() && bound->toInt() == 0 &&
-         length->input(0)->type()->kind() == c10::TypeKind::StringType &&
-         has_words(length->input(0));
+  const bool nothing = bound && bound->isInt() && bound->toInt() == 0;
+  return nothing && has_words(length->input(0)) ? std::optional(true) : std::nullopt;
+}
+
+std::optional<bool> answer(const Node* node) {
+  switch (node->kind()) {
+    case aten::__is__:
+      return are_identical(node);
+    case aten::__isnot__: {
+      const auto identical = are_identical(node);
+      return identical ? std::optional(!*identical) : std::nullopt;
+    }
+    case aten::gt:
+      return is_longer(node);
+    default:
+      return std::nullopt;
+  }
 }
 
 bool fold(Block* block, Graph& graph) {
@@ -65,10 +94,11 @@ bool fold(Block* block, Graph& graph) {
     auto* node = *it++;
     for (auto* inner : node->blocks())
       folded |= fold(inner, graph);
-    if (!asks_for_words(node))
+    const auto known = answer(node);
+    if (!known)
       continue;
     const torch::jit::WithInsertPoint guard(node);
-    node->output()->replaceAllUsesWith(graph.insertConstant(true));
+    node->output()->replaceAllUsesWith(graph.insertConstant(*known));
     node->destroy();
     folded = true;
   }
@@ -77,7 +107,7 @@ bool fold(Block* block, Graph& graph) {
 
 }  // namespace
 
-bool fold_text(const std::shared_ptr<Graph>& graph) {
+bool fold_conditions(const std::shared_ptr<Graph>& graph) {
   return fold(graph->block(), *graph);
 }
 
