@@ -10,6 +10,7 @@
 #include <unordered_set>
 
 #include "passes/node_traits.h"
+#include "passes/region_judge.h"
 #include "passes/symbols.h"
 #include "passes/written_later.h"
 
@@ -23,47 +24,11 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-enum class Place {
-  kRegion,   // part of a region
-  kOutside,  // pure, but not for a region: stands before or after it
-  kBreak     // ends the region before it
-};
-
-struct Verdict {
-  Place place = Place::kRegion;
-  std::string reason;
-};
-
 std::string location_of(const Node* node) {
   const auto position = node->sourceRange().file_line_col();
   if (!position)
     return "";
   return std::get<0>(*position) + ":" + std::to_string(std::get<1>(*position));
-}
-
-// Types that a region computes with; tuples, dicts and objects stay outside.
-bool is_region_type(const c10::Type& type) {
-  switch (type.kind()) {
-    case c10::TypeKind::TensorType:
-    case c10::TypeKind::IntType:
-    case c10::TypeKind::FloatType:
-    case c10::TypeKind::ComplexType:
-    case c10::TypeKind::BoolType:
-    case c10::TypeKind::NumberType:
-    case c10::TypeKind::StringType:
-    case c10::TypeKind::NoneType:
-    case c10::TypeKind::DeviceObjType:
-      return true;
-    case c10::TypeKind::ListType:
-    case c10::TypeKind::OptionalType:
-      return is_region_type(*type.containedTypes()[0]);
-    default:
-      return false;
-  }
-}
-
-bool is_list_with_tensors(const c10::Type& type) {
-  return type.kind() != c10::TypeKind::TensorType && !is_tensor_type(type) && contains_tensor(type);
 }
 
 // Can be repeated after the region from the values it reads, at no cost.
@@ -84,13 +49,11 @@ bool takes_from_list_made_in(const std::unordered_set<Node*>& region, const Node
 
 class BlockFormer {
  public:
-  BlockFormer(Block* block, const AliasDb& aliases, Regions& regions,
-              const std::unordered_set<const Node*>& kept_out)
+  BlockFormer(Block* block, const RegionFacts& facts, Regions& regions)
       : block_(block),
         graph_(*block->owningGraph()),
-        aliases_(aliases),
         regions_(regions),
-        kept_out_(kept_out) {}
+        judge_(block, facts, in_region_) {}
 
   void run() {
     std::vector<Node*> nodes(block_->nodes().begin(), block_->nodes().end());
@@ -104,7 +67,7 @@ class BlockFormer {
 
  private:
   void place(Node* node) {
-    auto verdict = judge(node);
+    auto verdict = judge_.judge(node);
     if (verdict.place == Place::kRegion && reads_any(node, after_))
       close(node);
     switch (verdict.place) {
@@ -147,157 +110,6 @@ class BlockFormer {
         return true;
     }
     return false;
-  }
-
-  Verdict judge(Node* node) {
-    if (kept_out_.count(node) != 0)
-      return {Place::kOutside, ""};
-    if (node->kind() == prim::GetAttr) {
-      return is_set_somewhere(node)
-                 ? Verdict{Place::kBreak, "reads an attribute that the method sets"}
-                 : Verdict{Place::kOutside, ""};
-    }
-    if (!node->blocks().empty())
-      return judge_control_flow(node);
-    if (mutates_an_argument(node))
-      return judge_mutation(node);
-    if (node->hasSideEffects() && !is_harmless_effect(node)) {
-      return {Place::kBreak, "has side effects"};
-    }
-    if (node->maybeOperator() == nullptr && node->kind() != prim::ListConstruct &&
-        node->kind() != prim::ListUnpack && node->kind() != prim::unchecked_cast &&
-        node->kind() != prim::unchecked_unwrap_optional) {
-      return outside(node, "is not an operator");
-    }
-    for (auto* input : node->inputs()) {
-      if (!is_region_type(*input->type()))
-        return outside(node, "takes a " + input->type()->str());
-      if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0) {
-        return outside(node, "takes a list of tensors from outside of the region");
-      }
-    }
-    for (auto* output : node->outputs()) {
-      if (!is_region_type(*output->type()))
-        return outside(node, "makes a " + output->type()->str());
-    }
-    return {Place::kRegion, ""};
-  }
-
-  // A pure node that does not belong in a region need not end it.
-  Verdict outside(Node* node, const std::string& reason) {
-    const bool pure = !node->hasSideEffects() && !aliases_.hasWriters(node) &&
-                      !node->isNondeterministic() && node->kind() != prim::CallMethod &&
-                      node->kind() != prim::CallFunction;
-    return {pure ? Place::kOutside : Place::kBreak, reason};
-  }
-
-  static bool is_harmless_effect(const Node* node) {
-    return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn;
-  }
-
-  // Checks that compute no tensor may stay: they run in the forward, in order.
-  Verdict judge_control_flow(Node* node) {
-    for (auto* output : node->outputs()) {
-      if (contains_tensor(*output->type())) {
-        return {Place::kBreak, "control flow with tensor results"};
-      }
-      if (!is_region_type(*output->type()))
-        return {Place::kBreak, "control flow"};
-    }
-    for (auto* input : node->inputs()) {
-      if (!is_region_type(*input->type()))
-        return {Place::kBreak, "control flow"};
-    }
-    for (auto* block : node->blocks()) {
-      if (!only_checks(block))
-        return {Place::kBreak, "control flow with effects or tensors"};
-    }
-    return {Place::kRegion, ""};
-  }
-
-  bool only_checks(Block* block) {
-    for (auto* node : block->nodes()) {
-      for (auto* inner : node->blocks()) {
-        if (!only_checks(inner))
-          return false;
-      }
-      if (mutates_an_argument(node) || node->kind() == prim::SetAttr ||
-          node->kind() == prim::GetAttr || node->kind() == prim::CallMethod ||
-          node->kind() == prim::CallFunction) {
-        return false;
-      }
-      if (node->hasSideEffects() && node->blocks().empty() && !is_harmless_effect(node)) {
-        return false;
-      }
-      for (auto* input : node->inputs()) {
-        if (!is_region_type(*input->type()))
-          return false;
-        if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0 &&
-            input->node()->owningBlock() == block_) {
-          return false;
-        }
-      }
-      for (auto* output : node->outputs()) {
-        if (contains_tensor(*output->type()))
-          return false;
-      }
-    }
-    return true;
-  }
-
-  // An update of a buffer that no node reads as a tensor cannot change what is recomputed later.
-  Verdict judge_mutation(Node* node) {
-    const Verdict no{Place::kBreak, "writes in place to a value that the method did not make"};
-    if (node->outputs().size() != 1 || node->output()->hasUses())
-      return no;
-    auto* target = node->input(0);
-    if (target->node()->kind() != prim::GetAttr)
-      return no;
-    for (size_t i = 1; i < node->inputs().size(); ++i) {
-      if (contains_tensor(*node->input(i)->type()))
-        return no;
-      if (!is_region_type(*node->input(i)->type()))
-        return no;
-    }
-    for (const auto& use : target->uses()) {
-      if (use.user == node)
-        continue;
-      for (auto* output : use.user->outputs()) {
-        if (contains_tensor(*output->type()))
-          return no;
-      }
-      if (mutates_an_argument(use.user))
-        return no;
-    }
-    // The same buffer under another name.
-    for (auto* other : block_->nodes()) {
-      if (other->kind() != prim::GetAttr || other->output() == target)
-        continue;
-      if (!other->output()->type()->isSubtypeOf(*c10::TensorType::get()))
-        continue;
-      if (same_attribute(other, target->node()))
-        return no;
-    }
-    return {Place::kRegion, ""};
-  }
-
-  static bool same_attribute(Node* a, Node* b) {
-    while (a->kind() == prim::GetAttr && b->kind() == prim::GetAttr) {
-      if (a->s(c10::attr::name) != b->s(c10::attr::name))
-        return false;
-      if (a->input(0) == b->input(0))
-        return true;
-      a = a->input(0)->node();
-      b = b->input(0)->node();
-    }
-    return false;
-  }
-
-  bool is_set_somewhere(Node* read) const {
-    const auto sets = torch::jit::findAllNodes(graph_, prim::SetAttr, /*recurse=*/true);
-    return std::any_of(sets.begin(), sets.end(), [&](Node* set) {
-      return set->s(c10::attr::name) == read->s(c10::attr::name);
-    });
   }
 
   // ---- closing a region ----
@@ -417,9 +229,8 @@ class BlockFormer {
 
   Block* block_;
   Graph& graph_;
-  const AliasDb& aliases_;
   Regions& regions_;
-  const std::unordered_set<const Node*>& kept_out_;
+  RegionJudge judge_;
   std::vector<Node*> region_;
   std::unordered_set<Node*> in_region_;
   std::unordered_set<Node*> after_;
@@ -449,16 +260,15 @@ void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_ou
   }
 }
 
-void form_in_block(Block* block, const AliasDb& aliases, Regions& regions,
-                   const std::unordered_set<const Node*>& kept_out) {
+void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
   std::vector<Block*> nested;
-  BlockFormer(block, aliases, regions, kept_out).run();
+  BlockFormer(block, facts, regions).run();
   for (auto* node : block->nodes()) {
     for (auto* inner : node->blocks())
       nested.push_back(inner);
   }
   for (auto* inner : nested)
-    form_in_block(inner, aliases, regions, kept_out);
+    form_in_block(inner, facts, regions);
 }
 
 }  // namespace
@@ -467,9 +277,11 @@ Regions form_regions(const std::shared_ptr<Graph>& graph) {
   Regions regions;
   const AliasDb aliases(graph);
   mark_reads_of_what_is_written_later(*graph);
-  std::unordered_set<const Node*> kept_out;
-  keep_out_list_makers(graph->block(), kept_out);
-  form_in_block(graph->block(), aliases, regions, kept_out);
+  RegionFacts facts{aliases, {}, {}};
+  keep_out_list_makers(graph->block(), facts.kept_out);
+  for (const auto* node : torch::jit::findAllNodes(*graph, prim::SetAttr, /*recurse=*/true))
+    facts.set_attributes.insert(node->s(c10::attr::name));
+  form_in_block(graph->block(), facts, regions);
   return regions;
 }
 
