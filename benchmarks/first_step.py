@@ -17,23 +17,21 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Dict
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "python")]
 
+import torch
 from tqdm import tqdm
 
-MODELS = ("gpt", "resnet50", "mlp", "transformer", "unet", "densenet121", "bert")
+import aten_recompute
+from benchmarks import models
+from benchmarks.measure import find_key
 
 
 def measure(model: str, budget: float) -> Dict[str, float]:
     """Seconds of eager's step, of the first and the second under the budget, of its profile and of its search."""
-    import torch
-
-    import aten_recompute
-    from benchmarks import models
-
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     workload = models.make(model)
 
@@ -47,25 +45,19 @@ def measure(model: str, budget: float) -> Dict[str, float]:
         torch.jit.script(workload.module), "budget", memory_budget=budget, accumulate=True
     )
     first, second = step(lowered), step(lowered)
-    variants: List[Dict[str, Any]] = [
-        variant
-        for method in aten_recompute.report(lowered)["methods"]
-        for specialisation in method["specialisations"]
-        for region in specialisation["regions"]
-        for variant in region["variants"]
-    ]
+    report = aten_recompute.report(lowered)
     return {
         "eager": eager,
         "first": first,
         "second": second,
-        "profile": sum(variant["profile_seconds"] for variant in variants),
-        "plan": sum(variant["plan_seconds"] for variant in variants),
+        "profile": sum(find_key(report, "profile_seconds")),
+        "plan": sum(find_key(report, "plan_seconds")),
     }
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(MODELS), metavar="A,B")
+    parser.add_argument("--models", default=",".join(models.NAMES), metavar="A,B")
     parser.add_argument("--budget", type=float, default=0.5, help="of the unplanned peak (default 0.5)")
     parser.add_argument("--repeats", type=int, default=5, help="processes per model (default 5)")
     parser.add_argument("--one", metavar="MODEL", help=argparse.SUPPRESS)
@@ -75,8 +67,8 @@ def main() -> int:
         return 0
     names = options.models.split(",")
     for name in names:
-        if name not in MODELS:
-            parser.error(f"--models: no model is called {name!r}; there are {', '.join(MODELS)}")
+        if name not in models.NAMES:
+            parser.error(f"--models: no model is called {name!r}; there are {', '.join(models.NAMES)}")
 
     lines = [f"{'model':<12} {'eager ms':>9} {'first ms':>9} {'profile ms':>11} {'plan ms':>8} {'extra eager steps':>18}"]
     with tqdm(total=len(names) * options.repeats, unit="process", disable=None) as progress:

@@ -5,10 +5,11 @@
 #include <optional>
 #include <unordered_set>
 
+#include "passes/node_traits.h"
+
 namespace aten_recompute {
 namespace {
 
-using torch::jit::Block;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
@@ -16,26 +17,13 @@ namespace prim = c10::prim;
 
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 
-std::vector<Node*> attribute_reads(Block* block) {
+std::vector<Node*> attribute_reads(Graph& graph) {
   std::vector<Node*> reads;
-  for (auto* node : block->nodes()) {
+  for_each_node(graph.block(), [&](Node* node) {
     if (node->kind() == prim::GetAttr)
       reads.push_back(node);
-    for (auto* inner : node->blocks()) {
-      for (auto* read : attribute_reads(inner))
-        reads.push_back(read);
-    }
-  }
+  });
   return reads;
-}
-
-void collect_set_names(Block* block, std::unordered_set<std::string>& names) {
-  for (auto* node : block->nodes()) {
-    if (node->kind() == prim::SetAttr)
-      names.insert(node->s(c10::attr::name));
-    for (auto* inner : node->blocks())
-      collect_set_names(inner, names);
-  }
 }
 
 bool is_foldable(const c10::IValue& value) {
@@ -43,6 +31,15 @@ bool is_foldable(const c10::IValue& value) {
 }
 
 }  // namespace
+
+std::unordered_set<std::string> set_attributes(Graph& graph) {
+  std::unordered_set<std::string> names;
+  for_each_node(graph.block(), [&](const Node* node) {
+    if (node->kind() == prim::SetAttr)
+      names.insert(node->s(c10::attr::name));
+  });
+  return names;
+}
 
 std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph& graph) {
   std::vector<std::string> path;
@@ -72,10 +69,9 @@ std::optional<c10::IValue> read_path(Object object, const std::vector<std::strin
 
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
                                              const Object& root) {
-  std::unordered_set<std::string> set_names;
-  collect_set_names(graph->block(), set_names);
+  const auto set_names = set_attributes(*graph);
   std::vector<FoldedAttribute> folded;
-  for (auto* node : attribute_reads(graph->block())) {
+  for (auto* node : attribute_reads(*graph)) {
     if (set_names.count(node->s(c10::attr::name)) != 0)
       continue;
     auto path = path_from_root(node->output(), *graph);
@@ -99,10 +95,9 @@ std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph
 }
 
 void hoist_attributes(const std::shared_ptr<Graph>& graph) {
-  std::unordered_set<std::string> set_names;
-  collect_set_names(graph->block(), set_names);
+  const auto set_names = set_attributes(*graph);
   // An object is read before what it holds.
-  for (auto* read : attribute_reads(graph->block())) {
+  for (auto* read : attribute_reads(*graph)) {
     auto* holder = read->owningBlock()->owningNode();
     while (holder != nullptr && holder->kind() == prim::If &&
            set_names.count(read->s(c10::attr::name)) == 0 &&

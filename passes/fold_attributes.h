@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 namespace torch::jit {
@@ -23,6 +24,9 @@ struct FoldedAttribute {
   bool not_none = false;          // an Optional attribute that is set: its value is not compared
   int64_t rank = -1;              // of a tensor: that alone is compared
 };
+
+// Names of the attributes that the graph sets: what is read of them may differ within a call.
+std::unordered_set<std::string> set_attributes(torch::jit::Graph& graph);
 
 // Names of the attributes that lead from the graph's first input to `value`; nothing where they do
 // not.

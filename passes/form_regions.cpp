@@ -9,6 +9,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "passes/fold_attributes.h"
 #include "passes/node_traits.h"
 #include "passes/region_judge.h"
 #include "passes/symbols.h"
@@ -277,10 +278,8 @@ Regions form_regions(const std::shared_ptr<Graph>& graph) {
   Regions regions;
   const AliasDb aliases(graph);
   mark_reads_of_what_is_written_later(*graph);
-  RegionFacts facts{aliases, {}, {}};
+  RegionFacts facts{aliases, {}, set_attributes(*graph)};
   keep_out_list_makers(graph->block(), facts.kept_out);
-  for (const auto* node : torch::jit::findAllNodes(*graph, prim::SetAttr, /*recurse=*/true))
-    facts.set_attributes.insert(node->s(c10::attr::name));
   form_in_block(graph->block(), facts, regions);
   return regions;
 }

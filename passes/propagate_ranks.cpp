@@ -59,8 +59,8 @@ Rank length_of(const Value* list) {
 
 class Ranks {
  public:
-  Ranks(const Graph& graph, const c10::intrusive_ptr<c10::ivalue::Object>& root)
-      : graph_(graph), root_(root) {}
+  Ranks(Graph& graph, const c10::intrusive_ptr<c10::ivalue::Object>& root)
+      : graph_(graph), root_(root), set_attributes_(set_attributes(graph)) {}
 
   void walk(Block* block) {
     for (auto* node : block->nodes()) {
@@ -129,7 +129,9 @@ class Ranks {
     if (const auto rank = rank_of(weight))
       return *rank == 2;
     const auto path = path_from_root(weight, graph_);
-    const auto held = path ? read_path(root_, *path) : std::nullopt;
+    if (!path || path->empty() || set_attributes_.count(path->back()) != 0)
+      return false;
+    const auto held = read_path(root_, *path);
     if (!held || !held->isTensor() || !held->toTensor().defined() || held->toTensor().dim() != 2)
       return false;
     weight->setType(c10::TensorType::create(std::nullopt, std::nullopt, size_t{2}, std::nullopt));
@@ -142,6 +144,7 @@ class Ranks {
 
   const Graph& graph_;
   const c10::intrusive_ptr<c10::ivalue::Object>& root_;
+  const std::unordered_set<std::string> set_attributes_;  // names
 };
 
 }  // namespace

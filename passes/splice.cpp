@@ -168,8 +168,7 @@ class Splicer {
         node->output(i)->setDebugName(names[i]);
       if (problem_.index.count(original) == 0)
         continue;
-      const bool bound = (step.bound >> std::min<size_t>(position++, 63)) & 1;
-      if (bound)
+      if ((step.bound & bound_bit(position++)) != 0)
         copies_[original] = outputs[i];
     }
   }

@@ -9,8 +9,8 @@ Scheduler::Scheduler(const Problem& problem)
   find_roots();
   find_pins();
   find_forward_steps();
-  find_followed(all_roots_);
-  find_needs();
+  find_overwrites();
+  drops_only(all_roots_);
   made_again_.resize(problem.num_values());
   used_in_.resize(problem.num_values());
   pending_.resize(problem.num_all_nodes());
@@ -135,7 +135,6 @@ void Scheduler::find_needs() {
   };
   std::vector<int32_t> row;
   needs_ = {};
-  overwrites_forward_.assign(problem_.num_all_nodes(), 0);
   for (size_t node = 0; node < problem_.num_all_nodes(); ++node) {
     row.clear();
     for (auto input : problem_.inputs[node]) {
@@ -143,6 +142,12 @@ void Scheduler::find_needs() {
         row.push_back(input);
     }
     needs_.push_back(row);
+  }
+}
+
+void Scheduler::find_overwrites() {
+  overwrites_forward_.assign(problem_.num_all_nodes(), 0);
+  for (size_t node = 0; node < problem_.num_all_nodes(); ++node) {
     for (auto value : problem_.overwrites[node]) {
       for (auto root : behind_[value]) {
         const auto producer = problem_.producer[root];

@@ -2,6 +2,7 @@
 // to be computed again before it.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 #include <vector>
@@ -72,6 +73,7 @@ class Scheduler {
   void find_forward_steps();
   void find_followed(const std::vector<int32_t>& values);
   void find_needs();
+  void find_overwrites();
   bool is_pinned(int32_t root) const;
   void require(int32_t value, const Decisions& decisions);
   void touch(int32_t value);

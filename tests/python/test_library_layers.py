@@ -119,3 +119,24 @@ def test_a_weight_of_another_rank_is_compiled_for_anew() -> None:
     expected = torch.nn.functional.linear(torch.relu(x), lowered.weight)
     assert expected.dim() == 2
     assert torch.equal(lowered(x), expected)
+
+
+class SetsItsWeight(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("weight", torch.randn(4, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.weight = self.weight.flatten()[:4]
+        y = torch.nn.functional.linear(torch.relu(x), self.weight)
+        if y.dim() == 3:
+            y = y.tanh()
+        return y
+
+
+def test_a_weight_that_the_method_sets_has_no_known_rank() -> None:
+    eager = SetsItsWeight()
+    lowered = lowered_copy(eager, "none")
+    x = torch.randn(2, 3, 4)
+    for _ in range(2):
+        assert torch.equal(lowered(x), eager(x))
