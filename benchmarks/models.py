@@ -15,6 +15,7 @@ gpt          6 blocks, width 256, 4 heads, 256 tokens, batch 8          3 blocks
 resnet50     blocks 3+4+6+3, base width 64, batch 8, 3x128x128, 1000    blocks 2+2+2+2, base width 8, batch 4,
              classes                                                    3x64x64, 10 classes
 mlp          10 linear layers of width 1024, batch 4096                 10 linear layers of width 64, batch 64
+mlp_loss     mlp with its loss inside of the module                     the same
 transformer  3+3 layers, width 256, 4 heads, ff 1024, 128+128 tokens,   2+2 layers, width 32, 2 heads, ff 64,
              batch 16, vocabulary 1000                                  16+16 tokens, batch 4, vocabulary 50
 unet         5 levels of width 32 to 512, batch 4, 3x128x128, 21        5 levels of width 4 to 64, batch 2, 3x32x32,
@@ -36,7 +37,7 @@ from torch.nn import functional as F
 from benchmarks.networks.bert import IGNORED, Bert
 from benchmarks.networks.densenet import DenseNet
 from benchmarks.networks.gpt import GPT
-from benchmarks.networks.mlp import MLP
+from benchmarks.networks.mlp import MLP, MLPWithLoss
 from benchmarks.networks.resnet import ResNet
 from benchmarks.networks.transformer import PADDING, Transformer
 from benchmarks.networks.unet import UNet
@@ -112,6 +113,13 @@ def _mlp(size: str) -> Workload:
     return Workload("mlp", module, (inputs,), lambda output: F.mse_loss(output, targets.to(output.device)))
 
 
+def _mlp_loss(size: str) -> Workload:
+    """The same network and batch as _mlp; the module returns the loss."""
+    width, batch = (1024, 4096) if size == "full" else (64, 64)
+    module = MLPWithLoss(layers=10, width=width)
+    return Workload("mlp_loss", module, (torch.randn(batch, width), torch.randn(batch, width)))
+
+
 def _padded_tokens(batch: int, length: int, vocabulary: int) -> Tensor:
     """Random tokens (batch, length) whose rows end in padding: the first row has none, others up to a half."""
     tokens = torch.randint(1, vocabulary, (batch, length))
@@ -174,6 +182,7 @@ _FACTORIES: Dict[str, Callable[[str], Workload]] = {
     "gpt": _gpt,
     "resnet50": _resnet50,
     "mlp": _mlp,
+    "mlp_loss": _mlp_loss,
     "transformer": _transformer,
     "unet": _unet,
     "densenet121": _densenet121,
