@@ -23,7 +23,7 @@ from torch.utils import checkpoint as torch_checkpoint
 from benchmarks.networks.bert import Bert
 from benchmarks.networks.densenet import DenseBlock, DenseLayer, DenseNet
 from benchmarks.networks.gpt import GPT
-from benchmarks.networks.mlp import MLP
+from benchmarks.networks.mlp import MLP, MLPWithLoss
 from benchmarks.networks.resnet import ResNet
 from benchmarks.networks.transformer import Transformer
 from benchmarks.networks.unet import UNet
@@ -35,6 +35,7 @@ BLOCKS: Dict[type, Tuple[str, ...]] = {
     GPT: ("blocks",),
     ResNet: ("layer1", "layer2", "layer3", "layer4"),
     MLP: ("layers",),
+    MLPWithLoss: ("layers",),
     Transformer: ("encoder", "decoder"),
     UNet: ("entry", "down1", "down2", "down3", "down4", "up1", "up2", "up3", "up4"),
     DenseNet: ("stages",),
