@@ -115,11 +115,11 @@ Simulation Improver::attempt(Decisions& decisions, std::span<const Move> moves,
 // What the last run, of `decisions`, offers, in the order of the values. `single`: each by itself;
 // else by kind, and of each kind every other one as well, as blocks recomputed two at a time need
 // what stands between them.
-std::vector<Improver::Group> Improver::groups(const Decisions& decisions, int64_t limit_bytes,
-                                              bool drop, bool single) const {
+std::vector<Improver::Group> Improver::groups(std::span<const Move> moves, bool drop,
+                                              bool single) const {
   std::vector<Group> found;
   std::unordered_map<uint64_t, size_t> places;
-  for (const auto& move : moves_.offered(simulator_, decisions, limit_bytes)) {
+  for (const auto& move : moves) {
     if (move.drop != drop)
       continue;
     if (single) {
@@ -167,7 +167,8 @@ void Improver::reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t s
 bool Improver::reduce_once(Plan& plan, int64_t limit_bytes, bool single, Rates& rates,
                            int64_t end) {
   // The plan's own run is the simulator's last.
-  const auto candidates = groups(plan.decisions, limit_bytes, /*drop=*/true, single);
+  const auto candidates =
+      groups(moves_.offered(simulator_, plan.decisions, limit_bytes), /*drop=*/true, single);
   std::priority_queue<Candidate> queue;
   for (size_t i = 0; i < candidates.size(); ++i) {
     const auto known = rates.find(candidates[i].id);
@@ -219,6 +220,47 @@ struct Improver::Rise {
   std::vector<int32_t> values;
 };
 
+int64_t Improver::bytes_of(std::span<const int32_t> values) const {
+  int64_t bytes = 0;
+  for (auto value : values)
+    bytes += problem_.value_bytes(value);
+  return bytes;
+}
+
+// Of each kind of values, no less than what keeping them would save in the simulator's last run: of
+// each slot the time up to the last of them, as what comes behind is not made for their sake.
+std::vector<double> Improver::most_saved_by_keeping(
+    std::span<const std::vector<int32_t>> kinds) const {
+  std::vector<int32_t> kind_of(problem_.num_values(), -1);
+  for (size_t kind = 0; kind < kinds.size(); ++kind) {
+    for (auto value : kinds[kind])
+      kind_of[value] = static_cast<int32_t>(kind);
+  }
+  std::vector<double> saved(kinds.size(), 0.0);
+  std::vector<double> in_slot(kinds.size(), 0.0);
+  double seconds = 0.0;
+  int32_t slot = 0;
+  for (const auto& step : simulator_.steps()) {
+    if (step.slot == 0)
+      continue;
+    if (step.slot != slot) {
+      slot = step.slot;
+      seconds = 0.0;
+      std::fill(in_slot.begin(), in_slot.end(), 0.0);
+    }
+    seconds += problem_.seconds[step.node];
+    const auto outputs = problem_.outputs[step.node];
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      const auto kind = kind_of[outputs[k]];
+      if (kind < 0 || (step.bound & bound_bit(k)) == 0)
+        continue;
+      saved[kind] += seconds - in_slot[kind];
+      in_slot[kind] = seconds;
+    }
+  }
+  return saved;
+}
+
 void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
   const auto end = num_steps_ + steps;
   plan.simulation = simulate(plan.decisions, limit_bytes);
@@ -226,9 +268,12 @@ void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
     return;
   std::vector<Rise> rises;
   std::priority_queue<Candidate> queue;
-  for (const auto& [kind, values] : moves_.kinds()) {
+  const auto kinds = moves_.kinds();
+  const auto most_saved = most_saved_by_keeping(kinds);
+  for (size_t i = 0; i < kinds.size(); ++i) {
+    const auto& values = kinds[i];
     for (int level = 1; level <= (problem_.is_must_recompute(values[0]) ? 1 : 2); ++level) {
-      queue.push({kInfinity, -1, rises.size()});
+      queue.push({most_saved[i] / static_cast<double>(bytes_of(values)), -1, rises.size()});
       rises.push_back({level, values});
     }
   }
@@ -279,12 +324,9 @@ void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
         continue;
       simulation = raised(values, level);
     }
-    int64_t bytes = 0;
-    for (auto value : values)
-      bytes += problem_.value_bytes(value);
     candidate.rated_at = accepted;
     candidate.rate = (plan.simulation.recompute_seconds - simulation.recompute_seconds) /
-                     static_cast<double>(bytes);
+                     static_cast<double>(bytes_of(values));
     queue.push(candidate);
   }
 }
@@ -311,7 +353,8 @@ std::vector<std::vector<Move>> Improver::rated_keeps(Plan& plan, int64_t limit_b
     return attempt(plan.decisions, part, limit_bytes).excess == 0.0;
   };
   std::vector<std::pair<double, std::vector<Move>>> rated;
-  for (const auto& group : groups(plan.decisions, limit_bytes, /*drop=*/false, /*single=*/false)) {
+  const auto offered = moves_.offered_keeps_with_room(simulator_, plan.decisions, limit_bytes);
+  for (const auto& group : groups(offered, /*drop=*/false, /*single=*/false)) {
     if (num_steps_ >= end)
       break;
     std::span<const Move> moves = group.moves;

@@ -64,13 +64,14 @@ class Improver {
   struct Group;
   struct Rise;
 
-  std::vector<Group> groups(const Decisions& decisions, int64_t limit_bytes, bool drop,
-                            bool single) const;
+  std::vector<Group> groups(std::span<const Move> moves, bool drop, bool single) const;
   Simulation attempt(Decisions& decisions, std::span<const Move> moves, int64_t limit_bytes);
   void reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t steps);
   bool reduce_once(Plan& plan, int64_t limit_bytes, bool single, Rates& rates, int64_t end);
   void accept_drops(Plan& plan, std::span<const Move> moves, bool enough, int64_t limit_bytes);
   std::vector<std::vector<Move>> rated_keeps(Plan& plan, int64_t limit_bytes, int64_t end);
+  int64_t bytes_of(std::span<const int32_t> values) const;
+  std::vector<double> most_saved_by_keeping(std::span<const std::vector<int32_t>> kinds) const;
   std::vector<Move> draw(std::span<const Move> offered);
 
   Simulator& simulator_;

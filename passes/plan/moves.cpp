@@ -1,6 +1,40 @@
 #include "passes/plan/moves.h"
 
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <utility>
+
 namespace aten_recompute {
+namespace {
+
+// The largest of any stretch of a row, from the largest of all stretches of 1, 2, 4, ... elements.
+class RangeMaximum {
+ public:
+  explicit RangeMaximum(std::vector<int64_t> row) {
+    levels_.push_back(std::move(row));
+    for (size_t half = 1; 2 * half <= levels_[0].size(); half *= 2) {
+      const auto& below = levels_.back();
+      std::vector<int64_t> level(below.size() - half);
+      for (size_t i = 0; i < level.size(); ++i)
+        level[i] = std::max(below[i], below[i + half]);
+      levels_.push_back(std::move(level));
+    }
+  }
+
+  // Of begin, ..., end - 1; 0 if there is none.
+  int64_t between(int32_t begin, int32_t end) const {
+    if (begin >= end)
+      return 0;
+    const auto width = std::bit_width(static_cast<uint32_t>(end - begin)) - 1;
+    return std::max(levels_[width][begin], levels_[width][end - (1 << width)]);
+  }
+
+ private:
+  std::vector<std::vector<int64_t>> levels_;
+};
+
+}  // namespace
 
 Move apply(Decisions& decisions, const Move& move) {
   Move undo = move;
@@ -36,14 +70,17 @@ void Moves::keep_below(int64_t bytes) {
   });
 }
 
-std::map<uint64_t, std::vector<int32_t>> Moves::kinds() const {
-  std::map<uint64_t, std::vector<int32_t>> kinds;
+std::vector<std::vector<int32_t>> Moves::kinds() const {
+  std::map<uint64_t, std::vector<int32_t>> by_class;
   for (auto value : droppable_)
-    kinds[classes_.of_value[value]].push_back(value);
+    by_class[classes_.of_value[value]].push_back(value);
+  std::vector<std::vector<int32_t>> kinds;
+  for (auto& [kind, values] : by_class)
+    kinds.push_back(std::move(values));
   return kinds;
 }
 
-uint64_t Moves::group_of(const Move& move, int32_t to) const {
+uint64_t Moves::group_of(const Move& move) const {
   const auto node_at = [&](int32_t slot) {
     const auto node = static_cast<size_t>(slot) + problem_.num_forward - 1;
     return slot == 0 || node >= problem_.num_nodes ? 0 : classes_.of_node[node];
@@ -56,7 +93,7 @@ uint64_t Moves::group_of(const Move& move, int32_t to) const {
   if (move.value >= 0) {
     add(classes_.of_value[move.value]);
     add(node_at(move.slot));
-    add(node_at(to));
+    add(node_at(move.until));
   }
   if (move.node >= 0) {
     add(classes_.of_node[move.node]);
@@ -78,34 +115,53 @@ std::vector<Move> Moves::offered(const Simulator& simulator, const Decisions& de
   for (size_t s = 1; s < over.size(); ++s)
     over[s] += over[s - 1];
   std::vector<Move> found;
-  const auto add = [&](Move move, int32_t to) {
-    move.group = group_of(move, to);
+  const auto add = [&](Move move) {
+    move.group = group_of(move);
     found.push_back(move);
   };
   for (const auto& gap : simulator.gaps()) {
     if (!is_droppable_[gap.value])
       continue;
+    Move move{.value = gap.value, .slot = gap.from, .until = gap.to};
     if (gap.recomputed) {
-      if (gap.from == 0 && problem_.is_must_recompute(gap.value))
-        continue;
-      add({gap.value, gap.from, false}, gap.to);
+      if (gap.from > 0 || !problem_.is_must_recompute(gap.value))
+        add(move);
     } else if (over[gap.to + 1] > over[gap.from]) {
-      add({gap.value, gap.from, true}, gap.to);
+      move.drop = true;
+      add(move);
       // Dropped and then made in another way, from something smaller that is kept.
-      const auto producer = problem_.producer[gap.value];
-      for (auto alternative : problem_.alternatives[producer]) {
-        if (decisions.chosen(producer) != alternative)
-          add({gap.value, gap.from, true, producer, alternative}, gap.to);
+      move.node = problem_.producer[gap.value];
+      for (auto alternative : problem_.alternatives[move.node]) {
+        move.choice = alternative;
+        if (decisions.chosen(move.node) != alternative)
+          add(move);
       }
     }
   }
   for (auto node : with_alternatives_) {
     for (auto alternative : problem_.alternatives[node]) {
       const bool chosen = decisions.chosen(node) == alternative;
-      add({-1, 0, !chosen, node, chosen ? node : alternative}, 0);
+      add({.drop = !chosen, .node = node, .choice = chosen ? node : alternative});
     }
   }
   return found;
+}
+
+std::vector<Move> Moves::offered_keeps_with_room(const Simulator& simulator,
+                                                 const Decisions& decisions,
+                                                 int64_t limit_bytes) const {
+  std::vector<int64_t> slots(problem_.num_backward() + 2, 0);
+  const auto& steps = simulator.steps();
+  for (size_t i = 0; i < steps.size(); ++i)
+    slots[steps[i].slot] = std::max(slots[steps[i].slot], simulator.step_bytes()[i]);
+  const RangeMaximum peaks(std::move(slots));
+  auto keeps = offered(simulator, decisions, limit_bytes);
+  std::erase_if(keeps, [&](const Move& move) {
+    return move.drop || (move.value >= 0 && peaks.between(move.slot + 1, move.until) +
+                                                    problem_.value_bytes(move.value) >
+                                                limit_bytes);
+  });
+  return keeps;
 }
 
 }  // namespace aten_recompute

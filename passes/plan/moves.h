@@ -2,7 +2,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <tuple>
 #include <vector>
 
@@ -19,6 +18,7 @@ struct Move {
   bool drop = false;
   int32_t node = -1;
   int32_t choice = -1;
+  int32_t until = 0;   // of a value: the slot in which it is used next
   uint64_t group = 0;  // equal for moves that do the same in equal blocks
 
   using Key = std::tuple<int32_t, int32_t, bool, int32_t, int32_t>;
@@ -38,15 +38,20 @@ class Moves {
   // Those that are worth one.
   const std::vector<int32_t>& droppable() const { return droppable_; }
   // The same by class.
-  std::map<uint64_t, std::vector<int32_t>> kinds() const;
+  std::vector<std::vector<int32_t>> kinds() const;
 
   // What the simulator's last run, of `decisions`, offers: drops of what was kept over a slot that
   // exceeds the limit, keeping what was computed again, and alternatives.
   std::vector<Move> offered(const Simulator& simulator, const Decisions& decisions,
                             int64_t limit_bytes) const;
 
+  // Of those to keep, the ones for which there is room in the slots between, as far as the
+  // simulator's last run tells.
+  std::vector<Move> offered_keeps_with_room(const Simulator& simulator, const Decisions& decisions,
+                                            int64_t limit_bytes) const;
+
  private:
-  uint64_t group_of(const Move& move, int32_t to) const;
+  uint64_t group_of(const Move& move) const;
 
   const Problem& problem_;
   Classes classes_;

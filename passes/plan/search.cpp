@@ -147,7 +147,7 @@ void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_ki
       plan = {std::move(kept), tried};
   };
   if (by_kind) {
-    for (const auto& [kind, values] : moves.kinds())
+    for (const auto& values : moves.kinds())
       try_to_keep(values);
   } else {
     for (auto value : moves.droppable())
@@ -167,7 +167,7 @@ void PlanSearch::State::explore(int64_t steps) {
   if (lean_is_usable) {
     for (const bool by_kind : {true, false}) {
       tasks.emplace_back([&, by_kind](Searcher& searcher) {
-        keep_what_is_cheaper_kept(searcher, by_kind, 500 * num_nodes);
+        keep_what_is_cheaper_kept(searcher, by_kind, 250 * num_nodes);
       });
     }
     search(tasks);

@@ -117,6 +117,30 @@ void NodeClasses::describe(std::ostream& key, const IValue& value, Memory& memor
   }
 }
 
+// What stands for the tensor's storage. `shared`: it is only read, and may be another's afterwards.
+c10::Storage NodeClasses::zeros(int32_t storage, const at::Tensor& tensor, bool shared) {
+  const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
+  const auto device = storages_.device(storage);
+  if (shared && !device.is_meta())
+    return zeroed_.take(device, bytes);
+  return at::zeros({bytes}, at::TensorOptions().dtype(at::kByte).device(device)).storage();
+}
+
+// Room for what materialise() will ask for of these.
+void NodeClasses::reserve_zeros(const Memory& memory) {
+  std::unordered_map<at::Device, std::pair<int64_t, int64_t>> needed;
+  for (const auto& tensor : memory) {
+    const auto device = storages_.device(storages_.index_of(tensor));
+    if (!tensor.is_meta() || device.is_meta())
+      continue;
+    auto& [num_storages, bytes] = needed[device];
+    ++num_storages;
+    bytes += static_cast<int64_t>(tensor.storage().nbytes());
+  }
+  for (const auto& [device, need] : needed)
+    zeroed_.reserve(device, need.first, need.second);
+}
+
 // Real tensors in place of described ones. `real` maps storages to memory.
 IValue NodeClasses::materialise(const IValue& value, bool may_read_callers, RealMemory& real) {
   if (value.isTensor()) {
@@ -129,10 +153,7 @@ IValue NodeClasses::materialise(const IValue& value, bool may_read_callers, Real
       return tensor.detach();
     auto found = real.find(storage);
     if (found == real.end()) {
-      const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
-      auto memory = at::zeros(
-          {bytes}, at::TensorOptions().dtype(at::kByte).device(storages_.device(storage)));
-      found = real.emplace(storage, memory.storage()).first;
+      found = real.emplace(storage, zeros(storage, tensor, may_read_callers)).first;
     }
     auto result =
         at::empty({0}, at::TensorOptions().dtype(tensor.dtype()).device(storages_.device(storage)));
@@ -192,6 +213,8 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
   const bool runs_a_tape = node->kind() == symbols::kTapeForward ||
                            std::any_of(operands.begin(), operands.end(), is_opaque);
   const bool may_read_callers = !instruction.mutates && !updates_hidden_state(node) && !runs_a_tape;
+  if (may_read_callers)
+    reserve_zeros(memory);
   RealMemory real;
   NodeClass node_class;
   Stack arguments;
@@ -208,7 +231,7 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
 
   watch_.reset();
   Stack stack = arguments;
-  double seconds = time_of(instruction, stack);
+  const double seconds = time_of(instruction, stack);
   const int64_t alive = watch_.alive_bytes();
   node_class.cost.workspace_bytes = std::max<int64_t>(0, watch_.peak_bytes() - alive);
   if (draws_random_numbers(node))
@@ -232,18 +255,29 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
     node_class.cost.seconds = model_seconds(node_class.cost.flops, moved);
     return node_class;
   }
-  // The first run also loads code and fills caches: from one half longer to, in a tenth of the
-  // short ones, twice as long and more. The second of those of 0.2 ms and more is within a tenth of
-  // the fastest of five. More runs would cost more than they are worth: a user waits for them.
   stack.clear();
-  const int repeats = seconds < 2e-4 ? 2 : 1;
-  for (int i = 0; i < repeats; ++i) {
-    stack = arguments;
-    seconds = std::min(seconds, time_of(instruction, stack));
-    stack.clear();
-  }
-  node_class.cost.seconds = seconds;
+  node_class.cost.seconds = settled_seconds(instruction, node, arguments, seconds);
   return node_class;
+}
+
+// What a run takes of which the first took `first_seconds`. That one also loads code and fills
+// caches: from one half longer to, in a tenth of the short ones, twice as long and more. The second
+// of those of 0.2 ms and more is within a tenth of the fastest of five. More runs would cost more
+// than they are worth: a user waits for them.
+double NodeClasses::settled_seconds(const Program::Instruction& instruction, const Node* node,
+                                    const Stack& arguments, double first_seconds) {
+  const bool is_short = first_seconds < 2e-4;
+  const auto name = qualified_operator_name(node) + (is_short ? ", short" : ", long");
+  const bool is_known = warm_up_.is_known(name);
+  if (is_known && !is_short)
+    return warm_up_.without(name, first_seconds);
+  auto seconds = first_seconds;
+  for (int repeats = is_short && !is_known ? 2 : 1; repeats > 0; --repeats) {
+    auto stack = arguments;
+    seconds = std::min(seconds, time_of(instruction, stack));
+  }
+  warm_up_.learn(name, first_seconds, seconds);
+  return seconds;
 }
 
 Result NodeClasses::describe_result(const IValue& value, const Node* node,

@@ -14,6 +14,8 @@
 #include "passes/memory_watch.h"
 #include "passes/profile.h"
 #include "passes/profile/described_values.h"
+#include "passes/profile/warm_up.h"
+#include "passes/profile/zeroed_memory.h"
 
 namespace aten_recompute {
 
@@ -89,6 +91,8 @@ class NodeClasses {
 
   std::string describe(size_t index, const std::vector<c10::IValue>& operands, Memory& memory);
   void describe(std::ostream& key, const c10::IValue& value, Memory& memory);
+  c10::Storage zeros(int32_t storage, const at::Tensor& tensor, bool shared);
+  void reserve_zeros(const Memory& memory);
   c10::IValue materialise(const c10::IValue& value, bool may_read_callers, RealMemory& real);
   NodeClass run_class(size_t index, const std::vector<c10::IValue>& operands, const Memory& memory);
   Result describe_result(const c10::IValue& value, const torch::jit::Node* node,
@@ -98,6 +102,8 @@ class NodeClasses {
   c10::IValue instantiate_opaque(const Result& result, const Instance& instance, size_t output);
   at::Device result_device(const std::vector<c10::IValue>& operands, const NodeClass& node_class);
   void synchronize() const;
+  double settled_seconds(const Program::Instruction& instruction, const torch::jit::Node* node,
+                         const torch::jit::Stack& arguments, double first_seconds);
   double time_of(const Program::Instruction& instruction, torch::jit::Stack& stack) const;
 
   const Program& program_;
@@ -106,6 +112,8 @@ class NodeClasses {
   CostModel cost_model_;
   DescribedStorages& storages_;
   MemoryWatch watch_;
+  ZeroedMemory zeroed_;
+  WarmUp warm_up_;
   std::unordered_map<std::string, NodeClass> classes_;
 };
 
