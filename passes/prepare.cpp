@@ -130,7 +130,6 @@ void propagate_constants(std::shared_ptr<Graph>& graph) {
 }
 
 void fold_constants(std::shared_ptr<Graph>& graph) {
-  propagate_constants(graph);
   // What is answered may leave an `if` with one way, behind which the next can be.
   do {
     fold_conditions(graph);
@@ -151,11 +150,11 @@ void propagate_shapes(std::shared_ptr<Graph>& graph) {
   }
 }
 
-size_t num_ifs_on_tensors(Block* block) {
+size_t num_choices_of_tensors(Block* block) {
   size_t count = 0;
   for_each_node(block, [&](const Node* node) {
     const auto outputs = node->outputs();
-    count += node->kind() == c10::prim::If &&
+    count += (node->kind() == c10::prim::If || node->kind() == c10::prim::Loop) &&
              std::any_of(outputs.begin(), outputs.end(),
                          [](const Value* value) { return contains_tensor(*value->type()); });
   });
@@ -166,14 +165,14 @@ size_t num_ifs_on_tensors(Block* block) {
 void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
                 Assumptions& assumptions) {
   auto before = std::numeric_limits<size_t>::max();
-  for (auto count = num_ifs_on_tensors(graph->block()); count > 0 && count < before;) {
+  for (auto count = num_choices_of_tensors(graph->block()); count > 0 && count < before;) {
     const auto found = propagate_ranks(graph, self);
     assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
     fold_constants(graph);
     torch::jit::LowerSimpleTuples(graph);
     torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
     before = count;
-    count = num_ifs_on_tensors(graph->block());
+    count = num_choices_of_tensors(graph->block());
   }
 }
 
@@ -204,12 +203,15 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   Assumptions assumptions;
   assumptions.attributes = fold_attributes(graph, self);
   assumptions.inputs = specialise_inputs(graph, inputs);
+  propagate_constants(graph);
   fold_constants(graph);
   torch::jit::UnrollConstantLoops(graph);
   torch::jit::LowerSimpleTuples(graph);
   functionalize_lists(graph);
   torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
-  fold_constants(graph);
+  // Each time takes as long as all other passes together in a graph of a thousand layers.
+  if (num_choices_of_tensors(graph->block()) > 0)
+    fold_constants(graph);
   functionalize(graph);
   torch::jit::LowerSimpleTuples(graph);
   propagate_shapes(graph);
