@@ -419,13 +419,27 @@ std::vector<Move> Improver::draw(std::span<const Move> offered) {
   return drawn;
 }
 
+// Seconds per byte. What exceeds the limit must not save more time than a greater limit would:
+// where plans are slow, they else come to rest beyond it.
+double Improver::price_of_excess(const Plan& plan, int64_t limit_bytes) const {
+  const auto limit = static_cast<double>(std::max<int64_t>(1, limit_bytes));
+  // One slot in a hundred and its excess of one percent weigh like a hundredth of the step.
+  const double node = problem_.base_seconds() / static_cast<double>(problem_.num_nodes);
+  const double least = 300.0 * node / limit;
+  constexpr double kMore = 0.1;
+  const auto* other = pool_.fastest(limit_bytes + static_cast<int64_t>(kMore * limit));
+  if (other == nullptr)
+    return least;
+  const double saved = plan.simulation.recompute_seconds - other->simulation.recompute_seconds;
+  return std::max(least, saved / (kMore * limit));
+}
+
 void Improver::anneal(const Plan& start, int64_t limit_bytes, int64_t steps) {
   const double base = problem_.base_seconds();
-  // One slot in a hundred and its excess of one percent weigh like a hundredth of the step.
   const double node = base / static_cast<double>(problem_.num_nodes);
   const double hot = 3.0 * node;
   const double cold = hot / 1000.0;
-  const double price = 300.0 * node / static_cast<double>(std::max<int64_t>(1, limit_bytes));
+  const double price = price_of_excess(start, limit_bytes);
   const auto energy = [&](const Simulation& s) { return s.recompute_seconds + price * s.excess; };
 
   auto current = start;

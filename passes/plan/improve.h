@@ -72,6 +72,7 @@ class Improver {
   std::vector<std::vector<Move>> rated_keeps(Plan& plan, int64_t limit_bytes, int64_t end);
   int64_t bytes_of(std::span<const int32_t> values) const;
   std::vector<double> most_saved_by_keeping(std::span<const std::vector<int32_t>> kinds) const;
+  double price_of_excess(const Plan& plan, int64_t limit_bytes) const;
   std::vector<Move> draw(std::span<const Move> offered);
 
   Simulator& simulator_;

@@ -98,7 +98,9 @@ struct PlanSearch::State {
   void build_up(Searcher& searcher, int64_t steps) const;
   void relax(Searcher& searcher, int64_t steps) const;
   void look_for_leaner(Searcher& searcher, int64_t steps) const;
-  void anneal(Searcher& searcher, size_t part, int64_t steps) const;
+  std::vector<int64_t> limits_to_anneal(int64_t steps) const;
+  void anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
+              int64_t steps) const;
 
   const Problem& problem;
   const SearchEffort effort;
@@ -181,8 +183,9 @@ void PlanSearch::State::explore(int64_t steps) {
            [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
   search(tasks);
   tasks.clear();
+  const auto chosen = limits_to_anneal(steps);
   for (size_t part = 0; part < kParts; ++part)
-    tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, part, steps / kParts); });
+    tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, chosen, part, steps); });
   search(tasks);
 }
 
@@ -248,26 +251,37 @@ void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const
   }
 }
 
-// Upwards, so that what was found under a limit serves those above it. Where plans are slow, there
-// is most to gain.
-void PlanSearch::State::anneal(Searcher& searcher, size_t part, int64_t steps) const {
+// The limits to anneal under, rising: close to each other where plans are slow, as there is most to
+// gain, and some more than once.
+std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   // A few long searches find more than many short ones.
-  constexpr size_t kEnough = 1000;  // simulations
-  const auto affordable = static_cast<size_t>(steps) / (kEnough * (problem.num_nodes + 1)) + 1;
-  const size_t every = kParts * (limits.size() / (kParts * affordable) + 1);
-  const size_t first = part * every / kParts;
+  constexpr int64_t kEnough = 1000;  // simulations
+  const auto num_nodes = static_cast<int64_t>(problem.num_nodes);
+  const auto count = kParts * static_cast<size_t>(steps / (kParts * kEnough * (num_nodes + 1)) + 1);
+  const auto weight = [&](int64_t limit) {
+    return std::clamp(pool.fastest(limit)->simulation.recompute_seconds, 0.0,
+                      problem.base_seconds());
+  };
   double total = 0.0;
-  for (size_t i = first; i < limits.size(); i += every)
-    total += searcher.pool.fastest(limits[i])->simulation.recompute_seconds;
-  if (total <= 0.0)
-    return;
+  for (auto limit : limits)
+    total += weight(limit);
+  std::vector<int64_t> chosen;
+  double passed = 0.0;
   for (size_t i = limits.size(); i-- > 0;) {
-    if (i % every != first)
-      continue;
-    const auto plan = *searcher.pool.fastest(limits[i]);
-    const auto share = plan.simulation.recompute_seconds / total;
-    searcher.improver.anneal(plan, limits[i],
-                             static_cast<int64_t>(share * static_cast<double>(steps)));
+    passed += weight(limits[i]);
+    const auto so_far = static_cast<size_t>(passed / total * static_cast<double>(count) + 0.5);
+    while (chosen.size() < std::min(so_far, count))
+      chosen.push_back(limits[i]);
+  }
+  return chosen;
+}
+
+// Upwards, so that what was found under a limit serves those above it.
+void PlanSearch::State::anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
+                               int64_t steps) const {
+  for (size_t i = part; i < chosen.size(); i += kParts) {
+    const auto plan = *searcher.pool.fastest(chosen[i]);
+    searcher.improver.anneal(plan, chosen[i], steps / static_cast<int64_t>(chosen.size()));
   }
 }
 
