@@ -85,6 +85,17 @@ void copy_attributes(const Module& from, Module& to) {
   }
 }
 
+// Handles of lowered methods cannot be cloned, and what runs lowered is no material for a plan.
+void check_is_not_lowered(const Module& module) {
+  for (const auto& part : module.named_modules()) {
+    if (!part.value.hasattr(kLoweredModule))
+      continue;
+    const auto which = part.name.empty() ? "the module" : "the submodule \"" + part.name + "\"";
+    throw std::invalid_argument(which +
+                                " is lowered already: lower the whole from modules that are not");
+  }
+}
+
 }  // namespace
 
 Module lower(const Module& module, const std::string& options,
@@ -94,6 +105,7 @@ Module lower(const Module& module, const std::string& options,
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
   parse_options(options);
+  check_is_not_lowered(module);
   auto clone = clone_without_tensors(module);
   if (!layer_pattern.empty()) {
     clone.register_attribute(kLayerPatternAttribute, c10::StringType::get(), layer_pattern);

@@ -36,6 +36,18 @@ bool passes_gradient_unchanged(const Node* node) {
   return is_cast(node) || is_marker(node);
 }
 
+// A list of tensors made here is broadcast, and only unpacked.
+bool is_broadcast(const Node* node) {
+  if (node->kind() != c10::aten::broadcast_tensors ||
+      node->input()->node()->kind() != prim::ListConstruct) {
+    return false;
+  }
+  const auto& uses = node->output()->uses();
+  return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    return use.user->kind() == prim::ListUnpack;
+  });
+}
+
 class Differentiator {
  public:
   explicit Differentiator(std::shared_ptr<Graph> graph)
@@ -84,6 +96,10 @@ class Differentiator {
         continue;
       if (node->kind() == prim::ListConstruct) {
         prepare_list_construct(node);
+      } else if (is_broadcast(node)) {
+        mark(node->output());
+      } else if (node->kind() == prim::ListUnpack && is_broadcast(node->input()->node())) {
+        prepare_broadcast(node);
       } else if (node->kind() == prim::ListUnpack) {
         prepare_list_unpack(node);
       } else if (node->kind() == c10::aten::__getitem__ && is_list_of_tensors(node->input(0))) {
@@ -134,6 +150,28 @@ class Differentiator {
       if (auto* list = sums_.list_of(node->outputs()))
         sums_.add(node->input(), list);
     });
+  }
+
+  // The results of a broadcast, each an operand expanded: not one list, of which all requires grad
+  // if the predictions of a loss do, and its targets with them.
+  void prepare_broadcast(Node* unpack) {
+    joint_.operators.by_rule.emplace_back("aten::broadcast_tensors");
+    const auto operands = unpack->input()->node()->input()->node()->inputs();
+    for (size_t i = 0; i < operands.size(); ++i) {
+      auto* result = unpack->output(i);
+      auto* operand = operands[i];
+      if (!sums_.requires_grad(operand))
+        continue;
+      mark(result);
+      backward_steps_.emplace_back([this, result, operand] {
+        auto* gradient = sums_.of(result);
+        if (gradient == nullptr)
+          return;
+        auto* sizes = graph_->insert(c10::aten::size, {operand});
+        auto* dtype = graph_->insert(prim::dtype, {operand});
+        sums_.add(operand, graph_->insert(symbols::kReduceGrad, {gradient, sizes, dtype}));
+      });
+    }
   }
 
   void prepare_list_item(Node* node) {

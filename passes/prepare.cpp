@@ -21,7 +21,6 @@
 #include "passes/functionalize_lists.h"
 #include "passes/node_traits.h"
 #include "passes/propagate_ranks.h"
-#include "passes/shrink_losses.h"
 
 namespace aten_recompute {
 namespace {
@@ -220,7 +219,6 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   hoist_attributes(graph);
   torch::jit::EraseShapeInformation(graph);
   remove_idle_dropout(graph->block());
-  shrink_losses(graph);
   torch::jit::ConstantPooling(graph);
   torch::jit::EliminateDeadCode(graph);
   return assumptions;

@@ -48,6 +48,9 @@ inline const c10::Symbol kOptionalList =
 inline const c10::Symbol kListGradient =
     c10::Symbol::fromQualString("aten_recompute::list_gradient");
 
+// A gradient summed to the sizes, and brought to the dtype, of what was broadcast.
+inline const c10::Symbol kReduceGrad = c10::Symbol::fromQualString("aten_recompute::reduce_grad");
+
 inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
 
 // Identities with which a program says what a plan is to do with a value (passes/plan/tags.h).

@@ -14,18 +14,18 @@ Decisions::Decisions(const Problem& problem)
 void Decisions::set(int32_t value, size_t slot, bool dropped) {
   auto& rule = rules_[value];
   if (slot == 0) {
-    rule = static_cast<uint8_t>(dropped ? rule | kDropAtForwardEnd : rule & ~kDropAtForwardEnd);
+    rule = dropped ? rule | kDropAtForwardEnd : rule & ~uint32_t{kDropAtForwardEnd};
     return;
   }
   const bool exception = follows(rule, slot) != dropped;
-  if (!exception && (rule & kHasExceptions) == 0)
+  if (!exception && (rule & exception_bit(slot)) == 0)
     return;
   const auto wanted = key(value, slot);
   const auto place = std::lower_bound(exceptions_.begin(), exceptions_.end(), wanted);
   const bool found = place != exceptions_.end() && *place == wanted;
   if (exception && !found) {
     exceptions_.insert(place, wanted);
-    rule |= kHasExceptions;
+    rule |= exception_bit(slot);
   } else if (!exception && found) {
     exceptions_.erase(place);
   }
@@ -33,12 +33,12 @@ void Decisions::set(int32_t value, size_t slot, bool dropped) {
 
 void Decisions::set_always(int32_t value, bool dropped) {
   auto& rule = rules_[value];
-  if ((rule & kHasExceptions) != 0) {
+  if ((rule & kExceptions) != 0) {
     const auto begin = std::lower_bound(exceptions_.begin(), exceptions_.end(), key(value, 0));
     const auto end = std::lower_bound(begin, exceptions_.end(), key(value + 1, 0));
     exceptions_.erase(begin, end);
   }
-  rule = dropped ? kDropAtForwardEnd | kDropInBackward : 0;
+  rule = dropped ? uint32_t{kDropAtForwardEnd} | kDropInBackward : 0;
 }
 
 bool Decisions::operator==(const Decisions& other) const {
@@ -48,7 +48,7 @@ bool Decisions::operator==(const Decisions& other) const {
   }
   for (size_t value = 0; value < rules_.size(); ++value) {
     const auto which = static_cast<int32_t>(value);
-    const bool plain = ((rules_[value] | other.rules_[value]) & kHasExceptions) == 0;
+    const bool plain = ((rules_[value] | other.rules_[value]) & kExceptions) == 0;
     const size_t slots = plain ? std::min<size_t>(2, num_slots_) : num_slots_;
     for (size_t slot = 0; slot < slots; ++slot) {
       if (dropped(which, slot) != other.dropped(which, slot))

@@ -24,7 +24,7 @@ class Decisions {
   // then computed again.
   bool dropped(int32_t value, size_t slot) const {
     const auto rule = rules_[value];
-    if ((rule & kHasExceptions) != 0 && is_exception(value, slot))
+    if ((rule & exception_bit(slot)) != 0 && is_exception(value, slot))
       return !follows(rule, slot);
     return follows(rule, slot);
   }
@@ -47,11 +47,14 @@ class Decisions {
   bool operator==(const Decisions& other) const;
 
  private:
-  enum Rule : uint8_t { kDropAtForwardEnd = 1, kDropInBackward = 2, kHasExceptions = 4 };
+  // Behind these two bits, one for each slot modulo their number: there may be an exception.
+  // Without them half of a schedule's last step would be looking exceptions up.
+  enum Rule : uint32_t { kDropAtForwardEnd = 1, kDropInBackward = 2, kExceptions = ~uint32_t{3} };
 
-  static bool follows(uint8_t rule, size_t slot) {
+  static bool follows(uint32_t rule, size_t slot) {
     return (rule & (slot == 0 ? kDropAtForwardEnd : kDropInBackward)) != 0;
   }
+  static uint32_t exception_bit(size_t slot) { return uint32_t{4} << slot % 30; }
   int64_t key(int32_t value, size_t slot) const {
     return static_cast<int64_t>(value) * static_cast<int64_t>(num_slots_) +
            static_cast<int64_t>(slot);
@@ -61,7 +64,7 @@ class Decisions {
   }
 
   size_t num_slots_;
-  std::vector<uint8_t> rules_;       // per value
+  std::vector<uint32_t> rules_;      // per value
   std::vector<int64_t> exceptions_;  // sorted keys of value and slot >= 1
   std::vector<int32_t> chosen_;
 };

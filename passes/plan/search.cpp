@@ -57,13 +57,12 @@ struct Searcher {
 }  // namespace
 
 struct PlanSearch::State {
-  State(const Problem& which, Decisions start, const SearchEffort& how_much)
-      : problem(which),
+  State(Simulator&& simulator, Decisions start, const SearchEffort& how_much)
+      : problem(simulator.problem()),
         effort(how_much),
-        simulator(which),
-        moves(which, simulator.droppable()),
+        moves(problem, simulator.droppable()),
         unplanned(std::move(start)),
-        lean(which),
+        lean(problem),
         pool(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
     moves.keep_below(simulator.run(unplanned).peak_bytes / 10000);
@@ -104,7 +103,6 @@ struct PlanSearch::State {
 
   const Problem& problem;
   const SearchEffort effort;
-  Simulator simulator;
   Moves moves;
   Decisions unplanned;
   Decisions lean;
@@ -287,7 +285,7 @@ void PlanSearch::State::anneal(Searcher& searcher, std::span<const int64_t> chos
 
 PlanSearch::PlanSearch(const Problem& problem, const Decisions& unplanned,
                        const SearchEffort& effort)
-    : state_(std::make_unique<State>(problem, unplanned, effort)) {}
+    : state_(std::make_unique<State>(Simulator(problem), unplanned, effort)) {}
 
 PlanSearch::~PlanSearch() = default;
 

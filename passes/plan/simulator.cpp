@@ -6,15 +6,7 @@ namespace aten_recompute {
 
 Simulator::Simulator(const Problem& problem)
     : problem_(problem), scheduler_(problem), base_seconds_(problem.base_seconds()) {
-  std::vector<int32_t> row;
-  for (size_t value = 0; value < problem.num_values(); ++value) {
-    row.clear();
-    for (auto storage : problem.storages[value]) {
-      if (!problem.held[storage] && problem.bytes[storage] > 0)
-        row.push_back(storage);
-    }
-    storages_.push_back(row);
-  }
+  find_storages();
   for (size_t node = 0; node < problem.num_all_nodes(); ++node)
     describe(static_cast<int32_t>(node));
   for (auto value : problem.results) {
@@ -27,6 +19,26 @@ Simulator::Simulator(const Problem& problem)
   references_.resize(problem.num_storages());
 }
 
+void Simulator::find_storages() {
+  std::vector<int32_t> row;
+  std::vector<int32_t> num_values(problem_.num_storages(), 0);
+  for (size_t value = 0; value < problem_.num_values(); ++value) {
+    row.clear();
+    for (auto storage : problem_.storages[value]) {
+      if (!problem_.held[storage] && problem_.bytes[storage] > 0) {
+        row.push_back(storage);
+        ++num_values[storage];
+      }
+    }
+    storages_.push_back(row);
+  }
+  for (size_t value = 0; value < problem_.num_values(); ++value) {
+    const auto storages = storages_[value];
+    const bool own = storages.size() == 1 && num_values[storages[0]] == 1;
+    own_bytes_.push_back(own ? problem_.bytes[storages[0]] : -1);
+  }
+}
+
 void Simulator::describe(int32_t node) {
   const auto& problem = problem_;
   NodeMemory memory;
@@ -36,10 +48,10 @@ void Simulator::describe(int32_t node) {
   memory.makes_views = problem.is_view[node] != 0;
   memory.reads.begin = static_cast<int32_t>(reads_.size());
   for (auto value : problem.inputs[node]) {
-    const bool again =
-        std::find(reads_.begin() + memory.reads.begin, reads_.end(), value) != reads_.end();
+    const bool again = std::any_of(reads_.begin() + memory.reads.begin, reads_.end(),
+                                   [&](const Read& read) { return read.value == value; });
     if (!again && !storages_[value].empty())
-      reads_.push_back(value);
+      reads_.push_back({value, own_bytes_[value]});
   }
   memory.reads.end = static_cast<int32_t>(reads_.size());
 
@@ -47,7 +59,7 @@ void Simulator::describe(int32_t node) {
   memory.makes.begin = static_cast<int32_t>(makes_.size());
   for (size_t k = 0; k < outputs.size(); ++k) {
     if (!storages_[outputs[k]].empty())
-      makes_.push_back({outputs[k], bound_bit(k)});
+      makes_.push_back({outputs[k], bound_bit(k), own_bytes_[outputs[k]]});
   }
   memory.makes.end = static_cast<int32_t>(makes_.size());
 
@@ -66,15 +78,23 @@ void Simulator::describe(int32_t node) {
   nodes_.push_back(memory);
 }
 
-void Simulator::add(int32_t value) {
+void Simulator::add(int32_t value, int64_t own_bytes) {
+  if (own_bytes >= 0) {
+    alive_ += own_bytes;
+    return;
+  }
   for (auto storage : storages_[value]) {
     if (references_[storage]++ == 0)
       alive_ += problem_.bytes[storage];
   }
 }
 
-void Simulator::remove(int32_t value) {
+void Simulator::remove(int32_t value, int64_t own_bytes) {
   live_[value] = kDead;
+  if (own_bytes >= 0) {
+    alive_ -= own_bytes;
+    return;
+  }
   for (auto storage : storages_[value]) {
     if (--references_[storage] == 0)
       alive_ -= problem_.bytes[storage];
@@ -115,7 +135,7 @@ void Simulator::begin_with_results() {
     if (live_[value])
       return;
     live_[value] = kAlive;
-    add(value);
+    add(value, own_bytes_[value]);
   };
   for (auto value : backward_results_)
     keep(value);
@@ -134,13 +154,13 @@ void Simulator::turn_to_forward(Simulation& result) {
     if (live_[value] || (!scheduler_.is_made_again(value) && !is_let_go(value)))
       continue;
     live_[value] = kAlive;
-    add(value);
+    add(value, own_bytes_[value]);
   }
   at_loss_ = alive_ + problem_.loss_bytes;
   for (auto value : problem_.incoming) {
     captured_[value] = false;
     if (live_[value])
-      remove(value);
+      remove(value, own_bytes_[value]);
   }
   result.saved_bytes = alive_;
 }
@@ -153,6 +173,10 @@ int64_t Simulator::bytes_made_unread(const NodeMemory& node, uint64_t bound) con
     const bool is_bound = (bound & make.bound) != 0;
     if (node.makes_views || (is_bound && live_[make.value]))
       continue;
+    if (make.own_bytes >= 0) {
+      bytes += make.own_bytes;
+      continue;
+    }
     for (auto storage : storages_[make.value]) {
       if (references_[storage] == 0 || !is_bound)
         bytes += problem_.bytes[storage];
@@ -164,11 +188,11 @@ int64_t Simulator::bytes_made_unread(const NodeMemory& node, uint64_t bound) con
 // What is not alive behind this step, and read in it, dies here.
 void Simulator::read(const NodeMemory& node) {
   for (auto i = node.reads.begin; i < node.reads.end; ++i) {
-    const auto value = reads_[i];
-    if (live_[value])
+    const auto& read = reads_[i];
+    if (live_[read.value])
       continue;
-    live_[value] = kDiesHere;
-    add(value);
+    live_[read.value] = kDiesHere;
+    add(read.value, read.own_bytes);
   }
 }
 
@@ -181,7 +205,7 @@ int64_t Simulator::bytes_taken_over(const NodeMemory& node, uint32_t own_memory)
   for (auto i = node.overwrites.begin; i < node.overwrites.end; ++i) {
     const auto& other = overwrites_[i];
     if (live_[other.value] == kDiesHere && (own_memory & other.own_memory) != 0 &&
-        references_[other.storage] == 1) {
+        (own_bytes_[other.value] >= 0 || references_[other.storage] == 1)) {
       return other.bytes;
     }
   }
@@ -228,7 +252,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
     read(node);
     extra -= bytes_taken_over(node, step.own_memory);
     for (auto k = node.reads.begin; k < node.reads.end; ++k)
-      live_[reads_[k]] = kAlive;
+      live_[reads_[k].value] = kAlive;
     // The loss counts with the forward's last step.
     const int64_t during = std::max(at_loss_, alive_ + extra);
     at_loss_ = 0;
@@ -246,7 +270,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
     for (auto k = node.makes.begin; k < node.makes.end; ++k) {
       const auto& make = makes_[k];
       if ((step.bound & make.bound) != 0 && live_[make.value])
-        remove(make.value);
+        remove(make.value, make.own_bytes);
     }
   }
   close_slot();

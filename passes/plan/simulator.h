@@ -67,9 +67,14 @@ class Simulator {
     Range overwrites;
     bool makes_views = false;
   };
+  struct Read {
+    int32_t value = 0;
+    int64_t own_bytes = 0;  // as own_bytes_
+  };
   struct Make {
     int32_t value = 0;
-    uint64_t bound = 0;  // its bit of Step::bound
+    uint64_t bound = 0;     // its bit of Step::bound
+    int64_t own_bytes = 0;  // as own_bytes_
   };
   struct Overwrite {
     int32_t value = 0;
@@ -79,12 +84,13 @@ class Simulator {
   };
   enum Life : uint8_t { kDead, kAlive, kDiesHere };
 
+  void find_storages();
   void describe(int32_t node);
   void begin_with_results();
   void turn_to_forward(Simulation& result);
   Simulation walk(int64_t limit_bytes);
-  void add(int32_t value);
-  void remove(int32_t value);
+  void add(int32_t value, int64_t own_bytes);
+  void remove(int32_t value, int64_t own_bytes);
   bool is_let_go(int32_t value) const;
   int64_t bytes_held_beside() const;
   int64_t bytes_made_unread(const NodeMemory& node, uint64_t bound) const;
@@ -97,8 +103,11 @@ class Simulator {
   size_t max_steps_ = std::numeric_limits<size_t>::max();
 
   Rows storages_;  // per value: those that count
+  // Per value: bytes of its only storage, where no other value lies there; else -1. Nobody needs to
+  // count who uses such a storage.
+  std::vector<int64_t> own_bytes_;
   std::vector<NodeMemory> nodes_;
-  std::vector<int32_t> reads_;
+  std::vector<Read> reads_;
   std::vector<Make> makes_;
   std::vector<Overwrite> overwrites_;
   std::vector<int32_t> forward_results_;

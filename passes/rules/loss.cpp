@@ -17,6 +17,12 @@ const std::string kReduce =
     "    else:\n"
     "        loss = each\n";
 
+// PyTorch reduces some losses in the memory of their elements, and who holds the loss holds it: all
+// through the backward. Reduced by themselves, with the same kernels, they leave a number.
+std::string reduced(const std::string& name, const std::string& arguments) {
+  return "    each = torch." + name + "(" + arguments + ")\n" + kReduce + "    return loss";
+}
+
 // Body lines that undo it, where there were `count` elements: `each` broadcasts to their gradients.
 const std::string kUnreduce =
     "    if reduction == 1:\n"
@@ -65,6 +71,7 @@ Rule regression(const std::string& name, const std::string& extra) {
                      ", reduction" + extra + "), " + one + ".size(), " + one + ".dtype)"};
   };
   return {.op = "aten::" + name,
+          .forward = reduced(name, "self, target, 0" + extra),
           .gradients = {gradient("target", "self"), gradient("self", "target")}};
 }
 
@@ -123,6 +130,7 @@ std::vector<Rule> probabilities() {
                                           "    return recompute.reduce_grad(gradient, self.size(), "
                                           "self.dtype)"}}},
       {.op = "aten::binary_cross_entropy",
+       .forward = reduced("binary_cross_entropy", "self, target, weight, 0"),
        .gradients = {refused("aten::binary_cross_entropy", "weight"),
                      {"target",
                       "recompute.binary_cross_entropy_target_backward(grad, self, target, weight, "
@@ -141,6 +149,7 @@ std::vector<Rule> probabilities() {
              "recompute.binary_cross_entropy_with_logits_backward(grad, self, target, weight, "
              "pos_weight, reduction)"}}},
       {.op = "aten::soft_margin_loss",
+       .forward = reduced("soft_margin_loss", "self, target, 0"),
        .gradients = {refused("aten::soft_margin_loss", "target"),
                      {"self", "torch.soft_margin_loss_backward(grad, self, target, reduction)"}}},
   };

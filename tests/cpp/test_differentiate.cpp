@@ -235,6 +235,27 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_TRUE(test::bitwise_equal(results[2].toTensor(), y * 2));
 }
 
+// As in torch.nn.functional's losses: the targets of a network that is trained require no gradient.
+TEST_F(Differentiate, OfWhatIsBroadcastOnlyWhatRequiresGradGetsAGradient) {
+  const auto graph = parse(R"(
+graph(%x : Tensor, %t : Tensor):
+  %both : Tensor[] = prim::ListConstruct(%x, %t)
+  %wide : Tensor[] = aten::broadcast_tensors(%both)
+  %a : Tensor, %b : Tensor = prim::ListUnpack(%wide)
+  %y : Tensor = aten::mul(%a, %b)
+  return (%y)
+)");
+  const auto one = differentiate(graph, {true, false}, {true});
+  EXPECT_THAT(find_nodes(*one.graph, "aten::mul"), SizeIs(2));
+  const auto both = differentiate(graph, {true, true}, {true});
+  EXPECT_THAT(find_nodes(*both.graph, "aten::mul"), SizeIs(3));
+  const auto x = at::randn({2}), t = at::randn({2, 2});
+  const auto results = run_joint(both, {x, t});
+  ASSERT_THAT(results, SizeIs(3));
+  EXPECT_TRUE(test::bitwise_equal(results[1], t.sum(0)));
+  EXPECT_TRUE(test::bitwise_equal(results[2], x.expand({2, 2}).contiguous()));
+}
+
 TEST_F(Differentiate, AnInputThatIsAnOutputHasItsGradientPassedOn) {
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor):

@@ -233,6 +233,18 @@ TEST_F(Lower, InvalidOptionsAreRefused) {
   }
 }
 
+TEST_F(Lower, WhatIsLoweredAlreadyIsNamed) {
+  const auto lowered = lower(make_model(), "");
+  EXPECT_THAT([&] { lower(lowered, ""); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("the module is lowered already")));
+
+  auto outer = test::make_module("Outer");
+  outer.register_module("inner", lowered);
+  outer.define("def forward(self, x):\n    return self.inner.forward(x)\n");
+  EXPECT_THAT([&] { lower(outer, ""); },
+              ThrowsMessage<std::invalid_argument>(HasSubstr("\"inner\" is lowered already")));
+}
+
 TEST_F(Lower, AMethodThatDoesNotExistIsNamed) {
   EXPECT_THAT([&] { lower(make_model(), "", {"forwards"}); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("no method \"forwards\"")));

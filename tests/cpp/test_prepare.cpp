@@ -265,28 +265,5 @@ TEST_F(Prepare, AStraightMethodIsAssumedOfItsRanksOnly) {
   EXPECT_EQ(prepared.graph->toString(false), test::method_graph(module)->toString(false));
 }
 
-TEST_F(Prepare, ReducedLossesAreCopiedOutOfTheirElements) {
-  auto module = define(R"(
-def forward(self, x, y):
-    each = torch.mse_loss(x, y, reduction=0)
-    mean = torch.mse_loss(x, y)
-    total = torch.binary_cross_entropy(x, y, None, 2)
-    return each, mean, total, torch.huber_loss(x, y)
-)");
-  const auto prepared = prepare_forward(module, {at::rand({2}), at::rand({2})});
-  const auto copies = find_nodes(*prepared.graph, "aten::clone");
-  ASSERT_THAT(copies, SizeIs(2));
-  EXPECT_THAT(listing(*prepared.graph),
-              ElementsAre(HasSubstr("aten::mse_loss"), HasSubstr("aten::mse_loss"),
-                          HasSubstr("aten::clone"), HasSubstr("aten::binary_cross_entropy"),
-                          HasSubstr("aten::clone"), HasSubstr("aten::huber_loss"),
-                          HasSubstr("prim::TupleConstruct")));
-  for (const auto* copy : copies) {
-    const auto uses = copy->output()->uses();
-    ASSERT_THAT(uses, SizeIs(1));
-    EXPECT_EQ(uses[0].user->kind(), c10::prim::TupleConstruct);
-  }
-}
-
 }  // namespace
 }  // namespace aten_recompute

@@ -34,6 +34,8 @@ def eager_peaks() -> dict:
         # Ten activations of 16 MiB each; three segments keep two of them and bring back at most four,
         # and the gradients of the last segment's weights and data come on top.
         ("mlp", "segments", 0.70),
+        # Eager's loss holds a tensor of 16 MiB behind its scalar; ours holds a number.
+        ("mlp_loss", "none", 0.94),
     ],
 )
 def test_peak(name: str, strategy: str, limit: float, tracker, eager_peaks: dict) -> None:
