@@ -49,6 +49,15 @@ Move apply(Decisions& decisions, const Move& move) {
   return undo;
 }
 
+std::vector<Move> apply_all(Decisions& decisions, std::span<const Move> moves) {
+  std::vector<Move> undo;
+  undo.reserve(moves.size());
+  for (const auto& move : moves)
+    undo.push_back(apply(decisions, move));
+  std::reverse(undo.begin(), undo.end());
+  return undo;
+}
+
 Moves::Moves(const Problem& problem, const std::vector<int32_t>& droppable)
     : problem_(problem),
       classes_(classes_of(problem)),

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <tuple>
 #include <vector>
 
@@ -27,6 +28,8 @@ struct Move {
 
 // Makes a move; says what undoes it.
 Move apply(Decisions& decisions, const Move& move);
+// The same of several, in their order; what undoes them is to be made in its own.
+std::vector<Move> apply_all(Decisions& decisions, std::span<const Move> moves);
 
 // The moves that a plan offers.
 class Moves {
