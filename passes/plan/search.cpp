@@ -264,6 +264,8 @@ std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   for (auto limit : limits)
     total += weight(limit);
   std::vector<int64_t> chosen;
+  if (total <= 0.0)  // faster nodes in place of others make up for all that runs again
+    return chosen;
   double passed = 0.0;
   for (size_t i = limits.size(); i-- > 0;) {
     passed += weight(limits[i]);
