@@ -106,8 +106,13 @@ def _resnet50(size: str) -> Workload:
     return Workload("resnet50", module, (images,), _cross_entropy(labels), release_outputs=True)
 
 
+def _mlp_sizes(size: str) -> Tuple[int, int]:
+    """Width and batch."""
+    return (1024, 4096) if size == "full" else (64, 64)
+
+
 def _mlp(size: str) -> Workload:
-    width, batch = (1024, 4096) if size == "full" else (64, 64)
+    width, batch = _mlp_sizes(size)
     module = MLP(layers=10, width=width)
     inputs, targets = torch.randn(batch, width), torch.randn(batch, width)
     return Workload("mlp", module, (inputs,), lambda output: F.mse_loss(output, targets.to(output.device)))
@@ -115,7 +120,7 @@ def _mlp(size: str) -> Workload:
 
 def _mlp_loss(size: str) -> Workload:
     """The same network and batch as _mlp; the module returns the loss."""
-    width, batch = (1024, 4096) if size == "full" else (64, 64)
+    width, batch = _mlp_sizes(size)
     module = MLPWithLoss(layers=10, width=width)
     return Workload("mlp_loss", module, (torch.randn(batch, width), torch.randn(batch, width)))
 

@@ -47,8 +47,7 @@ std::vector<Move> Improver::draw(std::span<const Move> offered) {
 double Improver::price_of_excess(const Plan& plan, int64_t limit_bytes) const {
   const auto limit = static_cast<double>(std::max<int64_t>(1, limit_bytes));
   // One slot in a hundred and its excess of one percent weigh like a hundredth of the step.
-  const double node = problem_.base_seconds() / static_cast<double>(problem_.num_nodes);
-  const double least = 300.0 * node / limit;
+  const double least = 300.0 * seconds_per_node() / limit;
   constexpr double kMore = 0.1;
   const auto* other = pool_.fastest(limit_bytes + static_cast<int64_t>(kMore * limit));
   if (other == nullptr)
@@ -58,9 +57,7 @@ double Improver::price_of_excess(const Plan& plan, int64_t limit_bytes) const {
 }
 
 void Improver::anneal(const Plan& start, int64_t limit_bytes, int64_t steps) {
-  const double base = problem_.base_seconds();
-  const double node = base / static_cast<double>(problem_.num_nodes);
-  const double hot = 3.0 * node;
+  const double hot = 3.0 * seconds_per_node();
   const double cold = hot / 1000.0;
   const double price = price_of_excess(start, limit_bytes);
   const auto energy = [&](const Simulation& s) { return s.recompute_seconds + price * s.excess; };

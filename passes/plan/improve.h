@@ -72,6 +72,9 @@ class Improver {
   std::vector<std::vector<Move>> rated_keeps(Plan& plan, int64_t limit_bytes, int64_t end);
   int64_t bytes_of(std::span<const int32_t> values) const;
   std::vector<double> most_saved_by_keeping(std::span<const std::vector<int32_t>> kinds) const;
+  double seconds_per_node() const {
+    return problem_.base_seconds() / static_cast<double>(problem_.num_nodes);
+  }
   double price_of_excess(const Plan& plan, int64_t limit_bytes) const;
   std::vector<Move> draw(std::span<const Move> offered);
 

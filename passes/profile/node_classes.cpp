@@ -117,6 +117,11 @@ void NodeClasses::describe(std::ostream& key, const IValue& value, Memory& memor
   }
 }
 
+// Is the tensor itself what an operator can run on: real, or a stand-in that was given as one?
+bool NodeClasses::has_memory(int32_t storage, const at::Tensor& tensor) const {
+  return !tensor.is_meta() || storages_.device(storage).is_meta();
+}
+
 // What stands for the tensor's storage. `shared`: it is only read, and may be another's afterwards.
 c10::Storage NodeClasses::zeros(int32_t storage, const at::Tensor& tensor, bool shared) {
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
@@ -130,10 +135,10 @@ c10::Storage NodeClasses::zeros(int32_t storage, const at::Tensor& tensor, bool 
 void NodeClasses::reserve_zeros(const Memory& memory) {
   std::unordered_map<at::Device, std::pair<int64_t, int64_t>> needed;
   for (const auto& tensor : memory) {
-    const auto device = storages_.device(storages_.index_of(tensor));
-    if (!tensor.is_meta() || device.is_meta())
+    const auto storage = storages_.index_of(tensor);
+    if (has_memory(storage, tensor))
       continue;
-    auto& [num_storages, bytes] = needed[device];
+    auto& [num_storages, bytes] = needed[storages_.device(storage)];
     ++num_storages;
     bytes += static_cast<int64_t>(tensor.storage().nbytes());
   }
@@ -148,8 +153,7 @@ IValue NodeClasses::materialise(const IValue& value, bool may_read_callers, Real
     if (!tensor.defined())
       return value;
     const auto storage = storages_.index_of(tensor);
-    const bool is_real = !tensor.is_meta() || storages_.device(storage).is_meta();
-    if (is_real && may_read_callers)
+    if (may_read_callers && has_memory(storage, tensor))
       return tensor.detach();
     auto found = real.find(storage);
     if (found == real.end()) {

@@ -9,9 +9,15 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// `a` is read first in the backward and again at its end; between them lies a large gradient.
+// `a` is read first in the backward and again at its end; between them lies a large gradient. It is
+// let go after the first.
 struct TwoReads {
-  TwoReads() {
+  TwoReads() : problem(make()), simulator(problem), decisions(problem) {
+    decisions.drop(a, 1);
+    peak = simulator.run(decisions).peak_bytes;
+  }
+
+  Problem make() {
     test::ProblemBuilder b;
     const auto x = b.held("x", 100);
     a = b.fresh("a", {x}, 100);
@@ -23,21 +29,20 @@ struct TwoReads {
     const auto large = b.fresh("large", {first}, 500);
     const auto small = b.fresh("small", {large}, 1);
     b.result(b.fresh("last", {small, a}, 1));
-    problem = b.build();
+    return b.build();
   }
 
-  Problem problem;
   int32_t a = -1;
+  Problem problem;
+  Simulator simulator;
+  Moves moves{problem, simulator.droppable()};
+  Decisions decisions;
+  int64_t peak = 0;
 };
 
 TEST(Moves, WhatIsDroppedIsOfferedToBeKept) {
-  const TwoReads graph;
-  Simulator simulator(graph.problem);
-  const Moves moves(graph.problem, simulator.droppable());
-  Decisions decisions(graph.problem);
-  decisions.drop(graph.a, 1);
-  const auto peak = simulator.run(decisions).peak_bytes;
-  const auto offered = moves.offered(simulator, decisions, peak);
+  TwoReads graph;
+  const auto offered = graph.moves.offered(graph.simulator, graph.decisions, graph.peak);
   ASSERT_THAT(offered, SizeIs(1));
   EXPECT_EQ(offered[0].value, graph.a);
   EXPECT_EQ(offered[0].slot, 1);
@@ -46,17 +51,15 @@ TEST(Moves, WhatIsDroppedIsOfferedToBeKept) {
 }
 
 TEST(Moves, WithoutRoomBetweenItIsNot) {
-  const TwoReads graph;
-  Simulator simulator(graph.problem);
-  const Moves moves(graph.problem, simulator.droppable());
-  Decisions decisions(graph.problem);
-  decisions.drop(graph.a, 1);
-  const auto peak = simulator.run(decisions).peak_bytes;
-  EXPECT_THAT(moves.offered_keeps_with_room(simulator, decisions, peak + 99), IsEmpty());
-  EXPECT_THAT(moves.offered_keeps_with_room(simulator, decisions, peak + 100), SizeIs(1));
+  TwoReads graph;
+  const auto keeps = [&](int64_t limit_bytes) {
+    return graph.moves.offered_keeps_with_room(graph.simulator, graph.decisions, limit_bytes);
+  };
+  EXPECT_THAT(keeps(graph.peak + 99), IsEmpty());
+  EXPECT_THAT(keeps(graph.peak + 100), SizeIs(1));
   // Which is what the simulator says of it.
-  decisions.set(graph.a, 1, false);
-  EXPECT_EQ(simulator.run(decisions).peak_bytes, peak + 100);
+  graph.decisions.set(graph.a, 1, false);
+  EXPECT_EQ(graph.simulator.run(graph.decisions).peak_bytes, graph.peak + 100);
 }
 
 }  // namespace

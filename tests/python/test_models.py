@@ -115,7 +115,8 @@ def test_unet_and_densenet_keep_their_shapes():
 
 
 def test_unknown_name_and_size_are_named():
-    with pytest.raises(ValueError, match="no model is called 'lstm'; there are gpt, resnet50, mlp, mlp_loss,"):
+    names = "gpt, resnet50, mlp, mlp_loss, transformer, unet"
+    with pytest.raises(ValueError, match=f"no model is called 'lstm'; there are {names}"):
         models.make("lstm")
     with pytest.raises(ValueError, match="no size is called 'tiny'; there are full, small"):
         models.make("gpt", size="tiny")
