@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "passes/size_checks.h"
 #include "passes/symbols.h"
 
 namespace aten_recompute {
@@ -77,10 +78,15 @@ void inline_calls(Block* block) {
     }
     Node* before = node->prev();
     Node* after = node->next();
-    if (node->kind() == prim::CallFunction)
+    Value* argument = nullptr;
+    if (node->kind() == prim::CallFunction) {
       node->removeInput(0);  // the function itself
+      argument = node->inputs().empty() ? nullptr : node->input(0);
+    }
     // The header's name of the flag is wrong: true inserts the optimized graph, already inlined.
     torch::jit::inlineCallTo(node, function, /*inline_optimized_graph=*/false);
+    if (argument != nullptr)
+      shorten_size_check(*function, argument, before, after);
     for (auto* added = before->next(); added != after; added = added->next())
       tag(added, path);
     // What was inlined may call further: go on at its first node.

@@ -136,7 +136,8 @@ void fold_constants(std::shared_ptr<Graph>& graph) {
       torch::jit::PeepholeOptimize(graph);
     propagate_constants(graph);
   } while (fold_conditions(graph));
-  torch::jit::EliminateDeadCode(graph);
+  // Where propagating has changed something, what was dead after it is gone.
+  torch::jit::EliminateDeadCode(graph->block());
 }
 
 // LibTorch finds shapes by running operators on tensors that it makes up, which some do not take.
@@ -202,7 +203,8 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   Assumptions assumptions;
   assumptions.attributes = fold_attributes(graph, self);
   assumptions.inputs = specialise_inputs(graph, inputs);
-  propagate_constants(graph);
+  // Most of what an unused way of an `if` holds is gone before anyone asks what aliases what.
+  torch::jit::ConstantPropagationImmutableTypes(graph);
   fold_constants(graph);
   torch::jit::UnrollConstantLoops(graph);
   torch::jit::LowerSimpleTuples(graph);

@@ -57,8 +57,8 @@ bool looks_at_metadata_only(const Node* node) {
 
 // The same of real tensors only: described ones do not have it.
 bool asks_for_metadata(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {"prim::device", "aten_recompute::sizes",
-                                                        "aten_recompute::dtypes"};
+  static const std::unordered_set<std::string> kinds = {
+      "prim::device", "aten_recompute::layout", "aten_recompute::sizes", "aten_recompute::dtypes"};
   return kinds.count(node->kind().toQualString()) != 0;
 }
 

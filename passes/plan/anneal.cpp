@@ -63,6 +63,7 @@ void Improver::anneal(const Plan& start, int64_t limit_bytes, int64_t steps) {
   const auto energy = [&](const Simulation& s) { return s.recompute_seconds + price * s.excess; };
 
   auto current = start;
+  allow_steps(kMaxStepsToImprove);
   current.simulation = simulate(current.decisions, limit_bytes);
   auto offered = moves_.offered(simulator_, current.decisions, 0);
   const auto first = num_steps_;

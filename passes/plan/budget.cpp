@@ -64,7 +64,8 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
 }
 
 Decisions plan_leanest(const Problem& problem, const Decisions& unplanned, size_t num_threads) {
-  PlanSearch search(problem, unplanned, SearchEffort{.steps = 0, .num_threads = num_threads});
+  PlanSearch search(problem, unplanned,
+                    SearchEffort{.simulations = 2500, .num_threads = num_threads});
   return search.fastest(search.smallest_peak_bytes())->decisions;
 }
 

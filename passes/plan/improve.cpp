@@ -9,8 +9,9 @@ namespace aten_recompute {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// A plan that runs every node so often is of no use to anyone, and takes long to simulate.
-constexpr int64_t kMaxStepsPerNode = 25;
+// Times the steps of a plan that computes nothing again. The plan that drops everything has up to
+// 50 times as many in a deep network, and something may have to be built upon it.
+constexpr int64_t kMaxSteps = 60;
 // Differences below this are rounding: a group that saves nothing is not worth keeping.
 constexpr double kNothing = 1e-9;
 
@@ -78,13 +79,18 @@ Improver::Improver(Simulator& simulator, const Moves& moves, Pool& pool, uint64_
       problem_(simulator.problem()),
       pool_(pool),
       random_(seed) {
-  simulator_.set_max_steps(kMaxStepsPerNode * problem_.num_nodes);
+  allow_steps(kMaxSteps);
+}
+
+void Improver::allow_steps(int64_t factor) {
+  max_steps_ = factor * simulator_.least_steps();
+  simulator_.set_max_steps(max_steps_);
 }
 
 Simulation Improver::simulate(const Decisions& decisions, int64_t limit_bytes) {
   const auto simulation = simulator_.run(decisions, limit_bytes);
   if (simulation.excess == kInfinity) {
-    num_steps_ += kMaxStepsPerNode * static_cast<int64_t>(problem_.num_nodes);
+    num_steps_ += max_steps_;
     return simulation;
   }
   num_steps_ += static_cast<int64_t>(simulator_.steps().size());
@@ -144,6 +150,7 @@ void Improver::reduce_one_by_one(Plan& plan, int64_t limit_bytes, int64_t steps)
 }
 
 void Improver::reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t steps) {
+  allow_steps(kMaxStepsToImprove);
   const auto end = num_steps_ + steps;
   plan.simulation = simulate(plan.decisions, limit_bytes);
   Rates rates;
@@ -251,6 +258,7 @@ std::vector<double> Improver::most_saved_by_keeping(
 
 void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
   const auto end = num_steps_ + steps;
+  allow_steps(kMaxSteps);
   plan.simulation = simulate(plan.decisions, limit_bytes);
   if (plan.simulation.excess > 0.0)
     return;
@@ -321,6 +329,7 @@ void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
 
 void Improver::relax(Plan& plan, int64_t limit_bytes, int64_t steps) {
   const auto end = num_steps_ + steps;
+  allow_steps(kMaxStepsToImprove);
   plan.simulation = simulate(plan.decisions, limit_bytes);
   if (plan.simulation.excess > 0.0)
     return;

@@ -60,10 +60,15 @@ class Improver {
   int64_t num_steps() const { return num_steps_; }
 
  private:
+  // As kMaxSteps, where a plan is improved that is of some use already: what would run so much more
+  // often is no improvement, and takes long to simulate.
+  static constexpr int64_t kMaxStepsToImprove = 6;
+
   using Rates = std::unordered_map<uint64_t, double>;  // of groups, as last seen
   struct Group;
   struct Rise;
 
+  void allow_steps(int64_t factor);
   std::vector<Group> groups(std::span<const Move> moves, bool drop, bool single) const;
   Simulation attempt(Decisions& decisions, std::span<const Move> moves, int64_t limit_bytes);
   void reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t steps);
@@ -84,6 +89,7 @@ class Improver {
   Pool& pool_;
   Random random_;
   int64_t num_steps_ = 0;
+  int64_t max_steps_ = 0;  // of one simulation
 };
 
 }  // namespace aten_recompute

@@ -49,6 +49,9 @@ class Scheduler {
   // False, without steps, if the schedule has more backward steps than `max_steps`.
   bool run(const Decisions& decisions, size_t max_steps = std::numeric_limits<size_t>::max());
 
+  // Steps of a plan that computes nothing again, all optional nodes among them.
+  size_t least_steps() const { return forward_steps_.size() + problem_.num_backward(); }
+
   // Of the last run: all steps, the forward first; without those that only look at sizes of what
   // lives on.
   const std::vector<Step>& steps() const { return steps_; }

@@ -63,6 +63,7 @@ struct PlanSearch::State {
         moves(problem, simulator.droppable()),
         unplanned(std::move(start)),
         lean(problem),
+        least_steps(simulator.least_steps()),
         pool(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
     moves.keep_below(simulator.run(unplanned).peak_bytes / 10000);
@@ -71,7 +72,9 @@ struct PlanSearch::State {
       if (problem.is_must_recompute(value))
         unplanned.drop(value, 0);
     }
-    explore(std::min(effort.steps, effort.simulations * static_cast<int64_t>(problem.num_nodes)));
+    const auto worth_it = static_cast<int64_t>(effort.steps_per_second * problem.base_seconds());
+    explore(std::min({std::max(effort.least_steps, worth_it), effort.most_steps,
+                      effort.simulations * least_steps}));
   }
 
   // What is faster and needs nothing that is not kept anyway.
@@ -93,7 +96,7 @@ struct PlanSearch::State {
   void search(std::span<const Task> tasks);
   void explore(int64_t steps);
   void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
-  void go_down(Searcher& searcher, int64_t steps);
+  void go_down(Searcher& searcher, int64_t steps) const;
   void build_up(Searcher& searcher, int64_t steps) const;
   void relax(Searcher& searcher, int64_t steps) const;
   void look_for_leaner(Searcher& searcher, int64_t steps) const;
@@ -106,12 +109,12 @@ struct PlanSearch::State {
   Moves moves;
   Decisions unplanned;
   Decisions lean;
+  const int64_t least_steps;  // of a simulation
   Pool pool;
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   bool lean_is_usable = false;
   std::vector<int64_t> limits;  // falling; there is a plan under each
-  size_t num_reached = 0;       // of them, by reducing
 };
 
 // Each task begins with what is in the pool now, and what all have found is in the pool then.
@@ -156,8 +159,6 @@ void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_ki
 }
 
 void PlanSearch::State::explore(int64_t steps) {
-  // Sweeps take some hundred simulations a limit, whatever the number of equal blocks.
-  const auto num_nodes = static_cast<int64_t>(problem.num_nodes);
   const Task begin = [&](Searcher& searcher) {
     unplanned_peak = searcher.improver.simulate(unplanned, kNoLimit).peak_bytes;
     lean_is_usable = searcher.improver.simulate(lean, kNoLimit).peak_bytes != kNoLimit;
@@ -167,17 +168,19 @@ void PlanSearch::State::explore(int64_t steps) {
   if (lean_is_usable) {
     for (const bool by_kind : {true, false}) {
       tasks.emplace_back([&, by_kind](Searcher& searcher) {
-        keep_what_is_cheaper_kept(searcher, by_kind, 250 * num_nodes);
+        keep_what_is_cheaper_kept(searcher, by_kind, steps / 16);
       });
     }
     search(tasks);
   }
-  const Task sweep = [&](Searcher& searcher) {
-    go_down(searcher, 5000 * num_nodes);
-    build_up(searcher, 5000 * num_nodes);
-  };
-  search({&sweep, 1});
-  tasks = {[&](Searcher& searcher) { relax(searcher, 5000 * num_nodes); },
+  for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung)
+    limits.push_back(static_cast<int64_t>(limit));
+  tasks = {[&](Searcher& searcher) { go_down(searcher, steps); },
+           [&](Searcher& searcher) { build_up(searcher, steps); }};
+  search(tasks);
+  while (!limits.empty() && pool.fastest(limits.back()) == nullptr)
+    limits.pop_back();
+  tasks = {[&](Searcher& searcher) { relax(searcher, steps); },
            [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
   search(tasks);
   tasks.clear();
@@ -188,17 +191,13 @@ void PlanSearch::State::explore(int64_t steps) {
 }
 
 // From keeping everything, limit by limit, each from the best plan under the limit before.
-void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) {
+void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) const {
   Plan plan{unplanned, {}};
-  for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung) {
-    const auto bytes = static_cast<int64_t>(limit);
-    searcher.improver.reduce(plan, bytes, steps - searcher.improver.num_steps());
-    const auto* best = searcher.pool.fastest(bytes);
+  for (auto limit : limits) {
+    searcher.improver.reduce(plan, limit, steps - searcher.improver.num_steps());
+    const auto* best = searcher.pool.fastest(limit);
     if (best == nullptr)
       return;
-    if (plan.simulation.excess == 0.0)
-      num_reached = limits.size() + 1;
-    limits.push_back(bytes);
     plan = *best;
   }
 }
@@ -206,13 +205,16 @@ void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) {
 // From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
 // where what is recomputed needs much that is gone, too.
 void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
+  if (!lean_is_usable)
+    return;
   auto& improver = searcher.improver;
   const auto end = improver.num_steps() + steps;
   Plan plan{lean, {}};
+  const auto leanest = searcher.pool.leanest()->simulation.peak_bytes;
   for (size_t i = limits.size(); i-- > 0;) {
     // Above, single drops lead to enough plans already; in a deep network, this end is out of
     // reach.
-    if (i % 2 == 0 && i + 4 >= num_reached && lean_is_usable)
+    if (i % 2 == 0 && limits[i] >= leanest && limits[i] <= 2 * leanest)
       improver.build_up(plan, limits[i], end - improver.num_steps());
   }
 }
@@ -254,8 +256,8 @@ void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const
 std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   // A few long searches find more than many short ones.
   constexpr int64_t kEnough = 1000;  // simulations
-  const auto num_nodes = static_cast<int64_t>(problem.num_nodes);
-  const auto count = kParts * static_cast<size_t>(steps / (kParts * kEnough * (num_nodes + 1)) + 1);
+  const auto enough = kEnough * (least_steps + 1);
+  const auto count = kParts * static_cast<size_t>(steps / (kParts * enough) + 1);
   const auto weight = [&](int64_t limit) {
     return std::clamp(pool.fastest(limit)->simulation.recompute_seconds, 0.0,
                       problem.base_seconds());

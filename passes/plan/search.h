@@ -12,11 +12,14 @@
 
 namespace aten_recompute {
 
+// How many nodes are simulated in each of the search's phases. Counts and not a time: the same
+// problem gives the same plans on any machine. The more time a step of training takes, the more is
+// there to gain, and the less does a user notice of the search.
 struct SearchEffort {
-  // Of the local search; the less of the two. Counts and not a time: the same problem gives the
-  // same plans on any machine.
-  int64_t steps = 8'000'000;     // simulated: nodes that run
-  int64_t simulations = 40'000;  // of plans that recompute nothing
+  double steps_per_second = 1e7;  // of the problem's base_seconds()
+  int64_t least_steps = 2'000'000;
+  int64_t most_steps = 8'000'000;
+  int64_t simulations = 60'000;  // at most, of plans that compute nothing again
   size_t num_threads = 1;        // at most; their number changes nothing about the plans
 };
 

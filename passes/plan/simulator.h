@@ -39,6 +39,9 @@ class Simulator {
   Simulation run(const Decisions& decisions,
                  int64_t limit_bytes = std::numeric_limits<int64_t>::max());
 
+  // Scheduler::least_steps().
+  int64_t least_steps() const { return static_cast<int64_t>(scheduler_.least_steps()); }
+
   // Of the last run.
   const std::vector<Step>& steps() const { return scheduler_.steps(); }
   const std::vector<Gap>& gaps() const { return scheduler_.gaps(); }

@@ -1,7 +1,9 @@
-// group_norm, as ATen composes it of native_group_norm, and batch_norm from its statistics.
+// Checks of sizes; group_norm, as ATen composes it of native_group_norm; batch_norm from its
+// statistics.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <tuple>
@@ -46,6 +48,20 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_backward(Tensor grad, Tensor input
   return at::native_group_norm_backward(
       as_kernels_want(grad, rows), rows, mean, rstd, contiguous(weight), input.size(0),
       input.size(1), positions(input), groups, std::array<bool, 3>{mask[0], mask[1], mask[2]});
+}
+
+// ---- checks before the norms (passes/size_checks.h) ----
+
+// The product of all sizes but the channels'.
+bool has_one_value_per_channel(std::vector<int64_t> size) {
+  TORCH_CHECK(!size.empty(), "list index out of range");
+  size.erase(size.begin() + 1, size.begin() + std::min<int64_t>(2, std::ssize(size)));
+  return c10::multiply_integers(size) == 1;
+}
+
+bool has_one_position(std::vector<int64_t> size) {
+  size.erase(size.begin(), size.begin() + std::min<int64_t>(2, std::ssize(size)));
+  return c10::multiply_integers(size) == 1;
 }
 
 // ---- batch_norm ----
@@ -117,6 +133,9 @@ Tensor batch_norm_from_statistics(Tensor input, std::optional<Tensor> weight,
 
 void register_normalization_operators() {
   static const torch::jit::RegisterOperators registered({
+      pure_operator("aten_recompute::has_one_value_per_channel(int[] size) -> bool",
+                    &has_one_value_per_channel),
+      pure_operator("aten_recompute::has_one_position(int[] size) -> bool", &has_one_position),
       pure_operator("aten_recompute::group_norm(Tensor input, int num_groups, Tensor? weight, "
                     "Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
                     &group_norm),

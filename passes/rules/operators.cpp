@@ -118,9 +118,9 @@ void register_rule_operators() {
                list_gradient, pure),
       Operator("aten_recompute::reduce_grad(Tensor grad, int[] size, int dtype) -> Tensor",
                reduce_grad, pure),
-      pure_operator("aten_recompute::stand_in(int[] size, int[] stride, int dtype, Device device) "
-                    "-> Tensor",
-                    &stand_in),
+      pure_operator("aten_recompute::layout(Tensor self) -> int[]", &layout),
+      pure_operator("aten_recompute::stand_in(int[] layout) -> Tensor",
+                    static_cast<at::Tensor (*)(std::vector<int64_t>)>(&stand_in)),
   });
   register_elementwise_operators();
   register_matrix_operators();

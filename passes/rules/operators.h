@@ -10,7 +10,7 @@ namespace aten_recompute {
 // optional_list(list): the same list, of a type whose elements may be missing.
 // list_gradient(grad, index, length): gradient of a Tensor[] of which one element was read.
 // reduce_grad(grad, size, dtype): undoes broadcasting and type promotion.
-// stand_in(size, stride, dtype, device): passes/rules/stand_in.h.
+// layout(tensor), stand_in(layout): passes/rules/stand_in.h.
 // Further ones stand with the rules that use them, in <family>_operators.cpp.
 void register_rule_operators();
 

@@ -171,8 +171,7 @@ std::vector<size_t> outputs_read(const CompiledFormula& formula) {
 }  // namespace
 
 std::string layout_of(const std::string& argument) {
-  return "recompute.stand_in(" + argument + ".size(), " + argument + ".stride(), " + argument +
-         ".dtype, " + argument + ".device)";
+  return "recompute.stand_in(recompute.layout(" + argument + "))";
 }
 
 std::vector<std::string> split_names(const std::string& names) {

@@ -29,4 +29,21 @@ at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::
   return at::empty_strided(size, stride, options);
 }
 
+std::vector<int64_t> layout(at::Tensor tensor) {
+  const auto device = tensor.device();
+  std::vector<int64_t> packed{static_cast<int64_t>(tensor.scalar_type()),
+                              static_cast<int64_t>(device.type()), device.index()};
+  packed.insert(packed.end(), tensor.sizes().begin(), tensor.sizes().end());
+  packed.insert(packed.end(), tensor.strides().begin(), tensor.strides().end());
+  return packed;
+}
+
+at::Tensor stand_in(std::vector<int64_t> layout) {
+  const auto sizes = layout.begin() + 3;
+  const auto strides = sizes + (layout.end() - sizes) / 2;
+  return stand_in(
+      {sizes, strides}, {strides, layout.end()}, static_cast<at::ScalarType>(layout[0]),
+      at::Device(static_cast<at::DeviceType>(layout[1]), static_cast<c10::DeviceIndex>(layout[2])));
+}
+
 }  // namespace aten_recompute

@@ -34,6 +34,11 @@ TEST_F(Rules, AStandInHasTheLayoutAndReadsAsZeros) {
   EXPECT_EQ(y.strides(), x.strides());
   EXPECT_EQ(y.scalar_type(), x.scalar_type());
   EXPECT_TRUE(at::equal(y, at::zeros_like(x)));
+  const auto z = stand_in(layout(x));
+  EXPECT_EQ(z.sizes(), x.sizes());
+  EXPECT_EQ(z.strides(), x.strides());
+  EXPECT_EQ(z.scalar_type(), x.scalar_type());
+  EXPECT_EQ(stand_in(layout(at::zeros({}))).dim(), 0);
   EXPECT_EQ(stand_in({0, 3}, {3, 1}, at::kFloat, at::kCPU).numel(), 0);
   // More than this machine has: nothing is allocated.
   EXPECT_EQ(stand_in({1LL << 42}, {1}, at::kByte, at::kCPU).numel(), 1LL << 42);
