@@ -434,9 +434,9 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
                          const std::vector<bool>& vjp_defined) {
   auto joint = Differentiator(forward->copy()).run(requires_grad, vjp_defined);
   torch::jit::ConstantPropagation(joint.graph);  // decides the formulas' `if needs_...`
-  torch::jit::LowerSimpleTuples(joint.graph);
+  torch::jit::LowerSimpleTuples(joint.graph->block());
   hoist_metadata(joint);
-  torch::jit::EliminateDeadCode(joint.graph);
+  torch::jit::EliminateDeadCode(joint.graph->block());
   GRAPH_DUMP("joint graph", joint.graph);
   return joint;
 }

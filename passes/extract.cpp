@@ -145,8 +145,8 @@ Gradient extract(const JointGraph& joint) {
     gradient.df->registerOutput(in_df.at(outputs[joint.num_outputs + k]));
     gradient.df_output_vjps.push_back(joint.gradient_inputs[k]);
   }
-  torch::jit::EliminateDeadCode(gradient.f);
-  torch::jit::EliminateDeadCode(gradient.df);
+  torch::jit::EliminateDeadCode(gradient.f->block());
+  torch::jit::EliminateDeadCode(gradient.df->block());
   return gradient;
 }
 

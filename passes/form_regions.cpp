@@ -224,7 +224,7 @@ class BlockFormer {
     region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
     for (auto it = region_.rbegin(); it != region_.rend(); ++it)
       (*it)->destroy();
-    torch::jit::EliminateDeadCode(subgraph);
+    torch::jit::EliminateDeadCode(subgraph->block());
     regions_.nodes.push_back(region);
   }
 

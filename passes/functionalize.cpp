@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <string>
 #include <unordered_set>
@@ -48,12 +49,15 @@ bool has_functional_twin(Node* node) {
   return exists;
 }
 
+// `values`: what may be, or hold, another name of a tensor.
 void collect(Block* block, std::vector<Value*>& values, std::vector<Node*>& in_place) {
-  for (auto* input : block->inputs())
-    values.push_back(input);
+  const auto add = [&](at::ArrayRef<Value*> added) {
+    std::copy_if(added.begin(), added.end(), std::back_inserter(values),
+                 [](const Value* value) { return contains_tensor(*value->type()); });
+  };
+  add(block->inputs());
   for (auto* node : block->nodes()) {
-    for (auto* output : node->outputs())
-      values.push_back(output);
+    add(node->outputs());
     if (is_in_place(node))
       in_place.push_back(node);
     for (auto* inner : node->blocks())
@@ -83,8 +87,8 @@ bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
   // A name that comes after the last write is a name of the new value.
   const auto* last = writers.back();
   return std::none_of(values.begin(), values.end(), [&](Value* value) {
-    return family.count(value) == 0 && contains_tensor(*value->type()) &&
-           !value->node()->isAfter(last) && aliases.mayContainAlias(value, origin);
+    return family.count(value) == 0 && !value->node()->isAfter(last) &&
+           aliases.mayContainAlias(value, origin);
   });
 }
 

@@ -128,6 +128,24 @@ void propagate_constants(std::shared_ptr<Graph>& graph) {
   }
 }
 
+// Every `if` only checks, and there is no loop: nothing that is computed hangs on an answer.
+bool is_straight(Block* block) {
+  bool straight = true;
+  for (auto* node : block->nodes()) {
+    const auto outputs = node->outputs();
+    straight = straight && node->kind() != c10::prim::Loop &&
+               (node->blocks().empty() ||
+                std::none_of(outputs.begin(), outputs.end(),
+                             [](const Value* value) { return contains_tensor(*value->type()); }));
+    for (auto* inner : node->blocks()) {
+      straight = straight && is_straight(inner);
+      for_each_node(
+          inner, [&](const Node* within) { straight = straight && !mutates_an_argument(within); });
+    }
+  }
+  return straight;
+}
+
 void fold_constants(std::shared_ptr<Graph>& graph) {
   // What is answered may leave an `if` with one way, behind which the next can be.
   do {
@@ -169,7 +187,7 @@ void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::iva
     const auto found = propagate_ranks(graph, self);
     assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
     fold_constants(graph);
-    torch::jit::LowerSimpleTuples(graph);
+    torch::jit::LowerSimpleTuples(graph->block());
     torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
     before = count;
     count = num_choices_of_tensors(graph->block());
@@ -205,16 +223,21 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   assumptions.inputs = specialise_inputs(graph, inputs);
   // Most of what an unused way of an `if` holds is gone before anyone asks what aliases what.
   torch::jit::ConstantPropagationImmutableTypes(graph);
-  fold_constants(graph);
+  // Else a third of all nodes, each time.
+  torch::jit::ConstantPooling(graph);
+  if (is_straight(graph->block()))
+    propagate_constants(graph);  // what else there is to fold can wait for the shapes
+  else
+    fold_constants(graph);
   torch::jit::UnrollConstantLoops(graph);
-  torch::jit::LowerSimpleTuples(graph);
+  torch::jit::LowerSimpleTuples(graph->block());
   functionalize_lists(graph);
   torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
   // Each time takes as long as all other passes together in a graph of a thousand layers.
   if (num_choices_of_tensors(graph->block()) > 0)
     fold_constants(graph);
   functionalize(graph);
-  torch::jit::LowerSimpleTuples(graph);
+  torch::jit::LowerSimpleTuples(graph->block());
   propagate_shapes(graph);
   fold_constants(graph);
   fold_ranks(graph, self, assumptions);

@@ -126,7 +126,7 @@ class Splicer {
       return;
     for (auto* node : unused)
       node->destroy();
-    torch::jit::EliminateDeadCode(joint_.graph);  // optional nodes, and the sizes they read
+    torch::jit::EliminateDeadCode(graph_.block());  // optional nodes, and the sizes they read
   }
 
   // The output of the forward node that output `i` of `node` is a copy of.
@@ -281,7 +281,7 @@ const char* to_string(RecomputeVeto veto) {
 
 void splice(JointGraph& joint, const GraphProblem& graph, const std::vector<Step>& steps) {
   Splicer(joint, graph).run(steps);
-  torch::jit::LowerSimpleTuples(joint.graph);
+  torch::jit::LowerSimpleTuples(joint.graph->block());
 }
 
 void splice(JointGraph& joint, const SavePlan& plan) {

@@ -44,10 +44,8 @@ void run_side_by_side(std::span<const std::function<void()>> tasks, size_t num_t
 
 // What one thread searches with. What it finds is its own until it is done.
 struct Searcher {
-  Searcher(const Problem& problem, const Moves& moves, const Pool& known, uint64_t seed)
-      : simulator(problem), pool(known), improver(simulator, moves, pool, seed) {
-    simulator.drops_only(moves.droppable());
-  }
+  Searcher(const Simulator& fresh, const Moves& moves, const Pool& known, uint64_t seed)
+      : simulator(fresh), pool(known), improver(simulator, moves, pool, seed) {}
 
   Simulator simulator;
   Pool pool;
@@ -57,13 +55,13 @@ struct Searcher {
 }  // namespace
 
 struct PlanSearch::State {
-  State(Simulator&& simulator, Decisions start, const SearchEffort& how_much)
-      : problem(simulator.problem()),
+  State(const Problem& given, Decisions start, const SearchEffort& how_much)
+      : problem(given),
         effort(how_much),
+        simulator(problem),
         moves(problem, simulator.droppable()),
         unplanned(std::move(start)),
         lean(problem),
-        least_steps(simulator.least_steps()),
         pool(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
     moves.keep_below(simulator.run(unplanned).peak_bytes / 10000);
@@ -72,9 +70,10 @@ struct PlanSearch::State {
       if (problem.is_must_recompute(value))
         unplanned.drop(value, 0);
     }
+    simulator.drops_only(moves.droppable());
     const auto worth_it = static_cast<int64_t>(effort.steps_per_second * problem.base_seconds());
     explore(std::min({std::max(effort.least_steps, worth_it), effort.most_steps,
-                      effort.simulations * least_steps}));
+                      effort.simulations * simulator.least_steps()}));
   }
 
   // What is faster and needs nothing that is not kept anyway.
@@ -106,10 +105,10 @@ struct PlanSearch::State {
 
   const Problem& problem;
   const SearchEffort effort;
+  Simulator simulator;  // of which each searcher has a copy
   Moves moves;
   Decisions unplanned;
   Decisions lean;
-  const int64_t least_steps;  // of a simulation
   Pool pool;
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
@@ -122,7 +121,7 @@ void PlanSearch::State::search(std::span<const Task> tasks) {
   std::vector<std::unique_ptr<Searcher>> searchers;
   std::vector<std::function<void()>> runs;
   for (const auto& task : tasks) {
-    searchers.push_back(std::make_unique<Searcher>(problem, moves, pool, ++num_searchers));
+    searchers.push_back(std::make_unique<Searcher>(simulator, moves, pool, ++num_searchers));
     runs.emplace_back([&task, searcher = searchers.back().get()] { task(*searcher); });
   }
   run_side_by_side(runs, effort.num_threads);
@@ -175,8 +174,10 @@ void PlanSearch::State::explore(int64_t steps) {
   }
   for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung)
     limits.push_back(static_cast<int64_t>(limit));
-  tasks = {[&](Searcher& searcher) { go_down(searcher, steps); },
-           [&](Searcher& searcher) { build_up(searcher, steps); }};
+  // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
+  const auto enough = 10'000 * simulator.least_steps();
+  tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
+           [&](Searcher& searcher) { build_up(searcher, enough); }};
   search(tasks);
   while (!limits.empty() && pool.fastest(limits.back()) == nullptr)
     limits.pop_back();
@@ -256,7 +257,7 @@ void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const
 std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   // A few long searches find more than many short ones.
   constexpr int64_t kEnough = 1000;  // simulations
-  const auto enough = kEnough * (least_steps + 1);
+  const auto enough = kEnough * (simulator.least_steps() + 1);
   const auto count = kParts * static_cast<size_t>(steps / (kParts * enough) + 1);
   const auto weight = [&](int64_t limit) {
     return std::clamp(pool.fastest(limit)->simulation.recompute_seconds, 0.0,
@@ -289,7 +290,7 @@ void PlanSearch::State::anneal(Searcher& searcher, std::span<const int64_t> chos
 
 PlanSearch::PlanSearch(const Problem& problem, const Decisions& unplanned,
                        const SearchEffort& effort)
-    : state_(std::make_unique<State>(Simulator(problem), unplanned, effort)) {}
+    : state_(std::make_unique<State>(problem, unplanned, effort)) {}
 
 PlanSearch::~PlanSearch() = default;
 

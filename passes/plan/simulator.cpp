@@ -185,23 +185,21 @@ int64_t Simulator::bytes_made_unread(const NodeMemory& node, uint64_t bound) con
   return bytes;
 }
 
-// What is not alive behind this step, and read in it, dies here.
-void Simulator::read(const NodeMemory& node) {
+// What is not alive behind this step, and read in it, dies here, and is marked as `life`.
+void Simulator::read(const NodeMemory& node, Life life) {
   for (auto i = node.reads.begin; i < node.reads.end; ++i) {
     const auto& read = reads_[i];
     if (live_[read.value])
       continue;
-    live_[read.value] = kDiesHere;
+    live_[read.value] = life;
     add(read.value, read.own_bytes);
   }
 }
 
 // Of an operand that dies here, and whose memory the first output may have.
 int64_t Simulator::bytes_taken_over(const NodeMemory& node, uint32_t own_memory) {
-  if (node.overwrites.begin == node.overwrites.end ||
-      live_[makes_[node.makes.begin].value] != kAlive) {
+  if (live_[makes_[node.makes.begin].value] != kAlive)
     return 0;
-  }
   for (auto i = node.overwrites.begin; i < node.overwrites.end; ++i) {
     const auto& other = overwrites_[i];
     if (live_[other.value] == kDiesHere && (own_memory & other.own_memory) != 0 &&
@@ -249,10 +247,14 @@ Simulation Simulator::walk(int64_t limit_bytes) {
       runs_again_[step.node] = 1;
     }
     extra += bytes_made_unread(node, step.bound);
-    read(node);
-    extra -= bytes_taken_over(node, step.own_memory);
-    for (auto k = node.reads.begin; k < node.reads.end; ++k)
-      live_[reads_[k].value] = kAlive;
+    if (node.overwrites.begin == node.overwrites.end) {
+      read(node, kAlive);
+    } else {
+      read(node, kDiesHere);
+      extra -= bytes_taken_over(node, step.own_memory);
+      for (auto k = node.reads.begin; k < node.reads.end; ++k)
+        live_[reads_[k].value] = kAlive;
+    }
     // The loss counts with the forward's last step.
     const int64_t during = std::max(at_loss_, alive_ + extra);
     at_loss_ = 0;

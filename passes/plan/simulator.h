@@ -49,7 +49,7 @@ class Simulator {
   const std::vector<int64_t>& step_bytes() const { return step_bytes_; }
   // Of the last run, per forward value that takes memory: does the backward read what the forward
   // made of it.
-  const std::vector<bool>& captured() const { return captured_; }
+  const std::vector<uint8_t>& captured() const { return captured_; }
 
   const std::vector<int32_t>& droppable() const { return scheduler_.droppable(); }
   const Problem& problem() const { return problem_; }
@@ -97,7 +97,7 @@ class Simulator {
   bool is_let_go(int32_t value) const;
   int64_t bytes_held_beside() const;
   int64_t bytes_made_unread(const NodeMemory& node, uint64_t bound) const;
-  void read(const NodeMemory& node);
+  void read(const NodeMemory& node, Life life);
   int64_t bytes_taken_over(const NodeMemory& node, uint32_t own_memory);
 
   const Problem& problem_;
@@ -117,7 +117,7 @@ class Simulator {
   std::vector<int32_t> backward_results_;
 
   std::vector<int64_t> step_bytes_;
-  std::vector<bool> captured_;
+  std::vector<uint8_t> captured_;
 
   // At some point of the walk.
   int64_t alive_ = 0;                // bytes

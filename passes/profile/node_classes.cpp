@@ -21,6 +21,19 @@ using torch::jit::Node;
 using torch::jit::Stack;
 using Clock = std::chrono::steady_clock;
 
+namespace {
+
+void append(std::string& key, at::ArrayRef<int64_t> numbers) {
+  key += '<';
+  for (auto number : numbers) {
+    key += std::to_string(number);
+    key += ' ';
+  }
+  key += '>';
+}
+
+}  // namespace
+
 NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& operands) {
   Memory memory;
   const auto key = describe(index, operands, memory);
@@ -62,26 +75,25 @@ at::Device NodeClasses::result_device(const std::vector<IValue>& operands,
 std::string NodeClasses::describe(size_t index, const std::vector<IValue>& operands,
                                   Memory& memory) {
   auto* node = nodes_[index];
-  std::ostringstream key;
-  key << qualified_operator_name(node) << '/' << node->outputs().size();
+  auto key = qualified_operator_name(node) + '/' + std::to_string(node->outputs().size());
   if (!node->blocks().empty())
-    key << '@' << index;
+    key += '@' + std::to_string(index);
   if (node->hasAttribute(c10::attr::Subgraph))
-    key << node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false);
-  if (node->hasAttribute(symbols::kRequiresGrad)) {
-    for (auto flag : node->is(symbols::kRequiresGrad))
-      key << flag;
+    key += node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false);
+  if (node->hasAttribute(symbols::kRequiresGrad))
+    append(key, node->is(symbols::kRequiresGrad));
+  for (const auto& operand : operands) {
+    key += ';';
+    describe(key, operand, memory);
   }
-  for (const auto& operand : operands)
-    describe(key << ';', operand, memory);
-  return std::move(key).str();
+  return key;
 }
 
-void NodeClasses::describe(std::ostream& key, const IValue& value, Memory& memory) {
+void NodeClasses::describe(std::string& key, const IValue& value, Memory& memory) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
     if (!tensor.defined()) {
-      key << "undefined";
+      key += "undefined";
       return;
     }
     const auto storage = storages_.index_of(tensor);
@@ -90,30 +102,42 @@ void NodeClasses::describe(std::ostream& key, const IValue& value, Memory& memor
       ++position;
     if (position == memory.size())
       memory.push_back(tensor);
-    key << tensor.scalar_type() << storages_.device(storage) << tensor.sizes() << tensor.strides()
-        << '+' << tensor.storage_offset() << '#' << position << '/' << tensor.storage().nbytes();
+    const auto device = storages_.device(storage);
+    key += c10::toString(tensor.scalar_type());
+    append(key, tensor.sizes());
+    append(key, tensor.strides());
+    append(key, {static_cast<int64_t>(device.type()), device.index(), tensor.storage_offset(),
+                 static_cast<int64_t>(position), static_cast<int64_t>(tensor.storage().nbytes())});
+  } else if (value.isInt()) {
+    append(key, value.toInt());
   } else if (value.isList()) {
-    key << '[';
-    for (const auto& element : value.toListRef())
-      describe(key << ',', element, memory);
-    key << ']';
+    key += '[';
+    for (const auto& element : value.toListRef()) {
+      key += ',';
+      describe(key, element, memory);
+    }
+    key += ']';
   } else if (value.isTuple()) {
-    key << '(';
-    for (const auto& element : value.toTupleRef().elements())
-      describe(key << ',', element, memory);
-    key << ')';
+    key += '(';
+    for (const auto& element : value.toTupleRef().elements()) {
+      key += ',';
+      describe(key, element, memory);
+    }
+    key += ')';
   } else if (value.isCapsule()) {
-    key << "opaque " << opaque(value).class_name;
+    key += "opaque " + opaque(value).class_name;
     for (const auto& operand : opaque(value).operands) {
       for_each_tensor(operand, [&](const at::Tensor& tensor) {
-        std::ostringstream unused;
+        std::string unused;
         describe(unused, tensor, memory);
       });
     }
   } else if (value.isGenerator() || value.isObject()) {
-    key << value.tagKind();
+    key += value.tagKind();
   } else {
-    key << value;
+    std::ostringstream text;
+    text << value;
+    key += text.str();
   }
 }
 

@@ -90,7 +90,7 @@ class NodeClasses {
   };
 
   std::string describe(size_t index, const std::vector<c10::IValue>& operands, Memory& memory);
-  void describe(std::ostream& key, const c10::IValue& value, Memory& memory);
+  void describe(std::string& key, const c10::IValue& value, Memory& memory);
   bool has_memory(int32_t storage, const at::Tensor& tensor) const;
   c10::Storage zeros(int32_t storage, const at::Tensor& tensor, bool shared);
   void reserve_zeros(const Memory& memory);
