@@ -286,6 +286,10 @@ bool updates_hidden_state(const Node* node) {
   return kUpdatesStatistics.count(node->kind().toQualString()) != 0;
 }
 
+bool updates_statistics_only(const Node* node) {
+  return kUpdatesStatistics.count(node->kind().toQualString()) != 0 && user_rule(node) == nullptr;
+}
+
 bool is_non_differentiable(const Node* node) {
   if (kNonDifferentiable.count(node->kind().toQualString()) != 0) {
     const auto* users = user_rule(node);

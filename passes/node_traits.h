@@ -46,6 +46,8 @@ bool may_run_again(const torch::jit::Node* node);
 // Updates a buffer that its schema does not say it writes to (running statistics), or has
 // other effects that a second run must not have.
 bool updates_hidden_state(const torch::jit::Node* node);
+// Of that, nothing but the running statistics of a normalisation.
+bool updates_statistics_only(const torch::jit::Node* node);
 
 // No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);

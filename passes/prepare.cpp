@@ -128,24 +128,6 @@ void propagate_constants(std::shared_ptr<Graph>& graph) {
   }
 }
 
-// Every `if` only checks, and there is no loop: nothing that is computed hangs on an answer.
-bool is_straight(Block* block) {
-  bool straight = true;
-  for (auto* node : block->nodes()) {
-    const auto outputs = node->outputs();
-    straight = straight && node->kind() != c10::prim::Loop &&
-               (node->blocks().empty() ||
-                std::none_of(outputs.begin(), outputs.end(),
-                             [](const Value* value) { return contains_tensor(*value->type()); }));
-    for (auto* inner : node->blocks()) {
-      straight = straight && is_straight(inner);
-      for_each_node(
-          inner, [&](const Node* within) { straight = straight && !mutates_an_argument(within); });
-    }
-  }
-  return straight;
-}
-
 void fold_constants(std::shared_ptr<Graph>& graph) {
   // What is answered may leave an `if` with one way, behind which the next can be.
   do {
@@ -177,6 +159,16 @@ size_t num_choices_of_tensors(Block* block) {
                          [](const Value* value) { return contains_tensor(*value->type()); });
   });
   return count;
+}
+
+// Every `if` only checks, and there is no loop: nothing that is computed hangs on an answer.
+bool is_straight(Block* block) {
+  bool straight = num_choices_of_tensors(block) == 0;
+  for_each_node(block, [&](const Node* node) {
+    const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
+    straight = straight && node->kind() != c10::prim::Loop && !is_choice;
+  });
+  return straight;
 }
 
 // An `if` on dim() that is gone tells the rank of what follows it, and so the next can go.

@@ -64,7 +64,7 @@ struct PlanSearch::State {
         lean(problem),
         pool(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
-    moves.keep_below(simulator.run(unplanned).peak_bytes / 10000);
+    moves.keep_below(simulator.run(unplanned).peak_bytes / 4000);
     for (auto value : moves.droppable()) {
       lean.drop_always(value);
       if (problem.is_must_recompute(value))
@@ -91,6 +91,8 @@ struct PlanSearch::State {
     }
   }
 
+  bool lean_is_usable() const { return lean_simulation.peak_bytes != kNoLimit; }
+
   using Task = std::function<void(Searcher&)>;
   void search(std::span<const Task> tasks);
   void explore(int64_t steps);
@@ -112,7 +114,7 @@ struct PlanSearch::State {
   Pool pool;
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
-  bool lean_is_usable = false;
+  Simulation lean_simulation;
   std::vector<int64_t> limits;  // falling; there is a plan under each
 };
 
@@ -134,7 +136,7 @@ void PlanSearch::State::search(std::span<const Task> tasks) {
 void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind,
                                                   int64_t steps) const {
   auto& improver = searcher.improver;
-  Plan plan{lean, improver.simulate(lean, kNoLimit)};
+  Plan plan{lean, lean_simulation};
   const auto try_to_keep = [&](std::span<const int32_t> values) {
     if (improver.num_steps() >= steps)
       return;
@@ -160,11 +162,11 @@ void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_ki
 void PlanSearch::State::explore(int64_t steps) {
   const Task begin = [&](Searcher& searcher) {
     unplanned_peak = searcher.improver.simulate(unplanned, kNoLimit).peak_bytes;
-    lean_is_usable = searcher.improver.simulate(lean, kNoLimit).peak_bytes != kNoLimit;
+    lean_simulation = searcher.improver.simulate(lean, kNoLimit);
   };
   search({&begin, 1});
   std::vector<Task> tasks;
-  if (lean_is_usable) {
+  if (lean_is_usable()) {
     for (const bool by_kind : {true, false}) {
       tasks.emplace_back([&, by_kind](Searcher& searcher) {
         keep_what_is_cheaper_kept(searcher, by_kind, steps / 16);
@@ -206,7 +208,7 @@ void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) const {
 // From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
 // where what is recomputed needs much that is gone, too.
 void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
-  if (!lean_is_usable)
+  if (!lean_is_usable())
     return;
   auto& improver = searcher.improver;
   const auto end = improver.num_steps() + steps;

@@ -146,7 +146,8 @@ bool NodeClasses::has_memory(int32_t storage, const at::Tensor& tensor) const {
   return !tensor.is_meta() || storages_.device(storage).is_meta();
 }
 
-// What stands for the tensor's storage. `shared`: it is only read, and may be another's afterwards.
+// What stands for the tensor's storage. `shared`: it is left as it was, and may be another's
+// afterwards.
 c10::Storage NodeClasses::zeros(int32_t storage, const at::Tensor& tensor, bool shared) {
   const auto bytes = static_cast<int64_t>(tensor.storage().nbytes());
   const auto device = storages_.device(storage);
@@ -171,17 +172,18 @@ void NodeClasses::reserve_zeros(const Memory& memory) {
 }
 
 // Real tensors in place of described ones. `real` maps storages to memory.
-IValue NodeClasses::materialise(const IValue& value, bool may_read_callers, RealMemory& real) {
+IValue NodeClasses::materialise(const IValue& value, Access access, RealMemory& real) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
     if (!tensor.defined())
       return value;
     const auto storage = storages_.index_of(tensor);
-    if (may_read_callers && has_memory(storage, tensor))
+    const bool is_real = has_memory(storage, tensor);
+    if (access.callers && is_real)
       return tensor.detach();
     auto found = real.find(storage);
     if (found == real.end()) {
-      found = real.emplace(storage, zeros(storage, tensor, may_read_callers)).first;
+      found = real.emplace(storage, zeros(storage, tensor, access.shared && !is_real)).first;
     }
     auto result =
         at::empty({0}, at::TensorOptions().dtype(tensor.dtype()).device(storages_.device(storage)));
@@ -192,36 +194,42 @@ IValue NodeClasses::materialise(const IValue& value, bool may_read_callers, Real
     const auto elements = value.toListRef();
     c10::impl::GenericList list(value.toList().elementType());
     for (const auto& element : elements)
-      list.push_back(materialise(element, may_read_callers, real));
+      list.push_back(materialise(element, access, real));
     return list;
   }
   if (value.isTuple()) {
     std::vector<IValue> elements;
     for (const auto& element : value.toTupleRef().elements())
-      elements.push_back(materialise(element, may_read_callers, real));
+      elements.push_back(materialise(element, access, real));
     return c10::ivalue::Tuple::create(std::move(elements));
   }
   if (value.isCapsule()) {
     const auto& recipe = opaque(value);
     Stack stack;
     for (const auto& operand : recipe.operands)
-      stack.push_back(materialise(operand, may_read_callers, real));
+      stack.push_back(materialise(operand, access, real));
     program_.instructions()[recipe.instruction].run(stack);
     return stack.at(recipe.output);
   }
   return value;
 }
 
-void NodeClasses::synchronize() const {
+// Of the first input that is on one: what runs there is waited for. Looked for once, as a region
+// can have a thousand inputs.
+std::optional<at::Device> NodeClasses::device_to_wait_for() const {
   for (const auto& input : inputs_) {
     if (!input.isTensor() || !input.toTensor().defined())
       continue;
     const auto device = input.toTensor().device();
-    if (device.is_cpu() || device.is_meta())
-      continue;
-    c10::impl::VirtualGuardImpl(device.type()).synchronizeDevice(device.index());
-    return;
+    if (!device.is_cpu() && !device.is_meta())
+      return device;
   }
+  return std::nullopt;
+}
+
+void NodeClasses::synchronize() const {
+  if (waits_for_)
+    c10::impl::VirtualGuardImpl(waits_for_->type()).synchronizeDevice(waits_for_->index());
 }
 
 double NodeClasses::time_of(const Program::Instruction& instruction, Stack& stack) const {
@@ -240,14 +248,16 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
   // a tape among the operands they run again.
   const bool runs_a_tape = node->kind() == symbols::kTapeForward ||
                            std::any_of(operands.begin(), operands.end(), is_opaque);
-  const bool may_read_callers = !instruction.mutates && !updates_hidden_state(node) && !runs_a_tape;
-  if (may_read_callers)
+  const bool only_reads = !instruction.mutates && !updates_hidden_state(node) && !runs_a_tape;
+  // Statistics of zeros are zeros.
+  const Access access{only_reads, only_reads || updates_statistics_only(node)};
+  if (access.shared)
     reserve_zeros(memory);
   RealMemory real;
   NodeClass node_class;
   Stack arguments;
   for (const auto& operand : operands)
-    arguments.push_back(materialise(operand, may_read_callers, real));
+    arguments.push_back(materialise(operand, access, real));
   std::unordered_map<const void*, int> operand_storages;
   for (size_t i = 0; i < memory.size(); ++i) {
     const auto storage = storages_.index_of(memory[i]);

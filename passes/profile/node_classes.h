@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -65,7 +66,8 @@ class NodeClasses {
         nodes_(nodes),
         inputs_(inputs),
         cost_model_(cost_model),
-        storages_(storages) {}
+        storages_(storages),
+        waits_for_(device_to_wait_for()) {}
 
   struct Outcome {
     NodeCost cost;
@@ -81,6 +83,13 @@ class NodeClasses {
   // Of described storages: what stands for them while a node runs.
   using RealMemory = std::unordered_map<int32_t, c10::Storage>;
 
+  // What a node that runs is given: the callers' tensors themselves, or zeros in their place; for
+  // described ones, memory that others were given before.
+  struct Access {
+    bool callers;
+    bool shared;
+  };
+
   struct Instance {
     size_t instruction;
     const std::vector<c10::IValue>& operands;
@@ -94,7 +103,7 @@ class NodeClasses {
   bool has_memory(int32_t storage, const at::Tensor& tensor) const;
   c10::Storage zeros(int32_t storage, const at::Tensor& tensor, bool shared);
   void reserve_zeros(const Memory& memory);
-  c10::IValue materialise(const c10::IValue& value, bool may_read_callers, RealMemory& real);
+  c10::IValue materialise(const c10::IValue& value, Access access, RealMemory& real);
   NodeClass run_class(size_t index, const std::vector<c10::IValue>& operands, const Memory& memory);
   Result describe_result(const c10::IValue& value, const torch::jit::Node* node,
                          const std::unordered_map<const void*, int>& operand_storages,
@@ -102,6 +111,7 @@ class NodeClasses {
   c10::IValue instantiate(const Result& result, const Instance& instance, size_t output);
   c10::IValue instantiate_opaque(const Result& result, const Instance& instance, size_t output);
   at::Device result_device(const std::vector<c10::IValue>& operands, const NodeClass& node_class);
+  std::optional<at::Device> device_to_wait_for() const;
   void synchronize() const;
   double settled_seconds(const Program::Instruction& instruction, const torch::jit::Node* node,
                          const torch::jit::Stack& arguments, double first_seconds);
@@ -112,6 +122,7 @@ class NodeClasses {
   const std::vector<c10::IValue>& inputs_;
   CostModel cost_model_;
   DescribedStorages& storages_;
+  std::optional<at::Device> waits_for_;
   MemoryWatch watch_;
   ZeroedMemory zeroed_;
   WarmUp warm_up_;
