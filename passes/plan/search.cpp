@@ -99,7 +99,7 @@ struct PlanSearch::State {
   void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
   void go_down(Searcher& searcher, int64_t steps) const;
   void build_up(Searcher& searcher, int64_t steps) const;
-  void relax(Searcher& searcher, int64_t steps) const;
+  void relax(Searcher& searcher, size_t first, int64_t steps) const;
   void look_for_leaner(Searcher& searcher, int64_t steps) const;
   std::vector<int64_t> limits_to_anneal(int64_t steps) const;
   void anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
@@ -178,13 +178,17 @@ void PlanSearch::State::explore(int64_t steps) {
     limits.push_back(static_cast<int64_t>(limit));
   // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
   const auto enough = 10'000 * simulator.least_steps();
+  const Task lean = [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); };
   tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
-           [&](Searcher& searcher) { build_up(searcher, enough); }};
+           [&](Searcher& searcher) {
+             build_up(searcher, enough);
+             lean(searcher);
+           }};
   search(tasks);
   while (!limits.empty() && pool.fastest(limits.back()) == nullptr)
     limits.pop_back();
-  tasks = {[&](Searcher& searcher) { relax(searcher, steps); },
-           [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
+  tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 2); },
+           [&](Searcher& searcher) { relax(searcher, 2, steps / 2); }, lean};
   search(tasks);
   tasks.clear();
   const auto chosen = limits_to_anneal(steps);
@@ -222,14 +226,15 @@ void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
   }
 }
 
-// Upwards, so that what was found under a limit serves those above it.
-void PlanSearch::State::relax(Searcher& searcher, int64_t steps) const {
+// Every fourth limit from `first` on. Upwards, so that what was found under a limit serves those
+// above it.
+void PlanSearch::State::relax(Searcher& searcher, size_t first, int64_t steps) const {
   auto& improver = searcher.improver;
   for (size_t i = limits.size(); i-- > 0;) {
-    if (i % 2 != 0)
+    if (i % 4 != first)
       continue;
     auto plan = *searcher.pool.fastest(limits[i]);
-    const auto share = static_cast<int64_t>(i / 4 + 1);
+    const auto share = static_cast<int64_t>(i / 8 + 1);
     improver.relax(plan, limits[i], (steps - improver.num_steps()) / share);
   }
 }

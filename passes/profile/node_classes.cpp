@@ -306,11 +306,10 @@ double NodeClasses::settled_seconds(const Program::Instruction& instruction, con
                                     const Stack& arguments, double first_seconds) {
   const bool is_short = first_seconds < 2e-4;
   const auto name = qualified_operator_name(node) + (is_short ? ", short" : ", long");
-  const bool is_known = warm_up_.is_known(name);
-  if (is_known && !is_short)
+  if (warm_up_.is_known(name))
     return warm_up_.without(name, first_seconds);
   auto seconds = first_seconds;
-  for (int repeats = is_short && !is_known ? 2 : 1; repeats > 0; --repeats) {
+  for (int repeats = is_short ? 2 : 1; repeats > 0; --repeats) {
     auto stack = arguments;
     seconds = std::min(seconds, time_of(instruction, stack));
   }
