@@ -115,7 +115,7 @@ struct PlanSearch::State {
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
-  std::vector<int64_t> limits;  // falling; there is a plan under each
+  std::vector<int64_t> limits;  // falling; after the sweeps, those with a plan under them
 };
 
 // Each task begins with what is in the pool now, and what all have found is in the pool then.
@@ -178,17 +178,17 @@ void PlanSearch::State::explore(int64_t steps) {
     limits.push_back(static_cast<int64_t>(limit));
   // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
   const auto enough = 10'000 * simulator.least_steps();
-  const Task lean = [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); };
+  const Task look = [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); };
   tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
            [&](Searcher& searcher) {
              build_up(searcher, enough);
-             lean(searcher);
+             look(searcher);
            }};
   search(tasks);
   while (!limits.empty() && pool.fastest(limits.back()) == nullptr)
     limits.pop_back();
   tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 2); },
-           [&](Searcher& searcher) { relax(searcher, 2, steps / 2); }, lean};
+           [&](Searcher& searcher) { relax(searcher, 2, steps / 2); }, look};
   search(tasks);
   tasks.clear();
   const auto chosen = limits_to_anneal(steps);
