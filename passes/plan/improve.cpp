@@ -83,7 +83,7 @@ Improver::Improver(Simulator& simulator, const Moves& moves, Pool& pool, uint64_
 }
 
 void Improver::allow_steps(int64_t factor) {
-  max_steps_ = factor * simulator_.least_steps();
+  max_steps_ = factor * simulator_.base_steps();
   simulator_.set_max_steps(max_steps_);
 }
 

@@ -50,7 +50,7 @@ class Scheduler {
   bool run(const Decisions& decisions, size_t max_steps = std::numeric_limits<size_t>::max());
 
   // Steps of a plan that computes nothing again, all optional nodes among them.
-  size_t least_steps() const { return forward_steps_.size() + problem_.num_backward(); }
+  size_t base_steps() const { return forward_steps_.size() + problem_.num_backward(); }
 
   // Of the last run: all steps, the forward first; without those that only look at sizes of what
   // lives on.

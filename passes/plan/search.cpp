@@ -73,7 +73,7 @@ struct PlanSearch::State {
     simulator.drops_only(moves.droppable());
     const auto worth_it = static_cast<int64_t>(effort.steps_per_second * problem.base_seconds());
     explore(std::min({std::max(effort.least_steps, worth_it), effort.most_steps,
-                      effort.simulations * simulator.least_steps()}));
+                      effort.simulations * simulator.base_steps()}));
   }
 
   // What is faster and needs nothing that is not kept anyway.
@@ -177,7 +177,7 @@ void PlanSearch::State::explore(int64_t steps) {
   for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung)
     limits.push_back(static_cast<int64_t>(limit));
   // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
-  const auto enough = 10'000 * simulator.least_steps();
+  const auto enough = 10'000 * simulator.base_steps();
   const Task look = [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); };
   tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
            [&](Searcher& searcher) {
@@ -264,7 +264,7 @@ void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const
 std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   // A few long searches find more than many short ones.
   constexpr int64_t kEnough = 1000;  // simulations
-  const auto enough = kEnough * (simulator.least_steps() + 1);
+  const auto enough = kEnough * (simulator.base_steps() + 1);
   const auto count = kParts * static_cast<size_t>(steps / (kParts * enough) + 1);
   const auto weight = [&](int64_t limit) {
     return std::clamp(pool.fastest(limit)->simulation.recompute_seconds, 0.0,

@@ -39,8 +39,8 @@ class Simulator {
   Simulation run(const Decisions& decisions,
                  int64_t limit_bytes = std::numeric_limits<int64_t>::max());
 
-  // Scheduler::least_steps().
-  int64_t least_steps() const { return static_cast<int64_t>(scheduler_.least_steps()); }
+  // Scheduler::base_steps().
+  int64_t base_steps() const { return static_cast<int64_t>(scheduler_.base_steps()); }
 
   // Of the last run.
   const std::vector<Step>& steps() const { return scheduler_.steps(); }

@@ -189,6 +189,24 @@ TEST(Search, TheNumberOfThreadsChangesNothing) {
 }
 
 // Nothing that was asked before changes an answer.
+// However little there is of it, effort must not end on the way down.
+TEST(Search, AShortSearchFindsUsefulPlansForEveryBudget) {
+  const auto problem = chain(150, 7);
+  const Decisions unplanned(problem);
+  const auto base = problem.base_seconds();
+  PlanSearch with_care(problem, unplanned);
+  PlanSearch in_a_hurry(problem, unplanned, {.least_steps = 1, .most_steps = 1});
+  const auto peak = Simulator(problem).run(unplanned).peak_bytes;
+  for (const int64_t percent : {80, 50, 30, 20}) {
+    const auto good = with_care.fastest(peak * percent / 100);
+    const auto quick = in_a_hurry.fastest(peak * percent / 100);
+    ASSERT_TRUE(good.has_value() && quick.has_value()) << percent;
+    EXPECT_LE(base + quick->simulation.recompute_seconds,
+              1.2 * (base + good->simulation.recompute_seconds))
+        << percent;
+  }
+}
+
 TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
   const auto problem = ladder(12);
   const Decisions unplanned(problem);
