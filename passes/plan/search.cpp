@@ -64,7 +64,9 @@ struct PlanSearch::State {
         lean(problem),
         pool(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
-    moves.keep_below(simulator.run(unplanned).peak_bytes / 4000);
+    // What hardly counts, unless there are so many that together they do.
+    const auto num_values = static_cast<int64_t>(simulator.droppable().size());
+    moves.keep_below(simulator.run(unplanned).peak_bytes / std::max<int64_t>(4000, 4 * num_values));
     for (auto value : moves.droppable()) {
       lean.drop_always(value);
       if (problem.is_must_recompute(value))

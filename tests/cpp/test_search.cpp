@@ -189,6 +189,26 @@ TEST(Search, TheNumberOfThreadsChangesNothing) {
 }
 
 // Nothing that was asked before changes an answer.
+TEST(Search, ManySmallValuesAreNotTooSmall) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  std::vector<int32_t> values;
+  for (int i = 0; i < 6000; ++i) {
+    values.push_back(b.fresh("v" + std::to_string(i), {x}, 10));
+    b.seconds(1.0);
+  }
+  b.result(b.fresh("y", {x}, 1));
+  b.start_backward();
+  auto gradient = b.incoming("dy", 1);
+  for (int i = 6000; i-- > 0;)
+    gradient = b.fresh("g" + std::to_string(i), {gradient, values[i]}, 1);
+  b.result(gradient);
+  const auto problem = b.build();
+  const Decisions unplanned(problem);
+  const PlanSearch search(problem, unplanned, {.least_steps = 1, .most_steps = 1});
+  EXPECT_LT(search.smallest_peak_bytes(), Simulator(problem).run(unplanned).peak_bytes / 100);
+}
+
 // However little there is of it, effort must not end on the way down.
 TEST(Search, AShortSearchFindsUsefulPlansForEveryBudget) {
   const auto problem = chain(150, 7);
