@@ -240,6 +240,7 @@ void Region::run(Stack& stack) {
     }
   }
 
+  const size_t num_captured_inputs = captured_inputs.size();
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
   std::vector<Edge> edges_of_summands;
   for (auto k : variant->summand_of())
@@ -267,7 +268,7 @@ void Region::run(Stack& stack) {
     for (auto base : variant->aliased_inputs()[k]) {
       const auto& tensor = possible_bases.at(base);
       if (tensor.defined() && share_storage(outputs[i], tensor))
-        call->add_guard(tensor);
+        call->add_guard(num_captured_inputs + k, tensor);
     }
     SavedCapture capture;
     capture.value = std::move(outputs[i]);

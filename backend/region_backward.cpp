@@ -81,11 +81,20 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
       inputs.emplace_back();
     }
   }
-  for (const auto& guard : guards_)
-    guard.unpack();  // raises where the input was changed in place
-  for (auto& capture : captures_) {
+  const auto unpack = [&](size_t capture, const torch::autograd::SavedVariable& variable) {
+    try {
+      return variable.unpack(node);
+    } catch (const c10::Error&) {
+      run.changed.emplace(vjps.size() + capture, std::current_exception());
+      return at::Tensor();
+    }
+  };
+  for (const auto& [capture, guard] : guards_)
+    unpack(capture, guard);
+  for (size_t i = 0; i < captures_.size(); ++i) {
+    auto& capture = captures_[i];
     if (capture.is_variable) {
-      inputs.emplace_back(capture.variable.unpack(node));
+      inputs.emplace_back(unpack(i, capture.variable));
     } else if (keep) {
       inputs.push_back(capture.value);
     } else {
@@ -100,6 +109,25 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   }
   run.registers = variant_->backward().start(std::move(inputs));
   return run;
+}
+
+void RegionCall::check_for_changes(const Run& run, const Program& program, const Stage& stage,
+                                   const std::vector<bool>& needed, const std::vector<bool>& skip) {
+  const auto check = [&](const Program::Operand& operand) {
+    if (operand.is_constant)
+      return;
+    if (const auto found = run.changed.find(operand.index); found != run.changed.end())
+      std::rethrow_exception(found->second);
+  };
+  for (size_t i = stage.begin; i < stage.end; ++i) {
+    if (skip.empty() || !skip[i])
+      std::for_each(program.instructions()[i].operands.begin(),
+                    program.instructions()[i].operands.end(), check);
+  }
+  for (size_t i = 0; i < stage.gradients.size(); ++i) {
+    if (needed[i])
+      check(program.outputs()[stage.gradients[i]]);
+  }
 }
 
 variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
@@ -151,6 +179,9 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
       }
     }
   }
+
+  if (!run.changed.empty())
+    check_for_changes(run, program, stage, needed, skip);
 
   variable_list gradients(stage.gradients.size());
   {

@@ -6,9 +6,11 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <exception>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <utility>
 #include <vector>
 
 #include "backend/region_variant.h"
@@ -38,8 +40,10 @@ class RegionCall {
 
   const RegionVariant& variant() const { return *variant_; }
   void add_capture(SavedCapture capture) { captures_.push_back(std::move(capture)); }
-  // A region input that a captured value shares memory with.
-  void add_guard(const at::Tensor& input) { guards_.emplace_back(input, /*is_output=*/false); }
+  // A region input that a captured value, the one of this index, shares memory with.
+  void add_guard(size_t capture, const at::Tensor& input) {
+    guards_.emplace_back(capture, torch::autograd::SavedVariable(input, /*is_output=*/false));
+  }
   void add_output(OutputMetadata metadata) { outputs_.push_back(std::move(metadata)); }
 
   // Runs a stage for the current graph task; returns its gradients. `needed` has one flag per
@@ -53,13 +57,20 @@ class RegionCall {
   struct Run {
     Program::Registers registers;
     std::shared_ptr<const UndefinedGradients> undefined;  // nullptr: all vjps are defined
+    // Captures that were changed in place, by register, and what unpacking them raised. Only what
+    // reads one raises it: in eager, the nodes of other gradients do not run and do not notice.
+    std::map<size_t, std::exception_ptr> changed;
   };
+
+  // Raises where the stage reads a capture that was changed. `skip`: per instruction, or empty.
+  static void check_for_changes(const Run& run, const Program& program, const Stage& stage,
+                                const std::vector<bool>& needed, const std::vector<bool>& skip);
 
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
 
   std::shared_ptr<const RegionVariant> variant_;
   std::vector<SavedCapture> captures_;  // captured inputs, then captured outputs, in df's order
-  std::vector<torch::autograd::SavedVariable> guards_;
+  std::vector<std::pair<size_t, torch::autograd::SavedVariable>> guards_;
   std::vector<OutputMetadata> outputs_;  // per vjp
   std::mutex mutex_;
   bool released_ = false;

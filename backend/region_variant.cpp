@@ -140,27 +140,38 @@ std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(
       alive[output] = any_alive;
     }
   }
-  // Dead values that a living operator cannot do without are computed from zeros.
+  // Dead values that a living operator cannot do without are computed from zeros. What is computed
+  // again for dead ones alone is not read.
   auto result = std::make_shared<UndefinedGradients>();
   std::vector<bool> required(backward_.num_registers(), false);
+  std::vector<bool> read(backward_.num_registers(), false);
+  for (const auto& output : backward_.outputs()) {
+    if (!output.is_constant && !is_dead(output))
+      read[output.index] = true;
+  }
   result->skip.assign(instructions.size(), false);
   for (size_t i = instructions.size(); i-- > 0;) {
     const auto& instruction = instructions[i];
-    bool dead = !instruction.outputs.empty();
+    bool has_readers = false;  // as the program is
+    bool dead = true;
     bool needed = false;
+    bool is_read = false;
     for (auto output : instruction.outputs) {
       if (output < 0)
         continue;
+      has_readers = true;
       dead = dead && reached[output] && !alive[output];
       needed = needed || required[output];
+      is_read = is_read || read[output];
     }
-    const bool none_used = std::all_of(instruction.outputs.begin(), instruction.outputs.end(),
-                                       [](int32_t output) { return output < 0; });
-    result->skip[i] = !none_used && dead && !needed;
-    if (result->skip[i] || (!needed && tolerates_undefined(instruction.node)))
+    result->skip[i] = has_readers && ((dead && !needed) || (!is_read && !instruction.mutates));
+    if (result->skip[i])
       continue;
     for (const auto& operand : instruction.operands) {
-      if (is_dead(operand))
+      if (operand.is_constant)
+        continue;
+      read[operand.index] = true;
+      if (is_dead(operand) && (needed || !tolerates_undefined(instruction.node)))
         required[operand.index] = true;
     }
   }

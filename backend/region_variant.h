@@ -38,7 +38,7 @@ struct Stage {
 
 // What changes where only some of the outputs have a gradient.
 struct UndefinedGradients {
-  std::vector<bool> skip;       // per instruction: works on undefined gradients only
+  std::vector<bool> skip;       // per instruction: works on, or for, undefined gradients only
   std::vector<bool> undefined;  // per gradient: no defined one reaches it
   std::vector<bool> zero_vjp;   // per vjp: undefined, but needed as a zero tensor
 };

@@ -147,8 +147,8 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   EXPECT_THAT(mask->zero_vjp, ElementsAre(false, true));
 }
 
-// Recomputation hangs on no gradient at all.
-TEST_F(RegionVariantTest, RecomputationIsNotSkipped) {
+// Recomputation hangs on no gradient at all: it runs where what reads it runs.
+TEST_F(RegionVariantTest, RecomputationForAnUndefinedGradientIsSkipped) {
   auto joint = test::parse_joint(R"(
 graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %a : Tensor = aten::exp(%x)
@@ -162,8 +162,12 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
 )",
                                  1, 2, {0, 1}, {0});
   splice(joint, {});
-  const auto mask = compile(joint)->undefined_gradients({false, true});
-  EXPECT_THAT(mask->skip, ElementsAre(false, true, false, false));
+  const auto variant = compile(joint);
+  EXPECT_THAT(variant->undefined_gradients({false, true})->skip,
+              ElementsAre(false, true, false, false));
+  EXPECT_THAT(variant->undefined_gradients({true, false})->skip,
+              ElementsAre(false, false, true, false));
+  EXPECT_THAT(variant->undefined_gradients({false, false})->skip, Each(true));
 }
 
 TEST_F(RegionVariantTest, AMaskIsComputedOnce) {

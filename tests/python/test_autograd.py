@@ -3,6 +3,7 @@
 import copy
 import re
 import threading
+from typing import Tuple
 
 import pytest
 import torch
@@ -249,6 +250,31 @@ def test_changing_a_returned_view_in_place(strategy: str) -> None:
         # relu's backward needs its output, which the view shares memory with, and which is in memory anyway.
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             output.square().sum().backward()
+
+
+class TwoBranches(torch.nn.Module):
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+        return (x * 2).exp(), torch.sigmoid(y * y)
+
+
+@STRATEGY
+@pytest.mark.parametrize("changed", ["input", "output"])
+def test_a_change_that_no_wanted_gradient_notices(strategy: str, changed: str) -> None:
+    """In eager a branch without a gradient does not run, and so nobody looks at what it has kept."""
+    results = []
+    for module in (TwoBranches(), lowered_copy(TwoBranches(), strategy)):
+        x = torch.linspace(0, 1, 4, requires_grad=True)
+        y = torch.linspace(1, 2, 4, requires_grad=True)
+        z = y * 1.0
+        first, second = module(x, z)
+        (z if changed == "input" else second).detach().add_(1)
+        results.append(torch.autograd.grad(first.sum(), [x, y], allow_unused=True, retain_graph=True))
+        results.append(torch.autograd.grad((first + second).sum(), [x], retain_graph=True))
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            (first + second).sum().backward()
+    assert results[0][1] is None
+    for actual, expected in zip(results[2:], results[:2]):
+        assert_same(list(actual), list(expected))
 
 
 def test_double_backward_is_refused_clearly(x: torch.Tensor) -> None:
