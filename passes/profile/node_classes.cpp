@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <sstream>
 
 #include "backend/random_state.h"
 #include "passes/flops.h"
@@ -23,24 +22,30 @@ using Clock = std::chrono::steady_clock;
 
 namespace {
 
-void append(std::string& key, at::ArrayRef<int64_t> numbers) {
-  key += '<';
-  for (auto number : numbers) {
-    key += std::to_string(number);
-    key += ' ';
-  }
-  key += '>';
+bool is_in_an_operand(const Result& result) {
+  return (result.kind == Result::Kind::kTensor && result.tensor.memory.operand_storage >= 0) ||
+         std::any_of(result.elements.begin(), result.elements.end(), is_in_an_operand);
 }
 
 }  // namespace
 
+const std::pair<const std::string, NodeClass>& NodeClasses::class_of(
+    size_t index, const std::vector<IValue>& operands, const NodeDescription& description) {
+  if (const auto found = classes_.find(description.key); found != classes_.end())
+    return *found;
+  const auto with_places = description.key + description.places;
+  if (const auto found = classes_.find(with_places); found != classes_.end())
+    return *found;
+  auto node_class = run_class(index, operands, description.memory);
+  const bool depends_on_places =
+      std::any_of(node_class.results.begin(), node_class.results.end(), is_in_an_operand);
+  return *classes_.emplace(depends_on_places ? with_places : description.key, std::move(node_class))
+              .first;
+}
+
 NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& operands) {
-  Memory memory;
-  const auto key = describe(index, operands, memory);
-  auto found = classes_.find(key);
-  if (found == classes_.end())
-    found = classes_.emplace(key, run_class(index, operands, memory)).first;
-  const auto& node_class = found->second;
+  const auto description = describe_node(nodes_[index], index, operands, storages_);
+  const auto& [key, node_class] = class_of(index, operands, description);
   // Its own memory, then its results.
   std::vector<c10::Storage> own;
   const auto device = result_device(operands, node_class);
@@ -53,7 +58,7 @@ NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& o
     storages_.set_bytes(storage, node_class.own_bytes[i]);
   }
   Outcome outcome{node_class.cost, {}};
-  const Instance instance{index, operands, memory, own, key};
+  const Instance instance{index, operands, description.memory, own, key};
   for (size_t k = 0; k < node_class.results.size(); ++k)
     outcome.results.push_back(instantiate(node_class.results[k], instance, k));
   return outcome;
@@ -70,75 +75,6 @@ at::Device NodeClasses::result_device(const std::vector<IValue>& operands,
     for_each_tensor(operand,
                     [&](const at::Tensor& tensor) { device = storages_.device_of(tensor); });
   return device;
-}
-
-std::string NodeClasses::describe(size_t index, const std::vector<IValue>& operands,
-                                  Memory& memory) {
-  auto* node = nodes_[index];
-  auto key = qualified_operator_name(node) + '/' + std::to_string(node->outputs().size());
-  if (!node->blocks().empty())
-    key += '@' + std::to_string(index);
-  if (node->hasAttribute(c10::attr::Subgraph))
-    key += node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false);
-  if (node->hasAttribute(symbols::kRequiresGrad))
-    append(key, node->is(symbols::kRequiresGrad));
-  for (const auto& operand : operands) {
-    key += ';';
-    describe(key, operand, memory);
-  }
-  return key;
-}
-
-void NodeClasses::describe(std::string& key, const IValue& value, Memory& memory) {
-  if (value.isTensor()) {
-    const auto& tensor = value.toTensor();
-    if (!tensor.defined()) {
-      key += "undefined";
-      return;
-    }
-    const auto storage = storages_.index_of(tensor);
-    size_t position = 0;
-    while (position < memory.size() && storages_.index_of(memory[position]) != storage)
-      ++position;
-    if (position == memory.size())
-      memory.push_back(tensor);
-    const auto device = storages_.device(storage);
-    key += c10::toString(tensor.scalar_type());
-    append(key, tensor.sizes());
-    append(key, tensor.strides());
-    append(key, {static_cast<int64_t>(device.type()), device.index(), tensor.storage_offset(),
-                 static_cast<int64_t>(position), static_cast<int64_t>(tensor.storage().nbytes())});
-  } else if (value.isInt()) {
-    append(key, value.toInt());
-  } else if (value.isList()) {
-    key += '[';
-    for (const auto& element : value.toListRef()) {
-      key += ',';
-      describe(key, element, memory);
-    }
-    key += ']';
-  } else if (value.isTuple()) {
-    key += '(';
-    for (const auto& element : value.toTupleRef().elements()) {
-      key += ',';
-      describe(key, element, memory);
-    }
-    key += ')';
-  } else if (value.isCapsule()) {
-    key += "opaque " + opaque(value).class_name;
-    for (const auto& operand : opaque(value).operands) {
-      for_each_tensor(operand, [&](const at::Tensor& tensor) {
-        std::string unused;
-        describe(unused, tensor, memory);
-      });
-    }
-  } else if (value.isGenerator() || value.isObject()) {
-    key += value.tagKind();
-  } else {
-    std::ostringstream text;
-    text << value;
-    key += text.str();
-  }
 }
 
 // Is the tensor itself what an operator can run on: real, or a stand-in that was given as one?

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "backend/options.h"
@@ -15,6 +16,7 @@
 #include "passes/memory_watch.h"
 #include "passes/profile.h"
 #include "passes/profile/described_values.h"
+#include "passes/profile/node_description.h"
 #include "passes/profile/warm_up.h"
 #include "passes/profile/zeroed_memory.h"
 
@@ -54,8 +56,8 @@ struct NodeClass {
   std::vector<int64_t> own_extent;
 };
 
-// Nodes of one class (operator, arguments, sizes, types, aliasing among the operands) cost the
-// same. The first of each runs, on real memory; the others get results of the same description.
+// Nodes of one class (passes/profile/node_description.h) cost the same. The first of each runs, on
+// real memory; the others get results of the same description.
 class NodeClasses {
  public:
   // `nodes[i]` is instruction i of `program`, `inputs` are the region's. All outlive this.
@@ -78,8 +80,7 @@ class NodeClasses {
   size_t size() const { return classes_.size(); }
 
  private:
-  // `memory`: one tensor of each storage among the operands, in order of appearance.
-  using Memory = std::vector<at::Tensor>;
+  using Memory = std::vector<at::Tensor>;  // as NodeDescription::memory
   // Of described storages: what stands for them while a node runs.
   using RealMemory = std::unordered_map<int32_t, c10::Storage>;
 
@@ -98,8 +99,10 @@ class NodeClasses {
     const std::string& class_name;
   };
 
-  std::string describe(size_t index, const std::vector<c10::IValue>& operands, Memory& memory);
-  void describe(std::string& key, const c10::IValue& value, Memory& memory);
+  // With its name.
+  const std::pair<const std::string, NodeClass>& class_of(size_t index,
+                                                          const std::vector<c10::IValue>& operands,
+                                                          const NodeDescription& description);
   bool has_memory(int32_t storage, const at::Tensor& tensor) const;
   c10::Storage zeros(int32_t storage, const at::Tensor& tensor, bool shared);
   void reserve_zeros(const Memory& memory);

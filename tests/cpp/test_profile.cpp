@@ -185,6 +185,52 @@ graph(%x : Tensor, %d : Tensor):
   EXPECT_EQ(costs.num_classes, 5U);
 }
 
+// Gradients of a concatenation are slices of one tensor. 16 floats are a cache line.
+TEST_F(ProfileTest, SlicesOfOneTensorAreOneClass) {
+  const auto joint = test::parse_forward(R"(
+graph(%x : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %one : int = prim::Constant[value=1]()
+  %four : int = prim::Constant[value=4]()
+  %16 : int = prim::Constant[value=16]()
+  %32 : int = prim::Constant[value=32]()
+  %a : Tensor = aten::narrow(%x, %zero, %zero, %16)
+  %b : Tensor = aten::narrow(%x, %zero, %16, %16)
+  %c : Tensor = aten::narrow(%x, %zero, %32, %16)
+  %d : Tensor = aten::narrow(%x, %zero, %four, %16)
+  %sin_a : Tensor = aten::sin(%a)
+  %sin_b : Tensor = aten::sin(%b)
+  %sin_d : Tensor = aten::sin(%d)
+  %ab : Tensor = aten::add(%a, %b, %one)
+  %bc : Tensor = aten::add(%b, %c, %one)
+  %ac : Tensor = aten::add(%a, %c, %one)
+  return (%sin_a, %sin_b, %sin_d, %ab, %bc, %ac)
+)");
+  const auto costs = profile(joint, {at::randn({64})}, CostModel::kFlops);
+  // sin of a and of b, of d, which is in the middle of a line; a + b and b + c, a + c.
+  EXPECT_EQ(costs.num_classes, 4U);
+}
+
+TEST_F(ProfileTest, AViewOfASliceLiesWhereTheSliceDoes) {
+  const auto joint = test::parse_forward(R"(
+graph(%x : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %one : int = prim::Constant[value=1]()
+  %16 : int = prim::Constant[value=16]()
+  %a : Tensor = aten::narrow(%x, %zero, %zero, %16)
+  %b : Tensor = aten::narrow(%x, %zero, %16, %16)
+  %same_a : Tensor = aten::contiguous(%a, %zero)
+  %same_b : Tensor = aten::contiguous(%b, %zero)
+  %aa : Tensor = aten::add(%a, %same_a, %one)
+  %bb : Tensor = aten::add(%b, %same_b, %one)
+  return (%aa, %bb)
+)");
+  const auto costs = profile(joint, {at::randn({32})}, CostModel::kFlops);
+  EXPECT_EQ(storages(joint, costs, "same_b"), storages(joint, costs, "x"));
+  // contiguous of a, of b, and one sum: its operands lie in one place.
+  EXPECT_EQ(costs.num_classes, 3U);
+}
+
 TEST_F(ProfileTest, WithTheFlopModelSecondsAreTheSameEachTime) {
   const auto joint = region(kLayer);
   const std::vector<c10::IValue> inputs{at::randn({4, 8}), at::randn({8, 16})};
