@@ -1,8 +1,10 @@
 """Measuring the configurations of one model side by side.
 
-Each has its own copy of the same weights in one process, and they take turns: one step each per repetition, in an order
-that rotates, so that a busy moment of the machine falls on all of them. A step frees the gradients, runs forward and
-backward and reads the loss; its peak is counted above what rests before it, parameters and batch included in the rest.
+Each has its own copy of the same weights in one process, and they take turns, in an order that rotates, so that a busy
+moment of the machine falls on all of them. A turn is two steps, of which the second is measured: the first leaves free
+memory as a loop of such steps would, and not as the configuration before did, after which one that needs more has to get
+it from the system page by page (measured: half as long again). A step frees the gradients, runs forward and backward and
+reads the loss; its peak is counted above what rests before it, parameters and batch included in the rest.
 """
 
 import copy
@@ -121,6 +123,8 @@ class Contender:
             read_report(self.module, self.result)
 
     def measure(self, repetition: int) -> None:
+        self.clear()
+        self.step()
         torch.manual_seed(repetition)
         # Outside of the measurement, since the gradients of the last repetition would count as resting otherwise.
         self.clear()
