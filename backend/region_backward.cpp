@@ -112,14 +112,18 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
 }
 
 void RegionCall::check_for_changes(const Run& run, const Program& program, const Stage& stage,
-                                   const std::vector<bool>& needed, const std::vector<bool>& skip) {
+                                   const std::vector<bool>& needed, bool later_stages,
+                                   const std::vector<bool>& skip) {
   const auto check = [&](const Program::Operand& operand) {
     if (operand.is_constant)
       return;
     if (const auto found = run.changed.find(operand.index); found != run.changed.end())
       std::rethrow_exception(found->second);
   };
-  for (size_t i = stage.begin; i < stage.end; ++i) {
+  const bool is_all = stage.begin == 0 && later_stages &&
+                      std::find(needed.begin(), needed.end(), false) == needed.end();
+  const size_t end = is_all ? program.instructions().size() : stage.end;
+  for (size_t i = stage.begin; i < end; ++i) {
     if (skip.empty() || !skip[i])
       std::for_each(program.instructions()[i].operands.begin(),
                     program.instructions()[i].operands.end(), check);
@@ -181,7 +185,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   }
 
   if (!run.changed.empty())
-    check_for_changes(run, program, stage, needed, skip);
+    check_for_changes(run, program, stage, needed, later_stages, skip);
 
   variable_list gradients(stage.gradients.size());
   {

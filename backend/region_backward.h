@@ -62,9 +62,12 @@ class RegionCall {
     std::map<size_t, std::exception_ptr> changed;
   };
 
-  // Raises where the stage reads a capture that was changed. `skip`: per instruction, or empty.
+  // Raises where the stage reads a capture that was changed. `skip`: per instruction, or empty. The
+  // first stage, where all of its gradients are asked for, looks for all that follow: eager raises
+  // before a gradient of the same operator has left.
   static void check_for_changes(const Run& run, const Program& program, const Stage& stage,
-                                const std::vector<bool>& needed, const std::vector<bool>& skip);
+                                const std::vector<bool>& needed, bool later_stages,
+                                const std::vector<bool>& skip);
 
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
 
