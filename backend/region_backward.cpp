@@ -112,7 +112,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
 }
 
 void RegionCall::check_for_changes(const Run& run, const Program& program, const Stage& stage,
-                                   const std::vector<bool>& needed, bool later_stages,
+                                   const std::vector<bool>& needed, bool all_needed,
                                    const std::vector<bool>& skip) {
   const auto check = [&](const Program::Operand& operand) {
     if (operand.is_constant)
@@ -120,9 +120,7 @@ void RegionCall::check_for_changes(const Run& run, const Program& program, const
     if (const auto found = run.changed.find(operand.index); found != run.changed.end())
       std::rethrow_exception(found->second);
   };
-  const bool is_all = stage.begin == 0 && later_stages &&
-                      std::find(needed.begin(), needed.end(), false) == needed.end();
-  const size_t end = is_all ? program.instructions().size() : stage.end;
+  const size_t end = stage.begin == 0 && all_needed ? program.instructions().size() : stage.end;
   for (size_t i = stage.begin; i < end; ++i) {
     if (skip.empty() || !skip[i])
       std::for_each(program.instructions()[i].operands.begin(),
@@ -185,7 +183,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   }
 
   if (!run.changed.empty())
-    check_for_changes(run, program, stage, needed, later_stages, skip);
+    check_for_changes(run, program, stage, needed, all_needed, skip);
 
   variable_list gradients(stage.gradients.size());
   {

@@ -66,7 +66,7 @@ class RegionCall {
   // first stage, where all of its gradients are asked for, looks for all that follow: eager raises
   // before a gradient of the same operator has left.
   static void check_for_changes(const Run& run, const Program& program, const Stage& stage,
-                                const std::vector<bool>& needed, bool later_stages,
+                                const std::vector<bool>& needed, bool all_needed,
                                 const std::vector<bool>& skip);
 
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);

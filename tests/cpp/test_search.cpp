@@ -188,7 +188,7 @@ TEST(Search, TheNumberOfThreadsChangesNothing) {
   }
 }
 
-// Nothing that was asked before changes an answer.
+// Each is next to nothing of the peak, and together they are all of it.
 TEST(Search, ManySmallValuesAreNotTooSmall) {
   ProblemBuilder b;
   const auto x = b.held("x", 1000);
@@ -227,6 +227,7 @@ TEST(Search, AShortSearchFindsUsefulPlansForEveryBudget) {
   }
 }
 
+// Nothing that was asked before changes an answer.
 TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
   const auto problem = ladder(12);
   const Decisions unplanned(problem);
