@@ -7,8 +7,20 @@
 
 namespace aten_recompute {
 
-// Inside of a region: operators run below autograd.
-using BelowAutograd = at::AutoDispatchBelowADInplaceOrView;
+// Inside of a region: operators record nothing, and views are not tracked.
+//
+// Autograd's kernels stay in the way, with gradients off: they are where an operator that consists
+// of others is taken apart. Below them PyTorch's fallback for lazily conjugated and negated tensors
+// would come first: a matrix product of one would make it real in eager's place and differ from
+// eager's by a rounding.
+class WithoutAutograd {
+ public:
+  WithoutAutograd() : grad_mode_(false), keys_(c10::inplace_or_view_ks) {}
+
+ private:
+  at::AutoGradMode grad_mode_;
+  c10::impl::ExcludeDispatchKeyGuard keys_;
+};
 
 // Inside of a tape, itself inside of a region: ordinary autograd again.
 class OrdinaryAutograd {

@@ -147,8 +147,8 @@ class OwnMemory {
   std::unordered_set<const Value*> values_;
 };
 
-// Below autograd, in-place operators do not bump version counters either: this lets them, so that
-// ordinary autograd around the region still notices the change.
+// Where views are not tracked, in-place operators do not bump version counters either: this lets
+// them, so that ordinary autograd around the region still notices the change.
 class AllowVersionCounting {
  public:
   AllowVersionCounting()

@@ -218,7 +218,7 @@ void Region::run(Stack& stack) {
   const auto& forward = variant->forward();
   std::vector<c10::IValue> outputs;
   {
-    const BelowAutograd guard;
+    const WithoutAutograd guard;
     auto registers = forward.start(std::move(inputs));
     forward.run(registers, 0, forward.instructions().size());
     for (size_t i = 0; i < forward.outputs().size(); ++i) {

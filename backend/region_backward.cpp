@@ -187,7 +187,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
 
   variable_list gradients(stage.gradients.size());
   {
-    const BelowAutograd guard;
+    const WithoutAutograd guard;
     program.run(run.registers, stage.begin, stage.end, skip.empty() ? nullptr : &skip);
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
       const auto k = stage.gradients[i];

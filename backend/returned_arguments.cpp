@@ -243,7 +243,7 @@ std::vector<int64_t> ReturnedArguments::signature(const std::vector<IValue>& inp
 
 std::vector<bool> ReturnedArguments::look(std::vector<IValue> inputs) const {
   const RestoreGenerators restore(inputs);
-  const BelowAutograd guard;
+  const WithoutAutograd guard;
   auto registers = question_->start(std::move(inputs));
   question_->run(registers, 0, question_->instructions().size());
   std::vector<bool> returned;

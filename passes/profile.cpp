@@ -98,7 +98,7 @@ class Profiler {
   Profile run() {
     const auto start = Clock::now();
     const RestoreGenerators restore(inputs_);
-    const BelowAutograd guard;
+    const WithoutAutograd guard;
     NodeClasses classes(*program_, nodes_, inputs_, cost_model_, storages_);
     classes_ = &classes;
     registers_.resize(program_->num_registers());

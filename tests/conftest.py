@@ -4,7 +4,7 @@ import os
 import random
 import sys
 from pathlib import Path
-from typing import Iterator
+from typing import Any, Callable, Iterator
 
 import numpy
 import pytest
@@ -24,6 +24,24 @@ def pytest_configure(config: pytest.Config) -> None:
     # PyTorch 2.13 announces the end of torch.jit at each call of it. That is known here, and only that is silenced:
     # any other DeprecationWarning stays visible.
     config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
+    _keep_builtins_alive()
+
+
+def _keep_builtins_alive() -> None:
+    """Holds on to every function that PyTorch notes as a builtin of TorchScript.
+
+    It notes them by ``id()`` alone. Where an operator gets another overload its function is made anew and the former one
+    is freed (importing torch._inductor does that to four), and whatever object comes to lie at that address is a
+    builtin from then on: ``torch.jit.script`` of a Conv2d then failed at a list of numbers, once in some whole runs.
+    """
+    alive = []
+    register = torch.jit._builtins._register_builtin
+
+    def register_and_hold(function: Callable[..., Any], operator: str) -> None:
+        alive.append(function)
+        register(function, operator)
+
+    torch.jit._builtins._register_builtin = register_and_hold
 
 
 def _seed_all() -> None:

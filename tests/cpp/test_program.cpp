@@ -262,7 +262,7 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_EQ(outputs[2].toStringRef(), "1 of 1");
 }
 
-// Below autograd, where regions run.
+// Where views are not tracked, as in regions.
 TEST_F(ProgramTest, AWriteIsCountedByTheTensorsVersion) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
@@ -273,11 +273,25 @@ graph(%x : Tensor):
   const auto x = at::zeros({});
   const auto before = x._version();
   {
-    const BelowAutograd guard;
+    const WithoutAutograd guard;
     run_all(program, {x});
   }
   EXPECT_EQ(x.item<float>(), 1.0);
   EXPECT_EQ(x._version(), before + 1);
+}
+
+// As in eager, where matmul hands a conjugated matrix to mm, which reads it as it is: made real
+// first, the product differs by a rounding.
+TEST_F(ProgramTest, AnOperatorOfOthersSeesLazyConjugation) {
+  const Program program(test::parse(R"(
+graph(%x : Tensor):
+  %y : Tensor = aten::conj(%x)
+  %lazy : bool = aten_recompute_test::is_conjugated(%y)
+  return (%lazy)
+)"));
+  const WithoutAutograd guard;
+  const auto outputs = run_all(program, {at::zeros({2}, at::kComplexDouble)});
+  EXPECT_TRUE(outputs[0].toBool());
 }
 
 }  // namespace

@@ -27,12 +27,12 @@ struct Taped {
   }
 
   std::vector<c10::IValue> forward(std::vector<c10::IValue> inputs) const {
-    const BelowAutograd guard;
+    const WithoutAutograd guard;
     return test::run_graph(gradient.f, std::move(inputs));
   }
   std::vector<c10::IValue> backward(std::vector<c10::IValue> inputs) const {
     const at::NoGradGuard no_grad;
-    const BelowAutograd guard;
+    const WithoutAutograd guard;
     return test::run_graph(gradient.df, std::move(inputs));
   }
 

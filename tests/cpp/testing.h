@@ -99,6 +99,7 @@ bool bitwise_equal(const at::Tensor& a, const at::Tensor& b);
 //   halves(Tensor x) -> Tensor[]           x.chunk(2); the same
 //   noise(Tensor x) -> Tensor              x + rand_like(x); tagged random
 //   probe(Tensor x) -> Tensor              x + 0, after calling what set_probe() was given
+//   is_conjugated(Tensor x) -> bool        x.is_conj(), made of other operators
 
 class ScopedProbe {
  public:

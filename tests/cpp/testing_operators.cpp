@@ -41,6 +41,11 @@ at::Tensor probe(const at::Tensor& x) {
   }
   return x + 0;
 }
+// Consists of other operators, as the dispatcher sees it: like any with no kernel of a device's
+// own.
+bool is_conjugated(const at::Tensor& x) {
+  return x.is_conj();
+}
 
 TORCH_LIBRARY(aten_recompute_test, m) {
   m.def("square(Tensor x) -> Tensor", &square);
@@ -51,6 +56,7 @@ TORCH_LIBRARY(aten_recompute_test, m) {
   m.def(torch::schema("noise(Tensor x) -> Tensor"), {at::Tag::nondeterministic_seeded});
   m.impl("noise", &noise);
   m.def("probe(Tensor x) -> Tensor", &probe);
+  m.def("is_conjugated(Tensor x) -> bool", &is_conjugated);
 }
 
 }  // namespace
