@@ -80,6 +80,13 @@ bool bits_fit(Operands operands, size_t overwritten) {
   return target.device().is_cpu() && target.strides() == operands[2].toIntVector();
 }
 
+// Kernels that read a row to its end before they write to it, at the places that they have read.
+// Their result is contiguous. On a GPU nobody has looked.
+bool rows_agree(Operands operands, size_t overwritten) {
+  const auto& target = operands[overwritten].toTensor();
+  return target.device().is_cpu() && target.is_contiguous() && tensors_agree(operands, overwritten);
+}
+
 // ---- which operators ----
 
 struct Entry {
@@ -112,6 +119,11 @@ std::unordered_map<std::string, Entry> make_table() {
   // oneDNN's kernel may overwrite the gradient; of the other operand its documentation says
   // nothing.
   table["aten::gelu_backward"] = {"aten::gelu_backward", "grad_input", true, {0}, &tensors_agree};
+  // Of rows, or of columns.
+  for (const std::string op : {"_softmax", "_log_softmax"})
+    table["aten::" + op] = {"aten::" + op, "out", true, {0}, &rows_agree};
+  for (const std::string op : {"_softmax_backward_data", "_log_softmax_backward_data"})
+    table["aten::" + op] = {"aten::" + op, "out", true, {0, 1}, &rows_agree};
   // Of a tensor and a scalar.
   for (const std::string op : {"add", "sub", "mul", "div"}) {
     table["aten::" + op + ".Scalar"] = {"aten::" + op + "_", "Scalar", false, {0}, &scalars_agree};
@@ -181,6 +193,11 @@ std::vector<size_t> overwritable_operands(const torch::jit::Node* node) {
     return {0, 1};
   const auto* entry = find_entry(node);
   return entry == nullptr || !find_writer(*entry) ? std::vector<size_t>{} : entry->operands;
+}
+
+bool overwrites_rows(const torch::jit::Node* node) {
+  const auto* entry = find_entry(node);
+  return entry != nullptr && entry->fits == &rows_agree;
 }
 
 }  // namespace aten_recompute

@@ -1,4 +1,4 @@
-// Elementwise operators that overwrite an operand which dies there.
+// Operators that overwrite an operand which dies there: elementwise ones, and softmax.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -33,5 +33,8 @@ bool may_overwrite(const InPlaceForm& form, c10::ArrayRef<c10::IValue> operands)
 // may_overwrite() holds, which for tensors of one shape, layout and dtype (operators with a scalar:
 // of float32 or float64) it does. In the order in which they are tried.
 std::vector<size_t> overwritable_operands(const torch::jit::Node* node);
+// For planning: of this operator's tensors may_overwrite() also asks that they are contiguous and
+// on the CPU.
+bool overwrites_rows(const torch::jit::Node* node);
 
 }  // namespace aten_recompute

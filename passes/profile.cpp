@@ -197,6 +197,11 @@ class Profiler {
       if (std::find(storages.begin(), storages.end(), storage) == storages.end())
         storages.push_back(storage);
     });
+    if (content.isTensor() && content.toTensor().defined() &&
+        content.toTensor().layout() == at::kStrided && content.toTensor().is_contiguous() &&
+        storages_.device_of(content.toTensor()).is_cpu()) {
+      profile_.contiguous_on_cpu.insert(value->unique());
+    }
     if (content.isCapsule())
       storages = opaque(content).storages;
     profile_.storages[value->unique()] = std::move(storages);

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "backend/options.h"
@@ -33,6 +34,8 @@ struct Profile {
   // The same of their elements, wherever these lie: an expanded tensor has more of them than its
   // storage has room for, a slice fewer.
   std::unordered_map<size_t, int64_t> tensor_bytes;
+  // The same: tensors on the CPU whose elements lie in the order of their indices.
+  std::unordered_set<size_t> contiguous_on_cpu;
   std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
   // Per region input: the first that is the same tensor, as a tied weight is under its second name.
   std::vector<size_t> same_as;

@@ -244,9 +244,19 @@ class Builder {
            });
   }
 
+  bool reads_tensors_in_order_on_cpu(const Node* node) const {
+    return profile_ != nullptr &&
+           std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
+             return !input->type()->isSubtypeOf(*c10::TensorType::get()) ||
+                    profile_->contiguous_on_cpu.count(input->unique()) > 0;
+           });
+  }
+
   // What Program overwrites at run time: memory that an operator of the same program made.
   std::vector<int32_t> overwrites(Node* node) const {
     std::vector<int32_t> values;
+    if (overwrites_rows(node) && !reads_tensors_in_order_on_cpu(node))
+      return values;
     // The operands have to lie alike; only a mask may be expanded.
     if (node->kind() != c10::aten::masked_fill && reads_an_expanded_tensor(node))
       return values;

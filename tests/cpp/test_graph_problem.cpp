@@ -98,7 +98,6 @@ graph(%x : Tensor):
   EXPECT_THAT(names(graph.problem, graph.problem.overwrites[2]), ElementsAre("h"));
 }
 
-// Gradients that are added to existing ones are gone at once.
 // tanh_backward writes over h only where the gradient lies as h does: that of a sum does not.
 TEST_F(GraphProblemTest, AnExpandedOperandKeepsOthersFromBeingOverwritten) {
   auto overwritten = [](const char* gradient) {
@@ -123,6 +122,27 @@ graph(%x : Tensor, %d : Tensor):
   EXPECT_THAT(overwritten("aten::expand(%d, %size, %false)"), IsEmpty());
 }
 
+// softmax gives a contiguous result, whatever it reads.
+TEST_F(GraphProblemTest, RowsAreOverwrittenWhereTheyLieInOrder) {
+  const auto joint = test::parse_forward(R"(
+graph(%x : Tensor):
+  %false : bool = prim::Constant[value=0]()
+  %dim : int = prim::Constant[value=1]()
+  %h : Tensor = aten::sin(%x)
+  %y : Tensor = aten::_softmax(%h, %dim, %false)
+  return (%y)
+)");
+  auto overwritten = [&](const at::Tensor& x) {
+    const auto costs = profile(joint, {x}, CostModel::kFlops);
+    const auto graph = make_problem(joint, &costs);
+    return names(graph.problem, graph.problem.overwrites[1]);
+  };
+  EXPECT_THAT(overwritten(at::randn({4, 8})), ElementsAre("h"));
+  EXPECT_THAT(overwritten(at::randn({8, 4}).t()), IsEmpty());
+  EXPECT_THAT(overwritten(at::empty({4, 8}, at::kMeta)), IsEmpty());
+}
+
+// Gradients that are added to existing ones are gone at once.
 TEST_F(GraphProblemTest, AccumulatedGradientsAreNoResults) {
   const auto joint = layer();
   const auto attribute = make_problem(joint, nullptr, {false, true});

@@ -45,6 +45,7 @@ struct Form {
   std::string call;  // of %x, %y and the constants
   std::vector<size_t> operands;
   bool for_halves = true;
+  bool in_any_order = true;  // of the elements in memory
 };
 
 std::ostream& operator<<(std::ostream& stream, const Form& form) {
@@ -109,6 +110,22 @@ std::vector<Form> forms() {
     all.push_back({op + " scalar", kTwoScalars, "aten::" + op + "(%x, %a, %b)", {0}, false});
   for (const std::string op : {"mul", "div"})
     all.push_back({op + " scalar", kScalar, "aten::" + op + "(%x, %a)", {0}, false});
+  for (const std::string dim : {"0", "-1"}) {
+    const auto constants = "  %dim : int = prim::Constant[value=" + dim + "]()\n" + kFalse;
+    for (const std::string op : {"_softmax", "_log_softmax"}) {
+      all.push_back(
+          {op + " over " + dim, constants, "aten::" + op + "(%x, %dim, %no)", {0}, true, false});
+    }
+    // The type of the input: of x.
+    for (const std::string op : {"_softmax_backward_data", "_log_softmax_backward_data"}) {
+      all.push_back({op + " over " + dim,
+                     constants + "  %dtype : int = prim::dtype(%x)\n",
+                     "aten::" + op + "(%x, %y, %dim, %dtype)",
+                     {0, 1},
+                     true,
+                     false});
+    }
+  }
   return all;
 }
 
@@ -135,6 +152,8 @@ TEST_P(InPlaceForms, GiveWhatTheOperatorGives) {
             values.emplace_back(x.clone());
           } else if (input == graph->inputs()[1]) {
             values.emplace_back(y.clone());
+          } else if (input->node()->kind() == c10::prim::dtype) {
+            values.emplace_back(static_cast<int64_t>(dtype));
           } else {
             values.push_back(*torch::jit::toIValue(input));
           }
@@ -145,7 +164,8 @@ TEST_P(InPlaceForms, GiveWhatTheOperatorGives) {
       node->getOperation()(expected);
       for (const auto& each : in_place) {
         auto stack = operands();
-        if (!form.for_halves && dtype != at::kFloat && dtype != at::kDouble) {
+        if ((!form.for_halves && dtype != at::kFloat && dtype != at::kDouble) ||
+            (!form.in_any_order && !x.is_contiguous())) {
           EXPECT_FALSE(may_overwrite(each, stack));
           continue;
         }
@@ -164,6 +184,7 @@ TEST_P(InPlaceForms, GiveWhatTheOperatorGives) {
 INSTANTIATE_TEST_SUITE_P(Operators, InPlaceForms, testing::ValuesIn(forms()), [](const auto& info) {
   auto name = info.param.name + "_" + std::to_string(info.index);
   std::replace(name.begin(), name.end(), ' ', '_');
+  std::replace(name.begin(), name.end(), '-', 'm');
   return name;
 });
 
