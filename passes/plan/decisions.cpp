@@ -41,6 +41,23 @@ void Decisions::set_always(int32_t value, bool dropped) {
   rule = dropped ? uint32_t{kDropAtForwardEnd} | kDropInBackward : 0;
 }
 
+void Decisions::set_slots(int32_t value, std::span<const uint8_t> dropped) {
+  const auto in_backward = dropped.subspan(1);
+  const auto num_dropped = std::count(in_backward.begin(), in_backward.end(), uint8_t{1});
+  const bool mostly = 2 * static_cast<size_t>(num_dropped) > in_backward.size();
+  set_always(value, mostly);
+  set(value, 0, dropped[0] != 0);
+  std::vector<int64_t> found;
+  for (size_t slot = 1; slot < dropped.size(); ++slot) {
+    if ((dropped[slot] != 0) == mostly)
+      continue;
+    found.push_back(key(value, slot));
+    rules_[value] |= exception_bit(slot);
+  }
+  exceptions_.insert(std::lower_bound(exceptions_.begin(), exceptions_.end(), key(value, 0)),
+                     found.begin(), found.end());
+}
+
 bool Decisions::operator==(const Decisions& other) const {
   if (num_slots_ != other.num_slots_ || rules_.size() != other.rules_.size() ||
       chosen_ != other.chosen_) {

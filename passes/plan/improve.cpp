@@ -327,6 +327,26 @@ void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
   }
 }
 
+void Improver::set_checkpoints(const Checkpoints& checkpoints, const Decisions& inner,
+                               int64_t limit_bytes) {
+  allow_steps(kMaxSteps);
+  const auto needs = checkpoints.needs(inner, simulator_);
+  num_steps_ += static_cast<int64_t>(simulator_.steps().size());
+  // More may fit than it seems: needs are those of the worst time within a part.
+  for (const double more : {1.0, 1.08}) {
+    const auto plan = checkpoints.schedule(
+        inner, needs, static_cast<int64_t>(more * static_cast<double>(limit_bytes)));
+    if (!plan)
+      continue;
+    const auto simulation = simulator_.run(*plan, limit_bytes);
+    num_steps_ += static_cast<int64_t>(simulator_.steps().size());
+    const auto* known = pool_.fastest(simulation.peak_bytes);
+    if (known == nullptr ||
+        simulation.recompute_seconds < known->simulation.recompute_seconds - kNothing)
+      simulate(checkpoints.concise(*plan, simulator_), limit_bytes);
+  }
+}
+
 void Improver::relax(Plan& plan, int64_t limit_bytes, int64_t steps) {
   const auto end = num_steps_ + steps;
   allow_steps(kMaxStepsToImprove);

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "passes/plan/checkpoints.h"
 #include "passes/plan/moves.h"
 #include "passes/plan/pool.h"
 
@@ -47,6 +48,9 @@ class Improver {
   // backward as well, those first that save most time per byte, as long as nothing exceeds the
   // limit.
   void build_up(Plan& plan, int64_t limit_bytes, int64_t steps);
+
+  // Other checkpoints in `inner`, so that little exceeds the limit.
+  void set_checkpoints(const Checkpoints& checkpoints, const Decisions& inner, int64_t limit_bytes);
 
   // Keeps again, gap by gap, what saves most time per byte, as long as nothing exceeds the limit.
   void relax(Plan& plan, int64_t limit_bytes, int64_t steps);

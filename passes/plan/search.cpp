@@ -8,6 +8,7 @@
 #include <span>
 #include <vector>
 
+#include "passes/plan/checkpoints.h"
 #include "passes/plan/improve.h"
 
 namespace aten_recompute {
@@ -101,9 +102,12 @@ struct PlanSearch::State {
   void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
   void go_down(Searcher& searcher, int64_t steps) const;
   void build_up(Searcher& searcher, int64_t steps) const;
+  void look_for_other_checkpoints(int64_t steps);
+  void set_checkpoints(Searcher& searcher, int64_t steps) const;
   void relax(Searcher& searcher, size_t first, int64_t steps) const;
   void look_for_leaner(Searcher& searcher, int64_t steps) const;
   std::vector<int64_t> limits_to_anneal(int64_t steps) const;
+  std::vector<int64_t> limits_with_faster_plans(const Pool& known) const;
   void anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
               int64_t steps) const;
 
@@ -117,7 +121,7 @@ struct PlanSearch::State {
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
-  std::vector<int64_t> limits;  // falling; after the sweeps, those with a plan under them
+  std::vector<int64_t> limits;  // falling; between sweeps and checkpoints, those with a plan
 };
 
 // Each task begins with what is in the pool now, and what all have found is in the pool then.
@@ -187,6 +191,7 @@ void PlanSearch::State::explore(int64_t steps) {
              look(searcher);
            }};
   search(tasks);
+  const auto all_limits = limits;
   while (!limits.empty() && pool.fastest(limits.back()) == nullptr)
     limits.pop_back();
   tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 2); },
@@ -196,6 +201,22 @@ void PlanSearch::State::explore(int64_t steps) {
   const auto chosen = limits_to_anneal(steps);
   for (size_t part = 0; part < kParts; ++part)
     tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, chosen, part, steps); });
+  search(tasks);
+  limits = all_limits;
+  look_for_other_checkpoints(steps);
+}
+
+// And improves on what that finds.
+void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
+  const auto known = pool;
+  const Task set = [&](Searcher& searcher) { set_checkpoints(searcher, steps / 4); };
+  search({&set, 1});
+  const auto better = limits_with_faster_plans(known);
+  std::vector<Task> tasks;
+  for (size_t part = 0; part < std::min(kParts, better.size()); ++part) {
+    tasks.emplace_back(
+        [&, part](Searcher& searcher) { anneal(searcher, better, part, steps / 2); });
+  }
   search(tasks);
 }
 
@@ -225,6 +246,28 @@ void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
     // reach.
     if (i % 2 == 0 && limits[i] >= leanest && limits[i] <= 2 * leanest)
       improver.build_up(plan, limits[i], end - improver.num_steps());
+  }
+}
+
+// Where plans are slow, checkpoints in place of those of the plans for this limit and greater ones.
+// Upwards, so that what was found under a limit serves those above it.
+void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const {
+  constexpr double kSlow = 0.15;  // of the step
+  const Checkpoints checkpoints(problem, moves.droppable());
+  auto& improver = searcher.improver;
+  for (size_t i = limits.size(); i-- > 0 && improver.num_steps() < steps;) {
+    const auto* fastest = searcher.pool.fastest(limits[i]);
+    if (fastest != nullptr &&
+        fastest->simulation.recompute_seconds < kSlow * problem.base_seconds())
+      return;
+    const Plan* before = nullptr;
+    for (const double more : {1.0, 1.1, 1.2, 1.35, 1.5}) {
+      const auto limit = static_cast<int64_t>(more * static_cast<double>(limits[i]));
+      const auto* inner = searcher.pool.fastest(limit);
+      if (inner != nullptr && inner != before)
+        improver.set_checkpoints(checkpoints, Decisions(inner->decisions), limits[i]);
+      before = inner;
+    }
   }
 }
 
@@ -286,6 +329,19 @@ std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
       chosen.push_back(limits[i]);
   }
   return chosen;
+}
+
+// Faster by a thousandth or more than those in `known`, or the first. Rising.
+std::vector<int64_t> PlanSearch::State::limits_with_faster_plans(const Pool& known) const {
+  std::vector<int64_t> found;
+  for (size_t i = limits.size(); i-- > 0;) {
+    const auto* now = pool.fastest(limits[i]);
+    const auto* before = known.fastest(limits[i]);
+    if (now != nullptr && (before == nullptr || now->simulation.recompute_seconds <
+                                                    0.999 * before->simulation.recompute_seconds))
+      found.push_back(limits[i]);
+  }
+  return found;
 }
 
 // Upwards, so that what was found under a limit serves those above it.
