@@ -9,7 +9,7 @@ namespace {
 
 // The table's effort grows with the third power of the one and the first of the other.
 constexpr size_t kMostCuts = 32;
-constexpr int64_t kLevels = 128;  // in which memory is counted
+constexpr int64_t kLevels = 64;  // in which memory is counted
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // Per value: the last forward node that reads it or a view of it; -1: none.
@@ -90,8 +90,14 @@ Checkpoints::Checkpoints(const Problem& problem, const std::vector<int32_t>& dro
       values_(droppable),
       cuts_with_(problem.num_values()),
       made_in_(problem.num_values(), 0) {
+  std::sort(values_.begin(), values_.end());
   find_cuts(droppable);
   find_parts();
+  beside_.resize(cuts_.size(), std::vector<int64_t>(cuts_.size(), 0));
+  for (size_t kept = 0; kept < cuts_.size(); ++kept) {
+    for (auto cut = kept + 1; cut < cuts_.size(); ++cut)
+      beside_[kept][cut] = bytes_beside(cut, kept);
+  }
 }
 
 void Checkpoints::find_cuts(const std::vector<int32_t>& droppable) {
@@ -203,11 +209,11 @@ std::vector<std::vector<size_t>> Checkpoints::kept_cuts(const std::vector<int64_
   const auto limit = limit_bytes / level_bytes;
   const auto levels_of = [&](int64_t bytes) { return (bytes + level_bytes - 1) / level_bytes; };
   std::vector<double> seconds_before(count + 1, 0.0);
-  std::vector<std::vector<int64_t>> beside(count, std::vector<int64_t>(count, 0));
+  auto beside = beside_;  // in levels
   for (size_t i = 0; i < count; ++i) {
     seconds_before[i + 1] = seconds_before[i] + parts_[i].seconds;
-    for (size_t j = i + 1; j < count; ++j)
-      beside[i][j] = levels_of(bytes_beside(j, i));
+    for (auto& bytes : beside[i])
+      bytes = levels_of(bytes);
   }
   // In the forward, every cut is passed once anyway.
   Table in_forward(count);
@@ -279,13 +285,19 @@ std::optional<Decisions> Checkpoints::schedule(const Decisions& inner,
     // stays.
     if (cuts.empty() && !inner.dropped_at_forward_end(value))
       continue;
-    for (size_t slot = 0; slot < dropped.size(); ++slot)
+    // The part that makes it is the last that reads it.
+    const auto own = parts_[made_in_[value]];
+    std::fill(dropped.begin(), dropped.end(), uint8_t{1});
+    dropped[0] = inner.dropped(value, 0);
+    for (auto slot = own.begin_slot; slot < own.end_slot; ++slot)
       dropped[slot] = inner.dropped(value, slot);
     for (size_t part = made_in_[value] + 1; part < parts_.size(); ++part) {
       const bool keep = std::any_of(cuts.begin(), cuts.end(),
                                     [&](size_t cut) { return is_kept[cut][part] != 0; });
-      std::fill(dropped.begin() + static_cast<int64_t>(parts_[part].begin_slot),
-                dropped.begin() + static_cast<int64_t>(parts_[part].end_slot), !keep);
+      if (keep) {
+        std::fill(dropped.begin() + static_cast<int64_t>(parts_[part].begin_slot),
+                  dropped.begin() + static_cast<int64_t>(parts_[part].end_slot), uint8_t{0});
+      }
       if (!cuts.empty() && part + 1 == parts_.size())
         dropped[0] = !keep || problem_.is_must_recompute(value);
     }
@@ -296,8 +308,8 @@ std::optional<Decisions> Checkpoints::schedule(const Decisions& inner,
 
 Decisions Checkpoints::concise(const Decisions& decisions, const Simulator& simulator) const {
   auto said = decisions;
-  for (auto value : values_)
-    said.set_always(value, true);
+  for (size_t i = values_.size(); i-- > 0;)  // from the end, where it is faster
+    said.set_always(values_[i], true);
   for (const auto& gap : simulator.gaps()) {
     if (!gap.recomputed)
       said.keep(gap.value, static_cast<size_t>(gap.from));

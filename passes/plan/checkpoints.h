@@ -57,6 +57,7 @@ class Checkpoints {
   const Problem& problem_;
   std::vector<Cut> cuts_;  // the first has no values: the inputs are there
   std::vector<Part> parts_;
+  std::vector<std::vector<int64_t>> beside_;    // bytes_beside(second, first)
   std::vector<int32_t> values_;                 // that are decided about
   std::vector<std::vector<size_t>> cuts_with_;  // per value: where it is alive
   std::vector<size_t> made_in_;                 // per value of values_: the part that makes it

@@ -336,14 +336,17 @@ void Improver::set_checkpoints(const Checkpoints& checkpoints, const Decisions& 
   for (const double more : {1.0, 1.08}) {
     const auto plan = checkpoints.schedule(
         inner, needs, static_cast<int64_t>(more * static_cast<double>(limit_bytes)));
+    num_steps_ += simulator_.base_steps();  // it takes about as long
     if (!plan)
-      continue;
+      return;
     const auto simulation = simulator_.run(*plan, limit_bytes);
     num_steps_ += static_cast<int64_t>(simulator_.steps().size());
     const auto* known = pool_.fastest(simulation.peak_bytes);
     if (known == nullptr ||
         simulation.recompute_seconds < known->simulation.recompute_seconds - kNothing)
       simulate(checkpoints.concise(*plan, simulator_), limit_bytes);
+    if (simulation.excess > 0.0)
+      return;
   }
 }
 

@@ -209,13 +209,13 @@ void PlanSearch::State::explore(int64_t steps) {
 // And improves on what that finds.
 void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
   const auto known = pool;
-  const Task set = [&](Searcher& searcher) { set_checkpoints(searcher, steps / 4); };
+  const Task set = [&](Searcher& searcher) { set_checkpoints(searcher, steps / 8); };
   search({&set, 1});
   const auto better = limits_with_faster_plans(known);
   std::vector<Task> tasks;
   for (size_t part = 0; part < std::min(kParts, better.size()); ++part) {
     tasks.emplace_back(
-        [&, part](Searcher& searcher) { anneal(searcher, better, part, steps / 2); });
+        [&, part](Searcher& searcher) { anneal(searcher, better, part, steps / 4); });
   }
   search(tasks);
 }
