@@ -20,7 +20,7 @@ struct SearchEffort {
   int64_t least_steps = 2'000'000;
   int64_t most_steps = 12'000'000;
   int64_t simulations = 120'000;  // at most, of plans that compute nothing again
-  size_t num_threads = 1;        // at most; their number changes nothing about the plans
+  size_t num_threads = 1;         // at most; their number changes nothing about the plans
 };
 
 // Plans for one problem. Deterministic; not for several threads at once.
