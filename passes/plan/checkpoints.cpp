@@ -91,7 +91,7 @@ Checkpoints::Checkpoints(const Problem& problem, const std::vector<int32_t>& dro
       cuts_with_(problem.num_values()),
       made_in_(problem.num_values(), 0) {
   std::sort(values_.begin(), values_.end());
-  find_cuts(droppable);
+  find_cuts();
   find_parts();
   beside_.resize(cuts_.size(), std::vector<int64_t>(cuts_.size(), 0));
   for (size_t kept = 0; kept < cuts_.size(); ++kept) {
@@ -100,10 +100,10 @@ Checkpoints::Checkpoints(const Problem& problem, const std::vector<int32_t>& dro
   }
 }
 
-void Checkpoints::find_cuts(const std::vector<int32_t>& droppable) {
+void Checkpoints::find_cuts() {
   const auto last_use = last_forward_use(problem_);
   std::vector<int64_t> alive(problem_.num_forward + 1, 0);
-  for (auto value : droppable) {
+  for (auto value : values_) {
     if (last_use[value] <= problem_.producer[value])
       continue;
     alive[problem_.producer[value]] += problem_.value_bytes(value);
@@ -115,7 +115,7 @@ void Checkpoints::find_cuts(const std::vector<int32_t>& droppable) {
   cuts_.push_back({});
   for (const auto& [bytes, after] : valleys) {
     Cut cut{after, {}};
-    for (auto value : droppable) {
+    for (auto value : values_) {
       if (problem_.producer[value] <= after && last_use[value] > after) {
         cut.values.push_back(value);
         cuts_with_[value].push_back(cuts_.size());

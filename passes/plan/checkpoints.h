@@ -47,7 +47,7 @@ class Checkpoints {
   };
   class Table;
 
-  void find_cuts(const std::vector<int32_t>& droppable);
+  void find_cuts();
   void find_parts();
   size_t part_of(int32_t node) const;
   int64_t bytes_beside(size_t cut, size_t kept) const;

@@ -31,7 +31,6 @@ struct Taped {
     return test::run_graph(gradient.f, std::move(inputs));
   }
   std::vector<c10::IValue> backward(std::vector<c10::IValue> inputs) const {
-    const at::NoGradGuard no_grad;
     const WithoutAutograd guard;
     return test::run_graph(gradient.df, std::move(inputs));
   }
