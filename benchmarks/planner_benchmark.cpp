@@ -166,13 +166,14 @@ void BM_Simulate(benchmark::State& state) {
 }
 
 // All budgets at once: a search finds plans for every peak.
-void search(benchmark::State& state, double fraction, size_t num_kinds) {
+void BM_Search(benchmark::State& state, size_t num_kinds, size_t num_threads) {
+  constexpr double kBudget = 0.5;
   const auto problem = blocks(static_cast<size_t>(state.range(0)), num_kinds);
   const auto unplanned = keep_what_is_read(problem);
   const auto peak = Simulator(problem).run(unplanned).peak_bytes;
-  const auto limit = static_cast<int64_t>(fraction * static_cast<double>(peak));
+  const auto limit = static_cast<int64_t>(kBudget * static_cast<double>(peak));
   for (auto _ : state) {
-    PlanSearch plans(problem, unplanned);
+    PlanSearch plans(problem, unplanned, SearchEffort{.num_threads = num_threads});
     const auto plan = plans.fastest(limit);
     if (!plan) {
       state.SkipWithError("no plan is that small");
@@ -184,14 +185,6 @@ void search(benchmark::State& state, double fraction, size_t num_kinds) {
   state.SetComplexityN(static_cast<int64_t>(problem.num_nodes));
 }
 
-void BM_SearchEqualBlocks(benchmark::State& state) {
-  search(state, 0.5, 1);
-}
-
-void BM_SearchFiveKinds(benchmark::State& state) {
-  search(state, 0.5, 5);
-}
-
 void sizes(benchmark::internal::Benchmark* benchmark) {
   for (int64_t nodes : {100, 300, 1000, 2000, 5000, 10000})
     benchmark->Arg(nodes);
@@ -199,16 +192,18 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
 
 BENCHMARK(BM_Simulate)->Apply(sizes)->Unit(benchmark::kMicrosecond)->Complexity();
 // Seconds each: once says enough.
-BENCHMARK(BM_SearchEqualBlocks)
-    ->Apply(sizes)
-    ->Unit(benchmark::kMillisecond)
-    ->Iterations(1)
-    ->Complexity();
-BENCHMARK(BM_SearchFiveKinds)
-    ->Apply(sizes)
-    ->Unit(benchmark::kMillisecond)
-    ->Iterations(1)
-    ->Complexity();
+void searches(benchmark::internal::Benchmark* benchmark) {
+  benchmark->Apply(sizes)
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(1)
+      ->UseRealTime()
+      ->Complexity();
+}
+
+BENCHMARK_CAPTURE(BM_Search, equal_blocks, 1, 1)->Apply(searches);
+BENCHMARK_CAPTURE(BM_Search, equal_blocks_two_threads, 1, 2)->Apply(searches);
+BENCHMARK_CAPTURE(BM_Search, five_kinds, 5, 1)->Apply(searches);
+BENCHMARK_CAPTURE(BM_Search, five_kinds_two_threads, 5, 2)->Apply(searches);
 
 }  // namespace
 }  // namespace aten_recompute

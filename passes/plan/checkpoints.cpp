@@ -63,8 +63,8 @@ std::vector<std::pair<int64_t, int32_t>> lowest_of_neighbours(
 
 }  // namespace
 
-// By the parts from `begin` to `end` (the one behind the last) and levels of memory: the least time
-// for computing again what their backward needs, with the checkpoint before them in memory.
+// By the parts from `begin` up to one of `num_ends` ends, and levels of memory: the least time for
+// computing again what their backward needs, with the checkpoint before them in memory.
 class Checkpoints::Table {
  public:
   struct Entry {
@@ -72,16 +72,16 @@ class Checkpoints::Table {
     int32_t split = -1;  // the next cut to be kept, of several parts
   };
 
-  explicit Table(size_t num_parts)
-      : width_(num_parts + 1), entries_(width_ * width_ * static_cast<size_t>(kLevels + 1)) {}
+  Table(size_t num_parts, size_t num_ends)
+      : num_ends_(num_ends), entries_(num_parts * num_ends * static_cast<size_t>(kLevels + 1)) {}
 
   Entry& at(size_t begin, size_t end, int64_t level) {
-    return entries_[(begin * width_ + end) * static_cast<size_t>(kLevels + 1) +
+    return entries_[(begin * num_ends_ + end) * static_cast<size_t>(kLevels + 1) +
                     static_cast<size_t>(level)];
   }
 
  private:
-  size_t width_;
+  size_t num_ends_;
   std::vector<Entry> entries_;
 };
 
@@ -161,31 +161,30 @@ void Checkpoints::find_parts() {
   }
 }
 
-std::vector<int64_t> Checkpoints::needs(const Decisions& inner, Simulator& simulator) const {
+Decisions Checkpoints::keep_all(const Decisions& inner) const {
   auto keeping = inner;
-  std::vector<int64_t> checkpoints;  // bytes of all up to each cut
-  std::vector<uint8_t> is_counted(problem_.num_values(), 0);
-  int64_t bytes = 0;
-  for (const auto& cut : cuts_) {
-    for (auto value : cut.values) {
+  for (auto value : values_) {
+    if (!cuts_with_[value].empty())
       keeping.set_always(value, false);
-      bytes += is_counted[value] == 0 ? problem_.value_bytes(value) : 0;
-      is_counted[value] = 1;
-    }
-    checkpoints.push_back(bytes);
   }
-  simulator.run(keeping);
+  return keeping;
+}
+
+std::vector<int64_t> Checkpoints::needs(const Simulator& simulator) const {
   std::vector<int64_t> in_slot(problem_.num_backward() + 1, 0);
   for (size_t i = 0; i < simulator.steps().size(); ++i) {
     auto& most = in_slot[static_cast<size_t>(simulator.steps()[i].slot)];
     most = std::max(most, simulator.step_bytes()[i]);
   }
   std::vector<int64_t> needs;
+  int64_t kept_bytes = 0;  // of the checkpoints up to a part
   for (size_t part = 0; part < parts_.size(); ++part) {
-    int64_t most = checkpoints[part];
+    for (auto value : cuts_[part].values)
+      kept_bytes += cuts_with_[value].front() == part ? problem_.value_bytes(value) : 0;
+    int64_t most = kept_bytes;
     for (auto slot = parts_[part].begin_slot; slot < parts_[part].end_slot; ++slot)
       most = std::max(most, in_slot[slot]);
-    needs.push_back(most - checkpoints[part]);
+    needs.push_back(most - kept_bytes);
   }
   return needs;
 }
@@ -215,53 +214,53 @@ std::vector<std::vector<size_t>> Checkpoints::kept_cuts(const std::vector<int64_
     for (auto& bytes : beside[i])
       bytes = levels_of(bytes);
   }
-  // In the forward, every cut is passed once anyway.
-  Table in_forward(count);
-  Table again(count);
-  const auto fill = [&](Table& table, size_t begin, size_t end, int64_t level) {
-    auto& entry = table.at(begin, end, level);
-    if (end - begin == 1) {
-      entry.seconds = levels_of(needs[begin]) <= level ? 0.0 : kNever;
-      return;
-    }
+  // Up to the part before an end; in the forward, up to the last, where every cut is passed anyway.
+  Table again(count, count + 1);
+  Table in_forward(count, 1);
+  const auto fill = [&](size_t begin, size_t end, int64_t level, bool forward) {
+    Table::Entry best;
+    if (end - begin == 1)
+      best.seconds = levels_of(needs[begin]) <= level ? 0.0 : kNever;
     for (auto split = begin + 1; split < end; ++split) {
       const auto left = level - beside[begin][split];
       if (left < 0)
         continue;
-      const auto on_the_way =
-          &table == &again ? seconds_before[split] - seconds_before[begin] : 0.0;
-      const auto seconds =
-          on_the_way + table.at(split, end, left).seconds + again.at(begin, split, level).seconds;
-      if (seconds < entry.seconds)
-        entry = {seconds, static_cast<int32_t>(split)};
+      const auto behind = forward ? in_forward.at(split, 0, left).seconds
+                                  : seconds_before[split] - seconds_before[begin] +
+                                        again.at(split, end, left).seconds;
+      const auto seconds = behind + again.at(begin, split, level).seconds;
+      if (seconds < best.seconds)
+        best = {seconds, static_cast<int32_t>(split)};
     }
+    (forward ? in_forward.at(begin, 0, level) : again.at(begin, end, level)) = best;
   };
   for (size_t length = 1; length <= count; ++length) {
     for (size_t begin = 0; begin + length <= count; ++begin) {
       for (int64_t level = 0; level <= limit; ++level) {
-        fill(again, begin, begin + length, level);
-        if (begin + length == count)
-          fill(in_forward, begin, count, level);
+        if (begin + length < count)
+          fill(begin, begin + length, level, /*forward=*/false);
+        else
+          fill(begin, count, level, /*forward=*/true);
       }
     }
   }
-  if (in_forward.at(0, count, limit).seconds == kNever)
+  if (in_forward.at(0, 0, limit).seconds == kNever)
     return {};
   std::vector<std::vector<size_t>> kept(count);
   std::vector<size_t> now{0};
-  const auto unfold = [&](auto&& self, Table& table, size_t begin, size_t end,
-                          int64_t level) -> void {
+  const auto unfold = [&](auto&& self, size_t begin, size_t end, int64_t level) -> void {
     if (end - begin == 1) {
       kept[begin] = now;
       return;
     }
-    const auto split = static_cast<size_t>(table.at(begin, end, level).split);
+    const auto& entry = end == count ? in_forward.at(begin, 0, level) : again.at(begin, end, level);
+    const auto split = static_cast<size_t>(entry.split);
     now.push_back(split);
-    self(self, table, split, end, level - beside[begin][split]);
+    self(self, split, end, level - beside[begin][split]);
     now.pop_back();
-    self(self, again, begin, split, level);
+    self(self, begin, split, level);
   };
-  unfold(unfold, in_forward, 0, count, limit);
+  unfold(unfold, 0, count, limit);
   return kept;
 }
 
@@ -281,24 +280,31 @@ std::optional<Decisions> Checkpoints::schedule(const Decisions& inner,
   std::vector<uint8_t> dropped(inner.num_slots());
   for (auto value : values_) {
     const auto& cuts = cuts_with_[value];
-    // What lies between cuts and is made in passing goes at once; what is kept from the forward
-    // stays.
-    if (cuts.empty() && !inner.dropped_at_forward_end(value))
-      continue;
     // The part that makes it is the last that reads it.
-    const auto own = parts_[made_in_[value]];
+    const auto own = made_in_[value];
+    if (cuts.empty()) {
+      // What is made in passing goes at once; what is kept from the forward stays.
+      if (!inner.dropped_at_forward_end(value))
+        continue;
+      decisions.drop_always(value);
+      for (auto slot = parts_[own].begin_slot; slot < parts_[own].end_slot; ++slot) {
+        if (!inner.dropped(value, slot))
+          decisions.keep(value, slot);
+      }
+      continue;
+    }
     std::fill(dropped.begin(), dropped.end(), uint8_t{1});
     dropped[0] = inner.dropped(value, 0);
-    for (auto slot = own.begin_slot; slot < own.end_slot; ++slot)
+    for (auto slot = parts_[own].begin_slot; slot < parts_[own].end_slot; ++slot)
       dropped[slot] = inner.dropped(value, slot);
-    for (size_t part = made_in_[value] + 1; part < parts_.size(); ++part) {
+    for (auto part = own + 1; part < parts_.size(); ++part) {
       const bool keep = std::any_of(cuts.begin(), cuts.end(),
                                     [&](size_t cut) { return is_kept[cut][part] != 0; });
       if (keep) {
         std::fill(dropped.begin() + static_cast<int64_t>(parts_[part].begin_slot),
                   dropped.begin() + static_cast<int64_t>(parts_[part].end_slot), uint8_t{0});
       }
-      if (!cuts.empty() && part + 1 == parts_.size())
+      if (part + 1 == parts_.size())
         dropped[0] = !keep || problem_.is_must_recompute(value);
     }
     decisions.set_slots(value, dropped);

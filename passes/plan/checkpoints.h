@@ -21,9 +21,12 @@ class Checkpoints {
   // `droppable`: the values that are decided about. `problem` outlives it.
   Checkpoints(const Problem& problem, const std::vector<int32_t>& droppable);
 
+  // `inner`, with all checkpoints kept for as long as they may be of use.
+  Decisions keep_all(const Decisions& inner) const;
+
   // Bytes that the backward of each part needs beside checkpoints, where `inner` says what is
-  // computed again within it. Runs the simulator once.
-  std::vector<int64_t> needs(const Decisions& inner, Simulator& simulator) const;
+  // computed again within it. `simulator`: its last run was of keep_all(inner).
+  std::vector<int64_t> needs(const Simulator& simulator) const;
 
   // `inner`, with the checkpoints kept that make the backward fastest, at each time no more than
   // fit into `limit_bytes` beside `needs`. Nothing where they never fit. What is made on the way

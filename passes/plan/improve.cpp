@@ -15,6 +15,11 @@ constexpr int64_t kMaxSteps = 60;
 // Differences below this are rounding: a group that saves nothing is not worth keeping.
 constexpr double kNothing = 1e-9;
 
+// The simulator gave up on it.
+bool is_endless(const Simulation& simulation) {
+  return simulation.excess == kInfinity;
+}
+
 uint64_t hash_of(const Move& move) {
   uint64_t hash = move.drop;
   for (auto part : {move.value, move.slot, move.node, move.choice}) {
@@ -87,14 +92,17 @@ void Improver::allow_steps(int64_t factor) {
   simulator_.set_max_steps(max_steps_);
 }
 
-Simulation Improver::simulate(const Decisions& decisions, int64_t limit_bytes) {
+Simulation Improver::run(const Decisions& decisions, int64_t limit_bytes) {
   const auto simulation = simulator_.run(decisions, limit_bytes);
-  if (simulation.excess == kInfinity) {
-    num_steps_ += max_steps_;
-    return simulation;
-  }
-  num_steps_ += static_cast<int64_t>(simulator_.steps().size());
-  pool_.offer(decisions, simulation);
+  num_steps_ +=
+      is_endless(simulation) ? max_steps_ : static_cast<int64_t>(simulator_.steps().size());
+  return simulation;
+}
+
+Simulation Improver::simulate(const Decisions& decisions, int64_t limit_bytes) {
+  const auto simulation = run(decisions, limit_bytes);
+  if (!is_endless(simulation))
+    pool_.offer(decisions, simulation);
   return simulation;
 }
 
@@ -330,24 +338,18 @@ void Improver::build_up(Plan& plan, int64_t limit_bytes, int64_t steps) {
 void Improver::set_checkpoints(const Checkpoints& checkpoints, const Decisions& inner,
                                int64_t limit_bytes) {
   allow_steps(kMaxSteps);
-  const auto needs = checkpoints.needs(inner, simulator_);
-  num_steps_ += static_cast<int64_t>(simulator_.steps().size());
-  // More may fit than it seems: needs are those of the worst time within a part.
-  for (const double more : {1.0, 1.08}) {
-    const auto plan = checkpoints.schedule(
-        inner, needs, static_cast<int64_t>(more * static_cast<double>(limit_bytes)));
-    num_steps_ += simulator_.base_steps();  // it takes about as long
-    if (!plan)
-      return;
-    const auto simulation = simulator_.run(*plan, limit_bytes);
-    num_steps_ += static_cast<int64_t>(simulator_.steps().size());
-    const auto* known = pool_.fastest(simulation.peak_bytes);
-    if (known == nullptr ||
-        simulation.recompute_seconds < known->simulation.recompute_seconds - kNothing)
-      simulate(checkpoints.concise(*plan, simulator_), limit_bytes);
-    if (simulation.excess > 0.0)
-      return;
-  }
+  if (is_endless(run(checkpoints.keep_all(inner), limit_bytes)))
+    return;
+  const auto plan = checkpoints.schedule(inner, checkpoints.needs(simulator_), limit_bytes);
+  num_steps_ += simulator_.base_steps();  // it takes about as long
+  if (!plan)
+    return;
+  const auto simulation = run(*plan, limit_bytes);
+  const auto* known = pool_.fastest(simulation.peak_bytes);
+  if (!is_endless(simulation) &&
+      (known == nullptr ||
+       simulation.recompute_seconds < known->simulation.recompute_seconds - kNothing))
+    simulate(checkpoints.concise(*plan, simulator_), limit_bytes);
 }
 
 void Improver::relax(Plan& plan, int64_t limit_bytes, int64_t steps) {

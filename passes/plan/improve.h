@@ -59,6 +59,7 @@ class Improver {
   // a price.
   void anneal(const Plan& start, int64_t limit_bytes, int64_t steps);
 
+  // Runs the simulator, and offers the plan to the pool.
   Simulation simulate(const Decisions& decisions, int64_t limit_bytes);
   // Steps simulated so far: the measure of effort.
   int64_t num_steps() const { return num_steps_; }
@@ -73,6 +74,7 @@ class Improver {
   struct Rise;
 
   void allow_steps(int64_t factor);
+  Simulation run(const Decisions& decisions, int64_t limit_bytes);  // counts its steps
   std::vector<Group> groups(std::span<const Move> moves, bool drop, bool single) const;
   Simulation attempt(Decisions& decisions, std::span<const Move> moves, int64_t limit_bytes);
   void reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t steps);

@@ -121,7 +121,8 @@ struct PlanSearch::State {
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
-  std::vector<int64_t> limits;  // falling; between sweeps and checkpoints, those with a plan
+  std::vector<int64_t> limits;   // falling
+  std::vector<int64_t> reached;  // the first of them, for which the sweeps have found plans
 };
 
 // Each task begins with what is in the pool now, and what all have found is in the pool then.
@@ -184,25 +185,21 @@ void PlanSearch::State::explore(int64_t steps) {
     limits.push_back(static_cast<int64_t>(limit));
   // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
   const auto enough = 10'000 * simulator.base_steps();
-  const Task look = [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); };
   tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
-           [&](Searcher& searcher) {
-             build_up(searcher, enough);
-             look(searcher);
-           }};
+           [&](Searcher& searcher) { build_up(searcher, enough); }};
   search(tasks);
-  const auto all_limits = limits;
-  while (!limits.empty() && pool.fastest(limits.back()) == nullptr)
-    limits.pop_back();
+  reached = limits;
+  while (!reached.empty() && pool.fastest(reached.back()) == nullptr)
+    reached.pop_back();
   tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 2); },
-           [&](Searcher& searcher) { relax(searcher, 2, steps / 2); }, look};
+           [&](Searcher& searcher) { relax(searcher, 2, steps / 2); },
+           [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
   search(tasks);
   tasks.clear();
   const auto chosen = limits_to_anneal(steps);
   for (size_t part = 0; part < kParts; ++part)
     tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, chosen, part, steps); });
   search(tasks);
-  limits = all_limits;
   look_for_other_checkpoints(steps);
 }
 
@@ -252,13 +249,16 @@ void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
 // Where plans are slow, checkpoints in place of those of the plans for this limit and greater ones.
 // Upwards, so that what was found under a limit serves those above it.
 void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const {
-  constexpr double kSlow = 0.15;  // of the step
+  constexpr double kSlow = 0.2;  // of the step
+  const auto is_slow = [&](const Plan* plan) {
+    return plan == nullptr || plan->simulation.recompute_seconds >= kSlow * problem.base_seconds();
+  };
+  if (!is_slow(searcher.pool.leanest()))
+    return;
   const Checkpoints checkpoints(problem, moves.droppable());
   auto& improver = searcher.improver;
   for (size_t i = limits.size(); i-- > 0 && improver.num_steps() < steps;) {
-    const auto* fastest = searcher.pool.fastest(limits[i]);
-    if (fastest != nullptr &&
-        fastest->simulation.recompute_seconds < kSlow * problem.base_seconds())
+    if (!is_slow(searcher.pool.fastest(limits[i])))
       return;
     const Plan* before = nullptr;
     for (const double more : {1.0, 1.1, 1.2, 1.35, 1.5}) {
@@ -275,12 +275,12 @@ void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const
 // above it.
 void PlanSearch::State::relax(Searcher& searcher, size_t first, int64_t steps) const {
   auto& improver = searcher.improver;
-  for (size_t i = limits.size(); i-- > 0;) {
+  for (size_t i = reached.size(); i-- > 0;) {
     if (i % 4 != first)
       continue;
-    auto plan = *searcher.pool.fastest(limits[i]);
+    auto plan = *searcher.pool.fastest(reached[i]);
     const auto share = static_cast<int64_t>(i / 8 + 1);
-    improver.relax(plan, limits[i], (steps - improver.num_steps()) / share);
+    improver.relax(plan, reached[i], (steps - improver.num_steps()) / share);
   }
 }
 
@@ -316,17 +316,17 @@ std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
                       problem.base_seconds());
   };
   double total = 0.0;
-  for (auto limit : limits)
+  for (auto limit : reached)
     total += weight(limit);
   std::vector<int64_t> chosen;
   if (total <= 0.0)  // faster nodes in place of others make up for all that runs again
     return chosen;
   double passed = 0.0;
-  for (size_t i = limits.size(); i-- > 0;) {
-    passed += weight(limits[i]);
+  for (size_t i = reached.size(); i-- > 0;) {
+    passed += weight(reached[i]);
     const auto so_far = static_cast<size_t>(passed / total * static_cast<double>(count) + 0.5);
     while (chosen.size() < std::min(so_far, count))
-      chosen.push_back(limits[i]);
+      chosen.push_back(reached[i]);
   }
   return chosen;
 }

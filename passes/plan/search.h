@@ -18,7 +18,7 @@ namespace aten_recompute {
 struct SearchEffort {
   double steps_per_second = 1e7;  // of the problem's base_seconds()
   int64_t least_steps = 2'000'000;
-  int64_t most_steps = 12'000'000;
+  int64_t most_steps = 10'000'000;
   int64_t simulations = 120'000;  // at most, of plans that compute nothing again
   size_t num_threads = 1;         // at most; their number changes nothing about the plans
 };

@@ -54,8 +54,8 @@ Scheduled scheduled(const Problem& problem, int64_t limit_bytes) {
   Simulator simulator(problem);
   const Checkpoints checkpoints(problem, simulator.droppable());
   const auto inner = once_more(problem, simulator);
-  const auto decisions =
-      checkpoints.schedule(inner, checkpoints.needs(inner, simulator), limit_bytes);
+  simulator.run(checkpoints.keep_all(inner));
+  const auto decisions = checkpoints.schedule(inner, checkpoints.needs(simulator), limit_bytes);
   if (!decisions)
     return {};
   const auto simulation = simulator.run(*decisions);
