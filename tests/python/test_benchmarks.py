@@ -8,7 +8,7 @@ from typing import Any, Mapping
 import pytest
 import torch
 
-from benchmarks import configurations, front, measure, models, peers, plots, run
+from benchmarks import configurations, front, kernels, measure, models, peers, plots, run
 from benchmarks.configurations import Configuration
 from benchmarks.measure import Options, Result
 
@@ -282,3 +282,21 @@ def test_accumulated_gradients_rest(tracker: Any) -> None:
     gradients = sum(parameter.nbytes for parameter in workload.module.parameters())
     assert min(peaks[False]) > max(peaks[True])
     assert min(peaks[False]) - max(peaks[True]) <= gradients
+
+
+# ---- Where a step's time goes -----------------------------------------------------------------------------------------
+
+
+def test_products_are_told_from_what_lies_between_them() -> None:
+    matrix = torch.ones(64, 64)
+    library, rest = kernels.split(lambda: torch.relu(matrix))
+    assert library == 0.0 and rest > 0.0
+    library, _ = kernels.split(lambda: matrix @ matrix)
+    assert library > 0.0
+
+
+def test_every_way_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(kernels.WAYS, "torch.compile")  # takes half a minute
+    found = kernels.measure("unet", size="small", repeats=1)
+    assert list(found) == ["eager", "none"]
+    assert all(library > 0.0 and rest > 0.0 for library, rest in found.values())

@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Where a step's time goes: convolutions and matrix products, and everything else, by who runs the step.
+
+    python benchmarks/kernels.py --models unet,densenet121
+
+Convolutions and products are library calls in eager PyTorch, torch.compile and ours. For convolutions torch.compile lays
+images out channels last (unless TORCHINDUCTOR_LAYOUT_OPTIMIZATION=0), and what lies between (normalisations, activations,
+pooling, copies) it fuses into generated kernels. Steps take turns, each under torch.profiler. Printed are the medians
+of its milliseconds.
+"""
+
+import argparse
+import statistics
+import sys
+import warnings
+from pathlib import Path
+from typing import Callable, Dict, List, Tuple
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "python")]
+
+import torch
+from torch import nn
+from torch.profiler import ProfilerActivity, profile
+from tqdm import tqdm
+
+import aten_recompute
+from benchmarks import models
+
+# Parts of the names under which the profiler lists them, forward and backward.
+_LIBRARY_CALLS = ("convolution", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "linear_pointwise")
+
+WAYS: Dict[str, Callable[[nn.Module], nn.Module]] = {
+    "eager": lambda module: module,
+    "torch.compile": lambda module: torch.compile(module),
+    "none": lambda module: aten_recompute.lower(torch.jit.script(module), "none"),
+}
+
+
+def split(step: Callable[[], object]) -> Tuple[float, float]:
+    """Milliseconds of one step in convolutions and products, and in everything else."""
+    with profile(activities=[ProfilerActivity.CPU]) as profiler:
+        step()
+    library, rest = 0.0, 0.0
+    for event in profiler.key_averages():
+        milliseconds = event.self_cpu_time_total / 1e3
+        if any(part in event.key for part in _LIBRARY_CALLS):
+            library += milliseconds
+        else:
+            rest += milliseconds
+    return library, rest
+
+
+def measure(model: str, size: str, repeats: int) -> Dict[str, Tuple[float, float]]:
+    """By way: the medians of what `split` says."""
+    workload = models.make(model, size)
+    steps = {}
+    for way, prepare in WAYS.items():
+        module = prepare(workload.module)
+        steps[way] = lambda module=module: workload.step(module)
+        for _ in range(2):  # compiles, and warms up
+            steps[way]()
+    times: Dict[str, List[Tuple[float, float]]] = {way: [] for way in WAYS}
+    for _ in tqdm(range(repeats), desc=model, unit="round", disable=None):
+        for way, step in steps.items():
+            times[way].append(split(step))
+    return {way: tuple(statistics.median(part) for part in zip(*found)) for way, found in times.items()}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--models", default=",".join(models.NAMES), metavar="A,B")
+    parser.add_argument("--size", choices=models.SIZES, default="full", help="of the models (default full)")
+    parser.add_argument("--repeats", type=int, default=7, help="measured steps of each (default 7)")
+    arguments = parser.parse_args()
+    names = arguments.models.split(",")
+    for name in names:
+        if name not in models.NAMES:
+            parser.error(f"--models: no model is called {name!r}; there are {', '.join(models.NAMES)}")
+    if arguments.repeats < 1:
+        parser.error(f"--repeats: at least 1 is needed, not {arguments.repeats}")
+    warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+    print(f"{'':<14}{'':<16}{'conv. and products, ms':>24}{'the rest, ms':>14}")
+    for name in names:
+        for way, (library, rest) in measure(name, arguments.size, arguments.repeats).items():
+            print(f"{name:<14}{way:<16}{library:>24.1f}{rest:>14.1f}", flush=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
