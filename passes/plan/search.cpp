@@ -186,7 +186,10 @@ void PlanSearch::State::explore(int64_t steps) {
   // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
   const auto enough = 10'000 * simulator.base_steps();
   tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
-           [&](Searcher& searcher) { build_up(searcher, enough); }};
+           [&](Searcher& searcher) {
+             build_up(searcher, enough);
+             look_for_leaner(searcher, steps / 16);
+           }};
   search(tasks);
   reached = limits;
   while (!reached.empty() && pool.fastest(reached.back()) == nullptr)
