@@ -312,15 +312,4 @@ std::optional<Decisions> Checkpoints::schedule(const Decisions& inner,
   return decisions;
 }
 
-Decisions Checkpoints::concise(const Decisions& decisions, const Simulator& simulator) const {
-  auto said = decisions;
-  for (size_t i = values_.size(); i-- > 0;)  // from the end, where it is faster
-    said.set_always(values_[i], true);
-  for (const auto& gap : simulator.gaps()) {
-    if (!gap.recomputed)
-      said.keep(gap.value, static_cast<size_t>(gap.from));
-  }
-  return said;
-}
-
 }  // namespace aten_recompute

@@ -34,9 +34,6 @@ class Checkpoints {
   std::optional<Decisions> schedule(const Decisions& inner, const std::vector<int64_t>& needs,
                                     int64_t limit_bytes) const;
 
-  // The same plan as `decisions`, of the simulator's last run, said of no more slots than matter.
-  Decisions concise(const Decisions& decisions, const Simulator& simulator) const;
-
  private:
   struct Cut {
     int32_t after = -1;           // the last forward node before it

@@ -349,7 +349,13 @@ void Improver::set_checkpoints(const Checkpoints& checkpoints, const Decisions& 
   if (!is_endless(simulation) &&
       (known == nullptr ||
        simulation.recompute_seconds < known->simulation.recompute_seconds - kNothing))
-    simulate(checkpoints.concise(*plan, simulator_), limit_bytes);
+    simulate(moves_.concise(simulator_, *plan), limit_bytes);
+}
+
+void Improver::make_concise(Plan& plan) {
+  allow_steps(kMaxSteps);
+  if (!is_endless(run(plan.decisions, plan.simulation.peak_bytes)))
+    plan.decisions = moves_.concise(simulator_, plan.decisions);
 }
 
 void Improver::relax(Plan& plan, int64_t limit_bytes, int64_t steps) {

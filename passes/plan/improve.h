@@ -49,6 +49,9 @@ class Improver {
   // limit.
   void build_up(Plan& plan, int64_t limit_bytes, int64_t steps);
 
+  // Moves::concise().
+  void make_concise(Plan& plan);
+
   // Other checkpoints in `inner`, so that little exceeds the limit.
   void set_checkpoints(const Checkpoints& checkpoints, const Decisions& inner, int64_t limit_bytes);
 

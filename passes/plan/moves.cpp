@@ -111,6 +111,17 @@ uint64_t Moves::group_of(const Move& move) const {
   return group;
 }
 
+Decisions Moves::concise(const Simulator& simulator, const Decisions& decisions) const {
+  auto said = decisions;
+  for (size_t i = droppable_.size(); i-- > 0;)  // from the end, where it is faster
+    said.set_always(droppable_[i], true);
+  for (const auto& gap : simulator.gaps()) {
+    if (!gap.recomputed)
+      said.keep(gap.value, static_cast<size_t>(gap.from));
+  }
+  return said;
+}
+
 std::vector<Move> Moves::offered(const Simulator& simulator, const Decisions& decisions,
                                  int64_t limit_bytes) const {
   // over[s]: slots below s whose peak exceeds the limit; the forward is slot 0.

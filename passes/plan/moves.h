@@ -43,6 +43,10 @@ class Moves {
   // The same by class.
   std::vector<std::vector<int32_t>> kinds() const;
 
+  // The same plan as `decisions`, of the simulator's last run, said of no more slots than matter:
+  // what comes to be computed again by a change is let go again as soon as it can be.
+  Decisions concise(const Simulator& simulator, const Decisions& decisions) const;
+
   // What the simulator's last run, of `decisions`, offers: drops of what was kept over a slot that
   // exceeds the limit, keeping what was computed again, and alternatives.
   std::vector<Move> offered(const Simulator& simulator, const Decisions& decisions,

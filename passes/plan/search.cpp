@@ -291,19 +291,34 @@ void PlanSearch::State::relax(Searcher& searcher, size_t first, int64_t steps) c
 void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const {
   auto& improver = searcher.improver;
   const auto end = improver.num_steps() + steps;
-  double distance = 0.93;
-  for (int64_t before = -1; before < improver.num_steps() && improver.num_steps() < end;) {
-    before = improver.num_steps();
-    auto plan = *searcher.pool.leanest();
-    const auto bytes = plan.simulation.peak_bytes;
-    const auto limit = bytes - bytes / 100 - 1;
+  const auto reduce = [&](Plan& plan, int64_t limit) {
     improver.reduce(plan, limit, end - improver.num_steps());
     improver.reduce_one_by_one(plan, limit, end - improver.num_steps());
-    if (searcher.pool.leanest()->simulation.peak_bytes < bytes)
-      continue;
+  };
+  const auto smallest = [&] { return searcher.pool.leanest()->simulation.peak_bytes; };
+  double distance = 0.93;
+  int64_t reduced = 0;  // what drops do not bring further down
+  for (int64_t before = -1; before < improver.num_steps() && improver.num_steps() < end;) {
+    before = improver.num_steps();
+    const auto leanest = *searcher.pool.leanest();
+    const auto bytes = leanest.simulation.peak_bytes;
+    if (bytes != reduced) {
+      const auto limit = bytes - bytes / 100 - 1;
+      auto plan = leanest;
+      reduce(plan, limit);
+      if (smallest() == bytes) {
+        plan = leanest;
+        improver.make_concise(plan);
+        reduce(plan, limit);
+      }
+      if (smallest() < bytes)
+        continue;
+      reduced = bytes;
+    }
     // How far below is best differs; too far, and all looks equally bad.
     distance = distance == 0.93 ? 0.85 : 0.93;
-    improver.anneal(plan, static_cast<int64_t>(distance * static_cast<double>(bytes)), steps / 8);
+    improver.anneal(leanest, static_cast<int64_t>(distance * static_cast<double>(bytes)),
+                    steps / 8);
   }
 }
 

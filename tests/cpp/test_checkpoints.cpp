@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "passes/plan/moves.h"
 #include "tests/cpp/plan_testing.h"
 
 namespace aten_recompute {
@@ -60,7 +61,7 @@ Scheduled scheduled(const Problem& problem, int64_t limit_bytes) {
     return {};
   const auto simulation = simulator.run(*decisions);
   const auto steps = listing(simulator);
-  const auto concise = checkpoints.concise(*decisions, simulator);
+  const auto concise = Moves(problem, simulator.droppable()).concise(simulator, *decisions);
   EXPECT_EQ(simulator.run(concise).peak_bytes, simulation.peak_bytes);
   EXPECT_EQ(listing(simulator), steps);
   return {simulation, steps};

@@ -87,6 +87,17 @@ def test_solver_beats_or_equals_the_search_and_its_plan_replays():
     assert solution.bound_seconds <= solution.recompute_seconds + 1e-9 <= plan["recompute_seconds"] + 2e-9
 
 
+def test_the_search_reaches_the_smallest_peak_of_attention_blocks():
+    # Three tensors of a block's input size are in the way at once. Letting the block's input go brings the whole block
+    # before it back, which has to be let go again in the same move.
+    problem = problems.make("attention")
+    limit = int(0.4 * aten_recompute.plan_problem(problem, NO_LIMIT)["peak_bytes"])
+    plan = aten_recompute.plan_problem(problem, limit)
+    assert plan["peak_bytes"] <= limit
+    peak, _ = simulate(problem, plan["steps"])
+    assert peak == plan["peak_bytes"]
+
+
 def test_what_the_model_does_not_know_is_refused():
     problem = problems.make("chain")
     problem["nodes"]["is_view"][3] = 1
