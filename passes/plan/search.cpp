@@ -194,8 +194,8 @@ void PlanSearch::State::explore(int64_t steps) {
   reached = limits;
   while (!reached.empty() && pool.fastest(reached.back()) == nullptr)
     reached.pop_back();
-  tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 2); },
-           [&](Searcher& searcher) { relax(searcher, 2, steps / 2); },
+  tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 4); },
+           [&](Searcher& searcher) { relax(searcher, 2, steps / 4); },
            [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
   search(tasks);
   tasks.clear();
