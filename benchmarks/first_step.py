@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 import aten_recompute
 from benchmarks import models
+from benchmarks.arguments import choice_list, positive
 from benchmarks.measure import find_key
 
 
@@ -57,18 +58,15 @@ def measure(model: str, budget: float) -> Dict[str, float]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(models.NAMES), metavar="A,B")
+    parser.add_argument("--models", type=choice_list(models.NAMES), default=models.NAMES, metavar="A,B")
     parser.add_argument("--budget", type=float, default=0.5, help="of the unplanned peak (default 0.5)")
-    parser.add_argument("--repeats", type=int, default=5, help="processes per model (default 5)")
+    parser.add_argument("--repeats", type=positive, default=5, help="processes per model (default 5)")
     parser.add_argument("--one", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
         print(json.dumps(measure(options.one, options.budget)))
         return 0
-    names = options.models.split(",")
-    for name in names:
-        if name not in models.NAMES:
-            parser.error(f"--models: no model is called {name!r}; there are {', '.join(models.NAMES)}")
+    names = options.models
 
     lines = [f"{'model':<12} {'eager ms':>9} {'first ms':>9} {'profile ms':>11} {'plan ms':>8} {'extra eager steps':>18}"]
     with tqdm(total=len(names) * options.repeats, unit="process", disable=None) as progress:

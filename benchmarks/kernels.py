@@ -25,14 +25,15 @@ from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
 import aten_recompute
-from benchmarks import models
+from benchmarks import models, peers
+from benchmarks.arguments import choice_list, positive
 
 # Parts of the names under which the profiler lists them, forward and backward.
 _LIBRARY_CALLS = ("convolution", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "linear_pointwise")
 
 WAYS: Dict[str, Callable[[nn.Module], nn.Module]] = {
     "eager": lambda module: module,
-    "torch.compile": lambda module: torch.compile(module),
+    "torch.compile": peers.inductor(1.0),
     "none": lambda module: aten_recompute.lower(torch.jit.script(module), "none"),
 }
 
@@ -69,19 +70,13 @@ def measure(model: str, size: str, repeats: int) -> Dict[str, Tuple[float, float
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--models", default=",".join(models.NAMES), metavar="A,B")
+    parser.add_argument("--models", type=choice_list(models.NAMES), default=models.NAMES, metavar="A,B")
     parser.add_argument("--size", choices=models.SIZES, default="full", help="of the models (default full)")
-    parser.add_argument("--repeats", type=int, default=7, help="measured steps of each (default 7)")
+    parser.add_argument("--repeats", type=positive, default=7, help="measured steps of each (default 7)")
     arguments = parser.parse_args()
-    names = arguments.models.split(",")
-    for name in names:
-        if name not in models.NAMES:
-            parser.error(f"--models: no model is called {name!r}; there are {', '.join(models.NAMES)}")
-    if arguments.repeats < 1:
-        parser.error(f"--repeats: at least 1 is needed, not {arguments.repeats}")
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     print(f"{'':<14}{'':<16}{'conv. and products, ms':>24}{'the rest, ms':>14}")
-    for name in names:
+    for name in arguments.models:
         for way, (library, rest) in measure(name, arguments.size, arguments.repeats).items():
             print(f"{name:<14}{way:<16}{library:>24.1f}{rest:>14.1f}", flush=True)
     return 0

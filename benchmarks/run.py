@@ -22,7 +22,7 @@ import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Dict, List, Optional
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -33,6 +33,7 @@ import torch
 from tqdm import tqdm
 
 from benchmarks import configurations, front, models
+from benchmarks.arguments import choice_list, positive, shares
 from benchmarks.measure import Options, Result, run_model
 from benchmarks.memory import TrackerError, tracker
 from benchmarks.plots import plot_model
@@ -110,33 +111,6 @@ def describe_machine(device: str) -> Dict[str, Any]:
 
 
 def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
-    def choice_list(known: List[str]) -> Callable[[str], List[str]]:
-        def parse(text: str) -> List[str]:
-            names = [name for name in text.split(",") if name]
-            unknown = [name for name in names if name not in known]
-            if unknown or not names:
-                raise argparse.ArgumentTypeError(
-                    f"{', '.join(unknown) or 'nothing'} is not among {', '.join(known)}"
-                )
-            return [name for name in known if name in names]
-
-        return parse
-
-    def shares(text: str) -> List[float]:
-        try:
-            values = [float(each) for each in text.split(",") if each]
-        except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is no list of numbers such as 0.5,0.25") from None
-        if not all(0.0 <= value <= 1.0 for value in values):
-            raise argparse.ArgumentTypeError(f"{text!r}: a share lies between 0 and 1")
-        return values
-
-    def positive(text: str) -> int:
-        value = int(text)
-        if value < 1:
-            raise argparse.ArgumentTypeError(f"{value} is less than 1")
-        return value
-
     def shown(values: Any) -> str:
         return ",".join(f"{value:g}" for value in values)
 
