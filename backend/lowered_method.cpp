@@ -1,6 +1,7 @@
 #include "backend/lowered_method.h"
 
-#include <ATen/autocast_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -11,11 +12,14 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <set>
 #include <sstream>
 #include <stdexcept>
 
+#include "backend/autocast.h"
 #include "backend/log.h"
 #include "backend/method_plans.h"
+#include "passes/autocast_blocks.h"
 #include "passes/inline_modules.h"
 #include "passes/node_traits.h"
 #include "passes/plan/plan_file.h"
@@ -31,9 +35,23 @@ std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
   return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
 }
 
-bool autocast_enabled() {
-  return at::autocast::is_autocast_enabled(at::kCPU) ||
-         at::autocast::is_autocast_enabled(at::kCUDA);
+// Why a call cannot follow a plan; nullptr where it can.
+const char* why_unplanned() {
+  if (autocast_enabled())
+    return "autocast is on";
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
+    return "a transform of torch.func is on";
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr)
+    return "forward-mode differentiation is on";
+  return nullptr;
+}
+
+void say_that_unplanned(const std::string& reason) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (said.insert(reason).second)
+    log_warning(reason + ": lowered modules run unplanned, as plain TorchScript");
 }
 
 // {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
@@ -109,11 +127,9 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, cons
 }
 
 c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) {
-  if (autocast_enabled()) {
-    static std::atomic<bool> said{false};
-    if (!said.exchange(true)) {
-      log_warning("autocast is on: lowered modules run unplanned, as plain TorchScript");
-    }
+  const CloseAutocastBlocks close_blocks;
+  if (const char* reason = why_unplanned()) {
+    say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs));
   }
   auto specialisation = find(self, inputs);
@@ -148,17 +164,27 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
   return std::move(stack.front());
 }
 
-c10::IValue LoweredMethod::run_unplanned(const Object& self,
-                                         std::vector<c10::IValue> inputs) const {
+std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypePtr& type) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [known, code] : unplanned_) {
+    if (*known == *type)
+      return code;
+  }
   auto graph = graph_of(module_, method_)->copy();
   inline_modules(graph);
-  graph->inputs()[0]->setType(self->type());
-  const torch::jit::Code code(graph, method_);
+  autocast_blocks(*graph);
+  graph->inputs()[0]->setType(type);
+  unplanned_.emplace_back(type, std::make_shared<torch::jit::Code>(graph, method_));
+  return unplanned_.back().second;
+}
+
+c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IValue> inputs) {
+  const auto code = unplanned_code(self->type());
   torch::jit::Stack stack;
   stack.emplace_back(self);
   for (auto& input : inputs)
     stack.push_back(std::move(input));
-  torch::jit::InterpreterState(code).run(stack);
+  torch::jit::InterpreterState(*code).run(stack);
   return std::move(stack.front());
 }
 

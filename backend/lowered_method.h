@@ -9,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/options.h"
@@ -58,13 +59,16 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Of the region variants that were compiled with a profile.
   void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                            std::vector<c10::IValue> inputs) const;
+                            std::vector<c10::IValue> inputs);
+  // The method as it was scripted, for modules of this type.
+  std::shared_ptr<torch::jit::Code> unplanned_code(const c10::TypePtr& type);
 
   torch::jit::Module module_;
   std::string method_;
   Options options_;
-  mutable std::mutex mutex_;  // guards specialisations_; held while compiling
+  mutable std::mutex mutex_;  // guards what follows; held while compiling
   std::vector<SpecialisationPtr> specialisations_;
+  std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
 };
 
 // The operator that runs a region inside of a method's graph.

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/autocast.h"
 #include "backend/autograd_modes.h"
 #include "backend/log.h"
 #include "backend/method_plans.h"
@@ -179,7 +180,8 @@ void Region::run(Stack& stack) {
 
   auto key = key_of(inputs);
   const auto& requires_grad = key.requires_grad;
-  if (std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
+  if (autocast_enabled() ||
+      std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }

@@ -83,7 +83,12 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   }
   const auto unpack = [&](size_t capture, const torch::autograd::SavedVariable& variable) {
     try {
-      return variable.unpack(node);
+      auto tensor = variable.unpack(node);
+      if (tensor.defined() && !tensor.is_inference()) {
+        const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
+        run.versions.push_back({capture, counter, counter.current_version()});
+      }
+      return tensor;
     } catch (const c10::Error&) {
       run.changed.emplace(vjps.size() + capture, std::current_exception());
       return at::Tensor();
@@ -111,14 +116,31 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   return run;
 }
 
+void RegionCall::find_changes(Run& run) const {
+  for (const auto& [capture, counter, version] : run.versions) {
+    if (counter.current_version() == version)
+      continue;
+    const auto error = c10::str(
+        "one of the variables needed for gradient computation has been modified by an inplace "
+        "operation while the backward ran: it is at version ",
+        counter.current_version(), "; expected version ", version,
+        " instead. A hook that writes to a parameter may write to the one whose gradient it was "
+        "given, not to others that the backward has yet to read.");
+    run.changed.emplace(variant_->num_vjps() + capture,
+                        std::make_exception_ptr(c10::Error({}, error)));
+  }
+}
+
 void RegionCall::check_for_changes(const Run& run, const Program& program, const Stage& stage,
                                    const std::vector<bool>& needed, bool all_needed,
-                                   const std::vector<bool>& skip) {
+                                   const std::vector<bool>& skip) const {
   const auto check = [&](const Program::Operand& operand) {
     if (operand.is_constant)
       return;
-    if (const auto found = run.changed.find(operand.index); found != run.changed.end())
-      std::rethrow_exception(found->second);
+    for (auto capture : variant_->captures_of()[operand.index]) {
+      if (const auto found = run.changed.find(capture); found != run.changed.end())
+        std::rethrow_exception(found->second);
+    }
   };
   const size_t end = stage.begin == 0 && all_needed ? program.instructions().size() : stage.end;
   for (size_t i = stage.begin; i < end; ++i) {
@@ -182,6 +204,8 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     }
   }
 
+  if (index > 0)
+    find_changes(run);
   if (!run.changed.empty())
     check_for_changes(run, program, stage, needed, all_needed, skip);
 

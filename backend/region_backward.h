@@ -54,20 +54,31 @@ class RegionCall {
   void release();
 
  private:
+  // Version of a capture when the backward began. Hooks run between two stages, and may write.
+  struct CaptureVersion {
+    size_t capture;  // index into captures_
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+
   struct Run {
     Program::Registers registers;
     std::shared_ptr<const UndefinedGradients> undefined;  // nullptr: all vjps are defined
     // Captures that were changed in place, by register, and what unpacking them raised. Only what
     // reads one raises it: in eager, the nodes of other gradients do not run and do not notice.
     std::map<size_t, std::exception_ptr> changed;
+    std::vector<CaptureVersion> versions;  // of captures that the caller can reach
   };
+
+  // Notes what has been changed since the backward began, for check_for_changes().
+  void find_changes(Run& run) const;
 
   // Raises where the stage reads a capture that was changed. `skip`: per instruction, or empty. The
   // first stage, where all of its gradients are asked for, looks for all that follow: eager raises
   // before a gradient of the same operator has left.
-  static void check_for_changes(const Run& run, const Program& program, const Stage& stage,
-                                const std::vector<bool>& needed, bool all_needed,
-                                const std::vector<bool>& skip);
+  void check_for_changes(const Run& run, const Program& program, const Stage& stage,
+                         const std::vector<bool>& needed, bool all_needed,
+                         const std::vector<bool>& skip) const;
 
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
 

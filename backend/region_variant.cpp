@@ -23,6 +23,12 @@ bool tolerates_undefined(const torch::jit::Node* node) {
          node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
 }
 
+// A result may be, be in, or hold on to the memory of an operand: views, containers, tapes.
+bool may_hold_its_operands(const torch::jit::Node* node) {
+  return may_alias_an_argument(node) || node->maybeSchema() == nullptr ||
+         node->kind() == symbols::kTapeForward;
+}
+
 std::vector<size_t> prepare_backward(const RegionGraphs& graphs) {
   auto summand_of = split_sums(*graphs.gradient.df);
   allow_undefined_gradients(*graphs.gradient.df, graphs.gradient.df_input_vjps.size());
@@ -36,18 +42,64 @@ RegionVariant::RegionVariant(RegionGraphs graphs)
       summand_of_(prepare_backward(graphs_)),
       forward_(graphs_.gradient.f),
       backward_(graphs_.gradient.df) {
-  find_stages();
   find_aliases();
+  find_captures();
+  find_stages();
+}
+
+void RegionVariant::find_captures() {
+  captures_of_.resize(backward_.num_registers());
+  for (size_t r = num_vjps(); r < backward_.graph()->inputs().size(); ++r)
+    captures_of_[r].push_back(static_cast<int32_t>(r));
+  for (const auto& instruction : backward_.instructions()) {
+    if (!may_hold_its_operands(instruction.node))
+      continue;
+    std::set<int32_t> captures;
+    for (const auto& operand : instruction.operands) {
+      if (!operand.is_constant)
+        captures.insert(captures_of_[operand.index].begin(), captures_of_[operand.index].end());
+    }
+    for (auto output : instruction.outputs) {
+      if (output >= 0)
+        captures_of_[output].assign(captures.begin(), captures.end());
+    }
+  }
+}
+
+// Per region input: how many instructions of the backward have run when it, or what lies in its
+// memory, has been read for the last time.
+std::vector<size_t> RegionVariant::last_reads_of_inputs() const {
+  const auto& gradient = graphs_.gradient;
+  std::vector<std::vector<size_t>> inputs_of;  // per capture
+  for (auto input : gradient.df_input_captured_inputs)
+    inputs_of.push_back({input});
+  inputs_of.insert(inputs_of.end(), aliased_inputs_.begin(), aliased_inputs_.end());
+  std::vector<size_t> last_reads(gradient.f->inputs().size(), 0);
+  const auto& instructions = backward_.instructions();
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    for (const auto& operand : instructions[i].operands) {
+      if (operand.is_constant)
+        continue;
+      for (auto capture : captures_of_[operand.index]) {
+        for (auto input : inputs_of[static_cast<size_t>(capture) - num_vjps()])
+          last_reads[input] = i + 1;
+      }
+    }
+  }
+  return last_reads;
 }
 
 void RegionVariant::find_stages() {
   const size_t count = backward_.graph()->outputs().size();
-  // Summands of one gradient leave in their order.
+  // Summands of one gradient leave in their order, and none while what it is the gradient of is
+  // still to be read.
+  const auto last_reads = last_reads_of_inputs();
   std::vector<size_t> leaves_after;
   for (size_t i = 0; i < count; ++i) {
     const bool follows = i > 0 && summand_of_[i] == summand_of_[i - 1];
-    leaves_after.push_back(
-        std::max(backward_.output_ready_after(i), follows ? leaves_after.back() : 0));
+    const auto input = graphs_.gradient.df_output_vjps[summand_of_[i]];
+    leaves_after.push_back(std::max({backward_.output_ready_after(i), last_reads[input],
+                                     follows ? leaves_after.back() : size_t{0}}));
   }
   std::set<size_t> ends(leaves_after.begin(), leaves_after.end());
   if (ends.empty())
@@ -86,7 +138,7 @@ void RegionVariant::find_aliases() {
   for (size_t i = 0; i < inputs.size(); ++i)
     bases[inputs[i]] = {i};
   for (auto* node : graphs_.gradient.f->nodes()) {
-    if (!may_alias_an_argument(node))
+    if (!may_hold_its_operands(node))
       continue;
     std::set<size_t> found;
     for (auto* input : node->inputs()) {

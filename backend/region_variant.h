@@ -23,12 +23,13 @@ struct VariantKey {
   auto operator<=>(const VariantKey&) const = default;
 };
 
-// A stretch of the backward program that is one autograd node. Gradients leave with the stage that
-// makes them, so that no parameter gradient waits for the end of the region.
+// A stretch of the backward program that is one autograd node. No parameter gradient waits for the
+// end of the region: it leaves once it is made and its parameter has been read for the last time,
+// as whoever gets it may update the parameter at once.
 //
-//   program   0: mm  1: mm  2: threshold_backward  3: mm  4: mm      gradient 0 (w2) is made by 0,
-//   stages    |--0--|-----------1-----------------------|--2--|      1 (w1) by 3, 2 (x) by 4
-//   begin, end 0..1            1..4                       4..5
+//   program   0: dw2 = mm(dy, h)  1: dh = mm(dy, w2)  2: threshold_backward  3: dw1 = mm(dh, x)
+//   stages    |------------------0-------------------|------------------1---------------------|
+//   begin, end               0..2                                      2..4
 struct Stage {
   size_t begin = 0;  // instructions [begin, end) of the backward program
   size_t end = 0;
@@ -61,6 +62,10 @@ class RegionVariant {
   // the input must then be noticed although the input itself is not captured.
   const std::vector<std::vector<size_t>>& aliased_inputs() const { return aliased_inputs_; }
 
+  // Per register of the backward: the registers of captures whose memory it may lie in. A capture's
+  // own is among its.
+  const std::vector<std::vector<int32_t>>& captures_of() const { return captures_of_; }
+
   // `defined[k]`: vjp k is defined. Computed once per mask; thread-safe.
   std::shared_ptr<const UndefinedGradients> undefined_gradients(
       const std::vector<bool>& defined) const;
@@ -68,6 +73,8 @@ class RegionVariant {
  private:
   void find_stages();
   void find_aliases();
+  void find_captures();
+  std::vector<size_t> last_reads_of_inputs() const;
 
   RegionGraphs graphs_;
   std::vector<size_t> summand_of_;
@@ -75,6 +82,7 @@ class RegionVariant {
   Program backward_;
   std::vector<Stage> stages_;
   std::vector<std::vector<size_t>> aliased_inputs_;
+  std::vector<std::vector<int32_t>> captures_of_;
   mutable std::mutex mutex_;
   mutable std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> masks_;
 };

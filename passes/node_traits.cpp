@@ -320,6 +320,19 @@ bool output_is_differentiable(const Node* node, size_t output) {
   return output == 0 || kOnlyFirstIsDifferentiable.count(name) == 0;
 }
 
+bool asks_autograd(const Node* node) {
+  static const std::unordered_set<std::string> kinds = {
+      "prim::requires_grad", "aten::requires_grad",  "aten::is_leaf", "aten::retains_grad",
+      "aten::output_nr",     "aten::is_grad_enabled", "aten::_version"};
+  return kinds.count(node->kind().toQualString()) != 0;
+}
+
+bool runs_autograd(const Node* node) {
+  static const std::unordered_set<std::string> kinds = {"aten::grad", "aten::backward",
+                                                        "aten::_backward", "prim::grad"};
+  return kinds.count(node->kind().toQualString()) != 0;
+}
+
 bool is_marker(const Node* node) {
   const auto kind = node->kind();
   return kind == symbols::kMarkLayer || kind == symbols::kMustSave ||

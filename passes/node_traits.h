@@ -56,6 +56,14 @@ bool is_non_differentiable(const torch::jit::Node* node);
 // statistics that a batch norm returns.
 bool output_is_differentiable(const torch::jit::Node* node, size_t output);
 
+// Asks autograd about a tensor or about the mode it is in: requires_grad, is_leaf, grad. Inside of a
+// region autograd is off, and the answer would be another.
+bool asks_autograd(const torch::jit::Node* node);
+
+// Runs autograd from inside of the method: autograd.grad(), backward(), or a read of what these
+// leave in `.grad`.
+bool runs_autograd(const torch::jit::Node* node);
+
 // mark_layer, must_save and their like: the identity, there to tell a plan something.
 bool is_marker(const torch::jit::Node* node);
 

@@ -13,6 +13,7 @@
 #include "backend/log.h"
 #include "passes/alternatives.h"
 #include "passes/assign_layers.h"
+#include "passes/autocast_blocks.h"
 #include "passes/differentiate.h"
 #include "passes/inline_modules.h"
 #include "passes/name_values.h"
@@ -189,6 +190,10 @@ PreparedMethod prepare_method(const MethodInput& input) {
   method.graph = input.graph->copy();
   run_pass("inline_modules", [&] {
     inline_modules(method.graph);
+    return method.graph;
+  });
+  run_pass("autocast_blocks", [&] {
+    autocast_blocks(*method.graph);
     return method.graph;
   });
   run_pass("assign_layers", [&] {

@@ -34,7 +34,7 @@ struct MethodInput {
   std::string layer_pattern;        // Options::layer_pattern
 };
 
-// inline_modules, prepare, assign_layers, form_regions.
+// inline_modules, autocast_blocks, assign_layers, prepare, form_regions.
 PreparedMethod prepare_method(const MethodInput& input);
 
 struct RegionInput {

@@ -140,14 +140,29 @@ void fold_constants(std::shared_ptr<Graph>& graph) {
   torch::jit::EliminateDeadCode(graph->block());
 }
 
+void keep_ranks_only(at::ArrayRef<Value*> values) {
+  for (auto* value : values) {
+    const auto type = value->type()->cast<c10::TensorType>();
+    if (type != nullptr && value->node()->kind() != c10::prim::Constant)
+      value->setType(
+          c10::TensorType::create(std::nullopt, std::nullopt, type->dim(), std::nullopt));
+  }
+}
+
 // LibTorch finds shapes by running operators on tensors that it makes up, which some do not take.
-// What is known by then is as true as it was.
+// What is known by then is as true as it was. Of what it finds, ranks alone are used: it takes
+// torch.zeros(3) for a tensor of doubles, whatever the default is.
 void propagate_shapes(std::shared_ptr<Graph>& graph) {
   try {
     torch::jit::PropagateInputShapes(graph);
   } catch (const std::exception& error) {
     GRAPH_DEBUG("shapes are not propagated: ", error.what());
   }
+  for_each_node(graph->block(), [](Node* node) {
+    keep_ranks_only(node->outputs());
+    for (auto* block : node->blocks())
+      keep_ranks_only(block->inputs());
+  });
 }
 
 size_t num_choices_of_tensors(Block* block) {
@@ -211,6 +226,8 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
                     const std::vector<c10::IValue>& inputs) {
   auto graph = given;
   Assumptions assumptions;
+  // What a trace wrote on its values holds for its example alone.
+  torch::jit::EraseShapeInformation(graph);
   assumptions.attributes = fold_attributes(graph, self);
   assumptions.inputs = specialise_inputs(graph, inputs);
   // Most of what an unused way of an `if` holds is gone before anyone asks what aliases what.

@@ -63,6 +63,10 @@ Verdict RegionJudge::judge(Node* node) const {
                ? Verdict{Place::kBreak, "reads an attribute that the method sets"}
                : Verdict{Place::kOutside, ""};
   }
+  if (runs_autograd(node))
+    return {Place::kBreak, "runs autograd inside of the method"};
+  if (asks_autograd(node))
+    return outside(node, "asks autograd, which is off inside of a region");
   if (!node->blocks().empty())
     return judge_control_flow(node);
   if (mutates_an_argument(node))
@@ -123,7 +127,8 @@ bool RegionJudge::only_checks(Block* block) const {
       if (!only_checks(inner))
         return false;
     }
-    if (mutates_an_argument(node) || node->kind() == prim::SetAttr ||
+    if (asks_autograd(node) || runs_autograd(node) || mutates_an_argument(node) ||
+        node->kind() == prim::SetAttr ||
         node->kind() == prim::GetAttr || node->kind() == prim::CallMethod ||
         node->kind() == prim::CallFunction) {
       return false;
@@ -153,7 +158,8 @@ Verdict RegionJudge::judge_mutation(Node* node) const {
   if (node->outputs().size() != 1 || node->output()->hasUses())
     return no;
   auto* target = node->input(0);
-  if (target->node()->kind() != prim::GetAttr)
+  // A list or a dict is read by more than tensor operators, and a profile would change it, too.
+  if (target->node()->kind() != prim::GetAttr || !is_tensor_type(*target->type()))
     return no;
   for (size_t i = 1; i < node->inputs().size(); ++i) {
     if (contains_tensor(*node->input(i)->type()))

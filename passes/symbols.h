@@ -32,6 +32,12 @@ inline const c10::Symbol kSkipIfUndefined = c10::Symbol::attr("skip_if_undefined
 inline const c10::Symbol kRuleFunction =
     c10::Symbol::fromQualString("aten_recompute::rule_function");
 
+// `with torch.autocast(...)` in a method (passes/autocast_blocks.h).
+inline const c10::Symbol kEnterAutocast =
+    c10::Symbol::fromQualString("aten_recompute::enter_autocast");
+inline const c10::Symbol kExitAutocast =
+    c10::Symbol::fromQualString("aten_recompute::exit_autocast");
+
 // The random state before a random operator, and that operator run again from it.
 inline const c10::Symbol kRandomState = c10::Symbol::fromQualString("aten_recompute::random_state");
 inline const c10::Symbol kReplayRandom =

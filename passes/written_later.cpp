@@ -4,6 +4,9 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "passes/node_traits.h"
@@ -17,31 +20,111 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// What made the memory of `value`, as far as one can see: behind views and in-place operators.
-const Value* base_of(const Value* value) {
-  for (;;) {
-    const auto* node = value->node();
-    const bool passes_on = node->kind() == prim::ListUnpack || is_cast(node) ||
-                           node->kind() == c10::aten::__getitem__ || mutates_an_argument(node) ||
-                           (node->kind().is_aten() && may_alias_an_argument(node));
-    if (!passes_on || node->inputs().empty())
-      return value;
-    value = node->input(0);
-  }
+// Views, casts and in-place operators: the result lies in the memory of the first input.
+bool passes_memory_on(const Node* node) {
+  return !node->inputs().empty() &&
+         (node->kind() == prim::ListUnpack || is_cast(node) ||
+          node->kind() == c10::aten::__getitem__ || mutates_an_argument(node) ||
+          (node->kind().is_aten() && may_alias_an_argument(node)));
 }
 
-bool are_same_attribute(const Value* a, const Value* b) {
-  while (a != b) {
-    const auto* one = a->node();
-    const auto* two = b->node();
-    if (one->kind() != prim::GetAttr || two->kind() != prim::GetAttr ||
-        one->s(c10::attr::name) != two->s(c10::attr::name))
-      return false;
-    a = one->input(0);
-    b = two->input(0);
+// Which values may be names of one memory: a value and what control flow hands it on as, the same
+// attribute read twice.
+class Memory {
+ public:
+  explicit Memory(Graph& graph) {
+    for_each_node(graph.block(), [&](Node* node) {
+      if (node->kind() == prim::If)
+        join_branches(node);
+      else if (node->kind() == prim::Loop)
+        join_rounds(node);
+      else if (node->kind() == prim::GetAttr)
+        join_attribute(node);
+    });
   }
-  return true;
-}
+
+  // What `value` may lie in; several where it is a list.
+  std::unordered_set<const Value*> of(const Value* value) {
+    std::unordered_set<const Value*> found;
+    std::unordered_set<const Value*> seen;
+    collect(value, found, seen);
+    return found;
+  }
+
+ private:
+  void collect(const Value* value, std::unordered_set<const Value*>& found,
+               std::unordered_set<const Value*>& seen) {
+    while (passes_memory_on(value->node()))
+      value = value->node()->input(0);
+    if (!seen.insert(value).second)
+      return;
+    if (value->node()->kind() != prim::ListConstruct) {
+      found.insert(representative(value));
+      return;
+    }
+    for (const auto* element : value->node()->inputs())
+      collect(element, found, seen);
+  }
+
+  static const Value* behind_views(const Value* value) {
+    while (passes_memory_on(value->node()))
+      value = value->node()->input(0);
+    return value;
+  }
+
+  const Value* representative(const Value* value) {
+    auto found = parent_.find(value);
+    while (found != parent_.end() && found->second != value) {
+      value = found->second;
+      found = parent_.find(value);
+    }
+    return value;
+  }
+
+  void join(const Value* a, const Value* b) {
+    if (!contains_tensor(*a->type()))
+      return;
+    a = representative(behind_views(a));
+    b = representative(behind_views(b));
+    parent_.emplace(b, b);
+    parent_[a] = b;
+  }
+
+  void join_branches(Node* node) {
+    for (auto* block : node->blocks()) {
+      for (size_t i = 0; i < node->outputs().size(); ++i)
+        join(node->output(i), block->outputs()[i]);
+    }
+  }
+
+  // Loop(count, condition, carried...): the block's inputs are (i, carried...), its outputs
+  // (condition, carried...).
+  void join_rounds(Node* node) {
+    auto* block = node->blocks()[0];
+    for (size_t i = 0; i < node->outputs().size(); ++i) {
+      auto* carried = block->inputs()[i + 1];
+      join(carried, node->input(i + 2));
+      join(carried, block->outputs()[i + 1]);
+      join(carried, node->output(i));
+    }
+  }
+
+  void join_attribute(Node* node) {
+    if (!contains_tensor(*node->output()->type()))
+      return;
+    std::string path;
+    const Value* holder = node->output();
+    for (; holder->node()->kind() == prim::GetAttr; holder = holder->node()->input(0))
+      path += "." + holder->node()->s(c10::attr::name);
+    const auto [first, is_new] = attributes_.emplace(
+        std::to_string(holder->unique()) + path, node->output());
+    if (!is_new)
+      join(node->output(), first->second);
+  }
+
+  std::unordered_map<const Value*, const Value*> parent_;
+  std::unordered_map<std::string, const Value*> attributes_;  // by path, what read it first
+};
 
 }  // namespace
 
@@ -52,6 +135,18 @@ void mark_reads_of_what_is_written_later(Graph& graph) {
   std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(writers), mutates_an_argument);
   if (writers.empty())
     return;
+  Memory memory(graph);
+  std::unordered_map<const Value*, std::vector<const Node*>> writers_of;
+  for (const auto* writer : writers) {
+    for (const auto* written : memory.of(writer->input(0)))
+      writers_of[written].push_back(writer);
+  }
+  const auto is_written_later = [&](const Node* node, const Value* read) {
+    const auto found = writers_of.find(read);
+    return found != writers_of.end() &&
+           std::any_of(found->second.begin(), found->second.end(),
+                       [&](const Node* writer) { return writer->isAfter(node); });
+  };
   for (auto* node : nodes) {
     if (!node->blocks().empty() || node->maybeSchema() == nullptr || is_pure_view(node) ||
         mutates_an_argument(node))
@@ -61,10 +156,9 @@ void mark_reads_of_what_is_written_later(Graph& graph) {
         std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
           if (!contains_tensor(*input->type()))
             return false;
-          const auto* base = base_of(input);
-          return std::any_of(writers.begin(), writers.end(), [&](const Node* writer) {
-            return (in_a_loop || writer->isAfter(node)) &&
-                   are_same_attribute(base_of(writer->input(0)), base);
+          const auto read = memory.of(input);
+          return std::any_of(read.begin(), read.end(), [&](const Value* each) {
+            return in_a_loop ? writers_of.count(each) != 0 : is_written_later(node, each);
           });
         });
     if (marked)

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "backend/autocast.h"
 #include "backend/lowered_method.h"
 #include "backend/random_state.h"
 #include "backend/share_tensors.h"
@@ -98,6 +99,7 @@ at::Tensor tag(const at::Tensor& x) {
 
 const bool registered = [] {
   register_region_operator();
+  register_autocast_operators();
   register_tape_operators();
   register_random_operators();
   register_rule_operators();

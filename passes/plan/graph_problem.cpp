@@ -58,6 +58,7 @@ class Builder {
       if (i >= joint_.num_inputs && index >= 0)
         problem_.incoming.push_back(index);
     }
+    find_waiting_gradients();
     bool backward = false;
     std::vector<Node*> alternatives;
     std::unordered_map<size_t, size_t> producers;  // of a first output, by Value::unique()
@@ -160,11 +161,47 @@ class Builder {
     }
   }
 
+  // A gradient leaves no earlier than the last backward node that reads what it is the gradient of
+  // (RegionVariant::find_stages): to the problem, that node reads the gradient, too.
+  void find_waiting_gradients() {
+    std::unordered_map<const Value*, std::vector<size_t>> inputs_of;  // what a value may lie in
+    for (auto input : joint_.gradient_inputs)
+      inputs_of[joint_.graph->inputs()[input]] = {input};
+    std::unordered_map<size_t, Node*> last;  // by input
+    bool backward = false;
+    for (auto* node : joint_.graph->nodes()) {
+      backward = backward || node == joint_.backward_start;
+      const bool hands_on = may_alias_an_argument(node) || is_container(node);
+      for (auto* read : node->inputs()) {
+        const auto found = inputs_of.find(read);
+        if (found == inputs_of.end())
+          continue;
+        const auto inputs = found->second;
+        for (auto input : inputs) {
+          if (backward)
+            last[input] = node;
+        }
+        for (auto* output : node->outputs()) {
+          if (hands_on)
+            inputs_of[output].insert(inputs_of[output].end(), inputs.begin(), inputs.end());
+        }
+      }
+    }
+    const auto outputs = joint_.graph->outputs();
+    for (size_t i = joint_.num_outputs; i < outputs.size(); ++i) {
+      const auto found = last.find(joint_.gradient_inputs[i - joint_.num_outputs]);
+      if (found != last.end() && found->second->isAfter(outputs[i]->node()))
+        waiting_[found->second].push_back(outputs[i]);
+    }
+  }
+
   // What node and alternative have in common; returns the index.
   int32_t add_costs(Node* node, bool backward) {
     const auto index = static_cast<int32_t>(problem_.seconds.size());
     std::vector<Value*> reads;
     collect_reads(node, reads);
+    if (const auto found = waiting_.find(node); found != waiting_.end())
+      reads.insert(reads.end(), found->second.begin(), found->second.end());
     std::vector<int32_t> inputs;
     for (auto* value : reads) {
       if (const auto found = graph_.index.find(value); found != graph_.index.end())
@@ -277,6 +314,8 @@ class Builder {
   const JointGraph& joint_;
   const Profile* profile_;
   const std::vector<bool>& accumulated_;
+  // By node: gradients that leave when it has run.
+  std::unordered_map<const Node*, std::vector<Value*>> waiting_;
   GraphProblem graph_;
   Problem& problem_ = graph_.problem;
 };

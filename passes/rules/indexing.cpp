@@ -52,6 +52,8 @@ std::vector<Rule> indexing_rules() {
        .gradients = {{"source",
                       "recompute.index_source_gradient(grad, source.size(), dim, index, 1)"},
                      {"self", "grad.index_fill(dim, index, 0)"}}},
+      {.op = "aten::copy",
+       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced("grad", "src")}}},
       {.op = "aten::index_fill.int_Scalar",
        .gradients = {{"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::masked_fill.Scalar",
