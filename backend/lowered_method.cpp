@@ -1,6 +1,7 @@
 #include "backend/lowered_method.h"
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -41,6 +42,8 @@ const char* why_unplanned() {
     return "autocast is on";
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
     return "a transform of torch.func is on";
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set())
+    return "a TorchDispatchMode is on";
   if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr)
     return "forward-mode differentiation is on";
   return nullptr;

@@ -2,10 +2,12 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Context.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <algorithm>
 #include <mutex>
 #include <vector>
 
@@ -76,6 +78,23 @@ int64_t random_state_bytes(c10::ArrayRef<c10::IValue> inputs) {
   if (generators.size() > 1)
     return 0;
   return static_cast<int64_t>(states_of(generators).front().nbytes());
+}
+
+RandomStates::RandomStates(c10::ArrayRef<c10::IValue> inputs) : generators_(generators_of(inputs)) {
+  for (const auto& state : states_of(generators_)) {
+    const auto* bytes = state.const_data_ptr<uint8_t>();
+    states_.emplace_back(bytes, bytes + state.numel());
+  }
+}
+
+void RandomStates::set() const {
+  std::vector<at::Tensor> states;
+  for (const auto& state : states_) {
+    states.push_back(at::empty({static_cast<int64_t>(state.size())}, at::kByte));
+    std::copy(state.begin(), state.end(), states.back().mutable_data_ptr<uint8_t>());
+  }
+  auto generators = generators_;
+  set_states(generators, states);
 }
 
 RestoreGenerators::RestoreGenerators(c10::ArrayRef<c10::IValue> inputs)

@@ -22,20 +22,23 @@ namespace {
 using torch::autograd::Edge;
 using torch::jit::Stack;
 
-SavedCapture save(const c10::IValue& value, bool is_output) {
-  SavedCapture capture;
-  if (value.isTensor() && value.toTensor().defined()) {
-    capture.variable = torch::autograd::SavedVariable(value.toTensor(), is_output);
-    capture.is_variable = true;
-  } else {
-    capture.value = value;
-  }
-  return capture;
-}
-
 bool share_storage(const c10::IValue& a, const at::Tensor& b) {
   return a.isTensor() && a.toTensor().has_storage() && b.has_storage() &&
          a.toTensor().storage().is_alias_of(b.storage());
+}
+
+// What running the region again needs beside its captures.
+void note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
+  std::vector<bool> captured(inputs.size(), false);
+  for (auto i : call.variant().gradient().df_input_captured_inputs)
+    captured[i] = true;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!captured[i])
+      call.add_replay_input(
+          note_replay_input(i, inputs[i], call.variant().written_inputs()[i]));
+  }
+  if (call.variant().draws_random_numbers())
+    call.set_random_states(RandomStates(inputs));
 }
 
 }  // namespace
@@ -202,8 +205,12 @@ void Region::run(Stack& stack) {
     links->begin_run(variant, is_attribute_, inputs, edges);
   std::vector<SavedCapture> captured_inputs;
   for (auto i : gradient.df_input_captured_inputs) {
-    captured_inputs.push_back(save(inputs[i], /*is_output=*/false));
+    captured_inputs.push_back(
+        save_capture(inputs[i], /*reachable=*/true, /*is_output=*/false));
   }
+  const size_t num_captured_inputs = captured_inputs.size();
+  auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
+  note_for_replay(*call, inputs);
   std::vector<const void*> tensors;
   tensors.reserve(inputs.size() + gradient.f_real_outputs);
   for (const auto& input : inputs) {
@@ -242,8 +249,6 @@ void Region::run(Stack& stack) {
     }
   }
 
-  const size_t num_captured_inputs = captured_inputs.size();
-  auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
   std::vector<Edge> edges_of_summands;
   for (auto k : variant->summand_of())
     edges_of_summands.push_back(edges[k]);
@@ -264,7 +269,7 @@ void Region::run(Stack& stack) {
     const auto i = gradient.df_input_captured_outputs[k];
     if (i < gradient.f_real_outputs) {
       const bool has_history = outputs[i].isTensor() && outputs[i].toTensor().requires_grad();
-      call->add_capture(save(outputs[i], has_history));
+      call->add_capture(save_capture(outputs[i], /*reachable=*/true, has_history));
       continue;
     }
     for (auto base : variant->aliased_inputs()[k]) {
@@ -272,9 +277,8 @@ void Region::run(Stack& stack) {
       if (tensor.defined() && share_storage(outputs[i], tensor))
         call->add_guard(num_captured_inputs + k, tensor);
     }
-    SavedCapture capture;
-    capture.value = std::move(outputs[i]);
-    call->add_capture(std::move(capture));
+    call->add_capture(save_capture(outputs[i], /*reachable=*/false, /*is_output=*/false));
+    outputs[i] = c10::IValue();
   }
   outputs.resize(gradient.f_real_outputs);
   for (auto& output : outputs)

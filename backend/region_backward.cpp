@@ -1,6 +1,11 @@
 #include "backend/region_backward.h"
 
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/ops/alias.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
@@ -22,10 +27,8 @@ class StageNode : public Node {
       : call_(std::move(call)), stage_(stage) {}
 
   variable_list apply(variable_list&& vjps) override {
-    TORCH_CHECK(
-        !at::GradMode::is_enabled(),
-        "aten_recompute: double backward (create_graph=True) through a lowered module is not "
-        "supported; call the module that was lowered instead");
+    if (stage_ == 0 && RegionCall::must_replay(vjps))
+      call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
     const auto& stage = call_->variant().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
@@ -46,18 +49,206 @@ class StageNode : public Node {
 
   std::string name() const override { return "AtenRecomputeBackward" + std::to_string(stage_); }
 
+  RegionCall& call() const { return *call_; }
+
  private:
+  // Per gradient of the region. For the first stage.
+  std::vector<bool> needed_of_all_stages() {
+    const auto& variant = call_->variant();
+    std::vector<bool> needed(variant.summand_of().size(), false);
+    Node* node = this;
+    for (const auto& stage : variant.stages()) {
+      for (size_t i = 0; i < stage.gradients.size(); ++i)
+        needed[stage.gradients[i]] = node->task_should_compute_output(i);
+      const auto next = stage.gradients.size();
+      if (next >= node->num_outputs() || !node->task_should_compute_output(next))
+        break;
+      node = node->next_edge(next).function.get();
+    }
+    return needed;
+  }
+
   std::shared_ptr<RegionCall> call_;
   size_t stage_;
 };
 
+bool is_made_elsewhere(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  const auto keys = tensor.key_set();
+  return keys.has(DispatchKey::Batched) || keys.has(DispatchKey::FuncTorchBatched) ||
+         keys.has(DispatchKey::FuncTorchGradWrapper) || keys.has(DispatchKey::Python);
+}
+
+// Keeps transforms and modes of vmap away: what runs again ran without them.
+constexpr c10::DispatchKeySet kTransforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                           c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                                           c10::DispatchKey::VmapMode});
+
 }  // namespace
+
+SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_output) {
+  SavedCapture capture;
+  const bool is_tensor = value.isTensor() && value.toTensor().defined();
+  if (is_tensor && at::SavedTensorDefaultHooks::get_hooks().has_value()) {
+    capture.packed =
+        std::make_shared<torch::autograd::SavedVariable>(value.toTensor(), is_output);
+  } else if (is_tensor && reachable) {
+    capture.variable = torch::autograd::SavedVariable(value.toTensor(), is_output);
+    capture.is_variable = true;
+  } else {
+    capture.value = value;
+  }
+  return capture;
+}
+
+ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written) {
+  ReplayInput noted;
+  noted.input = input;
+  if (value.isTensor() && value.toTensor().defined()) {
+    const auto& tensor = value.toTensor();
+    if (dynamic_cast<StageNode*>(tensor.grad_fn().get()) != nullptr) {
+      noted.tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
+      noted.version = tensor._version();
+      noted.maker = torch::autograd::impl::gradient_edge(tensor);
+      return noted;
+    }
+  }
+  if (is_written)
+    noted.saved.value = value;
+  else
+    noted.saved = save_capture(value, /*reachable=*/true, /*is_output=*/false);
+  return noted;
+}
+
+void RegionCall::forget_captures() {
+  captures_.clear();
+  guards_.clear();
+  replay_inputs_.clear();
+}
 
 void RegionCall::release() {
   const std::lock_guard<std::mutex> lock(mutex_);
   released_ = true;
-  captures_.clear();
-  guards_.clear();
+  forget_captures();
+}
+
+bool RegionCall::must_replay(const variable_list& vjps) {
+  return at::GradMode::is_enabled() ||
+         !(c10::impl::tls_local_dispatch_key_set().included_ & kTransforms).empty() ||
+         torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr ||
+         std::any_of(vjps.begin(), vjps.end(), [](const at::Tensor& vjp) {
+           return vjp.defined() && is_made_elsewhere(vjp);
+         });
+}
+
+std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) const {
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  const auto unpack = [&](const SavedCapture& saved) -> c10::IValue {
+    if (saved.packed != nullptr)
+      return saved.packed->unpack(node);
+    return saved.is_variable ? c10::IValue(saved.variable.unpack(node)) : saved.value;
+  };
+  const auto& captured = variant_->gradient().df_input_captured_inputs;
+  std::vector<c10::IValue> inputs(captured.size() + replay_inputs_.size());
+  for (size_t i = 0; i < captured.size(); ++i)
+    inputs[captured[i]] = unpack(captures_[i]);
+  for (const auto& noted : replay_inputs_) {
+    if (!noted.maker.is_valid()) {
+      inputs[noted.input] = unpack(noted.saved);
+      continue;
+    }
+    if (auto alive = noted.tensor.lock()) {
+      at::Tensor tensor(std::move(alive));
+      TORCH_CHECK(tensor._version() == noted.version,
+                  "one of the variables needed for gradient computation has been modified by an "
+                  "inplace operation: it is at version ",
+                  tensor._version(), "; expected version ", noted.version, " instead");
+      inputs[noted.input] = std::move(tensor);
+    } else {
+      auto& maker = dynamic_cast<StageNode&>(*noted.maker.function);
+      inputs[noted.input] =
+          maker.call().replay_output(noted.maker.input_nr, noted.maker.function);
+    }
+  }
+  return inputs;
+}
+
+std::vector<c10::IValue> RegionCall::run_again(std::vector<c10::IValue> inputs) const {
+  const c10::impl::ExcludeDispatchKeyGuard without_transforms(kTransforms);
+  if (!variant_->draws_random_numbers())
+    return variant_->replay().run(std::move(inputs));
+  const RestoreGenerators restore(inputs);
+  random_states_.set();
+  return variant_->replay().run(std::move(inputs));
+}
+
+at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
+  std::vector<c10::IValue> inputs;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    inputs = unpack_inputs(node);
+  }
+  const WithoutAutograd guard;
+  const auto outputs = run_again(std::move(inputs));
+  auto output = outputs[variant_->gradient().df_input_vjps[vjp]].toTensor().detach();
+  torch::autograd::impl::set_gradient_edge(output, {node, vjp});
+  return output;
+}
+
+void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
+                        const NodePtr<Node>& node) {
+  const bool create_graph = at::GradMode::is_enabled();
+  std::vector<c10::IValue> inputs;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    inputs = unpack_inputs(node);
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      released_ = true;
+      forget_captures();
+    }
+  }
+  const auto& gradient = variant_->gradient();
+  const auto& summand_of = variant_->summand_of();
+  const OrdinaryAutograd guard;
+  // The inputs under names of their own: gradients are those of the region alone, even where one
+  // input was made of another.
+  torch::autograd::edge_list ends;
+  std::vector<size_t> first_summands;
+  for (size_t k = 0; k < summand_of.size(); ++k) {
+    const bool is_first = k == 0 || summand_of[k] != summand_of[k - 1];
+    bool is_needed = false;
+    for (size_t i = k; i < summand_of.size() && summand_of[i] == summand_of[k]; ++i)
+      is_needed = is_needed || needed[i];
+    if (!is_first || !is_needed)
+      continue;
+    auto& input = inputs[gradient.df_output_vjps[summand_of[k]]];
+    const auto alias = at::alias(input.toTensor());
+    ends.push_back(torch::autograd::impl::gradient_edge(alias));
+    first_summands.push_back(k);
+    input = alias;
+  }
+  const auto outputs = run_again(std::move(inputs));
+  torch::autograd::edge_list roots;
+  variable_list root_gradients;
+  for (size_t k = 0; k < vjps.size(); ++k) {
+    const auto& output = outputs[gradient.df_input_vjps[k]].toTensor();
+    if (!vjps[k].defined() || !output.defined() || !output.requires_grad())
+      continue;
+    roots.push_back(torch::autograd::impl::gradient_edge(output));
+    root_gradients.push_back(std::move(vjps[k]));
+  }
+  Run run;
+  run.is_replay = true;
+  run.replayed.resize(summand_of.size());
+  if (!roots.empty() && !ends.empty()) {
+    auto results = torch::autograd::Engine::get_default_engine().execute(
+        roots, root_gradients, /*keep_graph=*/create_graph, create_graph,
+        /*accumulate_grad=*/false, ends);
+    for (size_t i = 0; i < results.size(); ++i)
+      run.replayed[first_summands[i]] = std::move(results[i]);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  runs_[torch::autograd::get_current_graph_task_id()] = std::move(run);
 }
 
 RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& node) {
@@ -98,7 +289,10 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     unpack(capture, guard);
   for (size_t i = 0; i < captures_.size(); ++i) {
     auto& capture = captures_[i];
-    if (capture.is_variable) {
+    if (capture.packed != nullptr) {
+      run.packed.emplace_back(i, capture.packed);
+      inputs.emplace_back();
+    } else if (capture.is_variable) {
       inputs.emplace_back(unpack(i, capture.variable));
     } else if (keep) {
       inputs.push_back(capture.value);
@@ -109,11 +303,19 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   if (!keep) {
     // From here on the registers hold the captures alone, each until its last use.
     released_ = true;
-    captures_.clear();
-    guards_.clear();
+    forget_captures();
   }
   run.registers = variant_->backward().start(std::move(inputs));
   return run;
+}
+
+void RegionCall::unpack_for_stage(Run& run, size_t stage, const NodePtr<Node>& node) const {
+  for (auto& [capture, packed] : run.packed) {
+    if (packed == nullptr || variant_->first_stage_of()[capture] != stage)
+      continue;
+    run.registers[variant_->num_vjps() + capture] = packed->unpack(node);
+    packed = nullptr;
+  }
 }
 
 void RegionCall::find_changes(Run& run) const {
@@ -164,14 +366,24 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   Run run;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (index == 0) {
-      run = start(std::move(vjps), node);
-    } else {
-      auto found = runs_.find(task);
-      TORCH_CHECK(found != runs_.end(), torch::autograd::ERR_BACKWARD_TWICE);
+    auto found = runs_.find(task);
+    if (found != runs_.end()) {
       run = std::move(found->second);
       runs_.erase(found);
+    } else {
+      TORCH_CHECK(index == 0, torch::autograd::ERR_BACKWARD_TWICE);
+      run = start(std::move(vjps), node);
     }
+  }
+  if (run.is_replay) {
+    variable_list gradients;
+    for (auto k : stage.gradients)
+      gradients.push_back(std::move(run.replayed[k]));
+    if (later_stages) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      runs_.emplace(task, std::move(run));
+    }
+    return gradients;
   }
 
   const bool all_needed = std::find(needed.begin(), needed.end(), false) == needed.end() &&
@@ -209,6 +421,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   if (!run.changed.empty())
     check_for_changes(run, program, stage, needed, all_needed, skip);
 
+  unpack_for_stage(run, index, node);
   variable_list gradients(stage.gradients.size());
   {
     const WithoutAutograd guard;

@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/random_state.h"
 #include "backend/region_variant.h"
 #include "backend/torch_compat.h"
 
@@ -24,7 +25,25 @@ struct SavedCapture {
   torch::autograd::SavedVariable variable;
   c10::IValue value;
   bool is_variable = false;
+  // Under saved_tensors_hooks, for tensors of any origin: it is unpacked by the stage that reads it.
+  std::shared_ptr<torch::autograd::SavedVariable> packed;
 };
+
+// Keeps `value`. `reachable`: the caller can get hold of it; `is_output`: it is an output of the
+// region and has the region's history.
+SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_output);
+
+// A region input that the backward does not read, kept for running the region again. Of an output
+// of another region, which that region can compute again, nothing is kept alive.
+struct ReplayInput {
+  size_t input = 0;
+  SavedCapture saved;
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor{c10::intrusive_ptr<c10::TensorImpl>()};
+  uint32_t version = 0;
+  torch::autograd::Edge maker;  // valid: `tensor` is what counts, and not `saved`
+};
+// `is_written`: by the region itself.
+ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written);
 
 // Sizes and type of a region output, to make a zero gradient of.
 struct OutputMetadata {
@@ -39,6 +58,21 @@ class RegionCall {
       : variant_(std::move(variant)), captures_(std::move(inputs)) {}
 
   const RegionVariant& variant() const { return *variant_; }
+  // Inputs that are no captures; before the region's forward, in the order of the inputs.
+  void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
+  void set_random_states(RandomStates states) { random_states_ = std::move(states); }
+
+  // The backward that was built ahead of time does not do: a derivative of the gradients is asked
+  // for, or they are batched, carry tangents or are not LibTorch's own tensors.
+  static bool must_replay(const torch::autograd::variable_list& vjps);
+
+  // In place of the stages: runs the region again under ordinary autograd, and that backward.
+  // `needed`: per gradient. run_stage() then hands the results out.
+  void replay(torch::autograd::variable_list&& vjps, const std::vector<bool>& needed,
+              const NodePtr<torch::autograd::Node>& node);
+  // Output `vjp` of the region once more, its history that of the first.
+  at::Tensor replay_output(uint32_t vjp, const NodePtr<torch::autograd::Node>& node);
+
   void add_capture(SavedCapture capture) { captures_.push_back(std::move(capture)); }
   // A region input that a captured value, the one of this index, shares memory with.
   void add_guard(size_t capture, const at::Tensor& input) {
@@ -68,6 +102,9 @@ class RegionCall {
     // reads one raises it: in eager, the nodes of other gradients do not run and do not notice.
     std::map<size_t, std::exception_ptr> changed;
     std::vector<CaptureVersion> versions;  // of captures that the caller can reach
+    std::vector<std::pair<size_t, std::shared_ptr<torch::autograd::SavedVariable>>> packed;
+    bool is_replay = false;
+    torch::autograd::variable_list replayed;  // per gradient, where replay() has run
   };
 
   // Notes what has been changed since the backward began, for check_for_changes().
@@ -81,11 +118,17 @@ class RegionCall {
                          const std::vector<bool>& skip) const;
 
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
+  void unpack_for_stage(Run& run, size_t stage, const NodePtr<torch::autograd::Node>& node) const;
+  std::vector<c10::IValue> unpack_inputs(const NodePtr<torch::autograd::Node>& node) const;
+  std::vector<c10::IValue> run_again(std::vector<c10::IValue> inputs) const;
+  void forget_captures();
 
   std::shared_ptr<const RegionVariant> variant_;
   std::vector<SavedCapture> captures_;  // captured inputs, then captured outputs, in df's order
   std::vector<std::pair<size_t, torch::autograd::SavedVariable>> guards_;
   std::vector<OutputMetadata> outputs_;  // per vjp
+  std::vector<ReplayInput> replay_inputs_;
+  RandomStates random_states_;
   std::mutex mutex_;
   bool released_ = false;
   std::map<int, Run> runs_;  // by graph task: retained graphs may be walked by several at once

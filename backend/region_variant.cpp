@@ -45,6 +45,37 @@ RegionVariant::RegionVariant(RegionGraphs graphs)
   find_aliases();
   find_captures();
   find_stages();
+  find_first_stages();
+  auto& forward = graphs_.source != nullptr ? *graphs_.source : *graphs_.gradient.f;
+  written_inputs_ = inputs_written_by(forward);
+  draws_random_numbers_ = aten_recompute::draws_random_numbers(forward);
+}
+
+const RegionReplay& RegionVariant::replay() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (replay_ == nullptr)
+    replay_ = std::make_unique<RegionReplay>(graphs_.source);
+  return *replay_;
+}
+
+void RegionVariant::find_first_stages() {
+  first_stage_of_.assign(backward_.graph()->inputs().size() - num_vjps(), stages_.size() - 1);
+  const auto read = [&](const Program::Operand& operand, size_t stage) {
+    if (operand.is_constant)
+      return;
+    for (auto capture : captures_of_[operand.index]) {
+      auto& first = first_stage_of_[static_cast<size_t>(capture) - num_vjps()];
+      first = std::min(first, stage);
+    }
+  };
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    for (size_t i = stages_[s].begin; i < stages_[s].end; ++i) {
+      for (const auto& operand : backward_.instructions()[i].operands)
+        read(operand, s);
+    }
+    for (auto gradient : stages_[s].gradients)
+      read(backward_.outputs()[gradient], s);
+  }
 }
 
 void RegionVariant::find_captures() {

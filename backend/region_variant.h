@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "backend/program.h"
+#include "backend/region_replay.h"
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
@@ -66,6 +67,14 @@ class RegionVariant {
   // own is among its.
   const std::vector<std::vector<int32_t>>& captures_of() const { return captures_of_; }
 
+  // Per capture: the first stage that reads it, or what lies in its memory.
+  const std::vector<size_t>& first_stage_of() const { return first_stage_of_; }
+
+  // Made when it is first asked for; thread-safe.
+  const RegionReplay& replay() const;
+  const std::vector<bool>& written_inputs() const { return written_inputs_; }
+  bool draws_random_numbers() const { return draws_random_numbers_; }
+
   // `defined[k]`: vjp k is defined. Computed once per mask; thread-safe.
   std::shared_ptr<const UndefinedGradients> undefined_gradients(
       const std::vector<bool>& defined) const;
@@ -74,6 +83,7 @@ class RegionVariant {
   void find_stages();
   void find_aliases();
   void find_captures();
+  void find_first_stages();
   std::vector<size_t> last_reads_of_inputs() const;
 
   RegionGraphs graphs_;
@@ -83,7 +93,11 @@ class RegionVariant {
   std::vector<Stage> stages_;
   std::vector<std::vector<size_t>> aliased_inputs_;
   std::vector<std::vector<int32_t>> captures_of_;
+  std::vector<size_t> first_stage_of_;
+  std::vector<bool> written_inputs_;
+  bool draws_random_numbers_ = false;
   mutable std::mutex mutex_;
+  mutable std::unique_ptr<RegionReplay> replay_;
   mutable std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> masks_;
 };
 

@@ -215,6 +215,7 @@ RegionGraphs compile_region(const RegionInput& given) {
   const UseRules guard(given.rules);
   auto input = given;
   RegionGraphs graphs;
+  graphs.source = input.graph;
   auto joint = differentiate_region(input, graphs);
   std::optional<Profile> costs;
   GraphProblem problem;
@@ -270,6 +271,7 @@ RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& 
                                   const Decisions& decisions) {
   const UseRules guard(input.rules);
   RegionGraphs graphs;
+  graphs.source = input.graph;
   auto joint = differentiate_region(input, graphs);
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);

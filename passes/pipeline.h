@@ -73,7 +73,8 @@ struct ProblemEnds {
 };
 
 struct RegionGraphs {
-  torch::jit::Gradient gradient;  // after splice and schedule
+  std::shared_ptr<torch::jit::Graph> source;  // RegionInput::graph
+  torch::jit::Gradient gradient;              // after splice and schedule
   DifferentiatedOperators operators;
   std::vector<std::string> saved;       // names of saved intermediate values
   std::vector<std::string> recomputed;  // names of recomputed values

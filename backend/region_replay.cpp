@@ -1,0 +1,89 @@
+#include "backend/region_replay.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <string>
+#include <utility>
+
+#include "passes/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+
+void copy_operand(Node* node, size_t operand) {
+  auto& graph = *node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node);
+  node->replaceInput(operand, graph.insert(c10::aten::clone, {node->input(operand)}));
+}
+
+// Operands that the node writes to: as its schema says, the statistics of a normalisation, and of
+// an operator that may run once only all that it is given.
+std::vector<size_t> written_operands(const Node* node) {
+  std::vector<size_t> written;
+  if (node->maybeSchema() == nullptr)
+    return written;
+  const auto& arguments = node->schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (node->input(i)->type()->kind() != c10::TypeKind::TensorType)
+      continue;
+    const auto* alias = arguments[i].alias_info();
+    const auto& name = arguments[i].name();
+    const bool is_statistic = name == "running_mean" || name == "running_var";
+    if ((alias != nullptr && alias->isWrite()) ||
+        (updates_hidden_state(node) && (is_statistic || !updates_statistics_only(node))))
+      written.push_back(i);
+  }
+  return written;
+}
+
+std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
+  auto graph = forward->copy();
+  std::vector<Node*> nodes;
+  for_each_node(graph->block(), [&](Node* node) { nodes.push_back(node); });
+  for (auto* node : nodes) {
+    if (node->kind() == c10::aten::warn) {
+      node->destroy();
+      continue;
+    }
+    for (auto operand : written_operands(node))
+      copy_operand(node, operand);
+  }
+  return graph;
+}
+
+}  // namespace
+
+RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward)
+    : program_(without_effects(forward)) {}
+
+std::vector<c10::IValue> RegionReplay::run(std::vector<c10::IValue> inputs) const {
+  auto registers = program_.start(std::move(inputs));
+  program_.run(registers, 0, program_.instructions().size());
+  std::vector<c10::IValue> outputs;
+  for (size_t i = 0; i < program_.outputs().size(); ++i)
+    outputs.push_back(program_.take_output(registers, i));
+  return outputs;
+}
+
+std::vector<bool> inputs_written_by(Graph& forward) {
+  std::vector<bool> written(forward.inputs().size(), false);
+  for_each_node(forward.block(), [&](const Node* node) {
+    for (auto operand : written_operands(node)) {
+      const auto* value = node->input(operand);
+      if (value->node() == forward.param_node())
+        written[value->offset()] = true;
+    }
+  });
+  return written;
+}
+
+bool draws_random_numbers(Graph& forward) {
+  bool found = false;
+  for_each_node(forward.block(), [&](const Node* node) { found = found || may_be_random(node); });
+  return found;
+}
+
+}  // namespace aten_recompute
