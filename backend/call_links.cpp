@@ -89,7 +89,8 @@ RegionRun::OtherValue CallLinks::maker_of(const c10::StorageImpl* storage) const
 
 void CallLinks::begin_run(std::shared_ptr<const RegionVariant> variant,
                           const std::vector<bool>& is_attribute,
-                          const std::vector<c10::IValue>& inputs, const std::vector<Edge>& edges) {
+                          const std::vector<c10::IValue>& inputs,
+                          const std::vector<bool>& is_kept, const std::vector<Edge>& edges) {
   Record record;
   const auto& ends = variant->graphs().ends;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -100,7 +101,7 @@ void CallLinks::begin_run(std::shared_ptr<const RegionVariant> variant,
     const auto* storage = storage_of(inputs[i]);
     if (storage == nullptr || callers_.count(storage) != 0 || ends.inputs[i] < 0)
       continue;
-    record.given.push_back({ends.inputs[i], maker_of(storage)});
+    record.given.push_back({ends.inputs[i], maker_of(storage), is_kept[i]});
   }
   for (const auto& edge : edges)
     record.gradients.push_back(follow(edge));

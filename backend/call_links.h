@@ -28,9 +28,11 @@ class CallLinks {
   // `inputs` of the method: the caller's memory.
   explicit CallLinks(const std::vector<c10::IValue>& inputs);
 
-  // `edges[k]`: where gradient k of the variant goes.
+  // `edges[k]`: where gradient k of the variant goes. `is_kept[i]`: input i stays for running the
+  // region again (note_replay_input).
   void begin_run(std::shared_ptr<const RegionVariant> variant,
                  const std::vector<bool>& is_attribute, const std::vector<c10::IValue>& inputs,
+                 const std::vector<bool>& is_kept,
                  const std::vector<torch::autograd::Edge>& edges);
   void end_run(const std::vector<c10::IValue>& outputs, NodePtr<torch::autograd::Node> node);
 

@@ -1,5 +1,7 @@
 #include "backend/method_plans.h"
 
+#include <ATen/Parallel.h>
+
 #include <algorithm>
 #include <chrono>
 
@@ -105,7 +107,8 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
   const auto keep_all = join_decisions(joint, linked, unplanned);
   const auto decisions = options_.strategy == StrategyKind::kPlan
                              ? pinned(joint, linked, options_.plan)
-                             : plan_budget(joint.problem, keep_all, options_);
+                             : plan_budget(joint.problem, keep_all, options_,
+                                           static_cast<size_t>(at::get_num_threads()));
 
   auto plan = std::make_shared<MethodPlan>();
   plan->inputs = inputs;
@@ -128,6 +131,13 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
     std::erase(in_order_, plans_.back());
     plans_.pop_back();
   }
+}
+
+void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  plans_.remove(plan);
+  std::erase(in_order_, plan);
+  record_ = true;
 }
 
 MethodPlans::List MethodPlans::plans() const {
@@ -168,7 +178,9 @@ std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
 void MethodCall::finish(const c10::IValue& result) {
   if (plans_ == nullptr)
     return;
-  if (left_)
+  if (outgrown_ && plan_ != nullptr)
+    plans_->forget(plan_);
+  else if (left_)
     plans_->left(inputs_, runs_);
   else if (links_ != nullptr)
     plans_->add(inputs_, std::move(runs_), *links_, result);

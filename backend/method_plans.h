@@ -56,6 +56,9 @@ class MethodPlans {
   void add(const InputShapes& inputs, std::vector<PlannedRun> runs, const CallLinks& links,
            const c10::IValue& result);
 
+  // What the plan was made for is smaller than what a call had.
+  void forget(const std::shared_ptr<const MethodPlan>& plan);
+
   List plans() const;  // in the order of their making
 
  private:
@@ -88,6 +91,8 @@ class MethodCall {
   void ran(std::shared_ptr<const RegionVariant> variant) {
     runs_.back().variant = std::move(variant);
   }
+  // In a region, data made something larger than was planned for.
+  void outgrew() { outgrown_ = true; }
   // Where the call is recorded.
   CallLinks* links() { return links_.get(); }
 
@@ -102,6 +107,7 @@ class MethodCall {
   std::unique_ptr<CallLinks> links_;
   std::vector<PlannedRun> runs_;
   bool left_ = false;
+  bool outgrown_ = false;
 };
 
 }  // namespace aten_recompute

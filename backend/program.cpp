@@ -147,6 +147,22 @@ class OwnMemory {
   std::unordered_set<const Value*> values_;
 };
 
+// As a profile notes them (passes/profile/observed_forward.h).
+void note_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    sizes.push_back(tensor.defined() ? tensor.sizes().vec() : std::vector<int64_t>{});
+  } else if (value.isInt()) {
+    sizes.push_back({value.toInt()});
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const auto& element : value.toListRef())
+      note_sizes(element, sizes);
+  } else if (value.isTuple()) {
+    for (const auto& element : value.toTupleRef().elements())
+      note_sizes(element, sizes);
+  }
+}
+
 // Where views are not tracked, in-place operators do not bump version counters either: this lets
 // them, so that ordinary autograd around the region still notices the change.
 class AllowVersionCounting {
@@ -199,6 +215,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
     instruction.mutates = mutates_an_argument(node);
     if (node->hasAttribute(symbols::kSkipIfUndefined))
       instruction.skip_if_undefined = node->i(symbols::kSkipIfUndefined);
+    if (node->hasAttribute(symbols::kDataSizes))
+      instruction.data_sizes = node->i(symbols::kDataSizes);
     for (auto& form : in_place_forms(node)) {
       if (own_memory.contains(node->input(form.operand)))
         instruction.in_place.push_back(std::move(form));
@@ -253,7 +271,7 @@ bool Program::is_undefined(const Instruction& instruction, const Registers& regi
 }
 
 void Program::run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip,
-                  const Observer* observer) const {
+                  const Observer* observer, DataSizes* data_sizes) const {
   Stack stack;
   for (size_t i = begin; i < end; ++i) {
     const auto& instruction = instructions_[i];
@@ -294,6 +312,11 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
       instruction.run(stack);
     }
     const size_t count = instruction.outputs.size();
+    if (data_sizes != nullptr && instruction.data_sizes >= 0) {
+      data_sizes->resize(static_cast<size_t>(instruction.data_sizes));
+      for (size_t k = 0; k < count; ++k)
+        note_sizes(stack[stack.size() - count + k], *data_sizes);
+    }
     for (size_t k = 0; k < count; ++k) {
       const auto index = instruction.outputs[k];
       if (index >= 0)

@@ -44,6 +44,9 @@ class Program {
     // Where this operand is None, an undefined gradient, so are the outputs; -1: there is none
     // such.
     int64_t skip_if_undefined = -1;
+    // Place of the sizes of its results among those that data decide (symbols::kDataSizes); -1: data
+    // decide none.
+    int64_t data_sizes = -1;
     // The operator computing into an operand that the program made (backend/in_place.h), to be
     // tried in this order where the operand dies.
     std::vector<InPlaceForm> in_place;
@@ -60,10 +63,13 @@ class Program {
   // Registers with the graph's inputs in place. `inputs` holds one value per graph input.
   Registers start(std::vector<c10::IValue> inputs) const;
 
+  // Sizes of the results of instructions with `data_sizes`, at their places.
+  using DataSizes = std::vector<std::vector<int64_t>>;
+
   // Runs instructions [begin, end). `skip`, when given, has one entry per instruction of the
   // program; skipped instructions only release what dies at them.
   void run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip = nullptr,
-           const Observer* observer = nullptr) const;
+           const Observer* observer = nullptr, DataSizes* data_sizes = nullptr) const;
 
   // The i-th output of the graph. Moves it out of its register where no later output needs it.
   c10::IValue take_output(Registers& registers, size_t i) const;

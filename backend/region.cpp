@@ -27,18 +27,22 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
          a.toTensor().storage().is_alias_of(b.storage());
 }
 
-// What running the region again needs beside its captures.
-void note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
+// Notes what running the region again needs beside its captures. Per input: is it kept alive for it?
+std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
+  std::vector<bool> is_kept(inputs.size(), false);
   std::vector<bool> captured(inputs.size(), false);
   for (auto i : call.variant().gradient().df_input_captured_inputs)
     captured[i] = true;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (!captured[i])
-      call.add_replay_input(
-          note_replay_input(i, inputs[i], call.variant().written_inputs()[i]));
+    if (captured[i])
+      continue;
+    auto noted = note_replay_input(i, inputs[i], call.variant().written_inputs()[i]);
+    is_kept[i] = !noted.maker.is_valid();
+    call.add_replay_input(std::move(noted));
   }
   if (call.variant().draws_random_numbers())
     call.set_random_states(RandomStates(inputs));
+  return is_kept;
 }
 
 }  // namespace
@@ -55,8 +59,8 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::map<size_t, std::shared_ptr<const RegionVariant>> in_order;
-  for (const auto& [key, planned] : variants_) {
-    for (const auto& each : planned) {
+  for (const auto& [key, plans] : variants_) {
+    for (const auto& each : plans.planned) {
       if (each.variant != nullptr)
         in_order.emplace(each.number, each.variant);
     }
@@ -72,7 +76,8 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
                                                          const InputShapes& shapes, bool exact,
                                                          bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& planned = variants_[key];
+  auto& [planned, largest] = variants_[key];
+  planned.remove_if([](const Planned& each) { return each.outgrown; });
   auto fits = [&](const Planned& each) { return each.variant == nullptr || each.shapes == shapes; };
   auto found = std::find_if(planned.begin(), planned.end(), fits);
   if (found == planned.end() && !exact) {
@@ -90,9 +95,12 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   std::shared_ptr<const RegionVariant> variant;
   try {
     variant = std::make_shared<RegionVariant>(compile_region(
-        {graph_for(key), key.requires_grad, is_attribute_, options_, inputs, leanest, rules_}));
+        {graph_for(key), key.requires_grad, is_attribute_, options_, inputs, leanest, largest,
+         rules_}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
+  } catch (const NotProfiled&) {
+    return nullptr;  // it raises when it runs
   }
   planned.push_front({shapes, variant, num_compiled_++});
   if (planned.size() > kMaxPlans)
@@ -100,11 +108,45 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   return variant;
 }
 
+bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
+                          const DataSizes& sizes) {
+  const auto& known = variant.graphs().data_sizes;
+  const auto is_larger = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
+    return a.size() == b.size() &&
+           !std::equal(a.begin(), a.end(), b.begin(), std::less_equal<>());
+  };
+  bool outgrown = false;
+  for (size_t i = 0; i < std::min(known.size(), sizes.size()); ++i)
+    outgrown = outgrown || is_larger(sizes[i], known[i]);
+  if (!outgrown)
+    return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& [planned, largest] = variants_[key];
+  if (largest.empty())
+    largest = known;
+  largest.resize(std::max(largest.size(), sizes.size()));
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (largest[i].size() != sizes[i].size())
+      largest[i] = sizes[i];
+    std::transform(sizes[i].begin(), sizes[i].end(), largest[i].begin(), largest[i].begin(),
+                   [](int64_t a, int64_t b) { return std::max(a, b); });
+  }
+  for (auto& each : planned)
+    each.outgrown = each.variant != nullptr;
+  if (!said_that_outgrown_) {
+    log_warning(
+        "memory_budget may be exceeded by this call: its data made tensors larger than those "
+        "planned for. It is planned again before the next");
+  }
+  said_that_outgrown_ = true;
+  return true;
+}
+
 std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
                                                            const VariantKey& key,
                                                            const Decisions& decisions) const {
   return std::make_shared<RegionVariant>(compile_region_again(
-      {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, rules_},
+      {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
       before.graphs(), decisions));
 }
 
@@ -201,8 +243,6 @@ void Region::run(Stack& stack) {
     edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
   }
   auto* links = MethodCall::current() == nullptr ? nullptr : MethodCall::current()->links();
-  if (links != nullptr)
-    links->begin_run(variant, is_attribute_, inputs, edges);
   std::vector<SavedCapture> captured_inputs;
   for (auto i : gradient.df_input_captured_inputs) {
     captured_inputs.push_back(
@@ -210,7 +250,9 @@ void Region::run(Stack& stack) {
   }
   const size_t num_captured_inputs = captured_inputs.size();
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
-  note_for_replay(*call, inputs);
+  const auto is_kept = note_for_replay(*call, inputs);
+  if (links != nullptr)
+    links->begin_run(variant, is_attribute_, inputs, is_kept, edges);
   std::vector<const void*> tensors;
   tensors.reserve(inputs.size() + gradient.f_real_outputs);
   for (const auto& input : inputs) {
@@ -229,7 +271,12 @@ void Region::run(Stack& stack) {
   {
     const WithoutAutograd guard;
     auto registers = forward.start(std::move(inputs));
-    forward.run(registers, 0, forward.instructions().size());
+    DataSizes data_sizes;
+    forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
+                variant->graphs().data_sizes.empty() ? nullptr : &data_sizes);
+    if (options_.strategy == StrategyKind::kBudget && has_outgrown(key, *variant, data_sizes) &&
+        MethodCall::current() != nullptr)
+      MethodCall::current()->outgrew();
     for (size_t i = 0; i < forward.outputs().size(); ++i) {
       outputs.push_back(forward.take_output(registers, i));
     }

@@ -48,6 +48,14 @@ class Region : public torch::CustomClassHolder {
     InputShapes shapes;
     std::shared_ptr<const RegionVariant> variant;  // nullptr: see variant_for
     size_t number = 0;                             // in the order of compiling
+    // A call had more than was planned for (passes/profile.h): not used again.
+    bool outgrown = false;
+  };
+
+  // Plans of one kind of call, the last used first.
+  struct Plans {
+    std::list<Planned> planned;
+    DataSizes largest;  // of what data decide, in the calls that outgrew a plan
   };
 
   VariantKey key_of(const std::vector<c10::IValue>& inputs) const;
@@ -62,6 +70,9 @@ class Region : public torch::CustomClassHolder {
                                                    const std::vector<c10::IValue>& inputs,
                                                    const InputShapes& shapes, bool exact,
                                                    bool leanest);
+  // Notes a call in which data made something larger than the plan has it; such plans are made
+  // again.
+  bool has_outgrown(const VariantKey& key, const RegionVariant& variant, const DataSizes& sizes);
   // The forward as it is, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
@@ -73,9 +84,10 @@ class Region : public torch::CustomClassHolder {
   Program uncompiled_;
   ReturnedArguments returned_arguments_;
   mutable std::mutex mutex_;
-  std::map<VariantKey, std::list<Planned>> variants_;  // the last used first
+  std::map<VariantKey, Plans> variants_;
   size_t num_compiled_ = 0;
   bool said_that_planned_again_ = false;
+  bool said_that_outgrown_ = false;
 };
 
 }  // namespace aten_recompute

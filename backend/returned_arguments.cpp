@@ -1,6 +1,5 @@
 #include "backend/returned_arguments.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -14,6 +13,7 @@
 #include "backend/autograd_modes.h"
 #include "backend/random_state.h"
 #include "passes/node_traits.h"
+#include "passes/profile/data_dependence.h"
 
 namespace aten_recompute {
 namespace {
@@ -112,25 +112,6 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
   return undecided;
 }
 
-// Its sizes follow from what tensors hold.
-bool has_sizes_of_data(const Node* node) {
-  static const std::unordered_set<std::string> kReads = {"aten::Int",
-                                                         "aten::Float",
-                                                         "aten::Bool",
-                                                         "aten::item",
-                                                         "aten::tolist",
-                                                         "aten::index",
-                                                         "aten::repeat_interleave"};
-  if (kReads.count(node->kind().toQualString()) != 0 || !node->blocks().empty())
-    return true;
-  const auto* schema = node->maybeSchema();
-  if (schema == nullptr)
-    return false;
-  const auto op = c10::Dispatcher::singleton().findSchema(schema->operator_name());
-  return op.has_value() &&
-         (op->hasTag(at::Tag::dynamic_output_shape) || op->hasTag(at::Tag::data_dependent_output));
-}
-
 void add_what_it_needs(Node* node, std::unordered_set<Node*>& needed) {
   if (!needed.insert(node).second)
     return;
@@ -207,7 +188,9 @@ ReturnedArguments::ReturnedArguments(const std::shared_ptr<Graph>& graph)
     if (by_layout) {
       std::unordered_set<Node*> before;
       add_what_it_needs(node, before);
-      if (std::any_of(before.begin(), before.end(), has_sizes_of_data))
+      if (std::any_of(before.begin(), before.end(), [](const Node* each) {
+            return !each->blocks().empty() || has_sizes_of_data(each);
+          }))
         continue;
     }
     needs_layout_ = needs_layout_ || by_layout;

@@ -135,6 +135,18 @@ JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) 
   return joint;
 }
 
+// A region of which costs are not known: a budget is kept as well as can be, by computing again all
+// that can be.
+void do_without_profile(Options& options, const std::string& why) {
+  const bool has_budget =
+      options.strategy == StrategyKind::kBudget || options.strategy == StrategyKind::kPlan;
+  log_warning((has_budget ? "memory_budget may be exceeded: a region cannot be profiled, and keeps "
+                            "nothing but the inputs of its layers: "
+                          : "a region keeps everything that its backward needs: ") +
+              why.substr(0, why.find('\n')));
+  options.strategy = has_budget ? StrategyKind::kAll : StrategyKind::kNone;
+}
+
 ProblemEnds ends_of(const JointGraph& joint, const GraphProblem& problem) {
   auto index_of = [&](const torch::jit::Value* value) {
     const auto found = problem.index.find(value);
@@ -223,14 +235,12 @@ RegionGraphs compile_region(const RegionInput& given) {
   if (needs_profile(input.options)) {
     run_pass("profile", [&]() -> std::shared_ptr<Graph> {
       try {
-        costs = profile(joint, input.inputs, input.options.cost_model);
-      } catch (const c10::NotImplementedError& error) {
-        // Segments promise no peak.
-        if (input.options.strategy != StrategyKind::kSegments)
+        costs = profile(joint, input.inputs, input.options.cost_model, input.data_sizes);
+        graphs.data_sizes = costs->data_sizes;
+      } catch (const NotProfiled& error) {
+        if (error.inputs_are_to_blame())
           throw;
-        input.options.strategy = StrategyKind::kNone;
-        log_warning(std::string("a region keeps everything that its backward needs: ") +
-                    error.what_without_backtrace());
+        do_without_profile(input.options, error.what());
       }
       return nullptr;
     });
@@ -260,6 +270,10 @@ RegionGraphs compile_region(const RegionInput& given) {
       graphs.problem = std::make_shared<Problem>(problem.problem);
       graphs.decisions = std::make_shared<Decisions>(decisions);
     }
+    for (size_t i = 0; i < problem.nodes.size(); ++i) {
+      if (problem.nodes[i]->hasAttribute(symbols::kDataSizes))
+        graphs.data_nodes.emplace_back(i, problem.nodes[i]->i(symbols::kDataSizes));
+    }
     graphs.figures.plan_seconds = seconds_since(start);
     return nullptr;
   });
@@ -278,6 +292,10 @@ RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& 
   TORCH_INTERNAL_ASSERT(problem.problem.num_all_nodes() == before.problem->num_all_nodes() &&
                         problem.problem.num_values() == before.problem->num_values());
   problem.problem = *before.problem;
+  graphs.data_sizes = before.data_sizes;
+  graphs.data_nodes = before.data_nodes;
+  for (const auto& [node, first] : graphs.data_nodes)
+    problem.nodes[node]->i_(symbols::kDataSizes, first);
   Simulator simulator(problem.problem);
   const auto unplanned = simulator.run(*before.unplanned);
   const auto planned = simulator.run(decisions);

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/options.h"
@@ -16,6 +17,7 @@
 #include "passes/plan/problem.h"
 #include "passes/plan/simulator.h"
 #include "passes/prepare.h"
+#include "passes/profile.h"
 #include "passes/rules/user_rules.h"
 
 namespace aten_recompute {
@@ -47,6 +49,7 @@ struct RegionInput {
   // Strategy budget: whatever the budget, the smallest peak that is found. For a region that runs
   // before it is known what else the method's call will need.
   bool leanest = false;
+  DataSizes data_sizes;  // at least so large: what data decide the sizes of (passes/profile.h)
   std::shared_ptr<const UserRules> rules = registered_rules();  // what users' rules are
 };
 
@@ -82,13 +85,16 @@ struct RegionGraphs {
   PlanFigures figures;
   // With a profile only: what was planned for, the plan, and what keeps all that the backward
   // reads.
+  DataSizes data_sizes;  // Profile::data_sizes
+  std::vector<std::pair<size_t, int64_t>> data_nodes;  // of the problem, and symbols::kDataSizes
   std::shared_ptr<const Problem> problem;
   std::shared_ptr<const Decisions> decisions;
   std::shared_ptr<const Decisions> unplanned;
   ProblemEnds ends;
 };
 
-// differentiate, profile, plan, splice, schedule, extract.
+// differentiate, profile, plan, splice, schedule, extract. Throws NotProfiled where the region's
+// forward raises on these inputs.
 RegionGraphs compile_region(const RegionInput& input);
 
 // The same region under another plan. `before` was compiled from the same graph, with a profile,

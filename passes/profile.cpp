@@ -2,6 +2,7 @@
 
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
 
 #include <algorithm>
 #include <chrono>
@@ -13,7 +14,11 @@
 #include "backend/program.h"
 #include "backend/random_state.h"
 #include "passes/node_traits.h"
+#include "passes/flops.h"
+#include "passes/profile/data_dependence.h"
 #include "passes/profile/node_classes.h"
+#include "passes/profile/observed_forward.h"
+#include "passes/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -84,8 +89,9 @@ bool computes_with_numbers(const Node* node, const std::vector<IValue>& operands
 
 class Profiler {
  public:
-  Profiler(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model)
-      : joint_(joint), inputs_(inputs), cost_model_(cost_model) {
+  Profiler(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
+           const DataSizes& at_least)
+      : joint_(joint), inputs_(inputs), cost_model_(cost_model), at_least_(at_least) {
     for (const auto& input : inputs) {
       for_each_tensor(input, [&](const at::Tensor& tensor) {
         if (tensor.is_meta())
@@ -101,6 +107,8 @@ class Profiler {
     const WithoutAutograd guard;
     NodeClasses classes(*program_, nodes_, inputs_, cost_model_, storages_);
     classes_ = &classes;
+    ObservedForward forward(*program_, nodes_, num_forward_, inputs_, classes);
+    forward_ = &forward;
     registers_.resize(program_->num_registers());
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
       registers_[i] = inputs_[i];
@@ -232,9 +240,82 @@ class Profiler {
       finish(index, std::move(stack));
       return;
     }
-    auto outcome = classes_->run(index, operands);
+    auto outcome = run_somehow(index, operands);
     profile_.nodes[node] = asks_for_metadata(node) ? NodeCost{} : outcome.cost;
     finish(index, std::move(outcome.results));
+  }
+
+  NodeClasses::Outcome run_somehow(size_t index, const std::vector<IValue>& operands) {
+    const bool is_forward = index < num_forward_;
+    if (is_forward && depends_on_data(nodes_[index], operands))
+      return run_observed(index, operands);
+    try {
+      return classes_->run(index, operands);
+    } catch (const std::exception& error) {
+      GRAPH_DEBUG("not profiled on zeros: ", *nodes_[index], error.what());
+      if (is_forward)
+        return run_observed(index, operands);
+      return classes_->run_as(price(index, operands, error.what()), index, operands);
+    }
+  }
+
+  // As the call's own inputs have it.
+  NodeClasses::Outcome run_observed(size_t index, const std::vector<IValue>& operands) {
+    auto node_class = forward_->at(index);
+    const auto first = profile_.data_sizes.size();
+    note_data_sizes(node_class, profile_.data_sizes, at_least_);
+    if (profile_.data_sizes.size() > first)
+      nodes_[index]->i_(symbols::kDataSizes, static_cast<int64_t>(first));
+    return classes_->run_as(node_class, index, operands);
+  }
+
+  NodeClass price(size_t index, const std::vector<IValue>& operands, const std::string& why) {
+    try {
+      return nodes_[index]->kind() == symbols::kTapeBackward ? price_tape(operands)
+                                                             : classes_->price(index, operands);
+    } catch (const std::exception&) {
+      throw NotProfiled(why, /*inputs_are_to_blame=*/false);
+    }
+  }
+
+  // A tape gives gradients as large as the operands that it was made of.
+  NodeClass price_tape(const std::vector<IValue>& operands) {
+    const auto& recipe = opaque(operands.at(0));
+    const auto& requires_grad = nodes_[recipe.instruction]->is(symbols::kRequiresGrad);
+    NodeClass node_class;
+    double moved = 0.0;
+    for (size_t i = 0; i < requires_grad.size(); ++i) {
+      if (requires_grad[i] == 0)
+        continue;
+      Result result;
+      const auto& operand = recipe.operands[i];
+      result.kind = operand.isList() ? Result::Kind::kList : Result::Kind::kTensor;
+      result.element_type = c10::TensorType::get();
+      for_each_tensor(operand, [&](const at::Tensor& tensor) {
+        auto gradient = gradient_like(tensor, node_class);
+        moved += static_cast<double>(node_class.own_bytes.back());
+        if (operand.isList())
+          result.elements.push_back(std::move(gradient));
+        else
+          result.tensor = std::move(gradient.tensor);
+      });
+      node_class.results.push_back(std::move(result));
+    }
+    node_class.cost.seconds = model_seconds(0.0, 2 * moved);
+    return node_class;
+  }
+
+  Result gradient_like(const at::Tensor& tensor, NodeClass& node_class) {
+    Result result;
+    result.kind = Result::Kind::kTensor;
+    result.tensor.defined = true;
+    result.tensor.options = tensor.options().device(storages_.device_of(tensor));
+    result.tensor.sizes = tensor.sizes().vec();
+    result.tensor.strides = at::infer_dense_strides(tensor.sizes(), tensor.strides());
+    result.tensor.memory.own = node_class.own_bytes.size();
+    node_class.own_bytes.push_back(tensor.numel() * static_cast<int64_t>(tensor.element_size()));
+    node_class.own_extent.push_back(node_class.own_bytes.back());
+    return result;
   }
 
   // A view of nothing but meta tensors and the caller's needs no memory. (Quantized and sparse ones
@@ -262,10 +343,12 @@ class Profiler {
   const JointGraph& joint_;
   const std::vector<IValue>& inputs_;
   CostModel cost_model_;
+  const DataSizes& at_least_;
   std::unique_ptr<Program> program_;
   std::vector<Node*> nodes_;  // per instruction, in the joint graph
   size_t num_forward_ = 0;
   NodeClasses* classes_ = nullptr;
+  ObservedForward* forward_ = nullptr;
   DescribedStorages storages_;
 
   Profile profile_;
@@ -275,8 +358,17 @@ class Profiler {
 
 }  // namespace
 
-Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model) {
-  return Profiler(joint, inputs, cost_model).run();
+Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
+                const DataSizes& at_least) {
+  try {
+    return Profiler(joint, inputs, cost_model, at_least).run();
+  } catch (const NotProfiled&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw NotProfiled(error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
+  } catch (const std::exception& error) {
+    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/false);
+  }
 }
 
 }  // namespace aten_recompute

@@ -5,6 +5,8 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <stdexcept>
+#include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -25,6 +27,22 @@ struct NodeCost {
   int64_t workspace_bytes = 0;  // alive at the worst moment of the run, beyond operands and results
 };
 
+// Sizes of what data decide the sizes of, each tensor's; a number that is read off a tensor is a
+// size, too. In the order of the nodes that make them.
+using DataSizes = std::vector<std::vector<int64_t>>;
+
+// The region cannot be profiled.
+class NotProfiled : public std::runtime_error {
+ public:
+  NotProfiled(const std::string& what, bool inputs_are_to_blame)
+      : std::runtime_error(what), inputs_are_to_blame_(inputs_are_to_blame) {}
+  // The region's forward raised on these inputs, as it will when it runs; others may do.
+  bool inputs_are_to_blame() const { return inputs_are_to_blame_; }
+
+ private:
+  bool inputs_are_to_blame_;
+};
+
 struct Profile {
   // Memory, by index. A view shares the storage of what it views.
   std::vector<int64_t> storage_bytes;
@@ -41,6 +59,8 @@ struct Profile {
   std::vector<size_t> same_as;
   // Nodes that were run: one per class of equal operator, arguments, sizes and types.
   size_t num_classes = 0;
+  // What the profile went by; symbols::kDataSizes on the node that makes the first of them.
+  DataSizes data_sizes;
   double seconds = 0.0;  // that the profile itself took
 };
 
@@ -53,9 +73,15 @@ struct Profile {
 // With CostModel::kFlops, `seconds` is computed from operations and bytes moved instead: the same
 // on every machine.
 //
+// Where data decide sizes, or an operator does not take zeros, the forward runs once on the inputs,
+// without effects and without keeping anything, and its nodes are measured as they pass by
+// (passes/profile/observed_forward.h). `at_least`: sizes of what data decide are taken to be no
+// smaller than these, where there are as many. A backward node that does not take zeros is priced by
+// the FLOP model, its sizes found on meta tensors.
+//
 // Inputs may be on the meta device: then everything is, and seconds come from the FLOP model.
-// Throws c10::Error, or NotImplementedError, where a node cannot run on zeros.
+// Throws NotProfiled.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
-                CostModel cost_model);
+                CostModel cost_model, const DataSizes& at_least = {});
 
 }  // namespace aten_recompute

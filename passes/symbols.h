@@ -76,6 +76,8 @@ inline const c10::Symbol kOptional = c10::Symbol::attr("optional");
 inline const c10::Symbol kLayer = c10::Symbol::attr("layer");
 // A later node of the method writes to what the node reads (passes/written_later.h).
 inline const c10::Symbol kReadsWritten = c10::Symbol::attr("reads_written");
+// On forward nodes whose sizes data decide: place of the first in Profile::data_sizes.
+inline const c10::Symbol kDataSizes = c10::Symbol::attr("data_sizes");
 // Path of the module whose method the node was inlined from: "blocks.3.attention".
 inline const c10::Symbol kModulePath = c10::Symbol::attr("module_path");
 // On nodes of a backward that splice() copied from the forward.

@@ -175,6 +175,15 @@ class Joiner {
     const auto& problem = problem_of(run);
     for (size_t k = 0; k < problem.incoming.size(); ++k)
       add_incoming(run, problem.incoming[k], runs_[run].incoming[k]);
+    std::vector<int32_t> kept;
+    for (const auto& given : runs_[run].given) {
+      if (given.kept)
+        kept.push_back(joint_.values[run][given.value]);
+    }
+    if (!kept.empty()) {
+      add_border("kept", kept, false);
+      out_.outputs.push_back(std::initializer_list<int32_t>{});
+    }
     add_own_nodes(run, problem.num_forward, problem.num_nodes);
   }
 

@@ -21,6 +21,7 @@ struct RegionRun {
   struct Given {
     int32_t value = 0;
     OtherValue from{-1, -1};
+    bool kept = false;  // until the run's backward begins, whether that reads it or not
   };
   // Where an incoming gradient comes from: the loss, gradients that later runs make, or both.
   struct Incoming {

@@ -27,6 +27,45 @@ bool is_in_an_operand(const Result& result) {
          std::any_of(result.elements.begin(), result.elements.end(), is_in_an_operand);
 }
 
+// Read and written, for the FLOP model.
+double bytes_moved(const std::vector<at::Tensor>& memory, const NodeClass& node_class) {
+  double moved = 0.0;
+  for (auto bytes : node_class.own_bytes)
+    moved += static_cast<double>(bytes);
+  for (const auto& tensor : memory)
+    moved += static_cast<double>(tensor.nbytes());
+  return moved;
+}
+
+// The value with meta tensors in the place of real ones; `stand_ins` by the StorageImpl of these.
+IValue to_meta(const IValue& value, std::unordered_map<const void*, c10::Storage>& stand_ins) {
+  if (value.isTensor()) {
+    const auto& tensor = value.toTensor();
+    if (!tensor.defined() || tensor.is_meta())
+      return value;
+    auto& storage = stand_ins[tensor.storage().unsafeGetStorageImpl()];
+    if (!storage)
+      storage = storage_without_memory(static_cast<int64_t>(tensor.storage().nbytes()));
+    return tensor_on(tensor.options(), storage, tensor.sizes(), tensor.strides(),
+                     tensor.storage_offset());
+  }
+  if (value.isList()) {
+    c10::impl::GenericList list(value.toList().elementType());
+    for (const auto& element : value.toListRef())
+      list.push_back(to_meta(element, stand_ins));
+    return list;
+  }
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_opaque(value), "a tape has no meta form");
+  return value;
+}
+
+void put_on(Result& result, at::Device device) {
+  if (result.kind == Result::Kind::kTensor && result.tensor.defined)
+    result.tensor.options = result.tensor.options.device(device);
+  for (auto& element : result.elements)
+    put_on(element, device);
+}
+
 }  // namespace
 
 const std::pair<const std::string, NodeClass>& NodeClasses::class_of(
@@ -46,6 +85,19 @@ const std::pair<const std::string, NodeClass>& NodeClasses::class_of(
 NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& operands) {
   const auto description = describe_node(nodes_[index], index, operands, storages_);
   const auto& [key, node_class] = class_of(index, operands, description);
+  return instantiate_all(node_class, key, index, operands, description);
+}
+
+NodeClasses::Outcome NodeClasses::run_as(const NodeClass& node_class, size_t index,
+                                         const std::vector<IValue>& operands) {
+  return instantiate_all(node_class, "instruction " + std::to_string(index), index, operands,
+                         describe_node(nodes_[index], index, operands, storages_));
+}
+
+NodeClasses::Outcome NodeClasses::instantiate_all(const NodeClass& node_class,
+                                                  const std::string& class_name, size_t index,
+                                                  const std::vector<IValue>& operands,
+                                                  const NodeDescription& description) {
   // Its own memory, then its results.
   std::vector<c10::Storage> own;
   const auto device = result_device(operands, node_class);
@@ -58,7 +110,7 @@ NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& o
     storages_.set_bytes(storage, node_class.own_bytes[i]);
   }
   Outcome outcome{node_class.cost, {}};
-  const Instance instance{index, operands, description.memory, own, key};
+  const Instance instance{index, operands, description.memory, own, class_name};
   for (size_t k = 0; k < node_class.results.size(); ++k)
     outcome.results.push_back(instantiate(node_class.results[k], instance, k));
   return outcome;
@@ -70,6 +122,10 @@ at::Device NodeClasses::result_device(const std::vector<IValue>& operands,
     if (result.kind == Result::Kind::kTensor && result.tensor.defined)
       return result.tensor.options.device();
   }
+  return device_of_operands(operands);
+}
+
+at::Device NodeClasses::device_of_operands(const std::vector<IValue>& operands) {
   at::Device device = at::kCPU;
   for (const auto& operand : operands)
     for_each_tensor(operand,
@@ -206,31 +262,93 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
   watch_.reset();
   Stack stack = arguments;
   const double seconds = time_of(instruction, stack);
-  const int64_t alive = watch_.alive_bytes();
-  node_class.cost.workspace_bytes = std::max<int64_t>(0, watch_.peak_bytes() - alive);
+  node_class.cost.workspace_bytes =
+      std::max<int64_t>(0, watch_.peak_bytes() - watch_.alive_bytes());
   if (draws_random_numbers(node))
     node_class.cost.replay_bytes = random_state_bytes(arguments);
 
-  int64_t described = 0;
+  describe_results(stack, node, operand_storages, node_class);
+  node_class.cost.flops = count_flops(node, operands, stack);
+  if (cost_model_ == CostModel::kFlops) {
+    node_class.cost.seconds =
+        model_seconds(node_class.cost.flops, bytes_moved(memory, node_class));
+    return node_class;
+  }
+  stack.clear();
+  node_class.cost.seconds = settled_seconds(instruction, node, arguments, seconds);
+  return node_class;
+}
+
+void NodeClasses::describe_results(const Stack& results, const Node* node,
+                                   const std::unordered_map<const void*, int>& operand_storages,
+                                   NodeClass& node_class) {
+  const int64_t alive = watch_.alive_bytes();
   std::vector<const void*> own;
-  for (const auto& result : stack)
+  for (const auto& result : results)
     node_class.results.push_back(describe_result(result, node, operand_storages, own, node_class));
+  int64_t described = 0;
   for (auto bytes : node_class.own_bytes)
     described += bytes;
   for (auto& result : node_class.results) {
     if (result.kind == Result::Kind::kOpaque)
       result.opaque_bytes = std::max<int64_t>(0, alive - described);
   }
-  node_class.cost.flops = count_flops(node, operands, stack);
-  if (cost_model_ == CostModel::kFlops) {
-    double moved = static_cast<double>(described);
-    for (const auto& tensor : memory)
-      moved += static_cast<double>(tensor.nbytes());
-    node_class.cost.seconds = model_seconds(node_class.cost.flops, moved);
-    return node_class;
+}
+
+NodeClass NodeClasses::observe(size_t index, const std::vector<IValue>& operands, Stack& results) {
+  const auto& instruction = program_.instructions()[index];
+  const auto* node = nodes_[index];
+  Memory memory;
+  std::unordered_map<const void*, int> operand_storages;
+  for (const auto& operand : operands) {
+    for_each_tensor(operand, [&](const at::Tensor& tensor) {
+      if (tensor.has_storage() &&
+          operand_storages
+              .emplace(tensor.storage().unsafeGetStorageImpl(), static_cast<int>(memory.size()))
+              .second)
+        memory.push_back(tensor);
+    });
   }
-  stack.clear();
-  node_class.cost.seconds = settled_seconds(instruction, node, arguments, seconds);
+  NodeClass node_class;
+  results = operands;
+  watch_.reset();
+  node_class.cost.seconds = time_of(instruction, results);
+  node_class.cost.workspace_bytes =
+      std::max<int64_t>(0, watch_.peak_bytes() - watch_.alive_bytes());
+  if (draws_random_numbers(node))
+    node_class.cost.replay_bytes = random_state_bytes(operands);
+  describe_results(results, node, operand_storages, node_class);
+  node_class.cost.flops = count_flops(node, operands, results);
+  if (cost_model_ == CostModel::kFlops)
+    node_class.cost.seconds =
+        model_seconds(node_class.cost.flops, bytes_moved(memory, node_class));
+  return node_class;
+}
+
+NodeClass NodeClasses::price(size_t index, const std::vector<IValue>& operands) {
+  const auto description = describe_node(nodes_[index], index, operands, storages_);
+  std::unordered_map<const void*, int> operand_storages;
+  std::unordered_map<const void*, c10::Storage> stand_ins;
+  std::vector<IValue> without_memory;
+  for (const auto& operand : operands)
+    without_memory.push_back(to_meta(operand, stand_ins));
+  for (size_t i = 0; i < description.memory.size(); ++i) {
+    const void* key = description.memory[i].storage().unsafeGetStorageImpl();
+    const auto found = stand_ins.find(key);
+    operand_storages.emplace(
+        found == stand_ins.end() ? key : found->second.unsafeGetStorageImpl(),
+        static_cast<int>(i));
+  }
+  Stack results = without_memory;
+  program_.instructions()[index].run(results);
+  NodeClass node_class;
+  watch_.reset();
+  describe_results(results, nodes_[index], operand_storages, node_class);
+  for (auto& result : node_class.results)
+    put_on(result, device_of_operands(operands));
+  node_class.cost.flops = count_flops(nodes_[index], operands, results);
+  node_class.cost.seconds =
+      model_seconds(node_class.cost.flops, bytes_moved(description.memory, node_class));
   return node_class;
 }
 

@@ -77,6 +77,16 @@ class NodeClasses {
   };
   Outcome run(size_t index, const std::vector<c10::IValue>& operands);
 
+  // Runs instruction `index` on real operands and describes what came out; `results` get what it
+  // returned.
+  NodeClass observe(size_t index, const std::vector<c10::IValue>& operands,
+                    torch::jit::Stack& results);
+  // As run(), by a description from elsewhere.
+  Outcome run_as(const NodeClass& node_class, size_t index,
+                 const std::vector<c10::IValue>& operands);
+  // Of a node that runs on no memory at all: sizes from meta tensors, time from the FLOP model.
+  NodeClass price(size_t index, const std::vector<c10::IValue>& operands);
+
   size_t size() const { return classes_.size(); }
 
  private:
@@ -107,6 +117,12 @@ class NodeClasses {
   c10::Storage zeros(int32_t storage, const at::Tensor& tensor, bool shared);
   void reserve_zeros(const Memory& memory);
   c10::IValue materialise(const c10::IValue& value, Access access, RealMemory& real);
+  Outcome instantiate_all(const NodeClass& node_class, const std::string& class_name, size_t index,
+                          const std::vector<c10::IValue>& operands,
+                          const NodeDescription& description);
+  void describe_results(const torch::jit::Stack& results, const torch::jit::Node* node,
+                        const std::unordered_map<const void*, int>& operand_storages,
+                        NodeClass& node_class);
   NodeClass run_class(size_t index, const std::vector<c10::IValue>& operands, const Memory& memory);
   Result describe_result(const c10::IValue& value, const torch::jit::Node* node,
                          const std::unordered_map<const void*, int>& operand_storages,
@@ -114,6 +130,7 @@ class NodeClasses {
   c10::IValue instantiate(const Result& result, const Instance& instance, size_t output);
   c10::IValue instantiate_opaque(const Result& result, const Instance& instance, size_t output);
   at::Device result_device(const std::vector<c10::IValue>& operands, const NodeClass& node_class);
+  at::Device device_of_operands(const std::vector<c10::IValue>& operands);
   std::optional<at::Device> device_to_wait_for() const;
   void synchronize() const;
   double settled_seconds(const Program::Instruction& instruction, const torch::jit::Node* node,

@@ -1,0 +1,135 @@
+#include "passes/profile/observed_forward.h"
+
+#include <ATen/ExpandUtils.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "passes/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::IValue;
+using torch::jit::Stack;
+
+// Per register: the last of the first `end` instructions that reads it; they themselves where none
+// does.
+std::vector<size_t> last_readers(const Program& program, size_t end) {
+  std::vector<size_t> last(program.num_registers(), end);
+  for (size_t i = 0; i < end; ++i) {
+    for (const auto& operand : program.instructions()[i].operands) {
+      if (!operand.is_constant)
+        last[operand.index] = i;
+    }
+  }
+  return last;
+}
+
+IValue copied(const IValue& value) {
+  return value.isTensor() && value.toTensor().defined() ? IValue(value.toTensor().clone()) : value;
+}
+
+int64_t scaled(int64_t bytes, at::IntArrayRef before, at::IntArrayRef after) {
+  const auto elements = std::max<int64_t>(1, c10::multiply_integers(before));
+  return (bytes + elements - 1) / elements * c10::multiply_integers(after);
+}
+
+void raise_to(NodeClass& node_class, ResultTensor& tensor, const std::vector<int64_t>& at_least) {
+  if (tensor.memory.operand_storage >= 0 || tensor.sizes.size() != at_least.size())
+    return;
+  auto sizes = tensor.sizes;
+  for (size_t i = 0; i < sizes.size(); ++i)
+    sizes[i] = std::max(sizes[i], at_least[i]);
+  if (sizes == tensor.sizes)
+    return;
+  auto& bytes = node_class.own_bytes[tensor.memory.own];
+  auto& extent = node_class.own_extent[tensor.memory.own];
+  const auto item_bytes = static_cast<int64_t>(tensor.options.dtype().itemsize());
+  extent = std::max(extent, c10::multiply_integers(sizes) * item_bytes);
+  bytes = std::max(scaled(bytes, tensor.sizes, sizes), extent);
+  tensor.strides = at::infer_dense_strides(sizes, tensor.strides);
+  tensor.sizes = std::move(sizes);
+}
+
+void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSizes& at_least) {
+  const auto place = sizes.size();
+  const auto* wanted = place < at_least.size() ? &at_least[place] : nullptr;
+  if (result.kind == Result::Kind::kTensor) {
+    if (wanted != nullptr && result.tensor.defined)
+      raise_to(node_class, result.tensor, *wanted);
+    sizes.push_back(result.tensor.sizes);
+  } else if (result.kind == Result::Kind::kPlain && result.plain.isInt()) {
+    if (wanted != nullptr && wanted->size() == 1)
+      result.plain = std::max(result.plain.toInt(), wanted->front());
+    sizes.push_back({result.plain.toInt()});
+  }
+  for (auto& element : result.elements)
+    note(node_class, element, sizes, at_least);
+}
+
+}  // namespace
+
+ObservedForward::ObservedForward(const Program& program,
+                                 const std::vector<torch::jit::Node*>& nodes, size_t num_forward,
+                                 const std::vector<IValue>& inputs, NodeClasses& classes)
+    : program_(program),
+      nodes_(nodes),
+      num_forward_(num_forward),
+      inputs_(inputs),
+      classes_(classes),
+      random_states_(inputs) {}
+
+const NodeClass& ObservedForward::at(size_t instruction) {
+  if (observed_.empty()) {
+    try {
+      run();
+    } catch (const std::exception& error) {
+      throw NotProfiled(error.what(), /*inputs_are_to_blame=*/true);
+    }
+  }
+  return observed_[instruction];
+}
+
+void ObservedForward::run() {
+  const RestoreGenerators restore(inputs_);
+  random_states_.set();
+  const auto last = last_readers(program_, num_forward_);
+  Program::Registers registers(inputs_.begin(), inputs_.end());
+  registers.resize(program_.num_registers());
+  std::vector<NodeClass> observed(num_forward_);
+  for (size_t i = 0; i < num_forward_; ++i) {
+    const auto& instruction = program_.instructions()[i];
+    if (nodes_[i]->kind() == c10::aten::warn)
+      continue;
+    const bool writes = instruction.mutates || updates_hidden_state(nodes_[i]);
+    std::vector<IValue> operands;
+    for (const auto& operand : instruction.operands) {
+      operands.push_back(operand.is_constant ? program_.constant(operand.index)
+                                             : registers[operand.index]);
+      if (writes)
+        operands.back() = copied(operands.back());
+    }
+    Stack results;
+    observed[i] = classes_.observe(i, operands, results);
+    for (size_t k = 0; k < results.size(); ++k) {
+      const auto output = instruction.outputs[k];
+      if (output >= 0 && last[output] < num_forward_)
+        registers[output] = std::move(results[k]);
+    }
+    for (const auto& operand : instruction.operands) {
+      if (!operand.is_constant && last[operand.index] == i)
+        registers[operand.index] = IValue();
+    }
+  }
+  observed_ = std::move(observed);
+}
+
+void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& at_least) {
+  for (auto& result : node_class.results)
+    note(node_class, result, sizes, at_least);
+}
+
+}  // namespace aten_recompute
