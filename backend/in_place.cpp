@@ -106,6 +106,7 @@ std::unordered_map<std::string, Entry> make_table() {
                                "leaky_relu", "elu", "hardswish", "hardsigmoid", "sqrt", "rsqrt"}) {
     table["aten::" + op] = {"aten::" + op + "_", "", false, {0}, &tensors_agree};
   }
+  table["aten_recompute::elu_in_place"] = {"aten::elu_", "", false, {0}, &tensors_agree};
   table["aten::softplus"] = {"aten::softplus", "out", true, {0}, &tensors_agree};
   // Of two.
   for (const std::string op : {"add", "sub", "mul", "div"})

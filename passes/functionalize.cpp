@@ -36,6 +36,11 @@ bool is_in_place(const Node* node) {
 
 c10::Symbol functional_symbol(const Node* node) {
   std::string name = node->kind().toQualString();
+  // Their gradient is that of what they leave, and not of what they were given.
+  static const std::unordered_set<std::string> kOfResult = {"aten::elu_", "aten::selu_",
+                                                            "aten::celu_"};
+  if (kOfResult.count(name) != 0)
+    return c10::Symbol::fromQualString("aten_recompute::" + name.substr(6) + "in_place");
   name.pop_back();
   return c10::Symbol::fromQualString(name);
 }

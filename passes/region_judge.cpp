@@ -162,7 +162,8 @@ Verdict RegionJudge::judge_mutation(Node* node) const {
   if (target->node()->kind() != prim::GetAttr || !is_tensor_type(*target->type()))
     return no;
   for (size_t i = 1; i < node->inputs().size(); ++i) {
-    if (contains_tensor(*node->input(i)->type()))
+    if (contains_tensor(*node->input(i)->type()) &&
+        node->input(i)->node()->kind() != prim::Constant)
       return no;
     if (!is_region_type(*node->input(i)->type()))
       return no;

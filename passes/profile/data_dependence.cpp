@@ -50,9 +50,13 @@ bool reads_data(const Node* node) {
          (op->hasTag(at::Tag::dynamic_output_shape) || op->hasTag(at::Tag::data_dependent_output));
 }
 
-bool is_of_another_library(const Node* node) {
-  return node->maybeSchema() != nullptr && !node->kind().is_aten() && !node->kind().is_prim() &&
-         node->kind().ns() != symbols::kMarkLayer.ns();
+// Of which nobody has said how sizes follow from sizes, by a kernel for tensors without memory.
+bool is_unknown(const Node* node) {
+  if (node->maybeSchema() == nullptr || node->kind().is_aten() || node->kind().is_prim() ||
+      node->kind().ns() == symbols::kMarkLayer.ns())
+    return false;
+  const auto op = c10::Dispatcher::singleton().findSchema(node->schema().operator_name());
+  return !op.has_value() || !op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
 }
 
 bool any_node(const at::ArrayRef<const Block*>& blocks, bool (*holds)(const Node*)) {
@@ -70,7 +74,7 @@ bool is_mask(const c10::IValue& index) {
 }  // namespace
 
 bool has_sizes_of_data(const Node* node) {
-  if (node->kind() == c10::aten::index || reads_data(node) || is_of_another_library(node))
+  if (node->kind() == c10::aten::index || reads_data(node) || is_unknown(node))
     return true;
   if (node->hasAttribute(c10::attr::Subgraph)) {
     const auto graph = node->g(c10::attr::Subgraph);

@@ -9,10 +9,24 @@ std::vector<Rule> activation_rules() {
   };
   return {
       rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
-      rule("aten::relu6", "torch.hardtanh_backward(grad, self, 0, 6)"),
-      rule("aten::hardtanh", "torch.hardtanh_backward(grad, self, min_val, max_val)"),
+      // The result lies on a bound where and only where the gradient stops: it says as much as the
+      // argument, and the next layer mostly keeps it anyway.
+      rule("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)"),
+      rule("aten::hardtanh", "torch.hardtanh_backward(grad, result, min_val, max_val)"),
       rule("aten::threshold", "torch.threshold_backward(grad, self, threshold)"),
-      rule("aten::leaky_relu", "torch.leaky_relu_backward(grad, self, negative_slope, False)"),
+      // With a positive slope the result has the argument's sign.
+      rule("aten::leaky_relu",
+           "torch.leaky_relu_backward(grad, result if negative_slope > 0 else self, "
+           "negative_slope, False)"),
+      // Written in place, these have a gradient of their result, which rounds otherwise.
+      rule("aten_recompute::elu_in_place",
+           "torch.elu_backward(grad, alpha, scale, input_scale, True, result)"),
+      rule("aten_recompute::selu_in_place",
+           "torch.elu_backward(grad, 1.6732632423543772848170429916717, "
+           "1.0507009873554804934193349852946, 1, True, result)"),
+      rule("aten_recompute::celu_in_place",
+           "torch.elu_backward(grad, alpha, 1, 1.0 / recompute.single_precision(alpha), True, "
+           "result)"),
       rule("aten::elu", "torch.elu_backward(grad, alpha, scale, input_scale, False, self)"),
       // elu with the constants of the paper, as ATen rounds them.
       rule("aten::selu",

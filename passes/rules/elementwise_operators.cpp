@@ -16,6 +16,19 @@ at::Scalar conj(at::Scalar scalar) {
   return scalar.conj();
 }
 
+// What elu_() and its like compute, where they have become functional.
+Tensor elu_in_place(Tensor self, at::Scalar alpha, at::Scalar scale, at::Scalar input_scale) {
+  return at::elu(self, alpha, scale, input_scale);
+}
+
+Tensor selu_in_place(Tensor self) {
+  return at::selu(self);
+}
+
+Tensor celu_in_place(Tensor self, at::Scalar alpha) {
+  return at::celu(self, alpha);
+}
+
 // Formulas ask these in place of `alpha == 1`: TorchScript's comparison of a complex Scalar leaves
 // a broken stack.
 bool is_one(at::Scalar scalar) {
@@ -86,6 +99,12 @@ Tensor not_differentiable(Tensor /*grad*/, std::string op, std::string argument)
 
 void register_elementwise_operators() {
   static const torch::jit::RegisterOperators registered({
+      pure_operator("aten_recompute::elu_in_place(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar "
+                    "input_scale=1) -> Tensor",
+                    &elu_in_place),
+      pure_operator("aten_recompute::selu_in_place(Tensor self) -> Tensor", &selu_in_place),
+      pure_operator("aten_recompute::celu_in_place(Tensor self, Scalar alpha=1.0) -> Tensor",
+                    &celu_in_place),
       pure_operator("aten_recompute::conj(Scalar scalar) -> Scalar", &conj),
       pure_operator("aten_recompute::is_one(Scalar scalar) -> bool", &is_one),
       pure_operator("aten_recompute::is_zero(Scalar scalar) -> bool", &is_zero),

@@ -56,6 +56,10 @@ TORCH_LIBRARY(aten_recompute_test, m) {
   m.def(torch::schema("noise(Tensor x) -> Tensor"), {at::Tag::nondeterministic_seeded});
   m.impl("noise", &noise);
   m.def("probe(Tensor x) -> Tensor", &probe);
+  // A kernel for tensors without memory says that sizes do not depend on what operands hold.
+  m.impl("probe", torch::dispatch(c10::DispatchKey::Meta, [](const at::Tensor& x) {
+           return at::empty_like(x);
+         }));
   m.def("is_conjugated(Tensor x) -> bool", &is_conjugated);
 }
 
