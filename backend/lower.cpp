@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/backends/backend_detail.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/custom_class.h>
 
 #include <nlohmann/json.hpp>
 
@@ -22,28 +23,34 @@ using torch::jit::Graph;
 using torch::jit::Module;
 namespace prim = c10::prim;
 
-constexpr const char* kLoweredModule = "__loweredModule__";  // as upstream's wrapper calls it
-const c10::Symbol kExecute = c10::Symbol::fromQualString("aten_recompute::execute");
+const c10::Symbol kCall = c10::Symbol::fromQualString("aten_recompute::call");
 
-// Traced modules call their arguments "self.1" and "input.7", which upstream's generated source
-// cannot say.
-void use_plain_argument_names(const Module& module, const std::string& method) {
-  auto& function = module.get_method(method).function();
-  const auto& schema = function.getSchema();
-  std::vector<c10::Argument> arguments;
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const auto& argument = schema.arguments()[i];
-    auto name = i == 0 ? std::string("self") : argument.name();
-    std::replace(name.begin(), name.end(), '.', '_');
-    arguments.emplace_back(name, argument.type(), argument.N(), argument.default_value(),
-                           argument.kwarg_only());
-  }
-  function.setSchema(schema.cloneWithArguments(std::move(arguments)));
+// An attribute that is there for its type's name: a process that has not loaded the library cannot
+// read a lowered module's file, and PyTorch's error names the type that it does not know. It is
+// read where a method is called, so that torch::jit::freeze refuses the module, as it cannot look
+// into objects of C++, and does not make one that cannot run.
+constexpr const char* kNeeds = "__needs__";
+constexpr const char* kNeedsClass =
+    "lowered_module_needs__import_aten_recompute__or__dlopen_libaten_recompute_so";
+
+struct Needs : torch::CustomClassHolder {};
+
+TORCH_LIBRARY_FRAGMENT(aten_recompute, m) {
+  m.class_<Needs>(kNeedsClass)
+      .def(torch::init<>())
+      .def_pickle([](const c10::intrusive_ptr<Needs>& /*self*/) -> int64_t { return 0; },
+                  [](int64_t /*state*/) { return c10::make_intrusive<Needs>(); });
+}
+
+// Traced modules call their arguments "input.7", which callers cannot say.
+c10::Argument with_plain_name(const c10::Argument& argument) {
+  auto name = argument.name();
+  std::replace(name.begin(), name.end(), '.', '_');
+  return {name, argument.type(), argument.N(), argument.default_value(), argument.kwarg_only()};
 }
 
 // A method that hands itself and its arguments to the lowered method:
-//   return unchecked_cast(T, aten_recompute::execute(self.__loweredModule__.__handles["m"], self,
-//   [x]))
+//   return unchecked_cast(T, aten_recompute::call(self.__loweredModule__, "m", self, [x]))
 void add_method(Module& module, const Module& original, const std::string& method) {
   const auto& schema = original.get_method(method).function().getSchema();
   auto graph = std::make_shared<Graph>();
@@ -51,49 +58,65 @@ void add_method(Module& module, const Module& original, const std::string& metho
   std::vector<torch::jit::Value*> inputs;
   std::vector<c10::Argument> arguments{c10::Argument("self", module.type())};
   for (size_t i = 1; i < schema.arguments().size(); ++i) {
-    arguments.push_back(schema.arguments()[i]);
-    inputs.push_back(
-        graph->addInput(schema.arguments()[i].name())->setType(schema.arguments()[i].type()));
+    arguments.push_back(with_plain_name(schema.arguments()[i]));
+    inputs.push_back(graph->addInput(arguments.back().name())->setType(arguments.back().type()));
   }
+  auto* needs = graph->insertGetAttr(self, kNeeds);
   auto* lowered = graph->insertGetAttr(self, kLoweredModule);
-  auto* handles = graph->insertGetAttr(lowered, "__handles");
-  auto* handle = graph->insert(c10::aten::__getitem__, {handles, graph->insertConstant(method)});
+  auto* name = graph->insertConstant(method);
   auto* list = graph->insertNode(graph->createList(c10::AnyType::get(), inputs))->output();
-  auto* result = graph->insertNode(graph->create(kExecute, {handle, self, list}, 1))->output();
+  auto* result =
+      graph->insertNode(graph->create(kCall, {needs, lowered, name, self, list}, 1))->output();
   result->setType(c10::AnyType::get());
   graph->registerOutput(graph->insertUncheckedCast(result, schema.returns()[0].type()));
-  const c10::QualifiedName name(*module.type()->name(), method);
-  auto* function = module._ivalue()->compilation_unit()->create_function(name, graph);
+  auto* function = module._ivalue()->compilation_unit()->create_function(
+      c10::QualifiedName(*module.type()->name(), method), graph);
   module.type()->addMethod(function);
   function->setSchema(c10::FunctionSchema(method, "", std::move(arguments), {schema.returns()[0]}));
+}
+
+// Those that are not lowered run as they are, on the module that they are called on. How the
+// original was saved is no business of a lowered module.
+void add_other_methods(Module& module, const Module& original,
+                       const std::vector<std::string>& lowered) {
+  for (const auto* function : original.type()->methods()) {
+    const auto& name = function->name();
+    if (name == "__getstate__" || name == "__setstate__")
+      continue;
+    if (std::find(lowered.begin(), lowered.end(), name) == lowered.end())
+      module.clone_method(original, name);
+  }
 }
 
 void copy_attributes(const Module& from, Module& to) {
   const auto type = from.type();
   for (size_t i = 0; i < type->numAttributes(); ++i) {
-    const auto& name = type->getAttributeName(i);
-    const auto value = from._ivalue()->getSlot(i);
-    if (type->is_parameter(i)) {
-      to.register_parameter(name, value.isNone() ? at::Tensor() : value.toTensor(),
-                            /*is_buffer=*/false);
-    } else if (type->is_buffer(i)) {
-      to.register_attribute(name, type->getAttribute(i), value, /*is_param=*/false,
-                            /*is_buffer=*/true);
-    } else {
-      to.register_attribute(name, type->getAttribute(i), value);
-    }
+    to.register_attribute(type->getAttributeName(i), type->getAttribute(i),
+                          from._ivalue()->getSlot(i), type->is_parameter(i), type->is_buffer(i));
   }
+  for (size_t i = 0; i < type->numConstants(); ++i)
+    to.type()->addConstant(type->getConstantName(i), type->getConstant(i));
 }
 
-// Handles of lowered methods cannot be cloned, and what runs lowered is no material for a plan.
-void check_is_not_lowered(const Module& module) {
-  for (const auto& part : module.named_modules()) {
-    if (!part.value.hasattr(kLoweredModule))
-      continue;
-    const auto which = part.name.empty() ? "the module" : "the submodule \"" + part.name + "\"";
-    throw std::invalid_argument(which +
-                                " is lowered already: lower the whole from modules that are not");
-  }
+// Upstream's part of a lowered module: it holds the processed module, and makes the handles of the
+// methods again when it is loaded. It is made without methods of its own, as their source could not
+// name every type (a NamedTuple's, say), and nobody calls them.
+Module backend_module(const Module& module, const c10::Dict<c10::IValue, c10::IValue>& specs) {
+  const auto any_dict = c10::DictType::create(c10::StringType::get(), c10::AnyType::get());
+  const c10::Dict<c10::IValue, c10::IValue> none(c10::StringType::get(), c10::AnyType::get());
+  auto lowered =
+      torch::jit::detail::codegen_backend_module("aten_recompute", module, none, any_dict)
+          .attr(kLoweredModule)
+          .toModule();
+  lowered.run_method("__setstate__", c10::ivalue::Tuple::create(
+                                         {specs, lowered.attr("__processed_module"), false}));
+  return lowered;
+}
+
+// What a saved module says: a plan is in it and not only its path.
+std::string self_contained(const std::string& spec) {
+  const auto options = parse_options(spec);
+  return options.strategy == StrategyKind::kPlan ? to_json(options) : spec;
 }
 
 }  // namespace
@@ -104,8 +127,7 @@ Module lower(const Module& module, const std::string& options,
   // for, without a lock.
   static std::mutex mutex;
   const std::lock_guard<std::mutex> lock(mutex);
-  parse_options(options);
-  check_is_not_lowered(module);
+  const auto spec = self_contained(options);
   auto clone = clone_without_tensors(module);
   if (!layer_pattern.empty()) {
     clone.register_attribute(kLayerPatternAttribute, c10::StringType::get(), layer_pattern);
@@ -115,14 +137,11 @@ Module lower(const Module& module, const std::string& options,
     if (!clone.find_method(method)) {
       throw std::invalid_argument("the module has no method \"" + method + "\" to lower");
     }
-    use_plain_argument_names(clone, method);
-    specs.insert(method, options);
+    specs.insert(method, spec);
   }
-  const auto any_dict = c10::DictType::create(c10::StringType::get(), c10::AnyType::get());
-  const auto wrapper =
-      torch::jit::detail::codegen_backend_module("aten_recompute", clone, specs, any_dict);
-  const auto lowered = wrapper.attr(kLoweredModule).toModule();
-  const auto processed = processed_module(wrapper);
+  const auto lowered = backend_module(clone, specs);
+
+  const auto processed = lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
   share_tensors(module, processed);
 
   // Upstream's wrapper hides the parameters. This one has what the module has, under the same
@@ -130,16 +149,24 @@ Module lower(const Module& module, const std::string& options,
   Module result(c10::QualifiedName("__torch__.aten_recompute." + module.type()->name()->name()),
                 lowered._ivalue()->compilation_unit(), /*shouldMangle=*/true);
   copy_attributes(processed, result);
-  result.register_attribute(kLoweredModule, lowered.type(), lowered._ivalue());
+  const c10::IValue needs(c10::List<c10::intrusive_ptr<Needs>>({c10::make_intrusive<Needs>()}));
+  result.register_attribute(kNeeds, needs.type(), needs);
+  // Of type Any, it is none of the module's children.
+  result.register_attribute(kLoweredModule, c10::AnyType::get(), lowered._ivalue());
   for (const auto& method : methods)
-    add_method(result, clone, method);
+    add_method(result, processed, method);
+  add_other_methods(result, processed, methods);
   return result;
+}
+
+Module unlower(const Module& module) {
+  return holds_lowered(module) ? plain_clone(module) : module;
 }
 
 namespace {
 
 std::vector<c10::intrusive_ptr<LoweredMethod>> methods_of(const Module& lowered, const char* who) {
-  if (!lowered.hasattr(kLoweredModule)) {
+  if (!is_lowered(lowered)) {
     throw std::invalid_argument(
         std::string(who) + ": not a lowered module (aten_recompute.lower or to_backend makes one)");
   }

@@ -4,8 +4,11 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
 
 #include <memory>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace aten_recompute {
@@ -37,13 +40,38 @@ at::Tensor origin_of(const at::Tensor& copy) {
   return leaf == nullptr ? at::Tensor() : leaf->variable;
 }
 
+// What the module's methods are: its own class, or the one that was lowered.
+Module code_of(const Module& module) {
+  return is_lowered(module) ? processed_module(module) : module;
+}
+
+// Name, slot and current value of each attribute that the module's code knows. A lowered module has
+// them itself, except for upstream's wrapper, which leaves them to the processed module.
+template <class Visit>
+void visit_values(const Module& module, const Visit& visit) {
+  const auto code = code_of(module);
+  visit_slots(code, [&](const std::string& name, size_t slot) {
+    visit(name, slot, (module.hasattr(name) ? module : code)._ivalue()->getAttr(name));
+  });
+}
+
+using Units = std::unordered_set<std::shared_ptr<CompilationUnit>>;
+
+void collect_units(const Module& module, Units& units) {
+  units.insert(module._ivalue()->compilation_unit());
+  units.insert(code_of(module)._ivalue()->compilation_unit());
+  visit_values(module, [&](const std::string& /*name*/, size_t /*slot*/, const c10::IValue& value) {
+    if (is_module(value))
+      collect_units(value.toModule(), units);
+  });
+}
+
 // A compilation unit never forgets a class, and Python's lives as long as the process: classes of a
 // clone are in a unit of their own. Their methods may call functions of the module's units, which
 // therefore live as long.
 std::shared_ptr<CompilationUnit> unit_beside(const Module& module) {
-  std::unordered_set<std::shared_ptr<CompilationUnit>> units;
-  for (const auto& each : module.modules())
-    units.insert(each._ivalue()->compilation_unit());
+  Units units;
+  collect_units(module, units);
   // Classes hold weak pointers, which would keep what the deleter holds.
   return {new CompilationUnit(), [units](CompilationUnit* unit) mutable {
             delete unit;
@@ -51,22 +79,66 @@ std::shared_ptr<CompilationUnit> unit_beside(const Module& module) {
           }};
 }
 
-// The same classes and values, said to be of another compilation unit.
+// Values and code of a module, said to be of another compilation unit.
 Module shadow(const Module& module, const std::shared_ptr<CompilationUnit>& unit) {
-  Module result(unit, module.type());
-  visit_slots(module, [&](const std::string& /*name*/, size_t slot) {
-    const auto value = module._ivalue()->getSlot(slot);
+  Module result(unit, code_of(module).type());
+  visit_values(module, [&](const std::string& /*name*/, size_t slot, const c10::IValue& value) {
     result._ivalue()->setSlot(slot,
                               is_module(value) ? shadow(value.toModule(), unit)._ivalue() : value);
   });
   return result;
 }
 
+using Types = std::unordered_map<c10::TypePtr, c10::TypePtr>;
+
+// The class of each lowered module in `from`, and of the plain one at its place in `to`.
+void collect_plain_types(const Module& from, const Module& to, Types& types) {
+  if (is_lowered(from))
+    types.emplace(from.type(), to.type());
+  visit_values(from, [&](const std::string& name, size_t /*slot*/, const c10::IValue& value) {
+    if (is_module(value))
+      collect_plain_types(value.toModule(), to.attr(name).toModule(), types);
+  });
+}
+
+// Methods that read a lowered module from an attribute say what its class is.
+void remap_types(const Module& module, const Types& types) {
+  const auto remap = [&types](const c10::TypePtr& type) {
+    const auto found = types.find(type);
+    return found == types.end() ? type : found->second;
+  };
+  std::unordered_set<c10::TypePtr> done;
+  for (const auto& each : module.modules()) {
+    if (!done.insert(each.type()).second)
+      continue;
+    for (auto* method : each.type()->methods()) {
+      torch::jit::toGraphFunction(*method).graph()->remapTypes(remap);
+      method->setSchema(method->getSchema().cloneWithRemappedTypes(remap));
+    }
+  }
+}
+
 }  // namespace
 
+bool is_lowered(const Module& module) {
+  if (!module.hasattr(kLoweredModule))
+    return false;
+  // Modules of other backends look alike.
+  const auto backend = module.attr(kLoweredModule).toObjectRef().type()->findAttribute("__backend");
+  const auto type = backend == nullptr ? nullptr : backend->cast<c10::ClassType>();
+  return type != nullptr && type->name() && type->name()->name() == "aten_recompute";
+}
+
+bool holds_lowered(const Module& module) {
+  for (const auto& each : module.modules()) {
+    if (is_lowered(each))
+      return true;
+  }
+  return false;
+}
+
 void share_tensors(const Module& from, const Module& to) {
-  visit_slots(from, [&](const std::string& name, size_t slot) {
-    const auto value = from._ivalue()->getSlot(slot);
+  visit_values(from, [&](const std::string& name, size_t /*slot*/, const c10::IValue& value) {
     if (is_module(value)) {
       share_tensors(value.toModule(), to.attr(name).toModule());
     } else {
@@ -76,13 +148,23 @@ void share_tensors(const Module& from, const Module& to) {
 }
 
 Module processed_module(const Module& lowered) {
-  const auto processed = lowered.attr("__loweredModule__").toModule().attr("__processed_module");
+  const auto processed = lowered.attr(kLoweredModule).toModule().attr("__processed_module");
   return processed.toTupleRef().elements()[0].toModule();  // (module, format)
 }
 
-Module clone_without_tensors(const Module& module) {
+Module plain_clone(const Module& module) {
   // LibTorch clones a module into the compilation unit that its object names.
   auto clone = shadow(module, unit_beside(module)).clone(/*inplace=*/true);
+  if (!holds_lowered(module))
+    return clone;
+  Types types;
+  collect_plain_types(module, clone, types);
+  remap_types(clone, types);
+  return clone;
+}
+
+Module clone_without_tensors(const Module& module) {
+  auto clone = plain_clone(module);
   auto empty = [](const Module& each) {
     visit_slots(each, [&](const std::string& /*name*/, size_t slot) {
       if (each._ivalue()->getSlot(slot).isTensor())

@@ -71,12 +71,19 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
   }
 };
 
-// Checks the specs where an error is raised as it is, before anything has been made.
+// Checks the specs where an error is raised as it is, before anything has been made. What stands in
+// them is saved with the module: a plan, and not only its path.
 c10::IValue preprocess(const torch::jit::Module& module,
                        const c10::Dict<c10::IValue, c10::IValue>& specs,
                        const torch::jit::BackendDebugHandleGenerator& /*generate_debug_handles*/) {
-  for (const auto& spec : specs)
-    parse_options(spec_to_json(spec.value()));
+  c10::Dict<c10::IValue, c10::IValue> plans(c10::StringType::get(), c10::AnyType::get());
+  for (const auto& spec : specs) {
+    const auto options = parse_options(spec_to_json(spec.value()));
+    if (options.strategy == StrategyKind::kPlan)
+      plans.insert(spec.key(), to_json(options));
+  }
+  for (const auto& spec : plans)
+    specs.insert_or_assign(spec.key(), spec.value());
   if (const auto copies = undo_parameter_copies(module); copies > 0) {
     log_debug(std::to_string(copies) + " buffers or frozen parameters are copies of the module's");
   }

@@ -23,21 +23,44 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 
+std::vector<c10::IValue> pop_list(Stack& stack) {
+  const auto list = pop(stack).toList();
+  std::vector<c10::IValue> values;
+  values.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i)
+    values.push_back(list.get(i));
+  return values;
+}
+
+// A method of a lowered module: its upstream part, the method's name, the module, the arguments.
+void call(Stack& stack) {
+  auto values = pop_list(stack);
+  const auto self = pop(stack).toObject();
+  const auto name = pop(stack);
+  const auto handles = pop(stack).toObjectRef().getAttr("__handles").toGenericDict();
+  torch::jit::drop(stack, 1);
+  stack.push_back(handles.at(name).toCustomClass<LoweredMethod>()->run(self, std::move(values)));
+}
+
+// The same in files of before.
 void execute(Stack& stack) {
-  auto inputs = pop(stack).toList();
+  auto values = pop_list(stack);
   const auto self = pop(stack).toObject();
   const auto method = pop(stack).toCustomClass<LoweredMethod>();
-  std::vector<c10::IValue> values;
-  values.reserve(inputs.size());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    values.push_back(inputs.get(i));
-  inputs = c10::impl::GenericList(c10::AnyType::get());
   stack.push_back(method->run(self, std::move(values)));
 }
 
 c10::IValue lower_any(const c10::IValue& module, const std::string& options,
                       const std::vector<std::string>& methods, const std::string& layer_pattern) {
   return lower(torch::jit::Module(module.toObject()), options, methods, layer_pattern)._ivalue();
+}
+
+c10::IValue unlower_any(const c10::IValue& module) {
+  return unlower(torch::jit::Module(module.toObject()))._ivalue();
+}
+
+bool holds_lowered_any(const c10::IValue& module) {
+  return holds_lowered(torch::jit::Module(module.toObject()));
 }
 
 std::string report_any(const c10::IValue& module) {
@@ -104,7 +127,10 @@ const bool registered = [] {
   register_random_operators();
   register_rule_operators();
   static const torch::jit::RegisterOperators operators(
-      {torch::jit::Operator("aten_recompute::execute(Any handle, Any self, Any[] inputs) -> Any",
+      {torch::jit::Operator("aten_recompute::call(Any needs, Any lowered, str method, Any self, "
+                            "Any[] inputs) -> Any",
+                            call, c10::AliasAnalysisKind::CONSERVATIVE),
+       torch::jit::Operator("aten_recompute::execute(Any handle, Any self, Any[] inputs) -> Any",
                             execute, c10::AliasAnalysisKind::CONSERVATIVE)});
   return true;
 }();
@@ -113,6 +139,8 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.class_<LoweredMethod>("LoweredMethod");
   m.class_<Tape>("Tape");
   m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
+  m.def("unlower(Any module) -> Any", &unlower_any);
+  m.def("holds_lowered(Any module) -> bool", &holds_lowered_any);
   m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
   m.def("report(Any module) -> str", &report_any);
   m.def("plan(Any module) -> str", &plan_any);

@@ -1,9 +1,14 @@
-// PyTorch's own to_backend, called from Python, works on a deep copy of the module: the lowered
-// module would train copies of the buffers (and of frozen parameters), and the module that was
-// lowered would never see its running statistics move. The copy is made before a backend's
-// preprocess is called, so nothing that a backend implements can undo it. Where Python is in the
-// process, torch._C._jit_to_backend is therefore wrapped once: for this backend the tensors of the
-// given module are put back afterwards. In a process without Python nothing happens.
+// Where PyTorch's own Python functions would fail on lowered modules, or make less of them than
+// could be made, they are wrapped once. In a process without Python nothing happens.
+//
+// torch._C._jit_to_backend works on a deep copy of the module: the lowered module would train
+// copies of the buffers (and of frozen parameters), and the module that was lowered would never see
+// its running statistics move. The copy is made before a backend's preprocess is called, so nothing
+// that a backend implements can undo it. For this backend, what is lowered already is taken apart
+// first, and the tensors of the given module are put back afterwards.
+//
+// torch._C._freeze_module cannot look into what a lowered module holds: it is given the plain
+// module.
 #include <dlfcn.h>
 
 namespace aten_recompute {
@@ -13,17 +18,29 @@ constexpr const char* kWrap = R"PY(
 def _aten_recompute_wrap():
     import functools
     import torch
-    original = torch._C._jit_to_backend
-    if getattr(original, "_shares_tensors", False):
-        return
-    @functools.wraps(original)
-    def _jit_to_backend(backend_name, orig_module, method_compile_spec):
+    ours = torch.ops.aten_recompute
+
+    def wrap(owner, name, wrapper):
+        original = getattr(owner, name)
+        if not getattr(original, "_knows_aten_recompute", False):
+            wrapped = functools.wraps(original)(functools.partial(wrapper, original))
+            wrapped._knows_aten_recompute = True
+            setattr(owner, name, wrapped)
+
+    def to_backend(original, backend_name, orig_module, method_compile_spec):
+        if backend_name != "aten_recompute":
+            return original(backend_name, orig_module, method_compile_spec)
+        if ours.holds_lowered(orig_module._c):
+            orig_module = torch.jit._recursive.wrap_cpp_module(ours.unlower(orig_module._c))
         lowered = original(backend_name, orig_module, method_compile_spec)
-        if backend_name == "aten_recompute":
-            torch.ops.aten_recompute.share_tensors(orig_module._c, lowered._c)
+        ours.share_tensors(orig_module._c, lowered._c)
         return lowered
-    _jit_to_backend._shares_tensors = True
-    torch._C._jit_to_backend = _jit_to_backend
+
+    def freeze_module(original, module, *args, **kwargs):
+        return original(ours.unlower(module), *args, **kwargs)
+
+    wrap(torch._C, "_jit_to_backend", to_backend)
+    wrap(torch._C, "_freeze_module", freeze_module)
 _aten_recompute_wrap()
 del _aten_recompute_wrap
 )PY";

@@ -32,11 +32,19 @@ namespace aten_recompute {
 /// `layer_pattern`: a regular expression; submodules whose whole path matches are the layers that
 /// strategies "layers" and "all" speak of. Empty: they are found.
 ///
+/// Methods that are not named stay, unplanned. What is lowered already, `module` or modules inside
+/// of it, is taken apart and planned anew with the rest.
+///
 /// Throws std::invalid_argument with one line that names what is wrong: an invalid option, a method
 /// that does not exist.
 torch::jit::Module lower(const torch::jit::Module& module, const std::string& options = "",
                          const std::vector<std::string>& methods = {"forward"},
                          const std::string& layer_pattern = "");
+
+/// The module as it was before it was lowered, with the tensors and attributes that it has now;
+/// also where lowered modules are anywhere inside of it. torch::jit::freeze takes the result, and
+/// no lowered module. `module` is not changed; one in which nothing is lowered is returned itself.
+torch::jit::Module unlower(const torch::jit::Module& module);
 
 /// What has been compiled so far, as JSON: per method and specialisation the regions, their breaks
 /// with reason and source line, and per region what is saved, what is recomputed, and which

@@ -14,7 +14,7 @@ from ._library import library_path, load_library
 
 load_library()
 
-from ._lower import load, lower, problems, report, save_plan  # noqa: E402  (needs the library)
+from ._lower import load, lower, problems, report, save_plan, unlower  # noqa: E402  (needs the library)
 from ._layers import inject_layer_tags, mark_layer  # noqa: E402
 from ._planning import plan_problem  # noqa: E402
 from ._rules import register_rule  # noqa: E402
@@ -35,4 +35,5 @@ __all__ = [
     "register_rule",
     "report",
     "save_plan",
+    "unlower",
 ]

@@ -1,4 +1,4 @@
-"""lower, load, report."""
+"""lower, unlower, load, report."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -6,6 +6,7 @@ from typing import Any, Optional, Union
 
 import torch
 
+from ._containers import act_as_containers
 from ._layers import LAYER_PATTERN
 
 Strategy = Union[str, Mapping[str, Any], None]
@@ -42,22 +43,29 @@ def _script_module(module: Any, function: str) -> torch.jit.ScriptModule:
     raise TypeError(f"{function} takes a torch.jit.ScriptModule, not {type(module).__name__}")
 
 
+def _wrap(module: Any) -> torch.jit.ScriptModule:
+    wrapped = torch.jit._recursive.wrap_cpp_module(module)
+    act_as_containers(wrapped)
+    return wrapped
+
+
 def lower(
     module: torch.jit.ScriptModule,
     strategy: Strategy = None,
     *,
-    methods: Sequence[str] = ("forward",),
+    methods: Union[str, Sequence[str]] = ("forward",),
     **options: Any,
 ) -> torch.jit.ScriptModule:
     """Lowers a scripted or traced module: it trains as before, in less memory.
 
     Args:
-        module: what ``torch.jit.script`` or ``torch.jit.trace`` returned. It is not changed.
+        module: what ``torch.jit.script`` or ``torch.jit.trace`` returned. It is not changed. What is lowered
+            already, the module or modules inside of it, is planned anew with the rest.
         strategy: what is recomputed in the backward: a name (``"none"``, ``"all"``, ``"names"``,
             ``"layers"``, ``"ops"``, ``"segments"``, ``"min_cut"``), or the whole spec as a dict or JSON
             text. Without one the environment variable ``RECOMPUTE`` decides; with neither, nothing is
             recomputed.
-        methods: the methods to lower.
+        methods: the methods to lower, or the name of one. The others stay, unplanned.
         **options: the strategy's own options, e.g. ``start=0, stride=2`` for ``"layers"``, and
             ``fullgraph=True``: more than one region in a method is then an error.
 
@@ -74,18 +82,32 @@ def lower(
     spec = _spec(strategy, options)
     try:
         lowered = torch.ops.aten_recompute.lower(
-            module._c, spec, list(methods), module.__dict__.get(LAYER_PATTERN, "")
+            module._c, spec, [methods] if isinstance(methods, str) else list(methods), module.__dict__.get(LAYER_PATTERN, "")
         )
     except RuntimeError as error:
         if "invalid spec" in str(error) or "has no method" in str(error):
             raise ValueError(str(error).splitlines()[0]) from None
         raise
-    return torch.jit._recursive.wrap_cpp_module(lowered)
+    return _wrap(lowered)
+
+
+def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """The module as it was before it was lowered, with the tensors and attributes that it has now.
+
+    Lowered modules anywhere inside of ``module`` are taken apart, too. ``module`` is not changed; one in which
+    nothing is lowered is returned itself. ``torch.jit.freeze`` calls this by itself.
+    """
+    module = _script_module(module, "unlower")
+    if not torch.ops.aten_recompute.holds_lowered(module._c):
+        return module
+    return _wrap(torch.ops.aten_recompute.unlower(module._c))
 
 
 def load(path: Any, map_location: Optional[Any] = None) -> torch.jit.ScriptModule:
     """``torch.jit.load``, for modules that ``lower(...).save(path)`` wrote."""
-    return torch.jit.load(path, map_location=map_location)
+    loaded = torch.jit.load(path, map_location=map_location)
+    act_as_containers(loaded)
+    return loaded
 
 
 def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/api/compilation_unit.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/serialization/import.h>
 
 #include <nlohmann/json.hpp>
@@ -233,16 +234,92 @@ TEST_F(Lower, InvalidOptionsAreRefused) {
   }
 }
 
-TEST_F(Lower, WhatIsLoweredAlreadyIsNamed) {
-  const auto lowered = lower(make_model(), "");
-  EXPECT_THAT([&] { lower(lowered, ""); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("the module is lowered already")));
-
+// A module that calls `inner` and adds to it.
+Module make_outer(const Module& inner) {
   auto outer = test::make_module("Outer");
-  outer.register_module("inner", lowered);
-  outer.define("def forward(self, x):\n    return self.inner.forward(x)\n");
-  EXPECT_THAT([&] { lower(outer, ""); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("\"inner\" is lowered already")));
+  outer.register_module("inner", inner);
+  outer.define("def forward(self, x):\n    return self.inner.forward(x) + 1\n");
+  return outer;
+}
+
+std::vector<std::string> attribute_names(const Module& module) {
+  std::vector<std::string> names;
+  for (const auto& attribute : module.named_attributes())
+    names.push_back(attribute.name);
+  return names;
+}
+
+TEST_F(Lower, MethodsThatAreNotNamedStay) {
+  const auto model = make_model();
+  const auto lowered = lower(model);
+  const auto x = at::randn({5, 4});
+  EXPECT_TRUE(test::bitwise_equal(lowered.get_method("encode")({x}).toTensor(),
+                                  model.get_method("encode")({x}).toTensor()));
+  // They read what the lowered module has now.
+  lowered.attr("first").toModule().setattr("weight", at::zeros({8, 4}));
+  const auto bias = model.attr("first").toModule().attr("bias").toTensor();
+  EXPECT_TRUE(test::bitwise_equal(lowered.get_method("encode")({x}).toTensor(),
+                                  at::relu(bias).expand({5, 8})));
+}
+
+TEST_F(Lower, UnloweredModulesAreAsBefore) {
+  auto lowered = lower(make_model(), R"({"strategy": "all"})");
+  auto model = make_model();
+  train(model, 2);
+  train(lowered, 2);
+  lowered.eval();
+  model.eval();
+  auto plain = unlower(lowered);
+  EXPECT_FALSE(plain.is_training());
+  EXPECT_EQ(attribute_names(plain), attribute_names(model));
+  const auto x = at::randn({5, 4});
+  const auto graph_as_before = test::method_graph(plain)->toString();
+  EXPECT_THAT(graph_as_before, Not(HasSubstr("aten_recompute")));
+  EXPECT_TRUE(test::bitwise_equal(plain.forward({x}).toTensor(), model.forward({x}).toTensor()));
+  const auto ours = parameters_of(plain);
+  const auto theirs = parameters_of(lowered);
+  ASSERT_EQ(ours.size(), theirs.size());
+  for (size_t i = 0; i < ours.size(); ++i)
+    EXPECT_TRUE(ours[i].is_same(theirs[i])) << i;
+}
+
+TEST_F(Lower, AModuleWithNothingLoweredIsUnloweredItself) {
+  const auto model = make_model();
+  EXPECT_EQ(unlower(model)._ivalue(), model._ivalue());
+}
+
+TEST_F(Lower, UnloweredModulesCanBeFrozen) {
+  // Without it LibTorch leaves calls of submodules in a frozen graph, and takes their methods away.
+  torch::jit::setGraphExecutorOptimize(true);
+  for (const auto& lowered : {lower(make_model()), make_outer(lower(make_model())),
+                              make_outer(make_outer(lower(make_model())))}) {
+    auto module = lowered;
+    module.eval();
+    const auto x = at::randn({5, 4});
+    const auto expected = module.forward({x}).toTensor();
+    const auto frozen = torch::jit::freeze(unlower(module));
+    EXPECT_THAT(parameters_of(frozen), IsEmpty());
+    EXPECT_TRUE(at::allclose(frozen.get_method("forward")({x}).toTensor(), expected));
+    // The given module still is lowered.
+    EXPECT_TRUE(test::bitwise_equal(module.forward({x}).toTensor(), expected));
+  }
+}
+
+TEST_F(Lower, WhatIsLoweredAlreadyIsPlannedAnew) {
+  auto twice = lower(lower(make_model(), R"({"strategy": "none"})"), R"({"strategy": "all"})");
+  auto model = make_model();
+  expect_equal(train(twice, 3), train(model, 3));
+  EXPECT_THAT(report(twice), HasSubstr(R"("strategy":"all")"));
+
+  auto outer = make_outer(make_model());
+  const auto half = make_outer(lower(make_model()));
+  auto whole = lower(half, R"({"strategy": "all"})");
+  expect_equal(train(whole, 3), train(outer, 3));
+  const auto json = nlohmann::json::parse(report(whole));
+  const auto& regions = json["methods"][0]["specialisations"][0]["regions"];
+  ASSERT_THAT(regions, SizeIs(1));
+  EXPECT_GT(regions[0]["variants"][0]["recomputed"].size(), 0U);
+  EXPECT_TRUE(parameters_of(whole)[0].is_same(parameters_of(half)[0]));
 }
 
 TEST_F(Lower, AMethodThatDoesNotExistIsNamed) {

@@ -1,6 +1,7 @@
 """What the tests of lowered modules have in common."""
 
 import copy
+import io
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
@@ -32,6 +33,13 @@ def scripted_copy(module: nn.Module) -> torch.jit.ScriptModule:
 def lowered_copy(module: nn.Module, strategy: Any = None, **options: Any) -> torch.jit.ScriptModule:
     """A lowered module with its own copy of the parameters."""
     return aten_recompute.lower(scripted_copy(module), strategy, **options)
+
+
+def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)
+    buffer.seek(0)
+    return torch.jit.load(buffer)
 
 
 def tensors_in(value: Any) -> List[Tensor]:
