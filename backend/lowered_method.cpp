@@ -20,11 +20,13 @@
 #include "backend/autocast.h"
 #include "backend/log.h"
 #include "backend/method_plans.h"
+#include "backend/one_line_errors.h"
 #include "passes/autocast_blocks.h"
 #include "passes/inline_modules.h"
 #include "passes/node_traits.h"
 #include "passes/plan/plan_file.h"
 #include "passes/symbols.h"
+#include "passes/user_error.h"
 
 namespace aten_recompute {
 namespace {
@@ -127,9 +129,11 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, cons
   if (options_.layer_pattern.empty() && module_.hasattr(kLayerPatternAttribute)) {
     options_.layer_pattern = module_.attr(kLayerPatternAttribute).toStringRef();
   }
+  checked_words_ =
+      options_.strategy != StrategyKind::kNames && options_.strategy != StrategyKind::kOps;
 }
 
-c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) {
+c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
   const CloseAutocastBlocks close_blocks;
   if (const char* reason = why_unplanned()) {
     say_that_unplanned(reason);
@@ -145,7 +149,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
   inputs.clear();
   torch::jit::InterpreterState(*specialisation->code).run(stack);
   call.finish(stack.front());
-
+  if (!checked_words_.load(std::memory_order_relaxed))
+    warn_of_unmatched_words(*specialisation);
   if (log_enabled(LogLevel::kInfo) && !specialisation->reported.exchange(true)) {
     std::ostringstream line;
     line << method_ << " (" << describe(options_) << "): " << specialisation->regions.size()
@@ -165,6 +170,34 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     log_info(line.str());
   }
   return std::move(stack.front());
+} catch (const std::exception&) {
+  rethrow_in_one_line();
+}
+
+void LoweredMethod::warn_of_unmatched_words(const Specialisation& specialisation) {
+  std::vector<UnmatchedWords> regions;
+  for (const auto& region : specialisation.regions) {
+    for (const auto& variant : region->variants())
+      regions.push_back(variant->graphs().unmatched);
+  }
+  if (regions.empty() || checked_words_.exchange(true))
+    return;
+  auto unmatched = regions.front();
+  for (const auto& region : regions) {
+    std::erase_if(unmatched.words, [&](const auto& word) { return !region.words.contains(word); });
+    unmatched.names.insert(region.names.begin(), region.names.end());
+  }
+  if (unmatched.words.empty())
+    return;
+  constexpr size_t kMaxNames = 20;
+  std::vector<std::string> names(unmatched.names.begin(), unmatched.names.end());
+  const bool all = names.size() <= kMaxNames;
+  names.resize(std::min(names.size(), kMaxNames));
+  log_warning(method_ + " (" + describe(options_) +
+              "): nothing that is kept for the backward matches " +
+              join({unmatched.words.begin(), unmatched.words.end()}, ", ") +
+              "; there are: " + (names.empty() ? "none" : join(names, ", ")) +
+              (all ? "" : ", ... (report() has all)"));
 }
 
 std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypePtr& type) {
@@ -216,9 +249,9 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
       breaks.push_back(region_break.node + " " + region_break.reason + " (" +
                        region_break.location + ")");
     }
-    throw std::runtime_error("fullgraph: " + method_ + " has " +
-                             std::to_string(result->method.regions.nodes.size()) +
-                             " regions instead of one; breaks: " + join(breaks, "; "));
+    throw UserError("fullgraph: " + method_ + " has " +
+                    std::to_string(result->method.regions.nodes.size()) +
+                    " regions instead of one; breaks: " + join(breaks, "; "));
   }
   const auto& nodes = result->method.regions.nodes;
   const bool runs_several =

@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/api/module.h>
 #include <torch/custom_class.h>
 
+#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -56,6 +57,8 @@ class LoweredMethod : public torch::CustomClassHolder {
                          const std::vector<c10::IValue>& inputs);
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
+  // Says once which words of the options match nothing in any region that has been compiled.
+  void warn_of_unmatched_words(const Specialisation& specialisation);
   // Of the region variants that were compiled with a profile.
   void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
@@ -69,6 +72,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   mutable std::mutex mutex_;  // guards what follows; held while compiling
   std::vector<SpecialisationPtr> specialisations_;
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
+  std::atomic<bool> checked_words_{false};
 };
 
 // The operator that runs a region inside of a method's graph.

@@ -13,6 +13,7 @@
 #include "backend/autograd_modes.h"
 #include "backend/log.h"
 #include "backend/method_plans.h"
+#include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
 #include "passes/differentiate.h"
 
@@ -101,6 +102,8 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
     return nullptr;  // it raises when it runs
+  } catch (const std::exception&) {
+    rethrow_in_one_line();
   }
   planned.push_front({shapes, variant, num_compiled_++});
   if (planned.size() > kMaxPlans)

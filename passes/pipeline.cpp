@@ -257,6 +257,7 @@ RegionGraphs compile_region(const RegionInput& given) {
                    std::back_inserter(problem.problem.let_go),
                    [](int32_t value) { return value >= 0; });
     }
+    graphs.unmatched = unmatched_words(joint, input.options);
     Simulator simulator(problem.problem);
     const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
     const auto planned = simulator.run(decisions);

@@ -16,6 +16,7 @@
 #include "passes/plan/min_cut.h"
 #include "passes/plan/problem.h"
 #include "passes/plan/simulator.h"
+#include "passes/plan/strategies.h"
 #include "passes/prepare.h"
 #include "passes/profile.h"
 #include "passes/rules/user_rules.h"
@@ -82,6 +83,7 @@ struct RegionGraphs {
   std::vector<std::string> saved;       // names of saved intermediate values
   std::vector<std::string> recomputed;  // names of recomputed values
   std::vector<Banned> banned;           // by min_cut: operators that may not run again
+  UnmatchedWords unmatched;             // of strategies names and ops
   PlanFigures figures;
   // With a profile only: what was planned for, the plan, and what keeps all that the backward
   // reads.

@@ -8,6 +8,7 @@
 
 #include "backend/log.h"
 #include "backend/lowered_method.h"
+#include "backend/one_line_errors.h"
 #include "backend/share_tensors.h"
 #include "register/spec.h"
 
@@ -39,7 +40,7 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
   bool is_available() override { return true; }
 
   // `processed` is (module, format); returns a LoweredMethod per method.
-  c10::impl::GenericDict compile(c10::IValue processed, c10::impl::GenericDict specs) override {
+  c10::impl::GenericDict compile(c10::IValue processed, c10::impl::GenericDict specs) override try {
     const auto elements = processed.toTuple();
     TORCH_CHECK(elements->elements().size() == 2, "not a module lowered by aten_recompute");
     check_format(elements->elements()[1].toStringRef());
@@ -51,6 +52,8 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
           method, c10::make_intrusive<LoweredMethod>(module, method, spec_to_json(spec.value())));
     }
     return handles;
+  } catch (const std::exception&) {
+    rethrow_in_one_line();
   }
 
   c10::impl::GenericList execute(c10::IValue handle, c10::impl::GenericList inputs) override {

@@ -23,24 +23,46 @@ def _aten_recompute_wrap():
     def wrap(owner, name, wrapper):
         original = getattr(owner, name)
         if not getattr(original, "_knows_aten_recompute", False):
-            wrapped = functools.wraps(original)(functools.partial(wrapper, original))
+            wrapped = functools.wraps(original)(wrapper(original))
             wrapped._knows_aten_recompute = True
             setattr(owner, name, wrapped)
 
-    def to_backend(original, backend_name, orig_module, method_compile_spec):
-        if backend_name != "aten_recompute":
-            return original(backend_name, orig_module, method_compile_spec)
-        if ours.holds_lowered(orig_module._c):
-            orig_module = torch.jit._recursive.wrap_cpp_module(ours.unlower(orig_module._c))
-        lowered = original(backend_name, orig_module, method_compile_spec)
-        ours.share_tensors(orig_module._c, lowered._c)
-        return lowered
+    def to_backend(original):
+        def call(backend_name, orig_module, method_compile_spec):
+            if backend_name != "aten_recompute":
+                return original(backend_name, orig_module, method_compile_spec)
+            if ours.holds_lowered(orig_module._c):
+                orig_module = torch.jit._recursive.wrap_cpp_module(ours.unlower(orig_module._c))
+            lowered = original(backend_name, orig_module, method_compile_spec)
+            ours.share_tensors(orig_module._c, lowered._c)
+            return lowered
+        return call
 
-    def freeze_module(original, module, *args, **kwargs):
-        return original(ours.unlower(module), *args, **kwargs)
+    def freeze_module(original):
+        def call(module, *args, **kwargs):
+            return original(ours.unlower(module), *args, **kwargs)
+        return call
+
+    def in_one_line(original):
+        def call(*args, **kwargs):
+            try:
+                return original(*args, **kwargs)
+            except RuntimeError as error:
+                _, found, message = str(error).rpartition("\nRuntimeError: aten_recompute: ")
+                if not found:
+                    raise
+                line = message.split("\n", 1)[0]
+            raise RuntimeError("aten_recompute: " + line)
+        return call
 
     wrap(torch._C, "_jit_to_backend", to_backend)
     wrap(torch._C, "_freeze_module", freeze_module)
+    for owner, name in (
+        (torch._C.ScriptMethod, "__call__"),
+        (torch._C, "import_ir_module"),
+        (torch._C, "import_ir_module_from_buffer"),
+    ):
+        wrap(owner, name, in_one_line)
 _aten_recompute_wrap()
 del _aten_recompute_wrap
 )PY";

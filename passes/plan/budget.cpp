@@ -3,19 +3,34 @@
 #include <algorithm>
 #include <cstdio>
 #include <limits>
-#include <stdexcept>
 #include <string>
 
 #include "passes/plan/search.h"
 #include "passes/plan/simulator.h"
+#include "passes/user_error.h"
 
 namespace aten_recompute {
 namespace {
 
-std::string mebibytes(int64_t bytes) {
+std::string size_text(int64_t bytes, int digits = 1) {
+  constexpr int64_t kKiB = 1 << 10;
+  constexpr int64_t kMiB = 1 << 20;
+  if (bytes < kKiB)
+    return std::to_string(bytes) + " bytes";
+  const bool is_small = bytes < kMiB;
   char text[32];
-  std::snprintf(text, sizeof(text), "%.1f MiB", static_cast<double>(bytes) / (1 << 20));
+  std::snprintf(text, sizeof(text), "%.*f %s", digits,
+                static_cast<double>(bytes) / static_cast<double>(is_small ? kKiB : kMiB),
+                is_small ? "KiB" : "MiB");
   return text;
+}
+
+// Enough digits to tell the two apart; six tell bytes apart.
+int digits_for(int64_t bytes, int64_t other) {
+  int digits = 1;
+  while (digits < 6 && size_text(bytes, digits) == size_text(other, digits))
+    ++digits;
+  return digits;
 }
 
 std::string fraction(int64_t part, int64_t whole) {
@@ -44,10 +59,11 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
   const auto plan = search.fastest(limit);
   if (!plan) {
     const auto smallest = search.smallest_peak_bytes();
-    throw std::runtime_error("memory_budget: the peak cannot be kept under " + mebibytes(limit) +
-                             "; the smallest that can be reached is " + mebibytes(smallest) + " (" +
-                             fraction(smallest, keep_all.peak_bytes) + " of " +
-                             mebibytes(keep_all.peak_bytes) + ", the peak without recomputation)");
+    const auto digits = digits_for(limit, smallest);
+    throw UserError("memory_budget: the peak cannot be kept under " + size_text(limit, digits) +
+                    "; the smallest that can be reached is " + size_text(smallest, digits) + " (" +
+                    fraction(smallest, keep_all.peak_bytes) + " of " +
+                    size_text(keep_all.peak_bytes) + ", the peak without recomputation)");
   }
   if (!options.time_budget)
     return plan->decisions;
@@ -56,9 +72,8 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
   if (lean.simulation.peak_bytes > limit) {
     char times[32];
     std::snprintf(times, sizeof(times), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
-    throw std::runtime_error("time_budget and memory_budget: no plan keeps both; under " +
-                             mebibytes(limit) + " the fastest takes " + times +
-                             " times as long as without recomputation");
+    throw UserError("time_budget and memory_budget: no plan keeps both; under " + size_text(limit) +
+                    " the fastest takes " + times + " times as long as without recomputation");
   }
   return lean.decisions;
 }

@@ -44,11 +44,23 @@ SavePlan drop_where(const JointGraph& joint, const std::function<bool(Value*)>& 
   return plan;
 }
 
-bool name_contains(const std::string& name, const std::vector<std::string>& keywords) {
-  return std::any_of(keywords.begin(), keywords.end(), [&](const std::string& keyword) {
-    const auto plain = keyword[0] == '%' ? keyword.substr(1) : keyword;  // "%relu" as IR prints it
-    return name.find(plain) != std::string::npos;
-  });
+// Strategy names: "%relu", as IR prints a name, or "relu".
+bool name_contains(const std::string& name, const std::string& keyword) {
+  return name.find(keyword[0] == '%' ? keyword.substr(1) : keyword) != std::string::npos;
+}
+
+// What a word of strategy names or ops is compared with.
+std::string name_for(const Value* value, StrategyKind strategy) {
+  return strategy == StrategyKind::kOps ? value->node()->kind().toUnqualString()
+                                        : value->debugName();
+}
+
+bool matches(const std::string& name, const std::string& word, StrategyKind strategy) {
+  return strategy == StrategyKind::kOps ? name == word : name_contains(name, word);
+}
+
+const std::vector<std::string>& words_of(const Options& options) {
+  return options.strategy == StrategyKind::kOps ? options.ops : options.keywords;
 }
 
 // Values read by a node of another layer: where each layer's recomputation starts.
@@ -158,6 +170,23 @@ std::vector<SavePlan> segment_plans(const PlanInput& input) {
   return plans;
 }
 
+UnmatchedWords unmatched_words(const JointGraph& joint, const Options& options) {
+  UnmatchedWords unmatched;
+  if (options.strategy != StrategyKind::kNames && options.strategy != StrategyKind::kOps)
+    return unmatched;
+  drop_where(joint, [&](Value* value) {
+    unmatched.names.insert(name_for(value, options.strategy));
+    return false;
+  });
+  for (const auto& word : words_of(options)) {
+    if (std::none_of(unmatched.names.begin(), unmatched.names.end(), [&](const std::string& name) {
+          return matches(name, word, options.strategy);
+        }))
+      unmatched.words.insert(word);
+  }
+  return unmatched;
+}
+
 ValueBytes value_bytes(const GraphProblem& graph) {
   ValueBytes bytes;
   const auto& problem = graph.problem;
@@ -197,13 +226,13 @@ SavePlan make_plan(const PlanInput& input) {
     case StrategyKind::kAll:
       return plan_layers(input, [](int64_t) { return true; });
     case StrategyKind::kNames:
-      return drop_where(input.joint, [&](Value* value) {
-        return name_contains(value->debugName(), options.keywords);
-      });
     case StrategyKind::kOps:
       return drop_where(input.joint, [&](Value* value) {
-        const std::string name = value->node()->kind().toUnqualString();
-        return std::find(options.ops.begin(), options.ops.end(), name) != options.ops.end();
+        const auto& words = words_of(options);
+        const auto name = name_for(value, options.strategy);
+        return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+          return matches(name, word, options.strategy);
+        });
       });
     case StrategyKind::kLayers: {
       std::set<int64_t> layers;

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -32,6 +33,14 @@ ValueBytes value_bytes(const GraphProblem& graph);
 
 // What to save for the backward under the options' strategy.
 SavePlan make_plan(const PlanInput& input);
+
+// Strategies names and ops: the words that pick nothing of what is kept by default, and the names
+// of what there is to pick.
+struct UnmatchedWords {
+  std::set<std::string> words;
+  std::set<std::string> names;
+};
+UnmatchedWords unmatched_words(const JointGraph& joint, const Options& options);
 
 // Strategy segments: plans to choose from by their peaks, as to keep a value that only some paths
 // go through pays in some networks and not in others. The first is make_plan()'s.

@@ -291,7 +291,7 @@ def test_an_unreachable_budget_names_the_smallest() -> None:
     for _ in range(2):
         with pytest.raises(RuntimeError, match="smallest that can be reached is") as raised:
             lowered(x)
-    share = re.search(r"reached is [\d.]+ MiB \(([\d.]+) of", str(raised.value))
+    share = re.search(r"reached is [\d.]+ [KM]iB \(([\d.]+) of", str(raised.value))
     reachable = with_budget(Broken(), memory_budget=1.006 * float(share.group(1)))
     step(reachable, x)
     (plan,) = plans(reachable)

@@ -1,0 +1,206 @@
+"""Errors of the user's are one line that says what is wrong, wherever they come up."""
+
+import re
+import zipfile
+from pathlib import Path
+from typing import Any, Callable, List
+
+import pytest
+import torch
+from helpers import lowered_copy, saved_and_loaded, scripted_copy
+from nets import ConvNet, Residual
+from torch import Tensor, nn
+
+import aten_recompute
+
+
+def line_of(call: Callable[[], Any]) -> str:
+    """What a call that fails says: one line, without a traceback of TorchScript's."""
+    with pytest.raises((RuntimeError, ValueError)) as raised:
+        call()
+    assert "\n" not in str(raised.value) and str(raised.value).startswith("aten_recompute: ")
+    assert raised.value.__cause__ is None and raised.value.__context__ is None
+    return str(raised.value)
+
+
+class Broken(nn.Module):
+    """Two regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, seen: List[Tensor]) -> Tensor:
+        h = torch.tanh(self.layer(x))
+        seen.append(h)
+        return torch.tanh(self.layer(h))
+
+
+def rows(requires_grad: bool = False) -> Tensor:
+    return torch.rand(64, 16, requires_grad=requires_grad)
+
+
+WAYS = ["called", "loaded", "inside", "to_backend"]
+
+
+def make(net: nn.Module, way: str, options: str) -> Callable[..., Any]:
+    """A lowered module that is called from Python, or from TorchScript."""
+    scripted = scripted_copy(net)
+    if way == "to_backend":
+        return torch._C._jit_to_backend("aten_recompute", scripted, {"forward": options})
+    lowered = aten_recompute.lower(scripted, options)
+    if way == "loaded":
+        return saved_and_loaded(lowered)
+    return torch.jit.script(nn.Sequential(lowered, nn.Tanh())) if way == "inside" else lowered
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_budget_that_cannot_be_kept(way: str) -> None:
+    options = '{"strategy": "budget", "memory_budget": 1000, "cost_model": "flops"}'
+    module = make(Residual(), way, options)
+    x = rows()
+    for _ in range(2):
+        line = line_of(lambda: module(x))
+        assert "memory_budget: the peak cannot be kept under 1000 bytes; the smallest that can be reached is" in line
+    with torch.no_grad():
+        module(x)
+
+
+def test_a_budget_of_several_regions_that_cannot_be_kept() -> None:
+    lowered = lowered_copy(Broken(), "budget", memory_budget=1e-6, cost_model="flops")
+    assert "memory_budget: the peak cannot be kept under 0 bytes" in line_of(lambda: lowered(rows(), []))
+
+
+def test_sizes_can_be_told_apart() -> None:
+    lowered = lowered_copy(Residual(), "budget", memory_budget=1000, cost_model="flops")
+    x = rows()
+    smallest = re.search(r"reached is ([\d.]+) KiB", line_of(lambda: lowered(x)))
+    assert smallest is not None
+    # A few bytes less than what is reached, which is no whole number of tenths of a KiB.
+    limit = int(float(smallest.group(1)) * 1024) - 60
+    near = lowered_copy(Residual(), "budget", memory_budget=limit, cost_model="flops")
+    sizes = re.search(r"under ([\d.]+ \w+); .* reached is ([\d.]+ \w+)", line_of(lambda: near(x)))
+    assert sizes is not None and sizes.group(1) != sizes.group(2)
+
+
+def test_times_and_sizes_that_exclude_each_other() -> None:
+    net = ConvNet()
+    x = torch.rand(4, 3, 8, 8)
+    refusal = line_of(lambda: lowered_copy(net, "budget", memory_budget=1000, cost_model="flops")(x))
+    share = float(re.search(r"\(([\d.]+) of", refusal).group(1)) * 1.01
+    lowered = lowered_copy(net, "budget", memory_budget=share, time_budget=1.0, cost_model="flops")
+    assert "no plan keeps both" in line_of(lambda: lowered(x))
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_plan_of_another_model(way: str, tmp_path: Path) -> None:
+    planned = lowered_copy(Residual(), "all", profile=True)
+    planned(rows())
+    aten_recompute.save_plan(planned, tmp_path / "plan.json")
+    module = make(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), way, f'{{"plan": "{tmp_path / "plan.json"}"}}')
+    x = rows()
+    assert "plan: made for another model, or by another version" in line_of(lambda: module(x))
+
+
+@pytest.mark.parametrize("way", ["called", "loaded"])
+def test_fullgraph(way: str) -> None:
+    module = make(Broken(), way, '{"strategy": "all", "fullgraph": true}')
+    line = line_of(lambda: module(rows(), []))
+    assert "fullgraph: forward has 2 regions instead of one; breaks: aten::append" in line
+
+
+def test_a_layer_pattern_that_matches_nothing() -> None:
+    lowered = lowered_copy(Residual(), "layers", pattern="towers")
+    assert 'layer_pattern "towers" matches no module path' in line_of(lambda: lowered(rows()))
+
+
+@pytest.mark.parametrize(
+    "old, new, message",
+    [
+        (b"aten_recompute/1", b"aten_recompute/9", r"newer aten_recompute \(format 9, .* update the library"),
+        (b'"segments"', b'"segmentz"', 'invalid spec: key "strategy": got "segmentz", accepted is one of'),
+    ],
+    ids=["format", "strategy"],
+)
+@pytest.mark.parametrize("from_memory", [False, True], ids=["file", "buffer"])
+def test_files_that_cannot_be_read(old: bytes, new: bytes, message: str, from_memory: bool, tmp_path: Path) -> None:
+    lowered_copy(Residual(), "segments").save(str(tmp_path / "net.pt"))
+    with zipfile.ZipFile(tmp_path / "net.pt") as before, zipfile.ZipFile(tmp_path / "new.pt", "w") as after:
+        for item in before.infolist():
+            after.writestr(item.filename, before.read(item).replace(old, new))
+
+    def load() -> None:
+        if from_memory:
+            with open(tmp_path / "new.pt", "rb") as file:
+                torch.jit.load(file)
+        else:
+            torch.jit.load(str(tmp_path / "new.pt"))
+
+    assert re.search(message, line_of(load))
+
+
+def test_other_errors_stay_torchscripts() -> None:
+    """With the source line of the module that was lowered."""
+    lowered = lowered_copy(Residual())
+    with pytest.raises(RuntimeError, match="linear.py(.|\n)*mat1 and mat2 shapes cannot be multiplied"):
+        lowered(torch.rand(2, 3))
+
+    def fail(x: Tensor) -> Tensor:
+        if x.dim() == 1:
+            raise ValueError("no rows")
+        return x
+
+    class Fails(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            return fail(x)
+
+    with pytest.raises(torch.jit.Error, match="no rows"):
+        torch.jit.script(Fails())(torch.rand(2))
+
+
+# ---- words that match nothing ----------------------------------------------------------------------
+
+
+def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture) -> List[str]:
+    capfd.readouterr()
+    for _ in range(2):
+        lowered(rows())
+    lowered.eval()(rows())
+    return capfd.readouterr().err.splitlines()
+
+
+@pytest.mark.parametrize(
+    "strategy, options, unmatched, there",
+    [
+        ("names", {"keywords": ["rleu", "gelu"]}, "rleu;", "gelu_"),
+        ("names", {"keywords": ["%softmax"]}, "%softmax;", "gelu_"),
+        ("ops", {"ops": ["aten::rleu", "gelu"]}, "rleu;", "gelu"),
+        ("ops", {"ops": ["soft", "max"]}, "max, soft;", "gelu"),
+    ],
+)
+def test_words_that_match_nothing(
+    strategy: str, options: dict, unmatched: str, there: str, capfd: pytest.CaptureFixture
+) -> None:
+    (line,) = warnings_of(lowered_copy(Residual(), strategy, **options), capfd)
+    assert "warning" in line.lower() and strategy in line
+    words, _, names = line.partition("; there are: ")
+    assert f"matches {unmatched}" in words + ";" and there in names
+
+
+@pytest.mark.parametrize("strategy, options", [("names", {"keywords": ["gelu"]}), ("ops", {"ops": ["gelu", "linear"]})])
+def test_words_that_match(strategy: str, options: dict, capfd: pytest.CaptureFixture) -> None:
+    assert warnings_of(lowered_copy(Residual(), strategy, **options), capfd) == []
+
+
+def test_a_word_needs_one_region_only(capfd: pytest.CaptureFixture) -> None:
+    class Two(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.tanh(self.layer(x))
+            print("between")
+            return torch.sigmoid(self.layer(h)).square()
+
+    assert warnings_of(lowered_copy(Two(), "ops", ops=["sigmoid"]), capfd) == []
