@@ -143,6 +143,7 @@ Module lower(const Module& module, const std::string& options,
 
   const auto processed = lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
   share_tensors(module, processed);
+  copy_hooks(clone, processed);
 
   // Upstream's wrapper hides the parameters. This one has what the module has, under the same
   // names, and runs the lowered methods on itself: whatever is assigned to it is what they read.
@@ -156,6 +157,7 @@ Module lower(const Module& module, const std::string& options,
   for (const auto& method : methods)
     add_method(result, processed, method);
   add_other_methods(result, processed, methods);
+  copy_hooks(processed, result);
   return result;
 }
 

@@ -91,30 +91,72 @@ Module shadow(const Module& module, const std::shared_ptr<CompilationUnit>& unit
 
 using Types = std::unordered_map<c10::TypePtr, c10::TypePtr>;
 
-// The class of each lowered module in `from`, and of the plain one at its place in `to`.
-void collect_plain_types(const Module& from, const Module& to, Types& types) {
-  if (is_lowered(from))
-    types.emplace(from.type(), to.type());
+// The classes of each module in `from`, its own and of its code, and that of the module at its
+// place in `to`.
+void collect_types(const Module& from, const Module& to, Types& types) {
+  types.emplace(from.type(), to.type());
+  types.emplace(code_of(from).type(), to.type());
   visit_values(from, [&](const std::string& name, size_t /*slot*/, const c10::IValue& value) {
     if (is_module(value))
-      collect_plain_types(value.toModule(), to.attr(name).toModule(), types);
+      collect_types(value.toModule(), to.attr(name).toModule(), types);
   });
+}
+
+auto remap_with(const Types& types) {
+  return [&types](const c10::TypePtr& type) {
+    const auto found = types.find(type);
+    return found == types.end() ? type : found->second;
+  };
 }
 
 // Methods that read a lowered module from an attribute say what its class is.
 void remap_types(const Module& module, const Types& types) {
-  const auto remap = [&types](const c10::TypePtr& type) {
-    const auto found = types.find(type);
-    return found == types.end() ? type : found->second;
-  };
   std::unordered_set<c10::TypePtr> done;
   for (const auto& each : module.modules()) {
     if (!done.insert(each.type()).second)
       continue;
     for (auto* method : each.type()->methods()) {
-      torch::jit::toGraphFunction(*method).graph()->remapTypes(remap);
-      method->setSchema(method->getSchema().cloneWithRemappedTypes(remap));
+      torch::jit::toGraphFunction(*method).graph()->remapTypes(remap_with(types));
+      method->setSchema(method->getSchema().cloneWithRemappedTypes(remap_with(types)));
     }
+  }
+}
+
+using Functions = std::unordered_map<torch::jit::Function*, torch::jit::Function*>;
+
+torch::jit::Function* copy_hook(torch::jit::Function& hook, const Module& to, const Types& types) {
+  auto graph = torch::jit::toGraphFunction(hook).graph()->copy();
+  graph->remapTypes(remap_with(types));
+  auto* copy = to._ivalue()->compilation_unit()->create_function(
+      c10::QualifiedName(*to.type()->name(), hook.name()), std::move(graph));
+  copy->setSchema(hook.getSchema().cloneWithRemappedTypes(remap_with(types)));
+  return copy;
+}
+
+void copy_hooks(const Module& from, const Module& to, const Types& types, Functions& copies) {
+  auto& type = *to.type();
+  if (type.getForwardPreHooks().empty() && type.getForwardHooks().empty()) {
+    for (auto* hook : from.type()->getForwardPreHooks())
+      type.addForwardPreHook(copies[hook] = copy_hook(*hook, to, types));
+    for (auto* hook : from.type()->getForwardHooks())
+      type.addForwardHook(copies[hook] = copy_hook(*hook, to, types));
+  }
+  visit_values(from, [&](const std::string& name, size_t /*slot*/, const c10::IValue& value) {
+    if (is_module(value))
+      copy_hooks(value.toModule(), to.attr(name).toModule(), types, copies);
+  });
+}
+
+void replace_functions(torch::jit::Block* block, const Functions& functions) {
+  for (auto* node : block->nodes()) {
+    for (auto* inner : node->blocks())
+      replace_functions(inner, functions);
+    if (node->kind() != c10::prim::Constant)
+      continue;
+    const auto type = node->output()->type()->cast<c10::FunctionType>();
+    const auto found = type == nullptr ? functions.end() : functions.find(type->function());
+    if (found != functions.end())
+      node->output()->setType(c10::FunctionType::create(found->second));
   }
 }
 
@@ -147,6 +189,25 @@ void share_tensors(const Module& from, const Module& to) {
   });
 }
 
+void copy_hooks(const Module& from, const Module& to) {
+  Types types;
+  collect_types(from, to, types);
+  Functions copies;
+  copy_hooks(from, to, types, copies);
+  if (copies.empty())
+    return;
+  // A module's methods call the hooks of its children as functions.
+  const auto replace_in = [&](torch::jit::Function* function) {
+    replace_functions(torch::jit::toGraphFunction(*function).graph()->block(), copies);
+  };
+  for (const auto& each : to.modules()) {
+    for (auto* method : each.type()->methods())
+      replace_in(method);
+  }
+  for (const auto& [hook, copy] : copies)
+    replace_in(copy);
+}
+
 Module processed_module(const Module& lowered) {
   const auto processed = lowered.attr(kLoweredModule).toModule().attr("__processed_module");
   return processed.toTupleRef().elements()[0].toModule();  // (module, format)
@@ -155,11 +216,12 @@ Module processed_module(const Module& lowered) {
 Module plain_clone(const Module& module) {
   // LibTorch clones a module into the compilation unit that its object names.
   auto clone = shadow(module, unit_beside(module)).clone(/*inplace=*/true);
-  if (!holds_lowered(module))
-    return clone;
-  Types types;
-  collect_plain_types(module, clone, types);
-  remap_types(clone, types);
+  if (holds_lowered(module)) {
+    Types types;
+    collect_types(module, clone, types);
+    remap_types(clone, types);
+  }
+  copy_hooks(module, clone);
   return clone;
 }
 

@@ -19,6 +19,10 @@ bool holds_lowered(const torch::jit::Module& module);
 // own.
 void share_tensors(const torch::jit::Module& from, const torch::jit::Module& to);
 
+// Gives the classes of `to` the forward hooks that the classes of `from` have: LibTorch's clone
+// leaves them behind. Modules as above.
+void copy_hooks(const torch::jit::Module& from, const torch::jit::Module& to);
+
 // A clone that shares all attribute values. Modules that are lowered, the module itself or any
 // inside of it, have their original code in it and nothing of the backend. Its classes and methods
 // are in a compilation unit of their own, and go when it and its clones go.

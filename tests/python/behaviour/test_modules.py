@@ -239,6 +239,53 @@ def test_one_method_is_a_name() -> None:
         lowered_copy(net, "all", methods="decode")
 
 
+# ---- scripted hooks --------------------------------------------------------------------------------
+
+
+class Hooked(nn.Module):
+    """Hooks that are scripted with the module, on itself and on a child that it calls."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(3, 3)
+        self.inner = nn.Linear(3, 3)
+        self.inner.register_forward_hook(_add_bias)
+        self.register_forward_pre_hook(_twice)
+        self.register_forward_hook(_through_layer)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.inner(x))
+
+
+def _add_bias(module: nn.Module, inputs: Tuple[Tensor], output: Tensor) -> Tensor:
+    return output + module.bias
+
+
+def _twice(module: nn.Module, inputs: Tuple[Tensor]) -> Tuple[Tensor]:
+    return (inputs[0] * 2,)
+
+
+def _through_layer(module: nn.Module, inputs: Tuple[Tensor], output: Tensor) -> Tensor:
+    return module.layer(output)
+
+
+def test_scripted_hooks() -> None:
+    net = Hooked()
+    lowered = lowered_copy(net, "all")
+    x = torch.rand(2, 3)
+    expected = step(net, list(net.parameters()), (x,))
+    for module in (
+        lowered,
+        saved_and_loaded(lowered),
+        aten_recompute.lower(lowered, "none"),
+        aten_recompute.unlower(lowered),
+        torch.jit.script(nn.Sequential(lowered)),
+    ):
+        result = step(module, list(module.parameters()), (x,))
+        assert_same(result[0] + result[1], expected[0] + expected[1])
+    assert torch.equal(lowered.inner(x), net.inner(x))
+
+
 # ---- types of arguments ----------------------------------------------------------------------------
 
 
