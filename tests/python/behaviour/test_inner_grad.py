@@ -1,0 +1,298 @@
+"""Methods that differentiate: torch.autograd.grad and backward() inside of forward, as interatomic potentials have them."""
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+from driver import Case, check, every
+from torch import Tensor, nn
+
+UNSEEN = "a gradient that is asked for inside of the method does not see the region's history"
+HIDDEN = "what TorchScript differentiates as a whole hides the history of the values in it"
+
+
+def energy_forces(energy: Tensor, positions: Tensor, training: bool) -> Tensor:
+    """As MACE, SchNetPack and TorchMD-NET write it."""
+    ones: List[Optional[Tensor]] = [torch.ones_like(energy)]
+    gradient = torch.autograd.grad(
+        [energy], [positions], ones, retain_graph=training, create_graph=training, allow_unused=True
+    )[0]
+    if gradient is None:
+        return torch.zeros_like(positions)
+    return -1 * gradient
+
+
+class Weighted(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.linspace(0.5, 2.0, 6).view(2, 3))
+
+
+class Once(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.sin() * x * self.w).sum()
+        g = torch.autograd.grad([y], [x])[0]
+        assert g is not None
+        return g * self.w
+
+
+class Graph(Weighted):
+    """The result is differentiated again, by the caller."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.sin() * x * self.w).sum()
+        g = torch.autograd.grad([y], [x], create_graph=True)[0]
+        assert g is not None
+        return (g * g).sum() + y
+
+
+class GraphOfLeaf(Weighted):
+    """The leaf is made in the method."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x.detach().clone().requires_grad_(True)
+        y = (z.tanh() * z * self.w).sum()
+        g = torch.autograd.grad([y], [z], create_graph=True)[0]
+        assert g is not None
+        return g * x
+
+
+class OfLeaf(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        z = x.detach().clone().requires_grad_(True)
+        y = (z.tanh() * z * self.w).sum()
+        g = torch.autograd.grad([y], [z])[0]
+        assert g is not None
+        return g * x * self.w
+
+
+class RequiresInput(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        x.requires_grad_(True)
+        y = (x.tanh() * x * self.w).sum()
+        g = torch.autograd.grad([y], [x], create_graph=True)[0]
+        assert g is not None
+        return g * self.w
+
+
+class Twice(Weighted):
+    """A second derivative, in the method as a whole."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.sin() * x * self.w).sum()
+        g = torch.autograd.grad([y], [x], create_graph=True)[0]
+        assert g is not None
+        h = torch.autograd.grad([g.sum()], [x], create_graph=True)[0]
+        assert h is not None
+        return h * self.w + g
+
+
+class InnerStep(Weighted):
+    """A step of gradient descent on a parameter, through which the caller differentiates (MAML)."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        loss = (x * self.w).tanh().square().mean()
+        g = torch.autograd.grad([loss], [self.w], create_graph=True)[0]
+        assert g is not None
+        return (x * (self.w - 0.1 * g)).tanh().square().mean()
+
+
+class SeveralOfSeveral(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = x.tanh() * self.w, (x * self.w).sigmoid()
+        ones: List[Optional[Tensor]] = [torch.full_like(a, 0.5), torch.full_like(b, 2.0)]
+        gx, gw = torch.autograd.grad([a, b], [x, self.w], ones, create_graph=True)
+        assert gx is not None and gw is not None
+        return gx * gw
+
+
+class OfAnInnerValue(Weighted):
+    """With respect to a value that is neither input nor parameter."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x.tanh() * self.w
+        y = (h * h * self.w).sum()
+        g = torch.autograd.grad([y], [h], retain_graph=True)[0]
+        assert g is not None
+        return g + h
+
+
+class Unused(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        other = self.w * 2
+        g = torch.autograd.grad([(x * self.w).sum()], [other], allow_unused=True)[0]
+        if g is None:
+            return other * x
+        return g * x
+
+
+class Dropped(Weighted):
+    """Random numbers before the gradient and after it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.dropout(x.tanh() * self.w, 0.4, True)
+        g = torch.autograd.grad([h.square().sum()], [x], create_graph=True)[0]
+        assert g is not None
+        return torch.dropout(g, 0.4, True) * h
+
+
+class InALoop(Weighted):
+    """A few steps down the energy, as a relaxation has them."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        z = x
+        for _ in range(3):
+            g = torch.autograd.grad([(z.sin() * self.w).sum()], [z], create_graph=True)[0]
+            assert g is not None
+            z = z - 0.1 * g
+        return z
+
+
+class Backward(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.sin() * x * self.w).sum()
+        y.backward()
+        g = x.grad
+        assert g is not None
+        return g * self.w
+
+
+class BackwardTwice(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.sin() * x * self.w).sum()
+        y.backward(retain_graph=True)
+        (y * y).backward(retain_graph=True)
+        return y * 2
+
+
+class WithoutHistory(Weighted):
+    """No gradient flows from the input: torch.autograd.grad raises."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.detach() * 2).sum()
+        g = torch.autograd.grad([y], [x])[0]
+        assert g is not None
+        return g * self.w
+
+
+class NotUsed(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (self.w * 2).sum()
+        g = torch.autograd.grad([y], [x])[0]
+        assert g is not None
+        return g * self.w
+
+
+def trained(requires_grad: bool = True) -> Callable[[nn.Module], Any]:
+    def use(module: nn.Module) -> Any:
+        x = torch.randn(2, 3, requires_grad=requires_grad)
+        y = module(x)
+        y.square().sum().backward()
+        return y, x.grad
+
+    return use
+
+
+def accumulated(module: nn.Module) -> Any:
+    """Gradients that the method itself has accumulated, and then those of the caller."""
+    x = torch.randn(2, 3, requires_grad=True)
+    y = module(x)
+    before = [p.grad.clone() for p in [x, *module.parameters()] if p.grad is not None]
+    if y.grad_fn is not None:
+        y.sum().backward()
+    return y, before, x.grad
+
+
+_ALL = {"every strategy": UNSEEN}
+
+CASES = [
+    Case("once", Once, trained(), fails=_ALL),
+    Case("graph", Graph, trained(), fails=_ALL),
+    Case("of_leaf", OfLeaf, trained(), fails=_ALL),
+    Case("of_leaf_no_input_gradient", OfLeaf, trained(False), fails=_ALL),
+    Case("graph_of_leaf", GraphOfLeaf, trained(), fails=_ALL),
+    Case("requires_input", RequiresInput, trained(False), fails=_ALL),
+    Case("twice", Twice, trained(), fails=_ALL),
+    Case("inner_step", InnerStep, trained(False), fails=_ALL),
+    Case("several_of_several", SeveralOfSeveral, trained(), fails=_ALL),
+    Case("of_an_inner_value", OfAnInnerValue, trained(), stock=HIDDEN, fails=_ALL),
+    Case("unused", Unused, trained(), fails=_ALL),
+    Case("dropped", Dropped, trained(), fails=_ALL),
+    Case("in_a_loop", InALoop, trained(), stock=HIDDEN, fails=_ALL),
+    Case("backward", Backward, accumulated, fails=_ALL),
+    Case("backward_twice", BackwardTwice, accumulated),
+    Case("without_history", WithoutHistory, trained(), error="does not require grad"),
+    Case("not_used", NotUsed, trained(), error="appears to not have been used in the graph"),
+]
+
+
+@every(CASES)
+def test_gradients_inside(case: Case, strategy: str) -> None:
+    check(case, strategy)
+
+
+class Potential(nn.Module):
+    """Energy and forces of some atoms."""
+
+    def __init__(self, frozen: bool = False) -> None:
+        super().__init__()
+        self.inner = nn.Linear(3, 16)
+        self.outer = nn.Linear(16, 1)
+        self.requires_grad_(not frozen)
+
+    def forward(self, positions: Tensor, training: bool) -> Tuple[Tensor, Tensor]:
+        positions.requires_grad_(True)
+        energy = self.outer(torch.tanh(self.inner(positions))).sum(dim=0)
+        return energy, energy_forces(energy, positions, training)
+
+
+class PotentialOfDict(Potential):
+    def forward(self, data: Dict[str, Tensor], training: bool) -> Dict[str, Tensor]:
+        data["positions"].requires_grad_(True)
+        positions = data["positions"]
+        energy = self.outer(torch.tanh(self.inner(positions))).sum(dim=0)
+        return {"energy": energy, "forces": energy_forces(energy, positions, training)}
+
+
+class PotentialOfEdges(Potential):
+    """Distances along edges, messages summed by index_add, a virial by a displacement that is made in the method."""
+
+    def forward(self, positions: Tensor, training: bool) -> Tuple[Tensor, Tensor]:
+        displacement = torch.zeros([3, 3], dtype=positions.dtype, device=positions.device)
+        displacement.requires_grad_(True)
+        symmetric = 0.5 * (displacement + displacement.t())
+        moved = positions + positions @ symmetric
+        count = positions.size(0)
+        source = torch.arange(count).repeat_interleave(count)
+        target = torch.arange(count).repeat(count)
+        vectors = (moved[source] - moved[target])[source != target]
+        messages = torch.tanh(self.inner(vectors))
+        summed = torch.zeros([count, 16], dtype=messages.dtype).index_add(0, source[source != target], messages)
+        energy = self.outer(summed).sum(dim=0)
+        return energy, energy_forces(energy, displacement, training)
+
+
+def simulated(training: bool, as_dict: bool = False) -> Callable[[nn.Module], Any]:
+    def use(module: nn.Module) -> Any:
+        positions = torch.randn(5, 3)
+        if as_dict:
+            result = module({"positions": positions}, training)
+            energy, forces = result["energy"], result["forces"]
+        else:
+            energy, forces = module(positions, training)
+        if training and energy.requires_grad:
+            (energy.square().sum() + forces.square().sum()).backward()
+        return energy, forces, positions.grad
+
+    return use
+
+
+POTENTIALS = [
+    Case(f"{make.__name__}_{'training' if training else 'forces'}{'_frozen' if frozen else ''}",
+         lambda make=make, frozen=frozen: make(frozen), simulated(training, make is PotentialOfDict), fails=_ALL)
+    for make in (Potential, PotentialOfDict, PotentialOfEdges) for training in (True, False) for frozen in (True, False)
+]  # fmt: skip
+
+
+@every(POTENTIALS)
+def test_forces(case: Case, strategy: str) -> None:
+    check(case, strategy)
