@@ -40,7 +40,8 @@ Leaf = Union[Tensor, None, bool, int, float, str]
 class Case:
     """What is done with which module.
 
-    ``stock`` is the reason for which stock TorchScript gives something else than eager; ours may then give either.
+    ``stock`` is the reason for which stock TorchScript gives something else than eager; ours may then give either, or has to
+    give eager's where the case ``asks_more``.
     ``fails`` names strategies (or "every strategy") that do not agree yet, each with the reason.
     """
 
@@ -49,6 +50,7 @@ class Case:
     use: Callable[[nn.Module], Any]
     error: str = ""  # a pattern that the error's text matches
     stock: str = ""
+    asks_more: bool = False
     script: Callable[[nn.Module], torch.jit.ScriptModule] = torch.jit.script
     fails: Mapping[str, str] = field(default_factory=dict)
 
@@ -165,7 +167,7 @@ def _references(case: Case) -> "tuple[Outcome, Outcome, bool]":
     if case.stock:
         assert not agrees, "stock TorchScript is said to differ from eager, and does not"
     else:
-        assert agrees, f"stock TorchScript differs from eager: {difference(stock, eager) or stock.error}"
+        assert agrees, f"stock TorchScript differs from eager: {difference(stock, eager, exact=False) or stock.error}"
     return eager, stock, exact
 
 
@@ -176,7 +178,7 @@ def check(case: Case, strategy: str) -> None:
     actual = run(case, lambda module: aten_recompute.lower(case.script(module), options))
     if actual.error is not None and UNREACHABLE in str(actual.error):
         pytest.skip(f"no plan fits into {options['memory_budget']} of the peak")
-    if case.stock and not difference(actual, stock):
+    if case.stock and not case.asks_more and not difference(actual, stock):
         return
     what = difference(actual, eager, exact or bool(case.stock))
     if not what and actual.error is not None:

@@ -1,0 +1,389 @@
+"""What callers do with torch.autograd around a lowered module, and what methods ask of it."""
+
+from typing import Any, Callable, Tuple
+
+import torch
+from driver import Case, check, every
+from torch import Tensor, nn
+
+TWICE = "double backward raises"
+BATCHED = "the backward of a region cannot be vectorised"
+ZEROS = "TorchScript's own formulas give zeros where eager gives no gradient"
+UNBATCHED = "TorchScript's own detach cannot be vectorised"
+MARKED = "TorchScript's result requires grad, though nothing does that it was made of"
+INSIDE = "values inside of a region have no history that the method could ask for"
+
+
+class Tanh(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.second = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x)))
+
+
+class Dropped(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.dropout(torch.tanh(self.first(x)), 0.4, True))
+
+
+class Normed(Tanh):
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.sigmoid(self.norm(self.first(x))))
+
+
+class Convolved(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Conv1d(1, 3, 3, padding=1), nn.SiLU(), nn.GroupNorm(1, 3), nn.Flatten(), nn.Linear(18, 4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x.unsqueeze(1))
+
+
+class Attending(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.qkv = nn.Linear(6, 18)
+
+    def forward(self, x: Tensor) -> Tensor:
+        q, k, v = self.qkv(x).chunk(3, -1)
+        return torch.softmax(q @ k.t() * 0.4, -1) @ v
+
+
+class TwoResults(Tanh):
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        h = torch.tanh(self.first(x))
+        return self.second(h), h.exp()
+
+
+def double(make: Callable[[], nn.Module]) -> Callable[[], nn.Module]:
+    return lambda: make().double()
+
+
+def data(module: nn.Module, rows: int = 4) -> Tensor:
+    return torch.randn(rows, 6, dtype=next(module.parameters()).dtype, requires_grad=True)
+
+
+def gradient_penalty(module: nn.Module) -> Any:
+    """As a Wasserstein critic is trained."""
+    x = data(module)
+    y = module(x)
+    (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+    (y.mean() + 10 * (g.norm(dim=1) - 1).square().mean()).backward()
+    return y, g, x.grad
+
+
+def hessian_vector(module: nn.Module) -> Any:
+    x = data(module)
+    parameters = list(module.parameters())
+    first = torch.autograd.grad(module(x).square().mean(), parameters, create_graph=True)
+    return first, torch.autograd.grad(first, parameters, [torch.randn_like(g) for g in first], allow_unused=True)
+
+
+def cotangents_too(module: nn.Module) -> Any:
+    """The incoming gradient has a history of its own, as it does in torch.autograd.functional.jvp."""
+    x = data(module)
+    y = module(x)
+    v = torch.randn_like(y).requires_grad_()
+    (g,) = torch.autograd.grad(y, x, v, create_graph=True)
+    return torch.autograd.grad(g.square().sum(), [x, v], allow_unused=True)
+
+
+def third(module: nn.Module) -> Any:
+    x = data(module)
+    value, found = module(x).sum(), []
+    for _ in range(3):
+        (g,) = torch.autograd.grad(value, x, create_graph=True)
+        found.append(g)
+        value = g.square().sum()
+    value.backward()
+    return found, x.grad
+
+
+def create_graph_backward(module: nn.Module) -> Any:
+    x = data(module)
+    module(x).square().mean().backward(create_graph=True)
+    grads = [p.grad for p in module.parameters()]
+    penalty = sum(g.square().sum() for g in grads)
+    for p in module.parameters():
+        p.grad = None
+    penalty.backward()
+    return grads, x.grad
+
+
+def create_graph_unused(module: nn.Module) -> Any:
+    """The graph of the gradient is asked for and never used, as optimizers of second order do it in some steps."""
+    x = data(module)
+    return torch.autograd.grad(module(x).square().mean(), [x, *module.parameters()], create_graph=True)
+
+
+def gradgradcheck(module: nn.Module) -> Any:
+    def function(x: Tensor) -> Any:
+        torch.manual_seed(5)
+        return module(x)
+
+    x = data(module, 3)
+    return torch.autograd.gradcheck(function, x), torch.autograd.gradgradcheck(function, x)
+
+
+def jacobian(**options: Any) -> Callable[[nn.Module], Any]:
+    return lambda module: torch.autograd.functional.jacobian(lambda x: module(x), data(module), **options)
+
+
+def hessian(module: nn.Module) -> Any:
+    return torch.autograd.functional.hessian(lambda x: module(x).square().sum(), data(module, 2))
+
+
+def functional_products(module: nn.Module) -> Any:
+    x = data(module)
+    v = torch.randn_like(x)
+    scalar = lambda z: module(z).square().sum()  # noqa: E731
+    return torch.autograd.functional.vjp(scalar, x), torch.autograd.functional.hvp(scalar, x, v), torch.autograd.functional.jvp(scalar, x, v)
+
+
+def batched(module: nn.Module) -> Any:
+    x = data(module)
+    y = module(x)
+    wanted = [x, *module.parameters()]
+    return torch.autograd.grad(y, wanted, torch.randn(3, *y.shape), is_grads_batched=True)
+
+
+def retained_twice(module: nn.Module) -> Any:
+    x = data(module)
+    y = module(x)
+    y = y[0] if isinstance(y, tuple) else y
+    y.sum().backward(retain_graph=True)
+    y.square().sum().backward(retain_graph=True)
+    y.mean().backward()
+    return y, x.grad
+
+
+def one_result_after_the_other(module: nn.Module) -> Any:
+    x = data(module)
+    first, second = module(x)
+    kept = torch.autograd.grad(second.sum(), [x, *module.parameters()], retain_graph=True, allow_unused=True)
+    first.square().sum().backward(retain_graph=True)
+    return kept, torch.autograd.grad(second.square().sum(), x), x.grad
+
+
+def materialised(module: nn.Module) -> Any:
+    x, other = data(module), torch.ones(2, requires_grad=True)
+    return torch.autograd.grad(module(x).sum(), [x, other], materialize_grads=True)
+
+
+def backward_to_some(module: nn.Module) -> Any:
+    x = data(module)
+    module(x).sum().backward(inputs=[x, next(module.parameters())])
+    return x.grad
+
+
+def through_freed_graph(module: nn.Module) -> Any:
+    x = data(module)
+    y = module(x).sum()
+    y.backward()
+    y.backward()
+
+
+def penalised(module: nn.Module) -> Any:
+    return gradient_penalty(module), gradient_penalty(module)
+
+
+_BATCHED = {"every strategy": BATCHED}
+_TWICE = {"every strategy": TWICE}
+_NETS = [Tanh, Dropped, Normed, Convolved, Attending]
+
+CASES = [
+    *(Case(f"{use.__name__}_{make.__name__}", double(make), use, fails=_TWICE)
+      for use in (penalised, hessian_vector, cotangents_too, create_graph_backward) for make in _NETS),
+    *(Case(f"third_{make.__name__}", double(make), third, fails=_TWICE,
+           stock=ZEROS if make in (Tanh, Dropped, Normed) else "") for make in _NETS),
+    *(Case(f"gradgradcheck_{make.__name__}", double(make), gradgradcheck, fails=_TWICE) for make in _NETS),
+    Case("create_graph_unused", Tanh, create_graph_unused, fails=_TWICE),
+    Case("hessian", Tanh, hessian, fails=_TWICE),
+    Case("functional_products", Tanh, functional_products, fails=_TWICE),
+    Case("jacobian", Tanh, jacobian()),
+    Case("jacobian_create_graph", Tanh, jacobian(create_graph=True), fails=_TWICE),
+    Case("jacobian_vectorize", Tanh, jacobian(vectorize=True), stock=UNBATCHED, asks_more=True, fails=_BATCHED),
+    Case("jacobian_vectorize_attention", Attending, jacobian(vectorize=True), stock=UNBATCHED, asks_more=True, fails=_BATCHED),
+    Case("batched", Tanh, batched, stock=UNBATCHED, asks_more=True, fails=_BATCHED),
+    Case("batched_convolution", Convolved, batched, fails=_BATCHED),
+    *(Case(f"retained_twice_{make.__name__}", make, retained_twice) for make in [*_NETS, TwoResults]),
+    Case("one_result_after_the_other", TwoResults, one_result_after_the_other, stock=ZEROS),
+    Case("materialised", Tanh, materialised),
+    Case("backward_to_some", Tanh, backward_to_some),
+    Case("through_freed_graph", Tanh, through_freed_graph, error="Trying to backward through the graph a second time"),
+]  # fmt: skip
+
+
+@every(CASES)
+def test_around(case: Case, strategy: str) -> None:
+    check(case, strategy)
+
+
+class IfRequiresGrad(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if y.requires_grad:
+            y = torch.tanh(y * 2)
+        return self.second(y)
+
+
+class IfNotRequiresGrad(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.sigmoid(self.first(x))
+        if not y.requires_grad:
+            y = y.mul_(3)
+        return self.second(y * y)
+
+
+class IfLeaf(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return self.second(y * 2) if y.is_leaf else self.second(y)
+
+
+class IfInputRequiresGrad(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        if x.requires_grad and x.is_leaf:
+            x = x * 2
+        return self.second(self.first(x))
+
+
+class IfParameterRequiresGrad(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        if self.first.weight.requires_grad:
+            x = x * 2
+        return self.second(self.first(x))
+
+
+class IfDetached(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = y.detach()
+        return self.second(y) if y.requires_grad and not z.requires_grad else self.second(z) * 3
+
+
+class IfGradEnabled(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if torch.is_grad_enabled():
+            y = y * 2
+        return self.second(y)
+
+
+class NoGrad(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        with torch.no_grad():
+            scale = y.abs().amax() + self.second.weight.norm()
+        return self.second(y / scale)
+
+
+class NoGradLayers(Tanh):
+    """A frozen stem."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            y = torch.tanh(self.first(x))
+        return self.second(y)
+
+
+class NoGradQuestion(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            y = self.first(x)
+        if y.requires_grad:
+            return self.second(y) * 5
+        return self.second(y)
+
+
+class SetGradEnabled(Tanh):
+    """Switched off and on again without a block."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        torch.set_grad_enabled(False)
+        y = torch.tanh(self.first(x))
+        torch.set_grad_enabled(True)
+        return self.second(y)
+
+
+class NoGradWrites(Tanh):
+    """Weights are clamped at each call, under no_grad."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.no_grad():
+            self.second.weight.clamp_(-0.2, 0.2)
+        return self.second(torch.tanh(self.first(x)))
+
+
+class DetachInPlace(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        z = y * 2
+        z.detach_()
+        return self.second(y + z)
+
+
+class StraightThrough(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return self.second(y + (y.round() - y).detach())
+
+
+class RequiresGradInside(Tanh):
+    """A leaf that the method makes, which the caller gets and differentiates with respect to."""
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        z = x.detach().clone().requires_grad_(True)
+        return self.second(torch.tanh(self.first(z))), z
+
+
+class FreezesParameter(Tanh):
+    def forward(self, x: Tensor) -> Tensor:
+        self.second.bias.requires_grad_(False)
+        return self.second(torch.tanh(self.first(x)))
+
+
+def trained(input_requires_grad: bool = True, frozen: bool = False) -> Callable[[nn.Module], Any]:
+    def use(module: nn.Module) -> Any:
+        x = torch.randn(4, 6, requires_grad=input_requires_grad)
+        if frozen:
+            for parameter in module.parameters():
+                parameter.requires_grad_(False)
+        y = module(x)
+        y, leaf = y if isinstance(y, tuple) else (y, x)
+        if y.requires_grad:
+            y.square().sum().backward()
+        facts = [y.requires_grad, y.is_leaf, leaf.requires_grad, leaf.is_leaf]
+        with torch.no_grad():
+            z = module(x.detach())
+        return y, leaf.grad, facts, z
+
+    return use
+
+
+_WRONG_BRANCH = (IfRequiresGrad, IfNotRequiresGrad, IfLeaf, IfDetached)
+_WAYS = {"": trained(), "_constant": trained(False), "_frozen": trained(False, True)}
+
+INSIDE_CASES = [
+    Case(f"{make.__name__}{suffix}", make, use,
+         stock=MARKED if make is NoGradLayers and suffix == "_frozen" else "",
+         fails={"every strategy": INSIDE} if make in _WRONG_BRANCH and suffix != "_frozen" else {})
+    for make in (
+        IfRequiresGrad, IfNotRequiresGrad, IfLeaf, IfInputRequiresGrad, IfParameterRequiresGrad, IfDetached, IfGradEnabled,
+        NoGrad, NoGradLayers, NoGradQuestion, SetGradEnabled, NoGradWrites, DetachInPlace, StraightThrough, RequiresGradInside,
+        FreezesParameter,
+    ) for suffix, use in _WAYS.items()
+]  # fmt: skip
+
+
+@every(INSIDE_CASES)
+def test_questions_and_blocks(case: Case, strategy: str) -> None:
+    check(case, strategy)
