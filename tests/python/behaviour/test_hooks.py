@@ -1,0 +1,302 @@
+"""Hooks on tensors, parameters and modules; optimizers that step in the middle of the backward."""
+
+from typing import Any, Callable, Dict, List, Tuple
+
+import pytest
+import torch
+from driver import Case, check, every
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+HIDDEN = "what TorchScript differentiates as a whole does not pass the hooks of the values in it"
+WRITES = "a weight that its own hook has updated is read again, updated"
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.MultiheadAttention(8, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.attention(x, x, x, need_weights=False)[0]
+
+
+class Tied(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(11, 8)
+        self.inner = nn.Linear(8, 8)
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        return F.linear(torch.relu(self.inner(self.embedding(tokens))), self.embedding.weight)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner = nn.LSTM(8, 5, 2, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)[0]
+
+
+class Scaled(nn.Module):
+    """A parameter that is used twice, directly and through a view."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(x @ self.weight) @ self.weight.t() * self.weight[0]
+
+
+def floats(*shape: int) -> Callable[[], Tensor]:
+    return lambda: torch.randn(shape, requires_grad=True)
+
+
+def tokens() -> Tensor:
+    return torch.randint(0, 11, (2, 5))
+
+
+# Each layer stands behind another one and before another one, so that gradients go on through it.
+LAYERS: Dict[str, Tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+    "linear": (lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), floats(3, 8)),
+    "perceptron": (lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), floats(3, 8)),
+    "conv1d": (lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.Conv1d(3, 2, 3)), floats(2, 2, 9)),
+    "conv2d": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 3)), floats(2, 2, 7, 7)),
+    "transposed": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(3, 2, 3)), floats(2, 2, 7, 7)),
+    "batch_norm": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)), floats(2, 2, 7, 7)),
+    "batch_norm_eval": (lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8)).eval(), floats(4, 8)),
+    "layer_norm": (lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.LayerNorm(8)), floats(3, 8)),
+    "rms_norm": (lambda: nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8), nn.RMSNorm(8)), floats(3, 8)),
+    "group_norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.GroupNorm(1, 4)), floats(2, 2, 7, 7)),
+    "instance_norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.Conv2d(4, 2, 3)), floats(2, 2, 9, 9)),
+    "prelu": (lambda: nn.Sequential(nn.Linear(8, 8), nn.PReLU(), nn.PReLU(8)), floats(3, 8)),
+    "bilinear": (lambda: Pairs(), floats(3, 8)),
+    "embedding": (lambda: nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 8), nn.LayerNorm(8)), tokens),
+    "attention": (lambda: nn.Sequential(nn.Linear(8, 8), Attention(), Attention()), floats(2, 4, 8)),
+    "transformer": (lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True), floats(2, 4, 8)),
+    "tied": (Tied, tokens),
+    "lstm": (lambda: nn.Sequential(nn.Linear(8, 8), Recurrent()), floats(2, 4, 8)),
+    "scaled": (Scaled, floats(3, 8)),
+}  # fmt: skip
+
+
+class Pairs(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 4)
+        self.pair = nn.Bilinear(4, 4, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        return self.pair(y, torch.tanh(y))
+
+
+def optimizer_in_backward(make_input: Callable[[], Tensor], clear: bool = True) -> Callable[[nn.Module], Any]:
+    """Each parameter steps when its gradient is there, as torch.distributed.optim and torchtune do it."""
+
+    def use(module: nn.Module) -> Any:
+        seen: Dict[str, List[Tensor]] = {name: [] for name, _ in module.named_parameters()}
+
+        def hook(parameter: Tensor, name: str) -> None:
+            seen[name].append(parameter.grad.clone())
+            with torch.no_grad():
+                parameter.add_(parameter.grad, alpha=-0.5)
+            if clear:
+                parameter.grad = None
+
+        handles = [
+            p.register_post_accumulate_grad_hook(lambda p, name=name: hook(p, name)) for name, p in module.named_parameters()
+        ]
+        x = make_input()
+        module(x).square().mean().backward()
+        for handle in handles:
+            handle.remove()
+        return x.grad if x.is_floating_point() else None, seen
+
+    return use
+
+
+_READ_LATER = {
+    "linear", "perceptron", "conv1d", "conv2d", "transposed", "batch_norm", "batch_norm_eval", "layer_norm", "rms_norm",
+    "group_norm", "instance_norm", "prelu", "bilinear", "attention", "lstm", "scaled", "embedding", "tied",
+}  # fmt: skip
+
+IN_BACKWARD = [
+    Case(f"{name}{'' if clear else '_kept'}", make, optimizer_in_backward(make_input, clear),
+         fails={"every strategy": WRITES} if name in _READ_LATER else {})
+    for name, (make, make_input) in LAYERS.items() for clear in (True, False)
+]  # fmt: skip
+
+
+@every(IN_BACKWARD)
+def test_optimizer_in_backward(case: Case, strategy: str) -> None:
+    check(case, strategy)
+
+
+class Three(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+        self.third = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.third(torch.tanh(self.second(torch.relu(self.first(x)))))
+
+
+class ThreeWithHidden(Three):
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        h = torch.relu(self.first(x))
+        return self.third(torch.tanh(self.second(h))), h
+
+
+def writes_another(module: nn.Module) -> Any:
+    """The last layer's hook changes a weight that the backward has still to read: autograd notices, and raises."""
+    target = module.second.weight
+
+    def hook(_: Tensor) -> None:
+        with torch.no_grad():
+            target.mul_(2)
+
+    module.third.weight.register_post_accumulate_grad_hook(hook)
+    x = torch.randn(3, 6, requires_grad=True)
+    module(x).square().sum().backward()
+
+
+def writes_one_that_is_done(module: nn.Module) -> Any:
+    """The first layer's hook changes the last layer's weight, which nobody reads any more."""
+    target = module.third.weight
+
+    def hook(_: Tensor) -> None:
+        with torch.no_grad():
+            target.mul_(2)
+
+    handle = module.first.weight.register_post_accumulate_grad_hook(hook)
+    x = torch.randn(3, 6)
+    module(x).square().sum().backward()
+    handle.remove()
+
+
+def gradient_hooks(module: nn.Module) -> Any:
+    """Hooks see each gradient once, may replace it, and go when they are removed."""
+    seen: List[str] = []
+    handles = []
+    for name, parameter in module.named_parameters():
+        handles.append(parameter.register_hook(lambda grad, name=name: (seen.append(name), grad * 2)[1]))
+    x = torch.randn(3, 6, requires_grad=True)
+    handles.append(x.register_hook(lambda grad: grad.clamp(-0.1, 0.1)))
+    y = module(x)
+    handles.append(y.register_hook(lambda grad: (seen.append("result"), grad * 3)[1]))
+    y.square().sum().backward()
+    for handle in handles:
+        handle.remove()
+    return sorted(seen), x.grad
+
+
+def hooks_on_hidden(module: nn.Module) -> Any:
+    x = torch.randn(3, 6, requires_grad=True)
+    y, h = module(x)
+    h.retain_grad()
+    h.register_hook(lambda grad: grad * 0.5)
+    (y.sum() + h.square().sum()).backward()
+    return h.grad, x.grad
+
+
+def raising_hook(module: nn.Module) -> Any:
+    def hook(grad: Tensor) -> None:
+        raise ValueError("the hook raises")
+
+    handle = module.second.weight.register_hook(hook)
+    try:
+        module(torch.randn(3, 6)).sum().backward()
+    finally:
+        handle.remove()
+
+
+def after_a_raising_hook(module: nn.Module) -> Any:
+    with pytest.raises(ValueError, match="the hook raises"):
+        raising_hook(module)
+    module.zero_grad()
+    module(torch.randn(3, 6)).sum().backward()
+
+
+class Holder(nn.Module):
+    """A ScriptModule takes no backward hooks: a module of Python around it does."""
+
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(x)
+
+
+def module_hooks(module: nn.Module) -> Any:
+    """Full backward hooks around the module see what enters and what leaves."""
+    seen: List[Any] = []
+    holder = Holder(module)
+    holder.register_full_backward_pre_hook(lambda m, grads: tuple(g * 2 for g in grads))
+    holder.register_full_backward_hook(lambda m, entering, leaving: seen.append([entering, leaving]))
+    holder.register_forward_hook(lambda m, arguments, result: result + 1)
+    holder.register_forward_pre_hook(lambda m, arguments: (arguments[0] * 2,))
+    x = torch.randn(3, 6, requires_grad=True)
+    y = holder(x)
+    y.square().sum().backward()
+    return y, x.grad, seen
+
+
+def multi_grad_hook(module: nn.Module) -> Any:
+    seen: List[int] = []
+    parameters = list(module.parameters())
+    handle = torch.autograd.graph.register_multi_grad_hook(parameters, lambda grads: seen.append(len(grads)))
+    module(torch.randn(3, 6)).sum().backward()
+    handle.remove()
+    return seen
+
+
+def grad_fn_hooks(module: nn.Module) -> Any:
+    seen: List[Any] = []
+    x = torch.randn(3, 6, requires_grad=True)
+    y = module(x)
+    y.grad_fn.register_prehook(lambda grads: seen.append([g.clone() for g in grads if g is not None]))
+    y.sum().backward()
+    return seen, x.grad
+
+
+def another_backward_in_a_hook(module: nn.Module) -> Any:
+    """A hook that trains something else, through the same module."""
+    x = torch.randn(3, 6)
+    found: List[Tensor] = []
+
+    def hook(grad: Tensor) -> None:
+        z = torch.ones(2, 6, requires_grad=True)
+        with torch.enable_grad():
+            found.append(torch.autograd.grad(module(z).sum(), z)[0])
+
+    handle = module.second.bias.register_hook(hook)
+    module(x).square().sum().backward()
+    handle.remove()
+    return found
+
+
+CASES = [
+    Case("writes_another", Three, writes_another, error="modified by an inplace operation", fails={"every strategy": WRITES}),
+    Case("writes_one_that_is_done", Three, writes_one_that_is_done),
+    Case("gradient_hooks", Three, gradient_hooks),
+    Case("hooks_on_hidden", ThreeWithHidden, hooks_on_hidden, stock=HIDDEN, asks_more=True,
+         fails={"every strategy": "a hook on a result that the method reads sees the caller's part of its gradient alone"}),
+    Case("raising_hook", Three, raising_hook, error="the hook raises"),
+    Case("after_a_raising_hook", Three, after_a_raising_hook),
+    Case("module_hooks", Three, module_hooks),
+    Case("multi_grad_hook", Three, multi_grad_hook),
+    Case("grad_fn_hooks", Three, grad_fn_hooks),
+    Case("another_backward_in_a_hook", Three, another_backward_in_a_hook),
+]
+
+
+@every(CASES)
+def test_hooks(case: Case, strategy: str) -> None:
+    check(case, strategy)
