@@ -43,7 +43,7 @@ class Case:
 
     ``stock`` is the reason for which stock TorchScript gives something else than eager; ours may then give either, or has to
     give eager's where the case ``asks_more``.
-    ``fails`` names strategies (or "every strategy") that do not agree yet, each with the reason.
+    ``close`` is the reason for which ours may have another last bit than either. ``fails`` names strategies (or "every strategy") that do not agree yet, each with the reason.
     """
 
     name: str
@@ -52,6 +52,7 @@ class Case:
     error: str = ""  # a pattern that the error's text matches
     stock: str = ""
     asks_more: bool = False
+    close: str = ""
     script: Callable[[nn.Module], torch.jit.ScriptModule] = torch.jit.script
     fails: Mapping[str, str] = field(default_factory=dict)
 
@@ -183,7 +184,7 @@ def check(case: Case, strategy: str) -> None:
         pytest.skip(f"no plan fits: {actual.error}")
     if case.stock and not case.asks_more and not difference(actual, stock):
         return
-    what = difference(actual, eager, exact or bool(case.stock))
+    what = difference(actual, eager, exact=(exact or bool(case.stock)) and not case.close)
     if not what and actual.error is not None:
         what = _error_difference(actual.error, case.error, (eager.error, stock.error))
     if what:

@@ -14,7 +14,6 @@ import aten_recompute
 
 # Recomputation under checkpoint(use_reentrant=False) ends with an exception, unless it is told to run to the end.
 LOST = "exceptions of Python lose their type on their way through TorchScript's interpreter"
-UNSEEN = "what a region keeps does not pass the hooks for saved tensors"
 
 
 class Perceptron(nn.Module):
@@ -124,8 +123,7 @@ def test_same_results(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
-HIDDEN = pytest.mark.xfail(strict=True, raises=AssertionError, reason=UNSEEN)
-WAYS = pytest.mark.parametrize("strategy", ["eager", *(pytest.param(name, marks=HIDDEN) for name in STRATEGIES)])
+WAYS = pytest.mark.parametrize("strategy", ["eager", *STRATEGIES])
 
 
 def prepared(strategy: str, depth: int = 4) -> nn.Module:
@@ -179,12 +177,10 @@ def test_what_hooks_take_is_let_go(strategy: str, tracker: Any) -> None:
     assert kept < 0.05 * y.untyped_storage().nbytes()
 
 
-@pytest.mark.parametrize("strategy", ["eager", *STRATEGIES])
+@WAYS
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_lower_the_peak(strategy: str, reentrant: bool, tracker: Any, request: pytest.FixtureRequest) -> None:
+def test_checkpoints_lower_the_peak(strategy: str, reentrant: bool, tracker: Any) -> None:
     """Six modules, each checkpointed: one of them keeps its activations at a time."""
-    if strategy != "eager" and not reentrant:
-        request.applymarker(HIDDEN)
     modules = [prepared(strategy, 6) for _ in range(6)]
 
     def peak(around: Callable[..., Tensor]) -> int:
