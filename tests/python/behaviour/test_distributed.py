@@ -1,0 +1,128 @@
+"""DistributedDataParallel over two processes: a lowered module trains bit for bit as the same module in eager does."""
+
+from pathlib import Path
+from typing import Any, Callable, Dict, List
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+if not torch.distributed.is_available():
+    pytest.skip("this PyTorch was built without torch.distributed", allow_module_level=True)
+
+import torch.distributed as dist  # noqa: E402
+import torch.multiprocessing as multiprocessing  # noqa: E402
+from driver import STRATEGIES  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+import aten_recompute  # noqa: E402
+
+PROCESSES = 2
+STEPS = 3
+
+
+class Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 32)
+        self.norm = nn.BatchNorm1d(32)
+        self.second = nn.Linear(32, 32)
+        self.last = nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.norm(self.first(x)))
+        return self.last(torch.dropout(torch.relu(self.second(x)) * 1.5, 0.2, self.training))
+
+
+def plain(module: nn.Module, rank: int, **options: Any) -> None:
+    parallel = DistributedDataParallel(module, bucket_cap_mb=0.002, **options)
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        torch.manual_seed(10 * step + rank)
+        parallel(torch.randn(6, 8)).square().mean().backward()
+        optimizer.step()
+
+
+def views(module: nn.Module, rank: int) -> None:
+    """Gradients are views of the buckets."""
+    plain(module, rank, gradient_as_bucket_view=True)
+
+
+def no_sync(module: nn.Module, rank: int) -> None:
+    """Every other backward stays in its own process."""
+    parallel = DistributedDataParallel(module, bucket_cap_mb=0.002)
+    optimizer = torch.optim.AdamW(module.parameters(), lr=0.05)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        torch.manual_seed(10 * step + rank)
+        with parallel.no_sync():
+            parallel(torch.randn(6, 8)).square().mean().backward()
+        parallel(torch.randn(6, 8)).square().mean().backward()
+        optimizer.step()
+
+
+def fused(module: nn.Module, rank: int) -> None:
+    """The optimizer runs for each bucket as soon as it is reduced, while the backward goes on."""
+    parallel = DistributedDataParallel(module, bucket_cap_mb=0.002, broadcast_buffers=False)
+    parallel._register_fused_optim(torch.optim.SGD, 0.5)
+    for step in range(STEPS):
+        torch.manual_seed(10 * step + rank)
+        parallel(torch.randn(6, 8)).square().mean().backward()
+
+
+def unused(module: nn.Module, rank: int) -> None:
+    """DDP looks through the graph for parameters that get no gradient."""
+    plain(module, rank, find_unused_parameters=True)
+
+
+WAYS: List[Callable[[nn.Module, int], None]] = [plain, views, no_sync, fused, unused]
+
+
+def _train(rank: int, folder: str) -> None:
+    """One process: every way of training, in eager and under every strategy; what comes out goes into a file."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=PROCESSES)
+    found: Dict[str, List[Tensor]] = {}
+    for way in WAYS:
+        for strategy in ["eager", *STRATEGIES]:
+            torch.manual_seed(0)
+            module: nn.Module = Net()
+            if strategy != "eager":
+                module = aten_recompute.lower(torch.jit.script(module), STRATEGIES[strategy][-1])
+            way(module, rank)
+            found[f"{way.__name__} {strategy}"] = [value.detach().clone() for value in module.state_dict().values()]
+    torch.save(found, f"{folder}/{rank}.pt")
+    dist.destroy_process_group()
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, List[Tensor]]]:
+    """What each process has trained."""
+    folder: Path = tmp_path_factory.mktemp("distributed")
+    multiprocessing.spawn(_train, (str(folder),), nprocs=PROCESSES)
+    return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_as_in_eager(trained: List[Dict[str, List[Tensor]]], way: Callable[..., None], strategy: str) -> None:
+    for found in trained:
+        actual, expected = found[f"{way.__name__} {strategy}"], found[f"{way.__name__} eager"]
+        assert len(actual) == len(expected)
+        for a, b in zip(actual, expected):
+            assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
+def test_processes_agree(trained: List[Dict[str, List[Tensor]]], way: Callable[..., None]) -> None:
+    """The figures mean something: both processes hold the same weights, and other ones than at the start."""
+    torch.manual_seed(0)
+    net = Net()
+    buffers = {name for name, _ in net.named_buffers()}
+    first, second = (found[f"{way.__name__} eager"] for found in trained)
+    for name, start, a, b in zip(net.state_dict(), net.state_dict().values(), first, second):
+        if name not in buffers:
+            assert torch.equal(a, b)
+        if name.endswith("weight"):
+            assert not torch.equal(a, start)
