@@ -1,0 +1,332 @@
+"""What methods are made of besides operators: branches, loops, state, assertions, writes, autocast, traced submodules."""
+
+from typing import Any, Callable, Dict, List, Optional, Tuple
+
+import torch
+from driver import Case, check, every
+from torch import Tensor, nn
+
+
+class Base(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 8)
+        self.second = nn.Linear(8, 8)
+
+
+class Autocast(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.first(x)
+        return self.second(y.float())
+
+
+class AutocastLast(Base):
+    """The result is of the lower precision."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.second(y)
+        return y
+
+
+class AutocastInside(Base):
+    """Switched off around what needs all digits."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = self.first(x)
+            with torch.autocast("cpu", enabled=False):
+                z = self.second(y.float())
+        return z + y.float()
+
+
+class AutocastOff(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            y = self.first(x.float())
+        return self.second(y)
+
+
+class AppendsToAttribute(Base):
+    """An attribute that remembers: each call appends once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.sizes: List[int] = [0]
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.sizes.append(x.size(0))
+        return self.second(torch.tanh(self.first(x))) * float(len(self.sizes))
+
+
+class CountsInDict(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: Dict[str, int] = {"calls": 0}
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.seen["calls"] += 1
+        return self.second(torch.tanh(self.first(x))) * float(self.seen["calls"])
+
+
+class CountsInAttribute(Base):
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: int = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.calls += 1
+        y = torch.tanh(self.first(x))
+        if self.calls % 2 == 0:
+            y = y * 2
+        return self.second(y)
+
+
+class KeepsTensors(Base):
+    """Results of earlier calls in a list, as memory banks have them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bank: List[Tensor] = [torch.ones(8)]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        self.bank.append(y.detach().mean(0))
+        return self.second(y) * torch.stack(self.bank).sum(0)
+
+
+class MovingAverage(Base):
+    """A buffer that each call replaces, and one that it writes to."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(8))
+        self.register_buffer("total", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        self.mean = 0.9 * self.mean + 0.1 * y.detach().mean(0)
+        self.total.add_(y.detach().sum(0))
+        return self.second(y - self.mean) * (1 + self.total.abs())
+
+
+class AssertsOnData(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        assert bool(torch.isfinite(y).all()), "not finite"
+        assert bool((y != 0).any()), "all zero"
+        return self.second(torch.tanh(y))
+
+
+class RaisesOnData(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if bool(y.abs().sum() == 0):
+            raise RuntimeError("all zero")
+        return self.second(torch.tanh(y))
+
+
+class AssertFails(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        assert bool((y > 100).all()), "too small"
+        return self.second(torch.tanh(y))
+
+
+class RaiseHappens(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.second(torch.tanh(self.first(x)))
+        if bool(y.sum() < 1e9):
+            raise ValueError("too small")
+        return y
+
+
+class CopiesIntoEmpty(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = torch.empty_like(y)
+        z.copy_(y)
+        return self.second(z * 2)
+
+
+class CopiesHalves(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        z = torch.empty(y.size(0), 8)
+        z[:, :4].copy_(y[:, 4:])
+        z[:, 4:] = y[:, :4] * 2
+        return self.second(z)
+
+
+class WritesSlices(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.zeros_like(x)
+        y[:, 1:3] = self.first(x)[:, :2]
+        y[0] = 1.0
+        y[1:, 4:] += self.second(x)[1:, 4:]
+        return y * 2
+
+
+class WritesIndices(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x).clone()
+        y[torch.tensor([0, 2])] = self.second(x)[:2]
+        y[y > 1] = 0.5
+        y.index_add_(0, torch.tensor([1, 1]), x[:2] * 3)
+        return y.index_fill(1, torch.tensor([3]), 2.0)
+
+
+class Triangular(Base):
+    """Row by row, each of those before, as a flow's inverse."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.zeros_like(x)
+        for i in range(4):
+            y[:, i] = torch.tanh(self.first(y.clone())[:, i]) + x[:, i]
+        return y
+
+
+class Factories(Base):
+    """Tensors without a dtype of their own, written to afterwards."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        total = torch.zeros(y.size(0), 8)
+        total += y
+        scale = torch.ones(8)
+        scale *= y.mean(0)
+        offset = torch.full([8], 0.5)
+        offset.add_(y.sum(0))
+        ramp = torch.linspace(0, 1, 8)
+        ramp -= y[0]
+        random = torch.rand(y.size(0), 8)
+        random *= y
+        new = y.new_zeros(y.size(0), 8)
+        new += y * 2
+        return self.second(total * scale + offset + ramp + random + new).to(total.dtype)
+
+
+class AccumulatesLoss(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        loss = torch.zeros(())
+        for layer in [self.first.weight, self.second.weight]:
+            x = torch.tanh(x @ layer)
+            loss += x.square().mean()
+        penalty = torch.tensor(0.0)
+        penalty += self.first.bias.abs().sum()
+        return loss + penalty
+
+
+class WhileLoop(Base):
+    """Until it is small enough, at most ten times."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        count = 0
+        while count < 10 and bool(x.norm() > 0.5):
+            x = torch.tanh(self.first(x)) * 0.7
+            count += 1
+        return self.second(x) * float(count)
+
+
+class LoopWithBreak(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x
+        for i in range(6):
+            y = torch.sigmoid(self.first(y))
+            if bool(y.mean() > 0.55):
+                continue
+            y = y * 2
+            if i == 3:
+                break
+        return self.second(y)
+
+
+class EarlyReturn(Base):
+    def inner(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.first(x))
+        if x.size(0) > 100:
+            return y * 2
+        if bool(y.sum() > 0):
+            return self.second(y)
+        return self.second(y * 3) - 1
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(self.inner(x))
+
+
+class BranchesOnData(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.first(x)
+        if bool(y.mean() > 0):
+            y = torch.relu(y)
+        else:
+            y = self.second(torch.sigmoid(y))
+        return self.second(y)
+
+
+class Optionals(Base):
+    def forward(self, x: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+        y = self.first(x)
+        if mask is not None:
+            y = y * mask
+        last: Optional[Tensor] = None
+        for i in range(2):
+            last = torch.tanh(y) if last is None else last + self.second(last)
+        assert last is not None
+        return last
+
+
+class LocalContainers(Base):
+    def forward(self, x: Tensor) -> Tensor:
+        found: Dict[str, Tensor] = {}
+        every: List[Tuple[str, Tensor]] = []
+        for name in ["a", "b", "c"]:
+            x = torch.tanh(self.first(x))
+            found[name] = x
+            every.append((name, x * 2))
+        found["a"] = found.pop("b") + 1
+        return self.second(found["a"] * found["c"]) + every[-1][1] + every[0][1]
+
+
+def trained(dtype: torch.dtype = torch.float32, rows: int = 4) -> Callable[[nn.Module], Any]:
+    def use(module: nn.Module) -> Any:
+        x = torch.randn(rows, 8, dtype=dtype, requires_grad=True)
+        y = module(x)
+        y.float().square().sum().backward()
+        return y, x.grad
+
+    return use
+
+
+def under_autocast(module: nn.Module) -> Any:
+    x = torch.randn(4, 8, requires_grad=True)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        y = module(x)
+    y.float().square().sum().backward()
+    return y, x.grad
+
+
+IGNORED = "TorchScript ignores torch.autocast(enabled=False) where the caller has switched autocast on"
+ROUNDED = "TorchScript makes the casts of nested autocast blocks itself, and rounds elsewhere"
+PROFILED = "an assertion on data is asked of the zeros that a profile runs on"
+
+CASES = [
+    *(Case(make.__name__, make, trained()) for make in (
+        Autocast, AutocastLast, AutocastOff, AppendsToAttribute, CountsInDict, CountsInAttribute, KeepsTensors,
+        MovingAverage, RaisesOnData, CopiesIntoEmpty, CopiesHalves, WritesSlices, WritesIndices, Triangular,
+        Factories, AccumulatesLoss, WhileLoop, LoopWithBreak, EarlyReturn, BranchesOnData, Optionals, LocalContainers,
+    )),
+    Case("AutocastInside", AutocastInside, trained(), stock=ROUNDED),
+    Case("AssertsOnData", AssertsOnData, trained(), fails=dict.fromkeys(("segments", "min_cut", "budget"), PROFILED)),
+    Case("AssertFails", AssertFails, trained(), error="too small"),
+    Case("RaiseHappens", RaiseHappens, trained(), error="too small"),
+    Case("called_under_autocast", Autocast, under_autocast),
+    Case("off_under_autocast", AutocastOff, under_autocast, stock=IGNORED),
+]  # fmt: skip
+
+
+@every(CASES)
+def test_control_flow(case: Case, strategy: str) -> None:
+    check(case, strategy)

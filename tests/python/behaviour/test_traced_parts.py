@@ -1,0 +1,142 @@
+"""Traced modules, alone and inside of scripted ones, called with other shapes and ranks than they were traced with."""
+
+from typing import Any, Callable, Tuple
+
+import torch
+from driver import Case, check, every
+from torch import Tensor, nn
+
+
+class Chunked(nn.Module):
+    """A gated unit, cut along a dimension that is counted from the end."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 16)
+        self.dim = dim
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b = self.linear(x).chunk(2, dim=self.dim)
+        return a * nn.functional.gelu(b)
+
+
+class Split(Chunked):
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c = self.linear(x).split([4, 4, 8], dim=self.dim)
+        return torch.cat([a * b, c], dim=self.dim).flip(self.dim)
+
+
+class Added(nn.Module):
+    """A parameter that broadcasts against whatever comes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.offset = nn.Parameter(torch.randn(1, 8))
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.softmax(self.linear(x) + self.offset, -1)
+
+
+class Product(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(1, 8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.matmul(x.unsqueeze(-2), self.weight).squeeze(-2) * x.sum(0, keepdim=True)
+
+
+class Normed(nn.Module):
+    """Statistics of a batch norm, whose count a trace adds to in another way than a script."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Linear(8, 8), nn.BatchNorm1d(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.net(x)
+
+
+class Constants(nn.Module):
+    """Constants of the trace, tensors without history, numbers of the shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.linear(x) * torch.arange(8.0) / x.size(-1)
+        z = torch.zeros_like(y)
+        z[..., 1:] = y[..., :-1]
+        return torch.tanh(y + z).view(x.size(0), -1)
+
+
+class Holder(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+        self.outer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.inner(self.outer(x)) + 1
+
+
+def traced(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
+    """The module as a trace, with its buffers as they were."""
+
+    def script(module: nn.Module) -> torch.jit.ScriptModule:
+        state = {name: buffer.clone() for name, buffer in module.named_buffers()}
+        result = torch.jit.trace(module, torch.ones(shape), check_trace=False)
+        for name, buffer in module.named_buffers():
+            buffer.copy_(state[name])
+        return result
+
+    return script
+
+
+def traced_inside(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
+    """A scripted module whose one part is a trace."""
+
+    def script(module: nn.Module) -> torch.jit.ScriptModule:
+        module.inner = traced(*shape)(module.inner)
+        return torch.jit.script(module)
+
+    return script
+
+
+def trained(*shapes: Tuple[int, ...]) -> Callable[[nn.Module], Any]:
+    def use(module: nn.Module) -> Any:
+        found = []
+        for shape in shapes:
+            x = torch.randn(shape, requires_grad=True)
+            y = module(x)
+            y.square().sum().backward()
+            found.append([y, x.grad])
+        return found
+
+    return use
+
+
+_ALIKE = ((4, 8), (6, 8), (2, 8))
+_RANKS = ((4, 8), (3, 4, 8), (8,), (2, 3, 4, 8))
+
+CASES = [
+    Case(f"{name}_{where}{'_ranks' if shapes is _RANKS else ''}", make if where == "alone" else lambda make=make: Holder(make()),
+         trained(*shapes), script=(traced if where == "alone" else traced_inside)(4, 8))
+    for where in ("alone", "inside")
+    for name, make, choices in (
+        ("chunk_last", Chunked, (_ALIKE, _RANKS)),
+        ("split_last", Split, (_ALIKE, _RANKS)),
+        ("added", Added, (_ALIKE, _RANKS)),
+        ("product", Product, (_ALIKE, _RANKS)),
+        ("normed", Normed, (_ALIKE,)),
+        ("constants", Constants, (_ALIKE,)),
+    )
+    for shapes in choices
+]  # fmt: skip
+
+
+@every(CASES)
+def test_traced(case: Case, strategy: str) -> None:
+    check(case, strategy)
