@@ -1,6 +1,7 @@
 #include "backend/program.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/record_function.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -181,7 +182,53 @@ class AllowVersionCounting {
   bool excluded_;
 };
 
+// Shows a profiler which layer's operators run, and which of them run again.
+class ProfilerRange {
+ public:
+  ProfilerRange() : is_on_(at::hasCallbacks()) {}
+
+  void enter(const Node* node) {
+    if (!is_on_)
+      return;
+    std::string name = "aten_recompute";
+    if (node->hasAttribute(symbols::kRecomputed))
+      name += ": recompute";
+    else if (node->hasAttribute(symbols::kBackwardOf))
+      name += ": backward";
+    else
+      name += ": forward";
+    if (node->hasAttribute(symbols::kModulePath))
+      name += " of " + node->s(symbols::kModulePath);
+    if (name == name_)
+      return;
+    range_.reset();
+    name_ = std::move(name);
+    range_ = std::make_unique<at::RecordFunction>(at::RecordScope::USER_SCOPE);
+    if (range_->isActive())
+      range_->before(name_);
+  }
+
+ private:
+  bool is_on_;
+  std::string name_;
+  std::unique_ptr<at::RecordFunction> range_;
+};
+
 }  // namespace
+
+std::string description_of(const Node* node) {
+  std::string text = node->hasAttribute(symbols::kBackwardOf)
+                         ? "the backward of " + node->s(symbols::kBackwardOf)
+                         : qualified_operator_name(node);
+  if (node->hasAttribute(symbols::kRecomputed))
+    text += ", computed again for the backward";
+  std::string where;
+  if (node->hasAttribute(symbols::kModulePath))
+    where = node->s(symbols::kModulePath);
+  if (const auto line = location_of(node); !line.empty())
+    where += (where.empty() ? "" : ", ") + line;
+  return where.empty() ? text : text + " (" + where + ")";
+}
 
 Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
   std::unordered_map<Value*, Operand> place;
@@ -273,8 +320,10 @@ bool Program::is_undefined(const Instruction& instruction, const Registers& regi
 void Program::run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip,
                   const Observer* observer, DataSizes* data_sizes) const {
   Stack stack;
+  ProfilerRange range;
   for (size_t i = begin; i < end; ++i) {
     const auto& instruction = instructions_[i];
+    range.enter(instruction.node);
     if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
       // What is not computed is None: registers of outputs are empty until then.
       for (const auto& operand : instruction.operands) {
@@ -303,13 +352,18 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
         }
       }
     }
-    if (in_place != nullptr) {
-      in_place->run(stack);
-    } else if (instruction.mutates) {
-      AllowVersionCounting guard;
-      instruction.run(stack);
-    } else {
-      instruction.run(stack);
+    try {
+      if (in_place != nullptr) {
+        in_place->run(stack);
+      } else if (instruction.mutates) {
+        AllowVersionCounting guard;
+        instruction.run(stack);
+      } else {
+        instruction.run(stack);
+      }
+    } catch (c10::Error& error) {
+      error.add_context("in " + description_of(instruction.node));
+      throw;
     }
     const size_t count = instruction.outputs.size();
     if (data_sizes != nullptr && instruction.data_sizes >= 0) {

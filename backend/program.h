@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "backend/in_place.h"
@@ -24,6 +25,10 @@ struct Value;
 }  // namespace torch::jit
 
 namespace aten_recompute {
+
+// What a node of a program does and where it was scripted, for messages:
+// "aten::mm, computed again for the backward (blocks.3, model.py:12)".
+std::string description_of(const torch::jit::Node* node);
 
 class Program {
  public:

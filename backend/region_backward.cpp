@@ -2,7 +2,9 @@
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/alias.h>
+#include <ATen/ops/isnan.h>
 #include <ATen/ops/zeros.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -71,6 +73,11 @@ class StageNode : public Node {
   std::shared_ptr<RegionCall> call_;
   size_t stage_;
 };
+
+bool has_nan(const at::Tensor& tensor) {
+  return tensor.defined() && at::isFloatingType(tensor.scalar_type()) &&
+         at::isnan(tensor).any().item<bool>();
+}
 
 bool is_made_elsewhere(const at::Tensor& tensor) {
   using c10::DispatchKey;
@@ -356,6 +363,30 @@ void RegionCall::check_for_changes(const Run& run, const Program& program, const
   }
 }
 
+const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stage,
+                                                     const std::vector<bool>& skip) const {
+  const auto& program = variant_->backward();
+  const auto* skipped = skip.empty() ? nullptr : &skip;
+  if (!torch::autograd::AnomalyMode::is_enabled() ||
+      !torch::autograd::AnomalyMode::should_check_nan()) {
+    program.run(run.registers, stage.begin, stage.end, skipped);
+    return nullptr;
+  }
+  const torch::jit::Node* first = nullptr;
+  for (size_t i = stage.begin; i < stage.end; ++i) {
+    program.run(run.registers, i, i + 1, skipped);
+    const auto& instruction = program.instructions()[i];
+    const bool makes_nan = std::any_of(
+        instruction.outputs.begin(), instruction.outputs.end(), [&](int32_t output) {
+          return output >= 0 && run.registers[output].isTensor() &&
+                 has_nan(run.registers[output].toTensor());
+        });
+    if (makes_nan && first == nullptr)
+      first = instruction.node;
+  }
+  return first;
+}
+
 variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
                                     const std::vector<bool>& needed, bool later_stages,
                                     const NodePtr<Node>& node) {
@@ -425,7 +456,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   variable_list gradients(stage.gradients.size());
   {
     const WithoutAutograd guard;
-    program.run(run.registers, stage.begin, stage.end, skip.empty() ? nullptr : &skip);
+    const auto* maker_of_nan = run_instructions(run, stage, skip);
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
       const auto k = stage.gradients[i];
       if (!needed[i] || (run.undefined != nullptr && run.undefined->undefined[k]))
@@ -437,6 +468,9 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
           read_later ? run.registers[output.index] : program.take_output(run.registers, k);
       if (gradient.isTensor())
         gradients[i] = std::move(gradient).toTensor();
+      TORCH_CHECK(maker_of_nan == nullptr || !has_nan(gradients[i]), "Function '",
+                  node->name(), "' returned nan values in a gradient; they come from ",
+                  description_of(maker_of_nan));
     }
   }
   if (later_stages) {

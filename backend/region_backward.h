@@ -110,6 +110,11 @@ class RegionCall {
   // Notes what has been changed since the backward began, for check_for_changes().
   void find_changes(Run& run) const;
 
+  // Runs the stage's instructions. Under anomaly detection, returns the first of them that made a
+  // NaN of values without any.
+  const torch::jit::Node* run_instructions(Run& run, const Stage& stage,
+                                           const std::vector<bool>& skip) const;
+
   // Raises where the stage reads a capture that was changed. `skip`: per instruction, or empty. The
   // first stage, where all of its gradients are asked for, looks for all that follow: eager raises
   // before a gradient of the same operator has left.

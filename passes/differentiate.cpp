@@ -63,8 +63,12 @@ class Differentiator {
     }
     prepare_forward();
     start_backward(vjp_defined);
-    for (auto step = backward_steps_.rbegin(); step != backward_steps_.rend(); ++step)
-      (*step)();
+    for (size_t i = backward_steps_.size(); i-- > 0;) {
+      auto* before = graph_->return_node()->prev();
+      backward_steps_[i]();
+      for (auto* added = before->next(); added != graph_->return_node(); added = added->next())
+        origins_[i].mark(added);
+    }
     register_gradients(requires_grad);
     joint_.requires_grad = gradient_path_;
     for (const auto* value : sums_.required())
@@ -74,6 +78,27 @@ class Differentiator {
 
  private:
   using BackwardStep = std::function<void()>;
+
+  // Where the nodes of a backward step come from: for errors and profilers.
+  struct Origin {
+    std::string op;
+    std::string module_path;
+    torch::jit::SourceRange source;
+
+    explicit Origin(const Node* node)
+        : op(qualified_operator_name(node)), source(node->sourceRange()) {
+      if (node->hasAttribute(symbols::kModulePath))
+        module_path = node->s(symbols::kModulePath);
+    }
+    void mark(Node* added) const {
+      if (added->kind() == prim::Constant)
+        return;
+      added->setSourceRange(source);
+      added->s_(symbols::kBackwardOf, op);
+      if (!module_path.empty())
+        added->s_(symbols::kModulePath, module_path);
+    }
+  };
   using Arguments = std::vector<std::pair<std::string, Value*>>;  // as the schema names them
 
   // ---- forward: replace operators by what their rules compute, remember how to go back ----
@@ -94,6 +119,7 @@ class Differentiator {
       }
       if (!tensor_output)
         continue;
+      const Origin origin(node);
       if (node->kind() == prim::ListConstruct) {
         prepare_list_construct(node);
       } else if (is_broadcast(node)) {
@@ -118,6 +144,8 @@ class Differentiator {
       } else {
         prepare_tape(node);
       }
+      while (origins_.size() < backward_steps_.size())
+        origins_.push_back(origin);
     }
   }
 
@@ -425,6 +453,7 @@ class Differentiator {
   JointGraph joint_;
   std::unordered_set<size_t> gradient_path_;
   std::vector<BackwardStep> backward_steps_;
+  std::vector<Origin> origins_;  // of each
 };
 
 }  // namespace

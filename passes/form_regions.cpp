@@ -25,13 +25,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-std::string location_of(const Node* node) {
-  const auto position = node->sourceRange().file_line_col();
-  if (!position)
-    return "";
-  return std::get<0>(*position) + ":" + std::to_string(std::get<1>(*position));
-}
-
 // Can be repeated after the region from the values it reads, at no cost.
 bool can_stand_after(const Node* node) {
   return may_alias_an_argument(node) || node->kind() == prim::ListConstruct ||
@@ -54,6 +47,7 @@ class BlockFormer {
       : block_(block),
         graph_(*block->owningGraph()),
         regions_(regions),
+        facts_(facts),
         judge_(block, facts, in_region_) {}
 
   void run() {
@@ -68,6 +62,12 @@ class BlockFormer {
 
  private:
   void place(Node* node) {
+    if (makes_what_is_asked_for_) {
+      pending_break_ = RegionBreak{qualified_operator_name(region_.back()),
+                                   "autograd is asked for its gradient",
+                                   location_of(region_.back())};
+      close(node);
+    }
     auto verdict = judge_.judge(node);
     if (verdict.place == Place::kRegion && reads_any(node, after_))
       close(node);
@@ -75,6 +75,9 @@ class BlockFormer {
       case Place::kRegion:
         region_.push_back(node);
         in_region_.insert(node);
+        makes_what_is_asked_for_ = std::any_of(
+            node->outputs().begin(), node->outputs().end(),
+            [&](const Value* output) { return facts_.asked_for.count(output) != 0; });
         return;
       case Place::kOutside:
         if (reads_any(node, in_region_) || reads_any(node, after_)) {
@@ -131,6 +134,7 @@ class BlockFormer {
     pending_break_.reset();
     region_.clear();
     in_region_.clear();
+    makes_what_is_asked_for_ = false;
     after_.clear();
     after_order_.clear();
   }
@@ -231,9 +235,11 @@ class BlockFormer {
   Block* block_;
   Graph& graph_;
   Regions& regions_;
+  const RegionFacts& facts_;
   RegionJudge judge_;
   std::vector<Node*> region_;
   std::unordered_set<Node*> in_region_;
+  bool makes_what_is_asked_for_ = false;  // the last node of the region
   std::unordered_set<Node*> after_;
   std::vector<Node*> after_order_;
   std::optional<RegionBreak> pending_break_;       // ends the region that is being closed
@@ -261,6 +267,26 @@ void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_ou
   }
 }
 
+// Inputs of autograd.grad(), and what retain_grad() is called on.
+void find_what_is_asked_for(Graph& graph, std::unordered_set<const Value*>& asked_for) {
+  const auto add = [&](const Value* value) {
+    while (is_cast(value->node())) {
+      asked_for.insert(value);
+      value = value->node()->input(0);
+    }
+    asked_for.insert(value);
+  };
+  for_each_node(graph.block(), [&](const Node* node) {
+    if (node->kind() == c10::aten::grad &&
+        node->input(1)->node()->kind() == prim::ListConstruct) {
+      for (const auto* value : node->input(1)->node()->inputs())
+        add(value);
+    } else if (node->kind() == c10::Symbol::fromQualString("aten::retain_grad")) {
+      add(node->input(0));
+    }
+  });
+}
+
 void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
   std::vector<Block*> nested;
   BlockFormer(block, facts, regions).run();
@@ -278,7 +304,8 @@ Regions form_regions(const std::shared_ptr<Graph>& graph) {
   Regions regions;
   const AliasDb aliases(graph);
   mark_reads_of_what_is_written_later(*graph);
-  RegionFacts facts{aliases, {}, set_attributes(*graph)};
+  RegionFacts facts{aliases, {}, set_attributes(*graph), {}};
+  find_what_is_asked_for(*graph, facts.asked_for);
   keep_out_list_makers(graph->block(), facts.kept_out);
   form_in_block(graph->block(), facts, regions);
   return regions;

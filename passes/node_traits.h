@@ -20,6 +20,9 @@ namespace aten_recompute {
 // "aten::mul.Tensor", "aten::relu", or the kind's name where the node has no schema.
 std::string qualified_operator_name(const torch::jit::Node* node);
 
+// "model.py:12", the line that the node was scripted from; empty where that is not known.
+std::string location_of(const torch::jit::Node* node);
+
 // Writes to one of its arguments (in-place and out= operators).
 bool mutates_an_argument(const torch::jit::Node* node);
 

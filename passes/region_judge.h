@@ -12,6 +12,7 @@ namespace torch::jit {
 class AliasDb;
 struct Block;
 struct Node;
+struct Value;
 }  // namespace torch::jit
 
 namespace aten_recompute {
@@ -35,6 +36,9 @@ struct RegionFacts {
   const torch::jit::AliasDb& aliases;
   std::unordered_set<const torch::jit::Node*> kept_out;  // stay outside whatever they are
   std::unordered_set<std::string> set_attributes;        // names of those that the method sets
+  // Values that the method asks autograd about by name: what reads them comes in another region, so
+  // that they are on the way of the gradients.
+  std::unordered_set<const torch::jit::Value*> asked_for;
 };
 
 // Judges the nodes of one block, in order.

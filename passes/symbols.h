@@ -80,6 +80,8 @@ inline const c10::Symbol kReadsWritten = c10::Symbol::attr("reads_written");
 inline const c10::Symbol kDataSizes = c10::Symbol::attr("data_sizes");
 // Path of the module whose method the node was inlined from: "blocks.3.attention".
 inline const c10::Symbol kModulePath = c10::Symbol::attr("module_path");
+// On nodes of a backward: the forward operator whose gradient they compute.
+inline const c10::Symbol kBackwardOf = c10::Symbol::attr("backward_of");
 // On nodes of a backward that splice() copied from the forward.
 inline const c10::Symbol kRecomputed = c10::Symbol::attr("recomputed");
 
