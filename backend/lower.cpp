@@ -27,8 +27,8 @@ const c10::Symbol kCall = c10::Symbol::fromQualString("aten_recompute::call");
 
 // An attribute that is there for its type's name: a process that has not loaded the library cannot
 // read a lowered module's file, and PyTorch's error names the type that it does not know. It is
-// read where a method is called, so that torch::jit::freeze refuses the module, as it cannot look
-// into objects of C++, and does not make one that cannot run.
+// read where a method is called, and its value is a list, so that torch::jit::freeze refuses the
+// module, as it cannot look into lists of C++ objects, and does not make one that cannot run.
 constexpr const char* kNeeds = "__needs__";
 constexpr const char* kNeedsClass =
     "lowered_module_needs__import_aten_recompute__or__dlopen_libaten_recompute_so";
@@ -113,6 +113,13 @@ Module backend_module(const Module& module, const c10::Dict<c10::IValue, c10::IV
   return lowered;
 }
 
+// Modules of one class share methods, whose schemas LibTorch fills in where they are first asked
+// for, without a lock.
+std::mutex& cloning() {
+  static std::mutex mutex;
+  return mutex;
+}
+
 // What a saved module says: a plan is in it and not only its path.
 std::string self_contained(const std::string& spec) {
   const auto options = parse_options(spec);
@@ -123,10 +130,7 @@ std::string self_contained(const std::string& spec) {
 
 Module lower(const Module& module, const std::string& options,
              const std::vector<std::string>& methods, const std::string& layer_pattern) {
-  // Modules of one class share methods, whose schemas LibTorch fills in where they are first asked
-  // for, without a lock.
-  static std::mutex mutex;
-  const std::lock_guard<std::mutex> lock(mutex);
+  const std::lock_guard<std::mutex> lock(cloning());
   const auto spec = self_contained(options);
   auto clone = clone_without_tensors(module);
   if (!layer_pattern.empty()) {
@@ -162,7 +166,10 @@ Module lower(const Module& module, const std::string& options,
 }
 
 Module unlower(const Module& module) {
-  return holds_lowered(module) ? plain_clone(module) : module;
+  if (!holds_lowered(module))
+    return module;
+  const std::lock_guard<std::mutex> lock(cloning());
+  return plain_clone(module);
 }
 
 namespace {

@@ -86,10 +86,11 @@ TEST_P(LowerStrategy, TrainsBitForBitAsTheModuleDoes) {
   expect_equal(parameters_of(lowered), parameters_of(model));
 }
 
-INSTANTIATE_TEST_SUITE_P(Lower, LowerStrategy,
-                         ::testing::Values("", R"({"strategy": "none"})", R"({"strategy": "all"})",
-                                           R"({"strategy": "segments"})",
-                                           R"({"strategy": "ops", "ops": ["relu", "dropout"]})"));
+INSTANTIATE_TEST_SUITE_P(
+    Lower, LowerStrategy,
+    ::testing::Values("", R"({"strategy": "none"})", R"({"strategy": "all"})",
+                      R"({"strategy": "segments"})",
+                      R"({"strategy": "ops", "ops": ["relu", "apply_dropout_mask"]})"));
 
 // A compilation unit keeps its classes for good, and many modules may share one.
 TEST_F(Lower, LeavesNothingInTheModulesCompilationUnits) {
@@ -344,6 +345,30 @@ def forward(self, x):
   EXPECT_THAT([&] { lowered.forward({at::randn({2}).requires_grad_()}); },
               ThrowsMessage<std::exception>(AllOf(HasSubstr("2 regions instead of one"),
                                                   HasSubstr("prim::Print has side effects"))));
+}
+
+// The interpreter's traceback is of the call and not of what the method was at.
+TEST_F(Lower, ABudgetThatCannotBeKeptBlamesNoOperator) {
+  auto lowered =
+      make_outer(lower(make_model(), R"({"strategy": "budget", "memory_budget": "100"})"));
+  EXPECT_THAT(
+      [&] {
+        lowered.forward({at::randn({5, 4})});
+      },
+      ThrowsMessage<std::runtime_error>(
+          AllOf(HasSubstr("\nRuntimeError: aten_recompute: memory_budget: the peak cannot be "
+                          "kept under 100 bytes; the smallest that can be reached is "),
+                Not(HasSubstr("torch.")))));
+}
+
+TEST_F(Lower, AnOperatorsErrorNamesItsSourceLine) {
+  auto lowered = lower(make_model());
+  EXPECT_THAT(
+      [&] {
+        lowered.forward({at::randn({5, 3})});
+      },
+      ThrowsMessage<std::runtime_error>(
+          AllOf(HasSubstr("torch.linear"), Not(HasSubstr("aten_recompute: ")))));
 }
 
 // Reads the state that a file holds, with `format` in place of what is there, into a module.
