@@ -76,12 +76,28 @@ nlohmann::json to_json(const PlanFigures& figures) {
   return {{"predicted_peak_bytes", figures.predicted_peak_bytes},
           {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
           {"predicted_saved_bytes", figures.predicted_saved_bytes},
+          {"outside_bytes", figures.outside_bytes},
           {"predicted_seconds", figures.predicted_seconds},
           {"unplanned_seconds", figures.unplanned_seconds},
           {"profile_seconds", figures.profile_seconds},
           {"plan_seconds", figures.plan_seconds},
           {"nodes", figures.num_nodes},
           {"profiled_classes", figures.num_classes}};
+}
+
+// Ordinary autograd runs some operator outside of regions, and may keep something for it.
+bool keeps_memory_outside(torch::jit::Graph& graph) {
+  bool found = false;
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
+    const bool is_operator = node->maybeSchema() != nullptr && node->blocks().empty() &&
+                             !node->kind().is_prim() && !may_alias_an_argument(node) &&
+                             !mutates_an_argument(node) && !is_non_differentiable(node);
+    const auto outputs = node->outputs();
+    found = found || (is_operator && std::any_of(outputs.begin(), outputs.end(), [](auto* value) {
+                        return contains_tensor(*value->type());
+                      }));
+  });
+  return found;
 }
 
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
@@ -254,8 +270,9 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
                     " regions instead of one; breaks: " + join(breaks, "; "));
   }
   const auto& nodes = result->method.regions.nodes;
-  const bool runs_several =
-      nodes.size() > 1 || std::any_of(nodes.begin(), nodes.end(), is_in_a_loop);
+  const bool runs_several = nodes.size() > 1 ||
+                            std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
+                            (!nodes.empty() && keeps_memory_outside(*result->method.graph));
   if (runs_several &&
       (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
     result->plans = std::make_unique<MethodPlans>(method_, options_);
@@ -343,6 +360,8 @@ std::string LoweredMethod::report() const {
     json plans = json::array();
     for (const auto& plan : specialisation->method_plans()) {
       plans.push_back(to_json(plan->figures));
+      if (plan->measured_saved_bytes >= 0)
+        plans.back()["measured_saved_bytes"] = plan->measured_saved_bytes.load();
     }
     specialisations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});
   }

@@ -1,6 +1,7 @@
 #include "backend/method_plans.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/record_function.h>
 
 #include <algorithm>
 #include <chrono>
@@ -15,6 +16,9 @@ namespace aten_recompute {
 namespace {
 
 thread_local MethodCall* current_call = nullptr;
+
+// What a prediction may be off by, as a share of the peak.
+constexpr double kTolerance = 0.03;
 
 bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
   return planned.size() == runs.size() &&
@@ -105,14 +109,22 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
   for (const auto* run : planned)
     unplanned.push_back(run->variant->graphs().unplanned.get());
   const auto keep_all = join_decisions(joint, linked, unplanned);
+  // That the budget cannot be kept turned out in the middle of a run: too late for an error.
+  auto options = options_;
+  options.leanest_if_unreachable = options.leanest_if_unreachable || outside_bytes_ > 0;
   const auto decisions = options_.strategy == StrategyKind::kPlan
                              ? pinned(joint, linked, options_.plan)
-                             : plan_budget(joint.problem, keep_all, options_,
-                                           static_cast<size_t>(at::get_num_threads()));
+                             : plan_budget(joint.problem, keep_all, options,
+                                           {static_cast<size_t>(at::get_num_threads()),
+                                            outside_bytes_});
 
   auto plan = std::make_shared<MethodPlan>();
   plan->inputs = inputs;
   plan->figures = joint_figures(joint, decisions, keep_all);
+  plan->figures.outside_bytes = outside_bytes_;
+  plan->figures.predicted_peak_bytes += outside_bytes_;
+  plan->figures.unplanned_peak_bytes += outside_bytes_;
+  plan->figures.predicted_saved_bytes += outside_bytes_;
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
     plan->figures.num_classes += run.variant->graphs().figures.num_classes;
@@ -131,6 +143,26 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
     std::erase(in_order_, plans_.back());
     plans_.pop_back();
   }
+}
+
+void MethodPlans::measured(const std::shared_ptr<const MethodPlan>& plan, int64_t saved_bytes) {
+  plan->measured_saved_bytes = saved_bytes;
+  const auto more = saved_bytes - plan->figures.predicted_saved_bytes;
+  if (more <= static_cast<int64_t>(kTolerance * static_cast<double>(
+                                                    plan->figures.predicted_peak_bytes)))
+    return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    outside_bytes_ += more;
+    if (!said_that_outside_) {
+      log_warning(method_ + ": operators between the regions keep " +
+                  std::to_string(outside_bytes_) +
+                  " bytes for the backward that the plan did not know of, so that this call's peak "
+                  "may exceed its budget. The next is planned with them");
+    }
+    said_that_outside_ = true;
+  }
+  forget(plan);
 }
 
 void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
@@ -154,6 +186,8 @@ MethodCall::MethodCall(MethodPlans* plans, const std::vector<c10::IValue>& input
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     links_ = std::make_unique<CallLinks>(inputs);
+  else if (plan_->measured_saved_bytes < 0 && !at::hasCallbacks())
+    watch_ = std::make_unique<MemoryWatch>();  // unless a profiler is there, which it would shadow
 }
 
 MethodCall::~MethodCall() {
@@ -178,6 +212,9 @@ std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
 void MethodCall::finish(const c10::IValue& result) {
   if (plans_ == nullptr)
     return;
+  if (watch_ != nullptr && !left_ && !outgrown_)
+    plans_->measured(plan_, watch_->alive_bytes());
+  watch_.reset();
   if (outgrown_ && plan_ != nullptr)
     plans_->forget(plan_);
   else if (left_)

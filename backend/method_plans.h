@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <atomic>
 #include <list>
 #include <memory>
 #include <mutex>
@@ -13,6 +14,7 @@
 #include "backend/input_shapes.h"
 #include "backend/options.h"
 #include "backend/region_variant.h"
+#include "passes/memory_watch.h"
 
 namespace aten_recompute {
 
@@ -35,6 +37,8 @@ struct MethodPlan {
   InputShapes inputs;  // of the method
   std::vector<PlannedRun> runs;
   PlanFigures figures;
+  // Alive when the first call under this plan had returned; -1: none has.
+  mutable std::atomic<int64_t> measured_saved_bytes{-1};
 };
 
 // The plans of one specialisation of a method. What a later region needs is known only once it has
@@ -56,6 +60,9 @@ class MethodPlans {
   void add(const InputShapes& inputs, std::vector<PlannedRun> runs, const CallLinks& links,
            const c10::IValue& result);
 
+  // What a call under the plan left alive. More than was predicted is the work of operators between
+  // the regions: the next call is planned with that in mind.
+  void measured(const std::shared_ptr<const MethodPlan>& plan, int64_t saved_bytes);
   // What the plan was made for is smaller than what a call had.
   void forget(const std::shared_ptr<const MethodPlan>& plan);
 
@@ -70,7 +77,9 @@ class MethodPlans {
   std::list<std::shared_ptr<const MethodPlan>> plans_;  // the last used first
   List in_order_;
   bool record_ = false;
+  int64_t outside_bytes_ = 0;  // see measured()
   bool said_that_left_ = false;
+  bool said_that_outside_ = false;
 };
 
 // A call that is being made on this thread. Its regions ask it what to run.
@@ -105,6 +114,7 @@ class MethodCall {
   InputShapes inputs_;
   std::shared_ptr<const MethodPlan> plan_;
   std::unique_ptr<CallLinks> links_;
+  std::unique_ptr<MemoryWatch> watch_;  // of the first call under a plan
   std::vector<PlannedRun> runs_;
   bool left_ = false;
   bool outgrown_ = false;

@@ -310,6 +310,13 @@ bool store_operators(const Json& value, Options& options) {
   return true;
 }
 
+bool store_unreachable(const Json& value, Options& options) {
+  if (!value.is_string() || (value != "raise" && value != "leanest"))
+    return false;
+  options.leanest_if_unreachable = value == "leanest";
+  return true;
+}
+
 constexpr std::string_view kFlagAccepts = "true or false";
 constexpr std::string_view kLengthAccepts = "an integer >= 0";
 constexpr std::string_view kFactorAccepts = "a number in [1, 1000]";
@@ -343,6 +350,7 @@ constexpr KeyRule kMemoryBudget{
     store_memory_budget};
 constexpr KeyRule kTimeBudget{"time_budget", "a multiple of the unplanned step time, >= 1",
                               store_time_budget};
+constexpr KeyRule kUnreachable{"unreachable", R"("raise" or "leanest")", store_unreachable};
 constexpr KeyRule kCostModel{"cost_model", R"("measured" or "flops")", store_cost_model};
 constexpr KeyRule kKeywords{"keywords", R"(a non-empty list of non-empty strings, e.g. ["%relu"])",
                             store_keywords};
@@ -424,7 +432,7 @@ const std::vector<StrategyRule>& strategies() {
          "the fastest plan whose peak fits",
          {},
          {kMemoryBudget, kTimeBudget, kCostModel},
-         {},
+         {kUnreachable},
          false},
     };
     for (auto& rule : *table)

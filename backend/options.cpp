@@ -357,6 +357,8 @@ std::string to_json(const Options& options) {
         json["memory_budget"] = *options.memory_bytes;
       if (options.time_budget)
         json["time_budget"] = *options.time_budget;
+      if (options.leanest_if_unreachable)
+        json["unreachable"] = "leanest";
       break;
     case StrategyKind::kNone:
     case StrategyKind::kAll:

@@ -93,7 +93,8 @@ Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphP
     const auto unplanned = decisions_of(problem, save_everything(joint));
     const auto num_threads = static_cast<size_t>(at::get_num_threads());
     return input.leanest ? plan_leanest(problem.problem, unplanned, num_threads)
-                         : plan_budget(problem.problem, unplanned, input.options, num_threads);
+                         : plan_budget(problem.problem, unplanned, input.options,
+                                       {.num_threads = num_threads});
   }
   if (input.options.strategy == StrategyKind::kPlan)
     return plan_from_file(problem.problem, input.options.plan);

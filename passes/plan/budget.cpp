@@ -5,6 +5,7 @@
 #include <limits>
 #include <string>
 
+#include "backend/log.h"
 #include "passes/plan/search.h"
 #include "passes/plan/simulator.h"
 #include "passes/user_error.h"
@@ -39,31 +40,40 @@ std::string fraction(int64_t part, int64_t whole) {
   return text;
 }
 
+std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64_t outside) {
+  const auto digits = digits_for(limit, smallest);
+  return "memory_budget: the peak cannot be kept under " + size_text(limit, digits) +
+         "; the smallest that can be reached is " + size_text(smallest, digits) + " (" +
+         fraction(smallest, keep_all) + " of " + size_text(keep_all) +
+         ", the peak without recomputation)" +
+         (outside > 0 ? ", as operators between the regions keep " + size_text(outside) : "");
+}
+
 }  // namespace
 
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
-                      size_t num_threads) {
+                      const BudgetLimits& limits) {
   Simulator simulator(problem);
-  const auto keep_all = simulator.run(unplanned);
-  int64_t limit = std::numeric_limits<int64_t>::max();
+  const auto keep_all_bytes = simulator.run(unplanned).peak_bytes + limits.outside_bytes;
+  int64_t total = std::numeric_limits<int64_t>::max();
   if (options.memory_fraction) {
-    limit =
-        static_cast<int64_t>(*options.memory_fraction * static_cast<double>(keep_all.peak_bytes));
+    total = static_cast<int64_t>(*options.memory_fraction * static_cast<double>(keep_all_bytes));
   } else if (options.memory_bytes) {
-    limit = *options.memory_bytes;
+    total = *options.memory_bytes;
   }
-  if (!options.time_budget && keep_all.peak_bytes <= limit)
+  if (!options.time_budget && keep_all_bytes <= total)
     return unplanned;
+  const auto limit = total - limits.outside_bytes;
 
-  PlanSearch search(problem, unplanned, SearchEffort{.num_threads = num_threads});
+  PlanSearch search(problem, unplanned, SearchEffort{.num_threads = limits.num_threads});
   const auto plan = search.fastest(limit);
   if (!plan) {
-    const auto smallest = search.smallest_peak_bytes();
-    const auto digits = digits_for(limit, smallest);
-    throw UserError("memory_budget: the peak cannot be kept under " + size_text(limit, digits) +
-                    "; the smallest that can be reached is " + size_text(smallest, digits) + " (" +
-                    fraction(smallest, keep_all.peak_bytes) + " of " +
-                    size_text(keep_all.peak_bytes) + ", the peak without recomputation)");
+    const auto error = unreachable(total, search.smallest_peak_bytes() + limits.outside_bytes,
+                                   keep_all_bytes, limits.outside_bytes);
+    if (!options.leanest_if_unreachable)
+      throw UserError(error);
+    log_warning(error + "; it runs so");
+    return search.fastest(search.smallest_peak_bytes())->decisions;
   }
   if (!options.time_budget)
     return plan->decisions;

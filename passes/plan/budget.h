@@ -8,9 +8,16 @@ namespace aten_recompute {
 
 // `unplanned` keeps what the backward reads: what a fraction is a fraction of, and where the search
 // starts. Throws std::runtime_error where no plan is found that fits; the message names the
-// smallest peak that can be reached. The number of threads changes nothing about the plan.
+// smallest peak that can be reached; with Options::leanest_if_unreachable that plan is returned and
+// a warning says so. The number of threads changes nothing about the plan.
+//
+// `outside_bytes`: what operators keep that the problem knows nothing of, and that counts, too.
+struct BudgetLimits {
+  size_t num_threads = 1;
+  int64_t outside_bytes = 0;
+};
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
-                      size_t num_threads = 1);
+                      const BudgetLimits& limits = {});
 
 // The smallest peak that a short search finds.
 Decisions plan_leanest(const Problem& problem, const Decisions& unplanned, size_t num_threads = 1);

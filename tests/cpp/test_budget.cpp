@@ -120,5 +120,27 @@ TEST(Budget, WhereTimeIsLeftItIsSpent) {
   EXPECT_EQ(values.planned(budget(R"("time_budget": 1.3, "memory_budget": "1GiB")")), kDropsA);
 }
 
+TEST(Budget, RunsAsLeanAsItCanWhereThatIsAskedFor) {
+  const TwoValues values;
+  const auto strict = error_of(values, R"("memory_budget": "1MiB")");
+  EXPECT_THAT(strict, HasSubstr("cannot be kept"));
+  const auto leanest = values.planned(budget(R"("memory_budget": "1MiB", "unreachable": "leanest")"));
+  EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
+}
+
+TEST(Budget, CountsWhatIsKeptOutside) {
+  const TwoValues values;
+  Simulator simulator(values.problem);
+  const Decisions unplanned(values.problem);
+  const auto peak = simulator.run(unplanned).peak_bytes;
+  const auto options = budget(R"("memory_budget": )" + std::to_string(peak + kMiB));
+  const auto planned = [&](int64_t outside) {
+    return simulator.run(plan_budget(values.problem, unplanned, options,
+                                     {.outside_bytes = outside})).peak_bytes;
+  };
+  EXPECT_EQ(planned(kMiB), peak);
+  EXPECT_LT(planned(2 * kMiB), peak);
+}
+
 }  // namespace
 }  // namespace aten_recompute

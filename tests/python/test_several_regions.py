@@ -436,3 +436,42 @@ def test_plans_of_few_shapes_are_kept() -> None:
     for count in range(1, 13):
         step(lowered, rows(count))
     assert len(variants(lowered)) == 8
+
+
+class Recurrent(nn.Module):
+    """An LSTM between two regions: it runs under ordinary autograd and keeps most of the memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.ModuleList([nn.Linear(64, 64) for _ in range(4)])
+        self.recurrent = nn.LSTM(64, 64, num_layers=2, bidirectional=True, batch_first=True)
+        self.after = nn.ModuleList([nn.Linear(128, 128) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.before:
+            x = torch.tanh(layer(x)) * 1.1
+        x, _ = self.recurrent(x)
+        for layer in self.after:
+            x = torch.tanh(layer(x)) * 1.1
+        return x.pow(2).mean()
+
+
+@pytest.mark.parametrize("budget, kept", [(0.95, True), (0.4, False)])
+def test_what_operators_between_regions_keep_is_learnt(budget: float, kept: bool, tracker, capfd) -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=budget)
+    x = torch.randn(16, 100, 64)
+    for _ in range(4):
+        for parameter in lowered.parameters():
+            parameter.grad = None
+        with tracker.measure_peak() as peak:
+            lowered(x).backward()
+    plan = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["plans"][-1]
+    assert plan["outside_bytes"] > 0
+    assert plan["measured_saved_bytes"] == pytest.approx(plan["predicted_saved_bytes"], rel=0.03)
+    assert peak.bytes <= plan["predicted_peak_bytes"] * 1.03
+    said = capfd.readouterr().err
+    assert said.count("operators between the regions keep") == (1 if kept else 2)
+    if kept:
+        assert peak.bytes <= budget * plan["unplanned_peak_bytes"]
+    else:
+        assert "it runs so" in said
