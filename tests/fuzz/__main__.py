@@ -3,12 +3,13 @@
 import argparse
 import random
 import sys
+from collections import Counter
 
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from tqdm import tqdm
 
-from .check import check
+from .check import check, shares
 from .programs import Program, programs
 
 
@@ -20,6 +21,7 @@ def main() -> int:
     start = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {start}")
     torch.set_num_threads(1)  # sums in another order are another result
+    skipped: Counter = Counter()
     bar = tqdm(total=arguments.count, desc="fuzz", unit="program")
 
     @seed(start)
@@ -27,7 +29,7 @@ def main() -> int:
     @given(programs())
     def one(program: Program) -> None:
         bar.update()
-        check(program)
+        skipped[check(program)] += 1
 
     try:
         one()
@@ -36,6 +38,7 @@ def main() -> int:
         return 1
     finally:
         bar.close()
+        print(shares(skipped))
     return 0
 
 
