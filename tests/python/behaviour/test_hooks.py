@@ -4,9 +4,10 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
-from driver import Case, check, every
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from .driver import Case, check, every
 
 HIDDEN = "what TorchScript differentiates as a whole does not pass the hooks of the values in it"
 
