@@ -3,9 +3,8 @@
 from typing import Any, Callable, Tuple
 
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
-
-from .driver import Case, check, every
 
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"
 ZEROS = "TorchScript's own formulas give zeros where eager gives no gradient"

@@ -3,9 +3,8 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
-
-from .driver import Case, check, every
 
 
 class Base(nn.Module):

@@ -4,10 +4,9 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
 from torch.nn import functional as F
-
-from .driver import Case, check, every
 
 HIDDEN = "what TorchScript differentiates as a whole does not pass the hooks of the values in it"
 
@@ -145,6 +144,32 @@ class ThreeWithHidden(Three):
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
         h = torch.relu(self.first(x))
         return self.third(torch.tanh(self.second(h))), h
+
+
+class TwoResults(nn.Module):
+    """Two results with a layer each: the loss may need one of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 6)
+        self.second = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        return torch.tanh(self.first(x)), torch.tanh(self.second(x))
+
+
+def one_result(module: nn.Module) -> Any:
+    """Hooks of parameters that get no gradient are not called."""
+    seen: List[Any] = []
+    handles = []
+    for name, parameter in module.named_parameters():
+        handles.append(parameter.register_hook(lambda grad, name=name: seen.append([name, grad])))
+        handles.append(parameter.register_post_accumulate_grad_hook(lambda p, name=name: seen.append([name, p.grad])))
+    for which in (0, 1):
+        module(torch.randn(3, 6))[which].sum().backward()
+    for handle in handles:
+        handle.remove()
+    return seen
 
 
 def writes_another(module: nn.Module) -> Any:
@@ -285,6 +310,8 @@ CASES = [
     Case("raising_hook", Three, raising_hook, error="the hook raises"),
     Case("after_a_raising_hook", Three, after_a_raising_hook),
     Case("module_hooks", Three, module_hooks),
+    Case("one_result", TwoResults, one_result,
+         fails={"every strategy": "hooks are called without a gradient where a result is not part of the loss"}),
     Case("multi_grad_hook", Three, multi_grad_hook),
     Case("grad_fn_hooks", Three, grad_fn_hooks),
     Case("another_backward_in_a_hook", Three, another_backward_in_a_hook),

@@ -3,9 +3,8 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
-
-from .driver import Case, check, every
 
 UNSEEN = "a gradient with respect to a value of the method's own does not see the region's history"
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"

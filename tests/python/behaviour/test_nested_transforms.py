@@ -4,12 +4,11 @@ from typing import Any, Callable
 
 import pytest
 import torch
+from driver import STRATEGIES, Case, check, every
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 import aten_recompute
-
-from .driver import STRATEGIES, Case, check, every
 
 DETACHED = "TorchScript's interpreter detaches what it calls with, and with it what a transform of torch.func follows"
 STATELESS = "torch.func.functional_call refuses every ScriptModule"

@@ -4,9 +4,8 @@ from typing import Any, Callable, Dict, List
 
 import pytest
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
-
-from .driver import Case, check, every
 
 _apply_optimizer_in_backward: Any = pytest.importorskip(
     "torch.distributed.optim", reason="this PyTorch was built without torch.distributed"

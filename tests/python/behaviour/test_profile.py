@@ -5,12 +5,11 @@ from typing import Any, Callable
 
 import pytest
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import aten_recompute
-
-from .driver import Case, check, every
 
 
 class Base(nn.Module):

@@ -5,13 +5,12 @@ from typing import Any, Callable, List
 
 import pytest
 import torch
+from driver import STRATEGIES, Case, check, every
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import aten_recompute
-
-from .driver import STRATEGIES, Case, check, every
 
 # Recomputation under checkpoint(use_reentrant=False) ends with an exception, unless it is told to run to the end.
 LOST = "exceptions of Python lose their type on their way through TorchScript's interpreter"

@@ -3,9 +3,8 @@
 from typing import Any, Callable, Tuple
 
 import torch
+from driver import Case, check, every
 from torch import Tensor, nn
-
-from .driver import Case, check, every
 
 
 class Chunked(nn.Module):
