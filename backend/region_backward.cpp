@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
@@ -31,6 +32,7 @@ class StageNode : public Node {
   variable_list apply(variable_list&& vjps) override {
     if (stage_ == 0 && RegionCall::must_replay(vjps))
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
+    show_hidden_edges();
     const auto& stage = call_->variant().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
@@ -39,6 +41,7 @@ class StageNode : public Node {
     const bool last = stage_ + 1 == call_->variant().stages().size();
     const bool later = !last && task_should_compute_output(stage.gradients.size());
     auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
+    hide_edges_without_gradient(gradients);
     if (!last)
       gradients.emplace_back();  // the edge to the next stage carries no gradient
     return gradients;
@@ -70,8 +73,50 @@ class StageNode : public Node {
     return needed;
   }
 
+  // In eager a parameter that only an unused output depends on is not reached, and its hooks are not
+  // called. Here its edge is there, and the engine would call them with no gradient: such an edge
+  // is taken away until the node runs again. Only where nobody else holds the parameter's node, as
+  // the engine would wait for this edge otherwise.
+  void hide_edges_without_gradient(const variable_list& gradients) {
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      const auto edge = next_edge(i);
+      if (gradients[i].defined() || !edge.is_valid() || !is_parameter_with_hooks(*edge.function))
+        continue;
+      const auto held_here = edges_to(edge.function.get()) + 1;  // and by `edge`
+      if (static_cast<size_t>(edge.function.use_count()) != held_here)
+        continue;
+      hidden_.emplace_back(i, edge);
+      next_edges_[i] = Edge();
+    }
+  }
+
+  void show_hidden_edges() {
+    for (auto& [i, edge] : hidden_)
+      next_edges_[i] = std::move(edge);
+    hidden_.clear();
+  }
+
+  static bool is_parameter_with_hooks(Node& node) {
+    return dynamic_cast<torch::autograd::AccumulateGrad*>(&node) != nullptr &&
+           (!node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
+            !node.post_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr);
+  }
+
+  // Edges of this stage and those after it, but for hidden ones.
+  size_t edges_to(const Node* target) const {
+    size_t count = 0;
+    for (const Node* node = this; node != nullptr;) {
+      const auto& edges = node->next_edges();
+      for (const auto& edge : edges)
+        count += edge.function.get() == target ? 1 : 0;
+      node = edges.empty() ? nullptr : dynamic_cast<const StageNode*>(edges.back().function.get());
+    }
+    return count;
+  }
+
   std::shared_ptr<RegionCall> call_;
   size_t stage_;
+  std::vector<std::pair<size_t, Edge>> hidden_;
 };
 
 bool has_nan(const at::Tensor& tensor) {

@@ -48,6 +48,13 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       node->destroy();
       continue;
     }
+    // Eager has zero_(), which differentiates complex tensors, too.
+    if (node->kind() == c10::aten::zero) {
+      const torch::jit::WithInsertPoint guard(node);
+      node->output()->replaceAllUsesWith(graph->insert(c10::aten::zeros_like, {node->input(0)}));
+      node->destroy();
+      continue;
+    }
     for (auto operand : written_operands(node))
       copy_operand(node, operand);
   }

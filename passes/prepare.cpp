@@ -84,6 +84,30 @@ void remove_idle_dropout(Block* block) {
   }
 }
 
+// A view "as" another tensor reads the other's sizes alone; made again for the backward, it would
+// keep that tensor for them.
+void view_by_sizes(Graph& graph) {
+  std::vector<Node*> found;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == aten::expand_as || node->kind() == aten::view_as ||
+        node->kind() == aten::reshape_as)
+      found.push_back(node);
+  });
+  for (auto* node : found) {
+    const torch::jit::WithInsertPoint guard(node);
+    const auto kind = node->kind() == aten::expand_as ? aten::expand
+                      : node->kind() == aten::view_as ? aten::view
+                                                      : aten::reshape;
+    auto* sizes = graph.insert(aten::size, {node->input(1)});
+    auto* view = graph.insert(kind, {node->input(0), sizes});
+    view->node()->copyMetadata(node);
+    view->node()->copyAttributes(*node);
+    node->output()->replaceAllUsesWith(view);
+    view->copyMetadata(node->output());
+    node->destroy();
+  }
+}
+
 // LibTorch's peephole pass takes every number for a real one, and raises at x * 1j.
 bool has_complex_constant(Block* block) {
   bool found = false;
@@ -230,6 +254,7 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   torch::jit::EraseShapeInformation(graph);
   assumptions.attributes = fold_attributes(graph, self);
   assumptions.inputs = specialise_inputs(graph, inputs);
+  view_by_sizes(*graph);
   // Most of what an unused way of an `if` holds is gone before anyone asks what aliases what.
   torch::jit::ConstantPropagationImmutableTypes(graph);
   // Else a third of all nodes, each time.
