@@ -32,7 +32,8 @@ class StageNode : public Node {
   variable_list apply(variable_list&& vjps) override {
     if (stage_ == 0 && RegionCall::must_replay(vjps))
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
-    show_hidden_edges();
+    TORCH_CHECK(hidden_.empty(),
+                "aten_recompute: a backward through this graph has raised; run the forward again");
     const auto& stage = call_->variant().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
@@ -75,7 +76,7 @@ class StageNode : public Node {
 
   // In eager a parameter that only an unused output depends on is not reached, and its hooks are not
   // called. Here its edge is there, and the engine would call them with no gradient: such an edge
-  // is taken away until the node runs again. Only where nobody else holds the parameter's node, as
+  // is taken away until this backward ends. Only where nobody else holds the parameter's node, as
   // the engine would wait for this edge otherwise.
   void hide_edges_without_gradient(const variable_list& gradients) {
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -87,6 +88,10 @@ class StageNode : public Node {
         continue;
       hidden_.emplace_back(i, edge);
       next_edges_[i] = Edge();
+    }
+    if (!hidden_.empty() && torch::autograd::get_current_graph_task_keep_graph()) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [this, self = this->getptr()] { show_hidden_edges(); });
     }
   }
 
