@@ -9,6 +9,7 @@ from tqdm import tqdm
 
 from . import table
 from .cases import entries
+from .exceptions import EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import Worker
 
 
@@ -16,21 +17,26 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
     parser.add_argument("patterns", nargs="*", help="entries to run, e.g. 'linalg.*' (default: all)")
     parser.add_argument("--limit", type=int, help="samples of each dtype (default: all)")
+    parser.add_argument("--second-order", action="store_true", help="differentiate the backward, too (three samples of each dtype)")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder of the table")
     arguments = parser.parse_args()
-    names = [entry.name for entry in entries()]
+    order, exceptions, stem = 1, EXCEPTIONS, "conformance"
+    if arguments.second_order:
+        order, exceptions, stem = 2, SECOND_ORDER_EXCEPTIONS, "conformance_second_order"
+    limit = 3 if arguments.second_order and arguments.limit is None else arguments.limit
+    names = [entry.name for entry in entries() if entry.twice or order == 1]
     if arguments.patterns:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in arguments.patterns)]
-    worker = Worker(arguments.limit)
+    worker = Worker(limit, order=order)
     rows = []
     for name in tqdm(names, desc="conformance", unit="entry"):
-        rows.append(table.row(name, worker.run(name), complete=arguments.limit is None))
+        rows.append(table.row(name, worker.run(name), complete=limit is None, exceptions=exceptions))
         if rows[-1]["verdict"] not in (table.PASSES, table.LISTED):
             details = rows[-1]["details"]
             tqdm.write(f"{name}: {rows[-1]['verdict']}, {len(details)} of {rows[-1]['samples']}" + "".join(
                 f"\n    {detail}" for detail in details[:3]))
     worker.close()
-    table.write(rows, arguments.output)
+    table.write(rows, arguments.output, stem)
     print(table.summary(rows))
     return 0 if all(row["verdict"] in (table.PASSES, table.LISTED) for row in rows) else 1
 

@@ -39,6 +39,7 @@ class Entry:
     name: str
     samples: Callable[[torch.dtype], Iterator[Sample]]
     dtypes: Tuple[torch.dtype, ...]
+    twice: bool = True  # its gradient can be differentiated
 
 
 class Call(nn.Module):
@@ -155,12 +156,12 @@ def entries() -> List[Entry]:
         if not info.supports_autograd or not dtypes:
             continue
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
-        found.append(Entry(name, lambda dtype, info=info: _operator_samples(info, info.op, dtype), dtypes))
+        found.append(Entry(name, lambda dtype, info=info: _operator_samples(info, info.op, dtype), dtypes, info.supports_gradgrad))
     for info in module_db:
         dtypes = tuple(dtype for dtype in DTYPES[:2] if dtype in info.supported_dtypes("cpu"))
         for training in (True, False):
             name = f"{info.name} ({'train' if training else 'eval'})"
             found.append(
-                Entry(name, lambda dtype, i=info, t=training: _module_samples(i, t, dtype), dtypes)
+                Entry(name, lambda dtype, i=info, t=training: _module_samples(i, t, dtype), dtypes, info.supports_gradgrad)
             )
     return found

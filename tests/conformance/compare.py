@@ -11,6 +11,7 @@ from torch.utils import _pytree as pytree
 
 import aten_recompute
 
+from . import second_order
 from .cases import Entry, Sample
 
 STRATEGIES = ("none", "all")
@@ -30,6 +31,7 @@ class Run:
     """What one forward and backward gave: tensors, or the error."""
 
     tensors: List[Optional[Tensor]] = field(default_factory=list)
+    second: List[Optional[Tensor]] = field(default_factory=list)  # second derivatives
     error: Optional[Exception] = None
     history: Set[str] = field(default_factory=set)  # autograd nodes behind the outputs
     has_gradient: bool = False
@@ -58,14 +60,9 @@ def _history(outputs: List[Tensor]) -> Set[str]:
     return names
 
 
-def _cotangent(output: Tensor, generator: torch.Generator) -> Tensor:
-    strided = output.to_dense() if output.layout != torch.strided else output
-    values = torch.randn(strided.shape, dtype=strided.dtype, generator=generator)
-    return values.to_sparse() if output.layout == torch.sparse_coo else values
-
-
-def run(function: Callable[..., Any], module: nn.Module, sample: Sample) -> Run:
-    """One forward and backward from a fixed seed: outputs, gradients, buffers, random state."""
+def run(function: Callable[..., Any], module: nn.Module, sample: Sample, order: int = 1) -> Run:
+    """One forward and backward from a fixed seed: outputs, gradients, buffers, random state. Of order 2, the backward is
+    differentiated as well."""
     result = Run()
     torch.manual_seed(7)
     try:
@@ -76,9 +73,11 @@ def run(function: Callable[..., Any], module: nn.Module, sample: Sample) -> Run:
         differentiable = [output for output in outputs if output.requires_grad]
         inputs = [t for t in [*sample.tensors, *module.parameters()] if t.requires_grad]
         generator = torch.Generator().manual_seed(8)
-        cotangents = [_cotangent(output.detach(), generator) for output in differentiable]
+        cotangents = [second_order.random_like(output.detach(), generator) for output in differentiable]
         gradients: List[Optional[Tensor]] = []
-        if differentiable:
+        if differentiable and order == 2:
+            gradients, result.second = second_order.derivatives(differentiable, inputs, cotangents, generator)
+        elif differentiable:
             gradients = list(torch.autograd.grad(differentiable, inputs, cotangents, allow_unused=True))
         result.has_gradient = any(gradient is not None for gradient in gradients)
         needs = torch.tensor([output.requires_grad for output in outputs])
@@ -134,7 +133,7 @@ def difference(actual: Run, expected: Run) -> str:
             return where + f"{a.dtype} {list(a.shape)} {a.layout} in place of {b.dtype} {list(b.shape)} {b.layout}"
         if not _equal(a, b):
             return where + f"differs by up to {_largest_difference(a, b):.3g}"
-    return ""
+    return second_order.difference(actual.second, expected.second)
 
 
 def _how(actual: Run, lowered: torch.jit.ScriptModule) -> Set[str]:
@@ -177,42 +176,42 @@ def _traced(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
     return traced
 
 
-def _stock(sample: Sample) -> Run:
+def _stock(sample: Sample, order: int) -> Run:
     """The traced module under ordinary autograd, without LibTorch's optimisations."""
     module = copy.deepcopy(sample.module)
     with torch.jit.optimized_execution(False):
-        return run(_trace(sample, module), module, sample)
+        return run(_trace(sample, module), module, sample, order)
 
 
-def _is_random(sample: Sample, strategy: str, expected: Run) -> bool:
+def _is_random(sample: Sample, strategy: str, expected: Run, order: int) -> bool:
     """Eager gives something else when it runs again, or reads memory that nobody has written to.
 
     That is so where ours gives the same as eager once new memory is filled: if it were ours that read such memory, it
     would differ then.
     """
-    if difference(_run_copy(sample), expected):
+    if difference(_run_copy(sample, order), expected):
         return True
     torch.use_deterministic_algorithms(True, warn_only=True)  # fills new memory
     try:
-        return not difference(_run_lowered(sample, strategy)[0], _run_copy(sample))
+        return not difference(_run_lowered(sample, strategy, order)[0], _run_copy(sample, order))
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def _run_lowered(sample: Sample, strategy: str) -> Tuple[Run, torch.jit.ScriptModule]:
+def _run_lowered(sample: Sample, strategy: str, order: int) -> Tuple[Run, torch.jit.ScriptModule]:
     module = copy.deepcopy(sample.module)
     lowered = aten_recompute.lower(_trace(sample, module), strategy)
-    return run(lowered, module, sample), lowered
+    return run(lowered, module, sample, order), lowered
 
 
-def _run_copy(sample: Sample) -> Run:
+def _run_copy(sample: Sample, order: int) -> Run:
     module = copy.deepcopy(sample.module)
-    return run(module, module, sample)
+    return run(module, module, sample, order)
 
 
-def run_sample(sample: Sample) -> Outcome:
+def run_sample(sample: Sample, order: int = 1) -> Outcome:
     """Compares ours with eager; where they differ, finds out who is to blame."""
-    expected = _run_copy(sample)
+    expected = _run_copy(sample, order)
     if expected.error is None and not expected.has_gradient:
         return Outcome(NOTHING)
     try:
@@ -226,14 +225,14 @@ def run_sample(sample: Sample) -> Outcome:
     if expected.error is not None:
         outcome.result = BOTH_RAISE
     for strategy in STRATEGIES:
-        actual, lowered = _run_lowered(sample, strategy)
+        actual, lowered = _run_lowered(sample, strategy, order)
         outcome.how |= _how(actual, lowered)
         what = difference(actual, expected)
         if not what:
             continue
-        if _is_random(sample, strategy, expected):
+        if _is_random(sample, strategy, expected, order):
             return Outcome(RANDOM, outcome.how, what)
-        stock = _stock(sample)
+        stock = _stock(sample, order)
         trace_difference = difference(stock, expected)
         if trace_difference and not difference(actual, stock):
             return Outcome(TRACE_DIFFERS, outcome.how, trace_difference)
@@ -241,7 +240,7 @@ def run_sample(sample: Sample) -> Outcome:
     return outcome
 
 
-def outcomes_of(entry: Entry, limit: Optional[int] = None) -> Iterator[Tuple[str, Outcome]]:
+def outcomes_of(entry: Entry, limit: Optional[int] = None, order: int = 1) -> Iterator[Tuple[str, Outcome]]:
     """Every sample of the entry (or ``limit`` of each dtype, spread out), each with its description."""
     for dtype in entry.dtypes:
         samples = list(entry.samples(dtype))
@@ -249,5 +248,5 @@ def outcomes_of(entry: Entry, limit: Optional[int] = None) -> Iterator[Tuple[str
         for sample in samples[::step][:limit]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                outcome = run_sample(sample)
+                outcome = run_sample(sample, order)
             yield f"{str(dtype)[6:]}: {sample.description}", outcome

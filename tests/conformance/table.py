@@ -3,10 +3,10 @@
 import json
 from collections import Counter
 from pathlib import Path
-from typing import Any, Dict, List
+from typing import Any, Dict, List, Mapping
 
 from .compare import BOTH_RAISE, NOTHING, SAME
-from .exceptions import EXCEPTIONS
+from .exceptions import EXCEPTIONS, KnownException
 from .worker import Outcomes
 
 FINE = (SAME, BOTH_RAISE, NOTHING)
@@ -14,11 +14,14 @@ FINE = (SAME, BOTH_RAISE, NOTHING)
 PASSES, LISTED, FAILS, FORGOTTEN = "passes", "on the list", "fails", "passes, but is on the list"
 
 
-def verdict(name: str, outcomes: Outcomes, complete: bool = True) -> str:
+Exceptions = Mapping[str, KnownException]
+
+
+def verdict(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Exceptions = EXCEPTIONS) -> str:
     """What the entry's outcomes mean, the list of exceptions considered; ``complete``: of all its samples."""
     fine = all(outcome.result in FINE for _, outcome in outcomes)
-    if name in EXCEPTIONS:
-        allowed = EXCEPTIONS[name].result
+    if name in exceptions:
+        allowed = exceptions[name].result
         if fine:
             return FORGOTTEN if complete else LISTED
         return LISTED if all(o.result in (*FINE, allowed) for _, o in outcomes) else FAILS
@@ -36,15 +39,15 @@ def how(outcomes: Outcomes) -> str:
     return "; ".join(parts) or "none"
 
 
-def row(name: str, outcomes: Outcomes, complete: bool = True) -> Dict[str, Any]:
+def row(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Exceptions = EXCEPTIONS) -> Dict[str, Any]:
     """One line of the table as data."""
     return {
         "name": name,
-        "verdict": verdict(name, outcomes, complete),
+        "verdict": verdict(name, outcomes, complete, exceptions),
         "how": how(outcomes),
         "samples": len(outcomes),
         "results": dict(Counter(outcome.result for _, outcome in outcomes)),
-        "reason": EXCEPTIONS[name].reason if name in EXCEPTIONS else "",
+        "reason": exceptions[name].reason if name in exceptions else "",
         "details": [f"{sample}: {o.result}: {o.detail}" for sample, o in outcomes if o.result not in FINE],
     }
 
@@ -62,13 +65,13 @@ def summary(rows: List[Dict[str, Any]]) -> str:
     )
 
 
-def write(rows: List[Dict[str, Any]], folder: Path) -> None:
-    """``conformance.json`` and ``conformance.md`` in ``folder``."""
+def write(rows: List[Dict[str, Any]], folder: Path, stem: str = "conformance") -> None:
+    """``<stem>.json`` and ``<stem>.md`` in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "conformance.json").write_text(json.dumps(rows, indent=1))
+    (folder / f"{stem}.json").write_text(json.dumps(rows, indent=1))
     lines = ["# PyTorch's operators and modules, lowered", "", summary(rows), ""]
     lines += ["| entry | gradient by | result | samples |", "|---|---|---|---|"]
     for each in rows:
         reason = f": {each['reason']}" if each["reason"] else ""
         lines.append(f"| {each['name']} | {each['how']} | {each['verdict']}{reason} | {each['samples']} |")
-    (folder / "conformance.md").write_text("\n".join(lines) + "\n")
+    (folder / f"{stem}.md").write_text("\n".join(lines) + "\n")

@@ -1,13 +1,14 @@
 """A sample of PyTorch's operators and modules, spread out; ``make conformance`` runs them all."""
 
 import pytest
+import torch
 
 pytest.importorskip("expecttest", reason="torch.testing's lists need it")
 
-from . import table  # noqa: E402
+from . import second_order, table  # noqa: E402
 from .cases import entries
 from .compare import outcomes_of
-from .exceptions import EXCEPTIONS
+from .exceptions import EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import CRASHED, Worker
 
 EVERY = 13  # of the entries that run here
@@ -22,6 +23,8 @@ HAVE_FAILED = [
 ]  # fmt: skip
 
 BY_NAME = {entry.name: entry for entry in entries()}
+TWICE = {name: entry for name, entry in BY_NAME.items() if entry.twice}
+SECOND_ORDER_SPREAD = sorted({*list(TWICE)[5 :: 2 * EVERY]} - set(SECOND_ORDER_EXCEPTIONS))
 SPREAD = sorted({*list(BY_NAME)[::EVERY], *HAVE_FAILED} - set(EXCEPTIONS))
 
 
@@ -38,8 +41,35 @@ def test_exception_is_still_one(name: str) -> None:
 
 
 def test_exceptions_are_few() -> None:
-    assert set(EXCEPTIONS) <= set(BY_NAME)
-    assert len(EXCEPTIONS) <= len(BY_NAME) / 100
+    for exceptions, entries_of_order in ((EXCEPTIONS, BY_NAME), (SECOND_ORDER_EXCEPTIONS, TWICE)):
+        assert set(exceptions) <= set(entries_of_order)
+        assert len(exceptions) <= len(entries_of_order) / 100
+
+
+@pytest.mark.parametrize("name", SECOND_ORDER_SPREAD)
+def test_second_order(name: str) -> None:
+    outcomes = list(outcomes_of(TWICE[name], SAMPLES, order=2))
+    assert outcomes
+    assert table.row(name, outcomes, exceptions=SECOND_ORDER_EXCEPTIONS)["details"] == []
+
+
+@pytest.mark.parametrize("name", SECOND_ORDER_EXCEPTIONS)
+def test_second_order_exception_is_still_one(name: str) -> None:
+    allowed = SECOND_ORDER_EXCEPTIONS[name].result
+    assert any(outcome.result == allowed for _, outcome in outcomes_of(TWICE[name], 3, order=2))
+
+
+def test_a_wrong_second_derivative_is_seen() -> None:
+    """Of two functions with the same value and first derivative at a point, the second one tells."""
+    results = []
+    for function in (lambda x: x * x * x, lambda x: x * x * x + (x - x.detach()).square()):
+        x = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64, requires_grad=True)
+        cotangent = torch.ones(5, dtype=torch.float64)
+        results.append(second_order.derivatives([function(x)], [x], [cotangent], torch.Generator().manual_seed(1)))
+    (first, second), (same_first, other_second) = results
+    assert all(torch.equal(a, b) for a, b in zip(first, same_first))
+    assert second_order.difference(second, second) == ""
+    assert "second derivative 0 of 2: differs" in second_order.difference(other_second, second)
 
 
 def test_a_crash_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

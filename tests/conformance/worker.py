@@ -12,7 +12,7 @@ CRASHED = "crashed"
 Outcomes = List[Tuple[str, Outcome]]
 
 
-def _serve(pipe: Connection, limit: Optional[int]) -> None:
+def _serve(pipe: Connection, limit: Optional[int], order: int) -> None:
     import torch
 
     from .cases import entries
@@ -25,7 +25,7 @@ def _serve(pipe: Connection, limit: Optional[int]) -> None:
         if name is None:
             return
         try:
-            pipe.send(list(outcomes_of(by_name[name], limit)))
+            pipe.send(list(outcomes_of(by_name[name], limit, order)))
         except Exception:
             pipe.send([("", Outcome(CRASHED, detail=traceback.format_exc()))])
 
@@ -33,14 +33,14 @@ def _serve(pipe: Connection, limit: Optional[int]) -> None:
 class Worker:
     """A process that runs entries one by one, made anew where one kills it."""
 
-    def __init__(self, limit: Optional[int] = None, seconds: float = 600):
-        self._limit, self._seconds = limit, seconds
+    def __init__(self, limit: Optional[int] = None, seconds: float = 600, order: int = 1):
+        self._limit, self._seconds, self._order = limit, seconds, order
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._limit), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, self._limit, self._order), daemon=True)
         self._process.start()
         theirs.close()
 

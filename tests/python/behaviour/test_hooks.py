@@ -160,11 +160,11 @@ class TwoResults(nn.Module):
 
 def one_result(module: nn.Module) -> Any:
     """Hooks of parameters that get no gradient are not called."""
-    seen: List[Any] = []
+    seen: Dict[str, List[Any]] = {name: [] for name, _ in module.named_parameters()}
     handles = []
     for name, parameter in module.named_parameters():
-        handles.append(parameter.register_hook(lambda grad, name=name: seen.append([name, grad])))
-        handles.append(parameter.register_post_accumulate_grad_hook(lambda p, name=name: seen.append([name, p.grad])))
+        handles.append(parameter.register_hook(lambda grad, name=name: seen[name].append(grad)))
+        handles.append(parameter.register_post_accumulate_grad_hook(lambda p, name=name: seen[name].append(p.grad)))
     for which in (0, 1):
         module(torch.randn(3, 6))[which].sum().backward()
     for handle in handles:

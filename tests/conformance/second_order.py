@@ -1,0 +1,64 @@
+"""Derivatives of derivatives: of first ones with a graph, those of a random projection."""
+
+from typing import List, Optional, Tuple
+
+import torch
+from torch import Tensor
+
+# A region that is differentiated twice runs again under ordinary autograd: what reaches an input several times is then added
+# up in another order. Relative to the largest derivative.
+LAST_BITS = {torch.float64: 1e-11, torch.complex128: 1e-11, torch.float32: 1e-5}
+
+Gradients = List[Optional[Tensor]]
+
+
+def random_like(value: Tensor, generator: torch.Generator) -> Tensor:
+    """Random numbers of its shape, type and layout, if dense or sparse coordinates."""
+    strided = value.to_dense() if value.layout != torch.strided else value
+    values = torch.randn(strided.shape, dtype=strided.dtype, generator=generator)
+    return values.to_sparse() if value.layout == torch.sparse_coo else values
+
+
+def derivatives(
+    outputs: List[Tensor], inputs: List[Tensor], cotangents: List[Tensor], generator: torch.Generator
+) -> Tuple[Gradients, Gradients]:
+    """First derivatives, and those of a random projection of them with respect to inputs and cotangents."""
+    cotangents = [cotangent.requires_grad_() for cotangent in cotangents]
+    first = torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
+    projected = [gradient for gradient in first if gradient is not None and gradient.requires_grad]
+    second: Gradients = []
+    if projected:
+        weights = [random_like(gradient.detach(), generator) for gradient in projected]
+        second = list(torch.autograd.grad(projected, [*inputs, *cotangents], weights, allow_unused=True))
+    return [None if gradient is None else gradient.detach() for gradient in first], second
+
+
+def difference(actual: Gradients, expected: Gradients) -> str:
+    """In words what differs by more than the order of sums accounts for; empty: nothing."""
+    if len(actual) != len(expected):
+        return f"{len(actual)} second derivatives in place of {len(expected)}"
+    scale = max([_largest(gradient) for gradient in expected if gradient is not None], default=0.0)
+    for index, (a, b) in enumerate(zip(actual, expected)):
+        where = f"second derivative {index} of {len(expected)}: "
+        if a is None or b is None:
+            if a is not b:
+                return where + ("None" if a is None else "not None")
+            continue
+        if a.dtype != b.dtype or a.shape != b.shape:
+            return where + f"{a.dtype} {list(a.shape)} in place of {b.dtype} {list(b.shape)}"
+        a, b = _plain(a), _plain(b)
+        tolerance = scale * LAST_BITS.get(expected[index].dtype, 0.0)  # type: ignore[union-attr]
+        if not torch.allclose(a, b, 0.0, tolerance, equal_nan=True):
+            return where + f"differs by up to {(a - b).abs().max().item():.3g}, the largest is {scale:.3g}"
+    return ""
+
+
+def _plain(value: Tensor) -> Tensor:
+    """Dense, and of real numbers in double precision."""
+    value = value.to_dense() if value.layout != torch.strided else value
+    return torch.view_as_real(value.resolve_conj()).double() if value.is_complex() else value.double()
+
+
+def _largest(value: Tensor) -> float:
+    plain = _plain(value).nan_to_num(0.0, 0.0, 0.0).abs()
+    return plain.max().item() if plain.numel() else 0.0
