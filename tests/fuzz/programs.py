@@ -25,6 +25,7 @@ class Program:
     needs_grad: List[bool]
     hooks: List[str] = field(default_factory=lambda: ["", "", ""])
     single: bool = False  # inputs of single precision, and not of double
+    twice: bool = False  # the caller differentiates the gradients again
 
 
 def statement(w: Writer, indent: int, depth: int = 0) -> None:
@@ -62,4 +63,5 @@ def programs(draw: Callable) -> Program:
     returned = ", ".join(results) + ","
     types = ", ".join(["Tensor"] * len(results))
     source = f"def program(a: Tensor, b: Tensor, c: Tensor) -> Tuple[{types}]:\n{body}\n    return ({returned})\n"
-    return Program(source, shapes, needs_grad, hooks, writer.single)
+    twice = "update" not in hooks and draw(st.integers(0, 4)) == 4
+    return Program(source, shapes, needs_grad, hooks, writer.single, twice)

@@ -96,7 +96,7 @@ def factory(w: Writer, indent: int, options: list = FACTORIES) -> str:
     w.say(indent, f"z{name} = {made}")
     for _ in range(w.draw(st.integers(1, 2))):
         w.say(indent, w.pick(INTO_FACTORY_OF_ONE_TYPE if w.single else INTO_FACTORY).format(z=f"z{name}", y=w.tensor(shape)))
-    w.say(indent, f"{name} = {w.pick(['z{0}', '(z{0} + {1})', '({1} * z{0})']).format(name, x)}.to({x}.dtype)")
+    w.say(indent, f"{name} = {w.pick(['z{0}', '(z{0} + {1})', '({1} * z{0})']).format(name, x)}.to({x}.dtype) * 1.0")
     w.know(name, shape)
     return name
 
