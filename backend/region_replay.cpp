@@ -55,6 +55,15 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       node->destroy();
       continue;
     }
+    // What copy_() became autograd knows as copy_() alone.
+    if (node->kind() == c10::aten::copy) {
+      const torch::jit::WithInsertPoint guard(node);
+      auto* target = graph->insert(c10::aten::clone, {node->input(0)});
+      node->output()->replaceAllUsesWith(
+          graph->insert(c10::aten::copy_, {target, node->input(1)}));
+      node->destroy();
+      continue;
+    }
     for (auto operand : written_operands(node))
       copy_operand(node, operand);
   }

@@ -225,10 +225,24 @@ class BlockFormer {
         replace_outside_uses(output, result);
       }
     }
-    region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
     for (auto it = region_.rbegin(); it != region_.rend(); ++it)
       (*it)->destroy();
     torch::jit::EliminateDeadCode(subgraph->block());
+    // What only views that are made outside have read is no input any more.
+    for (size_t i = subgraph->inputs().size(); i-- > 0;) {
+      if (subgraph->inputs()[i]->hasUses())
+        continue;
+      subgraph->eraseInput(i);
+      region->removeInput(i);
+      is_attribute.erase(is_attribute.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (std::all_of(subgraph->nodes().begin(), subgraph->nodes().end(),
+                    [](const Node* node) { return node->kind() == prim::Constant; }) &&
+        region->outputs().empty()) {
+      region->destroy();
+      return;
+    }
+    region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
     regions_.nodes.push_back(region);
   }
 
