@@ -68,8 +68,7 @@ void register_autocast_operators() {
   static const torch::jit::RegisterOperators registered({
       Operator("aten_recompute::enter_autocast(str device, bool enabled, int dtype) -> ()", enter,
                c10::AliasAnalysisKind::CONSERVATIVE),
-      Operator("aten_recompute::exit_autocast() -> ()", exit,
-               c10::AliasAnalysisKind::CONSERVATIVE),
+      Operator("aten_recompute::exit_autocast() -> ()", exit, c10::AliasAnalysisKind::CONSERVATIVE),
   });
 }
 

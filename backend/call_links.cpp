@@ -89,8 +89,8 @@ RegionRun::OtherValue CallLinks::maker_of(const c10::StorageImpl* storage) const
 
 void CallLinks::begin_run(std::shared_ptr<const RegionVariant> variant,
                           const std::vector<bool>& is_attribute,
-                          const std::vector<c10::IValue>& inputs,
-                          const std::vector<bool>& is_kept, const std::vector<Edge>& edges) {
+                          const std::vector<c10::IValue>& inputs, const std::vector<bool>& is_kept,
+                          const std::vector<Edge>& edges) {
   Record record;
   const auto& ends = variant->graphs().ends;
   for (size_t i = 0; i < inputs.size(); ++i) {

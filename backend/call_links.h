@@ -32,8 +32,7 @@ class CallLinks {
   // region again (note_replay_input).
   void begin_run(std::shared_ptr<const RegionVariant> variant,
                  const std::vector<bool>& is_attribute, const std::vector<c10::IValue>& inputs,
-                 const std::vector<bool>& is_kept,
-                 const std::vector<torch::autograd::Edge>& edges);
+                 const std::vector<bool>& is_kept, const std::vector<torch::autograd::Edge>& edges);
   void end_run(const std::vector<c10::IValue>& outputs, NodePtr<torch::autograd::Node> node);
 
   // For join(). `result` is what the method returned.

@@ -89,7 +89,8 @@ nlohmann::json to_json(const PlanFigures& figures) {
 bool keeps_memory_outside(torch::jit::Graph& graph) {
   bool found = false;
   for_each_node(graph.block(), [&](const torch::jit::Node* node) {
-    const bool is_operator = node->maybeSchema() != nullptr && node->blocks().empty() &&
+    const bool is_operator = node->kind() != symbols::kDifferentiableGraph &&
+                             node->maybeSchema() != nullptr && node->blocks().empty() &&
                              !node->kind().is_prim() && !may_alias_an_argument(node) &&
                              !mutates_an_argument(node) && !is_non_differentiable(node);
     const auto outputs = node->outputs();

@@ -1,6 +1,7 @@
 #include "backend/method_plans.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/record_function.h>
 
 #include <algorithm>
@@ -94,10 +95,11 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
   record_ = false;
   if (use_again(inputs, runs))
     return;
-  // A region that runs under ordinary autograd has no variant, and no part in the plan.
+  // A region that runs under ordinary autograd has no variant, and one that cannot be profiled no
+  // problem: neither has a part in the plan.
   std::vector<PlannedRun*> planned;
   for (auto& run : runs) {
-    if (run.variant != nullptr)
+    if (run.variant != nullptr && run.variant->graphs().problem != nullptr)
       planned.push_back(&run);
   }
   if (planned.empty())
@@ -112,11 +114,11 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
   // That the budget cannot be kept turned out in the middle of a run: too late for an error.
   auto options = options_;
   options.leanest_if_unreachable = options.leanest_if_unreachable || outside_bytes_ > 0;
-  const auto decisions = options_.strategy == StrategyKind::kPlan
-                             ? pinned(joint, linked, options_.plan)
-                             : plan_budget(joint.problem, keep_all, options,
-                                           {static_cast<size_t>(at::get_num_threads()),
-                                            outside_bytes_});
+  const auto decisions =
+      options_.strategy == StrategyKind::kPlan
+          ? pinned(joint, linked, options_.plan)
+          : plan_budget(joint.problem, keep_all, options,
+                        {static_cast<size_t>(at::get_num_threads()), outside_bytes_});
 
   auto plan = std::make_shared<MethodPlan>();
   plan->inputs = inputs;
@@ -148,8 +150,8 @@ void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
 void MethodPlans::measured(const std::shared_ptr<const MethodPlan>& plan, int64_t saved_bytes) {
   plan->measured_saved_bytes = saved_bytes;
   const auto more = saved_bytes - plan->figures.predicted_saved_bytes;
-  if (more <= static_cast<int64_t>(kTolerance * static_cast<double>(
-                                                    plan->figures.predicted_peak_bytes)))
+  if (more <=
+      static_cast<int64_t>(kTolerance * static_cast<double>(plan->figures.predicted_peak_bytes)))
     return;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -183,10 +185,12 @@ MethodCall::MethodCall(MethodPlans* plans, const std::vector<c10::IValue>& input
   if (plans_ == nullptr)
     return;
   inputs_ = InputShapes(inputs);
+  // A checkpoint around the call makes it again and wants to see the same tensors kept.
+  is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     links_ = std::make_unique<CallLinks>(inputs);
-  else if (plan_->measured_saved_bytes < 0 && !at::hasCallbacks())
+  else if (plan_->measured_saved_bytes < 0 && !at::hasCallbacks() && !is_hooked_)
     watch_ = std::make_unique<MemoryWatch>();  // unless a profiler is there, which it would shadow
 }
 
@@ -210,7 +214,7 @@ std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
 }
 
 void MethodCall::finish(const c10::IValue& result) {
-  if (plans_ == nullptr)
+  if (plans_ == nullptr || is_hooked_)
     return;
   if (watch_ != nullptr && !left_ && !outgrown_)
     plans_->measured(plan_, watch_->alive_bytes());

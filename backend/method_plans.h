@@ -118,6 +118,7 @@ class MethodCall {
   std::vector<PlannedRun> runs_;
   bool left_ = false;
   bool outgrown_ = false;
+  bool is_hooked_ = false;  // by saved_tensors_hooks: nothing is planned anew
 };
 
 }  // namespace aten_recompute

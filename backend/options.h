@@ -80,8 +80,8 @@ struct Options {
   /// there is one).
   std::optional<double> time_budget;
 
-  /// budget: where no plan keeps it, the leanest that is found runs and a warning says so. Otherwise
-  /// that is an error.
+  /// budget: where no plan keeps it, the leanest that is found runs and a warning says so.
+  /// Otherwise that is an error.
   bool leanest_if_unreachable = false;
 
   /// plan: a plan file (passes/plan/plan_file.h), its text.

@@ -49,8 +49,8 @@ class Program {
     // Where this operand is None, an undefined gradient, so are the outputs; -1: there is none
     // such.
     int64_t skip_if_undefined = -1;
-    // Place of the sizes of its results among those that data decide (symbols::kDataSizes); -1: data
-    // decide none.
+    // Place of the sizes of its results among those that data decide (symbols::kDataSizes); -1:
+    // data decide none.
     int64_t data_sizes = -1;
     // The operator computing into an operand that the program made (backend/in_place.h), to be
     // tried in this order where the operand dies.

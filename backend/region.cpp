@@ -28,7 +28,8 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
          a.toTensor().storage().is_alias_of(b.storage());
 }
 
-// Notes what running the region again needs beside its captures. Per input: is it kept alive for it?
+// Notes what running the region again needs beside its captures. Per input: is it kept alive for
+// it?
 std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
   std::vector<bool> is_kept(inputs.size(), false);
   std::vector<bool> captured(inputs.size(), false);
@@ -95,9 +96,9 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   }
   std::shared_ptr<const RegionVariant> variant;
   try {
-    variant = std::make_shared<RegionVariant>(compile_region(
-        {graph_for(key), key.requires_grad, is_attribute_, options_, inputs, leanest, largest,
-         rules_}));
+    variant = std::make_shared<RegionVariant>(
+        compile_region({graph_for(key), key.requires_grad, is_attribute_, options_, inputs, leanest,
+                        largest, rules_}));
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
@@ -115,8 +116,7 @@ bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
                           const DataSizes& sizes) {
   const auto& known = variant.graphs().data_sizes;
   const auto is_larger = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-    return a.size() == b.size() &&
-           !std::equal(a.begin(), a.end(), b.begin(), std::less_equal<>());
+    return a.size() == b.size() && !std::equal(a.begin(), a.end(), b.begin(), std::less_equal<>());
   };
   bool outgrown = false;
   for (size_t i = 0; i < std::min(known.size(), sizes.size()); ++i)
@@ -245,11 +245,13 @@ void Region::run(Stack& stack) {
   for (auto i : gradient.df_output_vjps) {
     edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
   }
-  auto* links = MethodCall::current() == nullptr ? nullptr : MethodCall::current()->links();
+  // A region without a profile has no part in a plan for the whole method.
+  auto* links = MethodCall::current() == nullptr || variant->graphs().problem == nullptr
+                    ? nullptr
+                    : MethodCall::current()->links();
   std::vector<SavedCapture> captured_inputs;
   for (auto i : gradient.df_input_captured_inputs) {
-    captured_inputs.push_back(
-        save_capture(inputs[i], /*reachable=*/true, /*is_output=*/false));
+    captured_inputs.push_back(save_capture(inputs[i], /*reachable=*/true, /*is_output=*/false));
   }
   const size_t num_captured_inputs = captured_inputs.size();
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));

@@ -74,10 +74,10 @@ class StageNode : public Node {
     return needed;
   }
 
-  // In eager a parameter that only an unused output depends on is not reached, and its hooks are not
-  // called. Here its edge is there, and the engine would call them with no gradient: such an edge
-  // is taken away until this backward ends. Only where nobody else holds the parameter's node, as
-  // the engine would wait for this edge otherwise.
+  // In eager a parameter that only an unused output depends on is not reached, and its hooks are
+  // not called. Here its edge is there, and the engine would call them with no gradient: such an
+  // edge is taken away until this backward ends. Only where nobody else holds the parameter's node,
+  // as the engine would wait for this edge otherwise.
   void hide_edges_without_gradient(const variable_list& gradients) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto edge = next_edge(i);
@@ -147,8 +147,7 @@ SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_outp
   SavedCapture capture;
   const bool is_tensor = value.isTensor() && value.toTensor().defined();
   if (is_tensor && at::SavedTensorDefaultHooks::get_hooks().has_value()) {
-    capture.packed =
-        std::make_shared<torch::autograd::SavedVariable>(value.toTensor(), is_output);
+    capture.packed = std::make_shared<torch::autograd::SavedVariable>(value.toTensor(), is_output);
   } else if (is_tensor && reachable) {
     capture.variable = torch::autograd::SavedVariable(value.toTensor(), is_output);
     capture.is_variable = true;
@@ -193,9 +192,8 @@ bool RegionCall::must_replay(const variable_list& vjps) {
   return at::GradMode::is_enabled() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ & kTransforms).empty() ||
          torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr ||
-         std::any_of(vjps.begin(), vjps.end(), [](const at::Tensor& vjp) {
-           return vjp.defined() && is_made_elsewhere(vjp);
-         });
+         std::any_of(vjps.begin(), vjps.end(),
+                     [](const at::Tensor& vjp) { return vjp.defined() && is_made_elsewhere(vjp); });
 }
 
 std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) const {
@@ -223,8 +221,7 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
       inputs[noted.input] = std::move(tensor);
     } else {
       auto& maker = dynamic_cast<StageNode&>(*noted.maker.function);
-      inputs[noted.input] =
-          maker.call().replay_output(noted.maker.input_nr, noted.maker.function);
+      inputs[noted.input] = maker.call().replay_output(noted.maker.input_nr, noted.maker.function);
     }
   }
   return inputs;
@@ -426,8 +423,8 @@ const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stag
   for (size_t i = stage.begin; i < stage.end; ++i) {
     program.run(run.registers, i, i + 1, skipped);
     const auto& instruction = program.instructions()[i];
-    const bool makes_nan = std::any_of(
-        instruction.outputs.begin(), instruction.outputs.end(), [&](int32_t output) {
+    const bool makes_nan =
+        std::any_of(instruction.outputs.begin(), instruction.outputs.end(), [&](int32_t output) {
           return output >= 0 && run.registers[output].isTensor() &&
                  has_nan(run.registers[output].toTensor());
         });
@@ -518,8 +515,8 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
           read_later ? run.registers[output.index] : program.take_output(run.registers, k);
       if (gradient.isTensor())
         gradients[i] = std::move(gradient).toTensor();
-      TORCH_CHECK(maker_of_nan == nullptr || !has_nan(gradients[i]), "Function '",
-                  node->name(), "' returned nan values in a gradient; they come from ",
+      TORCH_CHECK(maker_of_nan == nullptr || !has_nan(gradients[i]), "Function '", node->name(),
+                  "' returned nan values in a gradient; they come from ",
                   description_of(maker_of_nan));
     }
   }

@@ -25,7 +25,8 @@ struct SavedCapture {
   torch::autograd::SavedVariable variable;
   c10::IValue value;
   bool is_variable = false;
-  // Under saved_tensors_hooks, for tensors of any origin: it is unpacked by the stage that reads it.
+  // Under saved_tensors_hooks, for tensors of any origin: it is unpacked by the stage that reads
+  // it.
   std::shared_ptr<torch::autograd::SavedVariable> packed;
 };
 

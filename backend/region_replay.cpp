@@ -59,8 +59,7 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
     if (node->kind() == c10::aten::copy) {
       const torch::jit::WithInsertPoint guard(node);
       auto* target = graph->insert(c10::aten::clone, {node->input(0)});
-      node->output()->replaceAllUsesWith(
-          graph->insert(c10::aten::copy_, {target, node->input(1)}));
+      node->output()->replaceAllUsesWith(graph->insert(c10::aten::copy_, {target, node->input(1)}));
       node->destroy();
       continue;
     }

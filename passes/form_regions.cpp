@@ -63,9 +63,9 @@ class BlockFormer {
  private:
   void place(Node* node) {
     if (makes_what_is_asked_for_) {
-      pending_break_ = RegionBreak{qualified_operator_name(region_.back()),
-                                   "autograd is asked for its gradient",
-                                   location_of(region_.back())};
+      pending_break_ =
+          RegionBreak{qualified_operator_name(region_.back()), "autograd is asked for its gradient",
+                      location_of(region_.back())};
       close(node);
     }
     auto verdict = judge_.judge(node);
@@ -75,9 +75,9 @@ class BlockFormer {
       case Place::kRegion:
         region_.push_back(node);
         in_region_.insert(node);
-        makes_what_is_asked_for_ = std::any_of(
-            node->outputs().begin(), node->outputs().end(),
-            [&](const Value* output) { return facts_.asked_for.count(output) != 0; });
+        makes_what_is_asked_for_ =
+            std::any_of(node->outputs().begin(), node->outputs().end(),
+                        [&](const Value* output) { return facts_.asked_for.count(output) != 0; });
         return;
       case Place::kOutside:
         if (reads_any(node, in_region_) || reads_any(node, after_)) {
@@ -291,8 +291,7 @@ void find_what_is_asked_for(Graph& graph, std::unordered_set<const Value*>& aske
     asked_for.insert(value);
   };
   for_each_node(graph.block(), [&](const Node* node) {
-    if (node->kind() == c10::aten::grad &&
-        node->input(1)->node()->kind() == prim::ListConstruct) {
+    if (node->kind() == c10::aten::grad && node->input(1)->node()->kind() == prim::ListConstruct) {
       for (const auto* value : node->input(1)->node()->inputs())
         add(value);
     } else if (node->kind() == c10::Symbol::fromQualString("aten::retain_grad")) {

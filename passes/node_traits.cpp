@@ -329,7 +329,7 @@ bool output_is_differentiable(const Node* node, size_t output) {
 
 bool asks_autograd(const Node* node) {
   static const std::unordered_set<std::string> kinds = {
-      "prim::requires_grad", "aten::requires_grad",  "aten::is_leaf", "aten::retains_grad",
+      "prim::requires_grad", "aten::requires_grad",   "aten::is_leaf", "aten::retains_grad",
       "aten::output_nr",     "aten::is_grad_enabled", "aten::_version"};
   return kinds.count(node->kind().toQualString()) != 0;
 }

@@ -59,8 +59,8 @@ bool is_non_differentiable(const torch::jit::Node* node);
 // statistics that a batch norm returns.
 bool output_is_differentiable(const torch::jit::Node* node, size_t output);
 
-// Asks autograd about a tensor or about the mode it is in: requires_grad, is_leaf, grad. Inside of a
-// region autograd is off, and the answer would be another.
+// Asks autograd about a tensor or about the mode it is in: requires_grad, is_leaf, grad. Inside of
+// a region autograd is off, and the answer would be another.
 bool asks_autograd(const torch::jit::Node* node);
 
 // Runs autograd from inside of the method: autograd.grad(), backward(), or a read of what these

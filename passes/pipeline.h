@@ -59,7 +59,7 @@ struct PlanFigures {
   int64_t predicted_peak_bytes = 0;   // above what rests before the step
   int64_t unplanned_peak_bytes = 0;   // of keeping everything
   int64_t predicted_saved_bytes = 0;  // alive between forward and backward
-  int64_t outside_bytes = 0;  // of these, kept by operators outside of regions
+  int64_t outside_bytes = 0;          // of these, kept by operators outside of regions
   double predicted_seconds = 0.0;     // forward and backward
   double unplanned_seconds = 0.0;
   double profile_seconds = 0.0;  // what compiling spent
@@ -88,7 +88,7 @@ struct RegionGraphs {
   PlanFigures figures;
   // With a profile only: what was planned for, the plan, and what keeps all that the backward
   // reads.
-  DataSizes data_sizes;  // Profile::data_sizes
+  DataSizes data_sizes;                                // Profile::data_sizes
   std::vector<std::pair<size_t, int64_t>> data_nodes;  // of the problem, and symbols::kDataSizes
   std::shared_ptr<const Problem> problem;
   std::shared_ptr<const Decisions> decisions;

@@ -76,8 +76,8 @@ struct Profile {
 // Where data decide sizes, or an operator does not take zeros, the forward runs once on the inputs,
 // without effects and without keeping anything, and its nodes are measured as they pass by
 // (passes/profile/observed_forward.h). `at_least`: sizes of what data decide are taken to be no
-// smaller than these, where there are as many. A backward node that does not take zeros is priced by
-// the FLOP model, its sizes found on meta tensors.
+// smaller than these, where there are as many. A backward node that does not take zeros is priced
+// by the FLOP model, its sizes found on meta tensors.
 //
 // Inputs may be on the meta device: then everything is, and seconds come from the FLOP model.
 // Throws NotProfiled.

@@ -128,9 +128,8 @@ bool RegionJudge::only_checks(Block* block) const {
         return false;
     }
     if (asks_autograd(node) || runs_autograd(node) || mutates_an_argument(node) ||
-        node->kind() == prim::SetAttr ||
-        node->kind() == prim::GetAttr || node->kind() == prim::CallMethod ||
-        node->kind() == prim::CallFunction) {
+        node->kind() == prim::SetAttr || node->kind() == prim::GetAttr ||
+        node->kind() == prim::CallMethod || node->kind() == prim::CallFunction) {
       return false;
     }
     if (node->hasSideEffects() && node->blocks().empty() && !is_harmless_effect(node)) {

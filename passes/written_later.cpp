@@ -116,8 +116,8 @@ class Memory {
     const Value* holder = node->output();
     for (; holder->node()->kind() == prim::GetAttr; holder = holder->node()->input(0))
       path += "." + holder->node()->s(c10::attr::name);
-    const auto [first, is_new] = attributes_.emplace(
-        std::to_string(holder->unique()) + path, node->output());
+    const auto [first, is_new] =
+        attributes_.emplace(std::to_string(holder->unique()) + path, node->output());
     if (!is_new)
       join(node->output(), first->second);
   }

@@ -37,8 +37,9 @@ bool reads_data(const Node* node) {
                                                         "aten::_pack_padded_sequence",
                                                         "aten::_pad_packed_sequence"};
   static const std::unordered_set<std::string> overloads = {
-      "aten::where",         "aten::lstm.data",     "aten::gru.data",
-      "aten::rnn_tanh.data", "aten::rnn_relu.data", "aten::tensor_split.tensor_indices_or_sections"};
+      "aten::where",         "aten::lstm.data",
+      "aten::gru.data",      "aten::rnn_tanh.data",
+      "aten::rnn_relu.data", "aten::tensor_split.tensor_indices_or_sections"};
   if (kinds.count(node->kind().toQualString()) != 0 ||
       overloads.count(qualified_operator_name(node)) != 0)
     return true;

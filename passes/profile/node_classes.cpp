@@ -270,8 +270,7 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
   describe_results(stack, node, operand_storages, node_class);
   node_class.cost.flops = count_flops(node, operands, stack);
   if (cost_model_ == CostModel::kFlops) {
-    node_class.cost.seconds =
-        model_seconds(node_class.cost.flops, bytes_moved(memory, node_class));
+    node_class.cost.seconds = model_seconds(node_class.cost.flops, bytes_moved(memory, node_class));
     return node_class;
   }
   stack.clear();
@@ -320,8 +319,7 @@ NodeClass NodeClasses::observe(size_t index, const std::vector<IValue>& operands
   describe_results(results, node, operand_storages, node_class);
   node_class.cost.flops = count_flops(node, operands, results);
   if (cost_model_ == CostModel::kFlops)
-    node_class.cost.seconds =
-        model_seconds(node_class.cost.flops, bytes_moved(memory, node_class));
+    node_class.cost.seconds = model_seconds(node_class.cost.flops, bytes_moved(memory, node_class));
   return node_class;
 }
 
@@ -335,9 +333,8 @@ NodeClass NodeClasses::price(size_t index, const std::vector<IValue>& operands) 
   for (size_t i = 0; i < description.memory.size(); ++i) {
     const void* key = description.memory[i].storage().unsafeGetStorageImpl();
     const auto found = stand_ins.find(key);
-    operand_storages.emplace(
-        found == stand_ins.end() ? key : found->second.unsafeGetStorageImpl(),
-        static_cast<int>(i));
+    operand_storages.emplace(found == stand_ins.end() ? key : found->second.unsafeGetStorageImpl(),
+                             static_cast<int>(i));
   }
   Stack results = without_memory;
   program_.instructions()[index].run(results);

@@ -99,9 +99,10 @@ Tensor not_differentiable(Tensor /*grad*/, std::string op, std::string argument)
 
 void register_elementwise_operators() {
   static const torch::jit::RegisterOperators registered({
-      pure_operator("aten_recompute::elu_in_place(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar "
-                    "input_scale=1) -> Tensor",
-                    &elu_in_place),
+      pure_operator(
+          "aten_recompute::elu_in_place(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar "
+          "input_scale=1) -> Tensor",
+          &elu_in_place),
       pure_operator("aten_recompute::selu_in_place(Tensor self) -> Tensor", &selu_in_place),
       pure_operator("aten_recompute::celu_in_place(Tensor self, Scalar alpha=1.0) -> Tensor",
                     &celu_in_place),

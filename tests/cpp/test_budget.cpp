@@ -124,7 +124,8 @@ TEST(Budget, RunsAsLeanAsItCanWhereThatIsAskedFor) {
   const TwoValues values;
   const auto strict = error_of(values, R"("memory_budget": "1MiB")");
   EXPECT_THAT(strict, HasSubstr("cannot be kept"));
-  const auto leanest = values.planned(budget(R"("memory_budget": "1MiB", "unreachable": "leanest")"));
+  const auto leanest =
+      values.planned(budget(R"("memory_budget": "1MiB", "unreachable": "leanest")"));
   EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
 }
 
@@ -135,8 +136,9 @@ TEST(Budget, CountsWhatIsKeptOutside) {
   const auto peak = simulator.run(unplanned).peak_bytes;
   const auto options = budget(R"("memory_budget": )" + std::to_string(peak + kMiB));
   const auto planned = [&](int64_t outside) {
-    return simulator.run(plan_budget(values.problem, unplanned, options,
-                                     {.outside_bytes = outside})).peak_bytes;
+    return simulator
+        .run(plan_budget(values.problem, unplanned, options, {.outside_bytes = outside}))
+        .peak_bytes;
   };
   EXPECT_EQ(planned(kMiB), peak);
   EXPECT_LT(planned(2 * kMiB), peak);

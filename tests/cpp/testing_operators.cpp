@@ -57,9 +57,8 @@ TORCH_LIBRARY(aten_recompute_test, m) {
   m.impl("noise", &noise);
   m.def("probe(Tensor x) -> Tensor", &probe);
   // A kernel for tensors without memory says that sizes do not depend on what operands hold.
-  m.impl("probe", torch::dispatch(c10::DispatchKey::Meta, [](const at::Tensor& x) {
-           return at::empty_like(x);
-         }));
+  m.impl("probe", torch::dispatch(c10::DispatchKey::Meta,
+                                  [](const at::Tensor& x) { return at::empty_like(x); }));
   m.def("is_conjugated(Tensor x) -> bool", &is_conjugated);
 }
 

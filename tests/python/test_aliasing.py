@@ -28,9 +28,6 @@ OTHER_ERRORS: Dict[Tuple[str, str], str] = {
     # What is computed again reads what eager does not need any more.
     ("view_of_a_parameter_written_after_the_call", "all"): CHANGED,
     ("view_of_a_parameter_written_after_the_call", "budget"): CHANGED,
-    # A budget that could not be kept.
-    **{(f"sparse_{name}", "budget"): "aten_recompute" for name in ("gradients", "input", "input_with_gradient")},
-    ("quantized_input", "budget"): "aten_recompute",
     # Operators on values of the method have become functional: gradients of what was meant.
     **{(f"own_value_written_that_{name}", strategy): "" for name in ("tanh_keeps", "sin_read") for strategy in STRATEGIES},
 }
