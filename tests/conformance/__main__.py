@@ -17,7 +17,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
     parser.add_argument("patterns", nargs="*", help="entries to run, e.g. 'linalg.*' (default: all)")
     parser.add_argument("--limit", type=int, help="samples of each dtype (default: all)")
-    parser.add_argument("--second-order", action="store_true", help="differentiate the backward, too (three samples of each dtype)")
+    parser.add_argument(
+        "--second-order", action="store_true", help="differentiate the backward, too (three samples of each dtype)"
+    )
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder of the table")
     arguments = parser.parse_args()
     order, exceptions, stem = 1, EXCEPTIONS, "conformance"

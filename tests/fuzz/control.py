@@ -76,7 +76,8 @@ def autocast(w: Writer, indent: int, depth: int, statement: Statement) -> None:
     name = w.name()
     x, y = w.tensor(shape), w.tensor(shape)
     w.say(indent, 'with torch.autocast("cpu", dtype=torch.bfloat16):')
-    w.say(indent + 1, f"{name} = {w.pick(['{x} @ {y}.t() @ {x}', 'F.linear({x}, {y}) @ {y}', 'torch.tanh({x}) @ {x}.t() @ {y}']).format(x=x, y=y)}")
+    product = w.pick(["{x} @ {y}.t() @ {x}", "F.linear({x}, {y}) @ {y}", "torch.tanh({x}) @ {x}.t() @ {y}"])
+    w.say(indent + 1, f"{name} = {product.format(x=x, y=y)}")
     if w.chance():
         w.say(indent + 1, f"{name} = {name} * 0.5")
     w.say(indent, f"{name} = {name}.float()")
