@@ -125,7 +125,9 @@ def run(function: Callable[..., Any], program: Program) -> Results:
     gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
     tensors = values + [needs] + gradients + [tensor.detach() for tensor in inputs] + [torch.get_rng_state()]
     same = [next((k for k, each in enumerate(inputs) if output is each), None) for output in outputs]
-    return Results(None, tensors, _sums_outside(differentiable), program.single, same, second)
+    # With a history of its own, a gradient is made by a region that runs again under ordinary autograd.
+    other_order = program.twice or _sums_outside(differentiable)
+    return Results(None, tensors, other_order, program.single, same, second)
 
 
 def difference(actual: Results, expected: Results) -> str:

@@ -43,7 +43,8 @@ class Case:
 
     ``stock`` is the reason for which stock TorchScript gives something else than eager; ours may then give either, or
     has to give eager's where the case ``asks_more``.
-    ``close`` is the reason for which ours may have another last bit than either. ``fails`` names strategies (or "every strategy") that do not agree yet, each with the reason.
+    ``close`` is the reason for which ours may have another last bit than either. ``fails`` names strategies (or "every
+    strategy") that do not agree yet, each with the reason.
     """
 
     name: str
