@@ -38,9 +38,6 @@ _PHASE = KnownException(
     "vectors are given up to a phase, and PyTorch checks of each gradient of theirs that it does not depend on it. A second "
     "derivative is the sum of two, by the region and by its gradient, which eager checks as one",
 )
-_FUNCTIONAL = KnownException(
-    DIFFERS, "the operator that zero_ becomes has no formula for complex numbers, and a second derivative runs it under autograd"
-)
 
 # What is left out of the first list passes with its gradient's gradient.
 SECOND_ORDER_EXCEPTIONS: Dict[str, KnownException] = {
@@ -50,5 +47,4 @@ SECOND_ORDER_EXCEPTIONS: Dict[str, KnownException] = {
     "linalg.eig": _PHASE,
     "pca_lowrank": _PHASE,
     "svd_lowrank": _PHASE,
-    "zero_": _FUNCTIONAL,
 }  # fmt: skip

@@ -128,10 +128,7 @@ def test_same_results(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
-OTHER_PLAN = pytest.mark.xfail(strict=True, raises=AssertionError, reason="the first call keeps other tensors than the second")
-
-
-@pytest.mark.parametrize("strategy", [pytest.param(s, marks=[OTHER_PLAN] if s == "budget" else []) for s in STRATEGIES])
+@pytest.mark.parametrize("strategy", STRATEGIES)
 def test_checkpoint_around_the_first_call(strategy: str) -> None:
     """The second call, which computes again what the first one did, keeps as many tensors, of the same sizes."""
     case = Case("first", Perceptron, checkpointed(vectors, reentrant=False, warm=False))
