@@ -39,6 +39,18 @@ std::vector<size_t> written_operands(const Node* node) {
   return written;
 }
 
+// z = zero(x)  ==>  z = zero_(clone(x)); copy(x, y) likewise.
+void write_in_place(Node* node) {
+  auto& graph = *node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node);
+  auto* target = graph.insert(c10::aten::clone, {node->input(0)});
+  auto* written = node->kind() == c10::aten::zero
+                      ? graph.insert(c10::aten::zero_, {target})
+                      : graph.insert(c10::aten::copy_, {target, node->input(1)});
+  node->output()->replaceAllUsesWith(written);
+  node->destroy();
+}
+
 std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
   auto graph = forward->copy();
   std::vector<Node*> nodes;
@@ -48,19 +60,9 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       node->destroy();
       continue;
     }
-    // Eager has zero_(), which differentiates complex tensors, too.
-    if (node->kind() == c10::aten::zero) {
-      const torch::jit::WithInsertPoint guard(node);
-      node->output()->replaceAllUsesWith(graph->insert(c10::aten::zeros_like, {node->input(0)}));
-      node->destroy();
-      continue;
-    }
-    // What copy_() became autograd knows as copy_() alone.
-    if (node->kind() == c10::aten::copy) {
-      const torch::jit::WithInsertPoint guard(node);
-      auto* target = graph->insert(c10::aten::clone, {node->input(0)});
-      node->output()->replaceAllUsesWith(graph->insert(c10::aten::copy_, {target, node->input(1)}));
-      node->destroy();
+    // What zero_() and copy_() became, autograd knows as these alone.
+    if (node->kind() == c10::aten::zero || node->kind() == c10::aten::copy) {
+      write_in_place(node);
       continue;
     }
     for (auto operand : written_operands(node))
