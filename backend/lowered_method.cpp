@@ -282,7 +282,7 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
     for (auto flag : node->is(symbols::kIsAttribute))
       is_attribute.push_back(flag != 0);
     auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), std::move(is_attribute),
-                                              options_, runs_several);
+                                              options_, runs_several, pinned_plan_);
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }

@@ -69,6 +69,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   torch::jit::Module module_;
   std::string method_;
   Options options_;
+  std::shared_ptr<PinnedPlan> pinned_plan_ = std::make_shared<PinnedPlan>();
   mutable std::mutex mutex_;  // guards what follows; held while compiling
   std::vector<SpecialisationPtr> specialisations_;
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;

@@ -50,11 +50,13 @@ std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValu
 }  // namespace
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
-               Options options, bool is_one_of_several)
+               Options options, bool is_one_of_several,
+               std::shared_ptr<PinnedPlan> pinned_plan)
     : graph_(std::move(graph)),
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
       is_one_of_several_(is_one_of_several),
+      pinned_plan_(std::move(pinned_plan)),
       uncompiled_(graph_),
       returned_arguments_(graph_) {}
 
@@ -96,9 +98,7 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   }
   std::shared_ptr<const RegionVariant> variant;
   try {
-    variant = std::make_shared<RegionVariant>(
-        compile_region({graph_for(key), key.requires_grad, is_attribute_, options_, inputs, leanest,
-                        largest, rules_}));
+    variant = compile(key, inputs, options_, leanest, largest);
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
@@ -110,6 +110,36 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   if (planned.size() > kMaxPlans)
     planned.pop_back();
   return variant;
+}
+
+std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
+                                                     const std::vector<c10::IValue>& inputs,
+                                                     const Options& options, bool leanest,
+                                                     const DataSizes& largest) const {
+  const auto compiled = [&](const Options& by) {
+    return std::make_shared<RegionVariant>(compile_region({graph_for(key), key.requires_grad,
+                                                           is_attribute_, by, inputs, leanest,
+                                                           largest, rules_}));
+  };
+  if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
+    return compiled(options);
+  try {
+    auto variant = compiled(options);
+    pinned_plan_->matched = true;
+    return variant;
+  } catch (const std::invalid_argument& error) {
+    if (!pinned_plan_->matched)
+      throw;
+    if (!pinned_plan_->said_that_unplanned.exchange(true)) {
+      log_warning(
+          std::string("a call of another kind than those planned for (evaluation, frozen layers) "
+                      "keeps everything that its backward needs: ") +
+          error.what());
+    }
+    auto unplanned = options;
+    unplanned.strategy = StrategyKind::kNone;
+    return compiled(unplanned);
+  }
 }
 
 bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,

@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 #include <torch/custom_class.h>
 
+#include <atomic>
 #include <list>
 #include <map>
 #include <memory>
@@ -19,12 +20,20 @@
 
 namespace aten_recompute {
 
+// Of a pinned plan: some region of the method was compiled by it. Then it is the plan of this model,
+// and a call that it says nothing of (in evaluation, with frozen layers) is no reason for an error.
+struct PinnedPlan {
+  std::atomic<bool> matched{false};
+  std::atomic<bool> said_that_unplanned{false};
+};
+
 class Region : public torch::CustomClassHolder {
  public:
   // `graph` is the region's forward; `is_attribute[i]`: input i was read from the module.
   // `is_one_of_several`: under strategy budget, calls are planned as a whole.
   Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute, Options options,
-         bool is_one_of_several);
+         bool is_one_of_several,
+         std::shared_ptr<PinnedPlan> pinned_plan = std::make_shared<PinnedPlan>());
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
   // history. Compiles a variant for each new set of inputs that require grad (and of operators
@@ -73,6 +82,10 @@ class Region : public torch::CustomClassHolder {
   // Notes a call in which data made something larger than the plan has it; such plans are made
   // again.
   bool has_outgrown(const VariantKey& key, const RegionVariant& variant, const DataSizes& sizes);
+  std::shared_ptr<const RegionVariant> compile(const VariantKey& key,
+                                               const std::vector<c10::IValue>& inputs,
+                                               const Options& options, bool leanest,
+                                               const DataSizes& largest) const;
   // The forward as it is, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
@@ -80,6 +93,7 @@ class Region : public torch::CustomClassHolder {
   std::vector<bool> is_attribute_;
   Options options_;
   bool is_one_of_several_;
+  std::shared_ptr<PinnedPlan> pinned_plan_;
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   Program uncompiled_;
   ReturnedArguments returned_arguments_;

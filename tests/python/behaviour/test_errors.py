@@ -7,7 +7,7 @@ from typing import Any, Callable, List
 
 import pytest
 import torch
-from helpers import lowered_copy, saved_and_loaded, scripted_copy
+from helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
 from nets import ConvNet, Residual
 from torch import Tensor, nn
 
@@ -204,3 +204,31 @@ def test_a_word_needs_one_region_only(capfd: pytest.CaptureFixture) -> None:
             return torch.sigmoid(self.layer(h)).square()
 
     assert warnings_of(lowered_copy(Two(), "ops", ops=["sigmoid"]), capfd) == []
+
+
+def test_a_pinned_plan_is_no_error_for_calls_of_another_kind(tmp_path, capfd) -> None:
+    """Evaluation and frozen layers are not another model: they run unplanned, with eager's gradients and one warning."""
+    net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, 16), nn.Tanh(), nn.Linear(16, 4))
+    x = torch.randn(64, 16)
+    first = lowered_copy(net, "budget", memory_budget=0.9)
+    first(x).square().sum().backward()
+    path = tmp_path / "plan.json"
+    aten_recompute.save_plan(first, path)
+
+    lowered = lowered_copy(net, plan=str(path))
+    for kind in ("training", "evaluation", "frozen", "training"):
+        results = []
+        for module in (net, lowered):
+            module.train(kind != "evaluation")
+            weight = dict(module.named_parameters())["3.weight"]
+            weight.requires_grad_(kind != "frozen")
+            parameters = [p for p in module.parameters() if p.requires_grad]
+            torch.manual_seed(3)
+            results.append(torch.autograd.grad(module(x).square().sum(), parameters))
+            weight.requires_grad_(True)
+        assert_same(list(results[1]), list(results[0]))
+    assert capfd.readouterr().err.count("a call of another kind than those planned for") == 1
+
+    other = lowered_copy(nn.Sequential(nn.Linear(16, 5), nn.Tanh(), nn.Linear(5, 4)), plan=str(path))
+    with pytest.raises(RuntimeError, match="made for another model"):
+        other(x).sum().backward()
