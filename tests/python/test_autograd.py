@@ -280,12 +280,12 @@ def test_a_change_that_no_wanted_gradient_notices(strategy: str, changed: str) -
 @STRATEGY
 def test_gradients_have_derivatives(x: torch.Tensor, strategy: str) -> None:
     """The gradients of ``create_graph=True`` are eager's to the bit; their own are summed in another order."""
-    net = Residual()
+    net = Residual().double()
     lowered = lowered_copy(net, strategy)
     results = []
     for module in (net, lowered):
         parameters = list(module.parameters())
-        first = torch.autograd.grad(module(x).square().sum(), parameters, create_graph=True)
+        first = torch.autograd.grad(module(x.double()).square().sum(), parameters, create_graph=True)
         second = torch.autograd.grad(sum(g.square().sum() for g in first), parameters)
         results.append((first, second))
     assert_same([g.detach() for g in results[1][0]], [g.detach() for g in results[0][0]])
