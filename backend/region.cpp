@@ -50,8 +50,7 @@ std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValu
 }  // namespace
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
-               Options options, bool is_one_of_several,
-               std::shared_ptr<PinnedPlan> pinned_plan)
+               Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan)
     : graph_(std::move(graph)),
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
@@ -117,9 +116,8 @@ std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
                                                      const Options& options, bool leanest,
                                                      const DataSizes& largest) const {
   const auto compiled = [&](const Options& by) {
-    return std::make_shared<RegionVariant>(compile_region({graph_for(key), key.requires_grad,
-                                                           is_attribute_, by, inputs, leanest,
-                                                           largest, rules_}));
+    return std::make_shared<RegionVariant>(compile_region(
+        {graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest, largest, rules_}));
   };
   if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
     return compiled(options);

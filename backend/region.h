@@ -20,8 +20,9 @@
 
 namespace aten_recompute {
 
-// Of a pinned plan: some region of the method was compiled by it. Then it is the plan of this model,
-// and a call that it says nothing of (in evaluation, with frozen layers) is no reason for an error.
+// Of a pinned plan: some region of the method was compiled by it. Then it is the plan of this
+// model, and a call that it says nothing of (in evaluation, with frozen layers) is no reason for an
+// error.
 struct PinnedPlan {
   std::atomic<bool> matched{false};
   std::atomic<bool> said_that_unplanned{false};
