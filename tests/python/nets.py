@@ -120,3 +120,15 @@ class TwoMethods(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.decoder(self.encode(x))
+
+
+class Tanh(nn.Module):
+    """Two linear layers, small enough for second derivatives; what tests derive from it has its layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(6, 8)
+        self.second = nn.Linear(8, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.tanh(self.first(x)))

@@ -4,21 +4,12 @@ from typing import Any, Callable, Tuple
 
 import torch
 from driver import Case, check, every
+from nets import Tanh
 from torch import Tensor, nn
 
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"
 ZEROS = "TorchScript's own formulas give zeros where eager gives no gradient"
 UNBATCHED = "TorchScript's own detach cannot be vectorised"
-
-
-class Tanh(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 8)
-        self.second = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(torch.tanh(self.first(x)))
 
 
 class Dropped(Tanh):

@@ -4,19 +4,10 @@ from typing import Any, Callable, Tuple
 
 import torch
 from driver import Case, check, every
+from nets import Tanh
 from torch import Tensor, nn
 
 MARKED = "TorchScript's result requires grad, though nothing does that it was made of"
-
-
-class Tanh(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(6, 8)
-        self.second = nn.Linear(8, 4)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(torch.tanh(self.first(x)))
 
 
 class IfRequiresGrad(Tanh):
