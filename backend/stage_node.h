@@ -66,19 +66,20 @@ class StageNode : public torch::autograd::Node {
 
   // In eager a parameter that only an unused output depends on is not reached, and its hooks are
   // not called. Here its edge is there, and the engine would call them with no gradient: such an
-  // edge is taken away until this backward ends. Only where nobody else holds the parameter's node,
-  // as the engine would wait for this edge otherwise.
+  // edge is taken away until this backward ends. Only where all that holds the parameter's node
+  // are edges of this stage, and none has a gradient, as the engine would wait for this edge
+  // otherwise.
   void hide_edges_without_gradient(const torch::autograd::variable_list& gradients) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto edge = next_edge(i);
       if (gradients[i].defined() || !edge.is_valid() || !is_parameter_with_hooks(*edge.function))
         continue;
-      const auto held_here = edges_to(edge.function.get()) + 1;  // and by `edge`
-      if (static_cast<size_t>(edge.function.use_count()) != held_here)
-        continue;
-      hidden_.emplace_back(i, edge);
-      next_edges_[i] = torch::autograd::Edge();
+      const auto held_here = edges_without(gradients, edge.function.get()) + 1;  // and by `edge`
+      if (static_cast<size_t>(edge.function.use_count()) == held_here)
+        hidden_.emplace_back(i, edge);
     }
+    for (const auto& [i, edge] : hidden_)
+      next_edges_[i] = torch::autograd::Edge();
     if (!hidden_.empty() && torch::autograd::get_current_graph_task_keep_graph()) {
       torch::autograd::Engine::get_default_engine().queue_callback(
           [this, self = this->getptr()] { show_hidden_edges(); });
@@ -97,15 +98,14 @@ class StageNode : public torch::autograd::Node {
             !node.post_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr);
   }
 
-  // Edges of this stage and those after it, but for hidden ones.
-  size_t edges_to(const torch::autograd::Node* target) const {
+  // Edges of this stage to `target` that have no gradient, and references to it in hidden_.
+  size_t edges_without(const torch::autograd::variable_list& gradients,
+                       const torch::autograd::Node* target) const {
     size_t count = 0;
-    for (const torch::autograd::Node* node = this; node != nullptr;) {
-      const auto& edges = node->next_edges();
-      for (const auto& edge : edges)
-        count += edge.function.get() == target ? 1 : 0;
-      node = edges.empty() ? nullptr : dynamic_cast<const StageNode*>(edges.back().function.get());
-    }
+    for (size_t i = 0; i < gradients.size(); ++i)
+      count += !gradients[i].defined() && next_edge(i).function.get() == target ? 1 : 0;
+    for (const auto& [i, edge] : hidden_)
+      count += edge.function.get() == target ? 1 : 0;
     return count;
   }
 

@@ -320,3 +320,36 @@ CASES = [
 @every(CASES)
 def test_hooks(case: Case, strategy: str) -> None:
     check(case, strategy)
+
+
+class Unread(nn.Module):
+    """A parameter that is read for the result, and again for what nobody reads."""
+
+    def __init__(self, returned: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 3))
+        self.returned = returned
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        y = torch.tanh(self.weight * x) * 0.5
+        z = self.weight * 0.5
+        n = 0
+        while n < 2:
+            n += 1
+            z = torch.relu(x) * 0.5 + z * 0.25
+        return y, z if self.returned else y
+
+
+def use_first_result(module: nn.Module) -> List[Tensor]:
+    calls = []
+    module.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(weight.grad.clone()))
+    module(torch.linspace(-1, 1, 12).view(4, 3))[0].sum().backward()
+    return calls
+
+
+unread = [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
+
+
+@every(unread)
+def test_a_parameter_that_has_a_gradient_from_one_of_two_reads(case: Case, strategy: str) -> None:
+    check(case, strategy)
