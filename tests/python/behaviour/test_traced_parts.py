@@ -39,9 +39,11 @@ class Added(nn.Module):
 
 
 class Product(nn.Module):
+    """In double precision: on some processors TorchScript's batched product has another last bit than eager's."""
+
     def __init__(self) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.randn(1, 8, 8))
+        self.weight = nn.Parameter(torch.randn(1, 8, 8, dtype=torch.float64))
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.matmul(x.unsqueeze(-2), self.weight).squeeze(-2) * x.sum(0, keepdim=True)
@@ -76,7 +78,7 @@ class Holder(nn.Module):
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
         self.inner = inner
-        self.outer = nn.Linear(8, 8)
+        self.outer = nn.Linear(8, 8, dtype=next(inner.parameters()).dtype)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.inner(self.outer(x)) + 1
@@ -87,7 +89,8 @@ def traced(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
 
     def script(module: nn.Module) -> torch.jit.ScriptModule:
         state = {name: buffer.clone() for name, buffer in module.named_buffers()}
-        result = torch.jit.trace(module, torch.ones(shape), check_trace=False)
+        example = torch.ones(shape, dtype=next(module.parameters()).dtype)
+        result = torch.jit.trace(module, example, check_trace=False)
         for name, buffer in module.named_buffers():
             buffer.copy_(state[name])
         return result
@@ -109,7 +112,7 @@ def trained(*shapes: Tuple[int, ...]) -> Callable[[nn.Module], Any]:
     def use(module: nn.Module) -> Any:
         found = []
         for shape in shapes:
-            x = torch.randn(shape, requires_grad=True)
+            x = torch.randn(shape, dtype=next(module.parameters()).dtype, requires_grad=True)
             y = module(x)
             y.square().sum().backward()
             found.append([y, x.grad])
