@@ -75,9 +75,13 @@ CallLinks::Gradient CallLinks::follow(const Edge& edge) const {
   return gradient;
 }
 
-RegionRun::OtherValue CallLinks::maker_of(const c10::StorageImpl* storage) const {
+RegionRun::OtherValue CallLinks::first_in(const c10::StorageImpl* storage) const {
   for (size_t run = 0; run < records_.size(); ++run) {
     const auto& record = records_[run];
+    for (size_t i = 0; i < record.given.size(); ++i) {
+      if (record.given[i].from.run < 0 && record.given_storages[i]._unsafe_get_target() == storage)
+        return {static_cast<int32_t>(run), record.given[i].value};
+    }
     for (size_t i = 0; i < record.outputs.size(); ++i) {
       const auto value = record.variant->graphs().ends.outputs[i];
       if (value >= 0 && record.outputs[i]._unsafe_get_target() == storage)
@@ -101,7 +105,9 @@ void CallLinks::begin_run(std::shared_ptr<const RegionVariant> variant,
     const auto* storage = storage_of(inputs[i]);
     if (storage == nullptr || callers_.count(storage) != 0 || ends.inputs[i] < 0)
       continue;
-    record.given.push_back({ends.inputs[i], maker_of(storage), is_kept[i]});
+    record.given.push_back(
+        {ends.inputs[i], first_in(storage), is_kept[i], static_cast<int64_t>(storage->nbytes())});
+    record.given_storages.push_back(inputs[i].toTensor().storage().getWeakStorageImpl());
   }
   for (const auto& edge : edges)
     record.gradients.push_back(follow(edge));
@@ -141,12 +147,18 @@ std::vector<RegionRun::Incoming> CallLinks::incoming_of(
         incoming.handed_on = incoming.handed_on && gradients[i].handed_on;
       }
     }
-    // What nothing is known of comes with the loss, if it comes at all.
-    incoming.from_loss = incoming.gradients.empty() ||
-                         std::find(from_loss.begin(), from_loss.end(), target) != from_loss.end();
+    incoming.from_loss = std::find(from_loss.begin(), from_loss.end(), target) != from_loss.end();
+    // Somebody holds what nothing is known of, and may hand in a gradient with the loss's.
+    if (incoming.gradients.empty() && !incoming.from_loss)
+      incoming.from_loss = is_alive(record, k);
     all.push_back(std::move(incoming));
   }
   return all;
+}
+
+bool CallLinks::is_alive(const Record& record, size_t vjp) {
+  const auto output = record.variant->gradient().df_input_vjps[vjp];
+  return output >= record.outputs.size() || !record.outputs[output].expired();
 }
 
 bool CallLinks::is_read_later(size_t run, int32_t value) const {
@@ -218,12 +230,12 @@ std::vector<RegionRun> CallLinks::runs(const c10::IValue& result, const Options&
                     incoming_of(run, from_loss),
                     stays_of(run, returned, options.accumulate),
                     {}});
-    if (!options.release_outputs)
-      continue;
     const auto& stays = runs.back().stays;
     const auto& outputs = record.variant->graphs().ends.outputs;
+    const auto& let_go = record.variant->graphs().problem->let_go;  // of a region alone
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (returned.count(record.outputs[i]._unsafe_get_target()) != 0 &&
+          std::find(let_go.begin(), let_go.end(), outputs[i]) != let_go.end() &&
           std::find(stays.begin(), stays.end(), outputs[i]) != stays.end())
         runs.back().let_go.push_back(outputs[i]);
     }

@@ -40,6 +40,7 @@ class CallLinks {
 
  private:
   using Target = std::pair<int32_t, size_t>;  // a run, and which of its vjps
+  using WeakStorage = c10::weak_intrusive_ptr<c10::StorageImpl>;
 
   struct Gradient {
     std::vector<Target> targets;  // earlier runs that it reaches
@@ -50,17 +51,21 @@ class CallLinks {
   struct Record {
     std::shared_ptr<const RegionVariant> variant;
     std::vector<RegionRun::Given> given;
+    std::vector<WeakStorage> given_storages;  // per `given`
     std::vector<Gradient> gradients;
-    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> outputs;
+    std::vector<WeakStorage> outputs;
     NodePtr<torch::autograd::Node> node;
   };
 
   Gradient follow(const torch::autograd::Edge& edge) const;
-  RegionRun::OtherValue maker_of(const c10::StorageImpl* storage) const;
+  // The first value of an earlier run that lies in this memory: one that the run made, or one that
+  // it was given and that was made between the regions.
+  RegionRun::OtherValue first_in(const c10::StorageImpl* storage) const;
   std::vector<RegionRun::Incoming> incoming_of(size_t run,
                                                const std::vector<Target>& from_loss) const;
   std::vector<int32_t> stays_of(size_t run, const std::unordered_set<const void*>& returned,
                                 bool accumulate) const;
+  static bool is_alive(const Record& record, size_t vjp);  // the output that it belongs to
   bool is_read_later(size_t run, int32_t value) const;
 
   std::unordered_set<const void*> callers_;                   // storages

@@ -157,7 +157,25 @@ Run find_writer(const Entry& entry) {
   return nullptr;
 }
 
+// Nodes without a schema are lists, tuples and casts.
+bool hands_on_what_it_was_given(const torch::jit::Node* node) {
+  return node->maybeSchema() == nullptr || mutates_an_argument(node) || may_alias_an_argument(node);
+}
+
 }  // namespace
+
+void OwnMemory::add_outputs_of(const torch::jit::Node* node) {
+  if (hands_on_what_it_was_given(node)) {
+    for (const auto* input : node->inputs()) {
+      if (contains_tensor(*input->type()) && !contains(input))
+        return;
+    }
+  }
+  if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kTapeBackward ||
+      !node->blocks().empty())
+    return;
+  values_.insert(node->outputs().begin(), node->outputs().end());
+}
 
 std::vector<InPlaceForm> in_place_forms(const torch::jit::Node* node) {
   const auto* entry = find_entry(node);
@@ -194,6 +212,11 @@ std::vector<size_t> overwritable_operands(const torch::jit::Node* node) {
     return {0, 1};
   const auto* entry = find_entry(node);
   return entry == nullptr || !find_writer(*entry) ? std::vector<size_t>{} : entry->operands;
+}
+
+bool overwrites_if_tensors_agree(const torch::jit::Node* node) {
+  const auto* entry = find_entry(node);
+  return entry != nullptr && (entry->fits == &tensors_agree || entry->fits == &rows_agree);
 }
 
 bool overwrites_rows(const torch::jit::Node* node) {

@@ -114,7 +114,7 @@ struct LoweredMethod::Specialisation {
   c10::TypePtr self_type;
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
-  std::unique_ptr<MethodPlans> plans;  // where several regions share a budget or a pinned plan
+  std::shared_ptr<MethodPlans> plans;  // where several regions share a budget or a pinned plan
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
 
@@ -157,7 +157,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     return run_unplanned(self, std::move(inputs));
   }
   auto specialisation = find(self, inputs);
-  MethodCall call(specialisation->plans.get(), inputs);
+  MethodCall call(specialisation->plans, inputs);
   torch::jit::Stack stack;
   stack.reserve(inputs.size() + 1);
   stack.emplace_back(self);
@@ -276,7 +276,7 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
                             (!nodes.empty() && keeps_memory_outside(*result->method.graph));
   if (runs_several &&
       (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
-    result->plans = std::make_unique<MethodPlans>(method_, options_);
+    result->plans = std::make_shared<MethodPlans>(method_, options_);
   for (auto* node : nodes) {
     std::vector<bool> is_attribute;
     for (auto flag : node->is(symbols::kIsAttribute))
@@ -329,6 +329,7 @@ std::vector<std::string> LoweredMethod::problems() const {
 std::string LoweredMethod::report() const {
   using nlohmann::json;
   json specialisations = json::array();
+  MethodCall::settle_last_step();
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& specialisation : specialisations_) {
     json breaks = json::array();
@@ -363,6 +364,8 @@ std::string LoweredMethod::report() const {
       plans.push_back(to_json(plan->figures));
       if (plan->measured_saved_bytes >= 0)
         plans.back()["measured_saved_bytes"] = plan->measured_saved_bytes.load();
+      if (plan->measured_peak_bytes >= 0)
+        plans.back()["measured_peak_bytes"] = plan->measured_peak_bytes.load();
     }
     specialisations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});
   }

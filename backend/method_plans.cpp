@@ -2,7 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/SavedTensorHooks.h>
-#include <ATen/record_function.h>
+#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <chrono>
@@ -18,13 +18,30 @@ namespace {
 
 thread_local MethodCall* current_call = nullptr;
 
+// The last call on this thread that was watched; its backward may be under way.
+struct LastStep {
+  std::weak_ptr<MethodPlans> plans;
+  std::shared_ptr<const MethodPlan> plan;                      // for the next
+  std::vector<std::shared_ptr<const RegionVariant>> variants;  // that ran, of those planned
+  std::shared_ptr<StepWatch> watch;
+  bool was_planned = false;
+};
+thread_local LastStep last_step;
+
 // What a prediction may be off by, as a share of the peak.
-constexpr double kTolerance = 0.03;
+constexpr double kTolerance = 0.01;
+
+// A new plan keeps other values than the one before, and so may operators between the regions.
+constexpr size_t kMaxLatePlans = 8;
 
 bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
   return planned.size() == runs.size() &&
          std::equal(planned.begin(), planned.end(), runs.begin(),
                     [](const auto& a, const auto& b) { return a.is_like(b); });
+}
+
+bool is_outdated(const PlannedRun& run) {
+  return run.variant != nullptr && run.variant->is_outdated();
 }
 
 Decisions pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
@@ -39,10 +56,156 @@ Decisions pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
   return join_decisions(joint, runs, decisions);
 }
 
+// A region that runs under ordinary autograd has no variant, and one that cannot be profiled no
+// problem.
+bool has_part_in_plan(const PlannedRun& run) {
+  return run.variant != nullptr && run.variant->graphs().problem != nullptr;
+}
+
+std::vector<const Decisions*> decisions_of_variants(
+    const std::vector<std::shared_ptr<const RegionVariant>>& variants) {
+  std::vector<const Decisions*> decisions;
+  for (const auto& variant : variants)
+    decisions.push_back(variant->graphs().decisions.get());
+  return decisions;
+}
+
+std::vector<std::shared_ptr<const RegionVariant>> planned_variants(
+    const std::vector<PlannedRun>& runs) {
+  std::vector<std::shared_ptr<const RegionVariant>> variants;
+  for (const auto& run : runs) {
+    if (has_part_in_plan(run))
+      variants.push_back(run.variant);
+  }
+  return variants;
+}
+
+// A step as the simulator has it: by node of the joint problem, the bytes while it runs; in the
+// backward, with the forward nodes that are run again for it.
+struct PredictedStep {
+  JointProblem joint;
+  std::vector<int64_t> bytes;
+  int64_t saved_bytes = 0;
+  int64_t peak_bytes = 0;
+};
+
+PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
+                      const std::vector<const Decisions*>& decisions) {
+  PredictedStep step{join(runs, kept_after), {}};
+  const auto& problem = step.joint.problem;
+  Simulator simulator(problem);
+  const auto simulation = simulator.run(join_decisions(step.joint, runs, decisions));
+  step.saved_bytes = simulation.saved_bytes;
+  step.peak_bytes = simulation.peak_bytes;
+  step.bytes.resize(problem.num_nodes, 0);
+  for (size_t i = 0; i < simulator.steps().size(); ++i) {
+    const auto& [node, slot, bound, own_memory] = simulator.steps()[i];
+    const auto serves = slot == 0 ? static_cast<size_t>(node) : problem.num_forward + slot - 1;
+    step.bytes[serves] = std::max(step.bytes[serves], simulator.step_bytes()[i]);
+  }
+  return step;
+}
+
+// What operators between the regions keep for their own backward is what the call had allocated
+// beyond what the regions explain, and still has when the method has returned.
+void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
+                       const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
+  if (memory.at_forward.size() != runs.size())
+    return;
+  auto measured = runs;
+  for (auto& run : measured)
+    run.kept_before = 0;
+  const auto step = predict(measured, 0, decisions);
+  int64_t beyond = memory.saved - step.saved_bytes;
+  std::vector<int64_t> by_run(runs.size() + 1, beyond);  // kept before it
+  for (size_t i = runs.size(); i-- > 0;) {
+    beyond = std::min(beyond, memory.at_forward[i] - step.bytes[step.joint.between[i]]);
+    by_run[i] = beyond;
+  }
+  int64_t before = 0;
+  for (size_t i = 0; i < by_run.size(); ++i) {
+    const auto kept = std::max<int64_t>(0, by_run[i] - before);
+    before = std::max(before, by_run[i]);
+    if (i == runs.size())
+      kept_after = std::max(kept_after, kept);
+    else if (kept > runs[i].kept_before.value_or(0))
+      runs[i].kept_before = kept;
+  }
+}
+
+// What is needed in the backward beyond what the problem says: from the beginning of the last run's
+// backward on, how much more was allocated than the same step of a simulation has.
+void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
+                             const std::vector<const Decisions*>& decisions,
+                             const StepMemory& memory) {
+  if (memory.backward.size() != runs.size())
+    return;
+  auto measured = runs;
+  for (auto& run : measured)
+    run.beyond_in_backward = run.beyond_in_backward.value_or(0);
+  const auto step = predict(measured, kept_after, decisions);
+  const auto& bytes = step.bytes;
+  bool has_begun = false;
+  int64_t at_backward = 0;
+  for (size_t i = runs.size(); i-- > 0;) {
+    const auto& [has_run, peak, peak_after] = memory.backward[i];
+    if (!has_run)
+      continue;
+    const auto begin = step.joint.begin[i];
+    const auto between = step.joint.between_again[i];
+    if (!has_begun)
+      at_backward = bytes[begin] - *measured[i].beyond_in_backward;
+    has_begun = true;
+    const auto predicted = *std::max_element(bytes.begin() + begin, bytes.begin() + between);
+    const auto in_backward = *measured[i].beyond_in_backward + peak - (predicted - at_backward);
+    if (in_backward > *measured[i].beyond_in_backward)
+      runs[i].beyond_in_backward = in_backward;
+    const auto after = runs[i].beyond_after_backward + peak_after - (bytes[between] - at_backward);
+    if (peak_after > 0 && after > runs[i].beyond_after_backward) {
+      runs[i].beyond_after_backward = after;
+      runs[i].beyond_in_backward = runs[i].beyond_in_backward.value_or(0);
+    }
+  }
+}
+
+int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after) {
+  int64_t kept = kept_after;
+  int64_t beyond = 0;
+  for (const auto& run : runs) {
+    kept += run.kept_before.value_or(0);
+    beyond = std::max({beyond, run.beyond_in_backward.value_or(0), run.beyond_after_backward});
+  }
+  return kept + beyond;
+}
+
+std::vector<size_t> outputs_for_the_loss(const RegionRun& run) {
+  std::vector<size_t> outputs;
+  for (size_t k = 0; k < run.incoming.size(); ++k) {
+    if (run.incoming[k].from_loss && run.incoming[k].gradients.empty())
+      outputs.push_back(k);
+  }
+  return outputs;
+}
+
+bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.region == y.region && x.key == y.key && has_part_in_plan(x) == has_part_in_plan(y);
+  });
+}
+
+bool is_off(int64_t predicted, int64_t measured) {
+  return measured - predicted > static_cast<int64_t>(kTolerance * static_cast<double>(predicted));
+}
+
 PlanFigures joint_figures(const JointProblem& joint, const Decisions& decisions,
                           const Decisions& unplanned) {
   Simulator simulator(joint.problem);
   return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
+}
+
+// Of a checkpoint around the call, on this thread: what is watched is the step around it.
+bool is_in_backward() {
+  return torch::autograd::get_current_graph_task_id() >= 0;
 }
 
 }  // namespace
@@ -59,6 +222,11 @@ std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
   }
   if (found == plans_.end())
     return nullptr;
+  if (std::any_of((*found)->runs.begin(), (*found)->runs.end(), is_outdated)) {
+    std::erase(in_order_, *found);
+    plans_.erase(found);
+    return nullptr;
+  }
   plans_.splice(plans_.begin(), plans_, found);
   return plans_.front();
 }
@@ -70,6 +238,7 @@ bool MethodPlans::use_again(const InputShapes& inputs, const std::vector<Planned
   if (found == plans_.end())
     return false;
   plans_.splice(plans_.begin(), plans_, found);
+  num_left_ = 0;
   return true;
 }
 
@@ -77,100 +246,170 @@ void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>&
   const std::lock_guard<std::mutex> lock(mutex_);
   if (use_again(inputs, runs))
     return;
-  record_ = true;
+  // Where each call takes a way of its own, hardly a plan is of use.
+  ++num_left_;
+  record_ = (num_left_ & (num_left_ - 1)) == 0;
   if (!said_that_left_) {
-    log_info(method_ +
-             ": a call ran other regions than those planned for, as lean as they can; its peak may "
-             "exceed the budget. It is planned for when it comes next");
+    log_warning(method_ +
+                ": a call ran other regions than those planned for, as lean as they can; its peak "
+                "may exceed memory_budget. It is planned for when it comes next");
   }
   said_that_left_ = true;
 }
 
-void MethodPlans::add(const InputShapes& inputs, std::vector<PlannedRun> runs,
-                      const CallLinks& links, const c10::IValue& result) {
-  if (runs.empty())
-    return;
+std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
+  if (call.runs.empty())
+    return nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
   const bool again = record_;
   record_ = false;
-  if (use_again(inputs, runs))
-    return;
-  // A region that runs under ordinary autograd has no variant, and one that cannot be profiled no
-  // problem: neither has a part in the plan.
-  std::vector<PlannedRun*> planned;
-  for (auto& run : runs) {
-    if (run.variant != nullptr && run.variant->graphs().problem != nullptr)
-      planned.push_back(&run);
+  if (use_again(call.inputs, call.runs))
+    return nullptr;
+  const auto unfinished = std::make_shared<MethodPlan>();
+  unfinished->inputs = std::move(call.inputs);
+  unfinished->runs = std::move(call.runs);
+  unfinished->linked = call.links.runs(call.result, options_);
+  if (unfinished->linked.empty())
+    return nullptr;
+  if (call.watch != nullptr) {
+    note_kept_between(unfinished->linked, unfinished->kept_after,
+                      decisions_of_variants(planned_variants(unfinished->runs)),
+                      call.watch->memory());
   }
-  if (planned.empty())
-    return;
-  const auto start = std::chrono::steady_clock::now();
-  const auto linked = links.runs(result, options_);
-  const auto joint = join(linked);
-  std::vector<const Decisions*> unplanned;
-  for (const auto* run : planned)
-    unplanned.push_back(run->variant->graphs().unplanned.get());
-  const auto keep_all = join_decisions(joint, linked, unplanned);
-  // That the budget cannot be kept turned out in the middle of a run: too late for an error.
-  auto options = options_;
-  options.leanest_if_unreachable = options.leanest_if_unreachable || outside_bytes_ > 0;
-  const auto decisions =
-      options_.strategy == StrategyKind::kPlan
-          ? pinned(joint, linked, options_.plan)
-          : plan_budget(joint.problem, keep_all, options,
-                        {static_cast<size_t>(at::get_num_threads()), outside_bytes_});
+  if (!plans_.empty() && !again)
+    log_info(method_ + ": planned again, for larger inputs than before");
+  return plan(unfinished, /*is_late=*/false);
+}
 
-  auto plan = std::make_shared<MethodPlan>();
-  plan->inputs = inputs;
+// Finishes a plan of which inputs, runs and links are known. `is_late`: that the budget cannot be
+// kept turns out in the middle of a training, too late for an error.
+std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<MethodPlan>& plan,
+                                                    bool is_late) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto joint = join(plan->linked, plan->kept_after);
+  std::vector<PlannedRun*> planned;
+  std::vector<const Decisions*> unplanned;
+  for (auto& run : plan->runs) {
+    if (!has_part_in_plan(run))
+      continue;
+    planned.push_back(&run);
+    unplanned.push_back(run.variant->graphs().unplanned.get());
+  }
+  const auto keep_all = join_decisions(joint, plan->linked, unplanned);
+  std::list<Decisions> known;
+  const auto outside = outside_bytes(plan->linked, plan->kept_after);
+  auto options = options_;
+  options.leanest_if_unreachable = options.leanest_if_unreachable || is_late;
+  const auto decisions = options_.strategy == StrategyKind::kPlan
+                             ? pinned(joint, plan->linked, options_.plan)
+                             : plan_budget(joint.problem, keep_all, options,
+                                           {static_cast<size_t>(at::get_num_threads()), outside,
+                                            known_plans(joint, *plan, known, is_late)});
+
   plan->figures = joint_figures(joint, decisions, keep_all);
-  plan->figures.outside_bytes = outside_bytes_;
-  plan->figures.predicted_peak_bytes += outside_bytes_;
-  plan->figures.unplanned_peak_bytes += outside_bytes_;
-  plan->figures.predicted_saved_bytes += outside_bytes_;
+  plan->figures.outside_bytes = outside;
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
+    run.variant->caller()->count_only(outputs_for_the_loss(plan->linked[i]));
     plan->figures.num_classes += run.variant->graphs().figures.num_classes;
     plan->figures.profile_seconds += run.variant->graphs().figures.profile_seconds;
     run.variant = run.region->compile_again(
-        *run.variant, run.key, decisions_of_run(joint, i, *linked[i].problem, decisions));
+        *run.variant, run.key, decisions_of_run(joint, i, *plan->linked[i].problem, decisions));
   }
-  plan->runs = std::move(runs);
   plan->figures.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  if (!plans_.empty() && !again)
-    log_info(method_ + ": planned again, for larger inputs than before");
   plans_.push_front(plan);
-  in_order_.push_back(std::move(plan));
+  in_order_.push_back(plan);
   if (plans_.size() > kMaxPlans) {
     std::erase(in_order_, plans_.back());
     plans_.pop_back();
   }
+  return plan;
 }
 
-void MethodPlans::measured(const std::shared_ptr<const MethodPlan>& plan, int64_t saved_bytes) {
-  plan->measured_saved_bytes = saved_bytes;
-  const auto more = saved_bytes - plan->figures.predicted_saved_bytes;
-  if (more <=
-      static_cast<int64_t>(kTolerance * static_cast<double>(plan->figures.predicted_peak_bytes)))
-    return;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    outside_bytes_ += more;
-    if (!said_that_outside_) {
-      log_warning(method_ + ": operators between the regions keep " +
-                  std::to_string(outside_bytes_) +
-                  " bytes for the backward that the plan did not know of, so that this call's peak "
-                  "may exceed its budget. The next is planned with them");
-    }
-    said_that_outside_ = true;
+// Plans for other sizes of the same way through the method; `owned` keeps their decisions. None
+// where a plan was found wanting.
+std::vector<KnownPlan> MethodPlans::known_plans(const JointProblem& joint, const MethodPlan& plan,
+                                                std::list<Decisions>& owned, bool is_late) const {
+  std::vector<KnownPlan> known;
+  for (const auto& other : plans_) {
+    if (is_late || !is_same_way(other->runs, plan.runs))
+      continue;
+    owned.push_back(
+        join_decisions(joint, plan.linked, decisions_of_variants(planned_variants(other->runs))));
+    known.push_back({&owned.back(), other->figures.unplanned_peak_bytes});
   }
-  forget(plan);
+  return known;
+}
+
+std::shared_ptr<const MethodPlan> MethodPlans::plan_again(
+    const std::shared_ptr<const MethodPlan>& plan, std::vector<RegionRun> linked,
+    int64_t kept_after) {
+  if (num_late_plans_ == kMaxLatePlans)
+    return plan;
+  ++num_late_plans_;
+  remove(plan);
+  const auto unfinished = std::make_shared<MethodPlan>();
+  unfinished->inputs = plan->inputs;
+  unfinished->runs = plan->runs;
+  unfinished->linked = std::move(linked);
+  unfinished->kept_after = kept_after;
+  return this->plan(unfinished, /*is_late=*/true);
+}
+
+void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured, const char* what) {
+  if (said_that_outside_)
+    return;
+  said_that_outside_ = true;
+  log_warning(method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
+              std::to_string(predicted) +
+              " were predicted, because of operators between the regions, so that this step's peak "
+              "may exceed its budget. The next is planned with what was measured");
+}
+
+std::shared_ptr<const MethodPlan> MethodPlans::measured(
+    const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory) {
+  plan->measured_saved_bytes = memory.saved;
+  const auto more = memory.saved - plan->figures.predicted_saved_bytes;
+  const auto peak = plan->figures.predicted_peak_bytes;
+  if (!is_off(peak, peak + more))
+    return plan;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  warn_of_operators_between(plan->figures.predicted_saved_bytes, memory.saved,
+                            "what is kept for the backward");
+  auto linked = plan->linked;
+  auto kept_after = plan->kept_after;
+  note_kept_between(linked, kept_after, decisions_of_variants(planned_variants(plan->runs)),
+                    memory);
+  return plan_again(plan, std::move(linked), kept_after);
+}
+
+void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
+                        const std::vector<std::shared_ptr<const RegionVariant>>& variants,
+                        const StepMemory& memory, bool was_planned) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (memory.backward.empty() || std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
+    return;
+  auto linked = plan->linked;
+  note_beyond_in_backward(linked, plan->kept_after, decisions_of_variants(variants), memory);
+  const auto now =
+      predict(linked, plan->kept_after, decisions_of_variants(planned_variants(plan->runs)));
+  const auto predicted = plan->figures.predicted_peak_bytes;
+  if (!is_off(predicted, now.peak_bytes))
+    return;
+  if (was_planned)
+    warn_of_operators_between(predicted, now.peak_bytes, "the backward");
+  plan_again(plan, std::move(linked), plan->kept_after);
+}
+
+void MethodPlans::remove(const std::shared_ptr<const MethodPlan>& plan) {
+  plans_.remove(plan);
+  std::erase(in_order_, plan);
 }
 
 void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  plans_.remove(plan);
-  std::erase(in_order_, plan);
+  remove(plan);
   record_ = true;
 }
 
@@ -179,23 +418,42 @@ MethodPlans::List MethodPlans::plans() const {
   return in_order_;
 }
 
-MethodCall::MethodCall(MethodPlans* plans, const std::vector<c10::IValue>& inputs)
-    : plans_(plans), outer_(current_call) {
+MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10::IValue>& inputs)
+    : plans_(std::move(plans)), outer_(current_call) {
   current_call = this;
   if (plans_ == nullptr)
     return;
+  settle_last_step();
   inputs_ = InputShapes(inputs);
   // A checkpoint around the call makes it again and wants to see the same tensors kept.
   is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     links_ = std::make_unique<CallLinks>(inputs);
-  else if (plan_->measured_saved_bytes < 0 && !at::hasCallbacks() && !is_hooked_)
-    watch_ = std::make_unique<MemoryWatch>();  // unless a profiler is there, which it would shadow
+  const bool is_new = plan_ == nullptr || plan_->measured_saved_bytes < 0;
+  if (is_new && !is_hooked_ && at::GradMode::is_enabled() && !is_in_backward())
+    watch_ = StepWatch::start();
 }
 
 MethodCall::~MethodCall() {
   current_call = outer_;
+  if (watch_ != nullptr)
+    watch_->stop();  // the call has failed
+}
+
+void MethodCall::settle_last_step() {
+  if (is_in_backward() || last_step.watch == nullptr)
+    return;
+  last_step.watch->stop();
+  const auto step = std::move(last_step);
+  last_step = {};
+  const auto plans = step.plans.lock();
+  const auto memory = step.watch->memory();
+  if (plans == nullptr || step.plan == nullptr)
+    return;
+  if (step.was_planned && step.plan->measured_peak_bytes < 0)
+    step.plan->measured_peak_bytes = memory.peak;
+  plans->learn(step.plan, step.variants, memory, step.was_planned);
 }
 
 MethodCall* MethodCall::current() {
@@ -210,21 +468,28 @@ std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
   left_ = left_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
   if (left_)
     return nullptr;
-  return plan_->runs[position].variant;
+  runs_.back().variant = plan_->runs[position].variant;
+  return runs_.back().variant;
 }
 
 void MethodCall::finish(const c10::IValue& result) {
   if (plans_ == nullptr || is_hooked_)
     return;
-  if (watch_ != nullptr && !left_ && !outgrown_)
-    plans_->measured(plan_, watch_->alive_bytes());
-  watch_.reset();
+  if (watch_ != nullptr)
+    watch_->end_call();
+  const auto variants = planned_variants(runs_);
+  std::shared_ptr<const MethodPlan> plan;
   if (outgrown_ && plan_ != nullptr)
     plans_->forget(plan_);
   else if (left_)
     plans_->left(inputs_, runs_);
-  else if (links_ != nullptr)
-    plans_->add(inputs_, std::move(runs_), *links_, result);
+  else if (plan_ == nullptr)
+    plan = plans_->add({inputs_, std::move(runs_), *links_, result, watch_.get()});
+  else if (watch_ != nullptr)
+    plan = plans_->measured(plan_, watch_->memory());
+  if (watch_ == nullptr || plan == nullptr)
+    return;
+  last_step = {plans_->weak_from_this(), plan, variants, std::move(watch_), plan_ != nullptr};
 }
 
 }  // namespace aten_recompute

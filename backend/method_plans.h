@@ -14,7 +14,9 @@
 #include "backend/input_shapes.h"
 #include "backend/options.h"
 #include "backend/region_variant.h"
-#include "passes/memory_watch.h"
+#include "backend/step_watch.h"
+#include "passes/plan/budget.h"
+#include "passes/plan/joint_problem.h"
 
 namespace aten_recompute {
 
@@ -36,16 +38,30 @@ struct PlannedRun {
 struct MethodPlan {
   InputShapes inputs;  // of the method
   std::vector<PlannedRun> runs;
+  // Of the runs that have a part in the plan: how they hang together, and what is known of the
+  // operators between them.
+  std::vector<RegionRun> linked;
+  int64_t kept_after = 0;  // by operators behind the last run
   PlanFigures figures;
-  // Alive when the first call under this plan had returned; -1: none has.
-  mutable std::atomic<int64_t> measured_saved_bytes{-1};
+  // Of the first step under this plan; -1: none has been watched.
+  mutable std::atomic<int64_t> measured_saved_bytes{-1};  // when the call had returned
+  mutable std::atomic<int64_t> measured_peak_bytes{-1};
+};
+
+// A call whose method has returned.
+struct FinishedCall {
+  InputShapes inputs;
+  std::vector<PlannedRun> runs;
+  const CallLinks& links;
+  const c10::IValue& result;
+  const StepWatch* watch;  // nullptr: nobody watched
 };
 
 // The plans of one specialisation of a method. What a later region needs is known only once it has
 // run, so the first call (and the first with larger inputs) runs every region as lean as it can;
 // at its end all regions are planned together, and from then on calls run that plan. Thread-safe; a
 // backward that is under way keeps what it was compiled from.
-class MethodPlans {
+class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
  public:
   using List = std::vector<std::shared_ptr<const MethodPlan>>;
 
@@ -56,19 +72,32 @@ class MethodPlans {
   std::shared_ptr<const MethodPlan> find(const InputShapes& inputs);
   // A call left the plan it was given: the next is recorded, unless there is a plan for its runs.
   void left(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
-  // Plans for what a call ran. Throws where the budget cannot be kept.
-  void add(const InputShapes& inputs, std::vector<PlannedRun> runs, const CallLinks& links,
-           const c10::IValue& result);
-
-  // What a call under the plan left alive. More than was predicted is the work of operators between
-  // the regions: the next call is planned with that in mind.
-  void measured(const std::shared_ptr<const MethodPlan>& plan, int64_t saved_bytes);
+  // Plans for what a call ran. Throws where the budget cannot be kept. Returns the new plan, or
+  // nullptr: there is one already, or nothing to plan.
+  std::shared_ptr<const MethodPlan> add(FinishedCall call);
+  // A call under the plan has returned, the first. What it kept beyond the prediction is the work
+  // of operators between the regions: the next call is planned with that in mind. Returns that
+  // plan, or the given one.
+  std::shared_ptr<const MethodPlan> measured(const std::shared_ptr<const MethodPlan>& plan,
+                                             const StepMemory& memory);
+  // The same when the backward of a call has run, too, that ran `variants` and after which `plan`
+  // was chosen for the next. `was_planned`: the call ran a plan.
+  void learn(const std::shared_ptr<const MethodPlan>& plan,
+             const std::vector<std::shared_ptr<const RegionVariant>>& variants,
+             const StepMemory& memory, bool was_planned);
   // What the plan was made for is smaller than what a call had.
   void forget(const std::shared_ptr<const MethodPlan>& plan);
 
   List plans() const;  // in the order of their making
 
  private:
+  std::shared_ptr<const MethodPlan> plan(const std::shared_ptr<MethodPlan>& plan, bool is_late);
+  std::vector<KnownPlan> known_plans(const JointProblem& joint, const MethodPlan& plan,
+                                     std::list<Decisions>& owned, bool is_late) const;
+  std::shared_ptr<const MethodPlan> plan_again(const std::shared_ptr<const MethodPlan>& plan,
+                                               std::vector<RegionRun> linked, int64_t kept_after);
+  void warn_of_operators_between(int64_t predicted, int64_t measured, const char* what);
+  void remove(const std::shared_ptr<const MethodPlan>& plan);
   bool use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
 
   std::string method_;
@@ -77,7 +106,8 @@ class MethodPlans {
   std::list<std::shared_ptr<const MethodPlan>> plans_;  // the last used first
   List in_order_;
   bool record_ = false;
-  int64_t outside_bytes_ = 0;  // see measured()
+  size_t num_left_ = 0;        // calls that left their plan and had no other, since one had
+  size_t num_late_plans_ = 0;  // made by plan_again()
   bool said_that_left_ = false;
   bool said_that_outside_ = false;
 };
@@ -86,10 +116,13 @@ class MethodPlans {
 class MethodCall {
  public:
   // Without plans (nullptr): each region plans for itself.
-  MethodCall(MethodPlans* plans, const std::vector<c10::IValue>& inputs);
+  MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10::IValue>& inputs);
   ~MethodCall();
   MethodCall(const MethodCall&) = delete;
   MethodCall& operator=(const MethodCall&) = delete;
+
+  // What was watched in the last step on this thread is made use of.
+  static void settle_last_step();
 
   // Of this thread; nullptr where there are no plans.
   static MethodCall* current();
@@ -104,17 +137,20 @@ class MethodCall {
   void outgrew() { outgrown_ = true; }
   // Where the call is recorded.
   CallLinks* links() { return links_.get(); }
+  bool has_plan() const { return plan_ != nullptr; }
+  // Of the step that the call begins; nullptr: nobody watches it.
+  std::shared_ptr<StepWatch> watch() const { return watch_; }
 
   // The method has returned.
   void finish(const c10::IValue& result);
 
  private:
-  MethodPlans* plans_;
+  std::shared_ptr<MethodPlans> plans_;
   MethodCall* outer_;
   InputShapes inputs_;
   std::shared_ptr<const MethodPlan> plan_;
   std::unique_ptr<CallLinks> links_;
-  std::unique_ptr<MemoryWatch> watch_;  // of the first call under a plan
+  std::shared_ptr<StepWatch> watch_;  // where the call is recorded, or the first under its plan
   std::vector<PlannedRun> runs_;
   bool left_ = false;
   bool outgrown_ = false;

@@ -117,37 +117,6 @@ std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& f
   };
 }
 
-// Which values of a graph lie in memory that the graph's operators made. A graph input does not,
-// even where the program holds the last reference to it: behind it may lie a buffer of the caller's
-// (from_blob), and behind a view of it, an element of it, or what a tape hands on, the same buffer.
-class OwnMemory {
- public:
-  bool contains(const Value* value) const { return values_.count(value) != 0; }
-
-  // `node` comes after the nodes whose values it reads.
-  void add_outputs_of(const Node* node) {
-    if (hands_on_what_it_was_given(node)) {
-      for (const auto* input : node->inputs()) {
-        if (contains_tensor(*input->type()) && !contains(input))
-          return;
-      }
-    }
-    if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kTapeBackward ||
-        !node->blocks().empty())
-      return;
-    values_.insert(node->outputs().begin(), node->outputs().end());
-  }
-
- private:
-  // Nodes without a schema are lists, tuples and casts.
-  static bool hands_on_what_it_was_given(const Node* node) {
-    return node->maybeSchema() == nullptr || mutates_an_argument(node) ||
-           may_alias_an_argument(node);
-  }
-
-  std::unordered_set<const Value*> values_;
-};
-
 // As a profile notes them (passes/profile/observed_forward.h).
 void note_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
   if (value.isTensor()) {

@@ -79,8 +79,9 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
                                                          const InputShapes& shapes, bool exact,
                                                          bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& [planned, largest] = variants_[key];
-  planned.remove_if([](const Planned& each) { return each.outgrown; });
+  if (options_.strategy == StrategyKind::kBudget)
+    remove_outdated(variants_[key]);
+  auto& planned = variants_[key].planned;
   auto fits = [&](const Planned& each) { return each.variant == nullptr || each.shapes == shapes; };
   auto found = std::find_if(planned.begin(), planned.end(), fits);
   if (found == planned.end() && !exact) {
@@ -97,7 +98,7 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   }
   std::shared_ptr<const RegionVariant> variant;
   try {
-    variant = compile(key, inputs, options_, leanest, largest);
+    variant = compile(key, inputs, options_, leanest, variants_[key]);
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
@@ -114,10 +115,20 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
 std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
                                                      const std::vector<c10::IValue>& inputs,
                                                      const Options& options, bool leanest,
-                                                     const DataSizes& largest) const {
+                                                     const Plans& plans) const {
+  std::vector<KnownPlan> known;
+  for (const auto& each : plans.planned) {
+    if (each.variant != nullptr && each.variant->graphs().decisions != nullptr)
+      known.push_back({each.variant->graphs().decisions.get(),
+                       each.variant->graphs().figures.unplanned_peak_bytes});
+  }
   const auto compiled = [&](const Options& by) {
-    return std::make_shared<RegionVariant>(compile_region(
-        {graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest, largest, rules_}));
+    auto variant = std::make_shared<RegionVariant>(
+        compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
+                        plans.seen, rules_, known}));
+    if (is_one_of_several_ && variant->caller() != nullptr)
+      variant->caller()->count_only({});
+    return variant;
   };
   if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
     return compiled(options);
@@ -140,6 +151,16 @@ std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
   }
 }
 
+void Region::remove_outdated(Plans& plans) {
+  plans.planned.remove_if([&](const Planned& each) {
+    if (each.variant == nullptr || !each.variant->is_outdated())
+      return each.outgrown;
+    plans.seen.expanded = each.variant->caller()->expanded();
+    plans.seen.let_go = each.variant->caller()->let_go();
+    return true;
+  });
+}
+
 bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
                           const DataSizes& sizes) {
   const auto& known = variant.graphs().data_sizes;
@@ -152,7 +173,8 @@ bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
   if (!outgrown)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& [planned, largest] = variants_[key];
+  auto& planned = variants_[key].planned;
+  auto& largest = variants_[key].seen.data_sizes;
   if (largest.empty())
     largest = known;
   largest.resize(std::max(largest.size(), sizes.size()));
@@ -176,9 +198,11 @@ bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
 std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
                                                            const VariantKey& key,
                                                            const Decisions& decisions) const {
-  return std::make_shared<RegionVariant>(compile_region_again(
-      {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
-      before.graphs(), decisions));
+  return std::make_shared<RegionVariant>(
+      compile_region_again(
+          {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
+          before.graphs(), decisions),
+      before.caller());
 }
 
 VariantKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
@@ -234,7 +258,7 @@ std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
     return variant_for(key, inputs, shapes, false, is_one_of_several_);
   if (auto variant = call->planned({this, key, shapes, nullptr}))
     return variant;
-  auto variant = variant_for(key, inputs, shapes, call->links() != nullptr, true);
+  auto variant = variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
   call->ran(variant);
   return variant;
 }
@@ -284,6 +308,12 @@ void Region::run(Stack& stack) {
   const size_t num_captured_inputs = captured_inputs.size();
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
   const auto is_kept = note_for_replay(*call, inputs);
+  if (MethodCall::current() != nullptr && variant->graphs().problem != nullptr) {
+    if (auto watch = MethodCall::current()->watch()) {
+      const auto number = watch->begin_forward();
+      call->set_watch(std::move(watch), number);
+    }
+  }
   if (links != nullptr)
     links->begin_run(variant, is_attribute_, inputs, is_kept, edges);
   std::vector<const void*> tensors;
@@ -337,7 +367,10 @@ void Region::run(Stack& stack) {
     links->end_run(outputs, node);
   for (auto i : gradient.df_input_vjps) {
     const auto& output = outputs[i].toTensor();
-    call->add_output({output.sizes().vec(), output.options()});
+    OutputMetadata metadata{output.sizes().vec(), output.options()};
+    if (output.has_storage())
+      metadata.storage = output.storage().getWeakStorageImpl();
+    call->add_output(std::move(metadata));
     // Only the call knows that these are the indices of a maximum.
     if (torch::autograd::isDifferentiableType(output.scalar_type())) {
       torch::autograd::set_history(output, node);

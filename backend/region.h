@@ -65,7 +65,7 @@ class Region : public torch::CustomClassHolder {
   // Plans of one kind of call, the last used first.
   struct Plans {
     std::list<Planned> planned;
-    DataSizes largest;  // of what data decide, in the calls that outgrew a plan
+    SeenInCalls seen;  // where a plan turned out to be made for other sizes
   };
 
   VariantKey key_of(const std::vector<c10::IValue>& inputs) const;
@@ -86,7 +86,9 @@ class Region : public torch::CustomClassHolder {
   std::shared_ptr<const RegionVariant> compile(const VariantKey& key,
                                                const std::vector<c10::IValue>& inputs,
                                                const Options& options, bool leanest,
-                                               const DataSizes& largest) const;
+                                               const Plans& plans) const;
+  // Takes out what is not to be used again; `seen` then has the reason.
+  static void remove_outdated(Plans& plans);
   // The forward as it is, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 

@@ -107,8 +107,36 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     released_ = true;
     forget_captures();
   }
+  if (variant_->caller() != nullptr && !variant_->caller()->is_settled() && run.packed.empty())
+    variant_->caller()->see(outputs_seen_with(inputs, defined, keep));
   run.registers = variant_->backward().start(std::move(inputs));
   return run;
+}
+
+std::vector<CallerBehaviour::Output> RegionCall::outputs_seen_with(
+    const std::vector<c10::IValue>& inputs, const std::vector<bool>& defined,
+    bool keeps_captures) const {
+  std::vector<CallerBehaviour::Output> seen;
+  for (size_t k = 0; k < outputs_.size(); ++k) {
+    auto& output = seen.emplace_back();
+    output.sizes = outputs_[k].sizes;
+    output.element_bytes = outputs_[k].options.dtype().itemsize();
+    if (defined[k])
+      output.gradient = inputs[k].toTensor();
+    if (keeps_captures)
+      continue;
+    // What nobody but the captures holds.
+    const auto storage = outputs_[k].storage.lock();
+    const auto holds_it = [&](const c10::IValue& input) {
+      return input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage() &&
+             input.toTensor().storage().unsafeGetStorageImpl() == storage.get();
+    };
+    output.is_let_go =
+        storage.get() == nullptr ||
+        static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), holds_it)) + 1 >=
+            storage.use_count();
+  }
+  return seen;
 }
 
 void RegionCall::unpack_for_stage(Run& run, size_t stage, const NodePtr<Node>& node) const {
@@ -189,6 +217,8 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   const auto& stage = stages[index];
   const auto& program = variant_->backward();
   const int task = torch::autograd::get_current_graph_task_id();
+  if (watch_ != nullptr && index == 0)
+    watch_->begin_backward(number_);
   Run run;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -271,6 +301,9 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   if (later_stages) {
     const std::lock_guard<std::mutex> lock(mutex_);
     runs_.emplace(task, std::move(run));
+  } else if (watch_ != nullptr) {
+    run = {};
+    watch_->end_backward(number_);
   }
   return gradients;
 }

@@ -15,6 +15,7 @@
 
 #include "backend/random_state.h"
 #include "backend/region_variant.h"
+#include "backend/step_watch.h"
 #include "backend/torch_compat.h"
 
 namespace aten_recompute {
@@ -46,10 +47,11 @@ struct ReplayInput {
 // `is_written`: by the region itself.
 ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written);
 
-// Sizes and type of a region output, to make a zero gradient of.
+// Sizes and type of a region output, to make a zero gradient of, and its memory.
 struct OutputMetadata {
   std::vector<int64_t> sizes;
   at::TensorOptions options;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
 };
 
 // State that the stages of one call share. The captures go when the backward has taken them.
@@ -61,6 +63,11 @@ class RegionCall {
   const RegionVariant& variant() const { return *variant_; }
   // Inputs that are no captures; before the region's forward, in the order of the inputs.
   void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
+  // Of the step that this is a part of, as its region run `number`.
+  void set_watch(std::shared_ptr<StepWatch> watch, size_t number) {
+    watch_ = std::move(watch);
+    number_ = number;
+  }
   void set_random_states(RandomStates states) { random_states_ = std::move(states); }
 
   // The backward that was built ahead of time does not do: a derivative of the gradients is asked
@@ -124,6 +131,10 @@ class RegionCall {
                          const std::vector<bool>& skip) const;
 
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
+  // `inputs` of the backward, their gradients `defined`.
+  std::vector<CallerBehaviour::Output> outputs_seen_with(const std::vector<c10::IValue>& inputs,
+                                                         const std::vector<bool>& defined,
+                                                         bool keeps_captures) const;
   void unpack_for_stage(Run& run, size_t stage, const NodePtr<torch::autograd::Node>& node) const;
   std::vector<c10::IValue> unpack_inputs(const NodePtr<torch::autograd::Node>& node) const;
   std::vector<c10::IValue> run_again(std::vector<c10::IValue> inputs) const;
@@ -135,6 +146,8 @@ class RegionCall {
   std::vector<OutputMetadata> outputs_;  // per vjp
   std::vector<ReplayInput> replay_inputs_;
   RandomStates random_states_;
+  std::shared_ptr<StepWatch> watch_;  // nullptr: nobody watches
+  size_t number_ = 0;
   std::mutex mutex_;
   bool released_ = false;
   std::map<int, Run> runs_;  // by graph task: retained graphs may be walked by several at once

@@ -37,11 +37,16 @@ std::vector<size_t> prepare_backward(const RegionGraphs& graphs) {
 
 }  // namespace
 
-RegionVariant::RegionVariant(RegionGraphs graphs)
+RegionVariant::RegionVariant(RegionGraphs graphs, std::shared_ptr<CallerBehaviour> caller)
     : graphs_(std::move(graphs)),
+      caller_(std::move(caller)),
       summand_of_(prepare_backward(graphs_)),
       forward_(graphs_.gradient.f),
       backward_(graphs_.gradient.df) {
+  if (caller_ == nullptr && graphs_.problem != nullptr) {
+    caller_ =
+        std::make_shared<CallerBehaviour>(graphs_.assumed, graphs_.figures.predicted_peak_bytes);
+  }
   find_aliases();
   find_captures();
   find_stages();

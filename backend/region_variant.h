@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/caller_behaviour.h"
 #include "backend/program.h"
 #include "backend/region_replay.h"
 #include "passes/pipeline.h"
@@ -47,7 +48,8 @@ struct UndefinedGradients {
 
 class RegionVariant {
  public:
-  RegionVariant(RegionGraphs graphs);
+  // `caller`: of the variants that were planned with the same profile; nullptr: there are none.
+  RegionVariant(RegionGraphs graphs, std::shared_ptr<CallerBehaviour> caller = nullptr);
 
   const RegionGraphs& graphs() const { return graphs_; }
   const torch::jit::Gradient& gradient() const { return graphs_.gradient; }
@@ -72,6 +74,10 @@ class RegionVariant {
 
   // Made when it is first asked for; thread-safe.
   const RegionReplay& replay() const;
+  // nullptr: without a profile.
+  const std::shared_ptr<CallerBehaviour>& caller() const { return caller_; }
+  // The caller does what the plan was not made for.
+  bool is_outdated() const { return caller_ != nullptr && caller_->differs(); }
   const std::vector<bool>& written_inputs() const { return written_inputs_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
 
@@ -87,6 +93,7 @@ class RegionVariant {
   std::vector<size_t> last_reads_of_inputs() const;
 
   RegionGraphs graphs_;
+  std::shared_ptr<CallerBehaviour> caller_;
   std::vector<size_t> summand_of_;
   Program forward_;
   Program backward_;

@@ -59,8 +59,7 @@ const std::unordered_set<std::string> kMayCopy = {"aten::reshape",
                                                   "aten_recompute::prod_dim_backward",
                                                   "aten_recompute::pad_backward",
                                                   "aten_recompute::cumsum_backward",
-                                                  "aten_recompute::repeat_backward",
-                                                  "aten_recompute::index_source_gradient"};
+                                                  "aten_recompute::repeat_backward"};
 
 // derivatives.yaml: output_differentiability [False], and operators that return no floating tensor.
 const std::unordered_set<std::string> kNonDifferentiable = {"aten::eq",

@@ -87,14 +87,42 @@ Decisions leanest_of(const GraphProblem& problem, const std::vector<SavePlan>& p
   return *best;
 }
 
+// For a region among others: what it keeps is alive while these run, its own peak is not. So
+// keeping least is better than the smallest peak, unless that peak is much smaller.
+Decisions keep_least(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
+                     const Decisions& unplanned) {
+  constexpr double kMuchLarger = 1.5;
+  auto best = plan_leanest(problem.problem, unplanned, static_cast<size_t>(at::get_num_threads()));
+  Simulator simulator(problem.problem);
+  const auto leanest = simulator.run(best);
+  auto saved_bytes = leanest.saved_bytes;
+  const auto bytes = value_bytes(problem);
+  auto options = input.options;
+  options.strategy = StrategyKind::kAll;
+  const PlanInput plan_input{joint, options, input.is_attribute, bytes};
+  auto plans = segment_plans(plan_input);
+  plans.push_back(make_plan(plan_input));
+  for (const auto& plan : plans) {
+    auto decisions = decisions_of(problem, plan);
+    const auto simulation = simulator.run(decisions);
+    if (simulation.saved_bytes >= saved_bytes ||
+        static_cast<double>(simulation.peak_bytes) >
+            kMuchLarger * static_cast<double>(leanest.peak_bytes))
+      continue;
+    saved_bytes = simulation.saved_bytes;
+    best = std::move(decisions);
+  }
+  return best;
+}
+
 Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
                  const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget) {
     const auto unplanned = decisions_of(problem, save_everything(joint));
     const auto num_threads = static_cast<size_t>(at::get_num_threads());
-    return input.leanest ? plan_leanest(problem.problem, unplanned, num_threads)
+    return input.leanest ? keep_least(joint, input, problem, unplanned)
                          : plan_budget(problem.problem, unplanned, input.options,
-                                       {.num_threads = num_threads});
+                                       {.num_threads = num_threads, .known = input.known});
   }
   if (input.options.strategy == StrategyKind::kPlan)
     return plan_from_file(problem.problem, input.options.plan);
@@ -161,6 +189,22 @@ ProblemEnds ends_of(const JointGraph& joint, const GraphProblem& problem) {
   for (size_t i = 0; i < outputs.size(); ++i)
     (i < joint.num_outputs ? ends.outputs : ends.gradients).push_back(index_of(outputs[i]));
   return ends;
+}
+
+// Outputs that are gone when the backward begins, as values of the problem.
+std::vector<int32_t> let_go(const JointGraph& joint, const ProblemEnds& ends,
+                            const RegionInput& input) {
+  std::vector<bool> is_let_go(joint.num_outputs, input.options.release_outputs);
+  for (size_t k = 0; k < std::min(input.seen.let_go.size(), joint.vjp_outputs.size()); ++k) {
+    const auto output = joint.vjp_outputs[k];
+    is_let_go[output] = is_let_go[output] || input.seen.let_go[k];
+  }
+  std::vector<int32_t> values;
+  for (size_t i = 0; i < joint.num_outputs; ++i) {
+    if (is_let_go[i] && ends.outputs[i] >= 0)
+      values.push_back(ends.outputs[i]);
+  }
+  return values;
 }
 
 // What comes after the plan.
@@ -236,8 +280,9 @@ RegionGraphs compile_region(const RegionInput& given) {
   if (needs_profile(input.options)) {
     run_pass("profile", [&]() -> std::shared_ptr<Graph> {
       try {
-        costs = profile(joint, input.inputs, input.options.cost_model, input.data_sizes);
+        costs = profile(joint, input.inputs, input.options.cost_model, input.seen);
         graphs.data_sizes = costs->data_sizes;
+        graphs.assumed = input.seen;
       } catch (const NotProfiled& error) {
         if (error.inputs_are_to_blame())
           throw;
@@ -253,11 +298,7 @@ RegionGraphs compile_region(const RegionInput& given) {
     if (input.options.strategy == StrategyKind::kBudget)
       obey_tags(problem);
     graphs.ends = ends_of(joint, problem);
-    if (input.options.release_outputs) {
-      std::copy_if(graphs.ends.outputs.begin(), graphs.ends.outputs.end(),
-                   std::back_inserter(problem.problem.let_go),
-                   [](int32_t value) { return value >= 0; });
-    }
+    problem.problem.let_go = let_go(joint, graphs.ends, input);
     graphs.unmatched = unmatched_words(joint, input.options);
     Simulator simulator(problem.problem);
     const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
@@ -295,6 +336,7 @@ RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& 
                         problem.problem.num_values() == before.problem->num_values());
   problem.problem = *before.problem;
   graphs.data_sizes = before.data_sizes;
+  graphs.assumed = before.assumed;
   graphs.data_nodes = before.data_nodes;
   for (const auto& [node, first] : graphs.data_nodes)
     problem.nodes[node]->i_(symbols::kDataSizes, first);

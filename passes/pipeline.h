@@ -13,6 +13,7 @@
 #include "backend/options.h"
 #include "passes/form_regions.h"
 #include "passes/joint_graph.h"
+#include "passes/plan/budget.h"
 #include "passes/plan/min_cut.h"
 #include "passes/plan/problem.h"
 #include "passes/plan/simulator.h"
@@ -50,8 +51,10 @@ struct RegionInput {
   // Strategy budget: whatever the budget, the smallest peak that is found. For a region that runs
   // before it is known what else the method's call will need.
   bool leanest = false;
-  DataSizes data_sizes;  // at least so large: what data decide the sizes of (passes/profile.h)
+  SeenInCalls seen;                                             // for the profile
   std::shared_ptr<const UserRules> rules = registered_rules();  // what users' rules are
+  // Strategy budget: plans of this region, differentiated alike, for inputs of other sizes.
+  std::vector<KnownPlan> known{};
 };
 
 // What a plan promises; from the profile, so zero without one.
@@ -89,6 +92,7 @@ struct RegionGraphs {
   // With a profile only: what was planned for, the plan, and what keeps all that the backward
   // reads.
   DataSizes data_sizes;                                // Profile::data_sizes
+  SeenInCalls assumed;                                 // RegionInput::seen
   std::vector<std::pair<size_t, int64_t>> data_nodes;  // of the problem, and symbols::kDataSizes
   std::shared_ptr<const Problem> problem;
   std::shared_ptr<const Decisions> decisions;

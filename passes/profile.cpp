@@ -90,8 +90,8 @@ bool computes_with_numbers(const Node* node, const std::vector<IValue>& operands
 class Profiler {
  public:
   Profiler(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
-           const DataSizes& at_least)
-      : joint_(joint), inputs_(inputs), cost_model_(cost_model), at_least_(at_least) {
+           const SeenInCalls& seen)
+      : joint_(joint), inputs_(inputs), cost_model_(cost_model), seen_(seen) {
     for (const auto& input : inputs) {
       for_each_tensor(input, [&](const at::Tensor& tensor) {
         if (tensor.is_meta())
@@ -182,15 +182,34 @@ class Profiler {
       TORCH_CHECK_NOT_IMPLEMENTED(value.isTensor() && value.toTensor().defined(),
                                   "aten_recompute: an output that requires grad is no tensor");
       const auto& tensor = value.toTensor();
-      const auto bytes = tensor.numel() * static_cast<int64_t>(tensor.element_size());
-      auto gradient = tensor_on(tensor.options().device(storages_.device_of(tensor)),
-                                storage_without_memory(bytes), tensor.sizes(),
-                                at::infer_dense_strides(tensor.sizes(), tensor.strides()), 0);
+      const auto layout = layout_of_gradient(tensor, k);
+      auto gradient =
+          tensor_on(tensor.options().device(storages_.device_of(tensor)),
+                    storage_without_memory(layout.bytes), tensor.sizes(), layout.strides, 0);
       storages_.index_of(gradient, false, storages_.device_of(tensor));
       const auto index = joint_.num_inputs + k;
       registers_[index] = gradient;
       note(joint_.graph->inputs()[index], registers_[index]);
     }
+  }
+
+  struct Layout {
+    std::vector<int64_t> strides;
+    int64_t bytes = 0;
+  };
+
+  // Dense, but for dimensions that are expanded.
+  Layout layout_of_gradient(const at::Tensor& output, size_t k) const {
+    auto sizes = output.sizes().vec();
+    const auto expanded = k < seen_.expanded.size() ? seen_.expanded[k] : std::vector<bool>{};
+    for (size_t i = 0; i < std::min(sizes.size(), expanded.size()); ++i)
+      sizes[i] = expanded[i] ? 1 : sizes[i];
+    Layout layout;
+    layout.strides = at::infer_dense_strides(sizes, output.strides());
+    for (size_t i = 0; i < std::min(sizes.size(), expanded.size()); ++i)
+      layout.strides[i] = expanded[i] ? 0 : layout.strides[i];
+    layout.bytes = c10::multiply_integers(sizes) * static_cast<int64_t>(output.element_size());
+    return layout;
   }
 
   void note(Value* value, const IValue& content) {
@@ -210,9 +229,21 @@ class Profiler {
         storages_.device_of(content.toTensor()).is_cpu()) {
       profile_.contiguous_on_cpu.insert(value->unique());
     }
+    if (content.isTensor() && content.toTensor().defined())
+      note_layout(value, content.toTensor());
     if (content.isCapsule())
       storages = opaque(content).storages;
     profile_.storages[value->unique()] = std::move(storages);
+  }
+
+  void note_layout(const Value* value, const at::Tensor& tensor) {
+    if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense() ||
+        !at::isFloatingType(tensor.scalar_type()) || tensor.numel() == 1)
+      return;
+    const auto next = static_cast<int32_t>(layouts_.size());
+    const auto name = c10::str(tensor.sizes(), tensor.strides(), tensor.scalar_type(),
+                               storages_.device_of(tensor));
+    profile_.layouts[value->unique()] = layouts_.emplace(name, next).first->second;
   }
 
   // ---- one instruction ----
@@ -263,7 +294,7 @@ class Profiler {
   NodeClasses::Outcome run_observed(size_t index, const std::vector<IValue>& operands) {
     auto node_class = forward_->at(index);
     const auto first = profile_.data_sizes.size();
-    note_data_sizes(node_class, profile_.data_sizes, at_least_);
+    note_data_sizes(node_class, profile_.data_sizes, seen_.data_sizes);
     if (profile_.data_sizes.size() > first)
       nodes_[index]->i_(symbols::kDataSizes, static_cast<int64_t>(first));
     return classes_->run_as(node_class, index, operands);
@@ -343,7 +374,7 @@ class Profiler {
   const JointGraph& joint_;
   const std::vector<IValue>& inputs_;
   CostModel cost_model_;
-  const DataSizes& at_least_;
+  const SeenInCalls& seen_;
   std::unique_ptr<Program> program_;
   std::vector<Node*> nodes_;  // per instruction, in the joint graph
   size_t num_forward_ = 0;
@@ -352,6 +383,7 @@ class Profiler {
   DescribedStorages storages_;
 
   Profile profile_;
+  std::unordered_map<std::string, int32_t> layouts_;  // Profile::layouts
   std::vector<IValue> registers_;
   std::unordered_map<Value*, IValue> value_of_;
 };
@@ -359,9 +391,9 @@ class Profiler {
 }  // namespace
 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
-                const DataSizes& at_least) {
+                const SeenInCalls& seen) {
   try {
-    return Profiler(joint, inputs, cost_model, at_least).run();
+    return Profiler(joint, inputs, cost_model, seen).run();
   } catch (const NotProfiled&) {
     throw;
   } catch (const c10::Error& error) {

@@ -31,6 +31,19 @@ struct NodeCost {
 // size, too. In the order of the nodes that make them.
 using DataSizes = std::vector<std::vector<int64_t>>;
 
+// Per incoming gradient and dimension: do all indices of it name one element, as in the gradient of
+// a sum? Where a gradient is undefined, in every dimension. Empty: in none.
+using ExpandedDimensions = std::vector<std::vector<bool>>;
+
+// What the region's inputs do not tell, as the calls before have shown it.
+struct SeenInCalls {
+  DataSizes data_sizes;  // taken to be at least so large, where there are as many
+  ExpandedDimensions expanded;
+  // Per incoming gradient: is its output gone when the backward begins? Empty: none is. For the
+  // plan; it does not change the profile.
+  std::vector<bool> let_go;
+};
+
 // The region cannot be profiled.
 class NotProfiled : public std::runtime_error {
  public:
@@ -54,6 +67,9 @@ struct Profile {
   std::unordered_map<size_t, int64_t> tensor_bytes;
   // The same: tensors on the CPU whose elements lie in the order of their indices.
   std::unordered_set<size_t> contiguous_on_cpu;
+  // The same: dense floating-point tensors of more than one element. Those of one number have the
+  // same sizes, strides, type and device.
+  std::unordered_map<size_t, int32_t> layouts;
   std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
   // Per region input: the first that is the same tensor, as a tied weight is under its second name.
   std::vector<size_t> same_as;
@@ -75,13 +91,12 @@ struct Profile {
 //
 // Where data decide sizes, or an operator does not take zeros, the forward runs once on the inputs,
 // without effects and without keeping anything, and its nodes are measured as they pass by
-// (passes/profile/observed_forward.h). `at_least`: sizes of what data decide are taken to be no
-// smaller than these, where there are as many. A backward node that does not take zeros is priced
-// by the FLOP model, its sizes found on meta tensors.
+// (passes/profile/observed_forward.h). A backward node that does not take zeros is priced by the
+// FLOP model, its sizes found on meta tensors.
 //
 // Inputs may be on the meta device: then everything is, and seconds come from the FLOP model.
 // Throws NotProfiled.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
-                CostModel cost_model, const DataSizes& at_least = {});
+                CostModel cost_model, const SeenInCalls& seen = {});
 
 }  // namespace aten_recompute

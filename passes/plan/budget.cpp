@@ -46,7 +46,26 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
          "; the smallest that can be reached is " + size_text(smallest, digits) + " (" +
          fraction(smallest, keep_all) + " of " + size_text(keep_all) +
          ", the peak without recomputation)" +
-         (outside > 0 ? ", as operators between the regions keep " + size_text(outside) : "");
+         (outside > 0 ? ", as operators between the regions need " + size_text(outside) : "");
+}
+
+// The fastest of the known plans that fits; nullptr: none does.
+const Decisions* fastest_known(Simulator& simulator, const std::vector<KnownPlan>& known,
+                               int64_t unplanned_peak_bytes, int64_t limit_bytes) {
+  constexpr int64_t kFarApart = 4;
+  const Decisions* fastest = nullptr;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (const auto& plan : known) {
+    if (plan.unplanned_peak_bytes > kFarApart * unplanned_peak_bytes ||
+        unplanned_peak_bytes > kFarApart * plan.unplanned_peak_bytes)
+      continue;
+    const auto simulation = simulator.run(*plan.decisions);
+    if (simulation.peak_bytes > limit_bytes || simulation.recompute_seconds >= seconds)
+      continue;
+    seconds = simulation.recompute_seconds;
+    fastest = plan.decisions;
+  }
+  return fastest;
 }
 
 }  // namespace
@@ -54,7 +73,7 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
                       const BudgetLimits& limits) {
   Simulator simulator(problem);
-  const auto keep_all_bytes = simulator.run(unplanned).peak_bytes + limits.outside_bytes;
+  const auto keep_all_bytes = simulator.run(unplanned).peak_bytes;
   int64_t total = std::numeric_limits<int64_t>::max();
   if (options.memory_fraction) {
     total = static_cast<int64_t>(*options.memory_fraction * static_cast<double>(keep_all_bytes));
@@ -63,13 +82,16 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
   }
   if (!options.time_budget && keep_all_bytes <= total)
     return unplanned;
-  const auto limit = total - limits.outside_bytes;
+  if (!options.time_budget) {
+    if (const auto* known = fastest_known(simulator, limits.known, keep_all_bytes, total))
+      return *known;
+  }
 
   PlanSearch search(problem, unplanned, SearchEffort{.num_threads = limits.num_threads});
-  const auto plan = search.fastest(limit);
+  const auto plan = search.fastest(total);
   if (!plan) {
-    const auto error = unreachable(total, search.smallest_peak_bytes() + limits.outside_bytes,
-                                   keep_all_bytes, limits.outside_bytes);
+    const auto error =
+        unreachable(total, search.smallest_peak_bytes(), keep_all_bytes, limits.outside_bytes);
     if (!options.leanest_if_unreachable)
       throw UserError(error);
     log_warning(error + "; it runs so");
@@ -79,10 +101,10 @@ Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const 
     return plan->decisions;
   const double base = problem.base_seconds();
   const auto lean = search.leanest(base * (*options.time_budget - 1.0));
-  if (lean.simulation.peak_bytes > limit) {
+  if (lean.simulation.peak_bytes > total) {
     char times[32];
     std::snprintf(times, sizeof(times), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
-    throw UserError("time_budget and memory_budget: no plan keeps both; under " + size_text(limit) +
+    throw UserError("time_budget and memory_budget: no plan keeps both; under " + size_text(total) +
                     " the fastest takes " + times + " times as long as without recomputation");
   }
   return lean.decisions;

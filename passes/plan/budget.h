@@ -1,6 +1,9 @@
 // Strategy `budget`: the fastest plan whose simulated peak fits, or the leanest whose time does.
 #pragma once
 
+#include <cstdint>
+#include <vector>
+
 #include "backend/options.h"
 #include "passes/plan/decisions.h"
 
@@ -11,10 +14,19 @@ namespace aten_recompute {
 // smallest peak that can be reached; with Options::leanest_if_unreachable that plan is returned and
 // a warning says so. The number of threads changes nothing about the plan.
 //
-// `outside_bytes`: what operators keep that the problem knows nothing of, and that counts, too.
+// A plan of the same nodes and values for inputs of other sizes.
+struct KnownPlan {
+  const Decisions* decisions = nullptr;
+  int64_t unplanned_peak_bytes = 0;  // there
+};
+
+// `outside_bytes`: what in the problem is the need of operators outside of the regions, for the
+// message. `known`: the fastest of these plans that fits is taken, if the sizes are not too far
+// apart, and nothing is searched for, which takes as long as several steps.
 struct BudgetLimits {
   size_t num_threads = 1;
   int64_t outside_bytes = 0;
+  std::vector<KnownPlan> known{};
 };
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
                       const BudgetLimits& limits = {});

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 
 #include "backend/in_place.h"
 #include "passes/node_traits.h"
@@ -80,6 +81,7 @@ class Builder {
       producers.emplace(node->outputs().empty() ? 0 : node->output(0)->unique(),
                         problem_.seconds.size());
       add_node(node, backward);
+      own_memory_.add_outputs_of(node);
     }
     problem_.num_nodes = problem_.seconds.size();
     std::vector<std::vector<int32_t>> of_node(problem_.num_nodes + alternatives.size());
@@ -281,6 +283,19 @@ class Builder {
            });
   }
 
+  bool reads_tensors_alike(const Node* node) const {
+    std::optional<int32_t> first;
+    for (const auto* input : node->inputs()) {
+      if (!input->type()->isSubtypeOf(*c10::TensorType::get()))
+        continue;
+      const auto found = profile_->layouts.find(input->unique());
+      if (found == profile_->layouts.end() || found->second != first.value_or(found->second))
+        return false;
+      first = found->second;
+    }
+    return true;
+  }
+
   bool reads_tensors_in_order_on_cpu(const Node* node) const {
     return profile_ != nullptr &&
            std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
@@ -294,13 +309,16 @@ class Builder {
     std::vector<int32_t> values;
     if (overwrites_rows(node) && !reads_tensors_in_order_on_cpu(node))
       return values;
+    if (profile_ != nullptr && overwrites_if_tensors_agree(node) && !reads_tensors_alike(node))
+      return values;
     // The operands have to lie alike; only a mask may be expanded.
     if (node->kind() != c10::aten::masked_fill && reads_an_expanded_tensor(node))
       return values;
     for (auto operand : overwritable_operands(node)) {
       auto* value = node->input(operand);
       const auto found = graph_.index.find(value);
-      if (found == graph_.index.end() || problem_.producer[found->second] < 0)
+      if (found == graph_.index.end() || problem_.producer[found->second] < 0 ||
+          !own_memory_.contains(value))
         continue;
       const auto* producer = value->node();
       if (producer->kind() != symbols::kTapeForward && producer->blocks().empty() &&
@@ -316,6 +334,7 @@ class Builder {
   const std::vector<bool>& accumulated_;
   // By node: gradients that leave when it has run.
   std::unordered_map<const Node*, std::vector<Value*>> waiting_;
+  OwnMemory own_memory_;
   GraphProblem graph_;
   Problem& problem_ = graph_.problem;
 };

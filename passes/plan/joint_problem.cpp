@@ -1,13 +1,20 @@
 #include "passes/plan/joint_problem.h"
 
 #include <algorithm>
+#include <map>
+#include <utility>
 
 namespace aten_recompute {
 namespace {
 
 class Joiner {
  public:
-  explicit Joiner(const std::vector<RegionRun>& runs) : runs_(runs) {
+  Joiner(const std::vector<RegionRun>& runs, int64_t kept_after)
+      : runs_(runs), kept_after_(kept_after) {
+    joint_.between.assign(runs.size(), -1);
+    joint_.begin.assign(runs.size(), -1);
+    joint_.between_again.assign(runs.size(), -1);
+    kept_.assign(runs.size() + 1, -1);
     joint_.nodes.resize(runs.size());
     joint_.values.resize(runs.size());
     for (size_t run = 0; run < runs.size(); ++run) {
@@ -20,9 +27,19 @@ class Joiner {
     add_storages();
     for (size_t run = 0; run < runs_.size(); ++run)
       add_forward(run);
+    if (kept_after_ > 0)
+      keep_between(runs_.size(), kept_after_);
     out_.num_forward = out_.num_all_nodes();
-    for (size_t run = runs_.size(); run-- > 0;)
+    if (kept_.back() >= 0)
+      add_reader("between", {kept_.back()});
+    find_readers_of_gradients();
+    begin_sums();
+    for (size_t run = runs_.size(); run-- > 0;) {
       add_backward(run);
+      add_to_sums(run);
+      if (kept_[run] >= 0 || runs_[run].beyond_in_backward)
+        go_back_between(run);
+    }
     out_.num_nodes = out_.num_all_nodes();
     for (size_t run = 0; run < runs_.size(); ++run)
       add_alternatives(run);
@@ -61,8 +78,11 @@ class Joiner {
       out_.bytes.insert(out_.bytes.end(), problem.bytes.begin(), problem.bytes.end());
       out_.held.insert(out_.held.end(), problem.held.begin(), problem.held.end());
       for (const auto& given : runs_[run].given) {
-        for (auto storage : problem.storages[given.value])
+        for (auto storage : problem.storages[given.value]) {
           out_.held[storages_[run][storage]] = 0;
+          if (given.bytes >= 0)
+            out_.bytes[storages_[run][storage]] = given.bytes;
+        }
         if (given.from.run >= 0)
           share(run, given.value, given.from);
       }
@@ -168,7 +188,40 @@ class Joiner {
       if (problem.producer[value] < 0 && !is_incoming[value] && joint_.values[run][value] < 0)
         add_own_value(run, static_cast<int32_t>(value), -1);
     }
+    if (runs_[run].kept_before)
+      joint_.between[run] = keep_between(run, *runs_[run].kept_before);
     add_own_nodes(run, 0, problem.num_forward);
+  }
+
+  // The forward node of what operators before `run` keep.
+  int32_t keep_between(size_t run, int64_t bytes) {
+    const auto node = add_border("between", {}, false);
+    kept_[run] = add_memory("between." + std::to_string(run), node, bytes);
+    return node;
+  }
+
+  // The only output of a border node: nothing but memory.
+  int32_t add_memory(const std::string& name, int32_t node, int64_t bytes) {
+    const auto storage = static_cast<int32_t>(out_.num_storages());
+    out_.bytes.push_back(bytes);
+    out_.held.push_back(0);
+    const auto value = add_value(name, node, std::vector<int32_t>{storage});
+    out_.outputs.push_back({value});
+    return value;
+  }
+
+  int32_t add_reader(const char* name, const std::vector<int32_t>& values) {
+    const auto node = add_border(name, values, false);
+    out_.outputs.push_back(std::initializer_list<int32_t>{});
+    return node;
+  }
+
+  void go_back_between(size_t run) {
+    std::vector<int32_t> values;
+    if (kept_[run] >= 0)
+      values.push_back(kept_[run]);
+    joint_.between_again[run] = add_reader("between", values);
+    out_.workspace_bytes.back() = runs_[run].beyond_after_backward;
   }
 
   void add_backward(size_t run) {
@@ -180,33 +233,83 @@ class Joiner {
       if (given.kept)
         kept.push_back(joint_.values[run][given.value]);
     }
-    if (!kept.empty()) {
-      add_border("kept", kept, false);
-      out_.outputs.push_back(std::initializer_list<int32_t>{});
+    if (!kept.empty())
+      add_reader("kept", kept);
+    const auto beyond = runs_[run].beyond_in_backward;
+    int32_t memory = -1;
+    if (beyond) {
+      joint_.begin[run] = add_border("begin", {}, false);
+      memory = add_memory("begin." + std::to_string(run), joint_.begin[run], *beyond);
     }
     add_own_nodes(run, problem.num_forward, problem.num_nodes);
+    if (beyond)
+      add_reader("end", {memory});
   }
 
   void add_incoming(size_t run, int32_t value, const RegionRun::Incoming& source) {
+    if (source.gradients.empty() && !source.from_loss) {
+      joint_.values[run][value] =
+          add_value(problem_of(run).value_names[value], -1, std::span<const int32_t>());
+      return;
+    }
     if (source.gradients.empty()) {
       add_own_value(run, value, -1);
       out_.incoming.push_back(joint_.values[run][value]);
       return;
     }
-    // Autograd adds what comes later to what came first, in its memory.
-    std::vector<int32_t> inputs;
-    if (source.from_loss) {
-      inputs.push_back(
-          add_value(problem_of(run).value_names[value], -1, mapped_storages(run, value)));
-      out_.incoming.push_back(inputs.back());
-    } else if (source.handed_on) {
-      share(run, value, source.gradients.front());
-    }
-    for (const auto& gradient : source.gradients)
-      inputs.push_back(value_at(gradient));
-    const bool is_view = source.from_loss || source.handed_on;
-    add_own_value(run, value, add_border("handed", inputs, is_view));
+    const auto sum = sums_.at({run, value});
+    add_own_value(run, value, add_border("handed", {sum}, /*is_view=*/true));
     out_.outputs.push_back({joint_.values[run][value]});
+  }
+
+  // ---- gradients that several runs make, or the loss and a run ----
+
+  void find_readers_of_gradients() {
+    readers_.resize(runs_.size());
+    for (size_t run = 0; run < runs_.size(); ++run) {
+      for (size_t k = 0; k < runs_[run].incoming.size(); ++k) {
+        const auto& source = runs_[run].incoming[k];
+        for (const auto& gradient : source.gradients)
+          readers_[gradient.run].push_back({run, problem_of(run).incoming[k], &source, gradient});
+      }
+    }
+  }
+
+  // The loss's part is there from the beginning of the backward on.
+  void begin_sums() {
+    for (size_t run = 0; run < runs_.size(); ++run) {
+      for (size_t k = 0; k < runs_[run].incoming.size(); ++k) {
+        const auto& source = runs_[run].incoming[k];
+        const auto value = problem_of(run).incoming[k];
+        if (source.gradients.empty() || !source.from_loss)
+          continue;
+        const auto from_loss =
+            add_value(problem_of(run).value_names[value], -1, mapped_storages(run, value));
+        out_.incoming.push_back(from_loss);
+        sums_[{run, value}] = from_loss;
+      }
+    }
+  }
+
+  void add_to_sums(size_t made_by) {
+    for (const auto& [run, value, source, gradient] : readers_[made_by]) {
+      const auto next = value_at(gradient);
+      const auto found = sums_.find({run, value});
+      if (found == sums_.end() && source->handed_on) {
+        share(run, value, gradient);
+        sums_[{run, value}] = next;
+        continue;
+      }
+      // A sum is made in the memory of its first summand; what operators between the runs make of a
+      // gradient has its own.
+      const bool is_first = found == sums_.end();
+      const auto inputs = is_first ? std::vector<int32_t>{next} : std::vector{found->second, next};
+      const auto node = add_border(is_first ? "between" : "sum", inputs, !is_first);
+      const auto sum =
+          add_value(problem_of(run).value_names[value], node, mapped_storages(run, value));
+      out_.outputs.push_back({sum});
+      sums_[{run, value}] = sum;
+    }
   }
 
   void add_alternatives(size_t run) {
@@ -246,9 +349,20 @@ class Joiner {
   }
 
   const std::vector<RegionRun>& runs_;
+  int64_t kept_after_;
+  std::vector<int32_t> kept_;  // per run, and behind the last: the value of keep_between; -1: none
   JointProblem joint_;
   Problem& out_ = joint_.problem;
   std::vector<std::vector<int32_t>> storages_;  // per run: of its own storages
+  struct GradientReader {
+    size_t run;
+    int32_t value;  // of the run's problem: the incoming gradient
+    const RegionRun::Incoming* source;
+    RegionRun::OtherValue gradient;
+  };
+  std::vector<std::vector<GradientReader>> readers_;  // per run that makes the gradients
+  // By run and incoming gradient: what has come of it so far.
+  std::map<std::pair<size_t, int32_t>, int32_t> sums_;
   std::vector<std::vector<int32_t>> overwrites_;
   std::vector<std::vector<int32_t>> alternatives_;
 };
@@ -263,8 +377,8 @@ size_t joint_slot(const JointProblem& joint, size_t run, const Problem& problem,
 
 }  // namespace
 
-JointProblem join(const std::vector<RegionRun>& runs) {
-  return Joiner(runs).run();
+JointProblem join(const std::vector<RegionRun>& runs, int64_t kept_after) {
+  return Joiner(runs, kept_after).run();
 }
 
 Decisions join_decisions(const JointProblem& joint, const std::vector<RegionRun>& runs,

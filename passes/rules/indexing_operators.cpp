@@ -61,8 +61,9 @@ void index_source_gradient(Stack& stack) {
   const auto dim = pop(stack).toInt();
   const auto size = pop(stack).toIntVector();
   const auto gradient = pop(stack).toTensor();
-  auto result = size.empty() ? gradient.index_select(dim, index.squeeze(0))
-                             : gradient.index_select(dim, index).expand(size);
+  auto result = gradient.index_select(dim, size.empty() ? index.squeeze(0) : index);
+  if (!size.empty() && result.sizes() != size)
+    result = result.expand(size);
   if (!alpha.equal(1))
     result = result * alpha;
   stack.emplace_back(std::move(result));

@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "passes/user_error.h"
 #include "tests/cpp/plan_testing.h"
 
 namespace aten_recompute {
@@ -129,19 +130,38 @@ TEST(Budget, RunsAsLeanAsItCanWhereThatIsAskedFor) {
   EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
 }
 
-TEST(Budget, CountsWhatIsKeptOutside) {
+TEST(Budget, APlanThatIsKnownIsTakenWhereItFits) {
   const TwoValues values;
   Simulator simulator(values.problem);
   const Decisions unplanned(values.problem);
   const auto peak = simulator.run(unplanned).peak_bytes;
-  const auto options = budget(R"("memory_budget": )" + std::to_string(peak + kMiB));
-  const auto planned = [&](int64_t outside) {
-    return simulator
-        .run(plan_budget(values.problem, unplanned, options, {.outside_bytes = outside}))
-        .peak_bytes;
+  const auto options = budget(R"("memory_budget": )" + std::to_string(peak - 1));
+  const auto found = plan_budget(values.problem, unplanned, options);
+  // One that computes more again than has to be, but fits.
+  auto known = found;
+  for (auto value : simulator.droppable())
+    known.set_always(value, true);
+  ASSERT_LT(simulator.run(known).peak_bytes, peak);
+  ASSERT_NE(known, found);
+  const auto planned = [&](const Decisions& decisions, int64_t unplanned_peak) {
+    return plan_budget(values.problem, unplanned, options,
+                       {.known = {{&decisions, unplanned_peak}}});
   };
-  EXPECT_EQ(planned(kMiB), peak);
-  EXPECT_LT(planned(2 * kMiB), peak);
+  EXPECT_EQ(planned(known, peak / 2), known);
+  EXPECT_EQ(planned(known, peak / 5), found) << "made for much smaller inputs";
+  EXPECT_EQ(planned(unplanned, peak), found) << "does not fit";
+}
+
+TEST(Budget, SaysWhatOperatorsOutsideNeed) {
+  const TwoValues values;
+  const Decisions unplanned(values.problem);
+  const auto options = budget(R"("memory_budget": 0.01)");
+  try {
+    plan_budget(values.problem, unplanned, options, {.outside_bytes = 2 * kMiB});
+    FAIL() << "nothing was refused";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("as operators between the regions need 2.0 MiB"));
+  }
 }
 
 }  // namespace

@@ -152,10 +152,87 @@ TEST(JointProblem, GradientsFromTheLossAndFromALaterRegionAreAddedInPlace) {
   const auto& problem = joint.problem;
   EXPECT_EQ(problem.incoming.size(), 2U);
   const auto sum = joint.values[0][two.a.problem.incoming[0]];
-  const auto inputs = problem.inputs[problem.producer[sum]];
+  const auto handed = problem.inputs[problem.producer[sum]];
+  ASSERT_EQ(handed.size(), 1U);
+  const auto inputs = problem.inputs[problem.producer[handed[0]]];
   ASSERT_EQ(inputs.size(), 2U);
   EXPECT_EQ(problem.storages[inputs[0]][0], problem.storages[sum][0]);
   EXPECT_EQ(inputs[1], joint.values[1][two.b.dx]);
+}
+
+// a's output is read by b and c.
+struct TwoReaders {
+  OneRegion a{"a."};
+  OneRegion b{"b."};
+  OneRegion c{"c."};
+  std::vector<RegionRun> runs{{&a.problem, {}, {{false, {{2, c.dx}, {1, b.dx}}, true}}, {a.dx}},
+                              {&b.problem, {{b.x, {0, a.y}}}, {{true, {}, true}}, {b.y}},
+                              {&c.problem, {{c.x, {0, a.y}}}, {{true, {}, true}}, {c.y}}};
+};
+
+TEST(JointProblem, GradientsOfSeveralRegionsAreAddedAsTheyCome) {
+  const TwoReaders three;
+  const auto joint = join(three.runs);
+  const auto& problem = joint.problem;
+  EXPECT_THAT(problem.node_names, ElementsAre("a.h", "a.y", "handed", "b.h", "b.y", "handed", "c.h",
+                                              "c.y", "c.dx", "b.dx", "sum", "handed", "a.dx"));
+  const auto storage = [&](int run, int32_t value) {
+    return problem.storages[joint.values[run][value]][0];
+  };
+  EXPECT_EQ(storage(0, three.a.problem.incoming[0]), storage(2, three.c.dx));
+  Simulator simulator(problem);
+  const auto of_a = keep_what_is_read(three.a.problem);
+  const auto of_b = keep_what_is_read(three.b.problem);
+  const auto of_c = keep_what_is_read(three.c.problem);
+  simulator.run(join_decisions(joint, three.runs, {&of_a, &of_b, &of_c}));
+  // b.y, c.y, a.h and the sum; the second gradient is gone.
+  EXPECT_EQ(simulator.step_bytes()[11], 4 + 4 + 10 + 4);
+}
+
+TEST(JointProblem, AnOutputThatNobodyCanReadHasNoGradient) {
+  TwoRegions two;
+  two.runs[0].incoming[0] = {};
+  const auto joint = join(two.runs);
+  EXPECT_EQ(joint.problem.incoming.size(), 1U);
+  EXPECT_EQ(joint.problem.loss_bytes, 4);
+  EXPECT_TRUE(joint.problem.storages[joint.values[0][two.a.problem.incoming[0]]].empty());
+}
+
+TEST(JointProblem, AGivenValueTakesWhatItTakesInThisCall) {
+  TwoRegions two;
+  two.runs[1].given[0] = {two.b.x, {-1, -1}, false, 7};
+  const auto joint = join(two.runs);
+  const auto storage = joint.problem.storages[joint.values[1][two.b.x]][0];
+  EXPECT_EQ(joint.problem.bytes[storage], 7);
+}
+
+TEST(JointProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {
+  TwoRegions two;
+  const auto bytes = [&](const JointProblem& joint) {
+    const auto of_a = keep_what_is_read(two.a.problem);
+    const auto of_b = keep_what_is_read(two.b.problem);
+    Simulator simulator(joint.problem);
+    simulator.run(join_decisions(joint, two.runs, {&of_a, &of_b}));
+    return simulator.step_bytes();
+  };
+  const auto before = bytes(join(two.runs));
+  two.runs[1].kept_before = 100;
+  two.runs[1].beyond_in_backward = 1000;
+  two.runs[1].beyond_after_backward = 10000;
+  const auto joint = join(two.runs, 100000);
+  const auto& names = joint.problem.node_names;
+  EXPECT_THAT(names, ElementsAre("a.h", "a.y", "handed", "between", "b.h", "b.y", "between",
+                                 "between", "begin", "b.dx", "end", "between", "handed", "a.dx"));
+  const auto after = bytes(joint);
+  EXPECT_EQ(after[0], before[0]);               // a.h
+  EXPECT_EQ(after[4], before[3] + 100);         // b.h
+  EXPECT_EQ(after[9], before[5] + 100 + 1000);  // b.dx
+  EXPECT_GE(after[11], 100 + 10000);
+  EXPECT_EQ(after[13], before[7]);  // a.dx
+  EXPECT_EQ(joint.between[1], 3);
+  EXPECT_EQ(joint.begin[1], 8);
+  EXPECT_EQ(joint.between_again[1], 11);
+  EXPECT_EQ(joint.between[0], -1);
 }
 
 TEST(JointProblem, WhatIsMadeBetweenTheRegionsIsMemoryOfItsOwn) {

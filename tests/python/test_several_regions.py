@@ -456,22 +456,66 @@ class Recurrent(nn.Module):
         return x.pow(2).mean()
 
 
-@pytest.mark.parametrize("budget, kept", [(0.95, True), (0.4, False)])
-def test_what_operators_between_regions_keep_is_learnt(budget: float, kept: bool, tracker, capfd) -> None:
-    lowered = lowered_copy(Recurrent(), "budget", memory_budget=budget)
+def test_what_operators_between_regions_need_is_learnt_from_the_first_step(tracker, capfd) -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
     x = torch.randn(16, 100, 64)
-    for _ in range(4):
+    for step in range(4):
         for parameter in lowered.parameters():
             parameter.grad = None
         with tracker.measure_peak() as peak:
             lowered(x).backward()
-    plan = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["plans"][-1]
+        plan = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["plans"][-1]
+        assert step == 0 or peak.bytes <= 0.95 * plan["unplanned_peak_bytes"]
     assert plan["outside_bytes"] > 0
-    assert plan["measured_saved_bytes"] == pytest.approx(plan["predicted_saved_bytes"], rel=0.03)
-    assert peak.bytes <= plan["predicted_peak_bytes"] * 1.03
-    said = capfd.readouterr().err
-    assert said.count("operators between the regions keep") == (1 if kept else 2)
-    if kept:
-        assert peak.bytes <= budget * plan["unplanned_peak_bytes"]
-    else:
-        assert "it runs so" in said
+    assert plan["measured_saved_bytes"] == pytest.approx(plan["predicted_saved_bytes"], rel=0.01)
+    assert plan["measured_peak_bytes"] == pytest.approx(peak.bytes, rel=0.01)
+    assert plan["predicted_peak_bytes"] == pytest.approx(peak.bytes, rel=0.03)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_budget_that_operators_between_regions_exceed_is_refused(capfd) -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.4)
+    with pytest.raises(RuntimeError, match="as operators between the regions need [0-9.]+ MiB"):
+        lowered(torch.randn(16, 100, 64))
+    leanest = lowered_copy(Recurrent(), "budget", memory_budget=0.4, unreachable="leanest")
+    leanest(torch.randn(16, 100, 64)).backward()
+    assert "it runs so" in capfd.readouterr().err
+
+
+def test_a_profiler_may_begin_while_a_step_is_watched() -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+    x = torch.randn(4, 20, 64)
+    for _ in range(3):
+        loss = lowered(x)
+        with torch.profiler.profile(profile_memory=True) as profile:
+            loss.backward()
+            lowered(x).backward()
+        assert any("aten::mm" in event.key or "aten::addmm" in event.key for event in profile.key_averages())
+
+
+def test_steps_of_several_threads_are_watched_one_at_a_time() -> None:
+    x = torch.randn(4, 20, 64)
+    errors: List[BaseException] = []
+
+    def train() -> None:
+        try:
+            lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+            for _ in range(4):
+                lowered(x).backward()
+        except BaseException as error:  # noqa: BLE001
+            errors.append(error)
+
+    threads = [threading.Thread(target=train) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    # The backward on another thread than the call.
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+    for _ in range(3):
+        loss = lowered(x)
+        backward = threading.Thread(target=loss.backward)
+        backward.start()
+        backward.join()
+    assert lowered.before[0].weight.grad is not None

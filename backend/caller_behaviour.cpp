@@ -1,0 +1,128 @@
+#include "backend/caller_behaviour.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "backend/log.h"
+
+namespace aten_recompute {
+namespace {
+
+// What a prediction may be off by, as a share of the peak.
+constexpr double kTolerance = 0.03;
+
+std::vector<bool> expanded_dimensions(const CallerBehaviour::Output& output) {
+  const auto& gradient = output.gradient;
+  std::vector<bool> expanded(output.sizes.size(), !gradient.defined());
+  if (!gradient.defined() || gradient.layout() != at::kStrided ||
+      gradient.dim() != static_cast<int64_t>(expanded.size()))
+    return expanded;
+  for (size_t i = 0; i < expanded.size(); ++i)
+    expanded[i] = gradient.stride(static_cast<int64_t>(i)) == 0;
+  return expanded;
+}
+
+bool is_on(bool flag) {
+  return flag;
+}
+
+// A loss that is no sum may hold a few tensors as large as the output while it makes the gradient.
+// So an output is let go only where no such loss is.
+bool is_let_go(const CallerBehaviour::Output& output) {
+  const auto expanded = expanded_dimensions(output);
+  return output.is_let_go && std::all_of(expanded.begin(), expanded.end(), is_on);
+}
+
+// Turns off in `flags` what is off in `others`; says whether that changed any.
+bool turn_off(std::vector<bool>& flags, const std::vector<bool>& others) {
+  bool changed = false;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    changed = changed || (flags[i] && !others[i]);
+    flags[i] = flags[i] && others[i];
+  }
+  return changed;
+}
+
+}  // namespace
+
+CallerBehaviour::CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes)
+    : assumed_(std::move(assumed)), peak_bytes_(peak_bytes) {}
+
+void CallerBehaviour::count_only(const std::vector<size_t>& outputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!counted_)
+    counted_.emplace();
+  counted_->insert(counted_->end(), outputs.begin(), outputs.end());
+}
+
+bool CallerBehaviour::counts(size_t output) const {
+  return !counted_ || std::find(counted_->begin(), counted_->end(), output) != counted_->end();
+}
+
+int64_t CallerBehaviour::bytes_of(const std::vector<Output>& outputs,
+                                  const SeenInCalls& behaviour) const {
+  int64_t bytes = 0;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (!counts(k))
+      continue;
+    const auto& sizes = outputs[k].sizes;
+    auto of_output = static_cast<int64_t>(outputs[k].element_bytes);
+    auto of_gradient = of_output;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      const bool is_expanded = k < behaviour.expanded.size() && i < behaviour.expanded[k].size() &&
+                               behaviour.expanded[k][i];
+      of_output *= sizes[i];
+      of_gradient *= is_expanded ? 1 : sizes[i];
+    }
+    const bool is_let_go = k < behaviour.let_go.size() && behaviour.let_go[k];
+    bytes += 2 * of_gradient + (is_let_go ? 0 : of_output);
+  }
+  return bytes;
+}
+
+void CallerBehaviour::see(const std::vector<Output>& outputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  bool changed = !has_seen_;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    if (!has_seen_) {
+      seen_.expanded.push_back(counts(k) ? expanded_dimensions(outputs[k])
+                                         : std::vector<bool>(outputs[k].sizes.size(), false));
+      seen_.let_go.push_back(counts(k) && is_let_go(outputs[k]));
+      continue;
+    }
+    changed = turn_off(seen_.expanded[k], expanded_dimensions(outputs[k])) || changed;
+    changed = changed || (seen_.let_go[k] && !is_let_go(outputs[k]));
+    seen_.let_go[k] = seen_.let_go[k] && is_let_go(outputs[k]);
+  }
+  has_seen_ = true;
+  if (!changed)
+    return;
+  settled_ = std::none_of(seen_.let_go.begin(), seen_.let_go.end(), is_on) &&
+             std::none_of(seen_.expanded.begin(), seen_.expanded.end(), [](const auto& flags) {
+               return std::any_of(flags.begin(), flags.end(), is_on);
+             });
+  const auto more = bytes_of(outputs, seen_) - bytes_of(outputs, assumed_);
+  const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
+  differs_ = more > limit || -more > limit;
+  if (more > limit) {
+    log_warning(
+        "memory_budget may be exceeded by this backward: the region's outputs and their gradients "
+        "take " +
+        std::to_string(more) +
+        " bytes more than in the calls that it was planned by. It is planned again before the "
+        "next call");
+  }
+}
+
+ExpandedDimensions CallerBehaviour::expanded() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return seen_.expanded;
+}
+
+std::vector<bool> CallerBehaviour::let_go() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return seen_.let_go;
+}
+
+}  // namespace aten_recompute

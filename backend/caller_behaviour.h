@@ -1,0 +1,65 @@
+// What the caller does between the forward of a region and its backward, as far as memory depends
+// on it.
+#pragma once
+
+#include <torch/csrc/autograd/variable.h>
+
+#include <atomic>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "passes/profile.h"
+
+namespace aten_recompute {
+
+// Shared by all variants of a region that were planned with one profile. Thread-safe.
+//
+// A profile takes every incoming gradient for a tensor with memory for all of its elements, the
+// loss to need as much again, and the caller to hold on to the outputs. But the gradient of a sum
+// is one number, expanded; an output that the loss does not read has none; and the output in
+// `f(x).sum().backward()` is gone when the backward begins. Then the prediction is too high, and a
+// fraction of it is no fraction of the peak.
+class CallerBehaviour {
+ public:
+  // `assumed`: what the profile went by. `peak_bytes`: what was predicted.
+  CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes);
+
+  // Where several regions run in a call, most outputs are for other regions to read, and how long
+  // they stay is known. Only those of these numbers are the caller's; empty: none so far.
+  void count_only(const std::vector<size_t>& outputs);
+
+  // One output that requires grad, at the beginning of a backward.
+  struct Output {
+    std::vector<int64_t> sizes;
+    size_t element_bytes = 0;
+    at::Tensor gradient;  // undefined: there is none
+    bool is_let_go = false;
+  };
+  void see(const std::vector<Output>& outputs);
+
+  // All gradients were whole and all outputs held, so there is nothing that see() could change.
+  bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
+  // From what was assumed, by so much that it matters for the peak.
+  bool differs() const { return differs_.load(std::memory_order_relaxed); }
+  // What held in all backwards so far.
+  ExpandedDimensions expanded() const;
+  std::vector<bool> let_go() const;
+
+ private:
+  // Bytes of gradients, of the loss and of outputs, if the caller behaves so.
+  int64_t bytes_of(const std::vector<Output>& outputs, const SeenInCalls& behaviour) const;
+  bool counts(size_t output) const;
+
+  const SeenInCalls assumed_;
+  const int64_t peak_bytes_;
+  mutable std::mutex mutex_;
+  SeenInCalls seen_;
+  std::optional<std::vector<size_t>> counted_;  // nothing: all
+  bool has_seen_ = false;
+  std::atomic<bool> differs_{false};
+  std::atomic<bool> settled_{false};
+};
+
+}  // namespace aten_recompute

@@ -1,0 +1,64 @@
+// The memory of one step: a call of a method with several regions, and the backward behind it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "passes/memory_watch.h"
+
+namespace aten_recompute {
+
+// Bytes that the step had allocated and not freed.
+struct StepMemory {
+  std::vector<int64_t> at_forward;  // per run of a region, when it began
+  int64_t saved = 0;                // when the method had returned
+  int64_t peak = 0;                 // at most, to the end of the last backward of a run
+
+  // Per run, above what was alive when the backward of the last run began.
+  struct Backward {
+    bool has_run = false;
+    int64_t peak = 0;        // from its first stage to its last
+    int64_t peak_after = 0;  // from there to the next run's; of the last one to run: unknown, 0
+  };
+  std::vector<Backward> backward;  // empty: it was not watched from end to end
+};
+
+// Started by a call, on its thread; the stages of its regions say when they run. Thread-safe.
+class StepWatch {
+ public:
+  // nullptr where another step is watched.
+  static std::shared_ptr<StepWatch> start();
+
+  // In the forward: a region that has a part in the plan runs. Returns its number.
+  size_t begin_forward();
+  void end_call();  // the method has returned
+
+  // Around all stages of a region's backward.
+  void begin_backward(size_t run);
+  void end_backward(size_t run);
+
+  void stop();
+  StepMemory memory() const;
+
+ private:
+  explicit StepWatch(std::unique_ptr<StepMemoryWatch> watch);
+  void give_up_if(bool condition);
+
+  int64_t alive_in_forward() const;
+
+  std::unique_ptr<StepMemoryWatch> watch_;
+  std::unique_ptr<MemoryWatch>
+      on_any_device_;  // in the forward, where there are others than the CPU
+  mutable std::mutex mutex_;
+  StepMemory memory_;
+  int64_t at_backward_ = 0;
+  bool has_begun_ = false;     // the backward
+  bool is_running_ = false;    // the backward of run_
+  bool has_given_up_ = false;  // on the backward
+  size_t run_ = 0;             // the last whose backward began
+};
+
+}  // namespace aten_recompute
