@@ -41,6 +41,11 @@ SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_outp
   return capture;
 }
 
+RegionCall::~RegionCall() {
+  if (watch_ != nullptr)
+    watch_->let_go();
+}
+
 void RegionCall::forget_captures() {
   captures_.clear();
   guards_.clear();
@@ -217,8 +222,10 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   const auto& stage = stages[index];
   const auto& program = variant_->backward();
   const int task = torch::autograd::get_current_graph_task_id();
-  if (watch_ != nullptr && index == 0)
-    watch_->begin_backward(number_);
+  if (watch_ != nullptr && index == 0 && watch_->begin_backward(number_)) {
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [watch = watch_] { watch->stop(); });
+  }
   Run run;
   {
     const std::lock_guard<std::mutex> lock(mutex_);

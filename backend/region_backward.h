@@ -60,12 +60,17 @@ class RegionCall {
   RegionCall(std::shared_ptr<const RegionVariant> variant, std::vector<SavedCapture> inputs)
       : variant_(std::move(variant)), captures_(std::move(inputs)) {}
 
+  ~RegionCall();
+  RegionCall(const RegionCall&) = delete;
+  RegionCall& operator=(const RegionCall&) = delete;
+
   const RegionVariant& variant() const { return *variant_; }
   // Inputs that are no captures; before the region's forward, in the order of the inputs.
   void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
   // Of the step that this is a part of, as its region run `number`.
   void set_watch(std::shared_ptr<StepWatch> watch, size_t number) {
     watch_ = std::move(watch);
+    watch_->hold();
     number_ = number;
   }
   void set_random_states(RandomStates states) { random_states_ = std::move(states); }

@@ -68,14 +68,15 @@ class StageNode : public torch::autograd::Node {
   // not called. Here its edge is there, and the engine would call them with no gradient: such an
   // edge is taken away until this backward ends. Only where all that holds the parameter's node
   // are edges of this stage, and none has a gradient, as the engine would wait for this edge
-  // otherwise.
+  // otherwise; and who asks for this gradient (torch.autograd.grad).
   void hide_edges_without_gradient(const torch::autograd::variable_list& gradients) {
     for (size_t i = 0; i < gradients.size(); ++i) {
       const auto edge = next_edge(i);
       if (gradients[i].defined() || !edge.is_valid() || !is_parameter_with_hooks(*edge.function))
         continue;
-      const auto held_here = edges_without(gradients, edge.function.get()) + 1;  // and by `edge`
-      if (static_cast<size_t>(edge.function.use_count()) == held_here)
+      const auto* target = edge.function.get();
+      const auto held_here = edges_without(gradients, target) + 1;  // and by `edge`
+      if (static_cast<size_t>(edge.function.use_count()) == held_here + times_asked_for(target))
         hidden_.emplace_back(i, edge);
     }
     for (const auto& [i, edge] : hidden_)
@@ -96,6 +97,17 @@ class StageNode : public torch::autograd::Node {
     return dynamic_cast<torch::autograd::AccumulateGrad*>(&node) != nullptr &&
            (!node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
             !node.post_hooks().empty() || node.tensor_post_acc_grad_hooks() != nullptr);
+  }
+
+  static size_t times_asked_for(const torch::autograd::Node* target) {
+    const auto* asked_for = torch::autograd::get_current_graph_task_exec_info();
+    if (asked_for == nullptr)
+      return 0;
+    const auto found = asked_for->find(const_cast<torch::autograd::Node*>(target));
+    if (found == asked_for->end())
+      return 0;
+    const auto& captures = found->second.captures_;
+    return captures != nullptr ? captures->size() : static_cast<size_t>(found->second.needed_);
   }
 
   // Edges of this stage to `target` that have no gradient, and references to it in hidden_.

@@ -44,7 +44,7 @@ void StepWatch::give_up_if(bool condition) {
   has_given_up_ = has_given_up_ || condition;
 }
 
-void StepWatch::begin_backward(size_t run) {
+bool StepWatch::begin_backward(size_t run) {
   const std::lock_guard<std::mutex> lock(mutex_);
   give_up_if(is_running_ || (has_begun_ && run >= run_) || !watch_->is_here());
   if (!has_begun_)
@@ -52,9 +52,11 @@ void StepWatch::begin_backward(size_t run) {
   else
     memory_.backward[run_].peak_after = watch_->peak_bytes() - at_backward_;
   memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
+  const bool is_first = !has_begun_;
   has_begun_ = is_running_ = true;
   run_ = run;
   watch_->reset_peak();
+  return is_first;
 }
 
 void StepWatch::end_backward(size_t run) {
@@ -73,6 +75,11 @@ void StepWatch::stop() {
   const std::lock_guard<std::mutex> lock(mutex_);
   give_up_if(is_running_);
   watch_->stop();
+}
+
+void StepWatch::let_go() {
+  if (--num_holders_ == 0)
+    stop();
 }
 
 StepMemory StepWatch::memory() const {

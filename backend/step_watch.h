@@ -1,6 +1,7 @@
 // The memory of one step: a call of a method with several regions, and the backward behind it.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -36,11 +37,15 @@ class StepWatch {
   size_t begin_forward();
   void end_call();  // the method has returned
 
-  // Around all stages of a region's backward.
-  void begin_backward(size_t run);
+  // Around all stages of a region's backward. True: it is the first of the step.
+  bool begin_backward(size_t run);
   void end_backward(size_t run);
 
   void stop();
+  // By each of the regions' calls, as long as its backward may come: without any, there is nothing
+  // to wait for.
+  void hold() { ++num_holders_; }
+  void let_go();
   StepMemory memory() const;
 
  private:
@@ -59,6 +64,7 @@ class StepWatch {
   bool is_running_ = false;    // the backward of run_
   bool has_given_up_ = false;  // on the backward
   size_t run_ = 0;             // the last whose backward began
+  std::atomic<size_t> num_holders_{0};
 };
 
 }  // namespace aten_recompute

@@ -98,6 +98,19 @@ TEST(StepWatch, MemoryFromBeforeAndMemoryThatStaysAreFreedByTheirOwn) {
   watch->stop();
 }
 
+TEST(StepWatch, EndsWithThoseWhoseBackwardMayCome) {
+  const auto watch = StepWatch::start();
+  ASSERT_NE(watch, nullptr);
+  watch->hold();
+  watch->hold();
+  watch->let_go();
+  EXPECT_EQ(StepWatch::start(), nullptr);
+  watch->let_go();
+  const auto next = StepWatch::start();
+  ASSERT_NE(next, nullptr);
+  next->stop();
+}
+
 TEST(StepWatch, CountsItsOwnThread) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);

@@ -519,3 +519,29 @@ def test_steps_of_several_threads_are_watched_one_at_a_time() -> None:
         backward.start()
         backward.join()
     assert lowered.before[0].weight.grad is not None
+
+
+class Unfinished(nn.Module):
+    """Its first region has nothing to do in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = nn.Linear(8, 8)
+        self.read = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        y = torch.tanh(self.unread(x))
+        if bool(x.sum() > 1e9):
+            x = torch.relu(x)
+        return torch.tanh(self.read(x)).sum(), y
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_nothing_is_watched_once_the_step_has_ended(backward: bool, tracker: Any) -> None:
+    lowered = lowered_copy(Unfinished(), "budget", memory_budget=1.0)
+    for _ in range(3):
+        with tracker.measure_peak():  # raises where another allocator is in its place
+            loss = lowered(torch.randn(2, 8))[0]
+            if backward:
+                loss.backward()
+            del loss

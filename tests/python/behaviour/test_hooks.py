@@ -347,7 +347,46 @@ def use_first_result(module: nn.Module) -> List[Tensor]:
     return calls
 
 
-unread = [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
+def ask_for_unused(module: nn.Module) -> List[Any]:
+    calls: List[Tensor] = []
+    module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
+    x = torch.linspace(-1, 1, 12).view(4, 3).requires_grad_()
+    y, z = module(x)
+    unused = torch.autograd.grad((x * 2.0).sum() + 0.0 * y.sum().detach(), [x], allow_unused=True)
+    used = torch.autograd.grad(y.sum(), [x, module.weight], retain_graph=True, allow_unused=True)
+    both = torch.autograd.grad(z.sum() + y.sum(), [module.weight, x], allow_unused=True)
+    return [*unused, *used, *both, *calls]
+
+
+class UnreadAlone(nn.Module):
+    """The parameter's only reader makes what nobody asks about."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 3))
+        self.other = nn.Parameter(torch.rand(4, 3))
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        y = x * self.other * 0.5
+        z = self.weight * 0.5
+        with torch.no_grad():
+            z = torch.relu(x) * 0.5 + z * 0.25
+        return y, z
+
+
+def ask_for_what_has_none(module: nn.Module) -> List[Any]:
+    calls: List[Tensor] = []
+    for parameter in (module.weight, module.other):
+        parameter.register_hook(lambda gradient: calls.append(gradient.clone()))
+    y, z = module(torch.linspace(-1, 1, 12).view(4, 3))
+    has_history = z.requires_grad
+    found = torch.autograd.grad(y.sum(), [module.weight, module.other], allow_unused=True)
+    del y, z  # another graph that leads to the parameter: then its hooks are called with None
+    module(torch.ones(4, 3))[0].sum().backward(inputs=[module.weight, module.other])
+    return [*found, has_history, *calls]
+
+
+unread = [Case("asked-unused", lambda: Unread(True), ask_for_unused), Case("asked-none", UnreadAlone, ask_for_what_has_none)] + [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
 
 
 @every(unread)
