@@ -36,6 +36,9 @@ void StepWatch::end_call() {
   const std::lock_guard<std::mutex> lock(mutex_);
   memory_.saved = alive_in_forward();
   on_any_device_.reset();
+  has_ended_ = true;
+  if (num_holders_ == 0)
+    watch_->stop();
 }
 
 // Runs go backward one after the other, each once; anything else is no step that can be compared
@@ -78,7 +81,7 @@ void StepWatch::stop() {
 }
 
 void StepWatch::let_go() {
-  if (--num_holders_ == 0)
+  if (--num_holders_ == 0 && has_ended_)
     stop();
 }
 

@@ -42,8 +42,8 @@ class StepWatch {
   void end_backward(size_t run);
 
   void stop();
-  // By each of the regions' calls, as long as its backward may come: without any, there is nothing
-  // to wait for.
+  // By each of the regions' calls, as long as its backward may come: when the method has returned
+  // and there is none, there is nothing to wait for.
   void hold() { ++num_holders_; }
   void let_go();
   StepMemory memory() const;
@@ -65,6 +65,7 @@ class StepWatch {
   bool has_given_up_ = false;  // on the backward
   size_t run_ = 0;             // the last whose backward began
   std::atomic<size_t> num_holders_{0};
+  std::atomic<bool> has_ended_{false};  // the call
 };
 
 }  // namespace aten_recompute

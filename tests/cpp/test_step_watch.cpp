@@ -19,6 +19,7 @@ at::Tensor bytes(int64_t count) {
 TEST(StepWatch, TellsTheForwardFromTheBackward) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
+  watch->hold();
   const auto before = bytes(1000);
   EXPECT_EQ(watch->begin_forward(), 0U);
   const auto kept = bytes(500);
@@ -52,6 +53,7 @@ TEST(StepWatch, GivesUpOnABackwardThatIsNoStep) {
   for (const bool twice : {false, true}) {
     const auto watch = StepWatch::start();
     ASSERT_NE(watch, nullptr);
+    watch->hold();
     watch->begin_forward();
     watch->begin_forward();
     watch->end_call();
@@ -78,6 +80,7 @@ TEST(StepWatch, MemoryFromBeforeAndMemoryThatStaysAreFreedByTheirOwn) {
   auto before = bytes(1000);
   auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
+  watch->hold();
   auto stays = bytes(100);
   before.reset();
   watch->end_call();
@@ -102,8 +105,11 @@ TEST(StepWatch, EndsWithThoseWhoseBackwardMayCome) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
   watch->hold();
+  watch->let_go();  // in the middle of the method
+  watch->hold();
   watch->hold();
   watch->let_go();
+  watch->end_call();
   EXPECT_EQ(StepWatch::start(), nullptr);
   watch->let_go();
   const auto next = StepWatch::start();
