@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <memory>
 #include <string>
 #include <utility>
@@ -23,7 +24,8 @@ class StageNode : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
     if (stage_ == 0 && RegionCall::must_replay(vjps))
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
-    TORCH_CHECK(hidden_.empty(), torch::autograd::ERR_BACKWARD_TWICE);
+    TORCH_CHECK(stage_ > 0 || hidden_.empty(), torch::autograd::ERR_BACKWARD_TWICE);
+    const auto undefined = stage_ == 0 ? undefined_of(vjps) : nullptr;
     const auto& stage = call_->variant().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
@@ -32,7 +34,8 @@ class StageNode : public torch::autograd::Node {
     const bool last = stage_ + 1 == call_->variant().stages().size();
     const bool later = !last && task_should_compute_output(stage.gradients.size());
     auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
-    hide_edges_without_gradient(gradients);
+    if (undefined != nullptr)
+      hide_edges_without_gradient(*undefined);
     if (!last)
       gradients.emplace_back();  // the edge to the next stage carries no gradient
     return gradients;
@@ -64,27 +67,63 @@ class StageNode : public torch::autograd::Node {
     return needed;
   }
 
-  // In eager a parameter that only an unused output depends on is not reached, and its hooks are
-  // not called. Here its edge is there, and the engine would call them with no gradient: such an
-  // edge is taken away until this backward ends. Only where all that holds the parameter's node
-  // are edges of this stage, and none has a gradient, as the engine would wait for this edge
-  // otherwise; and who asks for this gradient (torch.autograd.grad).
-  void hide_edges_without_gradient(const torch::autograd::variable_list& gradients) {
-    for (size_t i = 0; i < gradients.size(); ++i) {
-      const auto edge = next_edge(i);
-      if (gradients[i].defined() || !edge.is_valid() || !is_parameter_with_hooks(*edge.function))
-        continue;
-      const auto* target = edge.function.get();
-      const auto held_here = edges_without(gradients, target) + 1;  // and by `edge`
-      if (static_cast<size_t>(edge.function.use_count()) == held_here + times_asked_for(target))
-        hidden_.emplace_back(i, edge);
+  // nullptr: all outputs of the region have a gradient.
+  std::shared_ptr<const UndefinedGradients> undefined_of(
+      const torch::autograd::variable_list& vjps) const {
+    std::vector<bool> defined;
+    bool all = true;
+    for (const auto& vjp : vjps) {
+      defined.push_back(vjp.defined());
+      all = all && vjp.defined();
     }
-    for (const auto& [i, edge] : hidden_)
-      next_edges_[i] = torch::autograd::Edge();
-    if (!hidden_.empty() && torch::autograd::get_current_graph_task_keep_graph()) {
+    return all ? nullptr : call_->variant().undefined_gradients(defined);
+  }
+
+  // In eager a parameter that only an unused output depends on is not reached, and its hooks are
+  // not called. Here its edges are there, and the engine would call them with no gradient: such
+  // edges are taken away until this backward ends. Only where all that holds the parameter's node
+  // are edges of this region, and none has a gradient, as the engine would wait for them otherwise;
+  // and who asks for this gradient (torch.autograd.grad).
+  void hide_edges_without_gradient(const UndefinedGradients& undefined) {
+    std::vector<std::pair<StageNode*, size_t>> without;  // edges, by stage and place there
+    for (auto* node = this; node != nullptr; node = node->next_stage()) {
+      const auto& gradients = call_->variant().stages()[node->stage_].gradients;
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        if (undefined.undefined[gradients[i]] && node->next_edge(i).is_valid())
+          without.emplace_back(node, i);
+      }
+    }
+    const auto leads_nowhere = [&](const std::pair<StageNode*, size_t>& each) {
+      const auto& target = each.first->next_edge(each.second).function;
+      const auto is_to_it = [&](const std::pair<StageNode*, size_t>& other) {
+        return other.first->next_edge(other.second).function == target;
+      };
+      const auto held_here =
+          static_cast<size_t>(std::count_if(without.begin(), without.end(), is_to_it));
+      return is_parameter_with_hooks(*target) &&
+             static_cast<size_t>(target.use_count()) == held_here + times_asked_for(target.get());
+    };
+    std::vector<bool> hides;
+    for (const auto& each : without)
+      hides.push_back(leads_nowhere(each));
+    for (size_t k = 0; k < without.size(); ++k) {
+      if (hides[k])
+        without[k].first->hide(without[k].second);
+    }
+  }
+
+  StageNode* next_stage() const {
+    const auto next = call_->variant().stages()[stage_].gradients.size();
+    return next < num_outputs() ? static_cast<StageNode*>(next_edge(next).function.get()) : nullptr;
+  }
+
+  void hide(size_t edge) {
+    if (hidden_.empty() && torch::autograd::get_current_graph_task_keep_graph()) {
       torch::autograd::Engine::get_default_engine().queue_callback(
           [this, self = this->getptr()] { show_hidden_edges(); });
     }
+    hidden_.emplace_back(edge, next_edge(edge));
+    next_edges_[edge] = torch::autograd::Edge();
   }
 
   void show_hidden_edges() {
@@ -108,17 +147,6 @@ class StageNode : public torch::autograd::Node {
       return 0;
     const auto& captures = found->second.captures_;
     return captures != nullptr ? captures->size() : static_cast<size_t>(found->second.needed_);
-  }
-
-  // Edges of this stage to `target` that have no gradient, and references to it in hidden_.
-  size_t edges_without(const torch::autograd::variable_list& gradients,
-                       const torch::autograd::Node* target) const {
-    size_t count = 0;
-    for (size_t i = 0; i < gradients.size(); ++i)
-      count += !gradients[i].defined() && next_edge(i).function.get() == target ? 1 : 0;
-    for (const auto& [i, edge] : hidden_)
-      count += edge.function.get() == target ? 1 : 0;
-    return count;
   }
 
   std::shared_ptr<RegionCall> call_;

@@ -8,6 +8,7 @@
 #include <mutex>
 #include <vector>
 
+#include "backend/step_memory_watch.h"
 #include "passes/memory_watch.h"
 
 namespace aten_recompute {

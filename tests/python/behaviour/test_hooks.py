@@ -386,7 +386,21 @@ def ask_for_what_has_none(module: nn.Module) -> List[Any]:
     return [*found, has_history, *calls]
 
 
-unread = [Case("asked-unused", lambda: Unread(True), ask_for_unused), Case("asked-none", UnreadAlone, ask_for_what_has_none)] + [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
+class UnreadTwice(nn.Module):
+    """The same, read twice: its gradient has two summands, which leave one after the other."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 3))
+        self.other = nn.Parameter(torch.rand(4, 3))
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        y = torch.relu(x * self.other)
+        z = (self.weight + torch.tanh(self.weight * x).sum(0)) * 0.5
+        return y, z
+
+
+unread = [Case("asked-none-twice", UnreadTwice, ask_for_what_has_none), Case("asked-unused", lambda: Unread(True), ask_for_unused), Case("asked-none", UnreadAlone, ask_for_what_has_none)] + [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
 
 
 @every(unread)
