@@ -22,10 +22,10 @@ class StageNode : public torch::autograd::Node {
       : call_(std::move(call)), stage_(stage) {}
 
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
+    const auto undefined = stage_ == 0 ? undefined_of(vjps) : nullptr;
     if (stage_ == 0 && RegionCall::must_replay(vjps))
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
     TORCH_CHECK(stage_ > 0 || hidden_.empty(), torch::autograd::ERR_BACKWARD_TWICE);
-    const auto undefined = stage_ == 0 ? undefined_of(vjps) : nullptr;
     const auto& stage = call_->variant().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {

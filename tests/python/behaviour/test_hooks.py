@@ -400,7 +400,23 @@ class UnreadTwice(nn.Module):
         return y, z
 
 
-unread = [Case("asked-none-twice", UnreadTwice, ask_for_what_has_none), Case("asked-unused", lambda: Unread(True), ask_for_unused), Case("asked-none", UnreadAlone, ask_for_what_has_none)] + [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
+class ReadTwice(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 3))
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        return self.weight * x + (self.weight * self.weight).sum(0), x
+
+
+def use_twice(module: nn.Module) -> List[Any]:
+    module.weight.register_hook(lambda gradient: gradient * 2.0)
+    y = module(torch.linspace(-1, 1, 12).view(4, 3))[0]
+    (first,) = torch.autograd.grad(y.square().sum(), [module.weight], create_graph=True)
+    return [first, *torch.autograd.grad(first.sum(), [module.weight])]
+
+
+unread = [Case("twice", ReadTwice, use_twice, close="sums in another order"), Case("asked-none-twice", UnreadTwice, ask_for_what_has_none), Case("asked-unused", lambda: Unread(True), ask_for_unused), Case("asked-none", UnreadAlone, ask_for_what_has_none)] + [Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)]
 
 
 @every(unread)
