@@ -27,14 +27,14 @@ bool is_on(bool flag) {
   return flag;
 }
 
-// A loss that is no sum may hold a few tensors as large as the output while it makes the gradient.
-// So an output is let go only where no such loss is.
+// A loss other than a sum may hold a few tensors as large as the output while it makes the
+// gradient. So an output counts as let go only if its gradient is that of a sum.
 bool is_let_go(const CallerBehaviour::Output& output) {
   const auto expanded = expanded_dimensions(output);
   return output.is_let_go && std::all_of(expanded.begin(), expanded.end(), is_on);
 }
 
-// Turns off in `flags` what is off in `others`; says whether that changed any.
+// Turns off in `flags` what is off in `others`. Returns whether any flag changed.
 bool turn_off(std::vector<bool>& flags, const std::vector<bool>& others) {
   bool changed = false;
   for (size_t i = 0; i < flags.size(); ++i) {
@@ -84,18 +84,19 @@ int64_t CallerBehaviour::bytes_of(const std::vector<Output>& outputs,
 void CallerBehaviour::see(const std::vector<Output>& outputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
   bool changed = !has_seen_;
-  for (size_t k = 0; k < outputs.size(); ++k) {
-    if (!has_seen_) {
-      seen_.expanded.push_back(counts(k) ? expanded_dimensions(outputs[k])
-                                         : std::vector<bool>(outputs[k].sizes.size(), false));
-      seen_.let_go.push_back(counts(k) && is_let_go(outputs[k]));
-      continue;
+  if (!has_seen_) {
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      seen_.expanded.emplace_back(outputs[k].sizes.size(), counts(k));
+      seen_.let_go.push_back(counts(k));
     }
-    changed = turn_off(seen_.expanded[k], expanded_dimensions(outputs[k])) || changed;
-    changed = changed || (seen_.let_go[k] && !is_let_go(outputs[k]));
-    seen_.let_go[k] = seen_.let_go[k] && is_let_go(outputs[k]);
+    has_seen_ = true;
   }
-  has_seen_ = true;
+  std::vector<bool> let_go;
+  for (size_t k = 0; k < outputs.size(); ++k) {
+    changed = turn_off(seen_.expanded[k], expanded_dimensions(outputs[k])) || changed;
+    let_go.push_back(is_let_go(outputs[k]));
+  }
+  changed = turn_off(seen_.let_go, let_go) || changed;
   if (!changed)
     return;
   settled_ = std::none_of(seen_.let_go.begin(), seen_.let_go.end(), is_on) &&

@@ -27,7 +27,8 @@ class CallerBehaviour {
   CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes);
 
   // Where several regions run in a call, most outputs are for other regions to read, and how long
-  // they stay is known. Only those of these numbers are the caller's; empty: none so far.
+  // they stay is known. Once this is called, only the outputs with these numbers, and those of
+  // earlier calls of it, count as the caller's.
   void count_only(const std::vector<size_t>& outputs);
 
   // One output that requires grad, at the beginning of a backward.
@@ -41,14 +42,14 @@ class CallerBehaviour {
 
   // All gradients were whole and all outputs held, so there is nothing that see() could change.
   bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
-  // From what was assumed, by so much that it matters for the peak.
+  // The caller behaves otherwise than was assumed, and it matters for the peak.
   bool differs() const { return differs_.load(std::memory_order_relaxed); }
   // What held in all backwards so far.
   ExpandedDimensions expanded() const;
   std::vector<bool> let_go() const;
 
  private:
-  // Bytes of gradients, of the loss and of outputs, if the caller behaves so.
+  // The bytes that gradients, loss and outputs take if the caller behaves as `behaviour` says.
   int64_t bytes_of(const std::vector<Output>& outputs, const SeenInCalls& behaviour) const;
   bool counts(size_t output) const;
 

@@ -106,7 +106,8 @@ PlanFigures joint_figures(const JointProblem& joint, const Decisions& decisions,
   return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
 }
 
-// Of a checkpoint around the call, on this thread: what is watched is the step around it.
+// A checkpoint makes its call again inside of a backward. The step around it is the one that is
+// watched.
 bool is_in_backward() {
   return torch::autograd::get_current_graph_task_id() >= 0;
 }
@@ -126,8 +127,8 @@ std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
   if (found == plans_.end())
     return nullptr;
   if (std::any_of((*found)->runs.begin(), (*found)->runs.end(), is_outdated)) {
-    std::erase(in_order_, *found);
-    plans_.erase(found);
+    const auto outdated = *found;
+    remove(outdated);
     return nullptr;
   }
   plans_.splice(plans_.begin(), plans_, found);
@@ -149,7 +150,8 @@ void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>&
   const std::lock_guard<std::mutex> lock(mutex_);
   if (use_again(inputs, runs))
     return;
-  // Where each call takes a way of its own, hardly a plan is of use.
+  // Plans are of little use where every call takes another way, so such calls are recorded at
+  // growing intervals: after 1, 2, 4, 8 of them.
   ++num_left_;
   record_ = (num_left_ & (num_left_ - 1)) == 0;
   if (!said_that_left_) {
