@@ -4,6 +4,7 @@
 #include <ATen/ops/isnan.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
