@@ -27,13 +27,6 @@ bool is_on(bool flag) {
   return flag;
 }
 
-// A loss other than a sum may hold a few tensors as large as the output while it makes the
-// gradient. So an output counts as let go only if its gradient is that of a sum.
-bool is_let_go(const CallerBehaviour::Output& output) {
-  const auto expanded = expanded_dimensions(output);
-  return output.is_let_go && std::all_of(expanded.begin(), expanded.end(), is_on);
-}
-
 // Turns off in `flags` what is off in `others`. Returns whether any flag changed.
 bool turn_off(std::vector<bool>& flags, const std::vector<bool>& others) {
   bool changed = false;
@@ -94,7 +87,7 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
   std::vector<bool> let_go;
   for (size_t k = 0; k < outputs.size(); ++k) {
     changed = turn_off(seen_.expanded[k], expanded_dimensions(outputs[k])) || changed;
-    let_go.push_back(is_let_go(outputs[k]));
+    let_go.push_back(outputs[k].is_let_go);
   }
   changed = turn_off(seen_.let_go, let_go) || changed;
   if (!changed)
@@ -105,7 +98,7 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
              });
   const auto more = bytes_of(outputs, seen_) - bytes_of(outputs, assumed_);
   const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
-  differs_ = more > limit || -more > limit;
+  differs_ = more > limit || -more > limit || has_other_loss();
   if (more > limit) {
     log_warning(
         "memory_budget may be exceeded by this backward: the region's outputs and their gradients "
@@ -114,6 +107,29 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
         " bytes more than in the calls that it was planned by. It is planned again before the "
         "next call");
   }
+}
+
+void CallerBehaviour::see_loss(double loss_factor, double held_factor) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  seen_.loss_factor = std::max(loss_factor, assumed_.loss_factor.value_or(loss_factor));
+  seen_.held_factor = std::max(held_factor, assumed_.held_factor);
+  differs_ = differs_ || has_other_loss();
+}
+
+// With the lock held.
+bool CallerBehaviour::has_other_loss() const {
+  return seen_.loss_factor &&
+         (seen_.loss_factor != assumed_.loss_factor || seen_.held_factor != assumed_.held_factor);
+}
+
+std::optional<double> CallerBehaviour::loss_factor() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return seen_.loss_factor ? seen_.loss_factor : assumed_.loss_factor;
+}
+
+double CallerBehaviour::held_factor() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::max(seen_.held_factor, assumed_.held_factor);
 }
 
 ExpandedDimensions CallerBehaviour::expanded() const {

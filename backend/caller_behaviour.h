@@ -40,6 +40,10 @@ class CallerBehaviour {
   };
   void see(const std::vector<Output>& outputs);
 
+  // A loss takes more than was planned for; as multiples of the gradients that it makes
+  // (SeenInCalls).
+  void see_loss(double loss_factor, double held_factor);
+
   // All gradients were whole and all outputs held, so there is nothing that see() could change.
   bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
   // The caller behaves otherwise than was assumed, and it matters for the peak.
@@ -47,11 +51,14 @@ class CallerBehaviour {
   // What held in all backwards so far.
   ExpandedDimensions expanded() const;
   std::vector<bool> let_go() const;
+  std::optional<double> loss_factor() const;
+  double held_factor() const;
 
  private:
   // The bytes that gradients, loss and outputs take if the caller behaves as `behaviour` says.
   int64_t bytes_of(const std::vector<Output>& outputs, const SeenInCalls& behaviour) const;
   bool counts(size_t output) const;
+  bool has_other_loss() const;
 
   const SeenInCalls assumed_;
   const int64_t peak_bytes_;

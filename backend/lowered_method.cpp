@@ -347,6 +347,8 @@ std::string LoweredMethod::report() const {
         for (const auto& each : variant->graphs().banned)
           banned.push_back({{"value", each.value}, {"reason", each.reason}});
         auto entry = to_json(figures);
+        if (variant->measured_peak_bytes() >= 0)
+          entry["measured_peak_bytes"] = variant->measured_peak_bytes();
         entry.update({{"forward_operators", variant->forward().instructions().size()},
                       {"backward_operators", variant->backward().instructions().size()},
                       {"stages", variant->stages().size()},

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "backend/log.h"
 #include "backend/region.h"
@@ -29,11 +30,11 @@ struct LastStep {
 };
 thread_local LastStep last_step;
 
-// What a prediction may be off by, as a share of the peak.
-constexpr double kTolerance = 0.01;
-
 // A new plan keeps other values than the one before, and so may operators between the regions.
 constexpr size_t kMaxLatePlans = 8;
+// Of those, the ones made because the need of such operators was less than assumed. Few, as what
+// one plan shows of them need not hold of the next.
+constexpr size_t kMaxLoweredPlans = 3;
 
 bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
   return planned.size() == runs.size() &&
@@ -94,10 +95,6 @@ bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
     return x.region == y.region && x.key == y.key && has_part_in_plan(x) == has_part_in_plan(y);
   });
-}
-
-bool is_off(int64_t predicted, int64_t measured) {
-  return measured - predicted > static_cast<int64_t>(kTolerance * static_cast<double>(predicted));
 }
 
 PlanFigures joint_figures(const JointProblem& joint, const Decisions& decisions,
@@ -277,7 +274,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::measured(
   plan->measured_saved_bytes = memory.saved;
   const auto more = memory.saved - plan->figures.predicted_saved_bytes;
   const auto peak = plan->figures.predicted_peak_bytes;
-  if (!is_off(peak, peak + more))
+  if (!is_too_low(peak, peak + more))
     return plan;
   const std::lock_guard<std::mutex> lock(mutex_);
   warn_of_operators_between(plan->figures.predicted_saved_bytes, memory.saved,
@@ -295,16 +292,56 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   const std::lock_guard<std::mutex> lock(mutex_);
   if (memory.backward.empty() || std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
     return;
+  const auto by = decisions_of_variants(variants);
   auto linked = plan->linked;
-  note_beyond_in_backward(linked, plan->kept_after, decisions_of_variants(variants), memory);
-  const auto now =
-      predict(linked, plan->kept_after, decisions_of_variants(planned_variants(plan->runs)));
+  // Gradients that will rest are no need of this plan.
+  if (!options_.accumulate || memory.num_new_gradients == 0)
+    note_beyond_in_backward(linked, plan->kept_after, by, memory);
+  const auto next = decisions_of_variants(planned_variants(plan->runs));
+  const auto problem = join(linked, plan->kept_after).problem;
+  if (const auto loss = loss_memory(problem, memory)) {
+    auto& last = linked.back();
+    const auto assumed = problem.loss_bytes - last.beyond_in_loss.value_or(0);
+    const auto beyond = loss->beside - assumed;
+    last.beyond_in_loss = std::max(beyond, last.beyond_in_loss.value_or(beyond));
+    last.held_by_caller = std::max(loss->held, last.held_by_caller);
+  }
+  const auto peak = predict(linked, plan->kept_after, next).peak_bytes;
   const auto predicted = plan->figures.predicted_peak_bytes;
-  if (!is_off(predicted, now.peak_bytes))
-    return;
-  if (was_planned)
-    warn_of_operators_between(predicted, now.peak_bytes, "the backward");
-  plan_again(plan, std::move(linked), plan->kept_after);
+  if (is_too_low(predicted, peak)) {
+    if (was_planned)
+      warn_of_operators_between(predicted, peak, "the backward");
+    plan_again(plan, std::move(linked), plan->kept_after);
+  } else if (was_planned && is_like_plan(memory, options_.accumulate) &&
+             StepWatch::sees_all_memory()) {
+    plan->measured_peak_bytes = memory.peak;
+    if (is_too_high(predicted, memory.peak) && lower(plan, by, memory))
+      return;
+    difference_.say(predicted, memory);
+  }
+}
+
+// What plans before this one showed of operators between the regions is replaced by what a step
+// under this one did. False: that would not change the prediction.
+bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
+                        const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
+  if (num_lowered_plans_ == kMaxLoweredPlans)
+    return false;
+  auto linked = plan->linked;
+  int64_t kept_after = 0;
+  for (auto& run : linked) {
+    run.kept_before.reset();
+    run.beyond_in_backward.reset();
+    run.beyond_after_backward = 0;
+  }
+  note_kept_between(linked, kept_after, decisions, memory);
+  note_beyond_in_backward(linked, kept_after, decisions, memory);
+  if (!is_too_high(plan->figures.predicted_peak_bytes,
+                   predict(linked, kept_after, decisions).peak_bytes))
+    return false;
+  ++num_lowered_plans_;
+  plan_again(plan, std::move(linked), kept_after);
+  return true;
 }
 
 void MethodPlans::remove(const std::shared_ptr<const MethodPlan>& plan) {
@@ -335,8 +372,9 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     links_ = std::make_unique<CallLinks>(inputs);
-  const bool is_new = plan_ == nullptr || plan_->measured_saved_bytes < 0;
-  if (is_new && !is_hooked_ && at::GradMode::is_enabled() && !is_in_backward())
+  const bool is_new = plan_ == nullptr || (plan_->measured_peak_bytes < 0 &&
+                                           plan_->num_watched++ < kMaxWatchedSteps);
+  if (is_new && may_watch())
     watch_ = StepWatch::start();
 }
 
@@ -356,9 +394,12 @@ void MethodCall::settle_last_step() {
   const auto memory = step.watch->memory();
   if (plans == nullptr || step.plan == nullptr)
     return;
-  if (step.was_planned && step.plan->measured_peak_bytes < 0)
-    step.plan->measured_peak_bytes = memory.peak;
   plans->learn(step.plan, step.variants, memory, step.was_planned);
+}
+
+bool MethodCall::may_watch() {
+  return at::GradMode::is_enabled() && !at::SavedTensorDefaultHooks::get_hooks().has_value() &&
+         !is_in_backward();
 }
 
 MethodCall* MethodCall::current() {

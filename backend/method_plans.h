@@ -14,6 +14,7 @@
 #include "backend/input_shapes.h"
 #include "backend/options.h"
 #include "backend/region_variant.h"
+#include "backend/step_prediction.h"
 #include "backend/step_watch.h"
 #include "passes/plan/budget.h"
 #include "passes/plan/joint_problem.h"
@@ -21,6 +22,9 @@
 namespace aten_recompute {
 
 class Region;
+
+// How often a step under one plan is watched, where none of them can be compared with the plan.
+constexpr size_t kMaxWatchedSteps = 4;
 
 // One run of a region within a call.
 struct PlannedRun {
@@ -43,9 +47,10 @@ struct MethodPlan {
   std::vector<RegionRun> linked;
   int64_t kept_after = 0;  // by operators behind the last run
   PlanFigures figures;
-  // Of the first step under this plan; -1: none has been watched.
+  // Of a step under this plan; -1: none has been watched.
   mutable std::atomic<int64_t> measured_saved_bytes{-1};  // when the call had returned
   mutable std::atomic<int64_t> measured_peak_bytes{-1};
+  mutable std::atomic<size_t> num_watched{0};
 };
 
 // A call whose method has returned.
@@ -66,7 +71,9 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   using List = std::vector<std::shared_ptr<const MethodPlan>>;
 
   MethodPlans(std::string method, Options options)
-      : method_(std::move(method)), options_(std::move(options)) {}
+      : method_(std::move(method)),
+        options_(std::move(options)),
+        difference_(method_ + ": ", options_.accumulate) {}
 
   // For a call with these inputs; nullptr: the call is to be recorded.
   std::shared_ptr<const MethodPlan> find(const InputShapes& inputs);
@@ -96,6 +103,8 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
                                      std::list<Decisions>& owned, bool is_late) const;
   std::shared_ptr<const MethodPlan> plan_again(const std::shared_ptr<const MethodPlan>& plan,
                                                std::vector<RegionRun> linked, int64_t kept_after);
+  bool lower(const std::shared_ptr<const MethodPlan>& plan,
+             const std::vector<const Decisions*>& decisions, const StepMemory& memory);
   void warn_of_operators_between(int64_t predicted, int64_t measured, const char* what);
   void remove(const std::shared_ptr<const MethodPlan>& plan);
   bool use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
@@ -108,8 +117,10 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   bool record_ = false;
   size_t num_left_ = 0;        // calls that left their plan and had no other, since one had
   size_t num_late_plans_ = 0;  // made by plan_again()
+  size_t num_lowered_plans_ = 0;
   bool said_that_left_ = false;
   bool said_that_outside_ = false;
+  PeakDifference difference_;
 };
 
 // A call that is being made on this thread. Its regions ask it what to run.
@@ -123,6 +134,10 @@ class MethodCall {
 
   // What was watched in the last step on this thread is made use of.
   static void settle_last_step();
+
+  // A step that begins now can be held against a plan: it is no part of a checkpoint's backward, or
+  // of one whose saved tensors go through hooks.
+  static bool may_watch();
 
   // Of this thread; nullptr where there are no plans.
   static MethodCall* current();

@@ -57,7 +57,8 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
       uncompiled_(graph_),
-      returned_arguments_(graph_) {}
+      returned_arguments_(graph_),
+      difference_(std::make_shared<PeakDifference>("", options_.accumulate)) {}
 
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -122,7 +123,8 @@ std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
       known.push_back({each.variant->graphs().decisions.get(),
                        each.variant->graphs().figures.unplanned_peak_bytes});
   }
-  const auto compiled = [&](const Options& by) {
+  const auto compiled = [&](Options by) {
+    by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
     auto variant = std::make_shared<RegionVariant>(
         compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
                         plans.seen, rules_, known}));
@@ -155,8 +157,11 @@ void Region::remove_outdated(Plans& plans) {
   plans.planned.remove_if([&](const Planned& each) {
     if (each.variant == nullptr || !each.variant->is_outdated())
       return each.outgrown;
+    plans.is_late = true;
     plans.seen.expanded = each.variant->caller()->expanded();
     plans.seen.let_go = each.variant->caller()->let_go();
+    plans.seen.loss_factor = each.variant->caller()->loss_factor();
+    plans.seen.held_factor = each.variant->caller()->held_factor();
     return true;
   });
 }
@@ -263,6 +268,25 @@ std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
   return variant;
 }
 
+std::shared_ptr<StepWatch> Region::watch(RegionCall& call) const {
+  const auto& variant = call.variant();
+  if (variant.graphs().problem == nullptr)
+    return nullptr;
+  if (auto* method = MethodCall::current()) {
+    if (auto watch = method->watch()) {
+      const auto number = watch->begin_forward();
+      call.set_watch(std::move(watch), number);
+    }
+    return nullptr;
+  }
+  const bool has_step = options_.strategy == StrategyKind::kBudget && !is_one_of_several_ &&
+                        MethodCall::may_watch() && StepWatch::sees_all_memory();
+  auto watch = has_step && variant.wants_watch() ? StepWatch::start() : nullptr;
+  if (watch != nullptr)
+    call.set_own_watch(watch, difference_);
+  return watch;
+}
+
 void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const {
   auto registers = uncompiled_.start(std::move(inputs));
   uncompiled_.run(registers, 0, uncompiled_.instructions().size());
@@ -308,12 +332,7 @@ void Region::run(Stack& stack) {
   const size_t num_captured_inputs = captured_inputs.size();
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
   const auto is_kept = note_for_replay(*call, inputs);
-  if (MethodCall::current() != nullptr && variant->graphs().problem != nullptr) {
-    if (auto watch = MethodCall::current()->watch()) {
-      const auto number = watch->begin_forward();
-      call->set_watch(std::move(watch), number);
-    }
-  }
+  const auto own_watch = watch(*call);
   if (links != nullptr)
     links->begin_run(variant, is_attribute_, inputs, is_kept, edges);
   std::vector<const void*> tensors;
@@ -394,6 +413,8 @@ void Region::run(Stack& stack) {
     outputs[i] = c10::IValue();
   }
   outputs.resize(gradient.f_real_outputs);
+  if (own_watch != nullptr)
+    own_watch->end_call();
   for (auto& output : outputs)
     stack.push_back(std::move(output));
 }

@@ -28,6 +28,8 @@ struct PinnedPlan {
   std::atomic<bool> said_that_unplanned{false};
 };
 
+class RegionCall;
+
 class Region : public torch::CustomClassHolder {
  public:
   // `graph` is the region's forward; `is_attribute[i]`: input i was read from the module.
@@ -66,6 +68,9 @@ class Region : public torch::CustomClassHolder {
   struct Plans {
     std::list<Planned> planned;
     SeenInCalls seen;  // where a plan turned out to be made for other sizes
+    // A plan that kept the budget turned out to be made for another caller: that the budget cannot
+    // be kept is found in the middle of a training then, too late for an error.
+    bool is_late = false;
   };
 
   VariantKey key_of(const std::vector<c10::IValue>& inputs) const;
@@ -89,6 +94,9 @@ class Region : public torch::CustomClassHolder {
                                                const Plans& plans) const;
   // Takes out what is not to be used again; `seen` then has the reason.
   static void remove_outdated(Plans& plans);
+  // Has the call watched, where its peak is to be held against a plan. Returns the watch of a step of
+  // this region alone, which ends with the region's forward; nullptr: there is none.
+  std::shared_ptr<StepWatch> watch(RegionCall& call) const;
   // The forward as it is, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
@@ -105,6 +113,7 @@ class Region : public torch::CustomClassHolder {
   size_t num_compiled_ = 0;
   bool said_that_planned_again_ = false;
   bool said_that_outgrown_ = false;
+  std::shared_ptr<PeakDifference> difference_;  // of steps of this region alone
 };
 
 }  // namespace aten_recompute

@@ -5,6 +5,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
@@ -216,6 +217,23 @@ const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stag
   return first;
 }
 
+void RegionCall::watch_gradient(const Node& target) const {
+  if (watch_ == nullptr)
+    return;
+  if (const auto* parameter = dynamic_cast<const torch::autograd::AccumulateGrad*>(&target))
+    watch_->hand_on(parameter->variable.grad().defined());
+}
+
+int64_t RegionCall::bytes_let_go() const {
+  int64_t bytes = 0;
+  for (const auto& output : outputs_) {
+    if (output.storage.expired())
+      bytes += static_cast<int64_t>(at::detail::computeStorageNbytesContiguous(
+          output.sizes, output.options.dtype().itemsize()));
+  }
+  return bytes;
+}
+
 variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
                                     const std::vector<bool>& needed, bool later_stages,
                                     const NodePtr<Node>& node) {
@@ -223,7 +241,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   const auto& stage = stages[index];
   const auto& program = variant_->backward();
   const int task = torch::autograd::get_current_graph_task_id();
-  if (watch_ != nullptr && index == 0 && watch_->begin_backward(number_)) {
+  if (watch_ != nullptr && index == 0 && watch_->begin_backward(number_, bytes_let_go())) {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [watch = watch_] { watch->stop(); });
   }
@@ -312,6 +330,8 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   } else if (watch_ != nullptr) {
     run = {};
     watch_->end_backward(number_);
+    if (difference_ != nullptr)
+      variant_->note_step(watch_->memory(), *difference_);
   }
   return gradients;
 }

@@ -15,6 +15,7 @@
 
 #include "backend/random_state.h"
 #include "backend/region_variant.h"
+#include "backend/step_prediction.h"
 #include "backend/step_watch.h"
 #include "backend/torch_compat.h"
 
@@ -73,6 +74,15 @@ class RegionCall {
     watch_->hold();
     number_ = number;
   }
+  // The same where the plan is for this region alone: at the end of its backward the peak of the
+  // step is noted in the variant, and held against the prediction.
+  void set_own_watch(std::shared_ptr<StepWatch> watch, std::shared_ptr<PeakDifference> difference) {
+    const auto number = watch->begin_forward();
+    set_watch(std::move(watch), number);
+    difference_ = std::move(difference);
+  }
+  // A gradient is about to be handed on to `target`.
+  void watch_gradient(const torch::autograd::Node& target) const;
   void set_random_states(RandomStates states) { random_states_ = std::move(states); }
 
   // The backward that was built ahead of time does not do: a derivative of the gradients is asked
@@ -143,6 +153,8 @@ class RegionCall {
   void unpack_for_stage(Run& run, size_t stage, const NodePtr<torch::autograd::Node>& node) const;
   std::vector<c10::IValue> unpack_inputs(const NodePtr<torch::autograd::Node>& node) const;
   std::vector<c10::IValue> run_again(std::vector<c10::IValue> inputs) const;
+  // Of outputs whose memory is gone.
+  int64_t bytes_let_go() const;
   void forget_captures();
 
   std::shared_ptr<const RegionVariant> variant_;
@@ -153,6 +165,7 @@ class RegionCall {
   RandomStates random_states_;
   std::shared_ptr<StepWatch> watch_;  // nullptr: nobody watches
   size_t number_ = 0;
+  std::shared_ptr<PeakDifference> difference_;  // nullptr: somebody else compares
   std::mutex mutex_;
   bool released_ = false;
   std::map<int, Run> runs_;  // by graph task: retained graphs may be walked by several at once

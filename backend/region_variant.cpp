@@ -194,6 +194,24 @@ void RegionVariant::find_aliases() {
   }
 }
 
+void RegionVariant::note_step(const StepMemory& step, PeakDifference& difference) const {
+  if (step.backward.empty())
+    return;
+  const auto predicted = graphs_.figures.predicted_peak_bytes;
+  const bool is_as_planned = is_like_plan(step, difference.accumulate()) && !is_outdated();
+  // What the loss takes matters where the peak does, or where a new plan is made anyway.
+  const auto loss = loss_memory(*graphs_.problem, step);
+  if (loss && (!is_as_planned || is_too_low(predicted, step.peak))) {
+    const auto incoming = static_cast<double>(loss->incoming);
+    caller_->see_loss(static_cast<double>(loss->beside) / incoming,
+                      static_cast<double>(loss->held) / incoming);
+  }
+  if (!is_as_planned)
+    return;
+  measured_peak_bytes_ = step.peak;
+  difference.say(predicted, step, /*is_planned_again=*/is_outdated());
+}
+
 std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(
     const std::vector<bool>& defined) const {
   const std::lock_guard<std::mutex> lock(mutex_);

@@ -1,6 +1,7 @@
 // A region compiled for one set of inputs that require grad: what its forward and its stages share.
 #pragma once
 
+#include <atomic>
 #include <compare>
 #include <cstdint>
 #include <map>
@@ -12,6 +13,7 @@
 #include "backend/caller_behaviour.h"
 #include "backend/program.h"
 #include "backend/region_replay.h"
+#include "backend/step_prediction.h"
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
@@ -78,6 +80,12 @@ class RegionVariant {
   const std::shared_ptr<CallerBehaviour>& caller() const { return caller_; }
   // The caller does what the plan was not made for.
   bool is_outdated() const { return caller_ != nullptr && caller_->differs(); }
+  // A step is to be watched: none has been that could be compared with the plan.
+  bool wants_watch() const { return measured_peak_bytes_ < 0 && num_watched_++ < 4; }
+  // A step of this region alone.
+  void note_step(const StepMemory& step, PeakDifference& difference) const;
+  // Bytes; -1: unknown.
+  int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
   const std::vector<bool>& written_inputs() const { return written_inputs_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
 
@@ -103,6 +111,8 @@ class RegionVariant {
   std::vector<size_t> first_stage_of_;
   std::vector<bool> written_inputs_;
   bool draws_random_numbers_ = false;
+  mutable std::atomic<int64_t> measured_peak_bytes_{-1};
+  mutable std::atomic<size_t> num_watched_{0};
   mutable std::mutex mutex_;
   mutable std::unique_ptr<RegionReplay> replay_;
   mutable std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> masks_;

@@ -30,7 +30,11 @@ class StageNode : public torch::autograd::Node {
     const bool later = !last && task_should_compute_output(stage.gradients.size());
     auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
     for (size_t i = 0; i < gradients.size(); ++i) {
-      if (!gradients[i].defined() && next_edge(i).is_valid())
+      if (!next_edge(i).is_valid())
+        continue;
+      if (gradients[i].defined())
+        call_->watch_gradient(*next_edge(i).function);
+      else
         keep_missing_gradient_from_hooks(*next_edge(i).function);
     }
     if (!last)

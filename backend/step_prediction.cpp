@@ -2,9 +2,22 @@
 
 #include <algorithm>
 
+#include "backend/log.h"
 #include "passes/plan/simulator.h"
 
 namespace aten_recompute {
+namespace {
+
+// As shares of the peak.
+constexpr double kTooLow = 0.01;
+constexpr double kTooHigh = 0.03;
+constexpr double kWorthSaying = 0.03;
+
+bool exceeds(int64_t bytes, double share, int64_t of) {
+  return bytes > static_cast<int64_t>(share * static_cast<double>(of));
+}
+
+}  // namespace
 
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
                       const std::vector<const Decisions*>& decisions) {
@@ -79,6 +92,59 @@ void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
       runs[i].beyond_in_backward = runs[i].beyond_in_backward.value_or(0);
     }
   }
+}
+
+bool is_like_plan(const StepMemory& step, bool accumulate) {
+  const auto unlike = accumulate ? step.num_new_gradients : step.num_added_gradients;
+  return unlike == 0 && !step.backward.empty();
+}
+
+bool is_too_low(int64_t predicted, int64_t measured) {
+  return exceeds(measured - predicted, kTooLow, predicted);
+}
+
+bool is_too_high(int64_t predicted, int64_t measured) {
+  return exceeds(predicted - measured, kTooHigh, measured);
+}
+
+void PeakDifference::say(int64_t predicted, const StepMemory& step, bool is_planned_again) {
+  const bool is_more = exceeds(step.peak - predicted, kWorthSaying, predicted);
+  if (!is_more && !is_too_high(predicted, step.peak))
+    return;
+  if (has_said_.exchange(true))
+    return;
+  const auto of_caller = step.at_backward - step.saved;
+  std::string why;
+  if (is_planned_again) {
+    why =
+        ": the loss needed more than the outputs and their gradients, so that memory_budget may "
+        "have been exceeded. It is planned again before the next call";
+  } else if (is_more && of_caller > 0) {
+    why = "; " + std::to_string(of_caller) +
+          " bytes were allocated between the call and its backward (by a loss, say), of which "
+          "memory_budget knows nothing";
+  } else if (is_more) {
+    why = ", so that memory_budget may have been exceeded";
+  } else {
+    why =
+        ", so that more may be computed again than memory_budget asks for. Where gradients are "
+        "added to existing ones, or freed in the backward, \"accumulate\": true says so";
+  }
+  log_warning(of_ + "a step took " + std::to_string(step.peak) + " bytes at most where " +
+              std::to_string(predicted) + " were predicted" + why);
+}
+
+std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step) {
+  constexpr int64_t kMaxFactor = 8;
+  LossMemory loss;
+  for (auto value : problem.incoming)
+    loss.incoming += problem.value_bytes(value);
+  const auto without = step.saved + loss.incoming;
+  loss.held = std::max<int64_t>(step.at_backward + step.let_go - without, 0);
+  loss.beside = std::max<int64_t>(step.loss_peak - without - loss.held, 0);
+  if (loss.held + loss.beside > kMaxFactor * loss.incoming)
+    return std::nullopt;
+  return loss;
 }
 
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after) {

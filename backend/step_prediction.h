@@ -1,7 +1,11 @@
 // What is predicted of a step of several regions, held against what was measured.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/step_watch.h"
@@ -31,6 +35,40 @@ void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
 void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
                              const std::vector<const Decisions*>& decisions,
                              const StepMemory& memory);
+
+// Every backward of the step was watched, and its gradients were new, or added to existing ones, as
+// the plan has it (Options::accumulate). Then it can be compared with the prediction.
+bool is_like_plan(const StepMemory& step, bool accumulate);
+
+// The predicted peak, in bytes, is too low by more than 1 %, or too high by more than 3 %.
+bool is_too_low(int64_t predicted, int64_t measured);
+bool is_too_high(int64_t predicted, int64_t measured);
+
+// Says, once, that the peak of a step was not the predicted one. Thread-safe.
+class PeakDifference {
+ public:
+  // `of`: what the message begins with. `accumulate`: Options::accumulate.
+  PeakDifference(std::string of, bool accumulate) : of_(std::move(of)), accumulate_(accumulate) {}
+
+  // Off by more than 3 %, in a step that is like the plan.
+  void say(int64_t predicted, const StepMemory& step, bool is_planned_again = false);
+  bool accumulate() const { return accumulate_; }
+
+ private:
+  const std::string of_;
+  const bool accumulate_;
+  std::atomic<bool> has_said_{false};
+};
+
+// What a caller's loss takes, in bytes.
+struct LossMemory {
+  int64_t incoming = 0;  // the gradients that it makes
+  int64_t beside = 0;    // while it makes them (Problem::loss_bytes)
+  int64_t held = 0;      // to the end of the backward (Problem::held_by_caller)
+};
+// What the loss of `step` took; `problem` is of a region, or a joint one. Nothing, where that is more than eight times the gradients, so that something else must have run
+// between the call and its backward, or where the size of these is unknown.
+std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step);
 
 // What of a joint problem is the need of operators outside of the regions, at most.
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after);

@@ -21,6 +21,10 @@ StepWatch::StepWatch(std::unique_ptr<StepMemoryWatch> watch) : watch_(std::move(
     on_any_device_ = std::make_unique<MemoryWatch>();
 }
 
+bool StepWatch::sees_all_memory() {
+  return !at::globalContext().hasCUDA();
+}
+
 int64_t StepWatch::alive_in_forward() const {
   return on_any_device_ != nullptr ? on_any_device_->alive_bytes() : watch_->alive_bytes();
 }
@@ -35,6 +39,8 @@ size_t StepWatch::begin_forward() {
 void StepWatch::end_call() {
   const std::lock_guard<std::mutex> lock(mutex_);
   memory_.saved = alive_in_forward();
+  memory_.peak = watch_->peak_bytes();
+  watch_->reset_peak();
   on_any_device_.reset();
   has_ended_ = true;
   if (num_holders_ == 0)
@@ -47,13 +53,16 @@ void StepWatch::give_up_if(bool condition) {
   has_given_up_ = has_given_up_ || condition;
 }
 
-bool StepWatch::begin_backward(size_t run) {
+bool StepWatch::begin_backward(size_t run, int64_t let_go) {
   const std::lock_guard<std::mutex> lock(mutex_);
   give_up_if(is_running_ || (has_begun_ && run >= run_) || !watch_->is_here());
-  if (!has_begun_)
-    at_backward_ = watch_->alive_bytes();
-  else
-    memory_.backward[run_].peak_after = watch_->peak_bytes() - at_backward_;
+  if (!has_begun_) {
+    memory_.loss_peak = watch_->peak_bytes();
+    memory_.at_backward = watch_->alive_bytes();
+    memory_.let_go = let_go;
+  } else {
+    memory_.backward[run_].peak_after = watch_->peak_bytes() - memory_.at_backward;
+  }
   memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
   const bool is_first = !has_begun_;
   has_begun_ = is_running_ = true;
@@ -67,11 +76,16 @@ void StepWatch::end_backward(size_t run) {
   give_up_if(!is_running_ || run != run_ || !watch_->is_here());
   is_running_ = false;
   memory_.backward[run].has_run = true;
-  memory_.backward[run].peak = watch_->peak_bytes() - at_backward_;
+  memory_.backward[run].peak = watch_->peak_bytes() - memory_.at_backward;
   memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
   watch_->reset_peak();
   if (run == 0)
     watch_->stop();  // what comes now is the caller's
+}
+
+void StepWatch::hand_on(bool is_added) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++(is_added ? memory_.num_added_gradients : memory_.num_new_gradients);
 }
 
 void StepWatch::stop() {

@@ -17,7 +17,12 @@ namespace aten_recompute {
 struct StepMemory {
   std::vector<int64_t> at_forward;  // per run of a region, when it began
   int64_t saved = 0;                // when the method had returned
+  int64_t loss_peak = 0;            // from there to the first backward of a run, at most
+  int64_t at_backward = 0;          // when that began
+  int64_t let_go = 0;               // by then, of `saved`: outputs that the caller did not hold
   int64_t peak = 0;                 // at most, to the end of the last backward of a run
+  size_t num_new_gradients = 0;     // that became the `.grad` of a parameter
+  size_t num_added_gradients = 0;   // that were added to one
 
   // Per run, above what was alive when the backward of the last run began.
   struct Backward {
@@ -34,13 +39,19 @@ class StepWatch {
   // nullptr where another step is watched.
   static std::shared_ptr<StepWatch> start();
 
+  // The devices whose memory is watched to the end of the step are all there are.
+  static bool sees_all_memory();
+
   // In the forward: a region that has a part in the plan runs. Returns its number.
   size_t begin_forward();
   void end_call();  // the method has returned
 
-  // Around all stages of a region's backward. True: it is the first of the step.
-  bool begin_backward(size_t run);
+  // Around all stages of a region's backward. `let_go`: bytes of its outputs that are gone. True: it
+  // is the first of the step.
+  bool begin_backward(size_t run, int64_t let_go);
   void end_backward(size_t run);
+  // A gradient is handed on that will be the parameter's `.grad`, or is added to it.
+  void hand_on(bool is_added);
 
   void stop();
   // By each of the regions' calls, as long as its backward may come: when the method has returned
@@ -60,7 +71,6 @@ class StepWatch {
       on_any_device_;  // in the forward, where there are others than the CPU
   mutable std::mutex mutex_;
   StepMemory memory_;
-  int64_t at_backward_ = 0;
   bool has_begun_ = false;     // the backward
   bool is_running_ = false;    // the backward of run_
   bool has_given_up_ = false;  // on the backward

@@ -42,6 +42,10 @@ struct SeenInCalls {
   // Per incoming gradient: is its output gone when the backward begins? Empty: none is. For the
   // plan; it does not change the profile.
   std::vector<bool> let_go;
+  // For the plan, as multiples of the bytes of the incoming gradients: Problem::loss_bytes and
+  // Problem::held_by_caller.
+  std::optional<double> loss_factor;  // nothing: it was not measured, so that 1 is assumed
+  double held_factor = 0.0;
 };
 
 // The region cannot be profiled.

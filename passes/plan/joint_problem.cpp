@@ -56,6 +56,10 @@ class Joiner {
     }
     for (auto value : out_.incoming)
       out_.loss_bytes += out_.value_bytes(value);
+    for (const auto& run : runs_) {
+      out_.loss_bytes += run.beyond_in_loss.value_or(0);
+      out_.held_by_caller += run.held_by_caller;
+    }
     return std::move(joint_);
   }
 

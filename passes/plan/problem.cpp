@@ -113,6 +113,7 @@ std::string to_json(const Problem& problem) {
       {"let_go", problem.let_go},
       {"incoming", problem.incoming},
       {"loss_bytes", problem.loss_bytes},
+      {"held_by_caller", problem.held_by_caller},
   };
   return json.dump();
 }
@@ -149,6 +150,7 @@ Problem problem_from_json(const std::string& text) {
     problem.let_go = json.value("let_go", std::vector<int32_t>{});
     problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
     problem.loss_bytes = json.value("loss_bytes", int64_t{0});
+    problem.held_by_caller = json.value("held_by_caller", int64_t{0});
   } catch (const Json::exception& error) {
     throw std::invalid_argument(std::string("not a planning problem: ") + error.what());
   }

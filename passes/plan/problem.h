@@ -85,6 +85,9 @@ struct Problem {
   // again as the outputs that it reads while it makes their gradients: a mean squared error keeps a
   // full tensor behind its scalar, a cross entropy the logarithms of the probabilities.
   int64_t loss_bytes = 0;
+  // What the caller made for the loss and holds to the end of the backward: the value of
+  // torch.nn.functional.mse_loss, say, lies in memory for all elements of the output.
+  int64_t held_by_caller = 0;
 
   size_t num_values() const { return producer.size(); }
   size_t num_storages() const { return bytes.size(); }

@@ -143,7 +143,7 @@ void Simulator::begin_with_results() {
     if (!scheduler_.is_made_again(value) && !is_let_go(value))
       keep(value);
   }
-  alive_ += held_beside_;
+  alive_ += held_beside_ + problem_.held_by_caller;
 }
 
 // Between backward and forward.
@@ -157,6 +157,7 @@ void Simulator::turn_to_forward(Simulation& result) {
     add(value, own_bytes_[value]);
   }
   at_loss_ = alive_ + problem_.loss_bytes;
+  alive_ -= problem_.held_by_caller;
   for (auto value : problem_.incoming) {
     captured_[value] = false;
     if (live_[value])

@@ -27,11 +27,11 @@ TEST(StepWatch, TellsTheForwardFromTheBackward) {
   watch->end_call();
   const auto of_the_loss = bytes(70);
 
-  watch->begin_backward(1);
+  watch->begin_backward(1, 0);
   bytes(200);
   watch->end_backward(1);
   bytes(300);
-  watch->begin_backward(0);
+  watch->begin_backward(0, 0);
   const auto gradient = bytes(50);
   bytes(30);
   watch->end_backward(0);
@@ -57,9 +57,9 @@ TEST(StepWatch, GivesUpOnABackwardThatIsNoStep) {
     watch->begin_forward();
     watch->begin_forward();
     watch->end_call();
-    watch->begin_backward(twice ? 1 : 0);
+    watch->begin_backward(twice ? 1 : 0, 0);
     watch->end_backward(twice ? 1 : 0);
-    watch->begin_backward(1);
+    watch->begin_backward(1, 0);
     watch->end_backward(1);
     EXPECT_TRUE(watch->memory().backward.empty());
     watch->stop();

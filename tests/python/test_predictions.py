@@ -1,8 +1,10 @@
 """What a plan predicts is what is measured, on programs of shapes that the simulator once had wrong."""
+import re
 from typing import Any, Callable, List, Optional
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aten_recompute
@@ -183,3 +185,69 @@ def test_calls_without_a_plan_are_lean(tracker: Any) -> None:
         lowered = lowered_copy(module, name, **options)
         peaks[name] = [peak(lowered, inputs, tracker, seed) for seed in range(6)]
     assert max(peaks["budget"][1:]) < 0.6 * max(peaks["none"])
+
+
+LOSSES = {
+    "sum": lambda y: y.sum(),
+    "mse": lambda y: F.mse_loss(y, torch.zeros_like(y)),
+    "mse_held": lambda y: F.mse_loss(y, y.detach() * 0.5),
+    "l1": lambda y: F.l1_loss(y, torch.ones(()).expand_as(y)),
+    "chain": lambda y: y.pow(2).mul(y).exp().mean(),
+    "bce": lambda y: F.binary_cross_entropy_with_logits(y, torch.ones(()).expand_as(y)),
+}
+
+
+@pytest.mark.parametrize("holds", [False, True], ids=["", "held"])
+@pytest.mark.parametrize("accumulate", [False, True], ids=["new", "accumulate"])
+@pytest.mark.parametrize("loss", LOSSES)
+def test_a_loss_outside_is_learnt_from_the_first_steps(loss: str, accumulate: bool, holds: bool, tracker: Any) -> None:
+    """The output is an eighth of what is kept, so that what a loss holds matters."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
+    lowered = lowered_copy(net, "budget", memory_budget=0.8, accumulate=accumulate, cost_model="flops")
+    x = torch.randn(128, 64)
+    for _ in range(4):
+        lowered.zero_grad(set_to_none=not accumulate)
+        with tracker.measure_peak() as measured:
+            held = [lowered(x)]
+            value = LOSSES[loss](held[0])
+            if not holds:
+                held.clear()
+            value.backward()
+        del value, held
+    (variant,) = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
+    assert variant["predicted_peak_bytes"] == pytest.approx(measured.bytes, rel=0.01)
+    assert variant["measured_peak_bytes"] == pytest.approx(measured.bytes, rel=0.01)
+    assert measured.bytes <= 0.8 * variant["unplanned_peak_bytes"] + 64
+
+
+def test_an_eager_network_behind_is_not_planned_for(tracker: Any, capfd: Any) -> None:
+    torch.manual_seed(0)
+    net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
+    behind = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(20)])
+    lowered = lowered_copy(net, "budget", memory_budget=0.8, cost_model="flops")
+    predictions = []
+    for _ in range(4):
+        lowered.zero_grad()
+        behind.zero_grad()
+        behind(lowered(torch.randn(128, 64))).sum().backward()
+        predictions.append(prediction(lowered))
+    assert len(set(predictions[1:])) == 1
+    said = capfd.readouterr().err
+    assert said.count("bytes were allocated between the call and its backward") == 1, said
+
+
+def test_a_budget_that_the_loss_exceeds_ends_no_training(capfd: Any) -> None:
+    """It is found in the second step, when an error would come too late."""
+    net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 512))
+    x = torch.randn(128, 64)
+    with pytest.raises(RuntimeError, match="the smallest that can be reached") as raised:
+        lowered_copy(net, "budget", memory_budget="1KiB", cost_model="flops")(x)
+    smallest = re.search(r"reached is ([\d.]+ [KM]iB)", str(raised.value))
+    assert smallest is not None
+    number, unit = smallest.group(1).split()
+    lowered = lowered_copy(net, "budget", memory_budget=f"{float(number) * 1.01:.1f}{unit}", cost_model="flops")
+    for _ in range(4):
+        lowered.zero_grad()
+        LOSSES["chain"](lowered(x)).backward()
+    assert capfd.readouterr().err.count("it runs so") == 1
