@@ -39,8 +39,8 @@ bool turn_off(std::vector<bool>& flags, const std::vector<bool>& others) {
 
 }  // namespace
 
-CallerBehaviour::CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes)
-    : assumed_(std::move(assumed)), peak_bytes_(peak_bytes) {}
+CallerBehaviour::CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes, bool loss_is_measured)
+    : assumed_(std::move(assumed)), peak_bytes_(peak_bytes), loss_is_measured_(loss_is_measured) {}
 
 void CallerBehaviour::count_only(const std::vector<size_t>& outputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -86,8 +86,10 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
   }
   std::vector<bool> let_go;
   for (size_t k = 0; k < outputs.size(); ++k) {
-    changed = turn_off(seen_.expanded[k], expanded_dimensions(outputs[k])) || changed;
-    let_go.push_back(outputs[k].is_let_go);
+    const auto expanded = expanded_dimensions(outputs[k]);
+    changed = turn_off(seen_.expanded[k], expanded) || changed;
+    const bool is_of_sum = std::all_of(expanded.begin(), expanded.end(), is_on);
+    let_go.push_back(outputs[k].is_let_go && (loss_is_measured_ || is_of_sum));
   }
   changed = turn_off(seen_.let_go, let_go) || changed;
   if (!changed)

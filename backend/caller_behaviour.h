@@ -23,8 +23,10 @@ namespace aten_recompute {
 // fraction of it is no fraction of the peak.
 class CallerBehaviour {
  public:
-  // `assumed`: what the profile went by. `peak_bytes`: what was predicted.
-  CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes);
+  // `assumed`: what the profile went by. `peak_bytes`: what was predicted. `loss_is_measured`:
+  // see_loss() is called where a loss takes more than was planned for. Otherwise an output counts
+  // as let go only behind a sum, as other losses may hold tensors as large as the output.
+  CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes, bool loss_is_measured);
 
   // Where several regions run in a call, most outputs are for other regions to read, and how long
   // they stay is known. Once this is called, only the outputs with these numbers, and those of
@@ -62,6 +64,7 @@ class CallerBehaviour {
 
   const SeenInCalls assumed_;
   const int64_t peak_bytes_;
+  const bool loss_is_measured_;
   mutable std::mutex mutex_;
   SeenInCalls seen_;
   std::optional<std::vector<size_t>> counted_;  // nothing: all

@@ -372,8 +372,8 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     links_ = std::make_unique<CallLinks>(inputs);
-  const bool is_new = plan_ == nullptr || (plan_->measured_peak_bytes < 0 &&
-                                           plan_->num_watched++ < kMaxWatchedSteps);
+  const bool is_new = plan_ == nullptr ||
+                      (plan_->measured_peak_bytes < 0 && plan_->num_watched++ < kMaxWatchedSteps);
   if (is_new && may_watch())
     watch_ = StepWatch::start();
 }

@@ -94,8 +94,8 @@ class Region : public torch::CustomClassHolder {
                                                const Plans& plans) const;
   // Takes out what is not to be used again; `seen` then has the reason.
   static void remove_outdated(Plans& plans);
-  // Has the call watched, where its peak is to be held against a plan. Returns the watch of a step of
-  // this region alone, which ends with the region's forward; nullptr: there is none.
+  // Has the call watched, where its peak is to be held against a plan. Returns the watch of a step
+  // of this region alone, which ends with the region's forward; nullptr: there is none.
   std::shared_ptr<StepWatch> watch(RegionCall& call) const;
   // The forward as it is, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;

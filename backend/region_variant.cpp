@@ -45,7 +45,8 @@ RegionVariant::RegionVariant(RegionGraphs graphs, std::shared_ptr<CallerBehaviou
       backward_(graphs_.gradient.df) {
   if (caller_ == nullptr && graphs_.problem != nullptr) {
     caller_ =
-        std::make_shared<CallerBehaviour>(graphs_.assumed, graphs_.figures.predicted_peak_bytes);
+        std::make_shared<CallerBehaviour>(graphs_.assumed, graphs_.figures.predicted_peak_bytes,
+                                          /*loss_is_measured=*/StepWatch::sees_all_memory());
   }
   find_aliases();
   find_captures();

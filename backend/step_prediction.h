@@ -66,8 +66,9 @@ struct LossMemory {
   int64_t beside = 0;    // while it makes them (Problem::loss_bytes)
   int64_t held = 0;      // to the end of the backward (Problem::held_by_caller)
 };
-// What the loss of `step` took; `problem` is of a region, or a joint one. Nothing, where that is more than eight times the gradients, so that something else must have run
-// between the call and its backward, or where the size of these is unknown.
+// What the loss of `step` took; `problem` is of a region, or a joint one. Nothing, where that is
+// more than eight times the gradients, so that something else must have run between the call and
+// its backward, or where the size of these is unknown.
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step);
 
 // What of a joint problem is the need of operators outside of the regions, at most.

@@ -300,7 +300,8 @@ RegionGraphs compile_region(const RegionInput& given) {
     graphs.ends = ends_of(joint, problem);
     problem.problem.let_go = let_go(joint, graphs.ends, input);
     const auto incoming = static_cast<double>(problem.problem.loss_bytes);
-    problem.problem.loss_bytes = static_cast<int64_t>(input.seen.loss_factor.value_or(1.0) * incoming);
+    problem.problem.loss_bytes =
+        static_cast<int64_t>(input.seen.loss_factor.value_or(1.0) * incoming);
     problem.problem.held_by_caller = static_cast<int64_t>(input.seen.held_factor * incoming);
     graphs.unmatched = unmatched_words(joint, input.options);
     Simulator simulator(problem.problem);

@@ -48,8 +48,8 @@ struct RegionRun {
                                          // their own backward
   std::optional<int64_t> beyond_in_backward{};  // while this run goes backward
   int64_t beyond_after_backward = 0;            // then, until the run before goes backward
-  // What the loss that reads its outputs takes, where it was measured: beyond as much again as their
-  // gradients, perhaps less than 0 (Problem::loss_bytes), and Problem::held_by_caller.
+  // What the loss that reads its outputs takes, where it was measured: beyond as much again as
+  // their gradients, perhaps less than 0 (Problem::loss_bytes), and Problem::held_by_caller.
   std::optional<int64_t> beyond_in_loss{};
   int64_t held_by_caller = 0;
 };

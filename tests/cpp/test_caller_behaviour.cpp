@@ -26,7 +26,7 @@ at::Tensor of_a_sum() {
 }
 
 TEST(CallerBehaviour, WholeGradientsAndHeldOutputsAreAsAssumed) {
-  CallerBehaviour caller({}, kPeak);
+  CallerBehaviour caller({}, kPeak, true);
   EXPECT_FALSE(caller.is_settled());
   caller.see({output(whole(), false)});
   EXPECT_FALSE(caller.differs());
@@ -34,7 +34,7 @@ TEST(CallerBehaviour, WholeGradientsAndHeldOutputsAreAsAssumed) {
 }
 
 TEST(CallerBehaviour, AGradientOfASumTakesNoMemory) {
-  CallerBehaviour caller({}, kPeak);
+  CallerBehaviour caller({}, kPeak, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_TRUE(caller.differs());
   EXPECT_THAT(caller.expanded(), ElementsAre(ElementsAre(true, true)));
@@ -42,27 +42,53 @@ TEST(CallerBehaviour, AGradientOfASumTakesNoMemory) {
 }
 
 TEST(CallerBehaviour, NeitherDoesOneThatIsNotThere) {
-  CallerBehaviour caller({}, kPeak);
+  CallerBehaviour caller({}, kPeak, true);
   caller.see({output({}, false)});
   EXPECT_TRUE(caller.differs());
 }
 
 TEST(CallerBehaviour, OfALargeRegionItDoesNotMatter) {
-  CallerBehaviour caller({}, 1'000'000);
+  CallerBehaviour caller({}, 1'000'000, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_FALSE(caller.differs());
 }
 
-TEST(CallerBehaviour, AnOtherLossMayHoldMoreThanTheOutput) {
-  CallerBehaviour caller({}, kPeak);
+TEST(CallerBehaviour, AnOutputThatIsGoneTakesNoMemory) {
+  CallerBehaviour caller({}, kPeak, true);
+  caller.see({output(whole(), true)});
+  EXPECT_THAT(caller.let_go(), ElementsAre(true));
+  EXPECT_TRUE(caller.differs());
+}
+
+TEST(CallerBehaviour, ALossThatIsNotMeasuredMayHoldMoreThanTheOutput) {
+  CallerBehaviour caller({}, kPeak, false);
   caller.see({output(whole(), true)});
   EXPECT_THAT(caller.let_go(), ElementsAre(false));
   EXPECT_FALSE(caller.differs());
 }
 
+TEST(CallerBehaviour, ALossIsPlannedForAsItWasMeasured) {
+  CallerBehaviour caller({}, kPeak, true);
+  EXPECT_FALSE(caller.loss_factor());
+  caller.see_loss(0.5, 1.0);
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.loss_factor(), 0.5);
+  EXPECT_EQ(caller.held_factor(), 1.0);
+  caller.see({output(whole(), false)});
+  EXPECT_TRUE(caller.differs()) << "whatever else the caller does";
+
+  SeenInCalls assumed;
+  assumed.loss_factor = 2.0;
+  assumed.held_factor = 0.5;
+  CallerBehaviour next(assumed, kPeak, true);
+  next.see_loss(1.0, 0.25);
+  EXPECT_FALSE(next.differs()) << "a smaller loss than the one that was planned for";
+  EXPECT_EQ(next.loss_factor(), 2.0);
+}
+
 TEST(CallerBehaviour, OneWholeGradientIsEnoughToPlanForIt) {
   testing::internal::CaptureStderr();
-  CallerBehaviour caller({{}, {{true, true}}, {true}}, kPeak);
+  CallerBehaviour caller({{}, {{true, true}}, {true}}, kPeak, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_FALSE(caller.differs());
   caller.see({output(whole(), false)});
@@ -75,10 +101,10 @@ TEST(CallerBehaviour, OneWholeGradientIsEnoughToPlanForIt) {
 }
 
 TEST(CallerBehaviour, OutputsForOtherRegionsDoNotCount) {
-  CallerBehaviour caller({}, kPeak);
+  CallerBehaviour caller({}, kPeak, true);
   caller.count_only({});
   caller.count_only({1});
-  caller.see({output(of_a_sum(), true), output(whole(), true)});
+  caller.see({output(of_a_sum(), true), output(whole(), false)});
   EXPECT_FALSE(caller.differs());
   EXPECT_THAT(caller.let_go(), ElementsAre(false, false));
 }
