@@ -54,6 +54,8 @@ void StepWatch::give_up_if(bool condition) {
 }
 
 bool StepWatch::begin_backward(size_t run, int64_t let_go) {
+  if (!has_ended_)
+    return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   give_up_if(is_running_ || (has_begun_ && run >= run_) || !watch_->is_here());
   if (!has_begun_) {
@@ -72,6 +74,8 @@ bool StepWatch::begin_backward(size_t run, int64_t let_go) {
 }
 
 void StepWatch::end_backward(size_t run) {
+  if (!has_ended_)
+    return;
   const std::lock_guard<std::mutex> lock(mutex_);
   give_up_if(!is_running_ || run != run_ || !watch_->is_here());
   is_running_ = false;

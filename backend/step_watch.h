@@ -46,7 +46,8 @@ class StepWatch {
   size_t begin_forward();
   void end_call();  // the method has returned
 
-  // Around all stages of a region's backward. `let_go`: bytes of its outputs that are gone. True:
+  // Around all stages of a region's backward; one that the method itself runs (forces) counts as a
+  // part of the call. `let_go`: bytes of its outputs that are gone. True:
   // it is the first of the step.
   bool begin_backward(size_t run, int64_t let_go);
   void end_backward(size_t run);
