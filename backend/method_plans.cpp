@@ -274,7 +274,8 @@ std::shared_ptr<const MethodPlan> MethodPlans::measured(
   plan->measured_saved_bytes = memory.saved;
   const auto more = memory.saved - plan->figures.predicted_saved_bytes;
   const auto peak = plan->figures.predicted_peak_bytes;
-  if (!is_too_low(peak, peak + more))
+  const auto budget = budget_bytes(options_, plan->figures.unplanned_peak_bytes);
+  if (!is_too_low(peak, peak + more, budget))
     return plan;
   const std::lock_guard<std::mutex> lock(mutex_);
   warn_of_operators_between(plan->figures.predicted_saved_bytes, memory.saved,
@@ -298,17 +299,11 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   if (!options_.accumulate || memory.num_new_gradients == 0)
     note_beyond_in_backward(linked, plan->kept_after, by, memory);
   const auto next = decisions_of_variants(planned_variants(plan->runs));
-  const auto problem = join(linked, plan->kept_after).problem;
-  if (const auto loss = loss_memory(problem, memory)) {
-    auto& last = linked.back();
-    const auto assumed = problem.loss_bytes - last.beyond_in_loss.value_or(0);
-    const auto beyond = loss->beside - assumed;
-    last.beyond_in_loss = std::max(beyond, last.beyond_in_loss.value_or(beyond));
-    last.held_by_caller = std::max(loss->held, last.held_by_caller);
-  }
+  note_loss(linked, plan->kept_after, by, memory);
   const auto peak = predict(linked, plan->kept_after, next).peak_bytes;
   const auto predicted = plan->figures.predicted_peak_bytes;
-  if (is_too_low(predicted, peak)) {
+  const auto budget = budget_bytes(options_, plan->figures.unplanned_peak_bytes);
+  if (is_too_low(predicted, peak, budget)) {
     if (was_planned)
       warn_of_operators_between(predicted, peak, "the backward");
     plan_again(plan, std::move(linked), plan->kept_after);
@@ -317,7 +312,7 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
     plan->measured_peak_bytes = memory.peak;
     if (is_too_high(predicted, memory.peak) && lower(plan, by, memory))
       return;
-    difference_.say(predicted, memory);
+    difference_.say(plan->figures, memory);
   }
 }
 

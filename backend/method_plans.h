@@ -73,7 +73,7 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   MethodPlans(std::string method, Options options)
       : method_(std::move(method)),
         options_(std::move(options)),
-        difference_(method_ + ": ", options_.accumulate) {}
+        difference_(method_ + ": ", options_) {}
 
   // For a call with these inputs; nullptr: the call is to be recorded.
   std::shared_ptr<const MethodPlan> find(const InputShapes& inputs);

@@ -58,7 +58,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       pinned_plan_(std::move(pinned_plan)),
       uncompiled_(graph_),
       returned_arguments_(graph_),
-      difference_(std::make_shared<PeakDifference>("", options_.accumulate)) {}
+      difference_(std::make_shared<PeakDifference>("", options_)) {}
 
 std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
   const std::lock_guard<std::mutex> lock(mutex_);

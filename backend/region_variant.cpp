@@ -198,11 +198,14 @@ void RegionVariant::find_aliases() {
 void RegionVariant::note_step(const StepMemory& step, PeakDifference& difference) const {
   if (step.backward.empty())
     return;
-  const auto predicted = graphs_.figures.predicted_peak_bytes;
-  const bool is_as_planned = is_like_plan(step, difference.accumulate()) && !is_outdated();
+  const auto& figures = graphs_.figures;
+  const auto& options = difference.options();
+  const bool is_as_planned = is_like_plan(step, options.accumulate) && !is_outdated();
+  const bool matters = is_too_low(figures.predicted_peak_bytes, step.peak,
+                                  budget_bytes(options, figures.unplanned_peak_bytes));
   // What the loss takes matters where the peak does, or where a new plan is made anyway.
   const auto loss = loss_memory(*graphs_.problem, step);
-  if (loss && (!is_as_planned || is_too_low(predicted, step.peak))) {
+  if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
     caller_->see_loss(static_cast<double>(loss->beside) / incoming,
                       static_cast<double>(loss->held) / incoming);
@@ -210,7 +213,7 @@ void RegionVariant::note_step(const StepMemory& step, PeakDifference& difference
   if (!is_as_planned)
     return;
   measured_peak_bytes_ = step.peak;
-  difference.say(predicted, step, /*is_planned_again=*/is_outdated());
+  difference.say(figures, step, /*is_planned_again=*/is_outdated());
 }
 
 std::shared_ptr<const UndefinedGradients> RegionVariant::undefined_gradients(

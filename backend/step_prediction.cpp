@@ -17,6 +17,12 @@ bool exceeds(int64_t bytes, double share, int64_t of) {
   return bytes > static_cast<int64_t>(share * static_cast<double>(of));
 }
 
+// A loss outside is a scalar or two.
+bool is_over(int64_t measured, int64_t budget) {
+  constexpr int64_t kScalars = 256;
+  return measured - budget > kScalars + budget / 1000;
+}
+
 }  // namespace
 
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
@@ -99,16 +105,21 @@ bool is_like_plan(const StepMemory& step, bool accumulate) {
   return unlike == 0 && !step.backward.empty();
 }
 
-bool is_too_low(int64_t predicted, int64_t measured) {
-  return exceeds(measured - predicted, kTooLow, predicted);
+bool is_too_low(int64_t predicted, int64_t measured, int64_t budget) {
+  return exceeds(measured - predicted, kTooLow, predicted) ||
+         (predicted <= budget && is_over(measured, budget));
 }
 
 bool is_too_high(int64_t predicted, int64_t measured) {
   return exceeds(predicted - measured, kTooHigh, measured);
 }
 
-void PeakDifference::say(int64_t predicted, const StepMemory& step, bool is_planned_again) {
-  const bool is_more = exceeds(step.peak - predicted, kWorthSaying, predicted);
+void PeakDifference::say(const PlanFigures& figures, const StepMemory& step,
+                         bool is_planned_again) {
+  const auto predicted = figures.predicted_peak_bytes;
+  const auto budget = budget_bytes(options_, figures.unplanned_peak_bytes);
+  const bool is_more = exceeds(step.peak - predicted, kWorthSaying, predicted) ||
+                       (predicted <= budget && is_over(step.peak, budget));
   if (!is_more && !is_too_high(predicted, step.peak))
     return;
   if (has_said_.exchange(true))
@@ -145,6 +156,29 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
   if (loss.held + loss.beside > kMaxFactor * loss.incoming)
     return std::nullopt;
   return loss;
+}
+
+void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
+               const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
+  const auto problem = join(runs, kept_after).problem;
+  const auto loss = loss_memory(problem, memory);
+  if (!loss || memory.backward.size() != runs.size())
+    return;
+  auto measured = runs;
+  for (auto& run : measured)
+    run.beyond_in_backward = run.beyond_in_backward.value_or(0);
+  const auto step = predict(measured, kept_after, decisions);
+  auto& last = runs.back();
+  for (size_t i = runs.size(); i-- > 0;) {
+    if (!memory.backward[i].has_run)
+      continue;
+    const auto planned = step.bytes[step.joint.begin[i]] - *measured[i].beyond_in_backward;
+    last.held_by_caller += std::max<int64_t>(0, memory.at_backward - planned);
+    break;
+  }
+  const auto assumed = problem.loss_bytes - last.beyond_in_loss.value_or(0);
+  const auto beyond = loss->beside - assumed;
+  last.beyond_in_loss = std::max(beyond, last.beyond_in_loss.value_or(beyond));
 }
 
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after) {

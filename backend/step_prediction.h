@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "backend/step_watch.h"
+#include "passes/pipeline.h"
+#include "passes/plan/budget.h"
 #include "passes/plan/joint_problem.h"
 
 namespace aten_recompute {
@@ -40,23 +42,25 @@ void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
 // the plan has it (Options::accumulate). Then it can be compared with the prediction.
 bool is_like_plan(const StepMemory& step, bool accumulate);
 
-// The predicted peak, in bytes, is too low by more than 1 %, or too high by more than 3 %.
-bool is_too_low(int64_t predicted, int64_t measured);
+// The predicted peak, in bytes, is too low by more than 1 %, or so much that a budget of so many
+// bytes is not kept, or too high by more than 3 %.
+bool is_too_low(int64_t predicted, int64_t measured, int64_t budget);
 bool is_too_high(int64_t predicted, int64_t measured);
 
 // Says, once, that the peak of a step was not the predicted one. Thread-safe.
 class PeakDifference {
  public:
-  // `of`: what the message begins with. `accumulate`: Options::accumulate.
-  PeakDifference(std::string of, bool accumulate) : of_(std::move(of)), accumulate_(accumulate) {}
+  // `of`: what the message begins with.
+  PeakDifference(std::string of, Options options)
+      : of_(std::move(of)), options_(std::move(options)) {}
 
-  // Off by more than 3 %, in a step that is like the plan.
-  void say(int64_t predicted, const StepMemory& step, bool is_planned_again = false);
-  bool accumulate() const { return accumulate_; }
+  // Off by more than 3 %, or over the budget, in a step that is like the plan.
+  void say(const PlanFigures& figures, const StepMemory& step, bool is_planned_again = false);
+  const Options& options() const { return options_; }
 
  private:
   const std::string of_;
-  const bool accumulate_;
+  const Options options_;
   std::atomic<bool> has_said_{false};
 };
 
@@ -70,6 +74,11 @@ struct LossMemory {
 // more than eight times the gradients, so that something else must have run between the call and
 // its backward, or where the size of these is unknown.
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step);
+
+// What the loss took, and what of it, or of the caller's, was still there when the backward of the
+// last run began.
+void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
+               const std::vector<const Decisions*>& decisions, const StepMemory& memory);
 
 // What of a joint problem is the need of operators outside of the regions, at most.
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after);

@@ -70,16 +70,18 @@ const Decisions* fastest_known(Simulator& simulator, const std::vector<KnownPlan
 
 }  // namespace
 
+int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes) {
+  if (options.memory_fraction)
+    return static_cast<int64_t>(*options.memory_fraction *
+                                static_cast<double>(unplanned_peak_bytes));
+  return options.memory_bytes.value_or(std::numeric_limits<int64_t>::max());
+}
+
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
                       const BudgetLimits& limits) {
   Simulator simulator(problem);
   const auto keep_all_bytes = simulator.run(unplanned).peak_bytes;
-  int64_t total = std::numeric_limits<int64_t>::max();
-  if (options.memory_fraction) {
-    total = static_cast<int64_t>(*options.memory_fraction * static_cast<double>(keep_all_bytes));
-  } else if (options.memory_bytes) {
-    total = *options.memory_bytes;
-  }
+  const auto total = budget_bytes(options, keep_all_bytes);
   if (!options.time_budget && keep_all_bytes <= total)
     return unplanned;
   if (!options.time_budget) {

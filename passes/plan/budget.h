@@ -9,11 +9,6 @@
 
 namespace aten_recompute {
 
-// `unplanned` keeps what the backward reads: what a fraction is a fraction of, and where the search
-// starts. Throws std::runtime_error where no plan is found that fits; the message names the
-// smallest peak that can be reached; with Options::leanest_if_unreachable that plan is returned and
-// a warning says so. The number of threads changes nothing about the plan.
-//
 // A plan of the same nodes and values for inputs of other sizes.
 struct KnownPlan {
   const Decisions* decisions = nullptr;
@@ -28,6 +23,14 @@ struct BudgetLimits {
   int64_t outside_bytes = 0;
   std::vector<KnownPlan> known{};
 };
+// What the budget is in bytes, where keeping everything has this peak; the largest number without
+// one.
+int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes);
+
+// `unplanned` keeps what the backward reads: what a fraction is a fraction of, and where the search
+// starts. Throws std::runtime_error where no plan is found that fits; the message names the
+// smallest peak that can be reached; with Options::leanest_if_unreachable that plan is returned and
+// a warning says so. The number of threads changes nothing about the plan.
 Decisions plan_budget(const Problem& problem, const Decisions& unplanned, const Options& options,
                       const BudgetLimits& limits = {});
 
