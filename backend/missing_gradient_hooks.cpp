@@ -10,7 +10,10 @@
 #include <atomic>
 #include <memory>
 #include <mutex>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "backend/stage_node.h"
 
@@ -30,15 +33,63 @@ bool none_defined(const variable_list& gradients) {
                       [](const at::Tensor& gradient) { return gradient.defined(); });
 }
 
-// Whether all edges to `node` in the backward that runs now are those of regions.
-bool only_regions_lead_to(const Node* node) {
-  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
-  return nodes != nullptr && std::all_of(nodes->begin(), nodes->end(), [&](const Node* other) {
-           const auto& edges = other->next_edges();
-           return dynamic_cast<const StageNode*>(other) != nullptr ||
-                  std::none_of(edges.begin(), edges.end(),
-                               [&](const auto& edge) { return edge.function.get() == node; });
-         });
+// The last stage on this thread that handed on no gradient, and its backward. It may be where that
+// backward begins, and the engine does not list that node among those of the graph.
+struct LastStage {
+  int graph_task = -1;
+  const Node* node = nullptr;
+};
+thread_local LastStage last_stage;
+
+// Finds what eager's backward would not have run: nodes that only regions lead to, directly or by
+// operators that regions alone lead to.
+class Unreached {
+ public:
+  Unreached() {
+    const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+    if (nodes == nullptr)
+      return;
+    for (const auto* node : *nodes)
+      add(node);
+    if (last_stage.graph_task == torch::autograd::get_current_graph_task_id() &&
+        nodes->count(const_cast<Node*>(last_stage.node)) == 0)
+      add(last_stage.node);
+  }
+
+  bool contains(const Node* node) {
+    const auto [known, is_new] = known_.emplace(node, false);
+    if (!is_new)
+      return known->second;
+    const auto readers = readers_.find(node);
+    const bool is_unreached =
+        readers != readers_.end() &&
+        std::all_of(readers->second.begin(), readers->second.end(), [&](const Node* reader) {
+          return dynamic_cast<const StageNode*>(reader) != nullptr ||
+                 (gives_what_it_is_given(reader) && contains(reader));
+        });
+    known_[node] = is_unreached;
+    return is_unreached;
+  }
+
+  // A function that a program wrote may have no gradient for an argument whatever it is given.
+  static bool gives_what_it_is_given(const Node* node) {
+    return dynamic_cast<const torch::autograd::TraceableFunction*>(node) != nullptr;
+  }
+
+ private:
+  void add(const Node* node) {
+    for (const auto& edge : node->next_edges()) {
+      if (edge.is_valid())
+        readers_[edge.function.get()].push_back(node);
+    }
+  }
+
+  std::unordered_map<const Node*, std::vector<const Node*>> readers_;  // whose edges lead to it
+  std::unordered_map<const Node*, bool> known_;
+};
+
+bool is_missing_gradient(const variable_list& gradients, const Node* node) {
+  return none_defined(gradients) && Unreached().contains(node);
 }
 
 // What both kinds of wrapped hooks share.
@@ -64,7 +115,7 @@ class Wrapped : public Hook {
 
  protected:
   bool is_missing(const variable_list& gradients) const {
-    return none_defined(gradients) && only_regions_lead_to(node_);
+    return is_missing_gradient(gradients, node_);
   }
 
   Hook* hook_ = nullptr;
@@ -98,8 +149,8 @@ class NoteMissing : public FunctionPreHook {
   explicit NoteMissing(const AccumulateGrad& node) : node_(&node) {}
 
   variable_list operator()(const variable_list& gradients) override {
-    const bool missing = none_defined(gradients) && only_regions_lead_to(node_);
-    missing_for = missing ? node_->variable.unsafeGetTensorImpl() : nullptr;
+    missing_for =
+        is_missing_gradient(gradients, node_) ? node_->variable.unsafeGetTensorImpl() : nullptr;
     return gradients;
   }
 
@@ -130,27 +181,47 @@ void note_missing(AccumulateGrad& node) {
     node.add_pre_hook(std::make_unique<NoteMissing>(node));
 }
 
+void wrap_hooks(Node& node) {
+  for (auto* hooks : {&node.tensor_pre_hooks(), &node.pre_hooks()}) {
+    for (auto& hook : *hooks) {
+      if (dynamic_cast<NoteMissing*>(hook.get()) == nullptr)
+        WrappedPreHook::wrap<WrappedPreHook>(hook, node);
+    }
+  }
+  for (auto& hook : node.post_hooks()) {
+    if (dynamic_cast<torch::autograd::utils::LambdaPostHook*>(hook.get()) == nullptr)
+      WrappedPostHook::wrap<WrappedPostHook>(hook, node);
+  }
+  auto* parameter = dynamic_cast<AccumulateGrad*>(&node);
+  if (parameter == nullptr)
+    return;
+  if (auto& hook = parameter->tensor_post_acc_grad_hooks(); hook != nullptr) {
+    note_missing(*parameter);
+    WrappedPostAccumulateHook::wrap<WrappedPostAccumulateHook>(hook, node);
+  }
+}
+
 }  // namespace
 
-void keep_missing_gradient_from_hooks(Node& target) {
+void keep_missing_gradient_from_hooks(const StageNode& stage, Node& target) {
   static std::mutex one_at_a_time;
-  auto* node = dynamic_cast<AccumulateGrad*>(&target);
-  if (node == nullptr)
-    return;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
-  for (auto& hook : node->tensor_pre_hooks())
-    WrappedPreHook::wrap<WrappedPreHook>(hook, target);
-  for (auto& hook : node->pre_hooks()) {
-    if (dynamic_cast<NoteMissing*>(hook.get()) == nullptr)
-      WrappedPreHook::wrap<WrappedPreHook>(hook, target);
-  }
-  for (auto& hook : node->post_hooks()) {
-    if (dynamic_cast<torch::autograd::utils::LambdaPostHook*>(hook.get()) == nullptr)
-      WrappedPostHook::wrap<WrappedPostHook>(hook, target);
-  }
-  if (auto& hook = node->tensor_post_acc_grad_hooks(); hook != nullptr) {
-    note_missing(*node);
-    WrappedPostAccumulateHook::wrap<WrappedPostAccumulateHook>(hook, target);
+  last_stage = {torch::autograd::get_current_graph_task_id(), &stage};
+  std::vector<Node*> nodes{&target};
+  std::unordered_set<Node*> seen{&target};
+  while (!nodes.empty()) {
+    auto* node = nodes.back();
+    nodes.pop_back();
+    const bool is_parameter = dynamic_cast<AccumulateGrad*>(node) != nullptr;
+    const bool passes_on = Unreached::gives_what_it_is_given(node);
+    if (is_parameter || passes_on)
+      wrap_hooks(*node);
+    if (!passes_on)
+      continue;
+    for (const auto& edge : node->next_edges()) {
+      if (edge.is_valid() && seen.insert(edge.function.get()).second)
+        nodes.push_back(edge.function.get());
+    }
   }
 }
 

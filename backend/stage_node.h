@@ -35,7 +35,7 @@ class StageNode : public torch::autograd::Node {
       if (gradients[i].defined())
         call_->watch_gradient(*next_edge(i).function);
       else
-        keep_missing_gradient_from_hooks(*next_edge(i).function);
+        keep_missing_gradient_from_hooks(*this, *next_edge(i).function);
     }
     if (!last)
       gradients.emplace_back();  // the edge to the next stage carries no gradient

@@ -432,6 +432,39 @@ class UnreadByTwoRegions(nn.Module):
         return torch.sin(y * self.other), torch.tanh(self.weight * x) + z
 
 
+class UnreadBehindAView(nn.Module):
+    """What makes a view of the parameter, or works on it in another region, has no part in the backward either."""
+
+    def __init__(self, region_between: bool) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 3))
+        self.other = nn.Parameter(torch.rand(4, 3))
+        self.region_between = region_between
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        view = self.weight.expand(4, -1)
+        if self.region_between:
+            view = torch.tanh(view)
+            if view.sum().item() > 1e9:
+                view = view * 2.0
+        used = torch.relu(x * self.other) * 1.5
+        return used, view * 0.5
+
+
+def hook_what_is_unread(module: nn.Module) -> List[Any]:
+    """Hooks of the parameter, and of what an eager program made of it, behind which the module is called."""
+    calls: List[Any] = []
+    module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
+    given = (module.other * 3.0).sin()
+    given.register_hook(lambda gradient: calls.append(gradient.clone()))
+    module.other.register_post_accumulate_grad_hook(lambda other: calls.append(other.grad.clone()))
+    first, second = module(given)
+    first.sum().backward(retain_graph=True)
+    calls.append("the other result")
+    second.sum().backward()
+    return calls
+
+
 def while_another_graph_is_alive(module: nn.Module) -> List[Any]:
     calls: List[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
@@ -477,6 +510,10 @@ UNREAD = [
     Case("asked-unused", lambda: Unread(True), ask_for_unused),
     Case("asked-none", UnreadAlone, ask_for_what_has_none),
     *(Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)),
+    *(
+        Case(f"view-{between}", lambda between=between: UnreadBehindAView(between), hook_what_is_unread)
+        for between in (False, True)
+    ),
     Case("another-graph", UnreadByTwoRegions, while_another_graph_is_alive),
     Case("begin-at-parameter", UnreadByTwoRegions, begin_at_the_parameter),
     Case("node", UnreadByTwoRegions, hook_the_node),
