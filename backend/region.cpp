@@ -33,8 +33,9 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
 std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
   std::vector<bool> is_kept(inputs.size(), false);
   std::vector<bool> captured(inputs.size(), false);
-  for (auto i : call.variant().gradient().df_input_captured_inputs)
-    captured[i] = true;
+  const auto& captures = call.variant().gradient().df_input_captured_inputs;
+  for (size_t k = 0; k < captures.size(); ++k)
+    captured[captures[k]] = !call.variant().read_as_metadata()[k];
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (captured[i])
       continue;
@@ -326,8 +327,10 @@ void Region::run(Stack& stack) {
                     ? nullptr
                     : MethodCall::current()->links();
   std::vector<SavedCapture> captured_inputs;
-  for (auto i : gradient.df_input_captured_inputs) {
-    captured_inputs.push_back(save_capture(inputs[i], /*reachable=*/true, /*is_output=*/false));
+  for (size_t k = 0; k < gradient.df_input_captured_inputs.size(); ++k) {
+    const auto& input = inputs[gradient.df_input_captured_inputs[k]];
+    const bool reachable = !variant->read_as_metadata()[k];
+    captured_inputs.push_back(save_capture(input, reachable, /*is_output=*/false));
   }
   const size_t num_captured_inputs = captured_inputs.size();
   auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));

@@ -68,7 +68,7 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
     return saved.is_variable ? c10::IValue(saved.variable.unpack(node)) : saved.value;
   };
   const auto& captured = variant_->gradient().df_input_captured_inputs;
-  std::vector<c10::IValue> inputs(captured.size() + replay_inputs_.size());
+  std::vector<c10::IValue> inputs(variant_->gradient().f->inputs().size());
   for (size_t i = 0; i < captured.size(); ++i)
     inputs[captured[i]] = unpack(captures_[i]);
   for (const auto& noted : replay_inputs_) {

@@ -50,6 +50,7 @@ RegionVariant::RegionVariant(RegionGraphs graphs, std::shared_ptr<CallerBehaviou
   }
   find_aliases();
   find_captures();
+  find_metadata();
   find_stages();
   find_first_stages();
   auto& forward = graphs_.source != nullptr ? *graphs_.source : *graphs_.gradient.f;
@@ -101,6 +102,27 @@ void RegionVariant::find_captures() {
         captures_of_[output].assign(captures.begin(), captures.end());
     }
   }
+}
+
+void RegionVariant::find_metadata() {
+  const auto num_inputs = graphs_.gradient.df_input_captured_inputs.size();
+  read_as_metadata_.assign(num_inputs, true);
+  const auto read = [&](const Program::Operand& operand) {
+    if (operand.is_constant)
+      return;
+    for (auto capture : captures_of_[operand.index]) {
+      const auto i = static_cast<size_t>(capture) - num_vjps();
+      if (i < num_inputs)
+        read_as_metadata_[i] = false;
+    }
+  };
+  for (const auto& instruction : backward_.instructions()) {
+    for (size_t i = 0; i < instruction.operands.size(); ++i) {
+      if (!reads_metadata_only(instruction.node, i))
+        read(instruction.operands[i]);
+    }
+  }
+  std::for_each(backward_.outputs().begin(), backward_.outputs().end(), read);
 }
 
 // Per region input: how many instructions of the backward have run when it, or what lies in its

@@ -71,6 +71,10 @@ class RegionVariant {
   // own is among its.
   const std::vector<std::vector<int32_t>>& captures_of() const { return captures_of_; }
 
+  // Per captured input: nothing but its metadata is read. Then it does not matter whether somebody
+  // writes to it before the backward.
+  const std::vector<bool>& read_as_metadata() const { return read_as_metadata_; }
+
   // Per capture: the first stage that reads it, or what lies in its memory.
   const std::vector<size_t>& first_stage_of() const { return first_stage_of_; }
 
@@ -98,6 +102,7 @@ class RegionVariant {
   void find_aliases();
   void find_captures();
   void find_first_stages();
+  void find_metadata();
   std::vector<size_t> last_reads_of_inputs() const;
 
   RegionGraphs graphs_;
@@ -109,6 +114,7 @@ class RegionVariant {
   std::vector<std::vector<size_t>> aliased_inputs_;
   std::vector<std::vector<int32_t>> captures_of_;
   std::vector<size_t> first_stage_of_;
+  std::vector<bool> read_as_metadata_;
   std::vector<bool> written_inputs_;
   bool draws_random_numbers_ = false;
   mutable std::atomic<int64_t> measured_peak_bytes_{-1};

@@ -296,6 +296,25 @@ bool updates_statistics_only(const Node* node) {
   return kUpdatesStatistics.count(node->kind().toQualString()) != 0 && user_rule(node) == nullptr;
 }
 
+bool reads_metadata_only(const Node* node, size_t operand) {
+  static const std::unordered_set<std::string> kOperators{
+      "aten::size",       "aten::dim",        "aten::numel",        "aten::is_floating_point",
+      "aten::zeros_like", "aten::ones_like",  "aten::full_like",    "aten::empty_like",
+      "aten::rand_like",  "aten::randn_like", "aten::randint_like", "aten::new_zeros",
+      "aten::new_ones",   "aten::new_full",   "aten::new_empty"};
+  if (!node->hasAttribute(c10::attr::Subgraph))
+    return operand == 0 && kOperators.count(node->kind().toQualString()) != 0;
+  // The last operands are the subgraph's inputs; those of a random state stand before them.
+  const auto inputs = node->g(c10::attr::Subgraph)->inputs();
+  const auto others = node->inputs().size() - std::min(node->inputs().size(), inputs.size());
+  if (operand < others)
+    return false;
+  const auto& uses = inputs[operand - others]->uses();
+  return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    return reads_metadata_only(use.user, use.offset);
+  });
+}
+
 bool is_non_differentiable(const Node* node) {
   if (kNonDifferentiable.count(node->kind().toQualString()) != 0) {
     const auto* users = user_rule(node);

@@ -55,6 +55,10 @@ bool updates_statistics_only(const torch::jit::Node* node);
 // No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);
 
+// Reads nothing but sizes, strides, type and device of its operand with this number, and its result
+// does not share memory with it: *_like, new_*, size, ..., and what runs them again.
+bool reads_metadata_only(const torch::jit::Node* node, size_t operand);
+
 // A gradient comes to the node's i-th output: not to the indices of a maximum, nor to the
 // statistics that a batch norm returns.
 bool output_is_differentiable(const torch::jit::Node* node, size_t output);

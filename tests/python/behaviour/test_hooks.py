@@ -432,6 +432,31 @@ class UnreadByTwoRegions(nn.Module):
         return torch.sin(y * self.other), torch.tanh(self.weight * x) + z
 
 
+class LikeAParameter(nn.Module):
+    """Of the parameter nothing but the sizes are read; it is a result, so that its gradient is there at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(4, 3))
+        self.other = nn.Parameter(torch.rand(4, 3))
+
+    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+        noise = torch.rand_like(self.weight) * self.other
+        return torch.tanh(noise * x) + torch.full_like(self.weight, 0.5) * self.other, self.weight
+
+
+def update_at_once(module: nn.Module) -> List[Any]:
+    def update(parameter: Tensor) -> None:
+        with torch.no_grad():
+            parameter.sub_(parameter.grad, alpha=0.5)
+            parameter.grad = None
+
+    for parameter in module.parameters():
+        parameter.register_post_accumulate_grad_hook(update)
+    torch.autograd.backward(list(module(torch.ones(4, 3))), [torch.ones(4, 3), torch.ones(4, 3)])
+    return [parameter.detach().clone() for parameter in module.parameters()]
+
+
 class UnreadBehindAView(nn.Module):
     """What makes a view of the parameter, or works on it in another region, has no part in the backward either."""
 
@@ -442,7 +467,7 @@ class UnreadBehindAView(nn.Module):
         self.region_between = region_between
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
-        view = self.weight.expand(4, -1)
+        view = self.weight.expand(self.weight.size(0), -1)
         if self.region_between:
             view = torch.tanh(view)
             if view.sum().item() > 1e9:
@@ -455,7 +480,8 @@ def hook_what_is_unread(module: nn.Module) -> List[Any]:
     """Hooks of the parameter, and of what an eager program made of it, behind which the module is called."""
     calls: List[Any] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
-    given = (module.other * 3.0).sin()
+    module.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(weight.grad.clone()))
+    given = (module.other * 3.0).sin()[:, :]
     given.register_hook(lambda gradient: calls.append(gradient.clone()))
     module.other.register_post_accumulate_grad_hook(lambda other: calls.append(other.grad.clone()))
     first, second = module(given)
@@ -514,6 +540,7 @@ UNREAD = [
         Case(f"view-{between}", lambda between=between: UnreadBehindAView(between), hook_what_is_unread)
         for between in (False, True)
     ),
+    Case("like-a-parameter", LikeAParameter, update_at_once),
     Case("another-graph", UnreadByTwoRegions, while_another_graph_is_alive),
     Case("begin-at-parameter", UnreadByTwoRegions, begin_at_the_parameter),
     Case("node", UnreadByTwoRegions, hook_the_node),
