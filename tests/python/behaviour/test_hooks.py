@@ -447,9 +447,11 @@ class LikeAParameter(nn.Module):
 
 def update_at_once(module: nn.Module) -> List[Any]:
     def update(parameter: Tensor) -> None:
+        if parameter.grad is None:
+            return  # stock TorchScript calls it so
         with torch.no_grad():
             parameter.sub_(parameter.grad, alpha=0.5)
-            parameter.grad = None
+        parameter.grad = None
 
     for parameter in module.parameters():
         parameter.register_post_accumulate_grad_hook(update)
