@@ -92,7 +92,8 @@ def _second(gradients: List[Optional[Tensor]], wanted: List[Tensor]) -> List[Opt
     differentiable = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
     if not differentiable:
         return []
-    cotangents = [torch.randn_like(gradient) for gradient in differentiable]
+    # Not randn_like(): it draws in the order of the memory, and strides are no part of the comparison.
+    cotangents = [torch.randn(gradient.shape, dtype=gradient.dtype) for gradient in differentiable]
     return list(torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True))
 
 
