@@ -23,9 +23,6 @@ namespace aten_recompute {
 
 class Region;
 
-// How often a step under one plan is watched, where none of them can be compared with the plan.
-constexpr size_t kMaxWatchedSteps = 4;
-
 // One run of a region within a call.
 struct PlannedRun {
   const Region* region = nullptr;

@@ -85,7 +85,7 @@ class RegionVariant {
   // The caller does what the plan was not made for.
   bool is_outdated() const { return caller_ != nullptr && caller_->differs(); }
   // A step is to be watched: none has been that could be compared with the plan.
-  bool wants_watch() const { return measured_peak_bytes_ < 0 && num_watched_++ < 4; }
+  bool wants_watch() const { return measured_peak_bytes_ < 0 && num_watched_++ < kMaxWatchedSteps; }
   // A step of this region alone.
   void note_step(const StepMemory& step, PeakDifference& difference) const;
   // Bytes; -1: unknown.

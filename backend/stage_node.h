@@ -34,7 +34,7 @@ class StageNode : public torch::autograd::Node {
         continue;
       if (gradients[i].defined())
         call_->watch_gradient(*next_edge(i).function);
-      else
+      else if (needed[i])  // otherwise the engine runs nothing behind the edge
         keep_missing_gradient_from_hooks(*this, *next_edge(i).function);
     }
     if (!last)

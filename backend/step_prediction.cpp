@@ -42,6 +42,18 @@ PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
   return step;
 }
 
+namespace {
+
+// The same with nodes for the beginning and the end of every run's backward, `runs` included.
+PredictedStep predict_with_ends(std::vector<RegionRun>& runs, int64_t kept_after,
+                                const std::vector<const Decisions*>& decisions) {
+  for (auto& run : runs)
+    run.beyond_in_backward = run.beyond_in_backward.value_or(0);
+  return predict(runs, kept_after, decisions);
+}
+
+}  // namespace
+
 void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
                        const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
   if (memory.at_forward.size() != runs.size())
@@ -73,9 +85,7 @@ void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
   if (memory.backward.size() != runs.size())
     return;
   auto measured = runs;
-  for (auto& run : measured)
-    run.beyond_in_backward = run.beyond_in_backward.value_or(0);
-  const auto step = predict(measured, kept_after, decisions);
+  const auto step = predict_with_ends(measured, kept_after, decisions);
   const auto& bytes = step.bytes;
   bool has_begun = false;
   int64_t at_backward = 0;
@@ -165,9 +175,7 @@ void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
   if (!loss || memory.backward.size() != runs.size())
     return;
   auto measured = runs;
-  for (auto& run : measured)
-    run.beyond_in_backward = run.beyond_in_backward.value_or(0);
-  const auto step = predict(measured, kept_after, decisions);
+  const auto step = predict_with_ends(measured, kept_after, decisions);
   auto& last = runs.back();
   for (size_t i = runs.size(); i-- > 0;) {
     if (!memory.backward[i].has_run)

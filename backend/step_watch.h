@@ -13,6 +13,9 @@
 
 namespace aten_recompute {
 
+// How often a step under one plan is watched, where none of them can be compared with the plan.
+constexpr size_t kMaxWatchedSteps = 4;
+
 // Bytes that the step had allocated and not freed.
 struct StepMemory {
   std::vector<int64_t> at_forward;  // per run of a region, when it began

@@ -358,13 +358,15 @@ def ask_for_unused(module: nn.Module) -> List[Any]:
     return [*unused, *used, *both, *calls]
 
 
-class UnreadAlone(nn.Module):
-    """The parameter's only reader makes what nobody asks about."""
-
+class TwoParameters(nn.Module):
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.rand(4, 3))
         self.other = nn.Parameter(torch.rand(4, 3))
+
+
+class UnreadAlone(TwoParameters):
+    """The parameter's only reader makes what nobody asks about."""
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
         y = x * self.other * 0.5
@@ -386,13 +388,8 @@ def ask_for_what_has_none(module: nn.Module) -> List[Any]:
     return [*found, has_history, *calls]
 
 
-class UnreadTwice(nn.Module):
+class UnreadTwice(TwoParameters):
     """The same, read twice: its gradient has two summands, which leave one after the other."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(4, 3))
-        self.other = nn.Parameter(torch.rand(4, 3))
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
         y = torch.relu(x * self.other)
@@ -416,13 +413,8 @@ def use_twice(module: nn.Module) -> List[Any]:
     return [first, *torch.autograd.grad(first.sum(), [module.weight])]
 
 
-class UnreadByTwoRegions(nn.Module):
+class UnreadByTwoRegions(TwoParameters):
     """The same in two regions, with a branch on data between them; only ``other`` reaches the first result."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(4, 3))
-        self.other = nn.Parameter(torch.rand(4, 3))
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
         y = torch.tanh(x * self.other)
@@ -432,13 +424,8 @@ class UnreadByTwoRegions(nn.Module):
         return torch.sin(y * self.other), torch.tanh(self.weight * x) + z
 
 
-class LikeAParameter(nn.Module):
+class LikeAParameter(TwoParameters):
     """Of the parameter nothing but the sizes are read; it is a result, so that its gradient is there at once."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weight = nn.Parameter(torch.rand(4, 3))
-        self.other = nn.Parameter(torch.rand(4, 3))
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
         noise = torch.rand_like(self.weight) * self.other
@@ -459,13 +446,11 @@ def update_at_once(module: nn.Module) -> List[Any]:
     return [parameter.detach().clone() for parameter in module.parameters()]
 
 
-class UnreadBehindAView(nn.Module):
+class UnreadBehindAView(TwoParameters):
     """What makes a view of the parameter, or works on it in another region, has no part in the backward either."""
 
     def __init__(self, region_between: bool) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.rand(4, 3))
-        self.other = nn.Parameter(torch.rand(4, 3))
         self.region_between = region_between
 
     def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
