@@ -54,15 +54,16 @@ format:  ## format the C++ sources in place
 	@tools/setup.sh lint
 	@clang-format -i $(CPP_FILES)
 
-lint:  ## check the formatting of the C++ sources
+lint:  ## check the formatting of the C++ sources, and which file includes which
 	@tools/setup.sh lint
+	@tools/check_includes.py
 	@clang-format --dry-run -Werror $(CPP_FILES)
 
 tidy: setup  ## run clang-tidy over the library (slow)
 	@tools/setup.sh tidy
 	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
-	@clang-tidy --quiet -p $(BUILD_DIR)/tidy $(filter backend/% passes/% register/%,$(filter %.cpp,$(CPP_FILES)))
+	@clang-tidy --quiet -p $(BUILD_DIR)/tidy $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES)))
 
 clean:  ## remove what was built (.venv stays)
 	@rm -rf $(BUILD_DIR)

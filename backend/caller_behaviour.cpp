@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "backend/log.h"
+#include "common/log.h"
 
 namespace aten_recompute {
 namespace {
@@ -68,8 +68,9 @@ int64_t CallerBehaviour::bytes_of(const std::vector<Output>& outputs,
       of_output *= sizes[i];
       of_gradient *= is_expanded ? 1 : sizes[i];
     }
-    const bool is_let_go = k < behaviour.let_go.size() && behaviour.let_go[k];
-    bytes += 2 * of_gradient + (is_let_go ? 0 : of_output);
+    const bool is_freed_before_backward =
+        k < behaviour.freed_before_backward.size() && behaviour.freed_before_backward[k];
+    bytes += 2 * of_gradient + (is_freed_before_backward ? 0 : of_output);
   }
   return bytes;
 }
@@ -80,24 +81,26 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
   if (!has_seen_) {
     for (size_t k = 0; k < outputs.size(); ++k) {
       seen_.expanded.emplace_back(outputs[k].sizes.size(), counts(k));
-      seen_.let_go.push_back(counts(k));
+      seen_.freed_before_backward.push_back(counts(k));
     }
     has_seen_ = true;
   }
-  std::vector<bool> let_go;
+  std::vector<bool> freed_before_backward;
   for (size_t k = 0; k < outputs.size(); ++k) {
     const auto expanded = expanded_dimensions(outputs[k]);
     changed = turn_off(seen_.expanded[k], expanded) || changed;
     const bool is_of_sum = std::all_of(expanded.begin(), expanded.end(), is_on);
-    let_go.push_back(outputs[k].is_let_go && (loss_is_measured_ || is_of_sum));
+    freed_before_backward.push_back(outputs[k].is_freed_before_backward &&
+                                    (loss_is_measured_ || is_of_sum));
   }
-  changed = turn_off(seen_.let_go, let_go) || changed;
+  changed = turn_off(seen_.freed_before_backward, freed_before_backward) || changed;
   if (!changed)
     return;
-  settled_ = std::none_of(seen_.let_go.begin(), seen_.let_go.end(), is_on) &&
-             std::none_of(seen_.expanded.begin(), seen_.expanded.end(), [](const auto& flags) {
-               return std::any_of(flags.begin(), flags.end(), is_on);
-             });
+  settled_ =
+      std::none_of(seen_.freed_before_backward.begin(), seen_.freed_before_backward.end(), is_on) &&
+      std::none_of(seen_.expanded.begin(), seen_.expanded.end(), [](const auto& flags) {
+        return std::any_of(flags.begin(), flags.end(), is_on);
+      });
   const auto more = bytes_of(outputs, seen_) - bytes_of(outputs, assumed_);
   const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
   differs_ = more > limit || -more > limit || has_other_loss();
@@ -139,9 +142,9 @@ ExpandedDimensions CallerBehaviour::expanded() const {
   return seen_.expanded;
 }
 
-std::vector<bool> CallerBehaviour::let_go() const {
+std::vector<bool> CallerBehaviour::freed_before_backward() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_.let_go;
+  return seen_.freed_before_backward;
 }
 
 }  // namespace aten_recompute

@@ -10,11 +10,11 @@
 #include <optional>
 #include <vector>
 
-#include "passes/profile.h"
+#include "passes/profile/profile.h"
 
 namespace aten_recompute {
 
-// Shared by all variants of a region that were planned with one profile. Thread-safe.
+// Shared by all compiled regions of a region that were planned with one profile. Thread-safe.
 //
 // A profile takes every incoming gradient for a tensor with memory for all of its elements, the
 // loss to need as much again, and the caller to hold on to the outputs. But the gradient of a sum
@@ -38,7 +38,7 @@ class CallerBehaviour {
     std::vector<int64_t> sizes;
     size_t element_bytes = 0;
     at::Tensor gradient;  // undefined: there is none
-    bool is_let_go = false;
+    bool is_freed_before_backward = false;
   };
   void see(const std::vector<Output>& outputs);
 
@@ -52,7 +52,7 @@ class CallerBehaviour {
   bool differs() const { return differs_.load(std::memory_order_relaxed); }
   // What held in all backwards so far.
   ExpandedDimensions expanded() const;
-  std::vector<bool> let_go() const;
+  std::vector<bool> freed_before_backward() const;
   std::optional<double> loss_factor() const;
   double held_factor() const;
 

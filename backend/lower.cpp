@@ -14,7 +14,7 @@
 
 #include "backend/lowered_method.h"
 #include "backend/share_tensors.h"
-#include "passes/plan/plan_file.h"
+#include "planner/model/plan_file.h"
 
 namespace aten_recompute {
 namespace {

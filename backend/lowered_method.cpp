@@ -18,15 +18,15 @@
 #include <stdexcept>
 
 #include "backend/autocast.h"
-#include "backend/log.h"
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
-#include "passes/autocast_blocks.h"
-#include "passes/inline_modules.h"
-#include "passes/node_traits.h"
-#include "passes/plan/plan_file.h"
-#include "passes/symbols.h"
-#include "passes/user_error.h"
+#include "common/log.h"
+#include "common/user_error.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/frontend/autocast_blocks.h"
+#include "passes/frontend/inline_modules.h"
+#include "planner/model/plan_file.h"
 
 namespace aten_recompute {
 namespace {
@@ -72,7 +72,7 @@ nlohmann::json counts(const DifferentiatedOperators& operators) {
           {"tape", count(operators.on_tape)}};
 }
 
-nlohmann::json to_json(const PlanFigures& figures) {
+nlohmann::json to_json(const PlanMetrics& figures) {
   return {{"predicted_peak_bytes", figures.predicted_peak_bytes},
           {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
           {"predicted_saved_bytes", figures.predicted_saved_bytes},
@@ -121,20 +121,20 @@ struct LoweredMethod::Specialisation {
   MethodPlans::List method_plans() const {
     return plans == nullptr ? MethodPlans::List{} : plans->plans();
   }
-  std::vector<std::shared_ptr<const RegionVariant>> variants_of(const Region& region) const;
+  std::vector<std::shared_ptr<const CompiledRegion>> variants_of(const Region& region) const;
 };
 
 // Of the plans for the whole method, or where there are none, the region's own.
-std::vector<std::shared_ptr<const RegionVariant>> LoweredMethod::Specialisation::variants_of(
+std::vector<std::shared_ptr<const CompiledRegion>> LoweredMethod::Specialisation::variants_of(
     const Region& region) const {
-  std::vector<std::shared_ptr<const RegionVariant>> variants;
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
   for (const auto& plan : method_plans()) {
     for (const auto& run : plan->runs) {
-      if (run.region == &region && run.variant != nullptr)
-        variants.push_back(run.variant);
+      if (run.region == &region && run.compiled_region != nullptr)
+        compiled_regions.push_back(run.compiled_region);
     }
   }
-  return variants.empty() ? region.variants() : variants;
+  return compiled_regions.empty() ? region.compiled_regions() : compiled_regions;
 }
 
 LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec)
@@ -178,8 +178,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     }
     std::vector<std::string> on_tape;
     for (const auto& region : specialisation->regions) {
-      for (const auto& variant : specialisation->variants_of(*region)) {
-        for (const auto& op : variant->graphs().operators.on_tape)
+      for (const auto& compiled_region : specialisation->variants_of(*region)) {
+        for (const auto& op : compiled_region->graphs().operators.on_tape)
           on_tape.push_back(op);
       }
     }
@@ -194,8 +194,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
 void LoweredMethod::warn_of_unmatched_words(const Specialisation& specialisation) {
   std::vector<UnmatchedWords> regions;
   for (const auto& region : specialisation.regions) {
-    for (const auto& variant : region->variants())
-      regions.push_back(variant->graphs().unmatched);
+    for (const auto& compiled_region : region->compiled_regions())
+      regions.push_back(compiled_region->graphs().unmatched);
   }
   if (regions.empty() || checked_words_.exchange(true))
     return;
@@ -293,20 +293,20 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
 void LoweredMethod::for_each_profiled(
     const std::function<void(const RegionGraphs&)>& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto visit = [&](const std::shared_ptr<const RegionVariant>& variant) {
-    if (variant != nullptr && variant->graphs().problem != nullptr)
-      function(variant->graphs());
+  const auto visit = [&](const std::shared_ptr<const CompiledRegion>& compiled_region) {
+    if (compiled_region != nullptr && compiled_region->graphs().problem != nullptr)
+      function(compiled_region->graphs());
   };
   for (const auto& specialisation : specialisations_) {
     const auto plans = specialisation->method_plans();
     if (!plans.empty()) {
       for (const auto& run : plans.back()->runs)
-        visit(run.variant);
+        visit(run.compiled_region);
       continue;
     }
     for (const auto& region : specialisation->regions) {
-      for (const auto& variant : region->variants())
-        visit(variant);
+      for (const auto& compiled_region : region->compiled_regions())
+        visit(compiled_region);
     }
   }
 }
@@ -340,26 +340,26 @@ std::string LoweredMethod::report() const {
     }
     json regions = json::array();
     for (const auto& region : specialisation->regions) {
-      json variants = json::array();
-      for (const auto& variant : specialisation->variants_of(*region)) {
-        const auto& figures = variant->graphs().figures;
+      json compiled_regions = json::array();
+      for (const auto& compiled_region : specialisation->variants_of(*region)) {
+        const auto& figures = compiled_region->graphs().figures;
         json banned = json::array();
-        for (const auto& each : variant->graphs().banned)
+        for (const auto& each : compiled_region->graphs().banned)
           banned.push_back({{"value", each.value}, {"reason", each.reason}});
         auto entry = to_json(figures);
-        if (variant->measured_peak_bytes() >= 0)
-          entry["measured_peak_bytes"] = variant->measured_peak_bytes();
-        entry.update({{"forward_operators", variant->forward().instructions().size()},
-                      {"backward_operators", variant->backward().instructions().size()},
-                      {"stages", variant->stages().size()},
-                      {"saved", variant->graphs().saved},
-                      {"recomputed", variant->graphs().recomputed},
+        if (compiled_region->measured_peak_bytes() >= 0)
+          entry["measured_peak_bytes"] = compiled_region->measured_peak_bytes();
+        entry.update({{"forward_operators", compiled_region->forward().instructions().size()},
+                      {"backward_operators", compiled_region->backward().instructions().size()},
+                      {"stages", compiled_region->stages().size()},
+                      {"saved", compiled_region->graphs().saved},
+                      {"recomputed", compiled_region->graphs().recomputed},
                       {"banned", banned},
-                      {"on_tape", variant->graphs().operators.on_tape},
-                      {"gradients_by", counts(variant->graphs().operators)}});
-        variants.push_back(std::move(entry));
+                      {"on_tape", compiled_region->graphs().operators.on_tape},
+                      {"gradients_by", counts(compiled_region->graphs().operators)}});
+        compiled_regions.push_back(std::move(entry));
       }
-      regions.push_back({{"variants", variants}});
+      regions.push_back({{"variants", compiled_regions}});
     }
     json plans = json::array();
     for (const auto& plan : specialisation->method_plans()) {

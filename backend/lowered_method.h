@@ -13,8 +13,8 @@
 #include <utility>
 #include <vector>
 
-#include "backend/options.h"
 #include "backend/region.h"
+#include "common/options.h"
 #include "passes/pipeline.h"
 
 namespace torch::jit {
@@ -44,7 +44,7 @@ class LoweredMethod : public torch::CustomClassHolder {
 
   // One JSON object: options, specialisations, regions.
   std::string report() const;
-  // Problem::to_json of each region variant that was profiled.
+  // Problem::to_json of each region compiled region that was profiled.
   std::vector<std::string> problems() const;
   // plan_to_json of the same.
   std::vector<std::string> plans() const;
@@ -59,7 +59,7 @@ class LoweredMethod : public torch::CustomClassHolder {
                             const std::vector<c10::IValue>& inputs) const;
   // Says once which words of the options match nothing in any region that has been compiled.
   void warn_of_unmatched_words(const Specialisation& specialisation);
-  // Of the region variants that were compiled with a profile.
+  // Of the region compiled regions that were compiled with a profile.
   void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             std::vector<c10::IValue> inputs);

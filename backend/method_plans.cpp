@@ -8,12 +8,12 @@
 #include <chrono>
 #include <utility>
 
-#include "backend/log.h"
 #include "backend/region.h"
 #include "backend/step_prediction.h"
-#include "passes/plan/budget.h"
-#include "passes/plan/joint_problem.h"
-#include "passes/plan/plan_file.h"
+#include "common/log.h"
+#include "planner/model/joint_problem.h"
+#include "planner/model/plan_file.h"
+#include "planner/search/budget.h"
 
 namespace aten_recompute {
 namespace {
@@ -23,8 +23,9 @@ thread_local MethodCall* current_call = nullptr;
 // The last call on this thread that was watched; its backward may be under way.
 struct LastStep {
   std::weak_ptr<MethodPlans> plans;
-  std::shared_ptr<const MethodPlan> plan;                      // for the next
-  std::vector<std::shared_ptr<const RegionVariant>> variants;  // that ran, of those planned
+  std::shared_ptr<const MethodPlan> plan;  // for the next
+  std::vector<std::shared_ptr<const CompiledRegion>>
+      compiled_regions;  // that ran, of those planned
   std::shared_ptr<StepWatch> watch;
   bool was_planned = false;
 };
@@ -43,43 +44,43 @@ bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedR
 }
 
 bool is_outdated(const PlannedRun& run) {
-  return run.variant != nullptr && run.variant->is_outdated();
+  return run.compiled_region != nullptr && run.compiled_region->is_outdated();
 }
 
-Decisions pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
-                 const std::string& text) {
+RetentionPlan pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
+                     const std::string& text) {
   std::vector<const Problem*> problems;
   for (const auto& run : runs)
     problems.push_back(run.problem);
   const auto plans = plans_from_file(problems, text);
-  std::vector<const Decisions*> decisions;
+  std::vector<const RetentionPlan*> decisions;
   for (const auto& plan : plans)
     decisions.push_back(&plan);
   return join_decisions(joint, runs, decisions);
 }
 
-// A region that runs under ordinary autograd has no variant, and one that cannot be profiled no
-// problem.
+// A region that runs under ordinary autograd has no compiled region, and one that cannot be
+// profiled no problem.
 bool has_part_in_plan(const PlannedRun& run) {
-  return run.variant != nullptr && run.variant->graphs().problem != nullptr;
+  return run.compiled_region != nullptr && run.compiled_region->graphs().problem != nullptr;
 }
 
-std::vector<const Decisions*> decisions_of_variants(
-    const std::vector<std::shared_ptr<const RegionVariant>>& variants) {
-  std::vector<const Decisions*> decisions;
-  for (const auto& variant : variants)
-    decisions.push_back(variant->graphs().decisions.get());
+std::vector<const RetentionPlan*> decisions_of_variants(
+    const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions) {
+  std::vector<const RetentionPlan*> decisions;
+  for (const auto& compiled_region : compiled_regions)
+    decisions.push_back(compiled_region->graphs().decisions.get());
   return decisions;
 }
 
-std::vector<std::shared_ptr<const RegionVariant>> planned_variants(
+std::vector<std::shared_ptr<const CompiledRegion>> planned_variants(
     const std::vector<PlannedRun>& runs) {
-  std::vector<std::shared_ptr<const RegionVariant>> variants;
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
   for (const auto& run : runs) {
     if (has_part_in_plan(run))
-      variants.push_back(run.variant);
+      compiled_regions.push_back(run.compiled_region);
   }
-  return variants;
+  return compiled_regions;
 }
 
 std::vector<size_t> outputs_for_the_loss(const RegionRun& run) {
@@ -97,8 +98,8 @@ bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>
   });
 }
 
-PlanFigures joint_figures(const JointProblem& joint, const Decisions& decisions,
-                          const Decisions& unplanned) {
+PlanMetrics joint_figures(const JointProblem& joint, const RetentionPlan& decisions,
+                          const RetentionPlan& unplanned) {
   Simulator simulator(joint.problem);
   return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
 }
@@ -190,15 +191,15 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   const auto start = std::chrono::steady_clock::now();
   const auto joint = join(plan->linked, plan->kept_after);
   std::vector<PlannedRun*> planned;
-  std::vector<const Decisions*> unplanned;
+  std::vector<const RetentionPlan*> unplanned;
   for (auto& run : plan->runs) {
     if (!has_part_in_plan(run))
       continue;
     planned.push_back(&run);
-    unplanned.push_back(run.variant->graphs().unplanned.get());
+    unplanned.push_back(run.compiled_region->graphs().unplanned.get());
   }
   const auto keep_all = join_decisions(joint, plan->linked, unplanned);
-  std::list<Decisions> known;
+  std::list<RetentionPlan> known;
   const auto outside = outside_bytes(plan->linked, plan->kept_after);
   auto options = options_;
   options.leanest_if_unreachable = options.leanest_if_unreachable || is_late;
@@ -212,11 +213,12 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   plan->figures.outside_bytes = outside;
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
-    run.variant->caller()->count_only(outputs_for_the_loss(plan->linked[i]));
-    plan->figures.num_classes += run.variant->graphs().figures.num_classes;
-    plan->figures.profile_seconds += run.variant->graphs().figures.profile_seconds;
-    run.variant = run.region->compile_again(
-        *run.variant, run.key, decisions_of_run(joint, i, *plan->linked[i].problem, decisions));
+    run.compiled_region->caller()->count_only(outputs_for_the_loss(plan->linked[i]));
+    plan->figures.num_classes += run.compiled_region->graphs().figures.num_classes;
+    plan->figures.profile_seconds += run.compiled_region->graphs().figures.profile_seconds;
+    run.compiled_region =
+        run.region->compile_again(*run.compiled_region, run.key,
+                                  decisions_of_run(joint, i, *plan->linked[i].problem, decisions));
   }
   plan->figures.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -232,7 +234,8 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
 // Plans for other sizes of the same way through the method; `owned` keeps their decisions. None
 // where a plan was found wanting.
 std::vector<KnownPlan> MethodPlans::known_plans(const JointProblem& joint, const MethodPlan& plan,
-                                                std::list<Decisions>& owned, bool is_late) const {
+                                                std::list<RetentionPlan>& owned,
+                                                bool is_late) const {
   std::vector<KnownPlan> known;
   for (const auto& other : plans_) {
     if (is_late || !is_same_way(other->runs, plan.runs))
@@ -288,12 +291,12 @@ std::shared_ptr<const MethodPlan> MethodPlans::measured(
 }
 
 void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
-                        const std::vector<std::shared_ptr<const RegionVariant>>& variants,
+                        const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
                         const StepMemory& memory, bool was_planned) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (memory.backward.empty() || std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
     return;
-  const auto by = decisions_of_variants(variants);
+  const auto by = decisions_of_variants(compiled_regions);
   auto linked = plan->linked;
   // Gradients that will rest are no need of this plan.
   if (!options_.accumulate || memory.num_new_gradients == 0)
@@ -319,7 +322,8 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
 // What plans before this one showed of operators between the regions is replaced by what a step
 // under this one did. False: that would not change the prediction.
 bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
-                        const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
+                        const std::vector<const RetentionPlan*>& decisions,
+                        const StepMemory& memory) {
   if (num_lowered_plans_ == kMaxLoweredPlans)
     return false;
   auto linked = plan->linked;
@@ -366,7 +370,7 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
   is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
-    links_ = std::make_unique<CallLinks>(inputs);
+    links_ = std::make_unique<RegionDataflowRecorder>(inputs);
   const bool is_new = plan_ == nullptr ||
                       (plan_->measured_peak_bytes < 0 && plan_->num_watched++ < kMaxWatchedSteps);
   if (is_new && may_watch())
@@ -389,7 +393,7 @@ void MethodCall::settle_last_step() {
   const auto memory = step.watch->memory();
   if (plans == nullptr || step.plan == nullptr)
     return;
-  plans->learn(step.plan, step.variants, memory, step.was_planned);
+  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned);
 }
 
 bool MethodCall::may_watch() {
@@ -401,7 +405,7 @@ MethodCall* MethodCall::current() {
   return current_call == nullptr || current_call->plans_ == nullptr ? nullptr : current_call;
 }
 
-std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
+std::shared_ptr<const CompiledRegion> MethodCall::planned(PlannedRun run) {
   const size_t position = runs_.size();
   runs_.push_back(std::move(run));
   if (plan_ == nullptr)
@@ -409,8 +413,8 @@ std::shared_ptr<const RegionVariant> MethodCall::planned(PlannedRun run) {
   left_ = left_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
   if (left_)
     return nullptr;
-  runs_.back().variant = plan_->runs[position].variant;
-  return runs_.back().variant;
+  runs_.back().compiled_region = plan_->runs[position].compiled_region;
+  return runs_.back().compiled_region;
 }
 
 void MethodCall::finish(const c10::IValue& result) {
@@ -418,7 +422,7 @@ void MethodCall::finish(const c10::IValue& result) {
     return;
   if (watch_ != nullptr)
     watch_->end_call();
-  const auto variants = planned_variants(runs_);
+  const auto compiled_regions = planned_variants(runs_);
   std::shared_ptr<const MethodPlan> plan;
   if (outgrown_ && plan_ != nullptr)
     plans_->forget(plan_);
@@ -430,7 +434,8 @@ void MethodCall::finish(const c10::IValue& result) {
     plan = plans_->measured(plan_, watch_->memory());
   if (watch_ == nullptr || plan == nullptr)
     return;
-  last_step = {plans_->weak_from_this(), plan, variants, std::move(watch_), plan_ != nullptr};
+  last_step = {plans_->weak_from_this(), plan, compiled_regions, std::move(watch_),
+               plan_ != nullptr};
 }
 
 }  // namespace aten_recompute

@@ -10,14 +10,14 @@
 #include <string>
 #include <vector>
 
-#include "backend/call_links.h"
+#include "backend/compiled_region.h"
 #include "backend/input_shapes.h"
-#include "backend/options.h"
-#include "backend/region_variant.h"
+#include "backend/region_dataflow.h"
 #include "backend/step_prediction.h"
 #include "backend/step_watch.h"
-#include "passes/plan/budget.h"
-#include "passes/plan/joint_problem.h"
+#include "common/options.h"
+#include "planner/model/joint_problem.h"
+#include "planner/search/budget.h"
 
 namespace aten_recompute {
 
@@ -26,9 +26,9 @@ class Region;
 // One run of a region within a call.
 struct PlannedRun {
   const Region* region = nullptr;
-  VariantKey key;
+  SpecialisationKey key;
   InputShapes shapes;
-  std::shared_ptr<const RegionVariant> variant;
+  std::shared_ptr<const CompiledRegion> compiled_region;
 
   bool is_like(const PlannedRun& other) const {
     return region == other.region && key == other.key && shapes.cover(other.shapes);
@@ -43,7 +43,7 @@ struct MethodPlan {
   // operators between them.
   std::vector<RegionRun> linked;
   int64_t kept_after = 0;  // by operators behind the last run
-  PlanFigures figures;
+  PlanMetrics figures;
   // Of a step under this plan; -1: none has been watched.
   mutable std::atomic<int64_t> measured_saved_bytes{-1};  // when the call had returned
   mutable std::atomic<int64_t> measured_peak_bytes{-1};
@@ -54,7 +54,7 @@ struct MethodPlan {
 struct FinishedCall {
   InputShapes inputs;
   std::vector<PlannedRun> runs;
-  const CallLinks& links;
+  const RegionDataflowRecorder& links;
   const c10::IValue& result;
   const StepWatch* watch;  // nullptr: nobody watched
 };
@@ -84,10 +84,10 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   // plan, or the given one.
   std::shared_ptr<const MethodPlan> measured(const std::shared_ptr<const MethodPlan>& plan,
                                              const StepMemory& memory);
-  // The same when the backward of a call has run, too, that ran `variants` and after which `plan`
-  // was chosen for the next. `was_planned`: the call ran a plan.
+  // The same when the backward of a call has run, too, that ran `compiled regions` and after which
+  // `plan` was chosen for the next. `was_planned`: the call ran a plan.
   void learn(const std::shared_ptr<const MethodPlan>& plan,
-             const std::vector<std::shared_ptr<const RegionVariant>>& variants,
+             const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
              const StepMemory& memory, bool was_planned);
   // What the plan was made for is smaller than what a call had.
   void forget(const std::shared_ptr<const MethodPlan>& plan);
@@ -97,11 +97,11 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
  private:
   std::shared_ptr<const MethodPlan> plan(const std::shared_ptr<MethodPlan>& plan, bool is_late);
   std::vector<KnownPlan> known_plans(const JointProblem& joint, const MethodPlan& plan,
-                                     std::list<Decisions>& owned, bool is_late) const;
+                                     std::list<RetentionPlan>& owned, bool is_late) const;
   std::shared_ptr<const MethodPlan> plan_again(const std::shared_ptr<const MethodPlan>& plan,
                                                std::vector<RegionRun> linked, int64_t kept_after);
   bool lower(const std::shared_ptr<const MethodPlan>& plan,
-             const std::vector<const Decisions*>& decisions, const StepMemory& memory);
+             const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory);
   void warn_of_operators_between(int64_t predicted, int64_t measured, const char* what);
   void remove(const std::shared_ptr<const MethodPlan>& plan);
   bool use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
@@ -140,15 +140,15 @@ class MethodCall {
   static MethodCall* current();
 
   // What the plan has for the run that comes now; nullptr: nothing.
-  std::shared_ptr<const RegionVariant> planned(PlannedRun run);
+  std::shared_ptr<const CompiledRegion> planned(PlannedRun run);
   // What ran in its place.
-  void ran(std::shared_ptr<const RegionVariant> variant) {
-    runs_.back().variant = std::move(variant);
+  void ran(std::shared_ptr<const CompiledRegion> compiled_region) {
+    runs_.back().compiled_region = std::move(compiled_region);
   }
   // In a region, data made something larger than was planned for.
   void outgrew() { outgrown_ = true; }
   // Where the call is recorded.
-  CallLinks* links() { return links_.get(); }
+  RegionDataflowRecorder* links() { return links_.get(); }
   bool has_plan() const { return plan_ != nullptr; }
   // Of the step that the call begins; nullptr: nobody watches it.
   std::shared_ptr<StepWatch> watch() const { return watch_; }
@@ -161,7 +161,7 @@ class MethodCall {
   MethodCall* outer_;
   InputShapes inputs_;
   std::shared_ptr<const MethodPlan> plan_;
-  std::unique_ptr<CallLinks> links_;
+  std::unique_ptr<RegionDataflowRecorder> links_;
   std::shared_ptr<StepWatch> watch_;  // where the call is recorded, or the first under its plan
   std::vector<PlannedRun> runs_;
   bool left_ = false;

@@ -3,7 +3,7 @@
 #include <stdexcept>
 #include <string>
 
-#include "passes/user_error.h"
+#include "common/user_error.h"
 
 namespace aten_recompute {
 namespace {

@@ -10,12 +10,12 @@
 #include <utility>
 
 #include "backend/autocast.h"
-#include "backend/autograd_modes.h"
-#include "backend/log.h"
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
-#include "passes/differentiate.h"
+#include "common/log.h"
+#include "passes/autodiff/differentiate.h"
+#include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
 namespace {
@@ -33,17 +33,17 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
 std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
   std::vector<bool> is_kept(inputs.size(), false);
   std::vector<bool> captured(inputs.size(), false);
-  const auto& captures = call.variant().gradient().df_input_captured_inputs;
+  const auto& captures = call.compiled_region().gradient().df_input_captured_inputs;
   for (size_t k = 0; k < captures.size(); ++k)
-    captured[captures[k]] = !call.variant().read_as_metadata()[k];
+    captured[captures[k]] = !call.compiled_region().read_as_metadata()[k];
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (captured[i])
       continue;
-    auto noted = note_replay_input(i, inputs[i], call.variant().written_inputs()[i]);
+    auto noted = note_replay_input(i, inputs[i], call.compiled_region().written_inputs()[i]);
     is_kept[i] = !noted.maker.is_valid();
     call.add_replay_input(std::move(noted));
   }
-  if (call.variant().draws_random_numbers())
+  if (call.compiled_region().draws_random_numbers())
     call.set_random_states(RandomStates(inputs));
   return is_kept;
 }
@@ -61,30 +61,32 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       returned_arguments_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
 
-std::vector<std::shared_ptr<const RegionVariant>> Region::variants() const {
+std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  std::map<size_t, std::shared_ptr<const RegionVariant>> in_order;
-  for (const auto& [key, plans] : variants_) {
+  std::map<size_t, std::shared_ptr<const CompiledRegion>> in_order;
+  for (const auto& [key, plans] : compiled_regions_) {
     for (const auto& each : plans.planned) {
-      if (each.variant != nullptr)
-        in_order.emplace(each.number, each.variant);
+      if (each.compiled_region != nullptr)
+        in_order.emplace(each.number, each.compiled_region);
     }
   }
-  std::vector<std::shared_ptr<const RegionVariant>> variants;
-  for (const auto& [number, variant] : in_order)
-    variants.push_back(variant);
-  return variants;
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
+  for (const auto& [number, compiled_region] : in_order)
+    compiled_regions.push_back(compiled_region);
+  return compiled_regions;
 }
 
-std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
-                                                         const std::vector<c10::IValue>& inputs,
-                                                         const InputShapes& shapes, bool exact,
-                                                         bool leanest) {
+std::shared_ptr<const CompiledRegion> Region::variant_for(const SpecialisationKey& key,
+                                                          const std::vector<c10::IValue>& inputs,
+                                                          const InputShapes& shapes, bool exact,
+                                                          bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (options_.strategy == StrategyKind::kBudget)
-    remove_outdated(variants_[key]);
-  auto& planned = variants_[key].planned;
-  auto fits = [&](const Planned& each) { return each.variant == nullptr || each.shapes == shapes; };
+    remove_outdated(compiled_regions_[key]);
+  auto& planned = compiled_regions_[key].planned;
+  auto fits = [&](const Planned& each) {
+    return each.compiled_region == nullptr || each.shapes == shapes;
+  };
   auto found = std::find_if(planned.begin(), planned.end(), fits);
   if (found == planned.end() && !exact) {
     found = std::find_if(planned.begin(), planned.end(),
@@ -92,15 +94,15 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   }
   if (found != planned.end()) {
     planned.splice(planned.begin(), planned, found);
-    return planned.front().variant;
+    return planned.front().compiled_region;
   }
   if (!planned.empty() && !leanest && !said_that_planned_again_) {
     log_info("a region is planned again, for larger inputs than before");
     said_that_planned_again_ = true;
   }
-  std::shared_ptr<const RegionVariant> variant;
+  std::shared_ptr<const CompiledRegion> compiled_region;
   try {
-    variant = compile(key, inputs, options_, leanest, variants_[key]);
+    compiled_region = compile(key, inputs, options_, leanest, compiled_regions_[key]);
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
@@ -108,37 +110,37 @@ std::shared_ptr<const RegionVariant> Region::variant_for(const VariantKey& key,
   } catch (const std::exception&) {
     rethrow_in_one_line();
   }
-  planned.push_front({shapes, variant, num_compiled_++});
+  planned.push_front({shapes, compiled_region, num_compiled_++});
   if (planned.size() > kMaxPlans)
     planned.pop_back();
-  return variant;
+  return compiled_region;
 }
 
-std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
-                                                     const std::vector<c10::IValue>& inputs,
-                                                     const Options& options, bool leanest,
-                                                     const Plans& plans) const {
+std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& key,
+                                                      const std::vector<c10::IValue>& inputs,
+                                                      const Options& options, bool leanest,
+                                                      const Plans& plans) const {
   std::vector<KnownPlan> known;
   for (const auto& each : plans.planned) {
-    if (each.variant != nullptr && each.variant->graphs().decisions != nullptr)
-      known.push_back({each.variant->graphs().decisions.get(),
-                       each.variant->graphs().figures.unplanned_peak_bytes});
+    if (each.compiled_region != nullptr && each.compiled_region->graphs().decisions != nullptr)
+      known.push_back({each.compiled_region->graphs().decisions.get(),
+                       each.compiled_region->graphs().figures.unplanned_peak_bytes});
   }
   const auto compiled = [&](Options by) {
     by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
-    auto variant = std::make_shared<RegionVariant>(
+    auto compiled_region = std::make_shared<CompiledRegion>(
         compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
                         plans.seen, rules_, known}));
-    if (is_one_of_several_ && variant->caller() != nullptr)
-      variant->caller()->count_only({});
-    return variant;
+    if (is_one_of_several_ && compiled_region->caller() != nullptr)
+      compiled_region->caller()->count_only({});
+    return compiled_region;
   };
   if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
     return compiled(options);
   try {
-    auto variant = compiled(options);
+    auto compiled_region = compiled(options);
     pinned_plan_->matched = true;
-    return variant;
+    return compiled_region;
   } catch (const std::invalid_argument& error) {
     if (!pinned_plan_->matched)
       throw;
@@ -156,20 +158,20 @@ std::shared_ptr<const RegionVariant> Region::compile(const VariantKey& key,
 
 void Region::remove_outdated(Plans& plans) {
   plans.planned.remove_if([&](const Planned& each) {
-    if (each.variant == nullptr || !each.variant->is_outdated())
+    if (each.compiled_region == nullptr || !each.compiled_region->is_outdated())
       return each.outgrown;
     plans.is_late = true;
-    plans.seen.expanded = each.variant->caller()->expanded();
-    plans.seen.let_go = each.variant->caller()->let_go();
-    plans.seen.loss_factor = each.variant->caller()->loss_factor();
-    plans.seen.held_factor = each.variant->caller()->held_factor();
+    plans.seen.expanded = each.compiled_region->caller()->expanded();
+    plans.seen.freed_before_backward = each.compiled_region->caller()->freed_before_backward();
+    plans.seen.loss_factor = each.compiled_region->caller()->loss_factor();
+    plans.seen.held_factor = each.compiled_region->caller()->held_factor();
     return true;
   });
 }
 
-bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
+bool Region::has_outgrown(const SpecialisationKey& key, const CompiledRegion& compiled_region,
                           const DataSizes& sizes) {
-  const auto& known = variant.graphs().data_sizes;
+  const auto& known = compiled_region.graphs().data_sizes;
   const auto is_larger = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
     return a.size() == b.size() && !std::equal(a.begin(), a.end(), b.begin(), std::less_equal<>());
   };
@@ -179,8 +181,8 @@ bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
   if (!outgrown)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& planned = variants_[key].planned;
-  auto& largest = variants_[key].seen.data_sizes;
+  auto& planned = compiled_regions_[key].planned;
+  auto& largest = compiled_regions_[key].seen.data_sizes;
   if (largest.empty())
     largest = known;
   largest.resize(std::max(largest.size(), sizes.size()));
@@ -191,7 +193,7 @@ bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
                    [](int64_t a, int64_t b) { return std::max(a, b); });
   }
   for (auto& each : planned)
-    each.outgrown = each.variant != nullptr;
+    each.outgrown = each.compiled_region != nullptr;
   if (!said_that_outgrown_) {
     log_warning(
         "memory_budget may be exceeded by this call: its data made tensors larger than those "
@@ -201,18 +203,18 @@ bool Region::has_outgrown(const VariantKey& key, const RegionVariant& variant,
   return true;
 }
 
-std::shared_ptr<const RegionVariant> Region::compile_again(const RegionVariant& before,
-                                                           const VariantKey& key,
-                                                           const Decisions& decisions) const {
-  return std::make_shared<RegionVariant>(
-      compile_region_again(
+std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion& before,
+                                                            const SpecialisationKey& key,
+                                                            const RetentionPlan& decisions) const {
+  return std::make_shared<CompiledRegion>(
+      recompile_with_plan(
           {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
           before.graphs(), decisions),
       before.caller());
 }
 
-VariantKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
-  VariantKey key;
+SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
+  SpecialisationKey key;
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
     return key;
@@ -240,7 +242,7 @@ VariantKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
   return key;
 }
 
-std::shared_ptr<torch::jit::Graph> Region::graph_for(const VariantKey& key) const {
+std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& key) const {
   auto graph = returned_arguments_.fold(key.returned);
   if (key.same.empty())
     return graph;
@@ -252,8 +254,8 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const VariantKey& key) cons
   return graph;
 }
 
-std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
-                                                    const std::vector<c10::IValue>& inputs) {
+std::shared_ptr<const CompiledRegion> Region::choose(const SpecialisationKey& key,
+                                                     const std::vector<c10::IValue>& inputs) {
   // Only budgets promise a peak; a pinned plan of several regions tells their runs apart.
   if (options_.strategy != StrategyKind::kBudget &&
       !(options_.strategy == StrategyKind::kPlan && is_one_of_several_))
@@ -262,16 +264,17 @@ std::shared_ptr<const RegionVariant> Region::choose(const VariantKey& key,
   auto* call = MethodCall::current();
   if (call == nullptr)
     return variant_for(key, inputs, shapes, false, is_one_of_several_);
-  if (auto variant = call->planned({this, key, shapes, nullptr}))
-    return variant;
-  auto variant = variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
-  call->ran(variant);
-  return variant;
+  if (auto compiled_region = call->planned({this, key, shapes, nullptr}))
+    return compiled_region;
+  auto compiled_region =
+      variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
+  call->ran(compiled_region);
+  return compiled_region;
 }
 
 std::shared_ptr<StepWatch> Region::watch(RegionCall& call) const {
-  const auto& variant = call.variant();
-  if (variant.graphs().problem == nullptr)
+  const auto& compiled_region = call.compiled_region();
+  if (compiled_region.graphs().problem == nullptr)
     return nullptr;
   if (auto* method = MethodCall::current()) {
     if (auto watch = method->watch()) {
@@ -282,7 +285,7 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call) const {
   }
   const bool has_step = options_.strategy == StrategyKind::kBudget && !is_one_of_several_ &&
                         MethodCall::may_watch() && StepWatch::sees_all_memory();
-  auto watch = has_step && variant.wants_watch() ? StepWatch::start() : nullptr;
+  auto watch = has_step && compiled_region.wants_watch() ? StepWatch::start() : nullptr;
   if (watch != nullptr)
     call.set_own_watch(watch, difference_);
   return watch;
@@ -312,32 +315,32 @@ void Region::run(Stack& stack) {
   }
   key.returned = returned_arguments_.find(inputs);
 
-  const auto variant = choose(key, inputs);
-  if (variant == nullptr) {
+  const auto compiled_region = choose(key, inputs);
+  if (compiled_region == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }
-  const auto& gradient = variant->gradient();
+  const auto& gradient = compiled_region->gradient();
   std::vector<Edge> edges;
   for (auto i : gradient.df_output_vjps) {
     edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
   }
   // A region without a profile has no part in a plan for the whole method.
-  auto* links = MethodCall::current() == nullptr || variant->graphs().problem == nullptr
+  auto* links = MethodCall::current() == nullptr || compiled_region->graphs().problem == nullptr
                     ? nullptr
                     : MethodCall::current()->links();
   std::vector<SavedCapture> captured_inputs;
   for (size_t k = 0; k < gradient.df_input_captured_inputs.size(); ++k) {
     const auto& input = inputs[gradient.df_input_captured_inputs[k]];
-    const bool reachable = !variant->read_as_metadata()[k];
+    const bool reachable = !compiled_region->read_as_metadata()[k];
     captured_inputs.push_back(save_capture(input, reachable, /*is_output=*/false));
   }
   const size_t num_captured_inputs = captured_inputs.size();
-  auto call = std::make_shared<RegionCall>(variant, std::move(captured_inputs));
+  auto call = std::make_shared<RegionCall>(compiled_region, std::move(captured_inputs));
   const auto is_kept = note_for_replay(*call, inputs);
   const auto own_watch = watch(*call);
   if (links != nullptr)
-    links->begin_run(variant, is_attribute_, inputs, is_kept, edges);
+    links->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
   std::vector<const void*> tensors;
   tensors.reserve(inputs.size() + gradient.f_real_outputs);
   for (const auto& input : inputs) {
@@ -346,21 +349,21 @@ void Region::run(Stack& stack) {
   }
   // Inputs that a captured value may be a view of; compared after the forward has run.
   std::map<size_t, at::Tensor> possible_bases;
-  for (const auto& aliased : variant->aliased_inputs()) {
+  for (const auto& aliased : compiled_region->aliased_inputs()) {
     for (auto i : aliased)
       possible_bases[i] = inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
   }
 
-  const auto& forward = variant->forward();
+  const auto& forward = compiled_region->forward();
   std::vector<c10::IValue> outputs;
   {
     const WithoutAutograd guard;
     auto registers = forward.start(std::move(inputs));
     DataSizes data_sizes;
     forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
-                variant->graphs().data_sizes.empty() ? nullptr : &data_sizes);
-    if (options_.strategy == StrategyKind::kBudget && has_outgrown(key, *variant, data_sizes) &&
-        MethodCall::current() != nullptr)
+                compiled_region->graphs().data_sizes.empty() ? nullptr : &data_sizes);
+    if (options_.strategy == StrategyKind::kBudget &&
+        has_outgrown(key, *compiled_region, data_sizes) && MethodCall::current() != nullptr)
       MethodCall::current()->outgrew();
     for (size_t i = 0; i < forward.outputs().size(); ++i) {
       outputs.push_back(forward.take_output(registers, i));
@@ -382,7 +385,7 @@ void Region::run(Stack& stack) {
   }
 
   std::vector<Edge> edges_of_summands;
-  for (auto k : variant->summand_of())
+  for (auto k : compiled_region->summand_of())
     edges_of_summands.push_back(edges[k]);
   const auto node = make_stages(call, std::move(edges_of_summands));
   if (links != nullptr)
@@ -407,7 +410,7 @@ void Region::run(Stack& stack) {
       call->add_capture(save_capture(outputs[i], /*reachable=*/true, has_history));
       continue;
     }
-    for (auto base : variant->aliased_inputs()[k]) {
+    for (auto base : compiled_region->aliased_inputs()[k]) {
       const auto& tensor = possible_bases.at(base);
       if (tensor.defined() && share_storage(outputs[i], tensor))
         call->add_guard(num_captured_inputs + k, tensor);

@@ -13,9 +13,9 @@
 #include <optional>
 #include <vector>
 
+#include "backend/compiled_region.h"
 #include "backend/input_shapes.h"
-#include "backend/region_variant.h"
-#include "backend/returned_arguments.h"
+#include "passes/frontend/noop_elimination.h"
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
@@ -39,28 +39,27 @@ class Region : public torch::CustomClassHolder {
          std::shared_ptr<PinnedPlan> pinned_plan = std::make_shared<PinnedPlan>());
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
-  // history. Compiles a variant for each new set of inputs that require grad (and of operators
-  // that return their argument), and under strategy
-  // budget for inputs that are larger than any before: a plan made for larger ones keeps a budget
-  // in bytes for smaller ones, too (a fraction is one of the peak at the sizes planned for). In a
-  // call that is planned as a whole (backend/method_plans.h) it runs what that plan says.
-  // Thread-safe.
+  // history. Compiles a compiled region for each new set of inputs that require grad (and of
+  // operators that return their argument), and under strategy budget for inputs that are larger
+  // than any before: a plan made for larger ones keeps a budget in bytes for smaller ones, too (a
+  // fraction is one of the peak at the sizes planned for). In a call that is planned as a whole
+  // (backend/method_plans.h) it runs what that plan says. Thread-safe.
   void run(torch::jit::Stack& stack);
 
   // Variants that it planned by itself, in the order in which they were compiled.
-  std::vector<std::shared_ptr<const RegionVariant>> variants() const;
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions() const;
 
   // `before` under another plan.
-  std::shared_ptr<const RegionVariant> compile_again(const RegionVariant& before,
-                                                     const VariantKey& key,
-                                                     const Decisions& decisions) const;
+  std::shared_ptr<const CompiledRegion> compile_again(const CompiledRegion& before,
+                                                      const SpecialisationKey& key,
+                                                      const RetentionPlan& decisions) const;
 
  private:
   struct Planned {
     InputShapes shapes;
-    std::shared_ptr<const RegionVariant> variant;  // nullptr: see variant_for
-    size_t number = 0;                             // in the order of compiling
-    // A call had more than was planned for (passes/profile.h): not used again.
+    std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr: see variant_for
+    size_t number = 0;                                      // in the order of compiling
+    // A call had more than was planned for (passes/profile/profile.h): not used again.
     bool outgrown = false;
   };
 
@@ -73,25 +72,26 @@ class Region : public torch::CustomClassHolder {
     bool is_late = false;
   };
 
-  VariantKey key_of(const std::vector<c10::IValue>& inputs) const;
+  SpecialisationKey key_of(const std::vector<c10::IValue>& inputs) const;
   // The forward, without operators that return their argument and second names of one input: a
   // value's gradients are added in the order of its readers, whatever they call it.
-  std::shared_ptr<torch::jit::Graph> graph_for(const VariantKey& key) const;
+  std::shared_ptr<torch::jit::Graph> graph_for(const SpecialisationKey& key) const;
   // What runs for these inputs, and is to be recorded in a call that is planned as a whole.
-  std::shared_ptr<const RegionVariant> choose(const VariantKey& key,
-                                              const std::vector<c10::IValue>& inputs);
+  std::shared_ptr<const CompiledRegion> choose(const SpecialisationKey& key,
+                                               const std::vector<c10::IValue>& inputs);
   // nullptr: the region cannot be differentiated ahead of time.
-  std::shared_ptr<const RegionVariant> variant_for(const VariantKey& key,
-                                                   const std::vector<c10::IValue>& inputs,
-                                                   const InputShapes& shapes, bool exact,
-                                                   bool leanest);
+  std::shared_ptr<const CompiledRegion> variant_for(const SpecialisationKey& key,
+                                                    const std::vector<c10::IValue>& inputs,
+                                                    const InputShapes& shapes, bool exact,
+                                                    bool leanest);
   // Notes a call in which data made something larger than the plan has it; such plans are made
   // again.
-  bool has_outgrown(const VariantKey& key, const RegionVariant& variant, const DataSizes& sizes);
-  std::shared_ptr<const RegionVariant> compile(const VariantKey& key,
-                                               const std::vector<c10::IValue>& inputs,
-                                               const Options& options, bool leanest,
-                                               const Plans& plans) const;
+  bool has_outgrown(const SpecialisationKey& key, const CompiledRegion& compiled_region,
+                    const DataSizes& sizes);
+  std::shared_ptr<const CompiledRegion> compile(const SpecialisationKey& key,
+                                                const std::vector<c10::IValue>& inputs,
+                                                const Options& options, bool leanest,
+                                                const Plans& plans) const;
   // Takes out what is not to be used again; `seen` then has the reason.
   static void remove_outdated(Plans& plans);
   // Has the call watched, where its peak is to be held against a plan. Returns the watch of a step
@@ -109,7 +109,7 @@ class Region : public torch::CustomClassHolder {
   Program uncompiled_;
   ReturnedArguments returned_arguments_;
   mutable std::mutex mutex_;
-  std::map<VariantKey, Plans> variants_;
+  std::map<SpecialisationKey, Plans> compiled_regions_;
   size_t num_compiled_ = 0;
   bool said_that_planned_again_ = false;
   bool said_that_outgrown_ = false;

@@ -12,8 +12,8 @@
 
 #include <algorithm>
 
-#include "backend/autograd_modes.h"
 #include "backend/stage_node.h"
+#include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
 namespace {
@@ -45,7 +45,7 @@ SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_outp
 
 RegionCall::~RegionCall() {
   if (watch_ != nullptr)
-    watch_->let_go();
+    watch_->freed_before_backward();
 }
 
 void RegionCall::forget_captures() {
@@ -68,7 +68,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   for (const auto& vjp : vjps)
     defined.push_back(vjp.defined());
   if (std::find(defined.begin(), defined.end(), false) != defined.end()) {
-    run.undefined = variant_->undefined_gradients(defined);
+    run.undefined = compiled_region_->undefined_gradients(defined);
   }
   std::vector<c10::IValue> inputs;
   inputs.reserve(vjps.size() + captures_.size());
@@ -114,9 +114,10 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     released_ = true;
     forget_captures();
   }
-  if (variant_->caller() != nullptr && !variant_->caller()->is_settled() && run.packed.empty())
-    variant_->caller()->see(outputs_seen_with(inputs, defined, keep));
-  run.registers = variant_->backward().start(std::move(inputs));
+  if (compiled_region_->caller() != nullptr && !compiled_region_->caller()->is_settled() &&
+      run.packed.empty())
+    compiled_region_->caller()->see(outputs_seen_with(inputs, defined, keep));
+  run.registers = compiled_region_->backward().start(std::move(inputs));
   return run;
 }
 
@@ -138,7 +139,7 @@ std::vector<CallerBehaviour::Output> RegionCall::outputs_seen_with(
       return input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage() &&
              input.toTensor().storage().unsafeGetStorageImpl() == storage.get();
     };
-    output.is_let_go =
+    output.is_freed_before_backward =
         storage.get() == nullptr ||
         static_cast<size_t>(std::count_if(inputs.begin(), inputs.end(), holds_it)) + 1 >=
             storage.use_count();
@@ -148,9 +149,9 @@ std::vector<CallerBehaviour::Output> RegionCall::outputs_seen_with(
 
 void RegionCall::unpack_for_stage(Run& run, size_t stage, const NodePtr<Node>& node) const {
   for (auto& [capture, packed] : run.packed) {
-    if (packed == nullptr || variant_->first_stage_of()[capture] != stage)
+    if (packed == nullptr || compiled_region_->first_stage_of()[capture] != stage)
       continue;
-    run.registers[variant_->num_vjps() + capture] = packed->unpack(node);
+    run.registers[compiled_region_->num_vjps() + capture] = packed->unpack(node);
     packed = nullptr;
   }
 }
@@ -165,7 +166,7 @@ void RegionCall::find_changes(Run& run) const {
         counter.current_version(), "; expected version ", version,
         " instead. A hook that writes to a parameter may write to the one whose gradient it was "
         "given, not to others that the backward has yet to read.");
-    run.changed.emplace(variant_->num_vjps() + capture,
+    run.changed.emplace(compiled_region_->num_vjps() + capture,
                         std::make_exception_ptr(c10::Error({}, error)));
   }
 }
@@ -176,7 +177,7 @@ void RegionCall::check_for_changes(const Run& run, const Program& program, const
   const auto check = [&](const Program::Operand& operand) {
     if (operand.is_constant)
       return;
-    for (auto capture : variant_->captures_of()[operand.index]) {
+    for (auto capture : compiled_region_->captures_of()[operand.index]) {
       if (const auto found = run.changed.find(capture); found != run.changed.end())
         std::rethrow_exception(found->second);
     }
@@ -195,7 +196,7 @@ void RegionCall::check_for_changes(const Run& run, const Program& program, const
 
 const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stage,
                                                      const std::vector<bool>& skip) const {
-  const auto& program = variant_->backward();
+  const auto& program = compiled_region_->backward();
   const auto* skipped = skip.empty() ? nullptr : &skip;
   if (!torch::autograd::AnomalyMode::is_enabled() ||
       !torch::autograd::AnomalyMode::should_check_nan()) {
@@ -237,9 +238,9 @@ int64_t RegionCall::bytes_let_go() const {
 variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
                                     const std::vector<bool>& needed, bool later_stages,
                                     const NodePtr<Node>& node) {
-  const auto& stages = variant_->stages();
+  const auto& stages = compiled_region_->stages();
   const auto& stage = stages[index];
-  const auto& program = variant_->backward();
+  const auto& program = compiled_region_->backward();
   const int task = torch::autograd::get_current_graph_task_id();
   if (watch_ != nullptr && index == 0 && watch_->begin_backward(number_, bytes_let_go())) {
     torch::autograd::Engine::get_default_engine().queue_callback(
@@ -331,13 +332,13 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     run = {};
     watch_->end_backward(number_);
     if (difference_ != nullptr)
-      variant_->note_step(watch_->memory(), *difference_);
+      compiled_region_->note_step(watch_->memory(), *difference_);
   }
   return gradients;
 }
 
 NodePtr<Node> make_stages(const std::shared_ptr<RegionCall>& call, std::vector<Edge> edges) {
-  const auto& stages = call->variant().stages();
+  const auto& stages = call->compiled_region().stages();
   std::vector<NodePtr<StageNode>> nodes(stages.size());
   // Last stage first: nodes made later run earlier where the engine has a choice.
   for (size_t i = stages.size(); i-- > 0;) {

@@ -13,11 +13,11 @@
 #include <utility>
 #include <vector>
 
-#include "backend/random_state.h"
-#include "backend/region_variant.h"
+#include "backend/compiled_region.h"
 #include "backend/step_prediction.h"
 #include "backend/step_watch.h"
-#include "backend/torch_compat.h"
+#include "common/torch_compat.h"
+#include "runtime/random_state.h"
 
 namespace aten_recompute {
 
@@ -58,14 +58,15 @@ struct OutputMetadata {
 // State that the stages of one call share. The captures go when the backward has taken them.
 class RegionCall {
  public:
-  RegionCall(std::shared_ptr<const RegionVariant> variant, std::vector<SavedCapture> inputs)
-      : variant_(std::move(variant)), captures_(std::move(inputs)) {}
+  RegionCall(std::shared_ptr<const CompiledRegion> compiled_region,
+             std::vector<SavedCapture> inputs)
+      : compiled_region_(std::move(compiled_region)), captures_(std::move(inputs)) {}
 
   ~RegionCall();
   RegionCall(const RegionCall&) = delete;
   RegionCall& operator=(const RegionCall&) = delete;
 
-  const RegionVariant& variant() const { return *variant_; }
+  const CompiledRegion& compiled_region() const { return *compiled_region_; }
   // Inputs that are no captures; before the region's forward, in the order of the inputs.
   void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
   // Of the step that this is a part of, as its region run `number`.
@@ -75,7 +76,7 @@ class RegionCall {
     number_ = number;
   }
   // The same where the plan is for this region alone: at the end of its backward the peak of the
-  // step is noted in the variant, and held against the prediction.
+  // step is noted in the compiled region, and held against the prediction.
   void set_own_watch(std::shared_ptr<StepWatch> watch, std::shared_ptr<PeakDifference> difference) {
     const auto number = watch->begin_forward();
     set_watch(std::move(watch), number);
@@ -157,7 +158,7 @@ class RegionCall {
   int64_t bytes_let_go() const;
   void forget_captures();
 
-  std::shared_ptr<const RegionVariant> variant_;
+  std::shared_ptr<const CompiledRegion> compiled_region_;
   std::vector<SavedCapture> captures_;  // captured inputs, then captured outputs, in df's order
   std::vector<std::pair<size_t, torch::autograd::SavedVariable>> guards_;
   std::vector<OutputMetadata> outputs_;  // per vjp

@@ -9,9 +9,9 @@
 
 #include <algorithm>
 
-#include "backend/autograd_modes.h"
 #include "backend/region_backward.h"
 #include "backend/stage_node.h"
+#include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
 namespace {
@@ -67,8 +67,8 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
       return saved.packed->unpack(node);
     return saved.is_variable ? c10::IValue(saved.variable.unpack(node)) : saved.value;
   };
-  const auto& captured = variant_->gradient().df_input_captured_inputs;
-  std::vector<c10::IValue> inputs(variant_->gradient().f->inputs().size());
+  const auto& captured = compiled_region_->gradient().df_input_captured_inputs;
+  std::vector<c10::IValue> inputs(compiled_region_->gradient().f->inputs().size());
   for (size_t i = 0; i < captured.size(); ++i)
     inputs[captured[i]] = unpack(captures_[i]);
   for (const auto& noted : replay_inputs_) {
@@ -93,11 +93,11 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
 
 std::vector<c10::IValue> RegionCall::run_again(std::vector<c10::IValue> inputs) const {
   const c10::impl::ExcludeDispatchKeyGuard without_transforms(kTransforms);
-  if (!variant_->draws_random_numbers())
-    return variant_->replay().run(std::move(inputs));
+  if (!compiled_region_->draws_random_numbers())
+    return compiled_region_->replay().run(std::move(inputs));
   const RestoreGenerators restore(inputs);
   random_states_.set();
-  return variant_->replay().run(std::move(inputs));
+  return compiled_region_->replay().run(std::move(inputs));
 }
 
 at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
@@ -108,7 +108,7 @@ at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
   }
   const WithoutAutograd guard;
   const auto outputs = run_again(std::move(inputs));
-  auto output = outputs[variant_->gradient().df_input_vjps[vjp]].toTensor().detach();
+  auto output = outputs[compiled_region_->gradient().df_input_vjps[vjp]].toTensor().detach();
   torch::autograd::impl::set_gradient_edge(output, {node, vjp});
   return output;
 }
@@ -125,8 +125,8 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
       forget_captures();
     }
   }
-  const auto& gradient = variant_->gradient();
-  const auto& summand_of = variant_->summand_of();
+  const auto& gradient = compiled_region_->gradient();
+  const auto& summand_of = compiled_region_->summand_of();
   const OrdinaryAutograd guard;
   // The inputs under names of their own: gradients are those of the region alone, even where one
   // input was made of another.

@@ -5,7 +5,7 @@
 #include <string>
 #include <utility>
 
-#include "passes/node_traits.h"
+#include "ir/node_traits.h"
 
 namespace aten_recompute {
 namespace {

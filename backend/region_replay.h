@@ -8,7 +8,7 @@
 #include <memory>
 #include <vector>
 
-#include "backend/program.h"
+#include "runtime/program.h"
 
 namespace torch::jit {
 struct Graph;

@@ -1,4 +1,4 @@
-// The autograd node of one stage of a region's backward (backend/region_variant.h).
+// The autograd node of one stage of a region's backward (backend/compiled_region.h).
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -21,12 +21,12 @@ class StageNode : public torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
     if (stage_ == 0 && RegionCall::must_replay(vjps))
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
-    const auto& stage = call_->variant().stages()[stage_];
+    const auto& stage = call_->compiled_region().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i) {
       needed.push_back(task_should_compute_output(i));
     }
-    const bool last = stage_ + 1 == call_->variant().stages().size();
+    const bool last = stage_ + 1 == call_->compiled_region().stages().size();
     const bool later = !last && task_should_compute_output(stage.gradients.size());
     auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
     for (size_t i = 0; i < gradients.size(); ++i) {
@@ -54,10 +54,10 @@ class StageNode : public torch::autograd::Node {
  private:
   // Per gradient of the region. For the first stage.
   std::vector<bool> needed_of_all_stages() {
-    const auto& variant = call_->variant();
-    std::vector<bool> needed(variant.summand_of().size(), false);
+    const auto& compiled_region = call_->compiled_region();
+    std::vector<bool> needed(compiled_region.summand_of().size(), false);
     torch::autograd::Node* node = this;
-    for (const auto& stage : variant.stages()) {
+    for (const auto& stage : compiled_region.stages()) {
       for (size_t i = 0; i < stage.gradients.size(); ++i)
         needed[stage.gradients[i]] = node->task_should_compute_output(i);
       const auto next = stage.gradients.size();

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "backend/log.h"
-#include "passes/plan/simulator.h"
+#include "common/log.h"
+#include "planner/model/simulator.h"
 
 namespace aten_recompute {
 namespace {
@@ -26,7 +26,7 @@ bool is_over(int64_t measured, int64_t budget) {
 }  // namespace
 
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
-                      const std::vector<const Decisions*>& decisions) {
+                      const std::vector<const RetentionPlan*>& decisions) {
   PredictedStep step{join(runs, kept_after), {}};
   const auto& problem = step.joint.problem;
   Simulator simulator(problem);
@@ -35,7 +35,7 @@ PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
   step.peak_bytes = simulation.peak_bytes;
   step.bytes.resize(problem.num_nodes, 0);
   for (size_t i = 0; i < simulator.steps().size(); ++i) {
-    const auto& [node, slot, bound, own_memory] = simulator.steps()[i];
+    const auto& [node, slot, output_mask, reusable_operands] = simulator.steps()[i];
     const auto serves = slot == 0 ? static_cast<size_t>(node) : problem.num_forward + slot - 1;
     step.bytes[serves] = std::max(step.bytes[serves], simulator.step_bytes()[i]);
   }
@@ -46,7 +46,7 @@ namespace {
 
 // The same with nodes for the beginning and the end of every run's backward, `runs` included.
 PredictedStep predict_with_ends(std::vector<RegionRun>& runs, int64_t kept_after,
-                                const std::vector<const Decisions*>& decisions) {
+                                const std::vector<const RetentionPlan*>& decisions) {
   for (auto& run : runs)
     run.beyond_in_backward = run.beyond_in_backward.value_or(0);
   return predict(runs, kept_after, decisions);
@@ -55,7 +55,8 @@ PredictedStep predict_with_ends(std::vector<RegionRun>& runs, int64_t kept_after
 }  // namespace
 
 void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
-                       const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
+                       const std::vector<const RetentionPlan*>& decisions,
+                       const StepMemory& memory) {
   if (memory.at_forward.size() != runs.size())
     return;
   auto measured = runs;
@@ -80,7 +81,7 @@ void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
 }
 
 void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
-                             const std::vector<const Decisions*>& decisions,
+                             const std::vector<const RetentionPlan*>& decisions,
                              const StepMemory& memory) {
   if (memory.backward.size() != runs.size())
     return;
@@ -124,7 +125,7 @@ bool is_too_high(int64_t predicted, int64_t measured) {
   return exceeds(predicted - measured, kTooHigh, measured);
 }
 
-void PeakDifference::say(const PlanFigures& figures, const StepMemory& step,
+void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
                          bool is_planned_again) {
   const auto predicted = figures.predicted_peak_bytes;
   const auto budget = budget_bytes(options_, figures.unplanned_peak_bytes);
@@ -161,7 +162,7 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
   for (auto value : problem.incoming)
     loss.incoming += problem.value_bytes(value);
   const auto without = step.saved + loss.incoming;
-  loss.held = std::max<int64_t>(step.at_backward + step.let_go - without, 0);
+  loss.held = std::max<int64_t>(step.at_backward + step.freed_before_backward - without, 0);
   loss.beside = std::max<int64_t>(step.loss_peak - without - loss.held, 0);
   if (loss.held + loss.beside > kMaxFactor * loss.incoming)
     return std::nullopt;
@@ -169,7 +170,7 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
 }
 
 void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
-               const std::vector<const Decisions*>& decisions, const StepMemory& memory) {
+               const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory) {
   const auto problem = join(runs, kept_after).problem;
   const auto loss = loss_memory(problem, memory);
   if (!loss || memory.backward.size() != runs.size())

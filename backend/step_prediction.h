@@ -10,8 +10,8 @@
 
 #include "backend/step_watch.h"
 #include "passes/pipeline.h"
-#include "passes/plan/budget.h"
-#include "passes/plan/joint_problem.h"
+#include "planner/model/joint_problem.h"
+#include "planner/search/budget.h"
 
 namespace aten_recompute {
 
@@ -24,18 +24,19 @@ struct PredictedStep {
   int64_t peak_bytes = 0;
 };
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
-                      const std::vector<const Decisions*>& decisions);
+                      const std::vector<const RetentionPlan*>& decisions);
 
 // What operators between the regions keep for their own backward is what the call had allocated
 // beyond what the regions explain, and still has when the method has returned. Noted in `runs` and
 // `kept_after`, where it is more than is known already. `decisions`: what the runs ran by.
 void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
-                       const std::vector<const Decisions*>& decisions, const StepMemory& memory);
+                       const std::vector<const RetentionPlan*>& decisions,
+                       const StepMemory& memory);
 
 // What is needed in the backward beyond what the problem says: from the beginning of the last run's
 // backward on, how much more was allocated than the same step of a simulation has.
 void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
-                             const std::vector<const Decisions*>& decisions,
+                             const std::vector<const RetentionPlan*>& decisions,
                              const StepMemory& memory);
 
 // Every backward of the step was watched, and its gradients were new, or added to existing ones, as
@@ -55,7 +56,7 @@ class PeakDifference {
       : of_(std::move(of)), options_(std::move(options)) {}
 
   // Off by more than 3 %, or over the budget, in a step that is like the plan.
-  void say(const PlanFigures& figures, const StepMemory& step, bool is_planned_again = false);
+  void say(const PlanMetrics& figures, const StepMemory& step, bool is_planned_again = false);
   const Options& options() const { return options_; }
 
  private:
@@ -78,7 +79,7 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
 // What the loss took, and what of it, or of the caller's, was still there when the backward of the
 // last run began.
 void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
-               const std::vector<const Decisions*>& decisions, const StepMemory& memory);
+               const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory);
 
 // What of a joint problem is the need of operators outside of the regions, at most.
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after);

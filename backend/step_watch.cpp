@@ -53,7 +53,7 @@ void StepWatch::give_up_if(bool condition) {
   has_given_up_ = has_given_up_ || condition;
 }
 
-bool StepWatch::begin_backward(size_t run, int64_t let_go) {
+bool StepWatch::begin_backward(size_t run, int64_t freed_before_backward) {
   if (!has_ended_)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -61,7 +61,7 @@ bool StepWatch::begin_backward(size_t run, int64_t let_go) {
   if (!has_begun_) {
     memory_.loss_peak = watch_->peak_bytes();
     memory_.at_backward = watch_->alive_bytes();
-    memory_.let_go = let_go;
+    memory_.freed_before_backward = freed_before_backward;
   } else {
     memory_.backward[run_].peak_after = watch_->peak_bytes() - memory_.at_backward;
   }
@@ -98,7 +98,7 @@ void StepWatch::stop() {
   watch_->stop();
 }
 
-void StepWatch::let_go() {
+void StepWatch::freed_before_backward() {
   if (--num_holders_ == 0 && has_ended_)
     stop();
 }

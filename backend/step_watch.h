@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "backend/step_memory_watch.h"
-#include "passes/memory_watch.h"
+#include "runtime/memory_watch.h"
 
 namespace aten_recompute {
 
@@ -18,14 +18,14 @@ constexpr size_t kMaxWatchedSteps = 4;
 
 // Bytes that the step had allocated and not freed.
 struct StepMemory {
-  std::vector<int64_t> at_forward;  // per run of a region, when it began
-  int64_t saved = 0;                // when the method had returned
-  int64_t loss_peak = 0;            // from there to the first backward of a run, at most
-  int64_t at_backward = 0;          // when that began
-  int64_t let_go = 0;               // by then, of `saved`: outputs that the caller did not hold
-  int64_t peak = 0;                 // at most, to the end of the last backward of a run
-  size_t num_new_gradients = 0;     // that became the `.grad` of a parameter
-  size_t num_added_gradients = 0;   // that were added to one
+  std::vector<int64_t> at_forward;    // per run of a region, when it began
+  int64_t saved = 0;                  // when the method had returned
+  int64_t loss_peak = 0;              // from there to the first backward of a run, at most
+  int64_t at_backward = 0;            // when that began
+  int64_t freed_before_backward = 0;  // by then, of `saved`: outputs that the caller did not hold
+  int64_t peak = 0;                   // at most, to the end of the last backward of a run
+  size_t num_new_gradients = 0;       // that became the `.grad` of a parameter
+  size_t num_added_gradients = 0;     // that were added to one
 
   // Per run, above what was alive when the backward of the last run began.
   struct Backward {
@@ -50,9 +50,9 @@ class StepWatch {
   void end_call();  // the method has returned
 
   // Around all stages of a region's backward; one that the method itself runs (forces) counts as a
-  // part of the call. `let_go`: bytes of its outputs that are gone. True:
+  // part of the call. `freed_before_backward`: bytes of its outputs that are gone. True:
   // it is the first of the step.
-  bool begin_backward(size_t run, int64_t let_go);
+  bool begin_backward(size_t run, int64_t freed_before_backward);
   void end_backward(size_t run);
   // A gradient is handed on that will be the parameter's `.grad`, or is added to it.
   void hand_on(bool is_added);
@@ -61,7 +61,7 @@ class StepWatch {
   // By each of the regions' calls, as long as its backward may come: when the method has returned
   // and there is none, there is nothing to wait for.
   void hold() { ++num_holders_; }
-  void let_go();
+  void freed_before_backward();
   StepMemory memory() const;
 
  private:

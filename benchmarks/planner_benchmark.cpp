@@ -9,9 +9,9 @@
 #include <string>
 #include <vector>
 
-#include "passes/plan/problem.h"
-#include "passes/plan/search.h"
-#include "passes/plan/simulator.h"
+#include "planner/model/problem.h"
+#include "planner/model/simulator.h"
+#include "planner/search/search.h"
 
 namespace aten_recompute {
 namespace {

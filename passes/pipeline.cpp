@@ -10,21 +10,23 @@
 #include <functional>
 #include <optional>
 
-#include "backend/log.h"
-#include "passes/alternatives.h"
-#include "passes/assign_layers.h"
-#include "passes/autocast_blocks.h"
-#include "passes/differentiate.h"
-#include "passes/inline_modules.h"
-#include "passes/name_values.h"
-#include "passes/plan/budget.h"
-#include "passes/plan/graph_problem.h"
-#include "passes/plan/plan_file.h"
-#include "passes/plan/strategies.h"
-#include "passes/plan/tags.h"
-#include "passes/profile.h"
-#include "passes/splice.h"
-#include "passes/symbols.h"
+#include "common/log.h"
+#include "ir/save_plan.h"
+#include "ir/symbols.h"
+#include "passes/autodiff/alternatives.h"
+#include "passes/autodiff/differentiate.h"
+#include "passes/autodiff/name_values.h"
+#include "passes/frontend/assign_layers.h"
+#include "passes/frontend/autocast_blocks.h"
+#include "passes/frontend/inline_modules.h"
+#include "passes/partition/extract.h"
+#include "passes/partition/splice.h"
+#include "passes/profile/profile.h"
+#include "passes/strategy/graph_problem.h"
+#include "passes/strategy/strategies.h"
+#include "passes/strategy/tags.h"
+#include "planner/model/plan_file.h"
+#include "planner/search/budget.h"
 
 namespace aten_recompute {
 namespace {
@@ -72,9 +74,9 @@ void obey_tags(GraphProblem& graph) {
   }
 }
 
-Decisions leanest_of(const GraphProblem& problem, const std::vector<SavePlan>& plans) {
+RetentionPlan leanest_of(const GraphProblem& problem, const std::vector<SavePlan>& plans) {
   Simulator simulator(problem.problem);
-  std::optional<Decisions> best;
+  std::optional<RetentionPlan> best;
   int64_t best_bytes = 0;
   for (const auto& plan : plans) {
     auto decisions = decisions_of(problem, plan);
@@ -89,8 +91,8 @@ Decisions leanest_of(const GraphProblem& problem, const std::vector<SavePlan>& p
 
 // For a region among others: what it keeps is alive while these run, its own peak is not. So
 // keeping least is better than the smallest peak, unless that peak is much smaller.
-Decisions keep_least(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
-                     const Decisions& unplanned) {
+RetentionPlan keep_least(const JointGraph& joint, const RegionInput& input,
+                         const GraphProblem& problem, const RetentionPlan& unplanned) {
   constexpr double kMuchLarger = 1.5;
   auto best = plan_leanest(problem.problem, unplanned, static_cast<size_t>(at::get_num_threads()));
   Simulator simulator(problem.problem);
@@ -115,8 +117,8 @@ Decisions keep_least(const JointGraph& joint, const RegionInput& input, const Gr
   return best;
 }
 
-Decisions decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
-                 const std::optional<Profile>& costs, std::vector<Banned>* banned) {
+RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
+                     const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget) {
     const auto unplanned = decisions_of(problem, save_everything(joint));
     const auto num_threads = static_cast<size_t>(at::get_num_threads());
@@ -176,12 +178,12 @@ void do_without_profile(Options& options, const std::string& why) {
   options.strategy = has_budget ? StrategyKind::kAll : StrategyKind::kNone;
 }
 
-ProblemEnds ends_of(const JointGraph& joint, const GraphProblem& problem) {
+RegionBoundary ends_of(const JointGraph& joint, const GraphProblem& problem) {
   auto index_of = [&](const torch::jit::Value* value) {
     const auto found = problem.index.find(value);
     return found == problem.index.end() ? -1 : found->second;
   };
-  ProblemEnds ends;
+  RegionBoundary ends;
   const auto inputs = joint.graph->inputs();
   for (size_t i = 0; i < joint.num_inputs; ++i)
     ends.inputs.push_back(index_of(inputs[i]));
@@ -192,16 +194,18 @@ ProblemEnds ends_of(const JointGraph& joint, const GraphProblem& problem) {
 }
 
 // Outputs that are gone when the backward begins, as values of the problem.
-std::vector<int32_t> let_go(const JointGraph& joint, const ProblemEnds& ends,
-                            const RegionInput& input) {
-  std::vector<bool> is_let_go(joint.num_outputs, input.options.release_outputs);
-  for (size_t k = 0; k < std::min(input.seen.let_go.size(), joint.vjp_outputs.size()); ++k) {
+std::vector<int32_t> freed_before_backward(const JointGraph& joint, const RegionBoundary& ends,
+                                           const RegionInput& input) {
+  std::vector<bool> is_freed_before_backward(joint.num_outputs, input.options.release_outputs);
+  for (size_t k = 0;
+       k < std::min(input.seen.freed_before_backward.size(), joint.vjp_outputs.size()); ++k) {
     const auto output = joint.vjp_outputs[k];
-    is_let_go[output] = is_let_go[output] || input.seen.let_go[k];
+    is_freed_before_backward[output] =
+        is_freed_before_backward[output] || input.seen.freed_before_backward[k];
   }
   std::vector<int32_t> values;
   for (size_t i = 0; i < joint.num_outputs; ++i) {
-    if (is_let_go[i] && ends.outputs[i] >= 0)
+    if (is_freed_before_backward[i] && ends.outputs[i] >= 0)
       values.push_back(ends.outputs[i]);
   }
   return values;
@@ -230,9 +234,9 @@ void finish_region(JointGraph& joint, const GraphProblem& problem, const std::ve
 
 }  // namespace
 
-PlanFigures figures_of(const Problem& problem, const Simulation& planned,
+PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
                        const Simulation& unplanned) {
-  PlanFigures figures;
+  PlanMetrics figures;
   figures.predicted_peak_bytes = planned.peak_bytes;
   figures.unplanned_peak_bytes = unplanned.peak_bytes;
   figures.predicted_saved_bytes = planned.saved_bytes;
@@ -298,7 +302,7 @@ RegionGraphs compile_region(const RegionInput& given) {
     if (input.options.strategy == StrategyKind::kBudget)
       obey_tags(problem);
     graphs.ends = ends_of(joint, problem);
-    problem.problem.let_go = let_go(joint, graphs.ends, input);
+    problem.problem.freed_before_backward = freed_before_backward(joint, graphs.ends, input);
     const auto incoming = static_cast<double>(problem.problem.loss_bytes);
     problem.problem.loss_bytes =
         static_cast<int64_t>(input.seen.loss_factor.value_or(1.0) * incoming);
@@ -309,13 +313,14 @@ RegionGraphs compile_region(const RegionInput& given) {
     const auto planned = simulator.run(decisions);
     steps = simulator.steps();
     if (costs) {
-      graphs.unplanned = std::make_shared<Decisions>(decisions_of(problem, save_everything(joint)));
+      graphs.unplanned =
+          std::make_shared<RetentionPlan>(decisions_of(problem, save_everything(joint)));
       const auto unplanned = simulator.run(*graphs.unplanned);
       graphs.figures = figures_of(problem.problem, planned, unplanned);
       graphs.figures.num_classes = costs->num_classes;
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);
-      graphs.decisions = std::make_shared<Decisions>(decisions);
+      graphs.decisions = std::make_shared<RetentionPlan>(decisions);
     }
     for (size_t i = 0; i < problem.nodes.size(); ++i) {
       if (problem.nodes[i]->hasAttribute(symbols::kDataSizes))
@@ -328,8 +333,8 @@ RegionGraphs compile_region(const RegionInput& given) {
   return graphs;
 }
 
-RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& before,
-                                  const Decisions& decisions) {
+RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,
+                                 const RetentionPlan& decisions) {
   const UseRules guard(input.rules);
   RegionGraphs graphs;
   graphs.source = input.graph;
@@ -351,7 +356,7 @@ RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& 
   graphs.figures.num_classes = before.figures.num_classes;
   graphs.figures.profile_seconds = before.figures.profile_seconds;
   graphs.problem = before.problem;
-  graphs.decisions = std::make_shared<Decisions>(decisions);
+  graphs.decisions = std::make_shared<RetentionPlan>(decisions);
   graphs.unplanned = before.unplanned;
   graphs.ends = before.ends;
   finish_region(joint, problem, simulator.steps(), graphs);

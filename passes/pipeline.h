@@ -10,17 +10,17 @@
 #include <utility>
 #include <vector>
 
-#include "backend/options.h"
-#include "passes/form_regions.h"
-#include "passes/joint_graph.h"
-#include "passes/plan/budget.h"
-#include "passes/plan/min_cut.h"
-#include "passes/plan/problem.h"
-#include "passes/plan/simulator.h"
-#include "passes/plan/strategies.h"
-#include "passes/prepare.h"
-#include "passes/profile.h"
-#include "passes/rules/user_rules.h"
+#include "common/options.h"
+#include "ir/joint_graph.h"
+#include "passes/frontend/form_regions.h"
+#include "passes/frontend/prepare.h"
+#include "passes/profile/profile.h"
+#include "passes/strategy/min_cut.h"
+#include "passes/strategy/strategies.h"
+#include "planner/model/problem.h"
+#include "planner/model/simulator.h"
+#include "planner/search/budget.h"
+#include "rules/user_rules.h"
 
 namespace aten_recompute {
 
@@ -58,7 +58,7 @@ struct RegionInput {
 };
 
 // What a plan promises; from the profile, so zero without one.
-struct PlanFigures {
+struct PlanMetrics {
   int64_t predicted_peak_bytes = 0;   // above what rests before the step
   int64_t unplanned_peak_bytes = 0;   // of keeping everything
   int64_t predicted_saved_bytes = 0;  // alive between forward and backward
@@ -70,11 +70,11 @@ struct PlanFigures {
   size_t num_nodes = 0;    // of the joint graph
   size_t num_classes = 0;  // nodes that the profile ran
 };
-PlanFigures figures_of(const Problem& problem, const Simulation& planned,
+PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
                        const Simulation& unplanned);
 
 // Values of a region's problem, by index; -1 for what is no tensor.
-struct ProblemEnds {
+struct RegionBoundary {
   std::vector<int32_t> inputs;
   std::vector<int32_t> outputs;
   std::vector<int32_t> gradients;  // in Gradient::df_output_vjps' order
@@ -88,16 +88,16 @@ struct RegionGraphs {
   std::vector<std::string> recomputed;  // names of recomputed values
   std::vector<Banned> banned;           // by min_cut: operators that may not run again
   UnmatchedWords unmatched;             // of strategies names and ops
-  PlanFigures figures;
+  PlanMetrics figures;
   // With a profile only: what was planned for, the plan, and what keeps all that the backward
   // reads.
   DataSizes data_sizes;                                // Profile::data_sizes
   SeenInCalls assumed;                                 // RegionInput::seen
   std::vector<std::pair<size_t, int64_t>> data_nodes;  // of the problem, and symbols::kDataSizes
   std::shared_ptr<const Problem> problem;
-  std::shared_ptr<const Decisions> decisions;
-  std::shared_ptr<const Decisions> unplanned;
-  ProblemEnds ends;
+  std::shared_ptr<const RetentionPlan> decisions;
+  std::shared_ptr<const RetentionPlan> unplanned;
+  RegionBoundary ends;
 };
 
 // differentiate, profile, plan, splice, schedule, extract. Throws NotProfiled where the region's
@@ -106,7 +106,7 @@ RegionGraphs compile_region(const RegionInput& input);
 
 // The same region under another plan. `before` was compiled from the same graph, with a profile,
 // for the same inputs that require grad; nothing is profiled again.
-RegionGraphs compile_region_again(const RegionInput& input, const RegionGraphs& before,
-                                  const Decisions& decisions);
+RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,
+                                 const RetentionPlan& decisions);
 
 }  // namespace aten_recompute

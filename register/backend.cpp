@@ -6,10 +6,10 @@
 #include <stdexcept>
 #include <string>
 
-#include "backend/log.h"
 #include "backend/lowered_method.h"
 #include "backend/one_line_errors.h"
 #include "backend/share_tensors.h"
+#include "common/log.h"
 #include "register/spec.h"
 
 namespace aten_recompute {

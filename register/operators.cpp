@@ -11,11 +11,11 @@
 
 #include "backend/autocast.h"
 #include "backend/lowered_method.h"
-#include "backend/random_state.h"
 #include "backend/share_tensors.h"
-#include "backend/tape.h"
-#include "passes/plan/search.h"
-#include "passes/rules/operators.h"
+#include "planner/search/search.h"
+#include "rules/kernels/operators.h"
+#include "runtime/random_state.h"
+#include "runtime/tape.h"
 
 namespace aten_recompute {
 namespace {
@@ -115,7 +115,7 @@ at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) {
   return x.view_as(x);
 }
 
-// must_save and its like: what they say, they say to the plan (passes/plan/tags.h).
+// must_save and its like: what they say, they say to the plan (passes/strategy/tags.h).
 at::Tensor tag(const at::Tensor& x) {
   return x.view_as(x);
 }

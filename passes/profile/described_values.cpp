@@ -3,7 +3,7 @@
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "passes/node_traits.h"
+#include "ir/node_traits.h"
 
 namespace aten_recompute {
 

@@ -7,11 +7,11 @@
 #include <algorithm>
 #include <chrono>
 
-#include "backend/random_state.h"
-#include "passes/flops.h"
-#include "passes/node_traits.h"
-#include "passes/splice.h"
-#include "passes/symbols.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/profile/flops.h"
+#include "rules/recomputability.h"
+#include "runtime/random_state.h"
 
 namespace aten_recompute {
 

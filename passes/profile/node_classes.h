@@ -11,14 +11,14 @@
 #include <utility>
 #include <vector>
 
-#include "backend/options.h"
-#include "backend/program.h"
-#include "passes/memory_watch.h"
-#include "passes/profile.h"
+#include "common/options.h"
 #include "passes/profile/described_values.h"
 #include "passes/profile/node_description.h"
+#include "passes/profile/profile.h"
 #include "passes/profile/warm_up.h"
 #include "passes/profile/zeroed_memory.h"
+#include "runtime/memory_watch.h"
+#include "runtime/program.h"
 
 namespace aten_recompute {
 

@@ -4,8 +4,8 @@
 
 #include <sstream>
 
-#include "passes/node_traits.h"
-#include "passes/symbols.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
 
 namespace aten_recompute {
 namespace {

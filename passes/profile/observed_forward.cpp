@@ -7,7 +7,7 @@
 #include <exception>
 #include <utility>
 
-#include "passes/node_traits.h"
+#include "ir/node_traits.h"
 
 namespace aten_recompute {
 namespace {

@@ -6,10 +6,10 @@
 #include <cstdint>
 #include <vector>
 
-#include "backend/program.h"
-#include "backend/random_state.h"
-#include "passes/profile.h"
 #include "passes/profile/node_classes.h"
+#include "passes/profile/profile.h"
+#include "runtime/program.h"
+#include "runtime/random_state.h"
 
 namespace aten_recompute {
 

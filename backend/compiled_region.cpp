@@ -1,0 +1,319 @@
+#include "backend/compiled_region.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <set>
+#include <unordered_map>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/partition/split_sums.h"
+#include "passes/partition/undefined_gradients.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Value;
+
+// Takes None for a gradient that is undefined.
+bool tolerates_undefined(const torch::jit::Node* node) {
+  return node->kind() == symbols::kAccumulate || node->kind() == symbols::kAccumulateList ||
+         node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
+}
+
+// A result may be, be in, or hold on to the memory of an operand: views, containers, tapes.
+bool may_hold_its_operands(const torch::jit::Node* node) {
+  return may_alias_an_argument(node) || node->maybeSchema() == nullptr ||
+         node->kind() == symbols::kTapeForward;
+}
+
+std::vector<size_t> prepare_backward(const RegionGraphs& graphs) {
+  auto summand_of = split_sums(*graphs.gradient.df);
+  allow_undefined_gradients(*graphs.gradient.df, graphs.gradient.df_input_vjps.size());
+  return summand_of;
+}
+
+}  // namespace
+
+CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehaviour> caller)
+    : graphs_(std::move(graphs)),
+      caller_(std::move(caller)),
+      summand_of_(prepare_backward(graphs_)),
+      forward_(graphs_.gradient.f),
+      backward_(graphs_.gradient.df) {
+  if (caller_ == nullptr && graphs_.problem != nullptr) {
+    caller_ =
+        std::make_shared<CallerBehaviour>(graphs_.assumed, graphs_.figures.predicted_peak_bytes,
+                                          /*loss_is_measured=*/StepWatch::sees_all_memory());
+  }
+  find_aliases();
+  find_captures();
+  find_metadata();
+  find_stages();
+  find_first_stages();
+  auto& forward = graphs_.source != nullptr ? *graphs_.source : *graphs_.gradient.f;
+  written_inputs_ = inputs_written_by(forward);
+  draws_random_numbers_ = aten_recompute::draws_random_numbers(forward);
+}
+
+const RegionReplay& CompiledRegion::replay() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (replay_ == nullptr)
+    replay_ = std::make_unique<RegionReplay>(graphs_.source);
+  return *replay_;
+}
+
+void CompiledRegion::find_first_stages() {
+  first_stage_of_.assign(backward_.graph()->inputs().size() - num_vjps(), stages_.size() - 1);
+  const auto read = [&](const Program::Operand& operand, size_t stage) {
+    if (operand.is_constant)
+      return;
+    for (auto capture : captures_of_[operand.index]) {
+      auto& first = first_stage_of_[static_cast<size_t>(capture) - num_vjps()];
+      first = std::min(first, stage);
+    }
+  };
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    for (size_t i = stages_[s].begin; i < stages_[s].end; ++i) {
+      for (const auto& operand : backward_.instructions()[i].operands)
+        read(operand, s);
+    }
+    for (auto gradient : stages_[s].gradients)
+      read(backward_.outputs()[gradient], s);
+  }
+}
+
+void CompiledRegion::find_captures() {
+  captures_of_.resize(backward_.num_registers());
+  for (size_t r = num_vjps(); r < backward_.graph()->inputs().size(); ++r)
+    captures_of_[r].push_back(static_cast<int32_t>(r));
+  for (const auto& instruction : backward_.instructions()) {
+    if (!may_hold_its_operands(instruction.node))
+      continue;
+    std::set<int32_t> captures;
+    for (const auto& operand : instruction.operands) {
+      if (!operand.is_constant)
+        captures.insert(captures_of_[operand.index].begin(), captures_of_[operand.index].end());
+    }
+    for (auto output : instruction.outputs) {
+      if (output >= 0)
+        captures_of_[output].assign(captures.begin(), captures.end());
+    }
+  }
+}
+
+void CompiledRegion::find_metadata() {
+  const auto num_inputs = graphs_.gradient.df_input_captured_inputs.size();
+  read_as_metadata_.assign(num_inputs, true);
+  const auto read = [&](const Program::Operand& operand) {
+    if (operand.is_constant)
+      return;
+    for (auto capture : captures_of_[operand.index]) {
+      const auto i = static_cast<size_t>(capture) - num_vjps();
+      if (i < num_inputs)
+        read_as_metadata_[i] = false;
+    }
+  };
+  for (const auto& instruction : backward_.instructions()) {
+    for (size_t i = 0; i < instruction.operands.size(); ++i) {
+      if (!reads_metadata_only(instruction.node, i))
+        read(instruction.operands[i]);
+    }
+  }
+  std::for_each(backward_.outputs().begin(), backward_.outputs().end(), read);
+}
+
+// Per region input: how many instructions of the backward have run when it, or what lies in its
+// memory, has been read for the last time.
+std::vector<size_t> CompiledRegion::last_reads_of_inputs() const {
+  const auto& gradient = graphs_.gradient;
+  std::vector<std::vector<size_t>> inputs_of;  // per capture
+  for (auto input : gradient.df_input_captured_inputs)
+    inputs_of.push_back({input});
+  inputs_of.insert(inputs_of.end(), aliased_inputs_.begin(), aliased_inputs_.end());
+  std::vector<size_t> last_reads(gradient.f->inputs().size(), 0);
+  const auto& instructions = backward_.instructions();
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    for (const auto& operand : instructions[i].operands) {
+      if (operand.is_constant)
+        continue;
+      for (auto capture : captures_of_[operand.index]) {
+        for (auto input : inputs_of[static_cast<size_t>(capture) - num_vjps()])
+          last_reads[input] = i + 1;
+      }
+    }
+  }
+  return last_reads;
+}
+
+void CompiledRegion::find_stages() {
+  const size_t count = backward_.graph()->outputs().size();
+  // Summands of one gradient leave in their order, and none while what it is the gradient of is
+  // still to be read.
+  const auto last_reads = last_reads_of_inputs();
+  std::vector<size_t> leaves_after;
+  for (size_t i = 0; i < count; ++i) {
+    const bool follows = i > 0 && summand_of_[i] == summand_of_[i - 1];
+    const auto input = graphs_.gradient.df_output_vjps[summand_of_[i]];
+    leaves_after.push_back(std::max({backward_.output_ready_after(i), last_reads[input],
+                                     follows ? leaves_after.back() : size_t{0}}));
+  }
+  std::set<size_t> ends(leaves_after.begin(), leaves_after.end());
+  if (ends.empty())
+    ends.insert(0);
+  size_t begin = 0;
+  for (auto end : ends) {
+    Stage stage;
+    stage.begin = begin;
+    stage.end = end;
+    for (size_t i = 0; i < count; ++i) {
+      if (leaves_after[i] == end)
+        stage.gradients.push_back(i);
+    }
+    stage.live_after.assign(backward_.num_registers(), false);
+    for (size_t i = end; i < backward_.instructions().size(); ++i) {
+      for (const auto& operand : backward_.instructions()[i].operands) {
+        if (!operand.is_constant)
+          stage.live_after[operand.index] = true;
+      }
+    }
+    for (size_t i = 0; i < count; ++i) {
+      const auto& output = backward_.outputs()[i];
+      if (leaves_after[i] > end && !output.is_constant) {
+        stage.live_after[output.index] = true;
+      }
+    }
+    stages_.push_back(std::move(stage));
+    begin = end;
+  }
+}
+
+void CompiledRegion::find_aliases() {
+  // Follow operators that may return what they were given; the base may be a region input.
+  std::unordered_map<Value*, std::set<size_t>> bases;
+  const auto inputs = graphs_.gradient.f->inputs();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    bases[inputs[i]] = {i};
+  for (auto* node : graphs_.gradient.f->nodes()) {
+    if (!may_hold_its_operands(node))
+      continue;
+    std::set<size_t> found;
+    for (auto* input : node->inputs()) {
+      if (const auto it = bases.find(input); it != bases.end() && contains_tensor(*input->type())) {
+        found.insert(it->second.begin(), it->second.end());
+      }
+    }
+    for (auto* output : node->outputs())
+      bases[output] = found;
+  }
+  for (auto index : graphs_.gradient.df_input_captured_outputs) {
+    const auto found = bases.find(graphs_.gradient.f->outputs()[index]);
+    aliased_inputs_.emplace_back();
+    if (found != bases.end()) {
+      aliased_inputs_.back().assign(found->second.begin(), found->second.end());
+    }
+  }
+}
+
+void CompiledRegion::note_step(const StepMemory& step, PeakDifference& difference) const {
+  if (step.backward.empty())
+    return;
+  const auto& figures = graphs_.figures;
+  const auto& options = difference.options();
+  const bool is_as_planned = is_like_plan(step, options.accumulate) && !is_outdated();
+  const bool matters = is_too_low(figures.predicted_peak_bytes, step.peak,
+                                  budget_bytes(options, figures.unplanned_peak_bytes));
+  // What the loss takes matters where the peak does, or where a new plan is made anyway.
+  const auto loss = loss_memory(*graphs_.problem, step);
+  if (loss && (!is_as_planned || matters)) {
+    const auto incoming = static_cast<double>(loss->incoming);
+    caller_->see_loss(static_cast<double>(loss->beside) / incoming,
+                      static_cast<double>(loss->held) / incoming);
+  }
+  if (!is_as_planned)
+    return;
+  measured_peak_bytes_ = step.peak;
+  difference.say(figures, step, /*is_planned_again=*/is_outdated());
+}
+
+std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
+    const std::vector<bool>& defined) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& slot = masks_[defined];
+  if (slot != nullptr)
+    return slot;
+
+  // reached: some vjp reaches the register. alive: a defined one does.
+  std::vector<bool> reached(backward_.num_registers(), false);
+  std::vector<bool> alive(backward_.num_registers(), false);
+  for (size_t k = 0; k < num_vjps(); ++k) {
+    reached[k] = true;
+    alive[k] = defined[k];
+  }
+  const auto& instructions = backward_.instructions();
+  auto is_dead = [&](const Program::Operand& operand) {
+    return !operand.is_constant && reached[operand.index] && !alive[operand.index];
+  };
+  for (const auto& instruction : instructions) {
+    bool any_reached = false;
+    bool any_alive = false;
+    for (const auto& operand : instruction.operands) {
+      if (operand.is_constant)
+        continue;
+      any_reached = any_reached || reached[operand.index];
+      any_alive = any_alive || alive[operand.index];
+    }
+    for (auto output : instruction.outputs) {
+      if (output < 0)
+        continue;
+      reached[output] = any_reached;
+      alive[output] = any_alive;
+    }
+  }
+  // Dead values that a living operator cannot do without are computed from zeros. What is computed
+  // again for dead ones alone is not read.
+  auto result = std::make_shared<UndefinedGradients>();
+  std::vector<bool> required(backward_.num_registers(), false);
+  std::vector<bool> read(backward_.num_registers(), false);
+  for (const auto& output : backward_.outputs()) {
+    if (!output.is_constant && !is_dead(output))
+      read[output.index] = true;
+  }
+  result->skip.assign(instructions.size(), false);
+  for (size_t i = instructions.size(); i-- > 0;) {
+    const auto& instruction = instructions[i];
+    bool has_readers = false;  // as the program is
+    bool dead = true;
+    bool needed = false;
+    bool is_read = false;
+    for (auto output : instruction.outputs) {
+      if (output < 0)
+        continue;
+      has_readers = true;
+      dead = dead && reached[output] && !alive[output];
+      needed = needed || required[output];
+      is_read = is_read || read[output];
+    }
+    result->skip[i] = has_readers && ((dead && !needed) || (!is_read && !instruction.mutates));
+    if (result->skip[i])
+      continue;
+    for (const auto& operand : instruction.operands) {
+      if (operand.is_constant)
+        continue;
+      read[operand.index] = true;
+      if (is_dead(operand) && (needed || !tolerates_undefined(instruction.node)))
+        required[operand.index] = true;
+    }
+  }
+  for (size_t k = 0; k < num_vjps(); ++k) {
+    result->zero_vjp.push_back(!defined[k] && required[k]);
+  }
+  for (const auto& output : backward_.outputs())
+    result->undefined.push_back(is_dead(output));
+  slot = std::move(result);
+  return slot;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,96 @@
+#include "ir/data_dependence.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <string>
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+
+// Those that carry no tag of PyTorch's for it.
+bool reads_data(const Node* node) {
+  static const std::unordered_set<std::string> kinds = {"aten::Int",
+                                                        "aten::Float",
+                                                        "aten::Bool",
+                                                        "aten::Complex",
+                                                        "aten::IntImplicit",
+                                                        "aten::FloatImplicit",
+                                                        "aten::ScalarImplicit",
+                                                        "aten::item",
+                                                        "aten::tolist",
+                                                        "prim::tolist",
+                                                        "aten::is_nonzero",
+                                                        "aten::equal",
+                                                        "aten::allclose",
+                                                        "aten::repeat_interleave",
+                                                        "aten::nonzero_numpy",
+                                                        "aten::one_hot",
+                                                        "aten::_pack_padded_sequence",
+                                                        "aten::_pad_packed_sequence"};
+  static const std::unordered_set<std::string> overloads = {
+      "aten::where",         "aten::lstm.data",
+      "aten::gru.data",      "aten::rnn_tanh.data",
+      "aten::rnn_relu.data", "aten::tensor_split.tensor_indices_or_sections"};
+  if (kinds.count(node->kind().toQualString()) != 0 ||
+      overloads.count(qualified_operator_name(node)) != 0)
+    return true;
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr)
+    return false;
+  const auto op = c10::Dispatcher::singleton().findSchema(schema->operator_name());
+  return op.has_value() &&
+         (op->hasTag(at::Tag::dynamic_output_shape) || op->hasTag(at::Tag::data_dependent_output));
+}
+
+// Of which nobody has said how sizes follow from sizes, by a kernel for tensors without memory.
+bool is_unknown(const Node* node) {
+  if (node->maybeSchema() == nullptr || node->kind().is_aten() || node->kind().is_prim() ||
+      node->kind().ns() == symbols::kMarkLayer.ns())
+    return false;
+  const auto op = c10::Dispatcher::singleton().findSchema(node->schema().operator_name());
+  return !op.has_value() || !op->hasKernelForDispatchKey(c10::DispatchKey::Meta);
+}
+
+bool any_node(const at::ArrayRef<const Block*>& blocks, bool (*holds)(const Node*)) {
+  return std::any_of(blocks.begin(), blocks.end(), [&](const Block* block) {
+    return std::any_of(block->nodes().begin(), block->nodes().end(), holds);
+  });
+}
+
+bool is_mask(const c10::IValue& index) {
+  return index.isTensor() && index.toTensor().defined() &&
+         (index.toTensor().scalar_type() == at::kBool ||
+          index.toTensor().scalar_type() == at::kByte);
+}
+
+}  // namespace
+
+bool has_sizes_of_data(const Node* node) {
+  if (node->kind() == c10::aten::index || reads_data(node) || is_unknown(node))
+    return true;
+  if (node->hasAttribute(c10::attr::Subgraph)) {
+    const auto graph = node->g(c10::attr::Subgraph);
+    return any_node({graph->block()}, has_sizes_of_data);
+  }
+  return any_node(node->blocks(), has_sizes_of_data);
+}
+
+bool depends_on_data(const Node* node, const std::vector<c10::IValue>& operands) {
+  if (node->kind() != c10::aten::index)
+    return has_sizes_of_data(node);
+  if (!operands[1].isList())
+    return true;
+  const auto indices = operands[1].toListRef();
+  return std::any_of(indices.begin(), indices.end(), is_mask);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,40 @@
+// Which values of a joint graph belong to its forward, and which of them its backward reads.
+#pragma once
+
+#include <unordered_set>
+#include <vector>
+
+#include "ir/joint_graph.h"
+
+namespace torch::jit {
+struct Value;
+}
+
+namespace aten_recompute {
+
+// A snapshot: nodes added later are unknown to it.
+class ForwardValues {
+ public:
+  explicit ForwardValues(const JointGraph& joint);
+
+  // Made by a forward node that is not a constant (and not a region input).
+  bool is_computed(torch::jit::Value* value) const { return computed_.count(value) != 0; }
+  bool is_region_input(torch::jit::Value* value) const { return inputs_.count(value) != 0; }
+
+  // Forward values, region inputs and constants that the node reads, nested blocks included,
+  // each once.
+  std::vector<torch::jit::Value*> read_by(torch::jit::Node* node) const;
+
+  size_t num_outputs() const { return num_outputs_; }
+
+ private:
+  void collect(torch::jit::Node* node, std::vector<torch::jit::Value*>& values,
+               std::unordered_set<torch::jit::Value*>& seen) const;
+
+  std::unordered_set<torch::jit::Value*> computed_;
+  std::unordered_set<torch::jit::Value*> inputs_;
+  std::unordered_set<torch::jit::Value*> constants_;
+  size_t num_outputs_ = 0;
+};
+
+}  // namespace aten_recompute

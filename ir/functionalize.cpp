@@ -1,0 +1,151 @@
+#include "ir/functionalize.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <iterator>
+#include <map>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::AliasDb;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+// y = op_(x, ...) with a functional twin.
+bool is_in_place(const Node* node) {
+  if (!node->kind().is_aten() || node->outputs().size() != 1)
+    return false;
+  const std::string name = node->kind().toUnqualString();
+  if (name.size() < 2 || name.back() != '_' || name[name.size() - 2] == '_')
+    return false;
+  const auto* schema = node->maybeSchema();
+  return schema != nullptr && schema->arguments()[0].alias_info() != nullptr &&
+         schema->arguments()[0].alias_info()->isWrite();
+}
+
+c10::Symbol functional_symbol(const Node* node) {
+  std::string name = node->kind().toQualString();
+  // Their gradient is that of what they leave, and not of what they were given.
+  static const std::unordered_set<std::string> kOfResult = {"aten::elu_", "aten::selu_",
+                                                            "aten::celu_"};
+  if (kOfResult.count(name) != 0)
+    return c10::Symbol::fromQualString("aten_recompute::" + name.substr(6) + "in_place");
+  name.pop_back();
+  return c10::Symbol::fromQualString(name);
+}
+
+bool has_functional_twin(Node* node) {
+  auto& graph = *node->owningGraph();
+  auto* twin = graph.create(functional_symbol(node), node->inputs(), 1);
+  twin->insertBefore(node);
+  const bool exists = twin->maybeSchema() != nullptr && !twin->schema().is_mutable();
+  twin->destroy();
+  return exists;
+}
+
+// `values`: what may be, or hold, another name of a tensor.
+void collect(Block* block, std::vector<Value*>& values, std::vector<Node*>& in_place) {
+  const auto add = [&](at::ArrayRef<Value*> added) {
+    std::copy_if(added.begin(), added.end(), std::back_inserter(values),
+                 [](const Value* value) { return contains_tensor(*value->type()); });
+  };
+  add(block->inputs());
+  for (auto* node : block->nodes()) {
+    add(node->outputs());
+    if (is_in_place(node))
+      in_place.push_back(node);
+    for (auto* inner : node->blocks())
+      collect(inner, values, in_place);
+  }
+}
+
+// The value whose memory a chain of in-place operators writes to.
+Value* origin_of(Value* value) {
+  while (is_in_place(value->node()))
+    value = value->node()->input(0);
+  return value;
+}
+
+bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
+                       const std::vector<Value*>& values, const AliasDb& aliases) {
+  if (!makes_new_tensor(origin))
+    return false;
+  std::unordered_set<Value*> family{origin};
+  for (auto* writer : writers) {
+    if (writer->owningBlock() != origin->node()->owningBlock())
+      return false;
+    if (!has_functional_twin(writer))
+      return false;
+    family.insert(writer->output());
+  }
+  // A name that comes after the last write is a name of the new value.
+  const auto* last = writers.back();
+  return std::none_of(values.begin(), values.end(), [&](Value* value) {
+    return family.count(value) == 0 && !value->node()->isAfter(last) &&
+           aliases.mayContainAlias(value, origin);
+  });
+}
+
+void replace(Node* node) {
+  auto& graph = *node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node);
+  auto* target = node->input(0);
+  bool other_tensor = false;
+  for (size_t i = 1; i < node->inputs().size(); ++i) {
+    other_tensor = other_tensor || is_tensor_type(*node->input(i)->type());
+  }
+  auto* dtype = other_tensor ? graph.insert(prim::dtype, {target}) : nullptr;
+  auto* twin = graph.insertNode(graph.create(functional_symbol(node), node->inputs(), 1));
+  twin->copyMetadata(node);
+  twin->copyAttributes(*node);
+  auto* result = twin->output();
+  if (dtype != nullptr)
+    result = graph.insert(c10::aten::to, {result, dtype});
+  if (node->output()->hasDebugName()) {
+    const auto name = node->output()->debugNameBase();
+    node->output()->setDebugName("");  // frees the name
+    result->setDebugName(name);
+  }
+  node->output()->replaceAllUsesWith(result);
+  target->replaceAllUsesAfterNodeWith(node, result);
+  node->destroy();
+}
+
+}  // namespace
+
+void functionalize(const std::shared_ptr<Graph>& graph) {
+  std::vector<Value*> values;
+  std::vector<Node*> in_place;
+  collect(graph->block(), values, in_place);
+  if (in_place.empty())
+    return;
+  const AliasDb aliases(graph);
+  std::map<size_t, std::vector<Node*>> writers;  // by the origin's number, in program order
+  std::map<size_t, Value*> origins;
+  for (auto* node : in_place) {
+    auto* origin = origin_of(node->input(0));
+    writers[origin->unique()].push_back(node);
+    origins[origin->unique()] = origin;
+  }
+  std::vector<Node*> chosen;
+  for (const auto& [unique, nodes] : writers) {
+    if (can_functionalize(origins.at(unique), nodes, values, aliases)) {
+      chosen.insert(chosen.end(), nodes.begin(), nodes.end());
+    }
+  }
+  for (auto* node : chosen)
+    replace(node);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,81 @@
+#include "passes/autodiff/put_on_tape.h"
+
+#include <algorithm>
+#include <unordered_map>
+#include <vector>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+Node* put_on_tape(Node* node, GradientSums& sums) {
+  auto subgraph = std::make_shared<Graph>();
+  std::unordered_map<Value*, Value*> inner;
+  std::vector<Value*> inputs;
+  std::vector<int64_t> flags;
+  for (auto* input : node->inputs()) {
+    if (inner.count(input) != 0)
+      continue;
+    inner[input] = subgraph->addInput()->setType(input->type());
+    inputs.push_back(input);
+    flags.push_back(sums.requires_grad(input) ? 1 : 0);
+  }
+  auto* copy =
+      subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
+  for (auto* output : copy->outputs())
+    subgraph->registerOutput(output);
+
+  const size_t count = node->outputs().size();
+  auto* tape = node->owningGraph()->create(symbols::kTapeForward, inputs, count + 1);
+  tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
+  tape->copyMetadata(node);
+  for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
+    if (node->hasAttribute(attribute))
+      tape->i_(attribute, node->i(attribute));
+  }
+  tape->insertBefore(node);
+  for (size_t i = 0; i < count; ++i) {
+    tape->output(i)->copyMetadata(node->output(i));
+    node->output(i)->replaceAllUsesWith(tape->output(i));
+    if (output_is_differentiable(node, i) && contains_tensor(*tape->output(i)->type()))
+      sums.require(tape->output(i));
+  }
+  tape->output(count)->setType(c10::AnyType::get())->setDebugName("tape");
+  node->destroy();
+  return tape;
+}
+
+void insert_tape_backward(Node* tape, GradientSums& sums) {
+  auto& graph = *tape->owningGraph();
+  const auto outputs = tape->outputs().slice(0, tape->outputs().size() - 1);
+  if (std::none_of(outputs.begin(), outputs.end(),
+                   [&](auto* output) { return sums.of(output) != nullptr; })) {
+    return;
+  }
+  std::vector<Value*> arguments{tape->outputs().back()};
+  for (auto* output : outputs) {
+    auto* gradient = sums.of(output);
+    arguments.push_back(gradient != nullptr ? gradient : graph.insertConstant(c10::IValue()));
+  }
+  auto* backward = graph.create(symbols::kTapeBackward, arguments, 0);
+  const auto& flags = tape->is(symbols::kRequiresGrad);
+  std::vector<Value*> targets;
+  for (size_t i = 0; i < flags.size(); ++i) {
+    if (flags[i] == 0)
+      continue;
+    targets.push_back(tape->input(i));
+    backward->addOutput()->setType(is_list_of_tensors(tape->input(i))
+                                       ? c10::TypePtr(c10::ListType::ofTensors())
+                                       : c10::TypePtr(c10::TensorType::get()));
+  }
+  graph.insertNode(backward);
+  for (size_t i = 0; i < targets.size(); ++i)
+    sums.add(targets[i], backward->output(i));
+}
+
+}  // namespace aten_recompute

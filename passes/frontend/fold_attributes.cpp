@@ -1,0 +1,125 @@
+#include "passes/frontend/fold_attributes.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <optional>
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+std::vector<Node*> attribute_reads(Graph& graph) {
+  std::vector<Node*> reads;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == prim::GetAttr)
+      reads.push_back(node);
+  });
+  return reads;
+}
+
+bool is_foldable(const c10::IValue& value) {
+  return value.isBool() || value.isInt() || value.isDouble() || value.isString() || value.isNone();
+}
+
+}  // namespace
+
+std::unordered_set<std::string> set_attributes(Graph& graph) {
+  std::unordered_set<std::string> names;
+  for_each_node(graph.block(), [&](const Node* node) {
+    if (node->kind() == prim::SetAttr)
+      names.insert(node->s(c10::attr::name));
+  });
+  return names;
+}
+
+std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph& graph) {
+  std::vector<std::string> path;
+  while (value->node()->kind() == prim::GetAttr) {
+    path.insert(path.begin(), value->node()->s(c10::attr::name));
+    value = value->node()->input(0);
+  }
+  if (value != graph.inputs()[0])
+    return std::nullopt;
+  return path;
+}
+
+std::optional<c10::IValue> read_path(Object object, const std::vector<std::string>& path) {
+  for (size_t i = 0; i < path.size(); ++i) {
+    const auto slot = object->type()->findAttributeSlot(path[i]);
+    if (!slot)
+      return std::nullopt;
+    const auto& value = object->getSlot(*slot);
+    if (i + 1 == path.size())
+      return value;
+    if (!value.isObject())
+      return std::nullopt;
+    object = value.toObject();
+  }
+  return std::nullopt;
+}
+
+std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
+                                             const Object& root) {
+  const auto set_names = set_attributes(*graph);
+  std::vector<FoldedAttribute> folded;
+  for (auto* node : attribute_reads(*graph)) {
+    if (set_names.count(node->s(c10::attr::name)) != 0)
+      continue;
+    auto path = path_from_root(node->output(), *graph);
+    if (!path)
+      continue;
+    const auto value = read_path(root, *path);
+    if (!value)
+      continue;
+    const torch::jit::WithInsertPoint guard(node->next());
+    if (is_foldable(*value)) {
+      auto* constant = graph->insertConstant(*value);
+      node->output()->replaceAllUsesWith(constant);
+      folded.push_back({std::move(*path), *value, false});
+    } else if (auto optional = node->output()->type()->cast<c10::OptionalType>()) {
+      auto* cast = graph->insertUncheckedCast(node->output(), optional->getElementType());
+      node->output()->replaceAllUsesAfterNodeWith(cast->node(), cast);
+      folded.push_back({std::move(*path), c10::IValue(), true});
+    }
+  }
+  return folded;
+}
+
+void hoist_attributes(const std::shared_ptr<Graph>& graph) {
+  const auto set_names = set_attributes(*graph);
+  // An object is read before what it holds.
+  for (auto* read : attribute_reads(*graph)) {
+    auto* holder = read->owningBlock()->owningNode();
+    while (holder != nullptr && holder->kind() == prim::If &&
+           set_names.count(read->s(c10::attr::name)) == 0 &&
+           read->input()->node()->owningBlock() != read->owningBlock()) {
+      read->moveBefore(holder);
+      holder = read->owningBlock()->owningNode();
+    }
+  }
+}
+
+bool holds(const FoldedAttribute& attribute, const Object& root) {
+  const auto value = read_path(root, attribute.path);
+  if (!value)
+    return false;
+  if (attribute.not_none)
+    return !value->isNone();
+  if (attribute.rank >= 0)
+    return value->isTensor() && value->toTensor().defined() &&
+           value->toTensor().dim() == attribute.rank;
+  if (value->tagKind() != attribute.value.tagKind())
+    return false;
+  return value->isNone() || *value == attribute.value;
+}
+
+}  // namespace aten_recompute

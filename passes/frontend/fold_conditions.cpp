@@ -1,0 +1,114 @@
+#include "passes/frontend/fold_conditions.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <optional>
+#include <string>
+
+#include "ir/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace aten = c10::aten;
+namespace prim = c10::prim;
+
+std::optional<bool> are_identical(const Node* node) {
+  const auto* a = node->input(0);
+  const auto* b = node->input(1);
+  for (const auto* value : {a, b}) {
+    if (value->type()->kind() != c10::TypeKind::TensorType)
+      return std::nullopt;
+  }
+  if (a == b)
+    return true;
+  if (makes_new_tensor(a) || makes_new_tensor(b))
+    return false;
+  return std::nullopt;
+}
+
+std::optional<std::string> constant_text(const Value* value) {
+  const auto constant = torch::jit::toIValue(value);
+  return constant && constant->isString() ? std::optional(constant->toStringRef()) : std::nullopt;
+}
+
+// What is left of a format when nothing is filled in. str.format() writes {{ and }} for braces,
+// TorchScript's does not know them: either way they are words.
+std::string words_of(std::string format) {
+  for (size_t at = format.find("{}"); at != std::string::npos; at = format.find("{}", at))
+    format.erase(at, 2);
+  return format;
+}
+
+bool has_words(const Value* text) {
+  if (const auto constant = constant_text(text))
+    return !constant->empty();
+  const auto* node = text->node();
+  if (node->kind() == aten::format) {
+    const auto format = constant_text(node->input(0));
+    return format && !words_of(*format).empty();
+  }
+  if (node->kind() == aten::add)
+    return has_words(node->input(0)) || has_words(node->input(1));
+  if (node->kind() != prim::If)
+    return false;
+  return std::all_of(node->blocks().begin(), node->blocks().end(), [&](const Block* block) {
+    return has_words(block->outputs()[text->offset()]);
+  });
+}
+
+// Of `length > bound`.
+std::optional<bool> is_longer(const Node* node) {
+  const auto* length = node->input(0)->node();
+  if (length->kind() != aten::len || length->input(0)->type()->kind() != c10::TypeKind::StringType)
+    return std::nullopt;
+  const auto bound = torch::jit::toIValue(node->input(1));
+  const bool nothing = bound && bound->isInt() && bound->toInt() == 0;
+  return nothing && has_words(length->input(0)) ? std::optional(true) : std::nullopt;
+}
+
+std::optional<bool> answer(const Node* node) {
+  switch (node->kind()) {
+    case aten::__is__:
+      return are_identical(node);
+    case aten::__isnot__: {
+      const auto identical = are_identical(node);
+      return identical ? std::optional(!*identical) : std::nullopt;
+    }
+    case aten::gt:
+      return is_longer(node);
+    default:
+      return std::nullopt;
+  }
+}
+
+bool fold(Block* block, Graph& graph) {
+  bool folded = false;
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    auto* node = *it++;
+    for (auto* inner : node->blocks())
+      folded |= fold(inner, graph);
+    const auto known = answer(node);
+    if (!known)
+      continue;
+    const torch::jit::WithInsertPoint guard(node);
+    node->output()->replaceAllUsesWith(graph.insertConstant(*known));
+    node->destroy();
+    folded = true;
+  }
+  return folded;
+}
+
+}  // namespace
+
+bool fold_conditions(const std::shared_ptr<Graph>& graph) {
+  return fold(graph->block(), *graph);
+}
+
+}  // namespace aten_recompute

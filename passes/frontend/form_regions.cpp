@@ -1,0 +1,327 @@
+#include "passes/frontend/form_regions.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/frontend/fold_attributes.h"
+#include "passes/frontend/mark_clobbered_reads.h"
+#include "passes/frontend/region_eligibility.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::AliasDb;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+// Can be repeated after the region from the values it reads, at no cost.
+bool can_stand_after(const Node* node) {
+  return may_alias_an_argument(node) || node->kind() == prim::ListConstruct ||
+         node->kind() == prim::ListUnpack || node->kind() == prim::unchecked_cast ||
+         (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
+}
+
+// Takes elements from a list that only the region can make: unsafe_chunk's, say. Those leave the
+// region one by one, because no gradient passes through a list that leaves it.
+bool takes_from_list_made_in(const std::unordered_set<Node*>& region, const Node* node) {
+  if (node->kind() != prim::ListUnpack && node->kind() != c10::aten::__getitem__)
+    return false;
+  auto* maker = node->input(0)->node();
+  return region.count(maker) != 0 && !can_stand_after(maker);
+}
+
+class BlockFormer {
+ public:
+  BlockFormer(Block* block, const RegionFacts& facts, Regions& regions)
+      : block_(block),
+        graph_(*block->owningGraph()),
+        regions_(regions),
+        facts_(facts),
+        judge_(block, facts, in_region_) {}
+
+  void run() {
+    std::vector<Node*> nodes(block_->nodes().begin(), block_->nodes().end());
+    for (auto* node : nodes) {
+      if (node->kind() == prim::Constant || node->kind() == symbols::kDifferentiableGraph)
+        continue;
+      place(node);
+    }
+    close(block_->return_node());
+  }
+
+ private:
+  void place(Node* node) {
+    if (makes_what_is_asked_for_) {
+      pending_break_ =
+          RegionBreak{qualified_operator_name(region_.back()), "autograd is asked for its gradient",
+                      location_of(region_.back())};
+      close(node);
+    }
+    auto verdict = judge_.judge(node);
+    if (verdict.place == Place::kRegion && reads_any(node, after_))
+      close(node);
+    switch (verdict.place) {
+      case Place::kRegion:
+        region_.push_back(node);
+        in_region_.insert(node);
+        makes_what_is_asked_for_ =
+            std::any_of(node->outputs().begin(), node->outputs().end(),
+                        [&](const Value* output) { return facts_.asked_for.count(output) != 0; });
+        return;
+      case Place::kOutside:
+        if (reads_any(node, in_region_) || reads_any(node, after_)) {
+          after_.insert(node);
+          after_order_.push_back(node);
+        } else if (!region_.empty()) {
+          // It reads nothing of the region: it can stand before it.
+          node->moveBefore(region_.front());
+        }
+        return;
+      case Place::kBreak:
+        if (!region_.empty()) {
+          pending_break_ =
+              RegionBreak{qualified_operator_name(node), verdict.reason, location_of(node)};
+        }
+        close(node);
+        return;
+    }
+  }
+
+  static bool reads_any(Node* node, const std::unordered_set<Node*>& producers) {
+    if (producers.empty())
+      return false;
+    for (auto* input : node->inputs()) {
+      if (producers.count(input->node()) != 0)
+        return true;
+    }
+    for (auto* block : node->blocks()) {
+      for (auto* inner : block->nodes()) {
+        if (reads_any(inner, producers))
+          return true;
+      }
+      if (reads_any(block->return_node(), producers))
+        return true;
+    }
+    return false;
+  }
+
+  // ---- closing a region ----
+
+  void close(Node* cut) {
+    const bool has_tensors = std::any_of(region_.begin(), region_.end(), [](Node* node) {
+      return std::any_of(node->outputs().begin(), node->outputs().end(),
+                         [](Value* v) { return contains_tensor(*v->type()); });
+    });
+    if (has_tensors) {
+      if (pending_last_break_)
+        regions_.breaks.push_back(*pending_last_break_);
+      pending_last_break_.reset();
+      emit(cut);
+    }
+    if (pending_break_)
+      pending_last_break_ = std::move(pending_break_);
+    pending_break_.reset();
+    region_.clear();
+    in_region_.clear();
+    makes_what_is_asked_for_ = false;
+    after_.clear();
+    after_order_.clear();
+  }
+
+  bool is_used_outside(Value* value) const {
+    for (const auto& use : value->uses()) {
+      Node* user = use.user;
+      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
+        user = user->owningBlock()->owningNode();
+      }
+      if (in_region_.count(user) == 0)
+        return true;
+    }
+    return false;
+  }
+
+  void replace_outside_uses(Value* value, Value* replacement) const {
+    const auto uses = value->uses();
+    for (const auto& use : uses) {
+      Node* user = use.user;
+      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
+        user = user->owningBlock()->owningNode();
+      }
+      if (in_region_.count(user) == 0)
+        use.user->replaceInput(use.offset, replacement);
+    }
+  }
+
+  void emit(Node* cut) {
+    for (auto* node : after_order_)
+      node->moveBefore(cut);
+    Node* first_after = after_order_.empty() ? cut : after_order_.front();
+
+    // Views and lists that are seen outside are made outside, from what they are made of.
+    for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
+      Node* node = *it;
+      if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node))
+        continue;
+      const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
+                                    [&](Value* v) { return is_used_outside(v); });
+      if (!seen)
+        continue;
+      auto* copy = graph_.createClone(node, [](Value* v) { return v; });
+      copy->insertBefore(first_after);
+      for (size_t i = 0; i < node->outputs().size(); ++i) {
+        replace_outside_uses(node->output(i), copy->output(i));
+        if (node->output(i)->hasDebugName()) {
+          copy->output(i)->setDebugName(node->output(i)->debugNameBase());
+        }
+      }
+      first_after = copy;
+    }
+
+    auto* region = graph_.create(symbols::kDifferentiableGraph, /*num_outputs=*/0);
+    region->insertBefore(first_after);
+    region->setSourceRange(region_.front()->sourceRange());
+    auto subgraph = std::make_shared<Graph>();
+    std::unordered_map<Value*, Value*> inner;
+    std::vector<int64_t> is_attribute;
+    auto map = [&](Value* value) -> Value* {
+      if (const auto found = inner.find(value); found != inner.end())
+        return found->second;
+      if (value->node()->kind() == prim::Constant) {
+        const torch::jit::WithInsertPoint guard(subgraph->block()->param_node()->next());
+        auto* constant =
+            subgraph->insertNode(subgraph->createClone(value->node(), [](Value* v) { return v; }));
+        return inner[value] = constant->output();
+      }
+      region->addInput(value);
+      is_attribute.push_back(value->node()->kind() == prim::GetAttr ? 1 : 0);
+      auto* input = subgraph->addInput()->setType(value->type());
+      input->copyMetadata(value);
+      return inner[value] = input;
+    };
+    for (auto* node : region_) {
+      auto* copy = subgraph->appendNode(subgraph->createClone(node, map));
+      for (size_t i = 0; i < node->outputs().size(); ++i) {
+        inner[node->output(i)] = copy->output(i);
+      }
+    }
+    for (auto* node : region_) {
+      for (auto* output : node->outputs()) {
+        if (!is_used_outside(output))
+          continue;
+        subgraph->registerOutput(inner.at(output));
+        auto* result = region->addOutput()->copyMetadata(output);
+        result->setType(output->type());
+        replace_outside_uses(output, result);
+      }
+    }
+    for (auto it = region_.rbegin(); it != region_.rend(); ++it)
+      (*it)->destroy();
+    torch::jit::EliminateDeadCode(subgraph->block());
+    // What only views that are made outside have read is no input any more.
+    for (size_t i = subgraph->inputs().size(); i-- > 0;) {
+      if (subgraph->inputs()[i]->hasUses())
+        continue;
+      subgraph->eraseInput(i);
+      region->removeInput(i);
+      is_attribute.erase(is_attribute.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+    if (std::all_of(subgraph->nodes().begin(), subgraph->nodes().end(),
+                    [](const Node* node) { return node->kind() == prim::Constant; }) &&
+        region->outputs().empty()) {
+      region->destroy();
+      return;
+    }
+    region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
+    regions_.nodes.push_back(region);
+  }
+
+  Block* block_;
+  Graph& graph_;
+  Regions& regions_;
+  const RegionFacts& facts_;
+  RegionJudge judge_;
+  std::vector<Node*> region_;
+  std::unordered_set<Node*> in_region_;
+  bool makes_what_is_asked_for_ = false;  // the last node of the region
+  std::unordered_set<Node*> after_;
+  std::vector<Node*> after_order_;
+  std::optional<RegionBreak> pending_break_;       // ends the region that is being closed
+  std::optional<RegionBreak> pending_last_break_;  // reported once another region follows it
+};
+
+// Lists of tensors can leave a region only where what makes them can stand after it.
+void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_out) {
+  for (auto* node : block->nodes()) {
+    for (auto* inner : node->blocks())
+      keep_out_list_makers(inner, kept_out);
+    if (can_stand_after(node) || !node->blocks().empty())
+      continue;
+    for (auto* output : node->outputs()) {
+      if (!is_list_with_tensors(*output->type()))
+        continue;
+      for (const auto& use : output->uses()) {
+        if (use.user->kind() != prim::ListUnpack && use.user->kind() != c10::aten::__getitem__ &&
+            use.user->kind() != c10::aten::cat && use.user->kind() != c10::aten::stack &&
+            use.user->kind() != c10::aten::len) {
+          kept_out.insert(node);
+        }
+      }
+    }
+  }
+}
+
+// Inputs of autograd.grad(), and what retain_grad() is called on.
+void find_what_is_asked_for(Graph& graph, std::unordered_set<const Value*>& asked_for) {
+  const auto add = [&](const Value* value) {
+    while (is_cast(value->node())) {
+      asked_for.insert(value);
+      value = value->node()->input(0);
+    }
+    asked_for.insert(value);
+  };
+  for_each_node(graph.block(), [&](const Node* node) {
+    if (node->kind() == c10::aten::grad && node->input(1)->node()->kind() == prim::ListConstruct) {
+      for (const auto* value : node->input(1)->node()->inputs())
+        add(value);
+    } else if (node->kind() == c10::Symbol::fromQualString("aten::retain_grad")) {
+      add(node->input(0));
+    }
+  });
+}
+
+void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
+  std::vector<Block*> nested;
+  BlockFormer(block, facts, regions).run();
+  for (auto* node : block->nodes()) {
+    for (auto* inner : node->blocks())
+      nested.push_back(inner);
+  }
+  for (auto* inner : nested)
+    form_in_block(inner, facts, regions);
+}
+
+}  // namespace
+
+Regions form_regions(const std::shared_ptr<Graph>& graph) {
+  Regions regions;
+  const AliasDb aliases(graph);
+  mark_reads_of_what_is_written_later(*graph);
+  RegionFacts facts{aliases, {}, set_attributes(*graph), {}};
+  find_what_is_asked_for(*graph, facts.asked_for);
+  keep_out_list_makers(graph->block(), facts.kept_out);
+  form_in_block(graph->block(), facts, regions);
+  return regions;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,274 @@
+#include "passes/frontend/noop_elimination.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <bit>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/data_dependence.h"
+#include "ir/node_traits.h"
+#include "runtime/autograd_modes.h"
+#include "runtime/random_state.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::IValue;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+constexpr size_t kMaxKnown = 64;
+
+// Whether they return their argument is a matter of types and devices.
+const std::unordered_set<std::string> kByType = {
+    "aten::to",           "aten::type_as",     "aten::float", "aten::double",
+    "aten::half",         "aten::cpu",         "aten::cuda",  "aten::real",
+    "aten::resolve_conj", "aten::resolve_neg", "aten::conj",  "aten::positive"};
+
+// ... and of these, one of sizes and strides.
+const std::unordered_set<std::string> kByLayout = {"aten::contiguous",  "aten::flatten",
+                                                   "aten::sum_to_size", "aten::atleast_1d",
+                                                   "aten::atleast_2d",  "aten::atleast_3d"};
+
+bool depends_on_layout(const Node* node) {
+  if (kByLayout.count(node->kind().toQualString()) != 0)
+    return true;
+  const auto& arguments = node->schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == "memory_format" &&
+        node->input(i)->type()->kind() != c10::TypeKind::NoneType)
+      return true;
+  }
+  return false;
+}
+
+bool may_return_its_argument(const Node* node) {
+  const std::string kind = node->kind().toQualString();
+  return (kByType.count(kind) != 0 || kByLayout.count(kind) != 0) &&
+         node->maybeSchema() != nullptr && node->outputs().size() == 1 &&
+         node->input(0)->type()->kind() == c10::TypeKind::TensorType &&
+         node->output()->type()->kind() == c10::TypeKind::TensorType &&
+         !is_non_differentiable(node);
+}
+
+bool passes_a_gradient(const Node* node) {
+  return !is_non_differentiable(node) &&
+         std::any_of(node->outputs().begin(), node->outputs().end(),
+                     [](const Value* value) { return contains_tensor(*value->type()); });
+}
+
+// Positions of the nodes of which it matters: all that may be one value in eager is read three
+// times, and not under one name.
+std::vector<size_t> undecided_nodes(const Graph& graph) {
+  struct Family {
+    std::vector<size_t> nodes;
+    std::unordered_set<const Value*> names;
+    size_t reads = 0;
+  };
+  std::unordered_map<const Value*, const Value*> origins;
+  std::unordered_map<const Value*, Family> families;
+  auto origin_of = [&](const Value* value) {
+    const auto found = origins.find(value);
+    return found == origins.end() ? value : found->second;
+  };
+  auto read = [&](const Value* value) {
+    auto& family = families[origin_of(value)];
+    family.names.insert(value);
+    ++family.reads;
+  };
+  size_t position = 0;
+  for (const auto* node : graph.nodes()) {
+    if (is_cast(node)) {
+      origins[node->output()] = origin_of(node->input(0));
+    } else if (may_return_its_argument(node)) {
+      const auto* origin = origin_of(node->input(0));
+      origins[node->output()] = origin;
+      families[origin].nodes.push_back(position);
+    } else if (passes_a_gradient(node)) {
+      for (const auto* input : node->inputs())
+        read(input);
+    }
+    ++position;
+  }
+  for (const auto* output : graph.outputs())
+    read(output);
+  std::vector<size_t> undecided;
+  for (auto& [origin, family] : families) {
+    // An input may be read outside of the region as well, and gradients join these from there.
+    if (origin->node() == graph.param_node()) {
+      family.names.insert(origin);
+      ++family.reads;
+    }
+    if (family.reads > 2 && family.names.size() > 1)
+      undecided.insert(undecided.end(), family.nodes.begin(), family.nodes.end());
+  }
+  std::sort(undecided.begin(), undecided.end());
+  return undecided;
+}
+
+void add_what_it_needs(Node* node, std::unordered_set<Node*>& needed) {
+  if (!needed.insert(node).second)
+    return;
+  for (auto* input : node->inputs())
+    add_what_it_needs(input->node(), needed);
+  for (auto* block : node->blocks()) {
+    for (auto* inner : block->nodes())
+      add_what_it_needs(inner, needed);
+    add_what_it_needs(block->return_node(), needed);
+  }
+}
+
+std::vector<Node*> nodes_of(Graph& graph) {
+  return {graph.nodes().begin(), graph.nodes().end()};
+}
+
+// Statistics that an operator updates unsaid are given to it as a copy.
+void copy_what_it_updates(Node* node, Graph& graph) {
+  const torch::jit::WithInsertPoint guard(node);
+  for (size_t i = 0; i < node->inputs().size(); ++i) {
+    if (node->input(i)->type()->kind() == c10::TypeKind::TensorType)
+      node->replaceInput(i, graph.insert(c10::aten::clone, {node->input(i)}));
+  }
+}
+
+enum Kind : int64_t { kOther, kTensor, kList, kInt, kBool, kDouble, kDevice };
+
+void append(std::vector<int64_t>& numbers, const IValue& value, bool with_layout) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    const auto& tensor = value.toTensor();
+    numbers.insert(numbers.end(),
+                   {kTensor, tensor.dim(), static_cast<int64_t>(tensor.scalar_type()),
+                    static_cast<int64_t>(tensor.layout()),
+                    static_cast<int64_t>(tensor.device().type()), tensor.device().index(),
+                    static_cast<int64_t>(tensor.is_conj()), static_cast<int64_t>(tensor.is_neg())});
+    if (!with_layout)
+      return;
+    numbers.insert(numbers.end(), tensor.sizes().begin(), tensor.sizes().end());
+    if (tensor.layout() == at::kStrided)
+      numbers.insert(numbers.end(), tensor.strides().begin(), tensor.strides().end());
+  } else if (value.isList()) {
+    numbers.insert(numbers.end(), {kList, static_cast<int64_t>(value.toListRef().size())});
+    for (const auto& element : value.toListRef())
+      append(numbers, element, with_layout);
+  } else if (value.isInt()) {
+    numbers.insert(numbers.end(), {kInt, value.toInt()});
+  } else if (value.isBool()) {
+    numbers.insert(numbers.end(), {kBool, static_cast<int64_t>(value.toBool())});
+  } else if (value.isDouble()) {
+    numbers.insert(numbers.end(), {kDouble, std::bit_cast<int64_t>(value.toDouble())});
+  } else if (value.isDevice()) {
+    numbers.insert(numbers.end(), {kDevice, static_cast<int64_t>(value.toDevice().type()),
+                                   value.toDevice().index()});
+  } else {
+    numbers.push_back(kOther);
+  }
+}
+
+}  // namespace
+
+ReturnedArguments::ReturnedArguments(const std::shared_ptr<Graph>& graph)
+    : graph_(graph), nodes_(undecided_nodes(*graph)) {
+  if (nodes_.empty())
+    return;
+  auto question = graph->copy();
+  const auto all = nodes_of(*question);
+  std::unordered_set<Node*> needed;
+  while (!question->outputs().empty())
+    question->eraseOutput(0);
+  std::vector<size_t> decidable;
+  for (auto position : nodes_) {
+    auto* node = all[position];
+    const bool by_layout = depends_on_layout(node);
+    if (by_layout) {
+      std::unordered_set<Node*> before;
+      add_what_it_needs(node, before);
+      if (std::any_of(before.begin(), before.end(), [](const Node* each) {
+            return !each->blocks().empty() || has_sizes_of_data(each);
+          }))
+        continue;
+    }
+    needs_layout_ = needs_layout_ || by_layout;
+    decidable.push_back(position);
+    add_what_it_needs(node, needed);
+    auto* is_same = question->create(c10::aten::__is__, {node->input(0), node->output()}, 1);
+    is_same->output()->setType(c10::BoolType::get());
+    is_same->insertAfter(node);
+    question->registerOutput(is_same->output());
+    needed.insert(is_same);
+  }
+  nodes_ = std::move(decidable);
+  const auto extended = nodes_of(*question);
+  for (auto node = extended.rbegin(); node != extended.rend(); ++node) {
+    if (needed.count(*node) == 0)
+      (*node)->destroy();
+    else if (updates_hidden_state(*node))
+      copy_what_it_updates(*node, *question);
+  }
+  for (size_t i = 0; i < question->inputs().size(); ++i) {
+    if (question->inputs()[i]->hasUses())
+      read_inputs_.push_back(i);
+  }
+  question_ = std::make_unique<Program>(std::move(question));
+}
+
+std::vector<int64_t> ReturnedArguments::signature(const std::vector<IValue>& inputs) const {
+  std::vector<int64_t> numbers;
+  for (auto i : read_inputs_)
+    append(numbers, inputs[i], needs_layout_);
+  return numbers;
+}
+
+std::vector<bool> ReturnedArguments::look(std::vector<IValue> inputs) const {
+  const RestoreGenerators restore(inputs);
+  const WithoutAutograd guard;
+  auto registers = question_->start(std::move(inputs));
+  question_->run(registers, 0, question_->instructions().size());
+  std::vector<bool> returned;
+  for (size_t i = 0; i < nodes_.size(); ++i)
+    returned.push_back(question_->take_output(registers, i).toBool());
+  return returned;
+}
+
+std::vector<bool> ReturnedArguments::find(const std::vector<IValue>& inputs) {
+  if (nodes_.empty())
+    return {};
+  auto now = signature(inputs);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = std::find_if(known_.begin(), known_.end(),
+                                  [&](const Known& each) { return each.signature == now; });
+  if (found != known_.end()) {
+    known_.splice(known_.begin(), known_, found);
+    return known_.front().returned;
+  }
+  try {
+    known_.push_front({std::move(now), look(inputs)});
+  } catch (const c10::Error&) {
+    return std::vector<bool>(nodes_.size(), false);  // the region's own run raises it again
+  }
+  if (known_.size() > kMaxKnown)
+    known_.pop_back();
+  return known_.front().returned;
+}
+
+std::shared_ptr<Graph> ReturnedArguments::fold(const std::vector<bool>& returned) const {
+  if (std::find(returned.begin(), returned.end(), true) == returned.end())
+    return graph_;
+  auto graph = graph_->copy();
+  const auto nodes = nodes_of(*graph);
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    if (!returned[i])
+      continue;
+    auto* node = nodes[nodes_[i]];
+    node->output()->replaceAllUsesWith(node->input(0));
+    node->destroy();
+  }
+  return graph;
+}
+
+}  // namespace aten_recompute

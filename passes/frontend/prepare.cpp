@@ -1,0 +1,286 @@
+#include "passes/frontend/prepare.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
+#include <torch/csrc/jit/passes/constant_pooling.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
+#include <torch/csrc/jit/passes/loop_unrolling.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+#include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/peephole_list_idioms.h>
+#include <torch/csrc/jit/passes/shape_analysis.h>
+
+#include <algorithm>
+#include <limits>
+#include <unordered_set>
+
+#include "ir/functionalize.h"
+#include "ir/node_traits.h"
+#include "passes/frontend/fold_conditions.h"
+#include "passes/frontend/functionalize_lists.h"
+#include "passes/frontend/propagate_ranks.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace aten = c10::aten;
+
+// Optional inputs become None or their element type; tensor inputs get their rank, so that dim() of
+// them, and of what is computed from them, is a constant.
+std::vector<InputAssumption> specialise_inputs(const std::shared_ptr<Graph>& graph,
+                                               const std::vector<c10::IValue>& inputs) {
+  std::vector<InputAssumption> assumptions;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto* value = graph->inputs()[i + 1];
+    InputAssumption assumption;
+    assumption.input = i;
+    if (auto optional = value->type()->cast<c10::OptionalType>()) {
+      assumption.is_none = inputs[i].isNone();
+      const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
+      if (assumption.is_none) {
+        value->replaceAllUsesWith(graph->insertConstant(c10::IValue()));
+      } else {
+        auto* cast = graph->insertUncheckedCast(value, optional->getElementType());
+        value->replaceAllUsesAfterNodeWith(cast->node(), cast);
+        value = cast;
+      }
+    }
+    if (inputs[i].isTensor() && inputs[i].toTensor().defined() &&
+        value->type()->kind() == c10::TypeKind::TensorType) {
+      const auto& tensor = inputs[i].toTensor();
+      assumption.rank = tensor.dim();
+      value->setType(c10::TensorType::create(std::nullopt, std::nullopt,
+                                             static_cast<size_t>(tensor.dim()), std::nullopt));
+    }
+    assumptions.push_back(assumption);
+  }
+  return assumptions;
+}
+
+// dropout(x, p, train=False) is x itself; left in the graph it would alias its input without saying
+// so.
+void remove_idle_dropout(Block* block) {
+  static const std::unordered_set<std::string> kDropouts = {
+      "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout",
+      "aten::feature_alpha_dropout"};
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    auto* node = *it++;
+    for (auto* inner : node->blocks())
+      remove_idle_dropout(inner);
+    if (kDropouts.count(node->kind().toQualString()) == 0)
+      continue;
+    const auto p = torch::jit::toIValue(node->input(1));
+    const auto train = torch::jit::constant_as<bool>(node->input(2));
+    if ((train && !*train) || (p && p->isDouble() && p->toDouble() == 0.0)) {
+      node->output()->replaceAllUsesWith(node->input(0));
+      node->destroy();
+    }
+  }
+}
+
+// A view "as" another tensor reads the other's sizes alone; made again for the backward, it would
+// keep that tensor for them.
+void view_by_sizes(Graph& graph) {
+  std::vector<Node*> found;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == aten::expand_as || node->kind() == aten::view_as ||
+        node->kind() == aten::reshape_as)
+      found.push_back(node);
+  });
+  for (auto* node : found) {
+    const torch::jit::WithInsertPoint guard(node);
+    const auto kind = node->kind() == aten::expand_as ? aten::expand
+                      : node->kind() == aten::view_as ? aten::view
+                                                      : aten::reshape;
+    auto* sizes = graph.insert(aten::size, {node->input(1)});
+    auto* view = graph.insert(kind, {node->input(0), sizes});
+    view->node()->copyMetadata(node);
+    view->node()->copyAttributes(*node);
+    node->output()->replaceAllUsesWith(view);
+    view->copyMetadata(node->output());
+    node->destroy();
+  }
+}
+
+// LibTorch's peephole pass takes every number for a real one, and raises at x * 1j.
+bool has_complex_constant(Block* block) {
+  bool found = false;
+  for_each_node(block, [&](Node* node) {
+    found = found || (node->kind() == c10::prim::Constant &&
+                      node->output()->type()->kind() == c10::TypeKind::ComplexType);
+  });
+  return found;
+}
+
+std::vector<Value*> tensor_constants(Block* block) {
+  std::vector<Value*> constants;
+  for_each_node(block, [&](Node* node) {
+    if (node->kind() == c10::prim::Constant &&
+        node->output()->type()->kind() == c10::TypeKind::TensorType)
+      constants.push_back(node->output());
+  });
+  return constants;
+}
+
+// torch.zeros(3) is a new tensor at each call, and who gets hold of it may write to it. Where a
+// folded one could be seen outside of the operators that read it, a copy stands in its place.
+void propagate_constants(std::shared_ptr<Graph>& graph) {
+  std::unordered_set<size_t> known;
+  for (const auto* constant : tensor_constants(graph->block()))
+    known.insert(constant->unique());
+  torch::jit::ConstantPropagation(graph);
+  for (auto* constant : tensor_constants(graph->block())) {
+    if (known.count(constant->unique()) != 0)
+      continue;
+    const auto uses = constant->uses();
+    Value* copy = nullptr;
+    for (const auto& use : uses) {
+      if (!use.user->outputs().empty() && makes_new_tensor(use.user->output(0)))
+        continue;
+      if (copy == nullptr) {
+        const torch::jit::WithInsertPoint guard(constant->node()->next());
+        copy = graph->insert(aten::clone, {constant});
+      }
+      use.user->replaceInput(use.offset, copy);
+    }
+  }
+}
+
+void fold_constants(std::shared_ptr<Graph>& graph) {
+  // What is answered may leave an `if` with one way, behind which the next can be.
+  do {
+    fold_conditions(graph);
+    if (!has_complex_constant(graph->block()))
+      torch::jit::PeepholeOptimize(graph);
+    propagate_constants(graph);
+  } while (fold_conditions(graph));
+  // Where propagating has changed something, what was dead after it is gone.
+  torch::jit::EliminateDeadCode(graph->block());
+}
+
+void keep_ranks_only(at::ArrayRef<Value*> values) {
+  for (auto* value : values) {
+    const auto type = value->type()->cast<c10::TensorType>();
+    if (type != nullptr && value->node()->kind() != c10::prim::Constant)
+      value->setType(
+          c10::TensorType::create(std::nullopt, std::nullopt, type->dim(), std::nullopt));
+  }
+}
+
+// LibTorch finds shapes by running operators on tensors that it makes up, which some do not take.
+// What is known by then is as true as it was. Of what it finds, ranks alone are used: it takes
+// torch.zeros(3) for a tensor of doubles, whatever the default is.
+void propagate_shapes(std::shared_ptr<Graph>& graph) {
+  try {
+    torch::jit::PropagateInputShapes(graph);
+  } catch (const std::exception& error) {
+    GRAPH_DEBUG("shapes are not propagated: ", error.what());
+  }
+  for_each_node(graph->block(), [](Node* node) {
+    keep_ranks_only(node->outputs());
+    for (auto* block : node->blocks())
+      keep_ranks_only(block->inputs());
+  });
+}
+
+size_t num_choices_of_tensors(Block* block) {
+  size_t count = 0;
+  for_each_node(block, [&](const Node* node) {
+    const auto outputs = node->outputs();
+    count += (node->kind() == c10::prim::If || node->kind() == c10::prim::Loop) &&
+             std::any_of(outputs.begin(), outputs.end(),
+                         [](const Value* value) { return contains_tensor(*value->type()); });
+  });
+  return count;
+}
+
+// Every `if` only checks, and there is no loop: nothing that is computed hangs on an answer.
+bool is_straight(Block* block) {
+  bool straight = num_choices_of_tensors(block) == 0;
+  for_each_node(block, [&](const Node* node) {
+    const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
+    straight = straight && node->kind() != c10::prim::Loop && !is_choice;
+  });
+  return straight;
+}
+
+// An `if` on dim() that is gone tells the rank of what follows it, and so the next can go.
+void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                Assumptions& assumptions) {
+  auto before = std::numeric_limits<size_t>::max();
+  for (auto count = num_choices_of_tensors(graph->block()); count > 0 && count < before;) {
+    const auto found = propagate_ranks(graph, self);
+    assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
+    fold_constants(graph);
+    torch::jit::LowerSimpleTuples(graph->block());
+    torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
+    before = count;
+    count = num_choices_of_tensors(graph->block());
+  }
+}
+
+}  // namespace
+
+bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                       const std::vector<c10::IValue>& values) const {
+  for (const auto& assumption : inputs) {
+    const auto& value = values[assumption.input];
+    if (assumption.is_none != value.isNone())
+      return false;
+    if (assumption.rank >= 0 && !(value.isTensor() && value.toTensor().defined() &&
+                                  value.toTensor().dim() == assumption.rank)) {
+      return false;
+    }
+  }
+  for (const auto& attribute : attributes) {
+    if (!holds(attribute, self))
+      return false;
+  }
+  return true;
+}
+
+Assumptions prepare(const std::shared_ptr<Graph>& given,
+                    const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                    const std::vector<c10::IValue>& inputs) {
+  auto graph = given;
+  Assumptions assumptions;
+  // What a trace wrote on its values holds for its example alone.
+  torch::jit::EraseShapeInformation(graph);
+  assumptions.attributes = fold_attributes(graph, self);
+  assumptions.inputs = specialise_inputs(graph, inputs);
+  view_by_sizes(*graph);
+  // Most of what an unused way of an `if` holds is gone before anyone asks what aliases what.
+  torch::jit::ConstantPropagationImmutableTypes(graph);
+  // Else a third of all nodes, each time.
+  torch::jit::ConstantPooling(graph);
+  if (is_straight(graph->block()))
+    propagate_constants(graph);  // what else there is to fold can wait for the shapes
+  else
+    fold_constants(graph);
+  torch::jit::UnrollConstantLoops(graph);
+  torch::jit::LowerSimpleTuples(graph->block());
+  functionalize_lists(graph);
+  torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
+  // Each time takes as long as all other passes together in a graph of a thousand layers.
+  if (num_choices_of_tensors(graph->block()) > 0)
+    fold_constants(graph);
+  functionalize(graph);
+  torch::jit::LowerSimpleTuples(graph->block());
+  propagate_shapes(graph);
+  fold_constants(graph);
+  fold_ranks(graph, self, assumptions);
+  hoist_attributes(graph);
+  torch::jit::EraseShapeInformation(graph);
+  remove_idle_dropout(graph->block());
+  torch::jit::ConstantPooling(graph);
+  torch::jit::EliminateDeadCode(graph);
+  return assumptions;
+}
+
+}  // namespace aten_recompute

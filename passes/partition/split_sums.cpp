@@ -1,0 +1,65 @@
+#include "passes/partition/split_sums.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Value;
+
+// A sum that only its reader knows.
+bool is_sum_for_input(const Value* value) {
+  return value->node()->kind() == symbols::kAccumulate &&
+         value->node()->hasAttribute(symbols::kOfInput) && value->uses().size() == 1;
+}
+
+void collect(Value* value, std::vector<Value*>& summands) {
+  if (!is_sum_for_input(value)) {
+    summands.push_back(value);
+    return;
+  }
+  // The second operand is one gradient, even if it is itself the sum of another value's.
+  auto* node = value->node();
+  auto* sum = node->input(0);
+  const bool continues =
+      is_sum_for_input(sum) && sum->node()->i(symbols::kOfInput) == node->i(symbols::kOfInput);
+  if (continues)
+    collect(sum, summands);
+  else
+    summands.push_back(sum);
+  summands.push_back(node->input(1));
+}
+
+}  // namespace
+
+std::vector<size_t> split_sums(Graph& backward) {
+  const std::vector<Value*> outputs(backward.outputs().begin(), backward.outputs().end());
+  std::vector<std::vector<Value*>> split;
+  for (auto* output : outputs) {
+    split.emplace_back();
+    collect(output, split.back());
+  }
+  while (!backward.outputs().empty())
+    backward.eraseOutput(backward.outputs().size() - 1);
+  std::vector<size_t> summand_of;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    for (auto* summand : split[i]) {
+      backward.registerOutput(summand);
+      summand_of.push_back(i);
+    }
+  }
+  for (auto* output : outputs) {
+    auto* value = output;
+    while (value->uses().empty() && value->node()->kind() == symbols::kAccumulate) {
+      auto* node = value->node();
+      value = node->input(0);
+      node->destroy();
+    }
+  }
+  return summand_of;
+}
+
+}  // namespace aten_recompute

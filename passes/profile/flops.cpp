@@ -1,0 +1,170 @@
+#include "passes/profile/flops.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+
+#include <algorithm>
+#include <cmath>
+#include <optional>
+#include <string>
+
+#include "ir/symbols.h"
+#include "rules/user_rules.h"
+
+namespace aten_recompute {
+namespace {
+
+constexpr double kFlopsPerSecond = 100e9;
+constexpr double kBytesPerSecond = 10e9;
+constexpr double kSecondsPerCall = 2e-6;
+
+using Values = std::vector<c10::IValue>;
+
+double numel(const c10::IValue& value) {
+  if (value.isTensor())
+    return value.toTensor().defined() ? static_cast<double>(value.toTensor().numel()) : 0.0;
+  double sum = 0.0;
+  if (value.isList()) {
+    for (const auto& element : value.toListRef())
+      sum += numel(element);
+  }
+  return sum;
+}
+
+double numel(const Values& values) {
+  double sum = 0.0;
+  for (const auto& value : values)
+    sum += numel(value);
+  return sum;
+}
+
+const at::Tensor* tensor_at(const Values& values, size_t i) {
+  const bool found = i < values.size() && values[i].isTensor() && values[i].toTensor().defined();
+  return found ? &values[i].toTensor() : nullptr;
+}
+
+// A product of matrices does 2 m n k; each of the three tensors that take part is m x n, m x k or
+// k x n, times the batch. So 2 sqrt(product of the three element counts, over the batch) does not
+// depend on which of the three is the result: the formula serves gradients, too.
+double product(const Values& operands, const Values& results, size_t first, size_t second) {
+  const auto* a = tensor_at(operands, first);
+  const auto* b = tensor_at(operands, second);
+  const auto* c = tensor_at(results, 0);
+  if (a == nullptr || b == nullptr || c == nullptr)
+    return numel(results);
+  // Batches that are not broadcast count once in each of the three. Dimensions meet from the last
+  // on.
+  double batch = 1.0;
+  const auto dims = std::min({a->dim(), b->dim(), c->dim()});
+  for (int64_t d = 3; d <= dims; ++d)
+    batch *= static_cast<double>(std::min({a->size(-d), b->size(-d), c->size(-d)}));
+  const double squared = static_cast<double>(a->numel()) * static_cast<double>(b->numel()) *
+                         static_cast<double>(c->numel()) / std::max(1.0, batch);
+  return 2.0 * std::sqrt(squared);
+}
+
+// Each element of the larger map meets one filter of the weight.
+double convolution(const at::Tensor& map, const at::Tensor& weight) {
+  // conv: (out, in / groups, ...), conv_transpose: (in, out / groups, ...). The map is the output
+  // of the former and the input of the latter, so its channels come first in both.
+  const auto channels = weight.size(0);
+  return 2.0 * static_cast<double>(map.numel()) * static_cast<double>(weight.numel()) /
+         std::max(1.0, static_cast<double>(channels));
+}
+
+double convolution_forward(const Values& operands, const Values& results, bool transposed) {
+  const auto* input = tensor_at(operands, 0);
+  const auto* weight = tensor_at(operands, 1);
+  const auto* output = tensor_at(results, 0);
+  if (input == nullptr || weight == nullptr || output == nullptr)
+    return numel(results);
+  return convolution(transposed ? *input : *output, *weight);
+}
+
+// grad, input, weight, ... and the flag `transposed`, where there is one: as much again for each of
+// the two large gradients that were made.
+double convolution_backward(const Values& operands, const Values& results) {
+  const auto* grad = tensor_at(operands, 0);
+  const auto* input = tensor_at(operands, 1);
+  const auto* weight = tensor_at(operands, 2);
+  if (grad == nullptr || input == nullptr || weight == nullptr)
+    return numel(results);
+  const auto flag = std::find_if(operands.begin(), operands.end(),
+                                 [](const c10::IValue& value) { return value.isBool(); });
+  const bool transposed = flag != operands.end() && flag->toBool();
+  double made = 0.0;
+  for (size_t i = 0; i < std::min<size_t>(2, results.size()); ++i)
+    made += tensor_at(results, i) != nullptr ? 1.0 : 0.0;
+  return std::max(1.0, made) * convolution(transposed ? *input : *grad, *weight);
+}
+
+// query, key, value: two products of length x length x width.
+double attention(const Values& operands, size_t query, double products) {
+  const auto* q = tensor_at(operands, query);
+  const auto* k = tensor_at(operands, query + 1);
+  if (q == nullptr || k == nullptr || k->dim() < 2)
+    return 0.0;
+  return products * 2.0 * static_cast<double>(q->numel()) * static_cast<double>(k->size(-2));
+}
+
+// What a user's rule says; nothing without one.
+std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values& operands,
+                                      const Values& results) {
+  if (node->kind() == symbols::kTapeForward) {
+    // The operator on the tape, and which of the tape's operands it reads.
+    const auto& subgraph = *node->g(c10::attr::Subgraph);
+    const auto* inner = subgraph.block()->nodes().front();
+    Values inner_operands;
+    for (const auto* input : inner->inputs())
+      inner_operands.push_back(operands.at(input->offset()));
+    return counted_by_rule(inner, inner_operands, {results.begin(), results.end() - 1});
+  }
+  const auto* rule = user_rule(node);
+  if (rule == nullptr || rule->flops == nullptr)
+    return std::nullopt;
+  torch::jit::Stack stack;
+  for (const auto& name : rule->flops->parameters) {
+    if (const auto argument = node->schema().argumentIndexWithName(name)) {
+      stack.push_back(operands.at(static_cast<size_t>(*argument)));
+    } else {
+      stack.push_back(results.at(name == "result" ? 0 : std::stoul(name.substr(6))));
+    }
+  }
+  torch::jit::InterpreterState(*rule->flops_code).run(stack);
+  const double flops = stack.at(0).toScalar().toDouble();
+  TORCH_CHECK(flops >= 0.0, rule->rule.op, ": its rule's flops are ", flops,
+              ", which is no number of operations");
+  return flops;
+}
+
+}  // namespace
+
+double count_flops(const torch::jit::Node* node, const Values& operands, const Values& results) {
+  if (const auto flops = counted_by_rule(node, operands, results))
+    return *flops;
+  const std::string name = node->kind().toUnqualString();
+  if (name == "mm" || name == "bmm" || name == "matmul" || name == "linear" || name == "mv" ||
+      name.rfind("mm_grad", 0) == 0 || name.rfind("linear_grad_weight", 0) == 0 ||
+      name.rfind("linear_grad_input", 0) == 0 || name.rfind("matmul_grad", 0) == 0) {
+    return product(operands, results, 0, 1);
+  }
+  if (name == "addmm" || name == "baddbmm")
+    return product(operands, results, 1, 2);
+  if (name.rfind("conv_transpose", 0) == 0)
+    return convolution_forward(operands, results, true);
+  if (name.rfind("conv", 0) == 0 && name.find("backward") == std::string::npos)
+    return convolution_forward(operands, results, false);
+  if (name.rfind("convolution", 0) == 0)
+    return convolution_backward(operands, results);
+  if (name == "attention" || name.rfind("scaled_dot_product", 0) == 0)
+    return attention(operands, 0, 2.0) + numel(results);
+  if (name == "attention_backward")
+    return attention(operands, 1, 5.0) + numel(results);
+  return numel(results);
+}
+
+double model_seconds(double flops, double bytes_moved) {
+  return flops / kFlopsPerSecond + bytes_moved / kBytesPerSecond + kSecondsPerCall;
+}
+
+}  // namespace aten_recompute

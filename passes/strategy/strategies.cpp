@@ -1,0 +1,270 @@
+#include "passes/strategy/strategies.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <set>
+
+#include "ir/forward_values.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/strategy/graph_view.h"
+#include "planner/graph/segments.h"
+#include "rules/recomputability.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+std::vector<Node*> forward_nodes(const JointGraph& joint) {
+  std::vector<Node*> nodes;
+  for (auto* node : joint.graph->nodes()) {
+    if (node == joint.backward_start)
+      break;
+    if (node->kind() != c10::prim::Constant)
+      nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// Everything that is saved by default, less the values that `recompute` picks.
+SavePlan drop_where(const JointGraph& joint, const std::function<bool(Value*)>& recompute) {
+  auto plan = save_everything(joint);
+  for (auto* node : forward_nodes(joint)) {
+    for (auto* output : node->outputs()) {
+      if (plan.saved.count(output->unique()) != 0 && recompute(output)) {
+        plan.saved.erase(output->unique());
+      }
+    }
+  }
+  return plan;
+}
+
+// Strategy names: "%relu", as IR prints a name, or "relu".
+bool name_contains(const std::string& name, const std::string& keyword) {
+  return name.find(keyword[0] == '%' ? keyword.substr(1) : keyword) != std::string::npos;
+}
+
+// What a word of strategy names or ops is compared with.
+std::string name_for(const Value* value, StrategyKind strategy) {
+  return strategy == StrategyKind::kOps ? value->node()->kind().toUnqualString()
+                                        : value->debugName();
+}
+
+bool matches(const std::string& name, const std::string& word, StrategyKind strategy) {
+  return strategy == StrategyKind::kOps ? name == word : name_contains(name, word);
+}
+
+const std::vector<std::string>& words_of(const Options& options) {
+  return options.strategy == StrategyKind::kOps ? options.ops : options.keywords;
+}
+
+// Values read by a node of another layer: where each layer's recomputation starts.
+std::unordered_set<size_t> layer_boundaries(const JointGraph& joint,
+                                            const std::unordered_map<size_t, int64_t>& layers) {
+  std::unordered_set<size_t> boundaries;
+  for (auto* node : forward_nodes(joint)) {
+    int64_t layer = -1;
+    for (auto* output : node->outputs())
+      layer = std::max(layer, layers.at(output->unique()));
+    for (auto* input : node->inputs()) {
+      const auto found = layers.find(input->unique());
+      if (found == layers.end() || found->second == layer)
+        continue;
+      Value* base = input;
+      while (is_pure_view(base->node()) && layers.count(base->node()->input(0)->unique()) != 0) {
+        base = base->node()->input(0);
+      }
+      boundaries.insert(base->unique());
+    }
+  }
+  return boundaries;
+}
+
+SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>& selected) {
+  const auto layers = value_layers(input.joint);
+  const auto boundaries = layer_boundaries(input.joint, layers);
+  auto plan = drop_where(input.joint, [&](Value* value) {
+    const auto layer = layers.at(value->unique());
+    return selected(layer);
+  });
+  // A layer's input stays even if nothing but its recomputation reads it.
+  for (auto* node : forward_nodes(input.joint)) {
+    for (auto* output : node->outputs()) {
+      if (boundaries.count(output->unique()) != 0 &&
+          output->type()->kind() == c10::TypeKind::TensorType &&
+          recompute_veto(node) == RecomputeVeto::kNone) {
+        plan.saved.insert(output->unique());
+      }
+    }
+  }
+  return plan;
+}
+
+SavePlan plan_segments(const PlanInput& input, const GraphView& view,
+                       const std::vector<Value*>& separators) {
+  const auto everything = save_everything(input.joint);
+  std::vector<Segment> segments(separators.size() + 1);
+  // Of the memory that the value keeps alive: a view has none of its own.
+  auto bytes_of = [&](Value* value) {
+    while (true) {
+      const auto found = input.bytes.find(value->unique());
+      if (found == input.bytes.end())
+        return int64_t{0};
+      if (found->second != 0 || !may_alias_an_argument(value->node()))
+        return found->second;
+      value = value->node()->input(0);
+    }
+  };
+  size_t current = 0;
+  for (auto* node : forward_nodes(input.joint)) {
+    for (auto* output : node->outputs()) {
+      if (everything.saved.count(output->unique()) != 0) {
+        segments[current].saved_bytes += bytes_of(output);
+      }
+    }
+    if (current < separators.size() && separators[current]->node() == node) {
+      segments[current].separator_bytes = bytes_of(separators[current]);
+      ++current;
+    }
+  }
+  const auto keep = choose_separators(segments, input.options.segment_count);
+  // What no gradient passes through (dropout masks, padding masks, indices) is small or dear to
+  // compute again: separators are no substitute for it.
+  SavePlan plan;
+  const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
+  for (auto* node : forward_nodes(input.joint)) {
+    if (vertices.count(node) != 0)
+      continue;
+    for (auto* output : node->outputs()) {
+      if (everything.saved.count(output->unique()) != 0)
+        plan.saved.insert(output->unique());
+    }
+  }
+  for (size_t i = 0; i < separators.size(); ++i) {
+    if (keep[i])
+      plan.saved.insert(separators[i]->unique());
+  }
+  return plan;
+}
+
+}  // namespace
+
+bool needs_profile(const Options& options) {
+  return options.profile || options.strategy == StrategyKind::kSegments ||
+         options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget ||
+         options.strategy == StrategyKind::kPlan;
+}
+
+std::vector<SavePlan> segment_plans(const PlanInput& input) {
+  const auto view = view_forward(input.joint, input.is_attribute);
+  const auto separators = single_value_separators(view);
+  const auto by_source = separators_by_source(view);
+  std::vector<SavePlan> plans{plan_segments(input, view, separators)};
+  if (by_source != separators)
+    plans.push_back(plan_segments(input, view, by_source));
+  return plans;
+}
+
+UnmatchedWords unmatched_words(const JointGraph& joint, const Options& options) {
+  UnmatchedWords unmatched;
+  if (options.strategy != StrategyKind::kNames && options.strategy != StrategyKind::kOps)
+    return unmatched;
+  drop_where(joint, [&](Value* value) {
+    unmatched.names.insert(name_for(value, options.strategy));
+    return false;
+  });
+  for (const auto& word : words_of(options)) {
+    if (std::none_of(unmatched.names.begin(), unmatched.names.end(), [&](const std::string& name) {
+          return matches(name, word, options.strategy);
+        }))
+      unmatched.words.insert(word);
+  }
+  return unmatched;
+}
+
+ValueBytes value_bytes(const GraphProblem& graph) {
+  ValueBytes bytes;
+  const auto& problem = graph.problem;
+  for (size_t i = 0; i < graph.values.size(); ++i) {
+    const auto node = problem.producer[i];
+    if (node < 0)
+      continue;
+    bytes[graph.values[i]->unique()] =
+        problem.is_view[node] ? 0 : problem.value_bytes(static_cast<int32_t>(i));
+  }
+  return bytes;
+}
+
+std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
+  std::unordered_map<size_t, int64_t> layers;
+  for (auto* node : forward_nodes(joint)) {
+    int64_t layer = node->hasAttribute(symbols::kLayer) ? node->i(symbols::kLayer) : -1;
+    for (auto* input : node->inputs()) {
+      const auto found = layers.find(input->unique());
+      if (found != layers.end())
+        layer = std::max(layer, found->second);
+    }
+    if (node->kind() == symbols::kMarkLayer) {
+      layer = torch::jit::constant_as<int64_t>(node->input(1)).value_or(layer);
+    }
+    for (auto* output : node->outputs())
+      layers[output->unique()] = layer;
+  }
+  return layers;
+}
+
+SavePlan make_plan(const PlanInput& input) {
+  const auto& options = input.options;
+  switch (options.strategy) {
+    case StrategyKind::kNone:
+      return save_everything(input.joint);
+    case StrategyKind::kAll:
+      return plan_layers(input, [](int64_t) { return true; });
+    case StrategyKind::kNames:
+    case StrategyKind::kOps:
+      return drop_where(input.joint, [&](Value* value) {
+        const auto& words = words_of(options);
+        const auto name = name_for(value, options.strategy);
+        return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
+          return matches(name, word, options.strategy);
+        });
+      });
+    case StrategyKind::kLayers: {
+      std::set<int64_t> layers;
+      for (const auto& [unique, layer] : value_layers(input.joint)) {
+        if (layer >= 0)
+          layers.insert(layer);
+      }
+      if (options.layer_ratio) {
+        const auto count = static_cast<int64_t>(
+            std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
+        std::set<int64_t> first;
+        for (auto layer : layers) {
+          if (static_cast<int64_t>(first.size()) < count)
+            first.insert(layer);
+        }
+        return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
+      }
+      return plan_layers(input, [&](int64_t layer) {
+        return layer >= options.layer_start &&
+               (layer - options.layer_start) % options.layer_stride == 0;
+      });
+    }
+    case StrategyKind::kSegments:
+      return segment_plans(input).front();
+    case StrategyKind::kMinCut:  // passes/strategy/min_cut.h: it also says what it banned
+      break;
+    case StrategyKind::kBudget:  // planner/search/budget.h: it decides more than a set of values
+    case StrategyKind::kPlan:
+      break;
+  }
+  return save_everything(input.joint);
+}
+
+}  // namespace aten_recompute

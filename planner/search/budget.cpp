@@ -1,0 +1,122 @@
+#include "planner/search/budget.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <limits>
+#include <string>
+
+#include "common/log.h"
+#include "common/user_error.h"
+#include "planner/model/simulator.h"
+#include "planner/search/search.h"
+
+namespace aten_recompute {
+namespace {
+
+std::string size_text(int64_t bytes, int digits = 1) {
+  constexpr int64_t kKiB = 1 << 10;
+  constexpr int64_t kMiB = 1 << 20;
+  if (bytes < kKiB)
+    return std::to_string(bytes) + " bytes";
+  const bool is_small = bytes < kMiB;
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.*f %s", digits,
+                static_cast<double>(bytes) / static_cast<double>(is_small ? kKiB : kMiB),
+                is_small ? "KiB" : "MiB");
+  return text;
+}
+
+// Enough digits to tell the two apart; six tell bytes apart.
+int digits_for(int64_t bytes, int64_t other) {
+  int digits = 1;
+  while (digits < 6 && size_text(bytes, digits) == size_text(other, digits))
+    ++digits;
+  return digits;
+}
+
+std::string fraction(int64_t part, int64_t whole) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g", static_cast<double>(part) / static_cast<double>(whole));
+  return text;
+}
+
+std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64_t outside) {
+  const auto digits = digits_for(limit, smallest);
+  return "memory_budget: the peak cannot be kept under " + size_text(limit, digits) +
+         "; the smallest that can be reached is " + size_text(smallest, digits) + " (" +
+         fraction(smallest, keep_all) + " of " + size_text(keep_all) +
+         ", the peak without recomputation)" +
+         (outside > 0 ? ", as operators between the regions need " + size_text(outside) : "");
+}
+
+// The fastest of the known plans that fits; nullptr: none does.
+const RetentionPlan* fastest_known(Simulator& simulator, const std::vector<KnownPlan>& known,
+                                   int64_t unplanned_peak_bytes, int64_t limit_bytes) {
+  constexpr int64_t kFarApart = 4;
+  const RetentionPlan* fastest = nullptr;
+  double seconds = std::numeric_limits<double>::infinity();
+  for (const auto& plan : known) {
+    if (plan.unplanned_peak_bytes > kFarApart * unplanned_peak_bytes ||
+        unplanned_peak_bytes > kFarApart * plan.unplanned_peak_bytes)
+      continue;
+    const auto simulation = simulator.run(*plan.decisions);
+    if (simulation.peak_bytes > limit_bytes || simulation.recompute_seconds >= seconds)
+      continue;
+    seconds = simulation.recompute_seconds;
+    fastest = plan.decisions;
+  }
+  return fastest;
+}
+
+}  // namespace
+
+int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes) {
+  if (options.memory_fraction)
+    return static_cast<int64_t>(*options.memory_fraction *
+                                static_cast<double>(unplanned_peak_bytes));
+  return options.memory_bytes.value_or(std::numeric_limits<int64_t>::max());
+}
+
+RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
+                          const Options& options, const BudgetLimits& limits) {
+  Simulator simulator(problem);
+  const auto keep_all_bytes = simulator.run(unplanned).peak_bytes;
+  const auto total = budget_bytes(options, keep_all_bytes);
+  if (!options.time_budget && keep_all_bytes <= total)
+    return unplanned;
+  if (!options.time_budget) {
+    if (const auto* known = fastest_known(simulator, limits.known, keep_all_bytes, total))
+      return *known;
+  }
+
+  PlanSearch search(problem, unplanned, SearchEffort{.num_threads = limits.num_threads});
+  const auto plan = search.fastest(total);
+  if (!plan) {
+    const auto error =
+        unreachable(total, search.smallest_peak_bytes(), keep_all_bytes, limits.outside_bytes);
+    if (!options.leanest_if_unreachable)
+      throw UserError(error);
+    log_warning(error + "; it runs so");
+    return search.fastest(search.smallest_peak_bytes())->decisions;
+  }
+  if (!options.time_budget)
+    return plan->decisions;
+  const double base = problem.base_seconds();
+  const auto lean = search.leanest(base * (*options.time_budget - 1.0));
+  if (lean.simulation.peak_bytes > total) {
+    char times[32];
+    std::snprintf(times, sizeof(times), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
+    throw UserError("time_budget and memory_budget: no plan keeps both; under " + size_text(total) +
+                    " the fastest takes " + times + " times as long as without recomputation");
+  }
+  return lean.decisions;
+}
+
+RetentionPlan plan_leanest(const Problem& problem, const RetentionPlan& unplanned,
+                           size_t num_threads) {
+  PlanSearch search(problem, unplanned,
+                    SearchEffort{.simulations = 2500, .num_threads = num_threads});
+  return search.fastest(search.smallest_peak_bytes())->decisions;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,400 @@
+#include "planner/search/search.h"
+
+#include <algorithm>
+#include <atomic>
+#include <functional>
+#include <future>
+#include <limits>
+#include <span>
+#include <vector>
+
+#include "planner/search/checkpoints.h"
+#include "planner/search/local_search.h"
+
+namespace aten_recompute {
+namespace {
+
+constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
+// Plans are looked for under a ladder of limits, each this fraction of the one above.
+constexpr double kRung = 0.93;
+// Into so many parts long searches are cut, to run side by side. A number of its own, so that the
+// number of threads changes nothing about what is found.
+constexpr size_t kParts = 4;
+
+bool reads_optional(const Problem& problem, int32_t node) {
+  const auto inputs = problem.inputs[node];
+  return std::any_of(inputs.begin(), inputs.end(), [&](int32_t value) {
+    return problem.producer[value] >= 0 && problem.optional[problem.producer[value]] != 0;
+  });
+}
+
+// Runs all tasks on at most `num_threads` threads, this one among them.
+void run_side_by_side(std::span<const std::function<void()>> tasks, size_t num_threads) {
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < tasks.size(); i = next++)
+      tasks[i]();
+  };
+  std::vector<std::future<void>> others;
+  while (others.size() + 1 < std::min(num_threads, tasks.size()))
+    others.push_back(std::async(std::launch::async, work));
+  work();
+  for (auto& other : others)
+    other.get();
+}
+
+// What one thread searches with. What it finds is its own until it is done.
+struct Searcher {
+  Searcher(const Simulator& fresh, const Moves& moves, const ParetoArchive& known, uint64_t seed)
+      : simulator(fresh), pool(known), improver(simulator, moves, pool, seed) {}
+
+  Simulator simulator;
+  ParetoArchive pool;
+  LocalSearch improver;
+};
+
+}  // namespace
+
+struct PlanSearch::State {
+  State(const Problem& given, RetentionPlan start, const SearchEffort& how_much)
+      : problem(given),
+        effort(how_much),
+        simulator(problem),
+        moves(problem, simulator.droppable()),
+        unplanned(std::move(start)),
+        lean(problem),
+        pool(simulator.run(unplanned).peak_bytes) {
+    choose_faster_nodes();
+    // What hardly counts, unless there are so many that together they do.
+    const auto num_values = static_cast<int64_t>(simulator.droppable().size());
+    moves.keep_below(simulator.run(unplanned).peak_bytes / std::max<int64_t>(4000, 4 * num_values));
+    for (auto value : moves.droppable()) {
+      lean.drop_always(value);
+      if (problem.is_must_recompute(value))
+        unplanned.drop(value, 0);
+    }
+    simulator.drops_only(moves.droppable());
+    const auto worth_it = static_cast<int64_t>(effort.steps_per_second * problem.base_seconds());
+    explore(std::min({std::max(effort.least_steps, worth_it), effort.most_steps,
+                      effort.simulations * simulator.base_steps()}));
+  }
+
+  // What is faster and needs nothing that is not kept anyway.
+  void choose_faster_nodes() {
+    for (size_t node = 0; node < problem.num_forward; ++node) {
+      auto fastest = static_cast<int32_t>(node);
+      for (auto alternative : problem.alternatives[node]) {
+        if (!reads_optional(problem, alternative) &&
+            problem.seconds[alternative] < problem.seconds[fastest]) {
+          fastest = alternative;
+        }
+      }
+      unplanned.choose(static_cast<int32_t>(node), fastest);
+      lean.choose(static_cast<int32_t>(node), fastest);
+    }
+  }
+
+  bool lean_is_usable() const { return lean_simulation.peak_bytes != kNoLimit; }
+
+  using Task = std::function<void(Searcher&)>;
+  void search(std::span<const Task> tasks);
+  void explore(int64_t steps);
+  void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
+  void go_down(Searcher& searcher, int64_t steps) const;
+  void build_up(Searcher& searcher, int64_t steps) const;
+  void look_for_other_checkpoints(int64_t steps);
+  void set_checkpoints(Searcher& searcher, int64_t steps) const;
+  void relax(Searcher& searcher, size_t first, int64_t steps) const;
+  void look_for_leaner(Searcher& searcher, int64_t steps) const;
+  std::vector<int64_t> limits_to_anneal(int64_t steps) const;
+  std::vector<int64_t> limits_with_faster_plans(const ParetoArchive& known) const;
+  void anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
+              int64_t steps) const;
+
+  const Problem& problem;
+  const SearchEffort effort;
+  Simulator simulator;  // of which each searcher has a copy
+  Moves moves;
+  RetentionPlan unplanned;
+  RetentionPlan lean;
+  ParetoArchive pool;
+  uint64_t num_searchers = 0;
+  int64_t unplanned_peak = 0;
+  Simulation lean_simulation;
+  std::vector<int64_t> limits;   // falling
+  std::vector<int64_t> reached;  // the first of them, for which the sweeps have found plans
+};
+
+// Each task begins with what is in the pool now, and what all have found is in the pool then.
+void PlanSearch::State::search(std::span<const Task> tasks) {
+  std::vector<std::unique_ptr<Searcher>> searchers;
+  std::vector<std::function<void()>> runs;
+  for (const auto& task : tasks) {
+    searchers.push_back(std::make_unique<Searcher>(simulator, moves, pool, ++num_searchers));
+    runs.emplace_back([&task, searcher = searchers.back().get()] { task(*searcher); });
+  }
+  run_side_by_side(runs, effort.num_threads);
+  for (const auto& searcher : searchers)
+    pool.merge(searcher->pool);
+}
+
+// Below the lean plan there is sometimes a leaner one: what comes back at once, and with it what it
+// was made of, had better been kept: all of a kind, or one by one.
+void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind,
+                                                  int64_t steps) const {
+  auto& improver = searcher.improver;
+  Plan plan{lean, lean_simulation};
+  const auto try_to_keep = [&](std::span<const int32_t> values) {
+    if (improver.num_steps() >= steps)
+      return;
+    auto kept = plan.decisions;
+    for (auto value : values) {
+      kept.set_always(value, false);
+      if (problem.is_must_recompute(value))
+        kept.drop(value, 0);
+    }
+    const auto tried = improver.simulate(kept, kNoLimit);
+    if (tried.peak_bytes < plan.simulation.peak_bytes)
+      plan = {std::move(kept), tried};
+  };
+  if (by_kind) {
+    for (const auto& values : moves.kinds())
+      try_to_keep(values);
+  } else {
+    for (auto value : moves.droppable())
+      try_to_keep({&value, 1});
+  }
+}
+
+void PlanSearch::State::explore(int64_t steps) {
+  const Task begin = [&](Searcher& searcher) {
+    unplanned_peak = searcher.improver.simulate(unplanned, kNoLimit).peak_bytes;
+    lean_simulation = searcher.improver.simulate(lean, kNoLimit);
+  };
+  search({&begin, 1});
+  std::vector<Task> tasks;
+  if (lean_is_usable()) {
+    for (const bool by_kind : {true, false}) {
+      tasks.emplace_back([&, by_kind](Searcher& searcher) {
+        keep_what_is_cheaper_kept(searcher, by_kind, steps / 16);
+      });
+    }
+    search(tasks);
+  }
+  for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung)
+    limits.push_back(static_cast<int64_t>(limit));
+  // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
+  const auto enough = 10'000 * simulator.base_steps();
+  tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
+           [&](Searcher& searcher) {
+             build_up(searcher, enough);
+             look_for_leaner(searcher, steps / 16);
+           }};
+  search(tasks);
+  reached = limits;
+  while (!reached.empty() && pool.fastest(reached.back()) == nullptr)
+    reached.pop_back();
+  tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 4); },
+           [&](Searcher& searcher) { relax(searcher, 2, steps / 4); },
+           [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
+  search(tasks);
+  tasks.clear();
+  const auto chosen = limits_to_anneal(steps);
+  for (size_t part = 0; part < kParts; ++part)
+    tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, chosen, part, steps); });
+  search(tasks);
+  look_for_other_checkpoints(steps);
+}
+
+// And improves on what that finds.
+void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
+  const auto known = pool;
+  const Task set = [&](Searcher& searcher) { set_checkpoints(searcher, steps / 8); };
+  search({&set, 1});
+  const auto better = limits_with_faster_plans(known);
+  std::vector<Task> tasks;
+  for (size_t part = 0; part < std::min(kParts, better.size()); ++part) {
+    tasks.emplace_back(
+        [&, part](Searcher& searcher) { anneal(searcher, better, part, steps / 4); });
+  }
+  search(tasks);
+}
+
+// From keeping everything, limit by limit, each from the best plan under the limit before.
+void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) const {
+  Plan plan{unplanned, {}};
+  for (auto limit : limits) {
+    searcher.improver.reduce(plan, limit, steps - searcher.improver.num_steps());
+    const auto* best = searcher.pool.fastest(limit);
+    if (best == nullptr)
+      return;
+    plan = *best;
+  }
+}
+
+// From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
+// where what is recomputed needs much that is gone, too.
+void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
+  if (!lean_is_usable())
+    return;
+  auto& improver = searcher.improver;
+  const auto end = improver.num_steps() + steps;
+  Plan plan{lean, {}};
+  const auto leanest = searcher.pool.leanest()->simulation.peak_bytes;
+  for (size_t i = limits.size(); i-- > 0;) {
+    // Above, single drops lead to enough plans already; in a deep network, this end is out of
+    // reach.
+    if (i % 2 == 0 && limits[i] >= leanest && limits[i] <= 2 * leanest)
+      improver.build_up(plan, limits[i], end - improver.num_steps());
+  }
+}
+
+// Where plans are slow, checkpoints in place of those of the plans for this limit and greater ones.
+// Upwards, so that what was found under a limit serves those above it.
+void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const {
+  constexpr double kSlow = 0.2;  // of the step
+  const auto is_slow = [&](const Plan* plan) {
+    return plan == nullptr || plan->simulation.recompute_seconds >= kSlow * problem.base_seconds();
+  };
+  if (!is_slow(searcher.pool.leanest()))
+    return;
+  const Checkpoints checkpoints(problem, moves.droppable());
+  auto& improver = searcher.improver;
+  for (size_t i = limits.size(); i-- > 0 && improver.num_steps() < steps;) {
+    if (!is_slow(searcher.pool.fastest(limits[i])))
+      return;
+    const Plan* before = nullptr;
+    for (const double more : {1.0, 1.1, 1.2, 1.35, 1.5}) {
+      const auto limit = static_cast<int64_t>(more * static_cast<double>(limits[i]));
+      const auto* inner = searcher.pool.fastest(limit);
+      if (inner != nullptr && inner != before)
+        improver.set_checkpoints(checkpoints, RetentionPlan(inner->decisions), limits[i]);
+      before = inner;
+    }
+  }
+}
+
+// Every fourth limit from `first` on. Upwards, so that what was found under a limit serves those
+// above it.
+void PlanSearch::State::relax(Searcher& searcher, size_t first, int64_t steps) const {
+  auto& improver = searcher.improver;
+  for (size_t i = reached.size(); i-- > 0;) {
+    if (i % 4 != first)
+      continue;
+    auto plan = *searcher.pool.fastest(reached[i]);
+    const auto share = static_cast<int64_t>(i / 8 + 1);
+    improver.relax(plan, reached[i], (steps - improver.num_steps()) / share);
+  }
+}
+
+// Below where single drops lead, and below the plan that drops everything, too.
+void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const {
+  auto& improver = searcher.improver;
+  const auto end = improver.num_steps() + steps;
+  const auto reduce = [&](Plan& plan, int64_t limit) {
+    improver.reduce(plan, limit, end - improver.num_steps());
+    improver.reduce_one_by_one(plan, limit, end - improver.num_steps());
+  };
+  const auto smallest = [&] { return searcher.pool.leanest()->simulation.peak_bytes; };
+  double distance = 0.93;
+  int64_t reduced = 0;  // what drops do not bring further down
+  for (int64_t before = -1; before < improver.num_steps() && improver.num_steps() < end;) {
+    before = improver.num_steps();
+    const auto leanest = *searcher.pool.leanest();
+    const auto bytes = leanest.simulation.peak_bytes;
+    if (bytes != reduced) {
+      const auto limit = bytes - bytes / 100 - 1;
+      auto plan = leanest;
+      reduce(plan, limit);
+      if (smallest() == bytes) {
+        plan = leanest;
+        improver.make_concise(plan);
+        reduce(plan, limit);
+      }
+      if (smallest() < bytes)
+        continue;
+      reduced = bytes;
+    }
+    // How far below is best differs; too far, and all looks equally bad.
+    distance = distance == 0.93 ? 0.85 : 0.93;
+    improver.anneal(leanest, static_cast<int64_t>(distance * static_cast<double>(bytes)),
+                    steps / 8);
+  }
+}
+
+// The limits to anneal under, rising: close to each other where plans are slow, as there is most to
+// gain, and some more than once.
+std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
+  // A few long searches find more than many short ones.
+  constexpr int64_t kEnough = 1000;  // simulations
+  const auto enough = kEnough * (simulator.base_steps() + 1);
+  const auto count = kParts * static_cast<size_t>(steps / (kParts * enough) + 1);
+  const auto weight = [&](int64_t limit) {
+    return std::clamp(pool.fastest(limit)->simulation.recompute_seconds, 0.0,
+                      problem.base_seconds());
+  };
+  double total = 0.0;
+  for (auto limit : reached)
+    total += weight(limit);
+  std::vector<int64_t> chosen;
+  if (total <= 0.0)  // faster nodes in place of others make up for all that runs again
+    return chosen;
+  double passed = 0.0;
+  for (size_t i = reached.size(); i-- > 0;) {
+    passed += weight(reached[i]);
+    const auto so_far = static_cast<size_t>(passed / total * static_cast<double>(count) + 0.5);
+    while (chosen.size() < std::min(so_far, count))
+      chosen.push_back(reached[i]);
+  }
+  return chosen;
+}
+
+// Faster by a thousandth or more than those in `known`, or the first. Rising.
+std::vector<int64_t> PlanSearch::State::limits_with_faster_plans(const ParetoArchive& known) const {
+  std::vector<int64_t> found;
+  for (size_t i = limits.size(); i-- > 0;) {
+    const auto* now = pool.fastest(limits[i]);
+    const auto* before = known.fastest(limits[i]);
+    if (now != nullptr && (before == nullptr || now->simulation.recompute_seconds <
+                                                    0.999 * before->simulation.recompute_seconds))
+      found.push_back(limits[i]);
+  }
+  return found;
+}
+
+// Upwards, so that what was found under a limit serves those above it.
+void PlanSearch::State::anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
+                               int64_t steps) const {
+  for (size_t i = part; i < chosen.size(); i += kParts) {
+    const auto plan = *searcher.pool.fastest(chosen[i]);
+    searcher.improver.anneal(plan, chosen[i], steps / static_cast<int64_t>(chosen.size()));
+  }
+}
+
+PlanSearch::PlanSearch(const Problem& problem, const RetentionPlan& unplanned,
+                       const SearchEffort& effort)
+    : state_(std::make_unique<State>(problem, unplanned, effort)) {}
+
+PlanSearch::~PlanSearch() = default;
+
+int64_t PlanSearch::smallest_peak_bytes() const {
+  return state_->pool.leanest()->simulation.peak_bytes;
+}
+
+std::optional<Plan> PlanSearch::fastest(int64_t peak_bytes) {
+  const auto* plan = state_->pool.fastest(peak_bytes);
+  return plan == nullptr ? std::nullopt : std::optional(*plan);
+}
+
+Plan PlanSearch::leanest(double seconds) {
+  const auto* plan = state_->pool.leanest(seconds);
+  return plan != nullptr ? *plan : *state_->pool.fastest(state_->unplanned_peak);
+}
+
+std::vector<Plan> search_frontier(const Problem& problem, const RetentionPlan& unplanned,
+                                  const SearchEffort& effort) {
+  PlanSearch search(problem, unplanned, effort);
+  return search.state_->pool.frontier();
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,67 @@
+// Activation functions. Most have a backward operator of their own in ATen.
+#include "rules/rule.h"
+
+namespace aten_recompute {
+
+std::vector<Rule> activation_rules() {
+  auto rule = [](const char* op, const char* gradient) -> Rule {
+    return {.op = op, .gradients = {{"self", gradient}}};
+  };
+  return {
+      rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
+      // The result lies on a bound where and only where the gradient stops: it says as much as the
+      // argument, and the next layer mostly keeps it anyway.
+      rule("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)"),
+      rule("aten::hardtanh", "torch.hardtanh_backward(grad, result, min_val, max_val)"),
+      rule("aten::threshold", "torch.threshold_backward(grad, self, threshold)"),
+      // With a positive slope the result has the argument's sign.
+      rule("aten::leaky_relu",
+           "torch.leaky_relu_backward(grad, result if negative_slope > 0 else self, "
+           "negative_slope, False)"),
+      // Written in place, these have a gradient of their result, which rounds otherwise.
+      rule("aten_recompute::elu_in_place",
+           "torch.elu_backward(grad, alpha, scale, input_scale, True, result)"),
+      rule("aten_recompute::selu_in_place",
+           "torch.elu_backward(grad, 1.6732632423543772848170429916717, "
+           "1.0507009873554804934193349852946, 1, True, result)"),
+      rule("aten_recompute::celu_in_place",
+           "torch.elu_backward(grad, alpha, 1, 1.0 / recompute.single_precision(alpha), True, "
+           "result)"),
+      rule("aten::elu", "torch.elu_backward(grad, alpha, scale, input_scale, False, self)"),
+      // elu with the constants of the paper, as ATen rounds them.
+      rule("aten::selu",
+           "torch.elu_backward(grad, 1.6732632423543772848170429916717, "
+           "1.0507009873554804934193349852946, 1, False, self)"),
+      rule("aten::celu",
+           "torch.elu_backward(grad, alpha, 1, 1.0 / recompute.single_precision(alpha), False, "
+           "self)"),
+      rule("aten::gelu", "torch.gelu_backward(grad, self, approximate=approximate)"),
+      rule("aten::silu", "torch.silu_backward(grad, self)"),
+      rule("aten::mish", "torch.mish_backward(grad, self)"),
+      rule("aten::hardswish", "torch.hardswish_backward(grad, self)"),
+      rule("aten::hardsigmoid", "torch.hardsigmoid_backward(grad, self)"),
+      rule("aten::softplus", "torch.softplus_backward(grad, self, beta, threshold)"),
+      rule("aten::softshrink", "torch.softshrink_backward(grad, self, lambd)"),
+      rule("aten::hardshrink", "torch.hardshrink_backward(grad, self, lambd)"),
+      rule("aten::glu", "torch.glu_backward(grad, self, dim)"),
+      {.op = "aten::log_sigmoid",
+       .forward = "torch.log_sigmoid_forward(self)",
+       .extras = {"buffer"},
+       .gradients = {{"self", "torch.log_sigmoid_backward(grad, self, buffer)"}}},
+      // One weight per channel stands beside self as [1, channels, 1, ...].
+      {.op = "aten::prelu",
+       .gradients = {{"weight, self",
+                      "    if self.dim() == weight.dim():\n"
+                      "        shape = weight.size()\n"
+                      "    elif self.dim() > 1:\n"
+                      "        shape = [1, weight.numel()] + [1] * (self.dim() - 2)\n"
+                      "    else:\n"
+                      "        shape = [1] * self.dim()\n"
+                      "    grad_self, grad_weight = torch._prelu_kernel_backward(grad, self, "
+                      "weight.reshape(shape))\n"
+                      "    return recompute.reduce_grad(grad_weight, shape, weight.dtype)"
+                      ".reshape(weight.size()), grad_self"}}},
+  };
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,25 @@
+#include "rules/rule.h"
+
+namespace aten_recompute {
+
+// Which kernel serves a call is known when it runs: attention_operators.cpp. What dropout draws
+// comes from an operator of its own, so that attention can be computed again from it.
+std::vector<Rule> attention_rules() {
+  const std::string arguments =
+      "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, needs_attn_mask";
+  return {
+      {.op = "aten::scaled_dot_product_attention",
+       .forward = "    drawn = recompute.attention_dropout(" + arguments + ")\n" +
+                  "    a, b, c, d, e, f, g = recompute.attention(" + arguments +
+                  ", drawn)\n"
+                  "    return a, b, c, d, e, f, g, drawn",
+       .extras = {"statistics", "seed", "offset", "max_query: int", "max_key: int", "backend: int",
+                  "dropped"},
+       .gradients = {{"query, key, value, attn_mask",
+                      "recompute.attention_backward(grad, " + arguments +
+                          ", result, statistics, seed, offset, max_query, max_key, backend, "
+                          "dropped)"}}},
+  };
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,22 @@
+// Dropout. The mask is kept as bool, and applied by the same operator forward and backward.
+#include "rules/rule.h"
+
+namespace aten_recompute {
+
+std::vector<Rule> dropout_rules() {
+  return {
+      // Without training it is the identity: probability 0, for which nothing is drawn.
+      {.op = "aten::dropout",
+       .forward = "    probability = p if train else 0.\n"
+                  "    keep = recompute.dropout_mask(input, probability)\n"
+                  "    return recompute.apply_dropout_mask(input, keep, probability), keep",
+       .extras = {"mask"},
+       .gradients = {{"input", "recompute.apply_dropout_mask(grad, mask, p if train else 0.)"}}},
+      {.op = "aten::native_dropout",
+       .gradients = {{"input",
+                      "torch.native_dropout_backward(grad, result1, (1. if train is None else "
+                      "(1. if not train else (0. if p == 1 else 1. / (1. - p)))))"}}},
+  };
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,71 @@
+#include "rules/rule.h"
+
+namespace aten_recompute {
+namespace {
+
+std::string reduced(const std::string& gradient, const std::string& target) {
+  return "recompute.reduce_grad(" + gradient + ", " + target + ".size(), " + target + ".dtype)";
+}
+
+// The `_hacked_twin` overloads take Tensor[] where the others take Tensor?[].
+void add_index(std::vector<Rule>& rules) {
+  for (const char* op : {"aten::index.Tensor", "aten::index.Tensor_hacked_twin"}) {
+    rules.push_back(
+        {.op = op,
+         .gradients = {{"self", "recompute.index_backward(grad, self.size(), indices)"}}});
+  }
+  for (const char* op : {"aten::index_put", "aten::index_put.hacked_twin"}) {
+    rules.push_back(
+        {.op = op,
+         .gradients = {{"values", reduced("torch.index(grad, indices)", "values")}, {"self", R"(
+    if accumulate:
+        return grad
+    return torch.index_put(grad, indices, grad.new_zeros(values.size()), False))"}}});
+  }
+}
+
+}  // namespace
+
+std::vector<Rule> indexing_rules() {
+  std::vector<Rule> rules = {
+      {.op = "aten::index_select",
+       .gradients = {{"self", "torch.index_select_backward(grad, self.size(), dim, index)"}}},
+      {.op = "aten::gather",
+       .gradients = {{"self", R"(
+    if sparse_grad:
+        return torch.gather_backward(grad, )" +
+                                  layout_of("self") + R"(, dim, index, sparse_grad)
+    return recompute.gather_backward(grad, self.size(), dim, index))"}}},
+      {.op = "aten::take_along_dim",
+       .gradients = {{"self",
+                      "recompute.take_along_dim_backward(grad, self.size(), indices, dim)"}}},
+      {.op = "aten::scatter.src",
+       .gradients = {{"src", "grad.gather(dim, index)"}, {"self", "grad.scatter(dim, index, 0)"}}},
+      {.op = "aten::scatter.value", .gradients = {{"self", "grad.scatter(dim, index, 0)"}}},
+      {.op = "aten::scatter_add",
+       .gradients = {{"src", "grad.gather(dim, index)"}, {"self", "grad"}}},
+      {.op = "aten::index_add",
+       .gradients = {{"source",
+                      "recompute.index_source_gradient(grad, source.size(), dim, index, alpha)"},
+                     {"self", "grad"}}},
+      {.op = "aten::index_copy",
+       .gradients = {{"source",
+                      "recompute.index_source_gradient(grad, source.size(), dim, index, 1)"},
+                     {"self", "grad.index_fill(dim, index, 0)"}}},
+      {.op = "aten::copy",
+       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced("grad", "src")}}},
+      {.op = "aten::index_fill.int_Scalar",
+       .gradients = {{"self", "grad.index_fill(dim, index, 0)"}}},
+      {.op = "aten::masked_fill.Scalar",
+       .gradients = {{"self", reduced("grad.masked_fill(mask, 0)", "self")}}},
+      {.op = "aten::masked_fill.Tensor",
+       .gradients = {{"value", reduced("grad.masked_select(mask).sum()", "value")},
+                     {"self", reduced("grad.masked_fill(mask, 0)", "self")}}},
+      {.op = "aten::masked_select",
+       .gradients = {{"self", "recompute.masked_select_backward(grad, self.size(), mask)"}}},
+  };
+  add_index(rules);
+  return rules;
+}
+
+}  // namespace aten_recompute

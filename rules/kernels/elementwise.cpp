@@ -1,0 +1,129 @@
+// What elementwise gradients need beyond ATen's operators.
+#include <ATen/ATen.h>
+
+#include <optional>
+#include <vector>
+
+#include "rules/kernels/boxing.h"
+#include "rules/kernels/operators.h"
+
+namespace aten_recompute {
+namespace {
+
+using at::Tensor;
+
+at::Scalar conj(at::Scalar scalar) {
+  return scalar.conj();
+}
+
+// What elu_() and its like compute, where they have become functional.
+Tensor elu_in_place(Tensor self, at::Scalar alpha, at::Scalar scale, at::Scalar input_scale) {
+  return at::elu(self, alpha, scale, input_scale);
+}
+
+Tensor selu_in_place(Tensor self) {
+  return at::selu(self);
+}
+
+Tensor celu_in_place(Tensor self, at::Scalar alpha) {
+  return at::celu(self, alpha);
+}
+
+// Formulas ask these in place of `alpha == 1`: TorchScript's comparison of a complex Scalar leaves
+// a broken stack.
+bool is_one(at::Scalar scalar) {
+  return scalar.equal(1);
+}
+
+bool is_zero(at::Scalar scalar) {
+  return scalar.equal(0);
+}
+
+// autograd rounds some factors to single precision (Scalar::toFloat).
+double single_precision(at::Scalar scalar) {
+  return scalar.toFloat();
+}
+
+// Sizes of an optional argument, e.g. of a bias, without keeping it.
+std::optional<std::vector<int64_t>> optional_size(std::optional<Tensor> tensor) {
+  if (!tensor || !tensor->defined())
+    return std::nullopt;
+  return tensor->sizes().vec();
+}
+
+std::vector<int64_t> size_of(std::optional<Tensor> tensor) {
+  return optional_size(std::move(tensor)).value_or(std::vector<int64_t>{});
+}
+
+// FunctionsManual.cpp: pow_backward_exponent, with `log_base` the logarithm of the base.
+Tensor masked_pow_grad(const Tensor& grad, const Tensor& mask, const Tensor& factor) {
+  return grad * at::where(mask, at::zeros({}, grad.options()), factor.conj());
+}
+
+Tensor pow_grad_exponent(Tensor grad, Tensor self, Tensor exponent, Tensor result) {
+  const auto positive = exponent.is_complex()
+                            ? at::logical_and(at::imag(exponent) == 0, at::real(exponent) >= 0)
+                            : exponent >= 0;
+  const auto mask = at::logical_and(self == 0, positive);
+  const auto base = self.to(at::result_type(self, exponent));
+  return masked_pow_grad(grad, mask, result * base.log());
+}
+
+Tensor pow_grad_exponent_of_scalar(Tensor grad, at::Scalar base, Tensor exponent, Tensor result) {
+  const auto log_base = base.isComplex() ? at::Scalar(std::log(base.toComplexDouble()))
+                                         : at::Scalar(std::log(base.toDouble()));
+  if (!base.equal(0.0))
+    return grad * (result * log_base).conj();
+  const auto mask = exponent.is_complex()
+                        ? at::logical_and(at::imag(exponent) == 0, at::real(exponent) >= 0)
+                        : exponent >= 0;
+  return masked_pow_grad(grad, mask, result * log_base);
+}
+
+// FunctionsManual.cpp: sgn_backward.
+Tensor sgn_grad(Tensor grad, Tensor self, Tensor result) {
+  if (!self.is_complex())
+    return at::zeros_like(grad);
+  const auto abs = self.abs();
+  return ((grad - (result * result) * grad.conj()) / (2. * abs)).masked_fill_(abs == 0., 0.);
+}
+
+// An argument that autograd refuses to differentiate; it says so before the forward, we when its
+// gradient is asked for.
+Tensor not_differentiable(Tensor /*grad*/, std::string op, std::string argument) {
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "the derivative for '", argument, "' of ", op,
+                              " is not implemented");
+}
+
+}  // namespace
+
+void register_elementwise_operators() {
+  static const torch::jit::RegisterOperators registered({
+      pure_operator(
+          "aten_recompute::elu_in_place(Tensor self, Scalar alpha=1, Scalar scale=1, Scalar "
+          "input_scale=1) -> Tensor",
+          &elu_in_place),
+      pure_operator("aten_recompute::selu_in_place(Tensor self) -> Tensor", &selu_in_place),
+      pure_operator("aten_recompute::celu_in_place(Tensor self, Scalar alpha=1.0) -> Tensor",
+                    &celu_in_place),
+      pure_operator("aten_recompute::conj(Scalar scalar) -> Scalar", &conj),
+      pure_operator("aten_recompute::is_one(Scalar scalar) -> bool", &is_one),
+      pure_operator("aten_recompute::is_zero(Scalar scalar) -> bool", &is_zero),
+      pure_operator("aten_recompute::single_precision(Scalar scalar) -> float", &single_precision),
+      pure_operator("aten_recompute::optional_size(Tensor? tensor) -> int[]?", &optional_size),
+      pure_operator("aten_recompute::size_of(Tensor? tensor) -> int[]", &size_of),
+      pure_operator("aten_recompute::pow_grad_exponent(Tensor grad, Tensor self, Tensor exponent, "
+                    "Tensor result) -> Tensor",
+                    &pow_grad_exponent),
+      pure_operator("aten_recompute::pow_grad_exponent_of_scalar(Tensor grad, Scalar base, "
+                    "Tensor exponent, Tensor result) -> Tensor",
+                    &pow_grad_exponent_of_scalar),
+      pure_operator("aten_recompute::sgn_grad(Tensor grad, Tensor self, Tensor result) -> Tensor",
+                    &sgn_grad),
+      pure_operator("aten_recompute::not_differentiable(Tensor grad, str op, str argument) "
+                    "-> Tensor",
+                    &not_differentiable),
+  });
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,158 @@
+// Checks of sizes; group_norm, as ATen composes it of native_group_norm; batch_norm from its
+// statistics.
+#include <ATen/ATen.h>
+#include <ATen/OpMathType.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <tuple>
+
+#include "rules/kernels/boxing.h"
+#include "rules/kernels/operators.h"
+
+namespace aten_recompute {
+namespace {
+
+using at::Tensor;
+
+// On the CPU kernels know channels_last; elsewhere only contiguous tensors.
+Tensor as_kernels_want(const Tensor& tensor, const Tensor& input) {
+  return tensor.contiguous(input.device().is_cpu() ? input.suggest_memory_format()
+                                                   : at::MemoryFormat::Contiguous);
+}
+
+std::optional<Tensor> contiguous(const std::optional<Tensor>& tensor) {
+  if (!tensor || !tensor->defined())
+    return std::nullopt;
+  return tensor->contiguous();
+}
+
+int64_t positions(const Tensor& input) {
+  return c10::multiply_integers(input.sizes().slice(2));
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm(Tensor input, int64_t groups,
+                                              std::optional<Tensor> weight,
+                                              std::optional<Tensor> bias, double eps) {
+  TORCH_CHECK(input.dim() >= 2, "Expected at least 2 dimensions for input tensor but received ",
+              input.dim());
+  return at::native_group_norm(as_kernels_want(input, input), contiguous(weight), contiguous(bias),
+                               input.size(0), input.size(1), positions(input), groups, eps);
+}
+
+std::tuple<Tensor, Tensor, Tensor> group_norm_backward(Tensor grad, Tensor input, Tensor mean,
+                                                       Tensor rstd, std::optional<Tensor> weight,
+                                                       int64_t groups, std::vector<bool> mask) {
+  const auto rows = as_kernels_want(input, input);
+  return at::native_group_norm_backward(
+      as_kernels_want(grad, rows), rows, mean, rstd, contiguous(weight), input.size(0),
+      input.size(1), positions(input), groups, std::array<bool, 3>{mask[0], mask[1], mask[2]});
+}
+
+// ---- checks before the norms (passes/frontend/size_checks.h) ----
+
+// The product of all sizes but the channels'.
+bool has_one_value_per_channel(std::vector<int64_t> size) {
+  TORCH_CHECK(!size.empty(), "list index out of range");
+  size.erase(size.begin() + 1, size.begin() + std::min<int64_t>(2, std::ssize(size)));
+  return c10::multiply_integers(size) == 1;
+}
+
+bool has_one_position(std::vector<int64_t> size) {
+  size.erase(size.begin(), size.begin() + std::min<int64_t>(2, std::ssize(size)));
+  return c10::multiply_integers(size) == 1;
+}
+
+// ---- batch_norm ----
+
+bool is_packed(const Tensor& tensor) {
+  return tensor.is_contiguous() || tensor.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+         tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
+}
+
+bool is_packed(const std::optional<Tensor>& tensor) {
+  return !tensor || !tensor->defined() || tensor->is_contiguous();
+}
+
+// Of nothing, eager makes a copy times weight[0]; ATen's backward for that writes past the end of a
+// list where the input has one dimension.
+std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
+    int64_t implementation, Tensor input, Tensor grad, std::optional<Tensor> weight,
+    std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
+    std::optional<Tensor> mean, std::optional<Tensor> inverse, bool training, double eps,
+    std::vector<bool> mask, Tensor reserve) {
+  if (input.numel() > 0) {
+    return at::_batch_norm_impl_index_backward(
+        implementation, input, grad, weight, running_mean, running_var, mean, inverse, training,
+        eps, std::array<bool, 3>{mask[0], mask[1], mask[2]}, reserve);
+  }
+  const bool scaled = weight && weight->defined();
+  const auto zeros = mean ? at::zeros_like(*mean, grad.scalar_type()) : Tensor();
+  return {scaled ? grad * (*weight)[0] : grad, zeros, zeros};
+}
+
+// With statistics at hand, batch norm is x * alpha + beta, where alpha = inverse * weight and
+// beta = bias - mean * alpha. The kernel for evaluation computes that, too, with inverse =
+// 1 / sqrt(variance + eps): given alpha for a weight, and a variance of which that is 1, it
+// computes beta and the rest with the instructions, fused or not, that training uses.
+//
+// It is the same kernel only where the parameters have the type that it computes in. bfloat16 ones
+// have so few digits that mean * alpha is exact, fused or not; halves are left out.
+Tensor transformed(const Tensor& input, const std::optional<Tensor>& weight,
+                   const std::optional<Tensor>& bias, const Tensor& mean, const Tensor& inverse) {
+  const auto type = at::toOpMathType(input.scalar_type());
+  auto alpha = inverse.to(type);
+  if (weight && weight->defined())
+    alpha = alpha * weight->to(type);
+  const auto offset =
+      bias && bias->defined() ? std::optional<Tensor>(bias->to(type)) : std::nullopt;
+  return std::get<0>(at::native_batch_norm(input, alpha, offset, mean.to(type),
+                                           at::ones_like(alpha), /*training=*/false,
+                                           /*momentum=*/0, /*eps=*/0));
+}
+
+// The output of _batch_norm_impl_index in training, given the other outputs. `implementation` is
+// the last of those; only ATen's own, 0, is known to do this, for layouts that it has one kernel
+// for.
+Tensor batch_norm_from_statistics(Tensor input, std::optional<Tensor> weight,
+                                  std::optional<Tensor> bias, Tensor mean, Tensor inverse,
+                                  int64_t implementation, double eps, bool cudnn_enabled) {
+  if (implementation == 0 && input.numel() > 0 && is_packed(weight) && is_packed(bias)) {
+    if (input.is_cpu() && is_packed(input) && mean.scalar_type() != at::kHalf)
+      return transformed(input, weight, bias, mean, inverse);
+    if (input.is_cuda() && input.is_contiguous())
+      return at::batch_norm_elemt(input, weight, bias, mean, inverse, eps);
+  }
+  return std::get<0>(at::_batch_norm_impl_index(input, weight, bias, /*running_mean=*/{},
+                                                /*running_var=*/{}, /*training=*/true,
+                                                /*momentum=*/0, eps, cudnn_enabled));
+}
+
+}  // namespace
+
+void register_normalization_operators() {
+  static const torch::jit::RegisterOperators registered({
+      pure_operator("aten_recompute::has_one_value_per_channel(int[] size) -> bool",
+                    &has_one_value_per_channel),
+      pure_operator("aten_recompute::has_one_position(int[] size) -> bool", &has_one_position),
+      pure_operator("aten_recompute::group_norm(Tensor input, int num_groups, Tensor? weight, "
+                    "Tensor? bias, float eps) -> (Tensor, Tensor, Tensor)",
+                    &group_norm),
+      pure_operator("aten_recompute::group_norm_backward(Tensor grad, Tensor input, Tensor mean, "
+                    "Tensor rstd, Tensor? weight, int num_groups, bool[] mask) "
+                    "-> (Tensor, Tensor, Tensor)",
+                    &group_norm_backward),
+      pure_operator("aten_recompute::batch_norm_backward(int implementation, Tensor input, "
+                    "Tensor grad, Tensor? weight, Tensor? running_mean, Tensor? running_var, "
+                    "Tensor? mean, Tensor? inverse, bool training, float eps, bool[] mask, "
+                    "Tensor reserve) -> (Tensor, Tensor, Tensor)",
+                    &batch_norm_backward),
+      pure_operator("aten_recompute::batch_norm_from_statistics(Tensor input, Tensor? weight, "
+                    "Tensor? bias, Tensor mean, Tensor inverse, int implementation, float eps, "
+                    "bool cudnn_enabled) -> Tensor",
+                    &batch_norm_from_statistics),
+  });
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,329 @@
+// Gradients of operators on shapes and lists that are not operators of ATen themselves.
+#include <ATen/Functions.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <algorithm>
+
+#include "rules/kernels/by_autograd.h"
+#include "rules/kernels/operators.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::pop;
+using torch::jit::Stack;
+using Sizes = std::vector<int64_t>;
+
+std::vector<Sizes> pop_sizes(Stack& stack) {
+  std::vector<Sizes> sizes;
+  const auto list = pop(stack);
+  for (const c10::IValue& size : list.toListRef())
+    sizes.push_back(size.toIntVector());
+  return sizes;
+}
+
+// Undefined tensors stand for None. The list may be Tensor[] or Tensor?[].
+std::vector<at::Tensor> pop_gradients(Stack& stack) {
+  std::vector<at::Tensor> gradients;
+  const auto list = pop(stack);
+  for (const c10::IValue& gradient : list.toListRef()) {
+    gradients.push_back(gradient.isNone() ? at::Tensor() : gradient.toTensor());
+  }
+  return gradients;
+}
+
+// Zeros in place of what is undefined; at least one gradient is defined.
+void fill_undefined(std::vector<at::Tensor>& gradients, const std::vector<Sizes>& sizes) {
+  const auto defined = std::find_if(gradients.begin(), gradients.end(),
+                                    [](const at::Tensor& t) { return t.defined(); });
+  TORCH_CHECK(defined != gradients.end(), "no gradient of the list is defined");
+  const auto options = defined->options();
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined())
+      gradients[i] = at::zeros(sizes[i], options);
+  }
+}
+
+void push_list(Stack& stack, const std::vector<at::Tensor>& tensors) {
+  stack.emplace_back(c10::List<at::Tensor>(tensors));
+}
+
+int64_t wrapped(int64_t dim, size_t rank) {
+  return dim < 0 ? dim + static_cast<int64_t>(rank) : dim;
+}
+
+at::Tensor with_dtype(const at::Tensor& gradient, int64_t dtype) {
+  const auto type = static_cast<at::ScalarType>(dtype);
+  if (gradient.is_complex() && !at::isComplexType(type))
+    return at::real(gradient).to(type);
+  return gradient.to(type);
+}
+
+// ---- metadata ----
+
+void sizes(Stack& stack) {
+  c10::List<c10::List<int64_t>> result;
+  const auto list = pop(stack);
+  for (const c10::IValue& tensor : list.toListRef()) {
+    const auto size = tensor.toTensor().sizes();
+    result.push_back(c10::List<int64_t>(size));
+  }
+  stack.emplace_back(std::move(result));
+}
+
+void dtypes(Stack& stack) {
+  c10::List<int64_t> result;
+  const auto list = pop(stack);
+  for (const c10::IValue& tensor : list.toListRef()) {
+    result.push_back(static_cast<int64_t>(tensor.toTensor().scalar_type()));
+  }
+  stack.emplace_back(std::move(result));
+}
+
+void negated(Stack& stack) {
+  auto values = pop(stack).toIntVector();
+  for (auto& value : values)
+    value = -value;
+  stack.emplace_back(std::move(values));
+}
+
+void inverse_permutation(Stack& stack) {
+  const auto dims = pop(stack).toIntVector();
+  Sizes inverse(dims.size());
+  for (size_t i = 0; i < dims.size(); ++i) {
+    inverse.at(static_cast<size_t>(wrapped(dims[i], dims.size()))) = static_cast<int64_t>(i);
+  }
+  stack.emplace_back(std::move(inverse));
+}
+
+// ---- lists ----
+
+// Parts of `grad` along `dim`, one for each concatenated tensor, which had at least `min_rank`
+// dimensions when it was concatenated (hstack, vstack).
+void cat_backward(Stack& stack) {
+  const auto min_rank = static_cast<size_t>(pop(stack).toInt());
+  auto dim = pop(stack).toInt();
+  const auto types = pop(stack).toIntVector();
+  const auto shapes = pop_sizes(stack);
+  const auto gradient = pop(stack).toTensor();
+  dim = wrapped(dim, static_cast<size_t>(gradient.dim()));
+  std::vector<at::Tensor> parts;
+  int64_t start = 0;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    auto shape = shapes[i];
+    // cat skips tensors of shape [0], whatever the shape of the others.
+    if (shape == Sizes{0} && gradient.dim() != 1 && min_rank == 0) {
+      parts.push_back(with_dtype(at::zeros({0}, gradient.options()), types[i]));
+      continue;
+    }
+    while (shape.size() < min_rank)
+      shape.insert(shape.begin(), 1);
+    const auto length = shape.at(static_cast<size_t>(dim));
+    auto part = gradient.narrow(dim, start, length);
+    if (shape != shapes[i])
+      part = part.reshape(shapes[i]);
+    parts.push_back(with_dtype(part, types[i]));
+    start += length;
+  }
+  push_list(stack, parts);
+}
+
+void stack_backward(Stack& stack) {
+  const auto dim = pop(stack).toInt();
+  const auto types = pop(stack).toIntVector();
+  const auto gradient = pop(stack).toTensor();
+  auto parts = gradient.unbind(dim);
+  for (size_t i = 0; i < parts.size(); ++i)
+    parts[i] = with_dtype(parts[i], types.at(i));
+  push_list(stack, parts);
+}
+
+void broadcast_tensors_backward(Stack& stack) {
+  const auto shapes = pop_sizes(stack);
+  auto gradients = pop_gradients(stack);
+  fill_undefined(gradients, shapes);
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    gradients[i] = at::sum_to(std::move(gradients[i]), shapes[i]);
+  }
+  push_list(stack, gradients);
+}
+
+at::Tensor joined(std::vector<at::Tensor> gradients, const Sizes& size, const Sizes& lengths,
+                  int64_t dim) {
+  const auto axis = static_cast<size_t>(wrapped(dim, size.size()));
+  std::vector<Sizes> shapes(lengths.size(), size);
+  for (size_t i = 0; i < lengths.size(); ++i)
+    shapes[i].at(axis) = lengths[i];
+  fill_undefined(gradients, shapes);
+  return at::cat(gradients, dim);
+}
+
+void split_with_sizes_backward(Stack& stack) {
+  const auto dim = pop(stack).toInt();
+  const auto lengths = pop(stack).toIntVector();
+  const auto size = pop(stack).toIntVector();
+  stack.emplace_back(joined(pop_gradients(stack), size, lengths, dim));
+}
+
+void split_backward(Stack& stack) {
+  const auto dim = pop(stack).toInt();
+  const auto split_size = pop(stack).toInt();
+  const auto size = pop(stack).toIntVector();
+  auto gradients = pop_gradients(stack);
+  auto left = size.at(static_cast<size_t>(wrapped(dim, size.size())));
+  Sizes lengths;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    lengths.push_back(std::min(split_size, left));
+    left -= lengths.back();
+  }
+  stack.emplace_back(joined(std::move(gradients), size, lengths, dim));
+}
+
+void tensor_split_backward(Stack& stack) {
+  const auto dim = pop(stack).toInt();
+  const auto size = pop(stack).toIntVector();
+  auto gradients = pop_gradients(stack);
+  const auto total = size.at(static_cast<size_t>(wrapped(dim, size.size())));
+  const auto sections = static_cast<int64_t>(gradients.size());
+  Sizes lengths;
+  for (int64_t i = 0; i < sections; ++i) {
+    lengths.push_back(total / sections + (i < total % sections ? 1 : 0));
+  }
+  stack.emplace_back(joined(std::move(gradients), size, lengths, dim));
+}
+
+void unbind_backward(Stack& stack) {
+  const auto dim = pop(stack).toInt();
+  auto gradients = pop_gradients(stack);
+  const auto defined = std::find_if(gradients.begin(), gradients.end(),
+                                    [](const at::Tensor& t) { return t.defined(); });
+  TORCH_CHECK(defined != gradients.end(), "no gradient of the list is defined");
+  fill_undefined(gradients, std::vector<Sizes>(gradients.size(), defined->sizes().vec()));
+  stack.emplace_back(at::stack(gradients, dim));
+}
+
+// ---- repetitions ----
+
+// Sums over the copies: leading dimensions first, then all others at once, as eager does.
+void repeat_backward(Stack& stack) {
+  const auto size = pop(stack).toIntVector();
+  auto repeats = pop(stack).toIntVector();
+  auto gradient = pop(stack).toTensor();
+  while (repeats.size() < size.size())
+    repeats.insert(repeats.begin(), 1);  // tile
+  if (std::find(repeats.begin(), repeats.end(), 0) != repeats.end()) {
+    stack.emplace_back(at::zeros(size, gradient.options()));
+    return;
+  }
+  const auto leading = repeats.size() - size.size();
+  for (size_t i = 0; i < leading; ++i)
+    gradient = gradient.sum(0, /*keepdim=*/false);
+  Sizes shape;
+  Sizes copies;
+  for (size_t i = 0; i < size.size(); ++i) {
+    if (repeats[leading + i] != 1) {
+      copies.push_back(static_cast<int64_t>(shape.size()));
+      shape.push_back(repeats[leading + i]);
+    }
+    shape.push_back(size[i]);
+  }
+  gradient = gradient.reshape(shape);
+  if (!copies.empty())
+    gradient = gradient.sum(copies, /*keepdim=*/false);
+  stack.emplace_back(std::move(gradient));
+}
+
+// repeat_interleave expands a new dimension after `dim` and flattens it away.
+void repeat_interleave_backward(Stack& stack) {
+  const auto dim = pop(stack).toOptional<int64_t>();
+  const auto repeats = pop(stack).toInt();
+  const auto size = pop(stack).toIntVector();
+  const auto gradient = pop(stack).toTensor();
+  auto shape = size;
+  if (!dim.has_value())
+    shape = {c10::multiply_integers(size)};
+  if (shape.empty())
+    shape = {1};
+  const auto axis = wrapped(dim.value_or(0), shape.size());
+  shape.insert(shape.begin() + axis + 1, repeats);
+  stack.emplace_back(gradient.reshape(shape).sum(axis + 1, /*keepdim=*/false).reshape(size));
+}
+
+// ---- padding ----
+
+// An element has up to two copies in each dimension, and bits depend on the order in which they are
+// added up.
+at::Tensor circular_pad_backward(const at::Tensor& gradient, const Sizes& size, const Sizes& pad) {
+  return gradients_by_autograd(
+      [&](const auto& inputs) { return at::pad(inputs[0], pad, "circular"); },
+      {at::empty(size, gradient.options())}, gradient)[0];
+}
+
+void pad_backward(Stack& stack) {
+  const auto mode = pop(stack).toStringRef();
+  const auto pad = pop(stack).toIntVector();
+  const auto size = pop(stack).toIntVector();
+  const auto gradient = pop(stack).toTensor();
+  if (mode == "circular") {
+    stack.emplace_back(circular_pad_backward(gradient, size, pad));
+    return;
+  }
+  // The kernels ask their input for its shape only: one element stands for it.
+  const auto self = at::empty({1}, gradient.options()).expand(size);
+  const bool reflect = mode == "reflect";
+  at::Tensor result;
+  if (pad.size() == 2) {
+    result = reflect ? at::reflection_pad1d_backward(gradient, self, pad)
+                     : at::replication_pad1d_backward(gradient, self, pad);
+  } else if (pad.size() == 4) {
+    result = reflect ? at::reflection_pad2d_backward(gradient, self, pad)
+                     : at::replication_pad2d_backward(gradient, self, pad);
+  } else {
+    result = reflect ? at::reflection_pad3d_backward(gradient, self, pad)
+                     : at::replication_pad3d_backward(gradient, self, pad);
+  }
+  stack.emplace_back(std::move(result));
+}
+
+}  // namespace
+
+void register_shape_operators() {
+  using torch::jit::Operator;
+  const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
+  static const torch::jit::RegisterOperators registered({
+      Operator("aten_recompute::sizes(Tensor[] tensors) -> int[][]", sizes, pure),
+      Operator("aten_recompute::dtypes(Tensor[] tensors) -> int[]", dtypes, pure),
+      Operator("aten_recompute::negated(int[] values) -> int[]", negated, pure),
+      Operator("aten_recompute::inverse_permutation(int[] dims) -> int[]", inverse_permutation,
+               pure),
+      Operator("aten_recompute::cat_backward(Tensor grad, int[][] sizes, int[] dtypes, int dim, "
+               "int min_rank) -> Tensor[]",
+               cat_backward, pure),
+      Operator("aten_recompute::stack_backward(Tensor grad, int[] dtypes, int dim) -> Tensor[]",
+               stack_backward, pure),
+      Operator("aten_recompute::broadcast_tensors_backward(Tensor?[] grads, int[][] sizes) "
+               "-> Tensor[]",
+               broadcast_tensors_backward, pure),
+      Operator("aten_recompute::split_with_sizes_backward(Tensor?[] grads, int[] size, "
+               "int[] split_sizes, int dim) -> Tensor",
+               split_with_sizes_backward, pure),
+      Operator("aten_recompute::split_backward(Tensor?[] grads, int[] size, int split_size, "
+               "int dim) -> Tensor",
+               split_backward, pure),
+      Operator("aten_recompute::tensor_split_backward(Tensor?[] grads, int[] size, int dim) "
+               "-> Tensor",
+               tensor_split_backward, pure),
+      Operator("aten_recompute::unbind_backward(Tensor?[] grads, int dim) -> Tensor",
+               unbind_backward, pure),
+      Operator("aten_recompute::repeat_backward(Tensor grad, int[] repeats, int[] size) -> Tensor",
+               repeat_backward, pure),
+      Operator("aten_recompute::repeat_interleave_backward(Tensor grad, int[] size, int repeats, "
+               "int? dim) -> Tensor",
+               repeat_interleave_backward, pure),
+      Operator("aten_recompute::pad_backward(Tensor grad, int[] size, int[] pad, str mode) "
+               "-> Tensor",
+               pad_backward, pure),
+  });
+}
+
+}  // namespace aten_recompute

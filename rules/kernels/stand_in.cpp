@@ -1,0 +1,49 @@
+#include "rules/kernels/stand_in.h"
+
+#include <ATen/EmptyTensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <ATen/ops/from_blob.h>
+
+#if defined(__unix__) || defined(__APPLE__)
+#include <sys/mman.h>
+#define ATEN_RECOMPUTE_HAS_MMAP 1
+#endif
+
+namespace aten_recompute {
+
+at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::ScalarType dtype,
+                    at::Device device) {
+  const auto options = at::TensorOptions().dtype(dtype).device(device);
+#ifdef ATEN_RECOMPUTE_HAS_MMAP
+  if (device.is_cpu()) {
+    const auto bytes = at::detail::computeStorageNbytes(size, stride, c10::elementSize(dtype));
+    // No page of the mapping exists before it is read, and reading gives the system's zero page.
+    void* memory =
+        bytes == 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANON, -1, 0);
+    if (memory != MAP_FAILED) {
+      return at::from_blob(
+          memory, size, stride, [bytes](void* mapped) { munmap(mapped, bytes); }, options);
+    }
+  }
+#endif
+  return at::empty_strided(size, stride, options);
+}
+
+std::vector<int64_t> layout(at::Tensor tensor) {
+  const auto device = tensor.device();
+  std::vector<int64_t> packed{static_cast<int64_t>(tensor.scalar_type()),
+                              static_cast<int64_t>(device.type()), device.index()};
+  packed.insert(packed.end(), tensor.sizes().begin(), tensor.sizes().end());
+  packed.insert(packed.end(), tensor.strides().begin(), tensor.strides().end());
+  return packed;
+}
+
+at::Tensor stand_in(std::vector<int64_t> layout) {
+  const auto sizes = layout.begin() + 3;
+  const auto strides = sizes + (layout.end() - sizes) / 2;
+  return stand_in(
+      {sizes, strides}, {strides, layout.end()}, static_cast<at::ScalarType>(layout[0]),
+      at::Device(static_cast<at::DeviceType>(layout[1]), static_cast<c10::DeviceIndex>(layout[2])));
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,169 @@
+// Losses. `reduction` is 0 for none, 1 for mean, 2 for sum.
+#include "rules/rule.h"
+
+namespace aten_recompute {
+namespace {
+
+GradientFormula refused(const std::string& op, const std::string& argument) {
+  return {argument, "recompute.not_differentiable(grad, '" + op + "', '" + argument + "')"};
+}
+
+// Body lines that reduce `each`, as TorchScript.
+const std::string kReduce =
+    "    if reduction == 1:\n"
+    "        loss = torch.mean(each)\n"
+    "    elif reduction == 2:\n"
+    "        loss = torch.sum(each)\n"
+    "    else:\n"
+    "        loss = each\n";
+
+// PyTorch reduces some losses in the memory of their elements, and who holds the loss holds it: all
+// through the backward. Reduced by themselves, with the same kernels, they leave a number.
+std::string reduced(const std::string& name, const std::string& arguments) {
+  return "    each = torch." + name + "(" + arguments + ")\n" + kReduce + "    return loss";
+}
+
+// Body lines that undo it, where there were `count` elements: `each` broadcasts to their gradients.
+const std::string kUnreduce =
+    "    if reduction == 1:\n"
+    "        each = grad / count\n"
+    "    else:\n"
+    "        each = grad\n";
+
+std::vector<Rule> likelihoods() {
+  std::vector<Rule> rules = {
+      {.op = "aten::cross_entropy_loss",
+       .forward = "    logs = torch.log_softmax(self, 1 if self.dim() > 1 else 0)\n"
+                  "    loss, weights = recompute.cross_entropy(logs, target, weight, "
+                  "reduction, ignore_index, label_smoothing)\n"
+                  "    return loss, logs, weights",
+       .extras = {"log_probabilities", "total"},
+       .gradients =
+           {{"target",
+             "recompute.cross_entropy_target_backward(grad, log_probabilities, target, weight, "
+             "reduction, label_smoothing)"},
+            {"weight",
+             "recompute.cross_entropy_weight_backward(grad, log_probabilities, target, "
+             "torch._unwrap_optional(weight), reduction, label_smoothing)"},
+            {"self",
+             "    inner = recompute.cross_entropy_backward(grad, log_probabilities, target, "
+             "weight, reduction, ignore_index, label_smoothing, total)\n"
+             "    return torch._log_softmax_backward_data(inner, log_probabilities, "
+             "1 if self.dim() > 1 else 0, self.dtype)"}}},
+  };
+  for (const std::string op : {"aten::nll_loss", "aten::nll_loss2d", "aten::nll_loss_nd"}) {
+    rules.push_back(
+        {.op = op,
+         .forward = "recompute.nll_loss(self, target, weight, reduction, ignore_index)",
+         .extras = {"total"},
+         .gradients = {refused(op, "weight"),
+                       {"self", "recompute.nll_loss_backward(grad, " + layout_of("self") +
+                                    ", target, weight, reduction, "
+                                    "ignore_index, total)"}}});
+  }
+  return rules;
+}
+
+// Symmetric in self and target: exchanging them exchanges the gradients.
+Rule regression(const std::string& name, const std::string& extra) {
+  auto gradient = [&](const std::string& one, const std::string& two) -> GradientFormula {
+    return {one, "recompute.reduce_grad(torch." + name + "_backward(grad, " + one + ", " + two +
+                     ", reduction" + extra + "), " + one + ".size(), " + one + ".dtype)"};
+  };
+  return {.op = "aten::" + name,
+          .forward = reduced(name, "self, target, 0" + extra),
+          .gradients = {gradient("target", "self"), gradient("self", "target")}};
+}
+
+std::vector<Rule> regressions() {
+  return {
+      regression("mse_loss", ""),
+      regression("smooth_l1_loss", ", beta"),
+      regression("huber_loss", ", delta"),
+      {.op = "aten::l1_loss",
+       .forward = "    signed = self - target\n"
+                  "    each = signed.abs()\n" +
+                  kReduce + "    return loss, signed, each.numel()",
+       .extras = {"difference", "count: int"},
+       .gradients = {{"target",
+                      kUnreduce +
+                          "    return recompute.reduce_grad(torch.neg(each * difference.sgn()), "
+                          "target.size(), target.dtype)"},
+                     {"self",
+                      kUnreduce +
+                          "    return recompute.reduce_grad(each * difference.sgn(), self.size(), "
+                          "self.dtype)"}}},
+  };
+}
+
+std::vector<Rule> probabilities() {
+  return {
+      // log_target: exp(target) * (target - self); otherwise xlogy(target, target) - target * self.
+      {.op = "aten::kl_div",
+       .forward = "    if log_target:\n"
+                  "        signed = target - self\n"
+                  "        each = target.exp() * signed\n"
+                  "    else:\n"
+                  "        signed = self\n"
+                  "        each = torch.xlogy(target, target) - target * self\n" +
+                  kReduce + "    return loss, signed, each.numel(), each.size()",
+       .extras = {"difference", "count: int", "shape: List[int]"},
+       .gradients = {{"target",
+                      kUnreduce +
+                          "    each = each.expand(shape)\n"
+                          "    if log_target:\n"
+                          "        exponential = target.exp()\n"
+                          "        gradient = each * exponential\n"
+                          "        gradient = gradient + (each * difference) * exponential\n"
+                          "    else:\n"
+                          "        gradient = torch.xlogy(each, target).masked_fill("
+                          "torch.bitwise_and(target == 0., target <= 0.), 0.)\n"
+                          "        gradient = gradient + each * target / target\n"
+                          "        gradient = gradient + torch.neg(each) * self\n"
+                          "    return recompute.reduce_grad(gradient, target.size(), "
+                          "target.dtype)"},
+                     {"self", kUnreduce + "    each = each.expand(shape)\n"
+                                          "    if log_target:\n"
+                                          "        gradient = torch.neg(each * target.exp())\n"
+                                          "    else:\n"
+                                          "        gradient = torch.neg(each) * target\n"
+                                          "    return recompute.reduce_grad(gradient, self.size(), "
+                                          "self.dtype)"}}},
+      {.op = "aten::binary_cross_entropy",
+       .forward = reduced("binary_cross_entropy", "self, target, weight, 0"),
+       .gradients = {refused("aten::binary_cross_entropy", "weight"),
+                     {"target",
+                      "recompute.binary_cross_entropy_target_backward(grad, self, target, weight, "
+                      "reduction)"},
+                     {"self",
+                      "torch.binary_cross_entropy_backward(grad, self, target, weight, "
+                      "reduction)"}}},
+      {.op = "aten::binary_cross_entropy_with_logits",
+       .gradients =
+           {refused("aten::binary_cross_entropy_with_logits", "weight"),
+            refused("aten::binary_cross_entropy_with_logits", "pos_weight"),
+            {"target",
+             "recompute.binary_cross_entropy_with_logits_target_backward(grad, self, target, "
+             "weight, pos_weight, reduction)"},
+            {"self",
+             "recompute.binary_cross_entropy_with_logits_backward(grad, self, target, weight, "
+             "pos_weight, reduction)"}}},
+      {.op = "aten::soft_margin_loss",
+       .forward = reduced("soft_margin_loss", "self, target, 0"),
+       .gradients = {refused("aten::soft_margin_loss", "target"),
+                     {"self", "torch.soft_margin_loss_backward(grad, self, target, reduction)"}}},
+  };
+}
+
+}  // namespace
+
+std::vector<Rule> loss_rules() {
+  auto rules = likelihoods();
+  for (auto family : {&regressions, &probabilities}) {
+    for (auto& rule : family())
+      rules.push_back(std::move(rule));
+  }
+  return rules;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,120 @@
+// Matrix products. Their gradients take the layout of the argument where autograd's do:
+// rules/kernels/matrix.cpp.
+#include "rules/rule.h"
+
+namespace aten_recompute {
+
+namespace {
+
+// The gradient of what addmm and its kin add to the product, times beta.
+GradientFormula added_term() {
+  return {"self",
+          "recompute.reduce_grad(grad if recompute.is_one(beta) else grad * recompute.conj(beta), "
+          "self.size(), self.dtype)"};
+}
+
+// outer, or ger, is self.reshape([n, 1]) * vec2.
+Rule outer_product(const std::string& op) {
+  return {.op = op,
+          .gradients = {
+              {"self",
+               "recompute.reduce_grad(grad * vec2.conj(), [self.size(0), 1], self.dtype)"
+               ".reshape(self.size())"},
+              {"vec2",
+               "recompute.reduce_grad(grad * self.reshape([self.size(0), 1]).conj(), vec2.size(), "
+               "vec2.dtype)"}}};
+}
+
+}  // namespace
+
+std::vector<Rule> matrix_rules() {
+  return {
+      {.op = "aten::linear",
+       .forward = "recompute.linear(input, weight, bias, needs_input, needs_weight)",
+       .gradients = {{"bias",
+                      "recompute.linear_grad_bias(grad, recompute.size_of(bias), "
+                      "recompute.linear_flattens(input, bias))"},
+                     {"weight",
+                      "recompute.linear_grad_weight(grad, input, weight.size(), weight.stride(), "
+                      "recompute.linear_flattens(input, bias), needs_input)"},
+                     {"input",
+                      "recompute.linear_grad_input(grad, weight, input.size(), input.stride(), "
+                      "recompute.linear_flattens(input, bias), needs_weight)"}}},
+      {.op = "aten::matmul",
+       .forward = "recompute.matmul(self, other, needs_self, needs_other)",
+       .gradients = {{"other",
+                      "recompute.matmul_grad_other(grad, self, other.size(), other.stride(), "
+                      "needs_self)"},
+                     {"self",
+                      "recompute.matmul_grad_self(grad, other, self.size(), self.stride(), "
+                      "needs_other)"}}},
+      {.op = "aten::mm",
+       .gradients = {{"mat2", "recompute.mm_grad_mat2(grad, self, mat2.size(), mat2.stride(), 1)"},
+                     {"self",
+                      "recompute.mm_grad_self(grad, mat2, self.size(), self.stride(), 1)"}}},
+      {.op = "aten::bmm",
+       .gradients = {{"mat2", "torch.bmm(self.transpose(1, 2).conj(), grad)"},
+                     {"self", "torch.bmm(grad, mat2.transpose(1, 2).conj())"}}},
+      {.op = "aten::addmm",
+       .gradients = {added_term(),
+                     {"mat2",
+                      "recompute.mm_grad_mat2(grad, mat1, mat2.size(), mat2.stride(), alpha)"},
+                     {"mat1",
+                      "recompute.mm_grad_self(grad, mat2, mat1.size(), mat1.stride(), alpha)"}}},
+      {.op = "aten::baddbmm",
+       .gradients =
+           {added_term(),
+            {"batch2",
+             "    product = torch.bmm(batch1.transpose(1, 2).conj(), grad)\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"batch1",
+             "    product = torch.bmm(grad, batch2.transpose(1, 2).conj())\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
+      {.op = "aten::addbmm",
+       .gradients =
+           {added_term(),
+            {"batch2",
+             "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
+             "batch2.size(2)])\n"
+             "    product = torch.bmm(batch1.transpose(1, 2).conj(), batched)\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"batch1",
+             "    batched = grad.unsqueeze(0).expand([batch1.size(0), batch1.size(1), "
+             "batch2.size(2)])\n"
+             "    product = torch.bmm(batched, batch2.transpose(1, 2).conj())\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
+      {.op = "aten::mv",
+       .gradients = {{"self", "torch.ger(grad, vec.conj())"},
+                     {"vec", "torch.mv(self.conj().t(), grad)"}}},
+      {.op = "aten::addmv",
+       .gradients =
+           {added_term(),
+            {"mat",
+             "    product = torch.ger(grad, vec.conj())\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"vec",
+             "    product = torch.mv(mat.t().conj(), grad)\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
+      {.op = "aten::addr",
+       .gradients =
+           {added_term(),
+            {"vec1",
+             "    product = torch.mv(grad, vec2.conj())\n"
+             "    return product if recompute.is_one(alpha) else product * recompute.conj(alpha)"},
+            {"vec2",
+             "    product = torch.mv(grad.t(), vec1.conj())\n"
+             "    return product if recompute.is_one(alpha) else product * "
+             "recompute.conj(alpha)"}}},
+      {.op = "aten::dot",
+       .gradients = {{"self", "grad * tensor.conj()"}, {"tensor", "grad * self.conj()"}}},
+      {.op = "aten::vdot",
+       .gradients = {{"self", "grad.conj() * other"}, {"other", "grad * self"}}},
+      outer_product("aten::outer"),
+      outer_product("aten::ger"),
+  };
+}
+
+}  // namespace aten_recompute

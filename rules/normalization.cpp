@@ -1,0 +1,38 @@
+// Normalisations: the forward becomes the operator that also returns the statistics.
+#include "rules/rule.h"
+
+namespace aten_recompute {
+
+std::vector<Rule> normalization_rules() {
+  return {
+      // In training the running statistics play no part in the gradient, and are not kept.
+      {.op = "aten::batch_norm",
+       .forward = "torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
+                  "training, momentum, eps, cudnn_enabled)",
+       .extras = {"mean", "inverse", "reserve", "implementation: int"},
+       .gradients = {{"weight, bias, input",
+                      "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
+                      "implementation, input, grad, weight, None if training else running_mean, "
+                      "None if training else running_var, mean, inverse, training, eps, "
+                      "[needs_input, needs_weight, needs_bias], reserve)\n"
+                      "    return grad_weight, grad_bias, grad_input"}}},
+      {.op = "aten::layer_norm",
+       .forward = "torch.native_layer_norm(input, normalized_shape, weight, bias, eps)",
+       .extras = {"mean", "rstd"},
+       .gradients = {{"input, weight, bias",
+                      "torch.native_layer_norm_backward(grad, input, normalized_shape, mean, rstd, "
+                      "weight, bias, [needs_input, needs_weight, needs_bias])"}}},
+      {.op = "aten::native_layer_norm",
+       .gradients = {{"input, weight, bias",
+                      "torch.native_layer_norm_backward(grad, input, normalized_shape, result1, "
+                      "result2, weight, bias, [needs_input, needs_weight, needs_bias])"}}},
+      {.op = "aten::group_norm",
+       .forward = "recompute.group_norm(input, num_groups, weight, bias, eps)",
+       .extras = {"mean", "rstd"},
+       .gradients = {{"input, weight, bias",
+                      "recompute.group_norm_backward(grad, input, mean, rstd, weight, num_groups, "
+                      "[needs_input, needs_weight, needs_bias])"}}},
+  };
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,152 @@
+#include "rules/rule.h"
+
+namespace aten_recompute {
+namespace {
+
+// One-dimensional pooling is two-dimensional pooling of a row, as in eager.
+void add_max_pools(std::vector<Rule>& rules) {
+  const std::string row_arguments =
+      "[1, kernel_size[0]], [1, (stride if len(stride) > 0 else kernel_size)[0]], "
+      "[0, padding[0]], [1, dilation[0]], ceil_mode";
+  const std::string row_backward = "torch.max_pool2d_with_indices_backward(grad.unsqueeze(-2), " +
+                                   layout_of("self") + ".unsqueeze(-2), " + row_arguments;
+  rules.push_back({.op = "aten::max_pool1d",
+                   .forward = R"(
+    pooled, positions = torch.max_pool2d_with_indices(self.unsqueeze(-2), )" +
+                              row_arguments + R"()
+    return pooled.squeeze(-2), positions)",
+                   .extras = {"indices"},
+                   .gradients = {{"self", row_backward + ", indices).squeeze(-2)"}}});
+  rules.push_back({.op = "aten::max_pool1d_with_indices",
+                   .gradients = {{"self", row_backward + ", result1.unsqueeze(-2)).squeeze(-2)"}}});
+
+  for (const std::string rank : {"2d", "3d"}) {
+    const std::string name = "max_pool" + rank + "_with_indices";
+    const std::string backward = "torch." + name + "_backward(grad, " + layout_of("self") +
+                                 ", kernel_size, stride, padding, dilation, ceil_mode, ";
+    rules.push_back({.op = "aten::max_pool" + rank,
+                     .forward = "    return torch." + name +
+                                "(self, kernel_size, stride, padding, dilation, ceil_mode)",
+                     .extras = {"indices"},
+                     .gradients = {{"self", backward + "indices)"}}});
+    rules.push_back({.op = "aten::" + name, .gradients = {{"self", backward + "result1)"}}});
+    rules.push_back({.op = "aten::adaptive_max_pool" + rank,
+                     .gradients = {{"self", "torch.adaptive_max_pool" + rank + "_backward(grad, " +
+                                                layout_of("self") + ", result1)"}}});
+  }
+  rules.push_back(
+      {.op = "aten::adaptive_max_pool1d",
+       .gradients = {{"self", "torch.adaptive_max_pool2d_backward(grad.unsqueeze(-2), " +
+                                  layout_of("self") +
+                                  ".unsqueeze(-2), result1.unsqueeze(-2)).squeeze(-2)"}}});
+}
+
+void add_average_pools(std::vector<Rule>& rules) {
+  rules.push_back(
+      {.op = "aten::avg_pool1d",
+       .gradients = {{"self", "torch.avg_pool2d_backward(grad.unsqueeze(-2), " + layout_of("self") +
+                                  ".unsqueeze(-2), [1, kernel_size[0]], "
+                                  "[1, (stride if len(stride) > 0 else kernel_size)[0]], "
+                                  "[0, padding[0]], ceil_mode, count_include_pad, None)"
+                                  ".squeeze(-2)"}}});
+  for (const std::string rank : {"2d", "3d"}) {
+    rules.push_back(
+        {.op = "aten::avg_pool" + rank,
+         .gradients = {{"self", "torch.avg_pool" + rank + "_backward(grad, " + layout_of("self") +
+                                    ", kernel_size, stride, padding, "
+                                    "ceil_mode, count_include_pad, divisor_override)"}}});
+    rules.push_back({.op = "aten::_adaptive_avg_pool" + rank,
+                     .gradients = {{"self", "torch._adaptive_avg_pool" + rank + "_backward(grad, " +
+                                                layout_of("self") + ")"}}});
+  }
+  // Down to a single element, eager takes the mean.
+  rules.push_back(
+      {.op = "aten::adaptive_avg_pool1d",
+       .gradients = {{"self", R"(
+    if output_size[0] == 1:
+        return grad.expand(self.size()) / self.size(-1)
+    return torch._adaptive_avg_pool2d_backward(grad.unsqueeze(-2), )" +
+                                  layout_of("self") + R"(.unsqueeze(-2)).squeeze(-2))"}}});
+  rules.push_back({.op = "aten::adaptive_avg_pool2d", .gradients = {{"self", R"(
+    if output_size[0] == 1 and output_size[1] == 1:
+        return grad.expand(self.size()) / (self.size(-1) * self.size(-2))
+    return torch._adaptive_avg_pool2d_backward(grad, )" + layout_of("self") + R"())"}}});
+  rules.push_back({.op = "aten::adaptive_avg_pool3d", .gradients = {{"self", R"(
+    if output_size[0] == 1 and output_size[1] == 1 and output_size[2] == 1:
+        return grad.expand(self.size()) / (self.size(-1) * self.size(-2) * self.size(-3))
+    return torch._adaptive_avg_pool3d_backward(grad, )" + layout_of("self") + R"())"}}});
+}
+
+// Each has an overload `vec` (what F.interpolate calls), which works out sizes and scales and then
+// calls the other one. Neither captures more than sizes.
+void add_upsampling(std::vector<Rule>& rules) {
+  struct Kernel {
+    std::string name;
+    int rank;
+    bool aligns_corners;
+  };
+  for (const auto& [name, rank, aligns_corners] :
+       std::vector<Kernel>{{"upsample_nearest1d", 1, false},
+                           {"upsample_nearest2d", 2, false},
+                           {"upsample_nearest3d", 3, false},
+                           {"_upsample_nearest_exact1d", 1, false},
+                           {"_upsample_nearest_exact2d", 2, false},
+                           {"_upsample_nearest_exact3d", 3, false},
+                           {"upsample_linear1d", 1, true},
+                           {"upsample_bilinear2d", 2, true},
+                           {"upsample_bicubic2d", 2, true},
+                           {"upsample_trilinear3d", 3, true},
+                           {"_upsample_bilinear2d_aa", 2, true},
+                           {"_upsample_bicubic2d_aa", 2, true}}) {
+    const std::string corners = aligns_corners ? ", align_corners" : "";
+    const std::vector<std::string> axes =
+        rank == 1   ? std::vector<std::string>{"scales"}
+        : rank == 2 ? std::vector{std::string("scales_h"), std::string("scales_w")}
+                    : std::vector{std::string("scales_d"), std::string("scales_h"),
+                                  std::string("scales_w")};
+    std::string scales;
+    std::string scales_of_vec;
+    for (size_t i = 0; i < axes.size(); ++i) {
+      scales += ", " + axes[i];
+      scales_of_vec += ", recompute.scale_factor(scale_factors, " + std::to_string(i) + ")";
+    }
+    const std::string backward = "torch." + name + "_backward(grad, ";
+    rules.push_back(
+        {.op = "aten::" + name,
+         .gradients = {{"self", backward + "output_size, self.size()" + corners + scales + ")"}}});
+    rules.push_back({.op = "aten::" + name + ".vec",
+                     .gradients = {{"input", backward + "result.size()[2:], input.size()" +
+                                                 corners + scales_of_vec + ")"}}});
+  }
+}
+
+void add_grid_samplers(std::vector<Rule>& rules) {
+  const std::string arguments =
+      "(grad, input, grid, interpolation_mode, padding_mode, "
+      "align_corners, [needs_input, needs_grid])";
+  for (const std::string rank : {"2d", "3d"}) {
+    const std::string name = "grid_sampler_" + rank;
+    rules.push_back({.op = "aten::" + name,
+                     .gradients = {{"input, grid", "torch." + name + "_backward" + arguments}}});
+  }
+  rules.push_back({.op = "aten::grid_sampler",
+                   .gradients = {{"input, grid",
+                                  "recompute.grid_sampler_backward(grad, input, grid, "
+                                  "interpolation_mode, padding_mode, align_corners, needs_input, "
+                                  "needs_grid)"}}});
+}
+
+}  // namespace
+
+// No kernel that goes back through a pooling reads its input's elements: where the gradient goes
+// the indices say, or the windows.
+std::vector<Rule> pooling_rules() {
+  std::vector<Rule> rules;
+  add_max_pools(rules);
+  add_average_pools(rules);
+  add_upsampling(rules);
+  add_grid_samplers(rules);
+  return rules;
+}
+
+}  // namespace aten_recompute

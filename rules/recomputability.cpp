@@ -1,0 +1,76 @@
+#include "rules/recomputability.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <functional>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "rules/rule.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+
+// Nodes of what a tape or a user's function runs.
+void for_each_inner(const Node* node, const std::function<void(Node*)>& function) {
+  if (node->hasAttribute(c10::attr::Subgraph))
+    for_each_node(node->g(c10::attr::Subgraph)->block(), function);
+}
+
+// Whatever it writes to: a user's function writes to what it made itself.
+RecomputeVeto veto_of_operator(const Node* node) {
+  if (!may_run_again(node))
+    return RecomputeVeto::kRule;
+  // A second run would update the statistics a second time, unless a replay rule says how not to.
+  if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
+    return RecomputeVeto::kMutates;
+  return RecomputeVeto::kNone;
+}
+
+}  // namespace
+
+bool draws_random_numbers(const Node* node) {
+  if (may_be_random(node))
+    return true;
+  bool any = false;
+  for_each_inner(node, [&](const Node* inner) { any = any || draws_random_numbers(inner); });
+  return any;
+}
+
+RecomputeVeto recompute_veto(const Node* node) {
+  if (node->hasAttribute(symbols::kReadsWritten))
+    return RecomputeVeto::kReadsWritten;
+  if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kRuleFunction) {
+    auto veto = RecomputeVeto::kNone;
+    for_each_inner(node, [&](const Node* inner) {
+      if (const auto of_inner = veto_of_operator(inner); of_inner != RecomputeVeto::kNone)
+        veto = of_inner;
+    });
+    return veto;
+  }
+  if (mutates_an_argument(node))
+    return RecomputeVeto::kMutates;
+  if (!node->blocks().empty())
+    return RecomputeVeto::kControlFlow;
+  return veto_of_operator(node);
+}
+
+const char* to_string(RecomputeVeto veto) {
+  switch (veto) {
+    case RecomputeVeto::kNone:
+      return "recomputable";
+    case RecomputeVeto::kMutates:
+      return "writes to an argument";
+    case RecomputeVeto::kControlFlow:
+      return "control flow";
+    case RecomputeVeto::kRule:
+      return "its rule says so";
+    case RecomputeVeto::kReadsWritten:
+      return "reads what the method writes to later";
+  }
+  return "unknown";
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,132 @@
+#include "rules/rule.h"
+
+namespace aten_recompute {
+namespace {
+
+// `kept_size` is the shape that the result would have with keepdim: the gradient is viewed in it.
+void add_sums(std::vector<Rule>& rules) {
+  const std::vector<Rule> more = {
+      {.op = "aten::sum", .gradients = {{"self", "grad.to(self.dtype).expand(self.size())"}}},
+      {.op = "aten::sum.dim_IntList",
+       .gradients = {{"self",
+                      "grad.to(self.dtype).view(recompute.kept_size(self.size(), dim))"
+                      ".expand(self.size())"}}},
+      {.op = "aten::mean",
+       .gradients = {{"self", "(grad.expand(self.size()) / self.numel()).to(self.dtype)"}}},
+      {.op = "aten::mean.dim",
+       .gradients = {{"self",
+                      "(grad.view(recompute.kept_size(self.size(), dim)).expand(self.size()) / "
+                      "recompute.reduced_numel(self.size(), dim)).to(self.dtype)"}}},
+      {.op = "aten::nansum",
+       .gradients = {{"self",
+                      "grad.to(self.dtype).view(recompute.kept_size(self.size(), dim))"
+                      ".expand(self.size()) * torch.logical_not(torch.isnan(self))"}}},
+      {.op = "aten::logsumexp",
+       .gradients = {{"self",
+                      "grad.view(recompute.kept_size(self.size(), dim)) * "
+                      "(self - result.view(recompute.kept_size(self.size(), dim))).exp().conj()"}}},
+      {.op = "aten::cumsum",
+       .gradients = {{"self", "recompute.cumsum_backward(grad.to(self.dtype), dim)"}}},
+      {.op = "aten::cumprod",
+       .gradients = {{"self", "torch.cumprod_backward(grad.to(self.dtype), self, dim, result)"}}},
+      {.op = "aten::prod",
+       .gradients = {{"self",
+                      "recompute.prod_backward(grad, self.to(grad.dtype), result)"
+                      ".to(self.dtype)"}}},
+      {.op = "aten::prod.dim_int",
+       .gradients = {{"self",
+                      "recompute.prod_dim_backward(grad, self.to(grad.dtype), result, dim, keepdim)"
+                      ".to(self.dtype)"}}},
+  };
+  rules.insert(rules.end(), more.begin(), more.end());
+}
+
+void add_extrema(std::vector<Rule>& rules) {
+  for (const char* op : {"aten::max.dim", "aten::min.dim", "aten::median.dim", "aten::mode"}) {
+    rules.push_back({.op = op,
+                     .gradients = {{"self",
+                                    "torch.value_selecting_reduction_backward(grad, dim, result1, "
+                                    "self.size(), keepdim)"}}});
+  }
+  for (const char* op : {"aten::sort", "aten::sort.stable", "aten::topk"}) {
+    rules.push_back({.op = op,
+                     .gradients = {{"self",
+                                    "torch.value_selecting_reduction_backward(grad, dim, result1, "
+                                    "self.size(), True)"}}});
+  }
+  // Every element that equals the result gets the same share.
+  for (const char* op : {"aten::max", "aten::min", "aten::median"}) {
+    rules.push_back(
+        {.op = op,
+         .gradients = {{"self", "recompute.evenly_distribute_backward(grad, self, result)"}}});
+  }
+  for (const char* op : {"aten::amax", "aten::amin"}) {
+    rules.push_back({.op = op, .gradients = {{"self", R"(
+    kept = recompute.kept_size(self.size(), dim)
+    mask = result.view(kept) == self
+    return (grad.view(kept) * mask) / mask.sum(dim, True))"}}});
+  }
+}
+
+void add_norms(std::vector<Rule>& rules) {
+  const std::vector<Rule> more = {
+      {.op = "aten::norm.Scalar",
+       .gradients = {{"self", "recompute.norm_backward(grad, self, p, result, None)"}}},
+      {.op = "aten::norm.ScalarOpt_dim",
+       .gradients = {{"self", "recompute.norm_backward(grad, self, p, result, dim)"}}},
+      {.op = "aten::norm.ScalarOpt_dtype",
+       .gradients = {{"self",
+                      "recompute.norm_backward(grad, self.to(grad.dtype), p, result, None)"
+                      ".to(self.dtype)"}}},
+      {.op = "aten::norm.ScalarOpt_dim_dtype",
+       .gradients = {{"self",
+                      "recompute.norm_backward(grad, self.to(grad.dtype), p, result, dim)"
+                      ".to(self.dtype)"}}},
+      {.op = "aten::linalg_vector_norm",
+       .gradients = {{"self",
+                      "recompute.norm_backward(grad, self, ord, result, dim).to(self.dtype)"}}},
+  };
+  rules.insert(rules.end(), more.begin(), more.end());
+}
+
+// var, std, var_mean and std_mean have three overloads each: over everything, over dimensions with
+// a flag, and with a correction, which is what the others become.
+void add_variances(std::vector<Rule>& rules) {
+  struct Overload {
+    const char* name;
+    const char* dim;
+    const char* correction;
+  };
+  for (const auto& [name, dim, correction] :
+       {Overload{"", "None", "int(unbiased)"}, Overload{".dim", "dim", "int(unbiased)"},
+        Overload{".correction", "dim", "correction"}}) {
+    const std::string tail = std::string(dim) + ", " + correction + ")";
+    const std::string overload = name;
+    rules.push_back(
+        {.op = "aten::var" + overload,
+         .gradients = {{"self", "recompute.var_mean_backward(grad, None, None, self, " + tail}}});
+    rules.push_back(
+        {.op = "aten::std" + overload,
+         .gradients = {{"self", "recompute.var_mean_backward(grad, None, result, self, " + tail}}});
+    rules.push_back(
+        {.op = "aten::var_mean" + overload,
+         .gradients = {{"self", "recompute.var_mean_backward(grad, grad1, None, self, " + tail}}});
+    rules.push_back(
+        {.op = "aten::std_mean" + overload,
+         .gradients = {
+             {"self", "recompute.var_mean_backward(grad, grad1, result, self, " + tail}}});
+  }
+}
+
+}  // namespace
+
+std::vector<Rule> reduction_rules() {
+  std::vector<Rule> rules;
+  add_sums(rules);
+  add_extrema(rules);
+  add_norms(rules);
+  add_variances(rules);
+  return rules;
+}
+
+}  // namespace aten_recompute

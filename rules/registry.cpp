@@ -1,0 +1,246 @@
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <mutex>
+#include <regex>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+#include <unordered_map>
+
+#include "ir/node_traits.h"
+#include "rules/rule.h"
+#include "rules/script_source.h"
+#include "rules/user_rules.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+
+// Identifiers of the formula that are not attributes of something else.
+std::set<std::string> identifiers(const std::string& text) {
+  static const std::regex pattern(R"((^|[^.\w])([A-Za-z_]\w*))");
+  std::set<std::string> names;
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
+    names.insert((*it)[2]);
+  }
+  return names;
+}
+
+// Every name a formula of this operator may use, with its type as TorchScript writes it. A forward
+// knows its arguments only: results and extras are what it computes.
+std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule, const Node* node,
+                                                                bool is_forward) {
+  const auto& schema = node->schema();
+  std::vector<std::pair<std::string, std::string>> names;
+  for (const auto& argument : schema.arguments()) {
+    names.emplace_back(argument.name(), argument.type()->annotation_str());
+  }
+  for (const auto& argument : schema.arguments()) {
+    names.emplace_back("needs_" + argument.name(), "bool");
+  }
+  if (is_forward)
+    return names;
+  for (size_t i = 0; i < schema.returns().size(); ++i) {
+    const std::string suffix = i == 0 ? "" : std::to_string(i);
+    names.emplace_back("result" + suffix, schema.returns()[i].type()->annotation_str());
+    names.emplace_back("grad" + suffix, i == 0 ? "Tensor" : "Optional[Tensor]");
+  }
+  names.emplace_back("grads", "List[Optional[Tensor]]");
+  for (const auto& extra : rule.extras) {
+    // "lse: Tensor" or "mask"; tensors need no type.
+    const auto colon = extra.find(':');
+    names.emplace_back(extra.substr(0, colon),
+                       colon == std::string::npos ? "Tensor" : extra.substr(colon + 2));
+  }
+  return names;
+}
+
+CompiledFormula compile(const Rule& rule, const Node* node, const std::string& body) {
+  CompiledFormula compiled;
+  std::ostringstream source;
+  source << "def formula(";
+  const auto used = identifiers(body);
+  for (const auto& [name, type] : bindable_names(rule, node, &body == &rule.forward)) {
+    if (used.count(name) == 0)
+      continue;
+    source << (compiled.parameters.empty() ? "" : ", ") << name << ": " << type;
+    compiled.parameters.push_back(name);
+  }
+  source << "):\n";
+  if (body.find("return") == std::string::npos) {
+    source << "    return " << body << "\n";
+  } else {
+    source << body << "\n";
+  }
+  try {
+    compiled.graph = compile_script(source.str());
+  } catch (const std::exception& error) {
+    throw std::logic_error("gradient rule for " + rule.op + " does not compile:\n" + source.str() +
+                           error.what());
+  }
+  return compiled;
+}
+
+const CompiledFormula& cached(const Rule& rule, const Node* node, const std::string& body) {
+  static std::mutex mutex;
+  static std::unordered_map<std::string, CompiledFormula> cache;
+  const std::lock_guard<std::mutex> lock(mutex);
+  const auto key = rule.op + "\n" + body;
+  auto found = cache.find(key);
+  if (found == cache.end())
+    found = cache.emplace(key, compile(rule, node, body)).first;
+  return found->second;
+}
+
+struct Registry {
+  std::vector<Rule> rules;
+  std::unordered_map<std::string, size_t> by_op;
+
+  Registry() {
+    for (auto family :
+         {&elementwise_rules, &matrix_rules, &convolution_rules, &normalization_rules,
+          &activation_rules, &softmax_rules, &dropout_rules, &embedding_rules, &pooling_rules,
+          &reduction_rules, &shape_rules, &indexing_rules, &loss_rules, &attention_rules}) {
+      for (auto& rule : family()) {
+        if (!by_op.emplace(rule.op, rules.size()).second) {
+          throw std::logic_error("two gradient rules for " + rule.op);
+        }
+        rules.push_back(std::move(rule));
+      }
+    }
+  }
+};
+
+const Registry& registry() {
+  static const Registry instance;
+  return instance;
+}
+
+// Operators whose recomputation differs from their first computation.
+const std::unordered_map<std::string, Rule>& replays() {
+  static const std::unordered_map<std::string, Rule> table = [] {
+    std::unordered_map<std::string, Rule> rules;
+    auto add = [&](std::string op, std::string body) {
+      Rule rule{.op = op + " (replay)", .forward = std::move(body), .extras = {}, .gradients = {}};
+      rules.emplace(std::move(op), std::move(rule));
+    };
+    // In training, batch norm takes its statistics from the batch: without the running ones it
+    // computes the same output and leaves the buffers alone.
+    add("aten::_batch_norm_impl_index",
+        "    if training:\n"
+        "        return torch._batch_norm_impl_index(input, weight, bias, None, None, training, "
+        "momentum, eps, cudnn_enabled)\n"
+        "    return torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
+        "training, momentum, eps, cudnn_enabled)");
+    return rules;
+  }();
+  return table;
+}
+
+// From what is kept of the first computation, where the argument `where` is True.
+struct ReplaySource {
+  Rule rule;  // its one formula gives the outputs
+  std::string where;
+  std::vector<size_t> gives_outputs;
+};
+
+const std::unordered_map<std::string, ReplaySource>& replays_from_outputs() {
+  static const std::unordered_map<std::string, ReplaySource> table = {
+      {"aten::_batch_norm_impl_index",
+       {{.op = "aten::_batch_norm_impl_index (replay from statistics)",
+         .gradients = {{"",
+                        "recompute.batch_norm_from_statistics(input, weight, bias, result1, "
+                        "result2, result4, eps, cudnn_enabled)"}}},
+        "training",
+        {0}}}};
+  return table;
+}
+
+// Outputs among the formula's parameters: result is 0, result1 is 1.
+std::vector<size_t> outputs_read(const CompiledFormula& formula) {
+  std::set<size_t> outputs;
+  for (const auto& name : formula.parameters) {
+    if (name.rfind("result", 0) == 0)
+      outputs.insert(name == "result" ? 0 : std::stoul(name.substr(6)));
+  }
+  return {outputs.begin(), outputs.end()};
+}
+
+}  // namespace
+
+std::string layout_of(const std::string& argument) {
+  return "recompute.stand_in(recompute.layout(" + argument + "))";
+}
+
+std::vector<std::string> split_names(const std::string& names) {
+  std::vector<std::string> result;
+  std::istringstream stream(names);
+  for (std::string name; std::getline(stream >> std::ws, name, ',');)
+    result.push_back(name);
+  return result;
+}
+
+const std::vector<Rule>& all_rules() {
+  return registry().rules;
+}
+
+bool has_rule_of_ours(const std::string& op) {
+  return registry().by_op.count(op) != 0 || replays().count(op) != 0;
+}
+
+const Rule* find_rule(const Node* node) {
+  if (node->maybeSchema() == nullptr)
+    return nullptr;
+  if (const auto* users = user_rule(node); users != nullptr && !users->rule.gradients.empty())
+    return &users->rule;
+  const auto found = registry().by_op.find(qualified_operator_name(node));
+  return found == registry().by_op.end() ? nullptr : &registry().rules[found->second];
+}
+
+const CompiledFormula& compiled_gradient(const Rule& rule, size_t index, const Node* node) {
+  const auto& formula = rule.gradients.at(index);
+  return formula.compiled != nullptr ? *formula.compiled : cached(rule, node, formula.body);
+}
+
+const CompiledFormula& compiled_forward(const Rule& rule, const Node* node) {
+  return rule.given_forward != nullptr ? *rule.given_forward : cached(rule, node, rule.forward);
+}
+
+const CompiledFormula* compiled_replay(const Node* node) {
+  if (node->maybeSchema() == nullptr)
+    return nullptr;
+  if (const auto* users = user_rule(node); users != nullptr && users->replay != nullptr)
+    return users->replay.get();
+  const auto found = replays().find(qualified_operator_name(node));
+  if (found == replays().end())
+    return nullptr;
+  return &cached(found->second, node, found->second.forward);
+}
+
+const Replay* find_replay(const Node* node) {
+  if (node->maybeSchema() == nullptr)
+    return nullptr;
+  const auto found = replays_from_outputs().find(qualified_operator_name(node));
+  if (found == replays_from_outputs().end())
+    return nullptr;
+  const auto& source = found->second;
+  const auto where = node->schema().argumentIndexWithName(source.where);
+  const auto constant = torch::jit::toIValue(node->input(static_cast<size_t>(where.value())));
+  if (!constant || !constant->isBool() || !constant->toBool())
+    return nullptr;
+  static std::mutex mutex;
+  static std::unordered_map<std::string, Replay> cache;
+  const std::lock_guard<std::mutex> lock(mutex);
+  auto replay = cache.find(source.rule.op);
+  if (replay == cache.end()) {
+    const auto& formula = compiled_gradient(source.rule, 0, node);
+    replay =
+        cache.emplace(source.rule.op, Replay{formula, outputs_read(formula), source.gives_outputs})
+            .first;
+  }
+  return &replay->second;
+}
+
+}  // namespace aten_recompute

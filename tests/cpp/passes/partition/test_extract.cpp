@@ -1,0 +1,108 @@
+// extract() of passes/partition/splice.h: upstream's Gradient from a joint graph.
+#include <ATen/Functions.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include "passes/partition/extract.h"
+#include "passes/partition/splice.h"
+#include "tests/cpp/support/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::listing;
+using ::testing::ElementsAre;
+
+class Extract : public test::TorchTest {};
+
+JointGraph chain() {
+  return test::parse_joint(R"(
+graph(%n : int, %x : Tensor, %w : Tensor, %dy : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %h : Tensor = aten::mm(%x, %w)
+  %a : Tensor = aten::relu(%h)
+  %y : Tensor = aten::sigmoid(%a)
+  aten_recompute::backward_start()
+  %da : Tensor = aten::sigmoid_backward(%dy, %y)
+  %dh : Tensor = aten::threshold_backward(%da, %a, %zero)
+  %xt : Tensor = aten::t(%x)
+  %dw : Tensor = aten::mm(%xt, %dh)
+  return (%n, %y, %dw)
+)",
+                           3, 2, {1}, {2});
+}
+
+TEST_F(Extract, CapturesFollowTheOutputsUnlessTheyAreOutputs) {
+  const auto gradient = extract(chain());
+  gradient.f->lint();
+  gradient.df->lint();
+  EXPECT_THAT(listing(*gradient.f),
+              ElementsAre("h = aten::mm(x, w)", "a = aten::relu(h)", "y = aten::sigmoid(a)"));
+  EXPECT_EQ(gradient.f_real_outputs, 2U);
+  EXPECT_THAT(test::names(gradient.f->outputs()), ElementsAre("n", "y", "a"));
+  EXPECT_THAT(gradient.df_input_vjps, ElementsAre(1));
+  EXPECT_THAT(gradient.df_input_captured_inputs, ElementsAre(1));
+  // In the order in which df reads them: y (output 1 itself), then a.
+  EXPECT_THAT(gradient.df_input_captured_outputs, ElementsAre(1, 2));
+  EXPECT_THAT(gradient.df_output_vjps, ElementsAre(2));
+}
+
+TEST_F(Extract, TheBackwardTakesVjpsThenInputsThenOutputs) {
+  const auto gradient = extract(chain());
+  EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "x", "y", "a"));
+  EXPECT_THAT(listing(*gradient.df), ElementsAre("da = aten::sigmoid_backward(dy, y)",
+                                                 "dh = aten::threshold_backward(da, a, 0)",
+                                                 "xt = aten::t(x)", "dw = aten::mm(xt, dh)"));
+  EXPECT_THAT(test::names(gradient.df->outputs()), ElementsAre("dw"));
+}
+
+TEST_F(Extract, WhatIsRecomputedIsNotCaptured) {
+  auto joint = chain();
+  splice(joint, {});
+  const auto gradient = extract(joint);
+  EXPECT_THAT(test::names(gradient.f->outputs()), ElementsAre("n", "y"));
+  EXPECT_THAT(gradient.df_input_captured_inputs, ElementsAre(1, 2));
+  // y, output 1, is the caller's and there anyway.
+  EXPECT_THAT(gradient.df_input_captured_outputs, ElementsAre(1));
+  EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "x", "w", "y"));
+}
+
+TEST_F(Extract, ForwardAndBackwardTogetherComputeWhatTheJointGraphDoes) {
+  const auto joint = chain();
+  const auto gradient = extract(joint);
+  const at::NoGradGuard guard;
+  const auto x = at::randn({3, 2});
+  const auto w = at::randn({2, 4});
+  const auto dy = at::randn({3, 4});
+  const auto expected = test::run_graph(joint.graph, {7, x, w, dy});
+  const auto forward = test::run_graph(gradient.f, {7, x, w});
+  const auto backward = test::run_graph(gradient.df, {dy, x, forward[1], forward[2]});
+  EXPECT_EQ(forward[0].toInt(), 7);
+  EXPECT_TRUE(test::bitwise_equal(forward[1].toTensor(), expected[1].toTensor()));
+  EXPECT_TRUE(test::bitwise_equal(backward[0].toTensor(), expected[2].toTensor()));
+}
+
+TEST_F(Extract, AGradientThatTheForwardComputedIsCaptured) {
+  const auto gradient = extract(test::parse_joint(R"(
+graph(%x : Tensor, %w : Tensor, %dy : Tensor):
+  %a : Tensor = aten::sin(%x)
+  %y : Tensor = aten::mul(%w, %a)
+  aten_recompute::backward_start()
+  return (%y, %a, %dy)
+)",
+                                                  2, 1, {0}, {0, 1}));
+  EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "a"));
+  EXPECT_THAT(test::names(gradient.df->outputs()), ElementsAre("a", "dy"));
+  EXPECT_THAT(gradient.df_input_captured_outputs, ElementsAre(1));
+  EXPECT_THAT(gradient.df_output_vjps, ElementsAre(0, 1));
+}
+
+TEST_F(Extract, TheJointGraphIsNotChanged) {
+  const auto joint = chain();
+  const auto before = joint.graph->toString();
+  extract(joint);
+  EXPECT_EQ(joint.graph->toString(), before);
+}
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,56 @@
+#include "passes/partition/split_sums.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "passes/autodiff/differentiate.h"
+#include "passes/partition/extract.h"
+#include "tests/cpp/support/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using ::testing::ElementsAre;
+
+// Backward of a region whose input %x has three readers, the last of them first.
+torch::jit::Gradient backward_of(const std::string& ir) {
+  const auto graph = test::parse(ir);
+  const std::vector<bool> inputs(graph->inputs().size(), true);
+  return extract(differentiate(graph, inputs, std::vector<bool>(graph->outputs().size(), true)));
+}
+
+TEST(SplitSums, EachSummandOfAnInputsGradientLeavesByItself) {
+  const auto gradient = backward_of(R"(
+graph(%x : Tensor, %w : Tensor):
+  %a : Tensor = aten::sigmoid(%x)
+  %b : Tensor = aten::mm(%x, %w)
+  %c : Tensor = aten::tanh(%x)
+  return (%a, %b, %c)
+)");
+  ASSERT_EQ(gradient.df->outputs().size(), 2);
+  EXPECT_THAT(split_sums(*gradient.df), ElementsAre(0, 0, 0, 1));
+  std::vector<std::string> kinds;
+  for (auto* output : gradient.df->outputs())
+    kinds.emplace_back(output->node()->kind().toUnqualString());
+  EXPECT_THAT(kinds,
+              ElementsAre("tanh_backward", "mm_grad_self", "sigmoid_backward", "mm_grad_mat2"));
+  for (auto* node : gradient.df->nodes())
+    EXPECT_STRNE(node->kind().toQualString(), "aten_recompute::accumulate");
+}
+
+// What reads a copy adds up at the copy, in eager, too.
+TEST(SplitSums, ASumOfAnotherValueStaysOne) {
+  const auto gradient = backward_of(R"(
+graph(%x : Tensor):
+  %none : NoneType = prim::Constant()
+  %y : Tensor = aten::clone(%x, %none)
+  %a : Tensor = aten::sigmoid(%y)
+  %b : Tensor = aten::tanh(%y)
+  return (%a, %b)
+)");
+  EXPECT_THAT(split_sums(*gradient.df), ElementsAre(0));
+  EXPECT_STREQ(gradient.df->outputs()[0]->node()->kind().toQualString(),
+               "aten_recompute::accumulate");
+}
+
+}  // namespace
+}  // namespace aten_recompute

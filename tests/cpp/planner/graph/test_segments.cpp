@@ -1,0 +1,142 @@
+#include "planner/graph/segments.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace aten_recompute {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// Segments of equal size whose separators cost `separator` each.
+std::vector<Segment> equal_segments(size_t count, int64_t saved, int64_t separator) {
+  std::vector<Segment> segments(count, Segment{saved, separator});
+  segments.back().separator_bytes = 0;
+  return segments;
+}
+
+// What the header says is made smallest.
+int64_t cost_of(const std::vector<Segment>& segments, const std::vector<bool>& keep) {
+  int64_t kept = 0;
+  int64_t joined = 0;
+  int64_t largest = 0;
+  for (size_t i = 0; i < segments.size(); ++i) {
+    joined += segments[i].saved_bytes;
+    largest = std::max(largest, joined);
+    if (keep[i]) {
+      kept += segments[i].separator_bytes;
+      joined = 0;
+    }
+  }
+  return kept + largest;
+}
+
+TEST(Segments, NoChoiceIsBetter) {
+  constexpr size_t kCount = 9;
+  std::mt19937 random(20);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Segment> segments(kCount);
+    for (auto& segment : segments) {
+      segment = {static_cast<int64_t>(random() % 30), static_cast<int64_t>(random() % 20)};
+    }
+    segments.back().separator_bytes = 0;
+    int64_t best = cost_of(segments, std::vector<bool>(kCount, false));
+    for (unsigned choice = 0; choice < 1U << (kCount - 1); ++choice) {
+      std::vector<bool> keep(kCount, false);
+      for (size_t i = 0; i + 1 < kCount; ++i) {
+        keep[i] = ((choice >> i) & 1U) != 0;
+      }
+      best = std::min(best, cost_of(segments, keep));
+    }
+    const auto chosen = choose_separators(segments, std::nullopt);
+    EXPECT_FALSE(chosen.back());
+    EXPECT_EQ(cost_of(segments, chosen), best) << "round " << round;
+  }
+}
+
+TEST(Segments, NoSegmentsNoFlags) {
+  EXPECT_THAT(choose_separators({}, std::nullopt), IsEmpty());
+}
+
+TEST(Segments, OneSegmentHasNothingToKeep) {
+  EXPECT_THAT(choose_separators({{100, 0}}, std::nullopt), ElementsAre(false));
+}
+
+// Four segments of 16 bytes, separators of 4. Keeping none: 64. One in the middle: 4 + 32 = 36.
+// All three: 12 + 16 = 28. (Two: 8 + 32 = 40.)
+TEST(Segments, CheapSeparatorsAreAllKept) {
+  EXPECT_THAT(choose_separators(equal_segments(4, 16, 4), std::nullopt),
+              ElementsAre(true, true, true, false));
+}
+
+// The same with separators of 10: none 64, one 10 + 32 = 42, all 30 + 16 = 46.
+TEST(Segments, DearSeparatorsAreKeptSparingly) {
+  EXPECT_THAT(choose_separators(equal_segments(4, 16, 10), std::nullopt),
+              ElementsAre(false, true, false, false));
+}
+
+// Separators of 40: none 64, one 40 + 32 = 72.
+TEST(Segments, SeparatorsThatCostMoreThanTheySaveAreNotKept) {
+  EXPECT_THAT(choose_separators(equal_segments(4, 16, 40), std::nullopt),
+              ElementsAre(false, false, false, false));
+}
+
+// The square root rule: n = 16 segments whose separators cost as much as they save (s = 1): k
+// segments of 16 / k each cost (k - 1) + 16 / k, which is smallest at k = 4: 3 + 4 = 7.
+TEST(Segments, EqualLayersMakeTheSquareRootOfTheirNumber) {
+  const auto keep = choose_separators(equal_segments(16, 1, 1), std::nullopt);
+  EXPECT_THAT(keep, ElementsAre(false, false, false, true, false, false, false, true, false, false,
+                                false, true, false, false, false, false));
+}
+
+// The big segment (100) cannot be split, so nothing is won by keeping separators among the small
+// ones: {100 | 1 + 1 + 1} costs 5 + 100 = 105, more than all of it together, 103.
+TEST(Segments, ABigSegmentDecides) {
+  EXPECT_THAT(choose_separators({{100, 5}, {1, 5}, {1, 5}, {1, 0}}, std::nullopt),
+              ElementsAre(false, false, false, false));
+  // With small ones of 10, {100 | 30} costs 105 instead of 130.
+  EXPECT_THAT(choose_separators({{100, 5}, {10, 5}, {10, 5}, {10, 0}}, std::nullopt),
+              ElementsAre(true, false, false, false));
+}
+
+// Behind the first 16 bytes either separator will do: the one of 1 byte, not the one of 50 behind
+// whatever saves nothing. 1 + 16 = 17.
+TEST(Segments, OfSeparatorsBetweenTheSameSegmentsTheSmallestIsKept) {
+  const std::vector<Segment> segments{{16, 1}, {0, 50}, {16, 0}};
+  EXPECT_THAT(choose_separators(segments, std::nullopt), ElementsAre(true, false, false));
+  EXPECT_THAT(choose_separators(segments, 2), ElementsAre(true, false, false));
+  const std::vector<Segment> reversed{{16, 50}, {0, 1}, {16, 0}};
+  EXPECT_THAT(choose_separators(reversed, std::nullopt), ElementsAre(false, true, false));
+}
+
+// Three stretches of at most 20: 10 + 10 | 10 + 10 | 10 costs 9 + 9; 10 | 10 + 10 | 10 + 10 costs 1
+// + 1.
+TEST(Segments, CutsGoWhereSeparatorsAreSmall) {
+  const std::vector<Segment> segments{{10, 1}, {10, 9}, {10, 1}, {10, 9}, {10, 0}};
+  EXPECT_THAT(choose_separators(segments, 3), ElementsAre(true, false, true, false, false));
+}
+
+TEST(Segments, ACountOfOneKeepsNothing) {
+  EXPECT_THAT(choose_separators(equal_segments(4, 16, 4), 1),
+              ElementsAre(false, false, false, false));
+}
+
+// Two segments of 4, 2, 8, 1, 3 bytes: 4 + 2 | 8 + 1 + 3 has maximum 12, 4 + 2 + 8 | 1 + 3 has 14.
+TEST(Segments, ACountMakesTheLargestAsSmallAsItCanBe) {
+  const std::vector<Segment> segments{{4, 1}, {2, 1}, {8, 1}, {1, 1}, {3, 0}};
+  EXPECT_THAT(choose_separators(segments, 2), ElementsAre(false, true, false, false, false));
+  // Three: 4 + 2 | 8 | 1 + 3 with maximum 8, which no more segments make smaller.
+  EXPECT_THAT(choose_separators(segments, 3), ElementsAre(false, true, true, false, false));
+  EXPECT_THAT(choose_separators(segments, 4), ElementsAre(false, true, true, false, false));
+}
+
+TEST(Segments, ACountBeyondTheSegmentsKeepsEveryOneThatHelps) {
+  EXPECT_THAT(choose_separators(equal_segments(3, 16, 4), 100), ElementsAre(true, true, false));
+}
+
+}  // namespace
+}  // namespace aten_recompute

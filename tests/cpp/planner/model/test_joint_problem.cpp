@@ -1,0 +1,277 @@
+#include "planner/model/joint_problem.h"
+
+#include <algorithm>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "planner/search/search.h"
+#include "tests/cpp/support/plan_testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::listing;
+using test::ProblemBuilder;
+using ::testing::ElementsAre;
+
+// h of 10 bytes is read by the backward, y of 4 bytes is the region's output.
+struct OneRegion {
+  int32_t x = 0;
+  int32_t h = 0;
+  int32_t y = 0;
+  int32_t dx = 0;
+  Problem problem;
+
+  explicit OneRegion(const std::string& prefix) {
+    ProblemBuilder builder;
+    x = builder.held(prefix + "x", 4);
+    h = builder.fresh(prefix + "h", {x}, 10);
+    y = builder.fresh(prefix + "y", {h}, 4);
+    builder.result(y);
+    builder.start_backward();
+    const auto dy = builder.incoming(prefix + "dy", 4);
+    dx = builder.fresh(prefix + "dx", {dy, h}, 4);
+    builder.result(dx);
+    problem = builder.build();
+    problem.loss_bytes = 4;
+  }
+};
+
+// a, then b on a's output; the loss reads b's.
+struct TwoRegions {
+  OneRegion a{"a."};
+  OneRegion b{"b."};
+  std::vector<RegionRun> runs{{&a.problem, {}, {{false, {{1, b.dx}}, true}}, {a.dx}},
+                              {&b.problem, {{b.x, {0, a.y}}}, {{true, {}, true}}, {b.y}}};
+
+  std::vector<const RetentionPlan*> both(const RetentionPlan& of_a,
+                                         const RetentionPlan& of_b) const {
+    return {&of_a, &of_b};
+  }
+};
+
+std::string names_of_results(const Problem& problem) {
+  std::string names;
+  for (auto value : problem.results)
+    names += problem.value_names[value] + " ";
+  return names;
+}
+
+TEST(JointProblem, ForwardsInOrderAndBackwardsInReverse) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  EXPECT_THAT(joint.problem.node_names,
+              ElementsAre("a.h", "a.y", "handed", "b.h", "b.y", "b.dx", "handed", "a.dx"));
+  EXPECT_EQ(joint.problem.num_forward, 5U);
+  EXPECT_EQ(joint.problem.num_nodes, 8U);
+  EXPECT_EQ(names_of_results(joint.problem), "a.dx b.y ");
+  ASSERT_EQ(joint.problem.incoming.size(), 1U);
+  EXPECT_EQ(joint.problem.value_names[joint.problem.incoming[0]], "b.dy");
+  EXPECT_EQ(joint.problem.loss_bytes, 4);
+}
+
+TEST(JointProblem, WhatIsHandedOnIsOneMemory) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  auto storage = [&](int run, int32_t value) {
+    return problem.storages[joint.values[run][value]][0];
+  };
+  EXPECT_EQ(storage(0, two.a.y), storage(1, two.b.x));
+  EXPECT_FALSE(problem.held[storage(1, two.b.x)]);
+  EXPECT_EQ(storage(1, two.b.dx), storage(0, two.a.problem.incoming[0]));
+  EXPECT_NE(storage(0, two.a.h), storage(1, two.b.h));
+}
+
+TEST(JointProblem, OutputsOfEarlierRegionsDieWithTheirLastReader) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  Simulator simulator(joint.problem);
+  const auto unplanned =
+      join_decisions(joint, two.runs,
+                     two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
+  simulator.run(unplanned);
+  // b.h: a.h, a.y and itself. b.y: both h and itself, as a.y is gone; the loss is counted there.
+  // The gradient dies in a.dx, which takes nobody's place; b.y stays.
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 14, 14, 24, 32, 32, 18, 22));
+}
+
+TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  const auto unplanned =
+      join_decisions(joint, two.runs,
+                     two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
+  PlanSearch search(joint.problem, unplanned);
+  const auto plan = search.fastest(31);
+  ASSERT_TRUE(plan.has_value());
+  EXPECT_LE(plan->simulation.peak_bytes, 31);
+  EXPECT_EQ(plan->simulation.recompute_seconds, 1.0);
+
+  // Either region alone stays far below the limit: each of them would keep its h.
+  double seconds = 0.0;
+  for (size_t run = 0; run < 2; ++run) {
+    const auto& problem = *two.runs[run].problem;
+    Simulator own(problem);
+    EXPECT_LT(own.run(keep_what_is_read(problem)).peak_bytes, 31);
+    seconds += own.run(decisions_of_run(joint, run, problem, plan->decisions)).recompute_seconds;
+  }
+  EXPECT_EQ(seconds, plan->simulation.recompute_seconds);
+}
+
+TEST(JointProblem, SplittingWhatWasJoinedGivesItBack) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  RetentionPlan of_a(two.a.problem);
+  of_a.drop(two.a.h, 0);
+  RetentionPlan of_b(two.b.problem);
+  of_b.drop(two.b.h, 1);
+  const auto all = join_decisions(joint, two.runs, two.both(of_a, of_b));
+  EXPECT_EQ(decisions_of_run(joint, 0, two.a.problem, all), of_a);
+  EXPECT_EQ(decisions_of_run(joint, 1, two.b.problem, all), of_b);
+}
+
+TEST(JointProblem, NothingIsComputedAgainAcrossABorder) {
+  const TwoRegions two;
+  const auto joint = join(two.runs);
+  // The output of a is not read by a's own backward; b's backward would have to bring it back.
+  Simulator simulator(joint.problem);
+  const auto handed = joint.values[1][two.b.x];
+  EXPECT_EQ(std::count(simulator.droppable().begin(), simulator.droppable().end(), handed), 0);
+  EXPECT_EQ(std::count(simulator.droppable().begin(), simulator.droppable().end(),
+                       joint.values[0][two.a.h]),
+            1);
+}
+
+TEST(JointProblem, GradientsFromTheLossAndFromALaterRegionAreAddedInPlace) {
+  TwoRegions two;
+  two.runs[0].incoming[0].from_loss = true;
+  two.runs[0].live_to_end.push_back(two.a.y);
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  EXPECT_EQ(problem.incoming.size(), 2U);
+  const auto sum = joint.values[0][two.a.problem.incoming[0]];
+  const auto handed = problem.inputs[problem.producer[sum]];
+  ASSERT_EQ(handed.size(), 1U);
+  const auto inputs = problem.inputs[problem.producer[handed[0]]];
+  ASSERT_EQ(inputs.size(), 2U);
+  EXPECT_EQ(problem.storages[inputs[0]][0], problem.storages[sum][0]);
+  EXPECT_EQ(inputs[1], joint.values[1][two.b.dx]);
+}
+
+// a's output is read by b and c.
+struct TwoReaders {
+  OneRegion a{"a."};
+  OneRegion b{"b."};
+  OneRegion c{"c."};
+  std::vector<RegionRun> runs{{&a.problem, {}, {{false, {{2, c.dx}, {1, b.dx}}, true}}, {a.dx}},
+                              {&b.problem, {{b.x, {0, a.y}}}, {{true, {}, true}}, {b.y}},
+                              {&c.problem, {{c.x, {0, a.y}}}, {{true, {}, true}}, {c.y}}};
+};
+
+TEST(JointProblem, GradientsOfSeveralRegionsAreAddedAsTheyCome) {
+  const TwoReaders three;
+  const auto joint = join(three.runs);
+  const auto& problem = joint.problem;
+  EXPECT_THAT(problem.node_names, ElementsAre("a.h", "a.y", "handed", "b.h", "b.y", "handed", "c.h",
+                                              "c.y", "c.dx", "b.dx", "sum", "handed", "a.dx"));
+  const auto storage = [&](int run, int32_t value) {
+    return problem.storages[joint.values[run][value]][0];
+  };
+  EXPECT_EQ(storage(0, three.a.problem.incoming[0]), storage(2, three.c.dx));
+  Simulator simulator(problem);
+  const auto of_a = keep_what_is_read(three.a.problem);
+  const auto of_b = keep_what_is_read(three.b.problem);
+  const auto of_c = keep_what_is_read(three.c.problem);
+  simulator.run(join_decisions(joint, three.runs, {&of_a, &of_b, &of_c}));
+  // b.y, c.y, a.h and the sum; the second gradient is gone.
+  EXPECT_EQ(simulator.step_bytes()[11], 4 + 4 + 10 + 4);
+}
+
+TEST(JointProblem, AnOutputThatNobodyCanReadHasNoGradient) {
+  TwoRegions two;
+  two.runs[0].incoming[0] = {};
+  const auto joint = join(two.runs);
+  EXPECT_EQ(joint.problem.incoming.size(), 1U);
+  EXPECT_EQ(joint.problem.loss_bytes, 4);
+  EXPECT_TRUE(joint.problem.storages[joint.values[0][two.a.problem.incoming[0]]].empty());
+}
+
+TEST(JointProblem, AGivenValueTakesWhatItTakesInThisCall) {
+  TwoRegions two;
+  two.runs[1].given[0] = {two.b.x, {-1, -1}, false, 7};
+  const auto joint = join(two.runs);
+  const auto storage = joint.problem.storages[joint.values[1][two.b.x]][0];
+  EXPECT_EQ(joint.problem.bytes[storage], 7);
+}
+
+TEST(JointProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {
+  TwoRegions two;
+  const auto bytes = [&](const JointProblem& joint) {
+    const auto of_a = keep_what_is_read(two.a.problem);
+    const auto of_b = keep_what_is_read(two.b.problem);
+    Simulator simulator(joint.problem);
+    simulator.run(join_decisions(joint, two.runs, {&of_a, &of_b}));
+    return simulator.step_bytes();
+  };
+  const auto before = bytes(join(two.runs));
+  two.runs[1].kept_before = 100;
+  two.runs[1].beyond_in_backward = 1000;
+  two.runs[1].beyond_after_backward = 10000;
+  const auto joint = join(two.runs, 100000);
+  const auto& names = joint.problem.node_names;
+  EXPECT_THAT(names, ElementsAre("a.h", "a.y", "handed", "between", "b.h", "b.y", "between",
+                                 "between", "begin", "b.dx", "end", "between", "handed", "a.dx"));
+  const auto after = bytes(joint);
+  EXPECT_EQ(after[0], before[0]);               // a.h
+  EXPECT_EQ(after[4], before[3] + 100);         // b.h
+  EXPECT_EQ(after[9], before[5] + 100 + 1000);  // b.dx
+  EXPECT_GE(after[11], 100 + 10000);
+  EXPECT_EQ(after[13], before[7]);  // a.dx
+  EXPECT_EQ(joint.between[1], 3);
+  EXPECT_EQ(joint.begin[1], 8);
+  EXPECT_EQ(joint.between_again[1], 11);
+  EXPECT_EQ(joint.between[0], -1);
+}
+
+TEST(JointProblem, WhatIsMadeBetweenTheRegionsIsMemoryOfItsOwn) {
+  TwoRegions two;
+  two.runs[1].given[0].from = {-1, -1};
+  two.runs[0].incoming[0].passthrough = false;
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  const auto given = problem.storages[joint.values[1][two.b.x]][0];
+  EXPECT_NE(given, problem.storages[joint.values[0][two.a.y]][0]);
+  EXPECT_FALSE(problem.held[given]);
+  EXPECT_NE(problem.storages[joint.values[0][two.a.problem.incoming[0]]][0],
+            problem.storages[joint.values[1][two.b.dx]][0]);
+}
+
+TEST(JointProblem, AlternativesGoWithTheirNode) {
+  ProblemBuilder builder;
+  const auto x = builder.held("x", 4);
+  const auto h = builder.fresh("h", {x}, 10);
+  builder.start_backward();
+  const auto dh = builder.incoming("dh", 4);
+  builder.result(builder.fresh("dx", {dh, h}, 4));
+  const auto instead = builder.alternative(h, {x}, 0.5);
+  const auto problem = builder.build();
+  const std::vector<RegionRun> runs{{&problem, {}, {{true, {}, true}}, {}},
+                                    {&problem, {}, {{true, {}, true}}, {}}};
+  const auto joint = join(runs);
+  EXPECT_EQ(joint.problem.num_all_nodes(), joint.problem.num_nodes + 2);
+  for (size_t run = 0; run < 2; ++run) {
+    const auto row = joint.problem.alternatives[joint.nodes[run][problem.producer[h]]];
+    ASSERT_EQ(row.size(), 1U);
+    EXPECT_EQ(row[0], joint.nodes[run][instead]);
+    RetentionPlan decisions(joint.problem);
+    decisions.choose(joint.nodes[run][problem.producer[h]], row[0]);
+    EXPECT_EQ(decisions_of_run(joint, run, problem, decisions).chosen(problem.producer[h]),
+              instead);
+  }
+}
+
+}  // namespace
+}  // namespace aten_recompute

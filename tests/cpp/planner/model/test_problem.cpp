@@ -1,0 +1,177 @@
+#include "planner/model/problem.h"
+
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cpp/support/plan_testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::ProblemBuilder;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+// One of everything: a view, a list of two tensors, a node of two outputs, an optional node, a
+// alternative, something that runs once.
+Problem example() {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto a = b.fresh("a", {x}, 10);
+  b.seconds(0.1);  // no binary fraction: the text has to carry all digits
+  const auto pair = b.fresh({a}, {{"p", 4}, {"q", 8}});
+  const auto list = b.view("list", {pair[0], pair[1]});
+  const auto mask = b.fresh("mask", {a}, 1);
+  b.optional();
+  const auto y = b.fresh("y", {list}, 20);
+  b.workspace(7);
+  b.once();
+  b.result(y);
+  b.start_backward();
+  const auto dy = b.incoming("dy", 20);
+  const auto da = b.fresh("da", {dy, a}, 20);
+  b.overwrites({dy});
+  b.result(da);
+  b.alternative(da, {dy, mask}, 0.5);
+  auto problem = b.build();
+  problem.loss_bytes = 20;
+  problem.replay_bytes.assign(problem.num_all_nodes(), 0);
+  problem.replay_bytes[0] = 16;
+  return problem;
+}
+
+std::vector<std::vector<int32_t>> to_vectors(const JaggedArray& rows) {
+  std::vector<std::vector<int32_t>> result;
+  for (size_t i = 0; i < rows.size(); ++i)
+    result.emplace_back(rows[i].begin(), rows[i].end());
+  return result;
+}
+
+TEST(Problem, JsonRoundTrip) {
+  const auto problem = example();
+  const auto again = problem_from_json(to_json(problem));
+  EXPECT_EQ(again.num_forward, problem.num_forward);
+  EXPECT_EQ(again.num_nodes, problem.num_nodes);
+  EXPECT_EQ(again.node_names, problem.node_names);
+  EXPECT_EQ(to_vectors(again.inputs), to_vectors(problem.inputs));
+  EXPECT_EQ(to_vectors(again.outputs), to_vectors(problem.outputs));
+  EXPECT_EQ(to_vectors(again.overwrites), to_vectors(problem.overwrites));
+  EXPECT_EQ(again.seconds, problem.seconds);
+  EXPECT_EQ(again.flops, problem.flops);
+  EXPECT_EQ(again.workspace_bytes, problem.workspace_bytes);
+  EXPECT_EQ(again.replay_bytes, problem.replay_bytes);
+  EXPECT_EQ(again.recomputable, problem.recomputable);
+  EXPECT_EQ(again.is_view, problem.is_view);
+  EXPECT_EQ(to_vectors(again.alternatives), to_vectors(problem.alternatives));
+  EXPECT_EQ(again.optional, problem.optional);
+  EXPECT_EQ(again.value_names, problem.value_names);
+  EXPECT_EQ(again.producer, problem.producer);
+  EXPECT_EQ(to_vectors(again.storages), to_vectors(problem.storages));
+  EXPECT_EQ(again.bytes, problem.bytes);
+  EXPECT_EQ(again.held, problem.held);
+  EXPECT_EQ(again.results, problem.results);
+  EXPECT_EQ(again.incoming, problem.incoming);
+  EXPECT_EQ(again.loss_bytes, problem.loss_bytes);
+  EXPECT_EQ(to_json(again), to_json(problem));
+}
+
+TEST(Problem, AnEmptyProblemRoundTrips) {
+  const auto again = problem_from_json(to_json(Problem()));
+  EXPECT_EQ(again.num_all_nodes(), 0U);
+  EXPECT_EQ(again.num_values(), 0U);
+}
+
+void expect_refused(const std::string& text, const std::string& message) {
+  try {
+    problem_from_json(text);
+    FAIL() << "accepted: " << text;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr(message)) << text;
+  }
+}
+
+// The example with one entry changed.
+std::string changed(const std::string& pointer, const nlohmann::json& value) {
+  auto json = nlohmann::json::parse(to_json(example()));
+  json[nlohmann::json::json_pointer(pointer)] = value;
+  return json.dump();
+}
+
+TEST(Problem, WhatIsNoProblemIsRefused) {
+  expect_refused("", "not a planning problem: ");
+  expect_refused("[]", "not a planning problem: ");
+  expect_refused("{}", "'format'");
+  expect_refused(changed("/format", "aten_recompute.problem/2"),
+                 R"("format" is "aten_recompute.problem/2", expected "aten_recompute.problem/1")");
+  auto json = nlohmann::json::parse(to_json(example()));
+  json["nodes"].erase("seconds");
+  expect_refused(json.dump(), "'seconds'");
+  expect_refused(changed("/nodes/seconds", "fast"), "not a planning problem: ");
+  expect_refused(changed("/num_forward", "four"), "not a planning problem: ");
+  expect_refused(changed("/nodes/flops", nlohmann::json::array({1.0})),
+                 "lists of \"nodes\" differ in length");
+  expect_refused(changed("/nodes/replay_bytes", nlohmann::json::array({1})),
+                 "lists of \"nodes\" differ in length");
+  expect_refused(changed("/num_nodes", 100), "counts and lists do not agree");
+  expect_refused(changed("/num_forward", 7), "counts and lists do not agree");
+  expect_refused(changed("/values/name", nlohmann::json::array({"x"})),
+                 "counts and lists do not agree");
+  expect_refused(changed("/storages/held", nlohmann::json::array({1})),
+                 "counts and lists do not agree");
+}
+
+// Lists refer to one another by index: one that points at nothing would be read out of bounds.
+TEST(Problem, AnIndexOfNothingIsRefused) {
+  for (const char* pointer :
+       {"/nodes/inputs/1", "/nodes/outputs/1", "/nodes/overwrites/1", "/nodes/alternatives/1",
+        "/values/storages/1", "/results", "/incoming", "/values/producer"}) {
+    auto json = nlohmann::json::parse(to_json(example()));
+    auto& row = json[nlohmann::json::json_pointer(pointer)];
+    if (row.empty())
+      row.push_back(0);
+    row[0] = 99;
+    expect_refused(json.dump(), "has the index 99");
+    row[0] = -2;
+    expect_refused(json.dump(), "has the index -2");
+  }
+}
+
+TEST(Problem, BytesOfAValueAreThoseThatTheProgramMade) {
+  const auto problem = example();
+  EXPECT_EQ(problem.value_bytes(0), 0);   // x, held by the caller
+  EXPECT_EQ(problem.value_bytes(1), 10);  // a
+  EXPECT_EQ(problem.value_bytes(4), 12);  // the list of p and q
+}
+
+// a 0.1, p and q 1, the list nothing, y 1, da 1; neither the optional mask nor the alternative.
+TEST(Problem, BaseSecondsLeaveOutWhatNoPlanHasAskedFor) {
+  EXPECT_DOUBLE_EQ(example().base_seconds(), 3.1);
+}
+
+TEST(Roots, OfViewsAndContainersAreWhatTheyView) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 100);
+  const auto a = b.fresh("a", {x}, 10);
+  const auto c = b.fresh("c", {x}, 10);
+  const auto view = b.view("view", {a});
+  const auto twice = b.view("twice", {view});
+  const auto list = b.view("list", {c, twice, a});
+  const auto of_input = b.view("of_input", {x});
+  const auto copy = b.fresh("copy", {list}, 10);
+  const auto rows = base_values(b.build());
+  EXPECT_THAT(rows[x], ElementsAre(x));
+  EXPECT_THAT(rows[a], ElementsAre(a));
+  EXPECT_THAT(rows[view], ElementsAre(a));
+  EXPECT_THAT(rows[twice], ElementsAre(a));
+  EXPECT_THAT(rows[list], ElementsAre(a, c));  // each once, in order
+  EXPECT_THAT(rows[of_input], ElementsAre(x));
+  EXPECT_THAT(rows[copy], ElementsAre(copy));
+}
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,797 @@
+// Schedules and byte counts on problems small enough to be worked out by hand. The expected bytes
+// stand beside the step that they belong to. The forward's last step counts with what is alive
+// behind it: what is saved, and the gradient that comes in.
+#include "planner/model/simulator.h"
+
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/cpp/support/plan_testing.h"
+
+namespace aten_recompute {
+
+// For ElementsAre.
+static bool operator==(const Gap& a, const Gap& b) {
+  return std::tie(a.value, a.from, a.to, a.recomputed) ==
+         std::tie(b.value, b.from, b.to, b.recomputed);
+}
+
+static void PrintTo(const Gap& gap, std::ostream* out) {
+  *out << "{" << gap.value << ", " << gap.from << ", " << gap.to << ", " << gap.recomputed << "}";
+}
+
+namespace {
+
+using test::listing;
+using test::ProblemBuilder;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+// y = h(g(f(x))), with a gradient that reads b, then a.
+struct Chain {
+  ProblemBuilder b;
+  int32_t x = b.held("x", 1000);
+  int32_t a = b.fresh("a", {x}, 10);
+  int32_t bb = b.fresh("b", {a}, 20);
+  int32_t y = b.fresh("y", {bb}, 40);
+  int32_t dy = 0, gb = 0, ga = 0, gx = 0;
+  Problem problem;
+
+  Chain() {
+    b.result(y);
+    b.start_backward();
+    dy = b.incoming("dy", 40);
+    gb = b.fresh("gb", {dy, bb}, 20);
+    ga = b.fresh("ga", {gb, a}, 10);
+    gx = b.fresh("gx", {ga}, 5);
+    b.result(gx);
+    problem = b.build();
+  }
+};
+
+TEST(RetentionPlan, AreBitsPerValueAndSlot) {
+  const Chain chain;
+  RetentionPlan decisions(chain.problem);
+  EXPECT_EQ(decisions.num_slots(), 4U);  // the forward's end, and behind each backward node
+  for (int32_t value = 0; value < static_cast<int32_t>(chain.problem.num_values()); ++value) {
+    for (size_t slot = 0; slot < 4; ++slot)
+      EXPECT_FALSE(decisions.dropped(value, slot));
+  }
+  const RetentionPlan kept = decisions;
+  decisions.drop(chain.a, 3);
+  EXPECT_TRUE(decisions.dropped(chain.a, 3));
+  EXPECT_FALSE(decisions.dropped(chain.a, 2));
+  EXPECT_FALSE(decisions.dropped(chain.bb, 0));  // its neighbour in memory
+  EXPECT_FALSE(decisions == kept);
+  decisions.keep(chain.a, 3);
+  EXPECT_TRUE(decisions == kept);
+  decisions.drop_always(chain.bb);
+  for (size_t slot = 0; slot < 4; ++slot) {
+    EXPECT_TRUE(decisions.dropped(chain.bb, slot));
+    EXPECT_FALSE(decisions.dropped(chain.a, slot));
+    EXPECT_FALSE(decisions.dropped(chain.y, slot));
+  }
+  EXPECT_EQ(decisions.chosen(2), 2);
+}
+
+TEST(Simulator, KeepsEverything) {
+  const Chain chain;
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(RetentionPlan(chain.problem));
+  EXPECT_EQ(listing(simulator), "a b y | gb ga gx");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                      // a
+                                                  10 + 20,                 // a b
+                                                  10 + 20 + 40 + 40,       // a b y, then dy
+                                                  10 + 20 + 40 + 40 + 20,  // a b y dy gb
+                                                  10 + 40 + 20 + 10,       // a y gb ga
+                                                  40 + 10 + 5));           // y ga gx
+  EXPECT_EQ(figures.peak_bytes, 130);
+  EXPECT_EQ(figures.peak_step, 3);
+  EXPECT_EQ(figures.forward_peak_bytes, 110);
+  EXPECT_EQ(figures.saved_bytes, 70);  // dy comes only afterwards
+  EXPECT_EQ(figures.recompute_seconds, 0.0);
+  EXPECT_EQ(figures.excess, 0.0);
+  EXPECT_THAT(simulator.gaps(), ElementsAre(Gap{chain.bb, 0, 1, false}, Gap{chain.a, 0, 2, false}));
+  EXPECT_TRUE(simulator.captured()[chain.a]);
+  EXPECT_TRUE(simulator.captured()[chain.bb]);
+}
+
+TEST(Simulator, WhatGoesAtTheEndOfTheForwardIsComputedAgainOnce) {
+  const Chain chain;
+  RetentionPlan decisions(chain.problem);
+  decisions.drop(chain.a, 0);
+  decisions.drop(chain.bb, 0);
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a b y | a b gb ga gx");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                      // a
+                                                  10 + 20,                 // a b
+                                                  40 + 40,                 // b y, then y dy
+                                                  40 + 40 + 10,            // y dy a
+                                                  40 + 40 + 10 + 20,       // y dy a b
+                                                  40 + 40 + 10 + 20 + 20,  // y dy a b gb
+                                                  40 + 10 + 20 + 10,       // y a gb ga
+                                                  40 + 10 + 5));           // y ga gx
+  EXPECT_EQ(figures.peak_bytes, 130);
+  EXPECT_EQ(figures.peak_step, 5);
+  EXPECT_EQ(figures.forward_peak_bytes, 80);
+  EXPECT_EQ(figures.saved_bytes, 40);
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 2.0);
+  EXPECT_THAT(simulator.gaps(), ElementsAre(Gap{chain.bb, 0, 1, true}, Gap{chain.a, 0, 1, true},
+                                            Gap{chain.a, 1, 2, false}));
+  EXPECT_FALSE(simulator.captured()[chain.a]);
+  EXPECT_FALSE(simulator.captured()[chain.bb]);
+}
+
+TEST(Simulator, WhatGoesBetweenTwoUsesIsComputedTwice) {
+  const Chain chain;
+  RetentionPlan decisions(chain.problem);
+  decisions.drop_always(chain.a);
+  decisions.drop_always(chain.bb);
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a b y | a b gb a ga gx");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 80,         // as before
+                                                  40 + 40 + 10,       // y dy a
+                                                  40 + 40 + 10 + 20,  // y dy a b
+                                                  40 + 40 + 20 + 20,  // y dy b gb
+                                                  40 + 20 + 10,       // y gb a
+                                                  40 + 20 + 10 + 10,  // y gb a ga
+                                                  40 + 10 + 5));      // y ga gx
+  EXPECT_EQ(figures.peak_bytes, 120);
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 3.0);
+  EXPECT_THAT(simulator.gaps(), ElementsAre(Gap{chain.bb, 0, 1, true}, Gap{chain.a, 0, 1, true},
+                                            Gap{chain.a, 1, 2, true}));
+}
+
+// What the forward handed over can go after its first use in the backward.
+TEST(Simulator, WhatWasKeptCanGoLater) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  b.result(b.fresh("y", {a}, 40));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  const auto g1 = b.fresh("g1", {dy, a}, 3);
+  const auto g2 = b.fresh("g2", {g1}, 50);
+  b.result(b.fresh("g3", {g2, a}, 4));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop(a, 1);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | g1 g2 a g3");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 40 + 40,    // a, a y, then dy
+                                                  10 + 40 + 40 + 3,    // a y dy g1
+                                                  40 + 3 + 50,         // y g1 g2
+                                                  40 + 50 + 10,        // y g2 a
+                                                  40 + 50 + 10 + 4));  // y g2 a g3
+  EXPECT_EQ(figures.saved_bytes, 50);
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.0);
+  // A drop in a slot that does not use the value says nothing.
+  decisions.keep(a, 1);
+  decisions.drop(a, 2);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | g1 g2 g3");
+}
+
+// What the caller's loss allocates outside of the region stands on top of what is alive then.
+TEST(Simulator, TheLossIsComputedBetweenForwardAndBackward) {
+  Chain chain;
+  chain.problem.loss_bytes = 25;
+  Simulator simulator(chain.problem);
+  const auto figures = simulator.run(RetentionPlan(chain.problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 70 + 40 + 25, 130, 80, 55));
+  EXPECT_EQ(figures.peak_bytes, 135);
+  EXPECT_EQ(figures.peak_step, 2);
+  EXPECT_EQ(figures.saved_bytes, 70);
+}
+
+// Each step of the forward and each slot of the backward counts with its worst.
+TEST(Simulator, ExcessIsSummedOverForwardStepsAndSlots) {
+  const Chain chain;
+  Simulator simulator(chain.problem);
+  // 10 30 110 | 130 80 55
+  EXPECT_EQ(simulator.run(RetentionPlan(chain.problem), 60).excess, 50.0 + 70.0 + 20.0);
+  EXPECT_EQ(simulator.run(RetentionPlan(chain.problem), 129).excess, 1.0);
+  EXPECT_EQ(simulator.run(RetentionPlan(chain.problem), 130).excess, 0.0);
+  // 10 30 80 | (90 110 130) 80 55: of the first slot's three steps the greatest.
+  RetentionPlan decisions(chain.problem);
+  decisions.drop(chain.a, 0);
+  decisions.drop(chain.bb, 0);
+  EXPECT_EQ(simulator.run(decisions, 80).excess, 50.0);
+}
+
+TEST(Simulator, OneObjectServesManyRuns) {
+  const Chain chain;
+  RetentionPlan dropped(chain.problem);
+  dropped.drop_always(chain.a);
+  dropped.drop_always(chain.bb);
+  Simulator simulator(chain.problem);
+  EXPECT_EQ(simulator.run(dropped).peak_bytes, 120);
+  EXPECT_EQ(simulator.run(RetentionPlan(chain.problem)).peak_bytes, 130);
+  EXPECT_EQ(simulator.gaps().size(), 2U);
+  EXPECT_EQ(simulator.run(dropped).peak_bytes, 120);
+  EXPECT_EQ(listing(simulator), "a b y | a b gb a ga gx");
+}
+
+// v views a; the backward reads v twice.
+struct Viewing {
+  ProblemBuilder b;
+  int32_t a = b.fresh("a", {b.held("x", 1000)}, 10);
+  int32_t v = b.view("v", {a});
+  Problem problem;
+
+  Viewing() {
+    b.result(b.fresh("y", {v}, 20));
+    b.start_backward();
+    const auto dy = b.incoming("dy", 20);
+    const auto g1 = b.fresh("g1", {dy, v}, 8);
+    const auto g2 = b.fresh("g2", {g1, v}, 6);
+    b.result(b.fresh("g3", {g2}, 5));
+    problem = b.build();
+  }
+};
+
+// The forward hands over a; its view is made again, once, and holds a's memory until its last use.
+TEST(Simulator, AViewIsMadeAgainAndHoldsWhatItViews) {
+  const Viewing viewing;
+  Simulator simulator(viewing.problem);
+  const auto figures = simulator.run(RetentionPlan(viewing.problem));
+  EXPECT_EQ(listing(simulator), "a v y | v g1 g2 g3");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 20 + 20,  // a, a, a y, then dy
+                                                  10 + 20 + 20,          // a y dy
+                                                  10 + 20 + 20 + 8,      // a y dy g1
+                                                  10 + 20 + 8 + 6,       // a y g1 g2
+                                                  20 + 6 + 5));          // y g2 g3
+  EXPECT_EQ(figures.saved_bytes, 30);
+  EXPECT_EQ(figures.recompute_seconds, 0.0);
+  EXPECT_TRUE(simulator.captured()[viewing.a]);
+  EXPECT_FALSE(simulator.captured()[viewing.v]);
+  // The view's uses are uses of a.
+  EXPECT_THAT(simulator.gaps(),
+              ElementsAre(Gap{viewing.a, 0, 1, false}, Gap{viewing.a, 1, 2, false}));
+  // y, an output that the backward does not read, is not kept for it.
+  EXPECT_THAT(simulator.droppable(), ElementsAre(viewing.a, viewing.a + 2));
+}
+
+TEST(Simulator, WithWhatAViewViewsGoesTheView) {
+  const Viewing viewing;
+  RetentionPlan decisions(viewing.problem);
+  decisions.drop(viewing.a, 0);
+  Simulator simulator(viewing.problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a v y | a v g1 g2 g3");
+  decisions.drop(viewing.a, 1);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a v y | a v g1 a v g2 g3");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 20 + 20,   // a, a, a y, then y dy
+                                                  20 + 20 + 10,      // y dy a
+                                                  20 + 20 + 10,      // y dy a
+                                                  20 + 20 + 10 + 8,  // y dy a g1
+                                                  20 + 8 + 10,       // y g1 a
+                                                  20 + 8 + 10,       // y g1 a
+                                                  20 + 8 + 10 + 6,   // y g1 a g2
+                                                  20 + 6 + 5));      // y g2 g3
+  EXPECT_EQ(figures.saved_bytes, 20);
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 2.0);
+}
+
+// A list of two tensors: one of them dropped, the list is made again from the other and a new one.
+TEST(Simulator, AContainerNeedsAllThatItHolds) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto a = b.fresh("a", {x}, 10);
+  const auto c = b.fresh("c", {x}, 20);
+  const auto list = b.view("list", {a, c});
+  b.result(b.fresh("y", {list}, 30));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 30);
+  b.result(b.fresh("g", {dy, list}, 5));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop(c, 0);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a c list y | c list g");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 30, 10 + 30 + 30,  // a c y, then a y dy
+                                                  30 + 30 + 10 + 20,         // y dy a c
+                                                  30 + 30 + 10 + 20,         // y dy a c
+                                                  30 + 30 + 10 + 20 + 5));   // y dy a c g
+  EXPECT_EQ(figures.saved_bytes, 40);
+}
+
+// y overwrites nothing, b may take a's memory and g may take b's.
+struct Overwriting {
+  ProblemBuilder b;
+  int32_t a = b.fresh("a", {b.held("x", 1000)}, 10);
+  int32_t bb = b.fresh("b", {a}, 10);
+  Problem problem;
+
+  Overwriting() {
+    b.overwrites({a});
+    b.result(b.fresh("y", {bb}, 10));
+    b.start_backward();
+    const auto dy = b.incoming("dy", 10);
+    b.result(b.fresh("g", {dy, bb}, 10));
+    b.overwrites({dy, bb});
+    problem = b.build();
+  }
+};
+
+TEST(Simulator, AnOperandThatDiesIsOverwritten) {
+  const Overwriting problem;
+  Simulator simulator(problem.problem);
+  simulator.run(RetentionPlan(problem.problem));
+  // b takes a's memory. g may take neither dy's nor b's: both were handed to the backward.
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10 + 10,  // a, b, b y, then dy
+                                                  10 + 10 + 10 + 10));   // b y dy g
+}
+
+TEST(Simulator, WhatTheBackwardMadeItselfIsOverwrittenToo) {
+  const Overwriting problem;
+  RetentionPlan decisions(problem.problem);
+  decisions.drop(problem.bb, 0);
+  decisions.drop(problem.a, 0);
+  Simulator simulator(problem.problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a b y | a b g");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10,  // a, b, b y, then y dy
+                                                  10 + 10 + 10,     // y dy a
+                                                  10 + 10 + 10,     // y dy b
+                                                  10 + 10 + 10));   // y dy g
+  EXPECT_EQ(simulator.steps()[5].reusable_operands & 3, 2U);        // of dy and b the second
+}
+
+TEST(Simulator, NothingIsOverwrittenThatSomebodyStillReadsOrThatIsOfAnotherSize) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto a = b.fresh("a", {x}, 10);
+  const auto read_later = b.fresh("read_later", {a}, 10);
+  b.overwrites({a});
+  const auto v = b.view("v", {read_later});
+  const auto seen = b.fresh("seen", {a, read_later}, 10);  // a view of read_later lives on
+  b.overwrites({read_later});
+  const auto larger = b.fresh("larger", {v, seen}, 11);
+  b.overwrites({seen});
+  const auto held = b.fresh("held", {x, larger}, 1000);
+  b.overwrites({x});
+  b.result(held);
+  b.start_backward();
+  b.result(b.fresh("g", {b.incoming("dy", 1000)}, 1));
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  simulator.run(RetentionPlan(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                 // a
+                                                  20,                 // a read_later
+                                                  20,                 //
+                                                  10 + 10 + 10,       // a read_later seen
+                                                  10 + 10 + 11,       // read_later seen larger
+                                                  1000 + 1000,        // larger held, then dy
+                                                  1000 + 1000 + 1));  // held dy g
+}
+
+TEST(Simulator, WorkspaceCountsWhileItsNodeRuns) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  b.workspace(100);
+  b.result(b.fresh("y", {a}, 20));
+  b.start_backward();
+  b.result(b.fresh("g", {b.incoming("dy", 20), a}, 5));
+  b.workspace(7);
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  RetentionPlan decisions(problem);
+  decisions.drop(a, 0);
+  const auto figures = simulator.run(decisions);
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10 + 100,                // a
+                                                  20 + 20,                 // a y, then y dy
+                                                  20 + 20 + 10 + 100,      // y dy a
+                                                  20 + 20 + 10 + 5 + 7));  // y dy a g
+  EXPECT_EQ(figures.forward_peak_bytes, 110);
+  EXPECT_EQ(figures.saved_bytes, 20);
+}
+
+// a draws random numbers. Where it runs again, the state of the generator before it is kept from
+// the forward on, and while it runs the present state, too.
+TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto c = b.fresh("c", {a}, 20);
+  b.result(b.fresh("y", {c}, 30));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 30);
+  const auto g1 = b.fresh("g1", {dy, a}, 3);
+  const auto g2 = b.fresh("g2", {g1}, 4);
+  const auto g3 = b.fresh("g3", {g2, a}, 5);
+  b.result(b.fresh("g4", {g3}, 6));
+  auto problem = b.build();
+  problem.replay_bytes.assign(problem.num_all_nodes(), 0);
+  problem.replay_bytes[problem.producer[a]] = 7;
+  Simulator simulator(problem);
+  EXPECT_EQ(simulator.run(RetentionPlan(problem)).saved_bytes, 10 + 30);
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20,       // a, a c
+                                                  10 + 30 + 30,      // a c y, then a y dy
+                                                  10 + 30 + 30 + 3,  // a y dy g1
+                                                  10 + 30 + 3 + 4,   // a y g1 g2
+                                                  10 + 30 + 4 + 5,   // a y g2 g3
+                                                  30 + 5 + 6));      // y g3 g4
+  RetentionPlan decisions(problem);
+  decisions.drop(a, 0);
+  decisions.drop(a, 1);
+  EXPECT_EQ(simulator.run(decisions).saved_bytes, 7 + 30);
+  EXPECT_EQ(listing(simulator), "a c y | a g1 g2 a g3 g4");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(7 + 10, 7 + 10 + 20,   // a, a c
+                                                  7 + 30 + 30,           // c y, then y dy
+                                                  7 + 30 + 30 + 10 + 7,  // y dy a, present state
+                                                  7 + 30 + 30 + 10 + 3,  // y dy a g1
+                                                  7 + 30 + 3 + 4,        // y g1 g2
+                                                  7 + 30 + 4 + 10 + 7,   // y g2 a, present state
+                                                  30 + 4 + 10 + 5,       // y g2 a g3
+                                                  30 + 5 + 6));          // y g3 g4
+}
+
+// The first gradient waits for the node that reads it while the second is made; both stay.
+TEST(Simulator, ResultsStayToTheEnd) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  b.result(b.fresh("y", {x}, 10));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy}, 3);
+  b.result(g1);
+  const auto t = b.fresh("t", {dy}, 100);
+  b.result(b.fresh("g2", {t}, 5));
+  const auto last = b.fresh("last", {x}, 2);
+  b.result(last);
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  simulator.run(RetentionPlan(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10 + 10,            // y, then dy
+                                                  10 + 10 + 3,        // y dy g1
+                                                  10 + 10 + 3 + 100,  // y dy g1 t
+                                                  10 + 3 + 100 + 5,   // y g1 t g2
+                                                  10 + 3 + 5 + 2));   // y g1 g2 last
+}
+
+// The caller's loss reads y and lets it go; the backward begins without it. One that is read again,
+// as z is, stays until then.
+TEST(Simulator, ResultsThatAreLetGoStayUntilTheLossHasRun) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto y = b.fresh("y", {x}, 10);
+  const auto z = b.fresh("z", {x}, 20);
+  b.result(y);
+  b.result(z);
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy, z}, 3);
+  b.result(g1);
+  b.result(b.fresh("g2", {g1}, 5));
+  auto problem = b.build();
+  problem.freed_before_backward = {y, z};
+  Simulator simulator(problem);
+  const auto figures = simulator.run(RetentionPlan(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 10, 20 + 10 + 3, 3 + 5));
+  EXPECT_EQ(figures.peak_bytes, 40);
+  EXPECT_EQ(figures.saved_bytes, 30);
+
+  problem.freed_before_backward = {};
+  simulator.run(RetentionPlan(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 10, 30 + 10 + 3, 30 + 3 + 5));
+}
+
+// Two incoming gradients are there from the start of the backward to their last reader.
+TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  b.result(b.fresh("y", {x}, 10));
+  b.result(b.fresh("z", {x}, 20));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto dz = b.incoming("dz", 20);
+  const auto unread = b.incoming("unread", 500);
+  const auto g1 = b.fresh("g1", {dy}, 1);
+  b.result(b.fresh("g2", {g1, dz}, 2));
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  const auto figures = simulator.run(RetentionPlan(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30 + 10 + 20,   // y z, then dy dz
+                                                  30 + 10 + 20 + 1,   // y z dy dz g1
+                                                  30 + 20 + 1 + 2));  // y z dz g1 g2
+  EXPECT_EQ(figures.saved_bytes, 30);
+  EXPECT_FALSE(simulator.captured()[unread]);
+}
+
+TEST(Simulator, AnOutputThatNobodyReadsIsThereWhileItsNodeRuns) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
+  b.result(b.fresh("y", {pair[0]}, 10));
+  b.start_backward();
+  b.result(b.fresh("g", {b.incoming("dy", 10)}, 1));
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  simulator.run(RetentionPlan(problem));
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(4 + 8,          // p q
+                                                  10 + 10,        // p y, then y dy
+                                                  10 + 10 + 1));  // y dy g
+}
+
+// Of two outputs p is kept: the second run gives q, and its p is gone as soon as it is there.
+TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
+  const auto p = pair[0], q = pair[1];
+  b.result(b.fresh("y", {p, q}, 10));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy, p}, 3);
+  b.result(b.fresh("g2", {g1, p, q}, 5));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop(q, 0);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "p y | g1 p g2");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(4 + 8,                 // p q
+                                                  4 + 10 + 10,           // p q y, then p y dy
+                                                  10 + 10 + 4 + 3,       // y dy p g1
+                                                  10 + 3 + 4 + 8 + 4,    // y g1 p q p'
+                                                  10 + 3 + 4 + 8 + 5));  // y g1 p q g2
+  EXPECT_EQ(figures.saved_bytes, 4 + 10);
+  EXPECT_EQ(simulator.steps()[3].output_mask, 2U);
+}
+
+// What a second run gives along with what was asked for stays until it is dropped itself.
+TEST(Simulator, WhatComesAlongCanBeDropped) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
+  b.result(b.fresh("y", {pair[0], pair[1]}, 10));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy, pair[0]}, 3);
+  b.result(b.fresh("g2", {g1, pair[1]}, 5));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop(pair[0], 0);
+  decisions.drop(pair[1], 0);
+  Simulator simulator(problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "p y | p g1 g2");
+  decisions.drop(pair[1], 1);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "p y | p g1 p g2");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(12, 22,            //
+                                                  10 + 10 + 4 + 8,   // y dy p q
+                                                  10 + 10 + 4 + 3,   // y dy p g1
+                                                  10 + 3 + 4 + 8,    // y g1 p q
+                                                  10 + 3 + 8 + 5));  // y g1 q g2
+}
+
+TEST(Simulator, WhatMayBeDropped) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto a = b.fresh("a", {x}, 10);
+  const auto empty = b.fresh("empty", {a}, 0);
+  const auto view = b.view("view", {a});
+  const auto once = b.fresh("once", {empty, view}, 10);
+  b.once();
+  const auto c = b.fresh("c", {once}, 10);
+  const auto mask = b.fresh("mask", {c}, 1);
+  b.optional();
+  const auto last = b.fresh("last", {c}, 10);
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy, once, mask}, 10);
+  b.result(b.fresh("g2", {g1, last, once, mask}, 10));
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  EXPECT_THAT(simulator.droppable(), ElementsAre(a, c, last));
+  // RetentionPlan about anything else mean nothing.
+  RetentionPlan decisions(problem);
+  for (auto value : {x, view, once, mask, dy, g1})
+    decisions.drop_always(value);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a empty view once c mask last | g1 g2");
+  // The optional mask, which is part of no base.
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.0);
+}
+
+// r = relu(h) may be packed into a mask, from which dr and r itself can be had.
+struct Packing {
+  ProblemBuilder b;
+  int32_t h = b.fresh("h", {b.held("x", 1000)}, 32);
+  int32_t r = b.fresh("r", {h}, 32);
+  int32_t mask = b.fresh("mask", {r}, 1);
+  int32_t y = 0, dr = 0;
+  int32_t dr_from_mask = 0, r_from_mask = 0;  // nodes
+  Problem problem;
+
+  Packing() {
+    b.optional();
+    b.seconds(0.25);
+    y = b.fresh("y", {r}, 20);
+    b.result(y);
+    b.start_backward();
+    const auto dy = b.incoming("dy", 20);
+    dr = b.fresh("dr", {dy, r}, 32);
+    b.result(dr);
+    dr_from_mask = b.alternative(dr, {dy, mask}, 1.5);
+    r_from_mask = b.alternative(r, {mask}, 0.5);
+    problem = b.build();
+  }
+};
+
+TEST(Simulator, AnOptionalNodeDoesNotRunUnasked) {
+  const Packing packing;
+  Simulator simulator(packing.problem);
+  const auto figures = simulator.run(RetentionPlan(packing.problem));
+  EXPECT_EQ(listing(simulator), "h r y | dr");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(32, 32 + 32,          // h r
+                                                  32 + 20 + 20,         // r y, then dy
+                                                  20 + 20 + 32 + 32));  // y dy r dr
+  EXPECT_EQ(figures.saved_bytes, 52);
+  EXPECT_EQ(figures.recompute_seconds, 0.0);
+}
+
+TEST(Simulator, AnAlternativeToABackwardNodeReadsWhatIsOptional) {
+  const Packing packing;
+  RetentionPlan decisions(packing.problem);
+  decisions.choose(packing.problem.producer[packing.dr], packing.dr_from_mask);
+  Simulator simulator(packing.problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "h r mask y | dr_instead");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(32, 32 + 32,         // h r
+                                                  32 + 1,              // r mask
+                                                  32 + 1 + 20,         // r mask y
+                                                  20 + 20 + 1 + 32));  // y dy mask dr
+  EXPECT_EQ(figures.saved_bytes, 1 + 20);
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 0.25 + 0.5);  // the packing, and 1.5 instead of 1
+  EXPECT_FALSE(simulator.captured()[packing.r]);
+  EXPECT_TRUE(simulator.captured()[packing.mask]);
+}
+
+TEST(Simulator, AnAlternativeToAForwardNodeRunsInTheBackwardOnly) {
+  const Packing packing;
+  RetentionPlan decisions(packing.problem);
+  decisions.choose(packing.problem.producer[packing.r], packing.r_from_mask);
+  Simulator simulator(packing.problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "h r y | dr");  // r is kept: nothing to run again
+  decisions.drop(packing.r, 0);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "h r mask y | r_instead dr");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(32, 64, 33, 53,       //
+                                                  20 + 20 + 1 + 32,     // y dy mask r
+                                                  20 + 20 + 32 + 32));  // y dy r dr
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 0.25 + 0.5);
+}
+
+// An alternative that gives p only: for q the node itself runs.
+TEST(Simulator, WhatAnAlternativeDoesNotGiveComesFromTheNodeItself) {
+  ProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
+  b.result(b.fresh("y", {pair[0], pair[1]}, 10));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 10);
+  const auto g1 = b.fresh("g1", {dy, pair[0]}, 3);
+  b.result(b.fresh("g2", {g1, pair[1]}, 5));
+  const auto alternative = b.alternative(pair[0], {x}, 0.5);
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.choose(problem.producer[pair[0]], alternative);
+  decisions.drop(pair[0], 0);
+  decisions.drop(pair[1], 0);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "p y | p_instead g1 p g2");
+  EXPECT_EQ(simulator.steps()[4].output_mask, 2U);
+  EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.5);
+}
+
+// The caller holds y, and dropping it frees nothing; a copy would come on top.
+TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto y = b.fresh("y", {a}, 40);
+  b.result(y);
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  b.result(b.fresh("g", {dy, y}, 5));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop_always(a);
+  decisions.drop_always(y);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | g");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 40 + 40, 40 + 40 + 5));
+  EXPECT_EQ(figures.saved_bytes, 40);
+}
+
+// y views h: what the caller holds of it is h's memory.
+TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
+  ProblemBuilder b;
+  const auto h = b.fresh("h", {b.held("x", 1000)}, 40);
+  b.result(b.view("y", {h}));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  b.result(b.fresh("g", {dy, h}, 5));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop_always(h);
+  Simulator simulator(problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "h y | g");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(40, 40 + 40, 40 + 40 + 5));
+  EXPECT_THAT(simulator.droppable(), IsEmpty());
+}
+
+// The caller holds a; the backward needs b, for which a is made again: both are there at once.
+TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto bb = b.fresh("b", {a}, 20);
+  b.result(a);
+  b.result(b.fresh("y", {bb}, 40));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 40);
+  b.result(b.fresh("g", {dy, bb}, 5));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop_always(a);
+  decisions.drop_always(bb);
+  Simulator simulator(problem);
+  const auto figures = simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a b y | a b g");
+  // Of the caller: a and y, 50, all along; then dy, 40.
+  EXPECT_THAT(simulator.step_bytes(),
+              ElementsAre(10, 10 + 20, 50 + 40, 50 + 40 + 10, 50 + 40 + 10 + 20, 50 + 40 + 20 + 5));
+  EXPECT_EQ(figures.saved_bytes, 50);
+  EXPECT_FALSE(simulator.captured()[a]);
+}
+
+// The backward's own view t of a holds a's memory until g3: letting a go before frees nothing.
+TEST(Simulator, ABackwardViewHoldsWhatItViews) {
+  ProblemBuilder b;
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  b.result(b.fresh("y", {a}, 20));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 20);
+  const auto t = b.view("t", {a});
+  const auto g1 = b.fresh("g1", {dy}, 20);
+  const auto g2 = b.fresh("g2", {g1, a}, 6);
+  const auto g3 = b.fresh("g3", {g2, t}, 5);
+  const auto g4 = b.fresh("g4", {g3}, 7);
+  b.result(b.fresh("g5", {g4, a}, 3));
+  const auto problem = b.build();
+  RetentionPlan decisions(problem);
+  decisions.drop(a, 1);
+  Simulator simulator(problem);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 20,   // a, a y, then dy
+                                                  20 + 20 + 10,       // y dy a
+                                                  20 + 20 + 10 + 20,  // y dy a g1
+                                                  20 + 10 + 20 + 6,   // y a g1 g2
+                                                  20 + 10 + 6 + 5,    // y a g2 g3
+                                                  20 + 10 + 5 + 7,    // y a g3 g4
+                                                  20 + 10 + 7 + 3));  // y a g4 g5
+  decisions.drop(a, 3);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
+  // With t's last use, in slot 4, it can go.
+  decisions.drop(a, 4);
+  simulator.run(decisions);
+  EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 a g5");
+}
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,168 @@
+#include "planner/search/budget.h"
+
+#include <stdexcept>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "common/user_error.h"
+#include "tests/cpp/support/plan_testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::listing;
+using test::ProblemBuilder;
+using ::testing::HasSubstr;
+
+constexpr int64_t kMiB = 1 << 20;
+
+// Two values of 10 MiB, each read once by the backward, and 12 MiB of workspace at the end of the
+// forward. a costs 3 seconds, b 5. The greatest, in MiB:
+//   keep both    a b y and workspace: 33
+//   drop a       b y and workspace: 23, as a dies behind b
+//   drop both    the same, and later a b y dy: 22
+struct TwoValues {
+  ProblemBuilder builder;
+  int32_t a = builder.fresh("a", {builder.held("x", kMiB)}, 10 * kMiB);
+  int32_t b = 0;
+  Problem problem;
+
+  TwoValues() {
+    builder.seconds(3.0);
+    b = builder.fresh("b", {a}, 10 * kMiB);
+    builder.seconds(5.0);
+    builder.result(builder.fresh("y", {b}, kMiB));
+    builder.workspace(12 * kMiB);
+    builder.start_backward();
+    const auto dy = builder.incoming("dy", kMiB);
+    const auto g1 = builder.fresh("g1", {dy, b}, kMiB);
+    const auto g2 = builder.fresh("g2", {g1, a}, kMiB);
+    builder.result(builder.fresh("g3", {g2}, kMiB));
+    problem = builder.build();
+  }
+
+  std::string planned(const Options& options) const {
+    Simulator simulator(problem);
+    simulator.run(plan_budget(problem, RetentionPlan(problem), options));
+    return listing(simulator);
+  }
+};
+
+Options budget(const std::string& keys) {
+  return parse_options(R"({"strategy": "budget", )" + keys + "}");
+}
+
+std::string error_of(const TwoValues& values, const std::string& keys) {
+  try {
+    const auto plan = values.planned(budget(keys));
+    return "planned " + plan;
+  } catch (const std::runtime_error& error) {
+    return error.what();
+  }
+}
+
+constexpr const char* kKeepsAll = "a b y | g1 g2 g3";
+constexpr const char* kDropsA = "a b y | g1 a g2 g3";
+
+TEST(Budget, WhatFitsAnywayIsNotPlanned) {
+  const TwoValues values;
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": "33MiB")")), kKeepsAll);
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": "1GiB")")), kKeepsAll);
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": 1.0)")), kKeepsAll);
+}
+
+TEST(Budget, InBytes) {
+  const TwoValues values;
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": "32.9MiB")")), kDropsA);
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": "23MiB")")), kDropsA);
+}
+
+// Of the 33 MiB of keeping everything.
+TEST(Budget, AsAFraction) {
+  const TwoValues values;
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.99)")), kDropsA);
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.7)")), kDropsA);  // 23.1 MiB
+}
+
+TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReached) {
+  const TwoValues values;
+  EXPECT_EQ(error_of(values, R"("memory_budget": "22.9MiB")"),
+            "memory_budget: the peak cannot be kept under 22.9 MiB; the smallest that can be "
+            "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation)");
+  EXPECT_THAT(error_of(values, R"("memory_budget": 0.5)"),
+              HasSubstr("cannot be kept under 16.5 MiB; the smallest that can be reached is 23.0"));
+}
+
+// Keeping everything takes 3 + 5 + 1 and three gradients of a second: 12. a once more makes
+// 15, 1.25 times as much.
+TEST(Budget, OfTime) {
+  const TwoValues values;
+  EXPECT_EQ(values.planned(budget(R"("time_budget": 1)")), kKeepsAll);
+  EXPECT_EQ(values.planned(budget(R"("time_budget": 1.24)")), kKeepsAll);
+  EXPECT_EQ(values.planned(budget(R"("time_budget": 1.25)")), kDropsA);
+  // More time buys nothing: the forward needs 23 MiB.
+  EXPECT_EQ(values.planned(budget(R"("time_budget": 10)")), kDropsA);
+}
+
+TEST(Budget, OfTimeAndMemory) {
+  const TwoValues values;
+  EXPECT_EQ(values.planned(budget(R"("time_budget": 1.25, "memory_budget": "23MiB")")), kDropsA);
+  const auto error = error_of(values, R"("time_budget": 1.2, "memory_budget": "23MiB")");
+  EXPECT_THAT(error, HasSubstr("no plan keeps both; under 23.0 MiB the fastest takes 1.25"));
+  EXPECT_THAT(error_of(values, R"("time_budget": 2, "memory_budget": "22MiB")"),
+              HasSubstr("the smallest that can be reached is 23.0 MiB"));
+}
+
+// Both budgets are met, and of what meets them the leanest is taken, as with a time budget alone.
+TEST(Budget, WhereTimeIsLeftItIsSpent) {
+  const TwoValues values;
+  EXPECT_EQ(values.planned(budget(R"("time_budget": 1.3, "memory_budget": "1GiB")")), kDropsA);
+}
+
+TEST(Budget, RunsAsLeanAsItCanWhereThatIsAskedFor) {
+  const TwoValues values;
+  const auto strict = error_of(values, R"("memory_budget": "1MiB")");
+  EXPECT_THAT(strict, HasSubstr("cannot be kept"));
+  const auto leanest =
+      values.planned(budget(R"("memory_budget": "1MiB", "unreachable": "leanest")"));
+  EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
+}
+
+TEST(Budget, APlanThatIsKnownIsTakenWhereItFits) {
+  const TwoValues values;
+  Simulator simulator(values.problem);
+  const RetentionPlan unplanned(values.problem);
+  const auto peak = simulator.run(unplanned).peak_bytes;
+  const auto options = budget(R"("memory_budget": )" + std::to_string(peak - 1));
+  const auto found = plan_budget(values.problem, unplanned, options);
+  // One that computes more again than has to be, but fits.
+  auto known = found;
+  for (auto value : simulator.droppable())
+    known.set_always(value, true);
+  ASSERT_LT(simulator.run(known).peak_bytes, peak);
+  ASSERT_NE(known, found);
+  const auto planned = [&](const RetentionPlan& decisions, int64_t unplanned_peak) {
+    return plan_budget(values.problem, unplanned, options,
+                       {.known = {{&decisions, unplanned_peak}}});
+  };
+  EXPECT_EQ(planned(known, peak / 2), known);
+  EXPECT_EQ(planned(known, peak / 5), found) << "made for much smaller inputs";
+  EXPECT_EQ(planned(unplanned, peak), found) << "does not fit";
+}
+
+TEST(Budget, SaysWhatOperatorsOutsideNeed) {
+  const TwoValues values;
+  const RetentionPlan unplanned(values.problem);
+  const auto options = budget(R"("memory_budget": 0.01)");
+  try {
+    plan_budget(values.problem, unplanned, options, {.outside_bytes = 2 * kMiB});
+    FAIL() << "nothing was refused";
+  } catch (const UserError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("as operators between the regions need 2.0 MiB"));
+  }
+}
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,112 @@
+// Helpers that the C++ tests share: graphs from text, graphs as text, modules, and operators whose
+// behaviour no gradient rule changes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "ir/joint_graph.h"
+#include "ir/save_plan.h"
+#include "tests/cpp/support/scoped_env.h"
+
+namespace torch::jit {
+struct Block;
+struct Graph;
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace aten_recompute::test {
+
+// Seeds the generator, turns gradients on, hides RECOMPUTE; puts back what was there. Scripted
+// modules run as eager does meanwhile: LibTorch's optimizing executor has gradient formulas of its
+// own, which round differently.
+class TorchTest : public ::testing::Test {
+ protected:
+  TorchTest();
+  ~TorchTest() override;
+
+ private:
+  ScopedEnv env_;
+  at::Tensor random_state_;
+  bool grad_mode_;
+  bool optimize_;
+};
+
+// ---- graphs ----
+
+std::shared_ptr<torch::jit::Graph> parse(const std::string& ir);
+
+// One line per node of a block, constants written where they are read and themselves left out:
+//   "h = aten::mm(x, w)", "a, b = prim::ListUnpack(c)", "aten::relu_(h)" where no output is.
+// Values without a name are $0, $1, ... in order of appearance. Nested blocks are not entered.
+std::vector<std::string> listing(const torch::jit::Block& block);
+std::vector<std::string> listing(const torch::jit::Graph& graph);
+std::vector<std::string> forward_listing(const JointGraph& joint);   // before backward_start
+std::vector<std::string> backward_listing(const JointGraph& joint);  // after it
+
+std::vector<std::string> names(c10::ArrayRef<const torch::jit::Value*> values);
+std::vector<std::string> names(c10::ArrayRef<torch::jit::Value*> values);
+
+// The value of this name in the graph's own block.
+torch::jit::Value* find_value(const torch::jit::Graph& graph, const std::string& name);
+// Nodes of this kind, nested blocks included.
+std::vector<torch::jit::Node*> find_nodes(const torch::jit::Graph& graph, const std::string& kind);
+
+std::vector<c10::IValue> run_graph(const std::shared_ptr<torch::jit::Graph>& graph,
+                                   std::vector<c10::IValue> inputs);
+
+// A joint graph whose text holds one aten_recompute::backward_start(). Inputs after `num_inputs`
+// are the vjps of `vjp_outputs`, outputs after `num_outputs` the gradients of `gradient_inputs`.
+// Every tensor of the forward requires grad.
+JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outputs,
+                       std::vector<size_t> vjp_outputs, std::vector<size_t> gradient_inputs);
+// The same without a backward: num_outputs outputs, all of which require grad.
+JointGraph parse_forward(const std::string& ir);
+
+SavePlan plan_of(const JointGraph& joint, const std::vector<std::string>& saved);
+// Names of what the plan saves, in forward order.
+std::vector<std::string> saved_names(const JointGraph& joint, const SavePlan& plan);
+
+// ---- modules ----
+
+// A module class of this name with attribute `training`; classes of one name are told apart as
+// TorchScript does, by mangling.
+torch::jit::Module make_module(const std::string& class_name);
+// forward(x) = linear(x, weight, bias), with parameters drawn from the default generator.
+torch::jit::Module make_linear(int64_t inputs, int64_t outputs);
+
+std::shared_ptr<torch::jit::Graph> method_graph(const torch::jit::Module& module,
+                                                const std::string& method = "forward");
+
+bool bitwise_equal(const at::Tensor& a, const at::Tensor& b);
+
+// ---- operators of aten_recompute_test:: ----
+//
+//   square(Tensor x) -> Tensor             x * x; differentiated by autograd, so it is on tape
+//   pair(Tensor x) -> (Tensor, Tensor)     (x * 2, x * 3); the same
+//   triple(Tensor x) -> Tensor             x * 3; the same, and autograd saves nothing of x
+//   join(Tensor[] xs) -> Tensor            cat(xs); the same
+//   halves(Tensor x) -> Tensor[]           x.chunk(2); the same
+//   noise(Tensor x) -> Tensor              x + rand_like(x); tagged random
+//   probe(Tensor x) -> Tensor              x + 0, after calling what set_probe() was given
+//   is_conjugated(Tensor x) -> bool        x.is_conj(), made of other operators
+
+class ScopedProbe {
+ public:
+  explicit ScopedProbe(std::function<void()> probe);
+  ~ScopedProbe();
+  ScopedProbe(const ScopedProbe&) = delete;
+  ScopedProbe& operator=(const ScopedProbe&) = delete;
+};
+
+}  // namespace aten_recompute::test

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks who includes whom: a C++ source file includes only what stands in its own folder or in a lower one.
+
+    tools/check_includes.py [ROOT]
+
+The folders and their order are ``LAYERS``; docs/design.md says what belongs into each. Every include that points upwards
+or sideways is printed as ``file:line: message``, and the exit status is then 1. An include in quotes that names no file
+of the repository is an error, too, because it would escape the check.
+"""
+
+import re
+import sys
+from pathlib import Path
+
+# From the lowest to the highest. Folders in one row do not know each other.
+LAYERS = (
+    ("common",),
+    ("planner/model", "planner/graph"),
+    ("planner/search",),
+    ("planner",),
+    ("ir",),
+    ("runtime",),
+    ("rules/kernels",),
+    ("rules",),
+    ("passes/frontend",),
+    ("passes/autodiff",),
+    ("passes/profile",),
+    ("passes/strategy",),
+    ("passes/partition",),
+    ("passes",),
+    ("backend",),
+    ("register",),
+)
+
+# Folders that see only a part of what stands below them.
+ONLY = {
+    "planner/model": {"common", "planner/model"},
+    "planner/graph": {"common", "planner/graph"},
+    "planner/search": {"common", "planner/model", "planner/graph", "planner/search"},
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
+RANK = {folder: rank for rank, row in enumerate(LAYERS) for folder in row}
+TOP_FOLDERS = sorted({folder.split("/")[0] for folder in RANK})
+
+
+def problem_with(source: str, included: str, root: Path) -> str | None:
+    """Says what is wrong with this include, or returns None. Both paths are relative to the root."""
+    if not (root / included).is_file():
+        return f'"{included}" is no file of this repository; write the path from the root, or use <> for a library'
+    own, other = str(Path(source).parent), str(Path(included).parent)
+    if own not in RANK:
+        return f"the folder {own}/ has no place in LAYERS of tools/check_includes.py"
+    if other not in RANK:
+        return f'"{included}": the folder {other}/ has no place in LAYERS of tools/check_includes.py'
+    if own == other:
+        return None
+    if RANK[other] >= RANK[own] or other not in ONLY.get(own, {other}):
+        return f'{own}/ must not include "{included}": {other}/ does not stand below it'
+    return None
+
+
+def check(root: Path) -> list[str]:
+    """Returns one line for each include that breaks the rule."""
+    problems = []
+    files = [path for folder in TOP_FOLDERS for path in (root / folder).rglob("*") if path.suffix in (".h", ".cpp")]
+    if not files:
+        return [f"{root}: no source files here; the argument is the root of the repository"]
+    for path in sorted(files):
+        source = str(path.relative_to(root))
+        for number, line in enumerate(path.read_text().splitlines(), start=1):
+            if match := INCLUDE.match(line):
+                problem = problem_with(source, match.group(1), root)
+                if problem:
+                    problems.append(f"{source}:{number}: {problem}")
+    return problems
+
+
+def main() -> int:
+    root = Path(sys.argv[1]) if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent
+    problems = check(root)
+    for problem in problems:
+        print(problem, file=sys.stderr)
+    return 1 if problems else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
