@@ -8,6 +8,8 @@
 #include <functional>
 #include <string>
 
+#include "ir/operator_facts.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -26,16 +28,6 @@ const c10::StorageImpl* storage_of(const c10::IValue& value) {
   if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage())
     return nullptr;
   return value.toTensor().storage().unsafeGetStorageImpl();
-}
-
-// The backward of a view that has as many elements as what it views: a view of the gradient.
-bool is_backward_of_a_view(const Node& node) {
-  static const std::unordered_set<std::string> kNames = {
-      "AliasBackward0",     "PermuteBackward0",   "ReshapeAliasBackward0",
-      "SqueezeBackward0",   "SqueezeBackward1",   "SqueezeBackward2",
-      "TBackward0",         "TransposeBackward0", "UnsafeViewBackward0",
-      "UnsqueezeBackward0", "ViewBackward0"};
-  return kNames.count(node.name()) != 0;
 }
 
 }  // namespace
@@ -68,7 +60,7 @@ RegionDataflowRecorder::Gradient RegionDataflowRecorder::follow(const Edge& edge
       if (std::find(targets.begin(), targets.end(), target) == targets.end())
         targets.push_back(target);
     } else if (seen.insert(node).second) {
-      gradient.passthrough = gradient.passthrough && is_backward_of_a_view(*node);
+      gradient.passthrough = gradient.passthrough && is_backward_of_whole_view(node->name());
       pending.insert(pending.end(), node->next_edges().begin(), node->next_edges().end());
     }
   }

@@ -8,6 +8,7 @@
 #include <unordered_set>
 
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 
 namespace aten_recompute {
@@ -16,32 +17,9 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Node;
 
-// Those that carry no tag of PyTorch's for it.
+// Whether what its operands hold decides a size or a number.
 bool reads_data(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {"aten::Int",
-                                                        "aten::Float",
-                                                        "aten::Bool",
-                                                        "aten::Complex",
-                                                        "aten::IntImplicit",
-                                                        "aten::FloatImplicit",
-                                                        "aten::ScalarImplicit",
-                                                        "aten::item",
-                                                        "aten::tolist",
-                                                        "prim::tolist",
-                                                        "aten::is_nonzero",
-                                                        "aten::equal",
-                                                        "aten::allclose",
-                                                        "aten::repeat_interleave",
-                                                        "aten::nonzero_numpy",
-                                                        "aten::one_hot",
-                                                        "aten::_pack_padded_sequence",
-                                                        "aten::_pad_packed_sequence"};
-  static const std::unordered_set<std::string> overloads = {
-      "aten::where",         "aten::lstm.data",
-      "aten::gru.data",      "aten::rnn_tanh.data",
-      "aten::rnn_relu.data", "aten::tensor_split.tensor_indices_or_sections"};
-  if (kinds.count(node->kind().toQualString()) != 0 ||
-      overloads.count(qualified_operator_name(node)) != 0)
+  if (has_fact(node, Fact::kReadsData))
     return true;
   const auto* schema = node->maybeSchema();
   if (schema == nullptr)

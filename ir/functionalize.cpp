@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 
 namespace aten_recompute {
 namespace {
@@ -37,9 +38,7 @@ bool is_in_place(const Node* node) {
 c10::Symbol functional_symbol(const Node* node) {
   std::string name = node->kind().toQualString();
   // Their gradient is that of what they leave, and not of what they were given.
-  static const std::unordered_set<std::string> kOfResult = {"aten::elu_", "aten::selu_",
-                                                            "aten::celu_"};
-  if (kOfResult.count(name) != 0)
+  if (has_fact(node, Fact::kInPlaceGradientReadsResult))
     return c10::Symbol::fromQualString("aten_recompute::" + name.substr(6) + "in_place");
   name.pop_back();
   return c10::Symbol::fromQualString(name);

@@ -6,8 +6,8 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
-#include <unordered_set>
 
+#include "ir/operator_facts.h"
 #include "ir/registered_facts.h"
 #include "ir/symbols.h"
 
@@ -15,201 +15,6 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Node;
-
-// Views whose schema is annotated like an operator that sometimes copies, too.
-const std::unordered_set<std::string> kMayCopy = {"aten::reshape",
-                                                  "aten::reshape_as",
-                                                  "aten::contiguous",
-                                                  "aten::to",
-                                                  "aten::flatten",
-                                                  "aten::type_as",
-                                                  "aten::float",
-                                                  "aten::double",
-                                                  "aten::half",
-                                                  "aten::long",
-                                                  "aten::int",
-                                                  "aten::bool",
-                                                  "aten::cpu",
-                                                  "aten::cuda",
-                                                  "aten::ravel",
-                                                  "aten::_reshape_alias",
-                                                  "aten::atleast_1d",
-                                                  "aten::atleast_2d",
-                                                  "aten::atleast_3d",
-                                                  "aten::cartesian_prod",
-                                                  "aten::resolve_conj",
-                                                  "aten::resolve_neg",
-                                                  "aten::einsum",
-                                                  "aten::real",
-                                                  "aten::_to_copy",
-                                                  "aten::values",
-                                                  "aten::indices",
-                                                  "aten::broadcast_tensors",
-                                                  "aten::meshgrid",
-                                                  "aten_recompute::accumulate",
-                                                  "aten_recompute::gradient_of_rule",
-                                                  "aten_recompute::reduce_grad",
-                                                  "aten_recompute::cat_backward",
-                                                  "aten_recompute::stack_backward",
-                                                  "aten_recompute::broadcast_tensors_backward",
-                                                  "aten_recompute::optional_list",
-                                                  "aten_recompute::accumulate_list",
-                                                  "aten_recompute::list_gradient",
-                                                  "aten_recompute::linear_grad_bias",
-                                                  "aten_recompute::prod_backward",
-                                                  "aten_recompute::prod_dim_backward",
-                                                  "aten_recompute::pad_backward",
-                                                  "aten_recompute::cumsum_backward",
-                                                  "aten_recompute::repeat_backward"};
-
-// derivatives.yaml: output_differentiability [False], and operators that return no floating tensor.
-const std::unordered_set<std::string> kNonDifferentiable = {"aten::eq",
-                                                            "aten::ne",
-                                                            "aten::lt",
-                                                            "aten::gt",
-                                                            "aten::le",
-                                                            "aten::ge",
-                                                            "aten::equal",
-                                                            "aten::allclose",
-                                                            "aten::isclose",
-                                                            "aten::isnan",
-                                                            "aten::isinf",
-                                                            "aten::isfinite",
-                                                            "aten::isposinf",
-                                                            "aten::isneginf",
-                                                            "aten::isreal",
-                                                            "aten::is_nonzero",
-                                                            "aten::argmax",
-                                                            "aten::argmin",
-                                                            "aten::argsort",
-                                                            "aten::nonzero",
-                                                            "aten::bincount",
-                                                            "aten::histc",
-                                                            "aten::searchsorted",
-                                                            "aten::bucketize",
-                                                            "aten::all",
-                                                            "aten::any",
-                                                            "aten::logical_and",
-                                                            "aten::logical_or",
-                                                            "aten::logical_not",
-                                                            "aten::logical_xor",
-                                                            "aten::bitwise_and",
-                                                            "aten::bitwise_or",
-                                                            "aten::bitwise_not",
-                                                            "aten::bitwise_xor",
-                                                            "aten::__and__",
-                                                            "aten::__or__",
-                                                            "aten::__xor__",
-                                                            "aten::detach",
-                                                            "aten::item",
-                                                            "aten::size",
-                                                            "aten::numel",
-                                                            "aten::dim",
-                                                            "aten::zeros_like",
-                                                            "aten::ones_like",
-                                                            "aten::empty_like",
-                                                            "aten::full_like",
-                                                            "aten::rand_like",
-                                                            "aten::randn_like",
-                                                            "aten::randint_like",
-                                                            "aten::new_zeros",
-                                                            "aten::new_ones",
-                                                            "aten::new_empty",
-                                                            "aten::new_full",
-                                                            "aten::one_hot",
-                                                            "aten::count_nonzero",
-                                                            "aten::signbit",
-                                                            "aten::multinomial",
-                                                            "aten::Int",
-                                                            "aten::Float",
-                                                            "aten::Bool",
-                                                            "aten::is_floating_point",
-                                                            "aten::stride",
-                                                            "aten::storage_offset",
-                                                            "aten::len",
-                                                            "aten::is_contiguous",
-                                                            "aten::_local_scalar_dense",
-                                                            "aten::tolist",
-                                                            "aten::tril_indices",
-                                                            "aten::triu_indices",
-                                                            "aten::long",
-                                                            "aten::int",
-                                                            "aten::bool",
-                                                            "aten_recompute::dropout_mask",
-                                                            "aten_recompute::attention_dropout"};
-
-// Random operators whose schema is older than the tag.
-const std::unordered_set<std::string> kRandom = {"aten::rrelu",
-                                                 "aten::rrelu_with_noise",
-                                                 "aten::multinomial",
-                                                 "aten::lstm",
-                                                 "aten::gru",
-                                                 "aten_recompute::dropout_mask",
-                                                 "aten_recompute::attention_dropout"};
-
-const std::unordered_set<std::string> kUpdatesStatistics = {"aten::batch_norm",
-                                                            "aten::_batch_norm_impl_index",
-                                                            "aten::native_batch_norm",
-                                                            "aten::cudnn_batch_norm",
-                                                            "aten::miopen_batch_norm",
-                                                            "aten::instance_norm",
-                                                            "aten::_native_batch_norm_legit"};
-
-// derivatives.yaml: operators of which only the first result has a gradient, because the formulas
-// read no other or because output_differentiability says so.
-const std::unordered_set<std::string> kOnlyFirstIsDifferentiable = {
-    "aten::_batch_norm_no_update",
-    "aten::_batch_norm_with_update",
-    "aten::_ctc_loss",
-    "aten::_embedding_bag",
-    "aten::_fused_moving_avg_obs_fq_helper",
-    "aten::_linalg_det",
-    "aten::_linalg_solve_ex",
-    "aten::_lu_with_info",
-    "aten::_native_batch_norm_legit",
-    "aten::_native_batch_norm_legit_no_training",
-    "aten::_pack_padded_sequence",
-    "aten::_scaled_dot_product_flash_attention_for_cpu",
-    "aten::_unique",
-    "aten::_unique2",
-    "aten::_weight_norm_interface",
-    "aten::adaptive_max_pool1d",
-    "aten::adaptive_max_pool2d",
-    "aten::adaptive_max_pool3d",
-    "aten::cummax",
-    "aten::cummin",
-    "aten::embedding_bag",
-    "aten::fake_quantize_per_channel_affine_cachemask",
-    "aten::fake_quantize_per_tensor_affine_cachemask",
-    "aten::fractional_max_pool2d",
-    "aten::fractional_max_pool3d",
-    "aten::frexp",
-    "aten::geqrf",
-    "aten::kthvalue",
-    "aten::linalg_cholesky_ex",
-    "aten::linalg_inv_ex",
-    "aten::linalg_ldl_factor",
-    "aten::linalg_ldl_factor_ex",
-    "aten::linalg_lu_factor",
-    "aten::linalg_lu_factor_ex",
-    "aten::linalg_solve_ex",
-    "aten::log_sigmoid_forward",
-    "aten::max_pool1d_with_indices",
-    "aten::max_pool2d_with_indices",
-    "aten::max_pool3d_with_indices",
-    "aten::median",
-    "aten::mode",
-    "aten::multilabel_margin_loss_forward",
-    "aten::nanmedian",
-    "aten::native_batch_norm",
-    "aten::native_dropout",
-    "aten::nll_loss2d_forward",
-    "aten::nll_loss_forward",
-    "aten::sort",
-    "aten::topk",
-    "aten::unique_consecutive",
-    "aten::unique_dim",
-    "aten::unique_dim_consecutive"};
 
 bool has_tag(const Node* node, at::Tag tag) {
   const auto* schema = node->maybeSchema();
@@ -250,12 +55,11 @@ bool may_alias_an_argument(const Node* node) {
     if (result.alias_info() != nullptr)
       return true;
   }
-  return kMayCopy.count(schema->name()) != 0;
+  return has_fact(node, Fact::kMayCopy);
 }
 
 bool is_pure_view(const Node* node) {
-  return may_alias_an_argument(node) && kMayCopy.count(node->schema().name()) == 0 &&
-         node->kind().is_aten();
+  return may_alias_an_argument(node) && !has_fact(node, Fact::kMayCopy) && node->kind().is_aten();
 }
 
 bool makes_new_tensor(const torch::jit::Value* value) {
@@ -269,7 +73,7 @@ bool is_random(const Node* node) {
       registered != nullptr && registered->random.has_value())
     return *registered->random;
   return has_tag(node, at::Tag::nondeterministic_seeded) || node->isNondeterministic() ||
-         kRandom.count(node->kind().toQualString()) != 0;
+         has_fact(node, Fact::kRandom);
 }
 
 bool may_be_random(const Node* node) {
@@ -291,22 +95,16 @@ bool updates_hidden_state(const Node* node) {
   if (const auto* registered = registered_facts(node);
       registered != nullptr && (registered->has_replay || !registered->recomputable))
     return true;
-  return kUpdatesStatistics.count(node->kind().toQualString()) != 0;
+  return has_fact(node, Fact::kUpdatesStatistics);
 }
 
 bool updates_statistics_only(const Node* node) {
-  return kUpdatesStatistics.count(node->kind().toQualString()) != 0 &&
-         registered_facts(node) == nullptr;
+  return has_fact(node, Fact::kUpdatesStatistics) && registered_facts(node) == nullptr;
 }
 
 bool reads_metadata_only(const Node* node, size_t operand) {
-  static const std::unordered_set<std::string> kOperators{
-      "aten::size",       "aten::dim",        "aten::numel",        "aten::is_floating_point",
-      "aten::zeros_like", "aten::ones_like",  "aten::full_like",    "aten::empty_like",
-      "aten::rand_like",  "aten::randn_like", "aten::randint_like", "aten::new_zeros",
-      "aten::new_ones",   "aten::new_full",   "aten::new_empty"};
   if (!node->hasAttribute(c10::attr::Subgraph))
-    return operand == 0 && kOperators.count(node->kind().toQualString()) != 0;
+    return operand == 0 && has_fact(node, Fact::kReadsMetadataOnly);
   // The last operands are the subgraph's inputs; those of a random state stand before them.
   const auto inputs = node->g(c10::attr::Subgraph)->inputs();
   const auto others = node->inputs().size() - std::min(node->inputs().size(), inputs.size());
@@ -319,7 +117,7 @@ bool reads_metadata_only(const Node* node, size_t operand) {
 }
 
 bool is_non_differentiable(const Node* node) {
-  if (kNonDifferentiable.count(node->kind().toQualString()) != 0) {
+  if (has_fact(node, Fact::kNotDifferentiable)) {
     const auto* registered = registered_facts(node);
     return registered == nullptr || !registered->has_gradients;
   }
@@ -340,32 +138,24 @@ bool is_non_differentiable(const Node* node) {
 }
 
 bool output_is_differentiable(const Node* node, size_t output) {
-  const std::string name = node->kind().toQualString();
-  if (name == "aten::linalg_lu" || name == "aten::lu_unpack")
-    return output > 0;  // the first is a permutation
-  if (name == "aten::linalg_lstsq" || name == "aten::_linalg_slogdet")
+  const auto& facts = operator_facts(node);
+  if (facts.has(Fact::kFirstOutputNotDifferentiable))
+    return output > 0;
+  if (facts.has(Fact::kOnlyFirstTwoOutputsDifferentiable))
     return output < 2;
-  return output == 0 || kOnlyFirstIsDifferentiable.count(name) == 0;
+  return output == 0 || !facts.has(Fact::kOnlyFirstOutputDifferentiable);
 }
 
 bool asks_autograd(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {
-      "prim::requires_grad", "aten::requires_grad",   "aten::is_leaf", "aten::retains_grad",
-      "aten::output_nr",     "aten::is_grad_enabled", "aten::_version"};
-  return kinds.count(node->kind().toQualString()) != 0;
+  return has_fact(node, Fact::kAsksAutograd);
 }
 
 bool runs_autograd(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {"aten::grad", "aten::backward",
-                                                        "aten::_backward", "prim::grad"};
-  return kinds.count(node->kind().toQualString()) != 0;
+  return has_fact(node, Fact::kRunsAutograd);
 }
 
 bool is_marker(const Node* node) {
-  const auto kind = node->kind();
-  return kind == symbols::kMarkLayer || kind == symbols::kMustSave ||
-         kind == symbols::kMustRecompute || kind == symbols::kPreferSave ||
-         kind == symbols::kPreferRecompute;
+  return has_fact(node, Fact::kMarker);
 }
 
 bool is_in_a_loop(const Node* node) {
@@ -385,9 +175,7 @@ void for_each_node(torch::jit::Block* block, const std::function<void(Node*)>& f
 }
 
 bool is_cast(const Node* node) {
-  return node->kind() == c10::prim::unchecked_cast ||
-         node->kind() == c10::prim::unchecked_unwrap_optional ||
-         node->kind() == c10::aten::_unwrap_optional;
+  return has_fact(node, Fact::kCast);
 }
 
 bool contains_tensor(const c10::Type& type) {

@@ -1,5 +1,6 @@
-// What a node is, as far as recomputation and differentiation care. Answers come from the
-// operator's schema and tags; the few facts that schemas do not state are lists in node_traits.cpp.
+// Questions about nodes, as far as differentiation and recomputation care. The answers come from
+// the operator's schema and tags, from registered rules, and from the table of operator facts
+// (ir/operator_facts.h).
 #pragma once
 
 #include <cstddef>

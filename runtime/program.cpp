@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/memory_reuse.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 

@@ -12,6 +12,7 @@
 
 #include "ir/data_dependence.h"
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/random_state.h"
 
@@ -25,19 +26,8 @@ using torch::jit::Value;
 
 constexpr size_t kMaxKnown = 64;
 
-// Whether they return their argument is a matter of types and devices.
-const std::unordered_set<std::string> kByType = {
-    "aten::to",           "aten::type_as",     "aten::float", "aten::double",
-    "aten::half",         "aten::cpu",         "aten::cuda",  "aten::real",
-    "aten::resolve_conj", "aten::resolve_neg", "aten::conj",  "aten::positive"};
-
-// ... and of these, one of sizes and strides.
-const std::unordered_set<std::string> kByLayout = {"aten::contiguous",  "aten::flatten",
-                                                   "aten::sum_to_size", "aten::atleast_1d",
-                                                   "aten::atleast_2d",  "aten::atleast_3d"};
-
 bool depends_on_layout(const Node* node) {
-  if (kByLayout.count(node->kind().toQualString()) != 0)
+  if (has_fact(node, Fact::kReturnsArgumentOfSameLayout))
     return true;
   const auto& arguments = node->schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -49,8 +39,9 @@ bool depends_on_layout(const Node* node) {
 }
 
 bool may_return_its_argument(const Node* node) {
-  const std::string kind = node->kind().toQualString();
-  return (kByType.count(kind) != 0 || kByLayout.count(kind) != 0) &&
+  const auto& facts = operator_facts(node);
+  return (facts.has(Fact::kReturnsArgumentOfSameType) ||
+          facts.has(Fact::kReturnsArgumentOfSameLayout)) &&
          node->maybeSchema() != nullptr && node->outputs().size() == 1 &&
          node->input(0)->type()->kind() == c10::TypeKind::TensorType &&
          node->output()->type()->kind() == c10::TypeKind::TensorType &&

@@ -18,6 +18,7 @@
 
 #include "ir/functionalize.h"
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "passes/frontend/fold_conditions.h"
 #include "passes/frontend/functionalize_lists.h"
 #include "passes/frontend/propagate_ranks.h"
@@ -66,14 +67,11 @@ std::vector<InputAssumption> specialise_inputs(const std::shared_ptr<Graph>& gra
 // dropout(x, p, train=False) is x itself; left in the graph it would alias its input without saying
 // so.
 void remove_idle_dropout(Block* block) {
-  static const std::unordered_set<std::string> kDropouts = {
-      "aten::dropout", "aten::feature_dropout", "aten::alpha_dropout",
-      "aten::feature_alpha_dropout"};
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     auto* node = *it++;
     for (auto* inner : node->blocks())
       remove_idle_dropout(inner);
-    if (kDropouts.count(node->kind().toQualString()) == 0)
+    if (!has_fact(node, Fact::kDropout))
       continue;
     const auto p = torch::jit::toIValue(node->input(1));
     const auto train = torch::jit::constant_as<bool>(node->input(2));

@@ -8,6 +8,8 @@
 #include <string>
 #include <unordered_set>
 
+#include "ir/operator_facts.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -18,32 +20,6 @@ using torch::jit::Value;
 namespace aten = c10::aten;
 namespace prim = c10::prim;
 using Rank = std::optional<int64_t>;
-
-// Their result has the rank of their first operand.
-bool keeps_rank(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {
-      "aten::relu",       "aten::gelu",       "aten::silu",        "aten::tanh",
-      "aten::sigmoid",    "aten::dropout",    "aten::layer_norm",  "aten::batch_norm",
-      "aten::group_norm", "aten::softmax",    "aten::log_softmax", "aten::contiguous",
-      "aten::clone",      "aten::detach",     "aten::to",          "aten::type_as",
-      "aten::exp",        "aten::neg",        "aten::transpose",   "aten::permute",
-      "aten::slice",      "aten::narrow",     "aten::leaky_relu",  "aten::elu",
-      "aten::hardtanh",   "aten::zeros_like", "aten::ones_like",   "aten::empty_like",
-      "aten::rand_like",  "aten::randn_like", "aten::full_like",   "aten::alias"};
-  return kinds.count(node->kind().toQualString()) != 0;
-}
-
-bool broadcasts(const Node* node) {
-  switch (node->kind()) {
-    case aten::add:
-    case aten::sub:
-    case aten::mul:
-    case aten::div:
-      return true;
-    default:
-      return false;
-  }
-}
 
 bool is_tensor(const Value* value) {
   return value->type()->kind() == c10::TypeKind::TensorType;
@@ -100,9 +76,9 @@ class Ranks {
     if (node->inputs().empty() || !is_tensor(node->input(0)))
       return std::nullopt;
     const auto first = rank_of(node->input(0));
-    if (keeps_rank(node))
+    if (has_fact(node, Fact::kKeepsRank))
       return first;
-    if (broadcasts(node)) {
+    if (has_fact(node, Fact::kBroadcastsRanks)) {
       const auto second = is_tensor(node->input(1)) ? rank_of(node->input(1)) : Rank(0);
       return first && second ? Rank(std::max(*first, *second)) : std::nullopt;
     }

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "rules/user_rules.h"
 
@@ -142,24 +143,24 @@ std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values
 double count_flops(const torch::jit::Node* node, const Values& operands, const Values& results) {
   if (const auto flops = counted_by_rule(node, operands, results))
     return *flops;
-  const std::string name = node->kind().toUnqualString();
-  if (name == "mm" || name == "bmm" || name == "matmul" || name == "linear" || name == "mv" ||
-      name.rfind("mm_grad", 0) == 0 || name.rfind("linear_grad_weight", 0) == 0 ||
-      name.rfind("linear_grad_input", 0) == 0 || name.rfind("matmul_grad", 0) == 0) {
-    return product(operands, results, 0, 1);
+  switch (operator_facts(node).flops) {
+    case FlopFormula::kProduct:
+      return product(operands, results, 0, 1);
+    case FlopFormula::kProductPlusBias:
+      return product(operands, results, 1, 2);
+    case FlopFormula::kConvolution:
+      return convolution_forward(operands, results, false);
+    case FlopFormula::kTransposedConvolution:
+      return convolution_forward(operands, results, true);
+    case FlopFormula::kConvolutionBackward:
+      return convolution_backward(operands, results);
+    case FlopFormula::kAttention:
+      return attention(operands, 0, 2.0) + numel(results);
+    case FlopFormula::kAttentionBackward:
+      return attention(operands, 1, 5.0) + numel(results);
+    case FlopFormula::kPerElement:
+      break;
   }
-  if (name == "addmm" || name == "baddbmm")
-    return product(operands, results, 1, 2);
-  if (name.rfind("conv_transpose", 0) == 0)
-    return convolution_forward(operands, results, true);
-  if (name.rfind("conv", 0) == 0 && name.find("backward") == std::string::npos)
-    return convolution_forward(operands, results, false);
-  if (name.rfind("convolution", 0) == 0)
-    return convolution_backward(operands, results);
-  if (name == "attention" || name.rfind("scaled_dot_product", 0) == 0)
-    return attention(operands, 0, 2.0) + numel(results);
-  if (name == "attention_backward")
-    return attention(operands, 1, 5.0) + numel(results);
   return numel(results);
 }
 

@@ -11,12 +11,14 @@
 #include <unordered_set>
 
 #include "ir/data_dependence.h"
+#include "ir/memory_reuse.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/profile/flops.h"
 #include "passes/profile/node_classes.h"
 #include "passes/profile/observed_forward.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/in_place.h"
 #include "runtime/program.h"
 #include "runtime/random_state.h"
 
@@ -30,53 +32,10 @@ using torch::jit::Stack;
 using torch::jit::Value;
 using Clock = std::chrono::steady_clock;
 
-// Results are known without running anything: sizes and containers.
-bool looks_at_metadata_only(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {"aten::size",
-                                                        "aten::stride",
-                                                        "aten::dim",
-                                                        "aten::numel",
-                                                        "aten::len",
-                                                        "aten::__getitem__",
-                                                        "aten::is_complex",
-                                                        "aten::storage_offset",
-                                                        "aten::is_floating_point",
-                                                        "prim::dtype",
-                                                        "prim::layout",
-                                                        "aten::__isnot__",
-                                                        "aten::__is__",
-                                                        "prim::ListConstruct",
-                                                        "prim::ListUnpack",
-                                                        "prim::TupleConstruct",
-                                                        "prim::TupleUnpack",
-                                                        "prim::TupleIndex",
-                                                        "prim::unchecked_cast",
-                                                        "aten::_unwrap_optional",
-                                                        "prim::unchecked_unwrap_optional",
-                                                        "aten_recompute::optional_list",
-                                                        "aten_recompute::list_gradient",
-                                                        "aten_recompute::size_of",
-                                                        "aten_recompute::linear_flattens"};
-  return is_marker(node) || kinds.count(node->kind().toQualString()) != 0;
-}
-
-// The same of real tensors only: described ones do not have it.
-bool asks_for_metadata(const Node* node) {
-  static const std::unordered_set<std::string> kinds = {
-      "prim::device", "aten_recompute::layout", "aten_recompute::sizes", "aten_recompute::dtypes"};
-  return kinds.count(node->kind().toQualString()) != 0;
-}
-
 // Traced modules compute with sizes in tensors of one number, which later sizes depend on. Such
 // tensors are kept with what they hold, and the operators on them run for real.
 bool computes_with_numbers(const Node* node, const std::vector<IValue>& operands) {
-  static const std::unordered_set<std::string> kinds = {
-      "prim::NumToTensor", "aten::Int",   "aten::Float",        "aten::Bool",      "aten::item",
-      "aten::add",         "aten::sub",   "aten::rsub",         "aten::mul",       "aten::div",
-      "aten::neg",         "aten::floor", "aten::floor_divide", "aten::remainder", "aten::ceil",
-      "aten::eq",          "aten::ne",    "aten::lt",           "aten::le",        "aten::gt",
-      "aten::ge",          "aten::to",    "aten::maximum",      "aten::minimum"};
-  if (kinds.count(node->kind().toQualString()) == 0)
+  if (!has_fact(node, Fact::kComputesWithSizes))
     return false;
   return std::all_of(operands.begin(), operands.end(), [](const IValue& operand) {
     if (!operand.isTensor())
@@ -224,26 +183,27 @@ class Profiler {
       if (std::find(storages.begin(), storages.end(), storage) == storages.end())
         storages.push_back(storage);
     });
-    if (content.isTensor() && content.toTensor().defined() &&
-        content.toTensor().layout() == at::kStrided && content.toTensor().is_contiguous() &&
-        storages_.device_of(content.toTensor()).is_cpu()) {
-      profile_.contiguous_on_cpu.insert(value->unique());
-    }
-    if (content.isTensor() && content.toTensor().defined())
-      note_layout(value, content.toTensor());
     if (content.isCapsule())
       storages = opaque(content).storages;
     profile_.storages[value->unique()] = std::move(storages);
   }
 
-  void note_layout(const Value* value, const at::Tensor& tensor) {
-    if (tensor.layout() != at::kStrided || !tensor.is_non_overlapping_and_dense() ||
-        !at::isFloatingType(tensor.scalar_type()) || tensor.numel() == 1)
+  void note_overwritable_operands(const Node* node, const std::vector<IValue>& operands) {
+    const auto* form = overwriting_form(node);
+    if (form == nullptr)
       return;
-    const auto next = static_cast<int32_t>(layouts_.size());
-    const auto name = c10::str(tensor.sizes(), tensor.strides(), tensor.scalar_type(),
-                               storages_.device_of(tensor));
-    profile_.layouts[value->unique()] = layouts_.emplace(name, next).first->second;
+    std::vector<OperandLayout> layouts;
+    for (const auto& operand : operands) {
+      const bool is_tensor = operand.isTensor() && operand.toTensor().defined();
+      layouts.push_back(is_tensor
+                            ? layout_of(operand.toTensor(), storages_.device_of(operand.toTensor()))
+                            : layout_of(operand));
+    }
+    auto& allowed = profile_.overwritable[node];
+    for (const auto operand : overwritable_operands(node)) {
+      if (layouts_allow_overwriting(form->condition, layouts, operand))
+        allowed.push_back(operand);
+    }
   }
 
   // ---- one instruction ----
@@ -258,12 +218,13 @@ class Profiler {
                                              : registers_[operand.index]);
       tensors = tensors || has_tensor(operands.back());
     }
+    note_overwritable_operands(node, operands);
     bool makes_tensors = false;
     for (auto* output : node->outputs())
       makes_tensors = makes_tensors || contains_tensor(*output->type());
 
     const bool on_fakes =
-        looks_at_metadata_only(node) || (is_pure_view(node) && views_work_on(operands));
+        has_fact(node, Fact::kKnownFromMetadata) || (is_pure_view(node) && views_work_on(operands));
     if (on_fakes || (!tensors && !makes_tensors) || computes_with_numbers(node, operands)) {
       Stack stack = operands;
       instruction.run(stack);
@@ -272,7 +233,7 @@ class Profiler {
       return;
     }
     auto outcome = run_somehow(index, operands);
-    profile_.nodes[node] = asks_for_metadata(node) ? NodeCost{} : outcome.cost;
+    profile_.nodes[node] = has_fact(node, Fact::kKnownFromRealTensor) ? NodeCost{} : outcome.cost;
     finish(index, std::move(outcome.results));
   }
 
@@ -383,7 +344,6 @@ class Profiler {
   DescribedStorages storages_;
 
   Profile profile_;
-  std::unordered_map<std::string, int32_t> layouts_;  // Profile::layouts
   std::vector<IValue> registers_;
   std::unordered_map<Value*, IValue> value_of_;
 };

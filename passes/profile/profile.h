@@ -8,7 +8,6 @@
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "common/options.h"
@@ -69,11 +68,9 @@ struct Profile {
   // The same of their elements, wherever these lie: an expanded tensor has more of them than its
   // storage has room for, a slice fewer.
   std::unordered_map<size_t, int64_t> tensor_bytes;
-  // The same: tensors on the CPU whose elements lie in the order of their indices.
-  std::unordered_set<size_t> contiguous_on_cpu;
-  // The same: dense floating-point tensors of more than one element. Those of one number have the
-  // same sizes, strides, type and device.
-  std::unordered_map<size_t, int32_t> layouts;
+  // Per node: which operands' layouts allow that the result takes their memory
+  // (ir/memory_reuse.h), in the order in which they are tried.
+  std::unordered_map<const torch::jit::Node*, std::vector<size_t>> overwritable;
   std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
   // Per region input: the first that is the same tensor, as a tied weight is under its second name.
   std::vector<size_t> same_as;

@@ -6,7 +6,9 @@
 #include <map>
 #include <optional>
 
+#include "ir/memory_reuse.h"
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "ir/save_plan.h"
 #include "ir/symbols.h"
 #include "passes/profile/profile.h"
@@ -34,13 +36,6 @@ void collect_reads(Node* node, std::vector<Value*>& reads) {
     for (auto* output : block->outputs())
       add(output);
   }
-}
-
-bool is_container(const Node* node) {
-  return node->kind() == prim::ListConstruct || node->kind() == prim::ListUnpack ||
-         node->kind() == prim::TupleConstruct || node->kind() == prim::TupleUnpack ||
-         node->kind() == prim::unchecked_cast || node->kind() == c10::aten::_unwrap_optional ||
-         is_marker(node) || node->kind() == symbols::kOptionalList;
 }
 
 class Builder {
@@ -174,7 +169,7 @@ class Builder {
     bool backward = false;
     for (auto* node : joint_.graph->nodes()) {
       backward = backward || node == joint_.backward_start;
-      const bool hands_on = may_alias_an_argument(node) || is_container(node);
+      const bool hands_on = may_alias_an_argument(node) || has_fact(node, Fact::kMovesValues);
       for (auto* read : node->inputs()) {
         const auto found = inputs_of.find(read);
         if (found == inputs_of.end())
@@ -253,7 +248,7 @@ class Builder {
 
   bool is_view(const Node* node, const std::vector<int32_t>& inputs) const {
     if (profile_ == nullptr)
-      return is_pure_view(node) || is_container(node);
+      return is_pure_view(node) || has_fact(node, Fact::kMovesValues);
     bool any = false;
     for (const auto* output : node->outputs()) {
       const auto found = profile_->storages.find(output->unique());
@@ -272,60 +267,23 @@ class Builder {
     return any;
   }
 
-  // One of more elements than its memory has room for: the gradient of a sum.
-  bool reads_an_expanded_tensor(const Node* node) const {
-    return profile_ != nullptr &&
-           std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-             const auto bytes = profile_->tensor_bytes.find(input->unique());
-             const auto storages = profile_->storages.find(input->unique());
-             return bytes != profile_->tensor_bytes.end() && storages != profile_->storages.end() &&
-                    storages->second.size() == 1 &&
-                    bytes->second > profile_->storage_bytes[storages->second[0]];
-           });
-  }
-
-  bool reads_tensors_alike(const Node* node) const {
-    std::optional<int32_t> first;
-    for (const auto* input : node->inputs()) {
-      if (!input->type()->isSubtypeOf(*c10::TensorType::get()))
-        continue;
-      const auto found = profile_->layouts.find(input->unique());
-      if (found == profile_->layouts.end() || found->second != first.value_or(found->second))
-        return false;
-      first = found->second;
+  // What Program overwrites at run time: memory that an operator of the same program made, where
+  // the layouts allow it. Without a profile they are taken to.
+  std::vector<int32_t> overwrites(const Node* node) const {
+    std::vector<size_t> operands;
+    if (profile_ == nullptr) {
+      operands = overwritable_operands(node);
+    } else if (const auto found = profile_->overwritable.find(node);
+               found != profile_->overwritable.end()) {
+      operands = found->second;
     }
-    return true;
-  }
-
-  bool reads_tensors_in_order_on_cpu(const Node* node) const {
-    return profile_ != nullptr &&
-           std::all_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
-             return !input->type()->isSubtypeOf(*c10::TensorType::get()) ||
-                    profile_->contiguous_on_cpu.count(input->unique()) > 0;
-           });
-  }
-
-  // What Program overwrites at run time: memory that an operator of the same program made.
-  std::vector<int32_t> overwrites(Node* node) const {
     std::vector<int32_t> values;
-    if (overwrites_rows(node) && !reads_tensors_in_order_on_cpu(node))
-      return values;
-    if (profile_ != nullptr && overwrites_if_tensors_agree(node) && !reads_tensors_alike(node))
-      return values;
-    // The operands have to lie alike; only a mask may be expanded.
-    if (node->kind() != c10::aten::masked_fill && reads_an_expanded_tensor(node))
-      return values;
-    for (auto operand : overwritable_operands(node)) {
-      auto* value = node->input(operand);
+    for (auto operand : operands) {
+      const auto* value = node->input(operand);
       const auto found = graph_.index.find(value);
-      if (found == graph_.index.end() || problem_.producer[found->second] < 0 ||
-          !own_memory_.contains(value))
-        continue;
-      const auto* producer = value->node();
-      if (producer->kind() != symbols::kTapeForward && producer->blocks().empty() &&
-          !mutates_an_argument(producer)) {
+      if (found != graph_.index.end() && problem_.producer[found->second] >= 0 &&
+          own_memory_.contains(value))
         values.push_back(found->second);
-      }
     }
     return values;
   }

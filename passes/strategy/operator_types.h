@@ -15,17 +15,14 @@ namespace aten_recompute {
 // Names are ATen's ("relu"), or qualified ("library::operator"). They stand for every overload.
 using OperatorNames = std::unordered_set<std::string>;
 
-// The defaults of PyTorch's partitioner, in the names that TorchScript programs use. Operators that
-// ATen tags as pointwise are recomputable as well, without being listed.
-const OperatorNames& default_recomputable_operators();
-const OperatorNames& default_compute_intensive_operators();
-
 // The name under which a node's operator is listed; of an operator on tape, its own.
 std::string listed_name(const torch::jit::Node* node);
 
 class OperatorTypes {
  public:
-  // Without a list: the default. With one for `recomputable`, that list alone decides.
+  // Without lists the table of operator facts decides, with the defaults of PyTorch's partitioner;
+  // operators that ATen tags as pointwise are recomputable as well. A list for `recomputable`
+  // decides alone.
   OperatorTypes(const std::optional<std::vector<std::string>>& recomputable,
                 const std::optional<std::vector<std::string>>& compute_intensive,
                 bool recompute_random);
@@ -41,7 +38,7 @@ class OperatorTypes {
 
  private:
   std::optional<OperatorNames> recomputable_;
-  OperatorNames compute_intensive_;
+  std::optional<OperatorNames> compute_intensive_;
   bool recompute_random_;
 };
 

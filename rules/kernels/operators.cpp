@@ -5,6 +5,9 @@
 #include <ATen/ops/real.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <array>
+
+#include "ir/memory_reuse.h"
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/stand_in.h"
 
@@ -14,18 +17,16 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 
-// Nobody but the caller's one reference can see the tensor change.
-bool may_be_overwritten(const at::Tensor& tensor, const at::Tensor& other) {
-  return tensor.layout() == at::kStrided && tensor.use_count() == 1 && tensor.has_storage() &&
-         tensor.storage().use_count() == 1 && tensor.is_non_overlapping_and_dense() &&
-         tensor.sizes() == other.sizes() && tensor.scalar_type() == other.scalar_type() &&
-         tensor.device() == other.device() && other.layout() == at::kStrided;
-}
-
 at::Tensor sum_of(at::Tensor accumulated, at::Tensor other) {
-  if (may_be_overwritten(accumulated, other))
+  const std::array layouts{layout_of(accumulated, accumulated.device()),
+                           layout_of(other, other.device())};
+  const auto may_overwrite = [&](const at::Tensor& tensor, size_t operand) {
+    return is_only_reference(tensor) &&
+           layouts_allow_overwriting(ReuseCondition::kSumsAgree, layouts, operand);
+  };
+  if (may_overwrite(accumulated, 0))
     return accumulated.add_(other);
-  if (may_be_overwritten(other, accumulated))
+  if (may_overwrite(other, 1))
     return other.add_(accumulated);
   return at::add(accumulated, other);
 }

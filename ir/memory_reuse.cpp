@@ -1,0 +1,154 @@
+#include "ir/memory_reuse.h"
+
+#include <ATen/ExpandUtils.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using Kind = OperandLayout::Kind;
+using Operands = c10::ArrayRef<OperandLayout>;
+
+// Single elements are left out: kernels take them for scalars, and round those differently.
+bool tensors_agree(Operands operands, const OperandLayout& target) {
+  if (target.num_elements() == 1)
+    return false;
+  return std::all_of(operands.begin(), operands.end(), [&](const OperandLayout& other) {
+    return other.kind != Kind::kTensor ||
+           (other.is_plain && other.dtype == target.dtype && other.device == target.device &&
+            other.sizes == target.sizes && other.strides == target.strides);
+  });
+}
+
+// On a GPU nobody has looked whether kernels read a row to its end first. Results are contiguous.
+bool rows_agree(Operands operands, const OperandLayout& target) {
+  return target.device.is_cpu() && target.is_contiguous && tensors_agree(operands, target);
+}
+
+bool any_complex_number(Operands operands) {
+  return std::any_of(operands.begin(), operands.end(), [](const OperandLayout& operand) {
+    return operand.kind == Kind::kComplexNumber;
+  });
+}
+
+// In bfloat16 and half, mul_ rounds the scalar first and mul does not. A complex scalar would give
+// a complex result.
+bool scalars_agree(Operands operands, const OperandLayout& target) {
+  return (target.dtype == at::kFloat || target.dtype == at::kDouble) &&
+         !any_complex_number(operands);
+}
+
+// masked_fill gives a contiguous result, as large as the larger of the two.
+bool mask_fits(Operands operands, const OperandLayout& target) {
+  const auto& mask = operands[1];
+  return target.is_contiguous && mask.kind == Kind::kTensor && !any_complex_number(operands) &&
+         mask.device == target.device && mask.dtype == at::kBool &&
+         at::is_expandable_to(mask.sizes, target.sizes);
+}
+
+// Our loops for the CPU go through memory in one order.
+bool loops_apply(Operands operands, const OperandLayout& target) {
+  const auto& mask = operands[1];
+  return mask.kind == Kind::kTensor && target.device.is_cpu() && mask.device.is_cpu() &&
+         mask.sizes == target.sizes && mask.strides == target.strides;
+}
+
+// The mask is bits that lie as operand 2, a stride, says.
+bool bits_fit(Operands operands, const OperandLayout& target) {
+  return target.device.is_cpu() && operands[2].kind == Kind::kIntegers &&
+         target.strides == at::IntArrayRef(operands[2].integers);
+}
+
+// As eager's engine asks before it adds a gradient to another in place.
+bool sums_agree(Operands operands, const OperandLayout& target) {
+  return std::all_of(operands.begin(), operands.end(), [&](const OperandLayout& other) {
+    return other.kind == Kind::kTensor && other.sizes == target.sizes &&
+           other.dtype == target.dtype && other.device == target.device;
+  });
+}
+
+// Nodes without a schema are lists, tuples and casts.
+bool passes_on_its_arguments(const torch::jit::Node* node) {
+  return node->maybeSchema() == nullptr || mutates_an_argument(node) || may_alias_an_argument(node);
+}
+
+}  // namespace
+
+void OwnMemory::add_outputs_of(const torch::jit::Node* node) {
+  if (passes_on_its_arguments(node)) {
+    for (const auto* input : node->inputs()) {
+      if (contains_tensor(*input->type()) && !contains(input))
+        return;
+    }
+  }
+  if (node->kind() == symbols::kTapeForward || node->kind() == symbols::kTapeBackward ||
+      !node->blocks().empty())
+    return;
+  values_.insert(node->outputs().begin(), node->outputs().end());
+}
+
+OperandLayout layout_of(const at::Tensor& tensor, at::Device device) {
+  OperandLayout layout;
+  if (!tensor.defined() || tensor.layout() != at::kStrided)
+    return layout;
+  layout.kind = Kind::kTensor;
+  layout.sizes = tensor.sizes();
+  layout.strides = tensor.strides();
+  layout.dtype = tensor.scalar_type();
+  layout.device = device;
+  layout.is_contiguous = tensor.is_contiguous();
+  layout.is_dense = tensor.is_non_overlapping_and_dense();
+  layout.is_plain = layout.is_dense && !tensor.requires_grad() && !tensor.is_inference() &&
+                    at::isFloatingType(layout.dtype);
+  return layout;
+}
+
+OperandLayout layout_of(const c10::IValue& operand) {
+  if (operand.isTensor()) {
+    const auto& tensor = operand.toTensor();
+    return tensor.defined() ? layout_of(tensor, tensor.device()) : OperandLayout();
+  }
+  OperandLayout layout;
+  if (operand.isComplexDouble()) {
+    layout.kind = Kind::kComplexNumber;
+  } else if (operand.isIntList()) {
+    layout.kind = Kind::kIntegers;
+    layout.integers = operand.toIntVector();
+  }
+  return layout;
+}
+
+bool layouts_allow_overwriting(ReuseCondition condition, Operands operands, size_t overwritten) {
+  const auto& target = operands[overwritten];
+  const bool only_dense = condition == ReuseCondition::kSumsAgree;
+  if (target.kind != Kind::kTensor || !(only_dense ? target.is_dense : target.is_plain))
+    return false;
+  switch (condition) {
+    case ReuseCondition::kTensorsAgree:
+      return tensors_agree(operands, target);
+    case ReuseCondition::kRowsAgree:
+      return rows_agree(operands, target);
+    case ReuseCondition::kScalarsAgree:
+      return scalars_agree(operands, target);
+    case ReuseCondition::kMaskFits:
+      return mask_fits(operands, target);
+    case ReuseCondition::kLoopsApply:
+      return loops_apply(operands, target);
+    case ReuseCondition::kBitsFit:
+      return bits_fit(operands, target);
+    case ReuseCondition::kSumsAgree:
+      return sums_agree(operands, target);
+  }
+  return false;
+}
+
+bool is_only_reference(const at::Tensor& tensor) {
+  return tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1;
+}
+
+}  // namespace aten_recompute

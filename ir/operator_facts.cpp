@@ -1,0 +1,567 @@
+#include "ir/operator_facts.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using enum Fact;
+using enum FlopFormula;
+using enum ReuseCondition;
+
+// "aten::add" speaks of every overload, "aten::add.Tensor" of that one, "aten::where." of the
+// overload without a name. An overwriting form in a row of every overload is that of the overload
+// without a name.
+struct Row {
+  Row(const char* name, std::vector<Fact> facts, FlopFormula flops = kPerElement)
+      : name(name), facts(std::move(facts)), flops(flops) {}
+  Row(const char* name, std::vector<Fact> facts, OverwritingForm overwriting)
+      : name(name), facts(std::move(facts)), overwriting(std::move(overwriting)) {}
+
+  std::string kind() const { return name.substr(0, name.find('.')); }
+  bool is_overload() const { return name.find('.') != std::string::npos; }
+  std::string overload() const { return is_overload() ? name.substr(name.find('.') + 1) : ""; }
+
+  std::string name;
+  std::vector<Fact> facts;
+  FlopFormula flops = kPerElement;
+  std::optional<OverwritingForm> overwriting{};
+};
+
+// `writer`, by default the operator with "_" appended to its name, writes to its first argument.
+OverwritingForm in_place(ReuseCondition condition, const char* writer = "") {
+  return {writer, "", false, {0}, condition};
+}
+
+// The operator's overload of this name takes the tensor to write to as a last argument.
+OverwritingForm to_output(const char* overload, std::vector<size_t> operands,
+                          ReuseCondition condition) {
+  return {"", overload, true, std::move(operands), condition};
+}
+
+// The operator looks for a free operand itself.
+OverwritingForm by_itself(std::vector<size_t> operands) {
+  return {"", "", false, std::move(operands), kSumsAgree};
+}
+
+// clang-format off
+const std::vector<Row>& rows() {
+  // oneDNN's kernel of gelu_backward may overwrite the gradient; of the other operand its
+  // documentation says nothing.
+  static const std::vector<Row> table{
+    {"aten::Bool", {kNotDifferentiable, kReadsData, kComputesWithSizes}},
+    {"aten::Complex", {kReadsData}},
+    {"aten::Float", {kNotDifferentiable, kReadsData, kComputesWithSizes}},
+    {"aten::FloatImplicit", {kReadsData}},
+    {"aten::Int", {kNotDifferentiable, kReadsData, kComputesWithSizes}},
+    {"aten::IntImplicit", {kReadsData}},
+    {"aten::ScalarImplicit", {kReadsData}},
+    {"aten::absolute", {kCheap}},
+    {"aten::adaptive_max_pool1d", {kOnlyFirstOutputDifferentiable}},
+    {"aten::adaptive_max_pool2d", {kOnlyFirstOutputDifferentiable}},
+    {"aten::adaptive_max_pool3d", {kOnlyFirstOutputDifferentiable}},
+    {"aten::add", {kBroadcastsRanks, kComputesWithSizes}},
+    {"aten::add.Scalar", {}, in_place(kScalarsAgree)},
+    {"aten::add.Tensor", {}, to_output("out", {0, 1}, kTensorsAgree)},
+    {"aten::addbmm", {kComputeIntensive}},
+    {"aten::addmm", {kComputeIntensive}, kProductPlusBias},
+    {"aten::addmv", {kComputeIntensive}},
+    {"aten::addr", {kComputeIntensive}},
+    {"aten::alias", {kKeepsRank, kCheap}},
+    {"aten::all", {kNotDifferentiable}},
+    {"aten::allclose", {kNotDifferentiable, kReadsData}},
+    {"aten::alpha_dropout", {kDropout}},
+    {"aten::amax", {kCheap}},
+    {"aten::__and__", {kNotDifferentiable, kCheap}},
+    {"aten::any", {kNotDifferentiable, kCheap}},
+    {"aten::arange", {kCheap}},
+    {"aten::argmax", {kNotDifferentiable, kCheap}},
+    {"aten::argmin", {kNotDifferentiable}},
+    {"aten::argsort", {kNotDifferentiable}},
+    {"aten::as_strided", {kCheap}},
+    {"aten::atleast_1d", {kMayCopy, kReturnsArgumentOfSameLayout}},
+    {"aten::atleast_2d", {kMayCopy, kReturnsArgumentOfSameLayout}},
+    {"aten::atleast_3d", {kMayCopy, kReturnsArgumentOfSameLayout}},
+    {"aten::_backward", {kRunsAutograd}},
+    {"aten::backward", {kRunsAutograd}},
+    {"aten::baddbmm", {kComputeIntensive}, kProductPlusBias},
+    {"aten::batch_norm", {kUpdatesStatistics, kKeepsRank}},
+    {"aten::_batch_norm_impl_index", {kUpdatesStatistics}},
+    {"aten::_batch_norm_no_update", {kOnlyFirstOutputDifferentiable}},
+    {"aten::_batch_norm_with_update", {kOnlyFirstOutputDifferentiable}},
+    {"aten::bilinear", {kComputeIntensive}},
+    {"aten::bincount", {kNotDifferentiable}},
+    {"aten::bitwise_and", {kNotDifferentiable}},
+    {"aten::bitwise_not", {kNotDifferentiable}},
+    {"aten::bitwise_or", {kNotDifferentiable}},
+    {"aten::bitwise_xor", {kNotDifferentiable}},
+    {"aten::bmm", {kComputeIntensive}, kProduct},
+    {"aten::bool", {kMayCopy, kNotDifferentiable, kCheap}},
+    {"aten::broadcast_tensors", {kMayCopy, kCheap}},
+    {"aten::broadcast_to", {kCheap}},
+    {"aten::bucketize", {kNotDifferentiable}},
+    {"aten::cartesian_prod", {kMayCopy}},
+    {"aten::cat", {kConcatenates}},
+    {"aten::ceil", {kComputesWithSizes}},
+    {"aten::celu_", {kInPlaceGradientReadsResult}},
+    {"aten::chain_matmul", {kComputeIntensive}},
+    {"aten::chunk", {kCheap}},
+    {"aten::clone", {kKeepsRank, kCheap}},
+    {"aten::concat", {kConcatenates}},
+    {"aten::concatenate", {kConcatenates}},
+    {"aten::conj", {kReturnsArgumentOfSameType}},
+    {"aten::contiguous", {kMayCopy, kReturnsArgumentOfSameLayout, kKeepsRank, kCheap}},
+    {"aten::conv1d", {kComputeIntensive}, kConvolution},
+    {"aten::conv2d", {kComputeIntensive}, kConvolution},
+    {"aten::conv3d", {kComputeIntensive}, kConvolution},
+    {"aten::conv_depthwise3d", {}, kConvolution},
+    {"aten::conv_tbc", {}, kConvolution},
+    {"aten::conv_transpose1d", {kComputeIntensive}, kTransposedConvolution},
+    {"aten::conv_transpose2d", {kComputeIntensive}, kTransposedConvolution},
+    {"aten::conv_transpose3d", {kComputeIntensive}, kTransposedConvolution},
+    {"aten::_convolution", {kComputeIntensive}},
+    {"aten::convolution", {kComputeIntensive}, kConvolution},
+    {"aten::convolution_backward", {kComputeIntensive}, kConvolutionBackward},
+    {"aten::convolution_backward_overrideable", {}, kConvolutionBackward},
+    {"aten::convolution_overrideable", {kComputeIntensive}, kConvolution},
+    {"aten::count_nonzero", {kNotDifferentiable}},
+    {"aten::cpu", {kMayCopy, kReturnsArgumentOfSameType}},
+    {"aten::_ctc_loss", {kOnlyFirstOutputDifferentiable}},
+    {"aten::cuda", {kMayCopy, kReturnsArgumentOfSameType}},
+    {"aten::cudnn_batch_norm", {kUpdatesStatistics}},
+    {"aten::cummax", {kOnlyFirstOutputDifferentiable}},
+    {"aten::cummin", {kOnlyFirstOutputDifferentiable}},
+    {"aten::detach", {kNotDifferentiable, kKeepsRank, kCheap}},
+    {"aten::dim", {kNotDifferentiable, kReadsMetadataOnly, kKnownFromMetadata}},
+    {"aten::div", {kBroadcastsRanks, kComputesWithSizes}},
+    {"aten::div.Scalar", {}, in_place(kScalarsAgree)},
+    {"aten::div.Tensor", {}, to_output("out", {0, 1}, kTensorsAgree)},
+    {"aten::divide", {kCheap}},
+    {"aten::dot", {kComputeIntensive}},
+    {"aten::double", {kMayCopy, kReturnsArgumentOfSameType, kCheap}},
+    {"aten::dropout", {kKeepsRank, kDropout}},
+    {"aten::_efficient_attention_forward", {kComputeIntensive}},
+    {"aten::einsum", {kMayCopy, kComputeIntensive}},
+    {"aten::elu", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::elu_", {kInPlaceGradientReadsResult}},
+    {"aten::elu_backward", {}, to_output("grad_input", {0, 5}, kTensorsAgree)},
+    {"aten::_embedding_bag", {kOnlyFirstOutputDifferentiable}},
+    {"aten::embedding_bag", {kOnlyFirstOutputDifferentiable}},
+    {"aten::empty", {kCheap}},
+    {"aten::empty_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank, kCheap}},
+    {"aten::eq", {kNotDifferentiable, kComputesWithSizes}},
+    {"aten::equal", {kNotDifferentiable, kReadsData}},
+    {"aten::exp", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::expand", {kCheap}},
+    {"aten::expand_as", {kCheap}},
+    {"aten::fake_quantize_per_channel_affine_cachemask", {kOnlyFirstOutputDifferentiable}},
+    {"aten::fake_quantize_per_tensor_affine_cachemask", {kOnlyFirstOutputDifferentiable}},
+    {"aten::feature_alpha_dropout", {kDropout}},
+    {"aten::feature_dropout", {kDropout}},
+    {"aten::_flash_attention_forward", {kComputeIntensive}},
+    {"aten::flatten", {kMayCopy, kReturnsArgumentOfSameLayout, kCheap}},
+    {"aten::float", {kMayCopy, kReturnsArgumentOfSameType, kCheap}},
+    {"aten::floor", {kComputesWithSizes}},
+    {"aten::floor_divide", {kComputesWithSizes}},
+    {"aten::fractional_max_pool2d", {kOnlyFirstOutputDifferentiable}},
+    {"aten::fractional_max_pool3d", {kOnlyFirstOutputDifferentiable}},
+    {"aten::frexp", {kOnlyFirstOutputDifferentiable}},
+    {"aten::full", {kCheap}},
+    {"aten::full_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank, kCheap}},
+    {"aten::_fused_moving_avg_obs_fq_helper", {kOnlyFirstOutputDifferentiable}},
+    {"aten::gather", {kCheap}},
+    {"aten::ge", {kNotDifferentiable, kComputesWithSizes}},
+    {"aten::gelu", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::gelu_backward", {}, to_output("grad_input", {0}, kTensorsAgree)},
+    {"aten::geqrf", {kOnlyFirstOutputDifferentiable}},
+    {"aten::__getitem__", {kMovesValues, kKnownFromMetadata}},
+    {"aten::grad", {kRunsAutograd}},
+    {"aten::_grad_sum_to_size", {kCheap}},
+    {"aten::greater", {kCheap}},
+    {"aten::greater_equal", {kCheap}},
+    {"aten::group_norm", {kKeepsRank}},
+    {"aten::gru", {kRandom}},
+    {"aten::gru.data", {kReadsData}},
+    {"aten::gt", {kNotDifferentiable, kComputesWithSizes}},
+    {"aten::half", {kMayCopy, kReturnsArgumentOfSameType, kCheap}},
+    {"aten::hardsigmoid", {}, in_place(kTensorsAgree)},
+    {"aten::hardsigmoid_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::hardswish", {}, in_place(kTensorsAgree)},
+    {"aten::hardtanh", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::hardtanh_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::histc", {kNotDifferentiable}},
+    {"aten::index", {kCheap}},
+    {"aten::indices", {kMayCopy}},
+    {"aten::instance_norm", {kUpdatesStatistics}},
+    {"aten::int", {kMayCopy, kNotDifferentiable, kCheap}},
+    {"aten::__is__", {kKnownFromMetadata}},
+    {"aten::is_complex", {kKnownFromMetadata}},
+    {"aten::is_contiguous", {kNotDifferentiable}},
+    {"aten::is_floating_point", {kNotDifferentiable, kReadsMetadataOnly, kKnownFromMetadata}},
+    {"aten::is_grad_enabled", {kAsksAutograd}},
+    {"aten::is_leaf", {kAsksAutograd}},
+    {"aten::is_nonzero", {kNotDifferentiable, kReadsData}},
+    {"aten::isclose", {kNotDifferentiable}},
+    {"aten::isfinite", {kNotDifferentiable}},
+    {"aten::isinf", {kNotDifferentiable}},
+    {"aten::isnan", {kNotDifferentiable}},
+    {"aten::isneginf", {kNotDifferentiable}},
+    {"aten::__isnot__", {kKnownFromMetadata}},
+    {"aten::isposinf", {kNotDifferentiable}},
+    {"aten::isreal", {kNotDifferentiable}},
+    {"aten::item", {kNotDifferentiable, kReadsData, kComputesWithSizes}},
+    {"aten::kthvalue", {kOnlyFirstOutputDifferentiable}},
+    {"aten::layer_norm", {kKeepsRank}},
+    {"aten::le", {kNotDifferentiable, kComputesWithSizes}},
+    {"aten::leaky_relu", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::leaky_relu_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::len", {kNotDifferentiable, kKnownFromMetadata}},
+    {"aten::less", {kCheap}},
+    {"aten::less_equal", {kCheap}},
+    {"aten::lift_fresh_copy", {kCheap}},
+    {"aten::linalg_cholesky_ex", {kOnlyFirstOutputDifferentiable}},
+    {"aten::_linalg_det", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linalg_inv_ex", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linalg_ldl_factor", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linalg_ldl_factor_ex", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linalg_lstsq", {kOnlyFirstTwoOutputsDifferentiable}},
+    {"aten::linalg_lu", {kFirstOutputNotDifferentiable}},
+    {"aten::linalg_lu_factor", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linalg_lu_factor_ex", {kOnlyFirstOutputDifferentiable}},
+    {"aten::_linalg_slogdet", {kOnlyFirstTwoOutputsDifferentiable}},
+    {"aten::_linalg_solve_ex", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linalg_solve_ex", {kOnlyFirstOutputDifferentiable}},
+    {"aten::linear", {kComputeIntensive}, kProduct},
+    {"aten::_local_scalar_dense", {kNotDifferentiable}},
+    {"aten::log_sigmoid_forward", {kOnlyFirstOutputDifferentiable}},
+    {"aten::_log_softmax", {}, to_output("out", {0}, kRowsAgree)},
+    {"aten::log_softmax", {kKeepsRank}},
+    {"aten::_log_softmax_backward_data", {}, to_output("out", {0, 1}, kRowsAgree)},
+    {"aten::logical_and", {kNotDifferentiable}},
+    {"aten::logical_not", {kNotDifferentiable}},
+    {"aten::logical_or", {kNotDifferentiable}},
+    {"aten::logical_xor", {kNotDifferentiable}},
+    {"aten::long", {kMayCopy, kNotDifferentiable, kCheap}},
+    {"aten::lstm", {kRandom}},
+    {"aten::lstm.data", {kReadsData}},
+    {"aten::lt", {kNotDifferentiable, kComputesWithSizes}},
+    {"aten::lu_unpack", {kFirstOutputNotDifferentiable}},
+    {"aten::_lu_with_info", {kOnlyFirstOutputDifferentiable}},
+    {"aten::masked_fill.Scalar", {}, in_place(kMaskFits)},
+    {"aten::matmul", {kComputeIntensive}, kProduct},
+    {"aten::max", {kCheap}},
+    {"aten::max_pool1d_with_indices", {kOnlyFirstOutputDifferentiable}},
+    {"aten::max_pool2d_with_indices", {kOnlyFirstOutputDifferentiable}},
+    {"aten::max_pool3d_with_indices", {kOnlyFirstOutputDifferentiable}},
+    {"aten::maximum", {kComputesWithSizes}},
+    {"aten::mean", {kCheap}},
+    {"aten::median", {kOnlyFirstOutputDifferentiable}},
+    {"aten::meshgrid", {kMayCopy}},
+    {"aten::min", {kCheap}},
+    {"aten::minimum", {kComputesWithSizes}},
+    {"aten::miopen_batch_norm", {kUpdatesStatistics}},
+    {"aten::mm", {kComputeIntensive}, kProduct},
+    {"aten::mode", {kOnlyFirstOutputDifferentiable}},
+    {"aten::movedim", {kCheap}},
+    {"aten::mul", {kBroadcastsRanks, kComputesWithSizes}},
+    {"aten::mul.Scalar", {}, in_place(kScalarsAgree)},
+    {"aten::mul.Tensor", {}, to_output("out", {0, 1}, kTensorsAgree)},
+    {"aten::multilabel_margin_loss_forward", {kOnlyFirstOutputDifferentiable}},
+    {"aten::multinomial", {kNotDifferentiable, kRandom}},
+    {"aten::multiply", {kCheap}},
+    {"aten::mv", {kComputeIntensive}, kProduct},
+    {"aten::nanmedian", {kOnlyFirstOutputDifferentiable}},
+    {"aten::narrow", {kKeepsRank, kCheap}},
+    {"aten::native_batch_norm", {kOnlyFirstOutputDifferentiable, kUpdatesStatistics}},
+    {"aten::_native_batch_norm_legit", {kOnlyFirstOutputDifferentiable, kUpdatesStatistics}},
+    {"aten::_native_batch_norm_legit_no_training", {kOnlyFirstOutputDifferentiable}},
+    {"aten::native_dropout", {kOnlyFirstOutputDifferentiable}},
+    {"aten::ne", {kNotDifferentiable, kComputesWithSizes}},
+    {"aten::neg", {kKeepsRank, kComputesWithSizes}, in_place(kTensorsAgree)},
+    {"aten::negative", {kCheap}},
+    {"aten::new_empty", {kNotDifferentiable, kReadsMetadataOnly}},
+    {"aten::new_full", {kNotDifferentiable, kReadsMetadataOnly, kCheap}},
+    {"aten::new_ones", {kNotDifferentiable, kReadsMetadataOnly, kCheap}},
+    {"aten::new_zeros", {kNotDifferentiable, kReadsMetadataOnly, kCheap}},
+    {"aten::nll_loss2d_forward", {kOnlyFirstOutputDifferentiable}},
+    {"aten::nll_loss_forward", {kOnlyFirstOutputDifferentiable}},
+    {"aten::nonzero", {kNotDifferentiable}},
+    {"aten::nonzero_numpy", {kReadsData}},
+    {"aten::not_equal", {kCheap}},
+    {"aten::numel", {kNotDifferentiable, kReadsMetadataOnly, kKnownFromMetadata}},
+    {"aten::one_hot", {kNotDifferentiable, kReadsData}},
+    {"aten::ones", {kCheap}},
+    {"aten::ones_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank, kCheap}},
+    {"aten::__or__", {kNotDifferentiable, kCheap}},
+    {"aten::output_nr", {kAsksAutograd}},
+    {"aten::_pack_padded_sequence", {kOnlyFirstOutputDifferentiable, kReadsData}},
+    {"aten::_pad_packed_sequence", {kReadsData}},
+    {"aten::permute", {kKeepsRank, kCheap}},
+    {"aten::positive", {kReturnsArgumentOfSameType}},
+    {"aten::rand_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank}},
+    {"aten::randint_like", {kNotDifferentiable, kReadsMetadataOnly}},
+    {"aten::randn_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank}},
+    {"aten::ravel", {kMayCopy}},
+    {"aten::real", {kMayCopy, kReturnsArgumentOfSameType}},
+    {"aten::relu", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::remainder", {kComputesWithSizes}},
+    {"aten::repeat_interleave", {kReadsData}},
+    {"aten::requires_grad", {kAsksAutograd}},
+    {"aten::reshape", {kMayCopy, kCheap}},
+    {"aten::_reshape_alias", {kMayCopy}},
+    {"aten::reshape_as", {kMayCopy, kCheap}},
+    {"aten::resolve_conj", {kMayCopy, kReturnsArgumentOfSameType}},
+    {"aten::resolve_neg", {kMayCopy, kReturnsArgumentOfSameType}},
+    {"aten::retains_grad", {kAsksAutograd}},
+    {"aten::rnn_relu.data", {kReadsData}},
+    {"aten::rnn_tanh.data", {kReadsData}},
+    {"aten::rrelu", {kRandom}},
+    {"aten::rrelu_with_noise", {kRandom}},
+    {"aten::rsqrt", {}, in_place(kTensorsAgree)},
+    {"aten::rsub", {kComputesWithSizes}},
+    {"aten::scalar_tensor", {kCheap}},
+    {"aten::scaled_dot_product_attention", {kComputeIntensive}, kAttention},
+    {"aten::_scaled_dot_product_efficient_attention", {kComputeIntensive}},
+    {"aten::_scaled_dot_product_flash_attention", {kComputeIntensive}},
+    {"aten::_scaled_dot_product_flash_attention_for_cpu", {kOnlyFirstOutputDifferentiable, kComputeIntensive}},
+    {"aten::_scaled_mm", {kComputeIntensive}},
+    {"aten::searchsorted", {kNotDifferentiable}},
+    {"aten::select", {kCheap}},
+    {"aten::selu_", {kInPlaceGradientReadsResult}},
+    {"aten::sigmoid", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::sigmoid_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::signbit", {kNotDifferentiable}},
+    {"aten::silu", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::silu_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::size", {kNotDifferentiable, kReadsMetadataOnly, kKnownFromMetadata}},
+    {"aten::slice", {kKeepsRank, kCheap}},
+    {"aten::_softmax", {}, to_output("out", {0}, kRowsAgree)},
+    {"aten::softmax", {kKeepsRank}},
+    {"aten::_softmax_backward_data", {}, to_output("out", {0, 1}, kRowsAgree)},
+    {"aten::softplus", {}, to_output("out", {0}, kTensorsAgree)},
+    {"aten::softplus_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::sort", {kOnlyFirstOutputDifferentiable}},
+    {"aten::split", {kCheap}},
+    {"aten::split_with_sizes", {kCheap}},
+    {"aten::sqrt", {}, in_place(kTensorsAgree)},
+    {"aten::squeeze", {kCheap}},
+    {"aten::std", {kCheap}},
+    {"aten::storage_offset", {kNotDifferentiable, kKnownFromMetadata}},
+    {"aten::stride", {kNotDifferentiable, kKnownFromMetadata}},
+    {"aten::sub", {kBroadcastsRanks, kComputesWithSizes}},
+    {"aten::sub.Scalar", {}, in_place(kScalarsAgree)},
+    {"aten::sub.Tensor", {}, to_output("out", {0, 1}, kTensorsAgree)},
+    {"aten::subtract", {kCheap}},
+    {"aten::sum", {kCheap}},
+    {"aten::sum_to_size", {kReturnsArgumentOfSameLayout, kCheap}},
+    {"aten::swapaxes", {kCheap}},
+    {"aten::t", {kCheap}},
+    {"aten::tanh", {kKeepsRank}, in_place(kTensorsAgree)},
+    {"aten::tanh_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::tensor_split.tensor_indices_or_sections", {kReadsData}},
+    {"aten::tensordot", {kComputeIntensive}},
+    {"aten::threshold_backward", {}, to_output("grad_input", {0, 1}, kTensorsAgree)},
+    {"aten::to", {kMayCopy, kReturnsArgumentOfSameType, kKeepsRank, kComputesWithSizes, kCheap}},
+    {"aten::_to_copy", {kMayCopy, kCheap}},
+    {"aten::tolist", {kNotDifferentiable, kReadsData}},
+    {"aten::topk", {kOnlyFirstOutputDifferentiable}},
+    {"aten::transpose", {kKeepsRank, kCheap}},
+    {"aten::tril", {kCheap}},
+    {"aten::tril_indices", {kNotDifferentiable}},
+    {"aten::triu", {kCheap}},
+    {"aten::triu_indices", {kNotDifferentiable}},
+    {"aten::type_as", {kMayCopy, kReturnsArgumentOfSameType, kKeepsRank, kCheap}},
+    {"aten::unbind", {kCheap}},
+    {"aten::unflatten", {kCheap}},
+    {"aten::_unique", {kOnlyFirstOutputDifferentiable}},
+    {"aten::_unique2", {kOnlyFirstOutputDifferentiable}},
+    {"aten::unique_consecutive", {kOnlyFirstOutputDifferentiable}},
+    {"aten::unique_dim", {kOnlyFirstOutputDifferentiable}},
+    {"aten::unique_dim_consecutive", {kOnlyFirstOutputDifferentiable}},
+    {"aten::_unsafe_view", {kCheap}},
+    {"aten::unsqueeze", {kCheap}},
+    {"aten::_unwrap_optional", {kCast, kMovesValues, kKnownFromMetadata}},
+    {"aten::upsample_bilinear2d", {kComputeIntensive}},
+    {"aten::values", {kMayCopy}},
+    {"aten::var", {kCheap}},
+    {"aten::var_mean", {kCheap}},
+    {"aten::_version", {kAsksAutograd}},
+    {"aten::view", {kCheap}},
+    {"aten::view_as", {kCheap}},
+    {"aten::_weight_norm_interface", {kOnlyFirstOutputDifferentiable}},
+    {"aten::where.", {kReadsData}},
+    {"aten::__xor__", {kNotDifferentiable, kCheap}},
+    {"aten::zeros", {kCheap}},
+    {"aten::zeros_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank, kCheap}},
+    {"prim::ListConstruct", {kMovesValues, kKnownFromMetadata}},
+    {"prim::ListUnpack", {kMovesValues, kKnownFromMetadata}},
+    {"prim::NumToTensor", {kComputesWithSizes}},
+    {"prim::TupleConstruct", {kMovesValues, kKnownFromMetadata}},
+    {"prim::TupleIndex", {kMovesValues, kKnownFromMetadata}},
+    {"prim::TupleUnpack", {kMovesValues, kKnownFromMetadata}},
+    {"prim::device", {kKnownFromRealTensor}},
+    {"prim::dtype", {kKnownFromMetadata}},
+    {"prim::grad", {kRunsAutograd}},
+    {"prim::layout", {kKnownFromMetadata}},
+    {"prim::requires_grad", {kAsksAutograd}},
+    {"prim::tolist", {kReadsData}},
+    {"prim::unchecked_cast", {kCast, kMovesValues, kKnownFromMetadata}},
+    {"prim::unchecked_unwrap_optional", {kCast, kMovesValues, kKnownFromMetadata}},
+    {"aten_recompute::accumulate", {kMayCopy, kCheap}, by_itself({0, 1})},
+    {"aten_recompute::accumulate_list", {kMayCopy}},
+    {"aten_recompute::apply_dropout_mask", {kCheap}, in_place(kLoopsApply)},
+    {"aten_recompute::attention", {kComputeIntensive}, kAttention},
+    {"aten_recompute::attention_backward", {}, kAttentionBackward},
+    {"aten_recompute::attention_dropout", {kNotDifferentiable, kRandom}},
+    {"aten_recompute::broadcast_tensors_backward", {kMayCopy}},
+    {"aten_recompute::cat_backward", {kMayCopy}},
+    {"aten_recompute::convolution_backward", {}, kConvolutionBackward},
+    {"aten_recompute::convolution_mode_backward", {}, kConvolutionBackward},
+    {"aten_recompute::cumsum_backward", {kMayCopy}},
+    {"aten_recompute::dropout_mask", {kNotDifferentiable, kRandom}},
+    {"aten_recompute::dtypes", {kKnownFromRealTensor}},
+    {"aten_recompute::elu_in_place", {}, in_place(kTensorsAgree, "aten::elu_")},
+    {"aten_recompute::gradient_of_rule", {kMayCopy}},
+    {"aten_recompute::layout", {kKnownFromRealTensor}},
+    {"aten_recompute::linear", {kComputeIntensive}, kProduct},
+    {"aten_recompute::linear_flattens", {kKnownFromMetadata}},
+    {"aten_recompute::linear_grad_bias", {kMayCopy}},
+    {"aten_recompute::linear_grad_input", {}, kProduct},
+    {"aten_recompute::linear_grad_weight", {}, kProduct},
+    {"aten_recompute::list_gradient", {kMayCopy, kKnownFromMetadata}},
+    {"aten_recompute::mark_layer", {kMarker, kMovesValues}},
+    {"aten_recompute::matmul", {kComputeIntensive}, kProduct},
+    {"aten_recompute::matmul_grad_other", {}, kProduct},
+    {"aten_recompute::matmul_grad_self", {}, kProduct},
+    {"aten_recompute::mm_grad_mat2", {}, kProduct},
+    {"aten_recompute::mm_grad_self", {}, kProduct},
+    {"aten_recompute::must_recompute", {kMarker, kMovesValues}},
+    {"aten_recompute::must_save", {kMarker, kMovesValues}},
+    {"aten_recompute::optional_list", {kMayCopy, kMovesValues, kKnownFromMetadata}},
+    {"aten_recompute::pack_bits", {kCheap}},
+    {"aten_recompute::pad_backward", {kMayCopy}},
+    {"aten_recompute::positive_bits", {kCheap}},
+    {"aten_recompute::prefer_recompute", {kMarker, kMovesValues}},
+    {"aten_recompute::prefer_save", {kMarker, kMovesValues}},
+    {"aten_recompute::prod_backward", {kMayCopy}},
+    {"aten_recompute::prod_dim_backward", {kMayCopy}},
+    {"aten_recompute::reduce_grad", {kMayCopy, kCheap}},
+    {"aten_recompute::repeat_backward", {kMayCopy}},
+    {"aten_recompute::sgn_grad", {kCheap}},
+    {"aten_recompute::size_of", {kKnownFromMetadata}},
+    {"aten_recompute::sizes", {kKnownFromRealTensor}},
+    {"aten_recompute::stack_backward", {kMayCopy}},
+    {"aten_recompute::threshold_backward_bits", {kCheap}, in_place(kBitsFit)},
+    {"aten_recompute::unpack_bits", {kCheap}},
+  };
+  return table;
+}
+// clang-format on
+
+uint64_t bits_of(const std::vector<Fact>& facts) {
+  uint64_t bits = 0;
+  for (const auto fact : facts)
+    bits |= uint64_t{1} << static_cast<unsigned>(fact);
+  return bits;
+}
+
+// The row's overwriting form with the writer's name filled in.
+std::optional<OverwritingForm> overwriting_of(const Row& row) {
+  auto form = row.overwriting;
+  if (!form || form->condition == kSumsAgree || !form->writer.empty())
+    return form;
+  form->writer = row.kind() + (form->takes_output ? "" : "_");
+  if (!form->takes_output)
+    form->overload = row.overload();
+  return form;
+}
+
+struct Table {
+  std::unordered_map<c10::Symbol, OperatorFacts> by_kind;
+  // By qualified_operator_name(); what is said of all overloads is repeated here.
+  std::unordered_map<std::string, OperatorFacts> by_overload;
+  std::unordered_set<c10::Symbol> has_overload_rows;
+};
+
+Table make_table() {
+  Table table;
+  for (const auto& row : rows()) {
+    if (!row.is_overload()) {
+      table.by_kind[c10::Symbol::fromQualString(row.name)] = {bits_of(row.facts), row.flops,
+                                                              overwriting_of(row)};
+    }
+  }
+  for (const auto& row : rows()) {
+    if (!row.is_overload())
+      continue;
+    const auto kind = c10::Symbol::fromQualString(row.kind());
+    table.has_overload_rows.insert(kind);
+    auto facts = table.by_kind[kind];
+    facts.facts |= bits_of(row.facts);
+    facts.overwriting = overwriting_of(row);
+    table.by_overload[row.overload().empty() ? row.kind() : row.name] = facts;
+  }
+  return table;
+}
+
+const Table& the_table() {
+  static const Table table = make_table();
+  return table;
+}
+
+}  // namespace
+
+const OperatorFacts& operator_facts(const torch::jit::Node* node) {
+  static const OperatorFacts nothing;
+  const auto& table = the_table();
+  if (table.has_overload_rows.count(node->kind()) != 0) {
+    const auto found = table.by_overload.find(qualified_operator_name(node));
+    if (found != table.by_overload.end())
+      return found->second;
+  }
+  const auto found = table.by_kind.find(node->kind());
+  return found == table.by_kind.end() ? nothing : found->second;
+}
+
+const OverwritingForm* overwriting_form(const torch::jit::Node* node) {
+  const auto& facts = operator_facts(node);
+  if (!facts.overwriting)
+    return nullptr;
+  const auto* schema = node->maybeSchema();
+  const bool is_kind_row = the_table().has_overload_rows.count(node->kind()) == 0;
+  if (is_kind_row && (schema == nullptr || !schema->overload_name().empty()))
+    return nullptr;
+  return &*facts.overwriting;
+}
+
+bool has_fact(const torch::jit::Node* node, Fact fact) {
+  return operator_facts(node).has(fact);
+}
+
+std::vector<std::string> operators_with(Fact fact) {
+  std::vector<std::string> names;
+  for (const auto& [kind, facts] : the_table().by_kind) {
+    if (facts.has(fact))
+      names.emplace_back(kind.is_aten() ? kind.toUnqualString() : kind.toQualString());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+bool is_backward_of_whole_view(const std::string& autograd_node) {
+  static const std::unordered_set<std::string> names{
+      "AliasBackward0",     "PermuteBackward0",   "ReshapeAliasBackward0",
+      "SqueezeBackward0",   "SqueezeBackward1",   "SqueezeBackward2",
+      "TBackward0",         "TransposeBackward0", "UnsafeViewBackward0",
+      "UnsqueezeBackward0", "ViewBackward0"};
+  return names.count(autograd_node) != 0;
+}
+
+}  // namespace aten_recompute
