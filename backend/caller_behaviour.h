@@ -10,7 +10,7 @@
 #include <optional>
 #include <vector>
 
-#include "passes/profile/profile.h"
+#include "passes/pipeline.h"
 
 namespace aten_recompute {
 

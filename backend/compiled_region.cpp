@@ -9,8 +9,6 @@
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/partition/split_sums.h"
-#include "passes/partition/undefined_gradients.h"
 
 namespace aten_recompute {
 namespace {
@@ -29,18 +27,11 @@ bool may_hold_its_operands(const torch::jit::Node* node) {
          node->kind() == symbols::kTapeForward;
 }
 
-std::vector<size_t> prepare_backward(const RegionGraphs& graphs) {
-  auto summand_of = split_sums(*graphs.gradient.df);
-  allow_undefined_gradients(*graphs.gradient.df, graphs.gradient.df_input_vjps.size());
-  return summand_of;
-}
-
 }  // namespace
 
 CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehaviour> caller)
     : graphs_(std::move(graphs)),
       caller_(std::move(caller)),
-      summand_of_(prepare_backward(graphs_)),
       forward_(graphs_.gradient.f),
       backward_(graphs_.gradient.df) {
   if (caller_ == nullptr && graphs_.problem != nullptr) {
@@ -155,8 +146,8 @@ void CompiledRegion::find_stages() {
   const auto last_reads = last_reads_of_inputs();
   std::vector<size_t> leaves_after;
   for (size_t i = 0; i < count; ++i) {
-    const bool follows = i > 0 && summand_of_[i] == summand_of_[i - 1];
-    const auto input = graphs_.gradient.df_output_vjps[summand_of_[i]];
+    const bool follows = i > 0 && graphs_.summand_of[i] == graphs_.summand_of[i - 1];
+    const auto input = graphs_.gradient.df_output_vjps[graphs_.summand_of[i]];
     leaves_after.push_back(std::max({backward_.output_ready_after(i), last_reads[input],
                                      follows ? leaves_after.back() : size_t{0}}));
   }

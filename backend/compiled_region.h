@@ -60,7 +60,7 @@ class CompiledRegion {
   const Program& backward() const { return backward_; }
   // Gradients leave summand by summand (passes/partition/split_sums.h): for each output of the
   // backward, the index in Gradient::df_output_vjps of what it is a summand of.
-  const std::vector<size_t>& summand_of() const { return summand_of_; }
+  const std::vector<size_t>& summand_of() const { return graphs_.summand_of; }
   const std::vector<Stage>& stages() const { return stages_; }
   size_t num_vjps() const { return graphs_.gradient.df_input_vjps.size(); }
 
@@ -108,7 +108,6 @@ class CompiledRegion {
 
   RegionGraphs graphs_;
   std::shared_ptr<CallerBehaviour> caller_;
-  std::vector<size_t> summand_of_;
   Program forward_;
   Program backward_;
   std::vector<Stage> stages_;

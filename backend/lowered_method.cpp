@@ -24,8 +24,6 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/frontend/autocast_blocks.h"
-#include "passes/frontend/inline_modules.h"
 #include "planner/model/plan_file.h"
 
 namespace aten_recompute {
@@ -223,9 +221,7 @@ std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypeP
     if (*known == *type)
       return code;
   }
-  auto graph = graph_of(module_, method_)->copy();
-  inline_modules(graph);
-  autocast_blocks(*graph);
+  auto graph = inline_method(*graph_of(module_, method_));
   graph->inputs()[0]->setType(type);
   unplanned_.emplace_back(type, std::make_shared<torch::jit::Code>(graph, method_));
   return unplanned_.back().second;

@@ -116,30 +116,24 @@ std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (record_)
     return nullptr;
-  auto found = std::find_if(plans_.begin(), plans_.end(),
-                            [&](const auto& plan) { return plan->inputs == inputs; });
-  if (found == plans_.end()) {
-    found = std::find_if(plans_.begin(), plans_.end(),
-                         [&](const auto& plan) { return plan->inputs.cover(inputs); });
-  }
-  if (found == plans_.end())
+  auto* found = plans_.find([&](const auto& plan) { return plan->inputs == inputs; });
+  if (found == nullptr)
+    found = plans_.find([&](const auto& plan) { return plan->inputs.cover(inputs); });
+  if (found == nullptr)
     return nullptr;
-  if (std::any_of((*found)->runs.begin(), (*found)->runs.end(), is_outdated)) {
-    const auto outdated = *found;
-    remove(outdated);
+  const auto plan = *found;
+  if (std::any_of(plan->runs.begin(), plan->runs.end(), is_outdated)) {
+    remove(plan);
     return nullptr;
   }
-  plans_.splice(plans_.begin(), plans_, found);
-  return plans_.front();
+  return plan;
 }
 
 bool MethodPlans::use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
-  const auto found = std::find_if(plans_.begin(), plans_.end(), [&](const auto& plan) {
-    return plan->inputs.cover(inputs) && are_like(plan->runs, runs);
-  });
-  if (found == plans_.end())
+  const auto* found = plans_.find(
+      [&](const auto& plan) { return plan->inputs.cover(inputs) && are_like(plan->runs, runs); });
+  if (found == nullptr)
     return false;
-  plans_.splice(plans_.begin(), plans_, found);
   num_left_ = 0;
   return true;
 }
@@ -222,12 +216,9 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   }
   plan->figures.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  plans_.push_front(plan);
   in_order_.push_back(plan);
-  if (plans_.size() > kMaxPlans) {
-    std::erase(in_order_, plans_.back());
-    plans_.pop_back();
-  }
+  if (const auto dropped = plans_.insert(plan))
+    std::erase(in_order_, *dropped);
   return plan;
 }
 
@@ -344,7 +335,7 @@ bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
 }
 
 void MethodPlans::remove(const std::shared_ptr<const MethodPlan>& plan) {
-  plans_.remove(plan);
+  plans_.erase_if([&](const auto& each) { return each == plan; });
   std::erase(in_order_, plan);
 }
 

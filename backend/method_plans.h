@@ -15,6 +15,7 @@
 #include "backend/region_dataflow.h"
 #include "backend/step_prediction.h"
 #include "backend/step_watch.h"
+#include "common/lru_cache.h"
 #include "common/options.h"
 #include "planner/model/joint_problem.h"
 #include "planner/search/budget.h"
@@ -109,7 +110,7 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   std::string method_;
   Options options_;
   mutable std::mutex mutex_;
-  std::list<std::shared_ptr<const MethodPlan>> plans_;  // the last used first
+  LruCache<std::shared_ptr<const MethodPlan>> plans_{kMaxPlans};
   List in_order_;
   bool record_ = false;
   size_t num_left_ = 0;        // calls that left their plan and had no other, since one had

@@ -14,7 +14,6 @@
 #include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
 #include "common/log.h"
-#include "passes/autodiff/differentiate.h"
 #include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
@@ -87,15 +86,11 @@ std::shared_ptr<const CompiledRegion> Region::variant_for(const SpecialisationKe
   auto fits = [&](const Planned& each) {
     return each.compiled_region == nullptr || each.shapes == shapes;
   };
-  auto found = std::find_if(planned.begin(), planned.end(), fits);
-  if (found == planned.end() && !exact) {
-    found = std::find_if(planned.begin(), planned.end(),
-                         [&](const Planned& each) { return each.shapes.cover(shapes); });
-  }
-  if (found != planned.end()) {
-    planned.splice(planned.begin(), planned, found);
-    return planned.front().compiled_region;
-  }
+  const auto* found = planned.find(fits);
+  if (found == nullptr && !exact)
+    found = planned.find([&](const Planned& each) { return each.shapes.cover(shapes); });
+  if (found != nullptr)
+    return found->compiled_region;
   if (!planned.empty() && !leanest && !said_that_planned_again_) {
     log_info("a region is planned again, for larger inputs than before");
     said_that_planned_again_ = true;
@@ -110,9 +105,7 @@ std::shared_ptr<const CompiledRegion> Region::variant_for(const SpecialisationKe
   } catch (const std::exception&) {
     rethrow_in_one_line();
   }
-  planned.push_front({shapes, compiled_region, num_compiled_++});
-  if (planned.size() > kMaxPlans)
-    planned.pop_back();
+  planned.insert({shapes, compiled_region, num_compiled_++});
   return compiled_region;
 }
 
@@ -157,7 +150,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
 }
 
 void Region::remove_outdated(Plans& plans) {
-  plans.planned.remove_if([&](const Planned& each) {
+  plans.planned.erase_if([&](const Planned& each) {
     if (each.compiled_region == nullptr || !each.compiled_region->is_outdated())
       return each.outgrown;
     plans.is_late = true;

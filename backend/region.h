@@ -6,7 +6,6 @@
 #include <torch/custom_class.h>
 
 #include <atomic>
-#include <list>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -15,7 +14,7 @@
 
 #include "backend/compiled_region.h"
 #include "backend/input_shapes.h"
-#include "passes/frontend/noop_elimination.h"
+#include "common/lru_cache.h"
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
@@ -63,9 +62,9 @@ class Region : public torch::CustomClassHolder {
     bool outgrown = false;
   };
 
-  // Plans of one kind of call, the last used first.
+  // Plans of one kind of call.
   struct Plans {
-    std::list<Planned> planned;
+    LruCache<Planned> planned{kMaxPlans};
     SeenInCalls seen;  // where a plan turned out to be made for other sizes
     // A plan that kept the budget turned out to be made for another caller: that the budget cannot
     // be kept is found in the middle of a training then, too late for an error.

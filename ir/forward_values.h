@@ -28,9 +28,6 @@ class ForwardValues {
   size_t num_outputs() const { return num_outputs_; }
 
  private:
-  void collect(torch::jit::Node* node, std::vector<torch::jit::Value*>& values,
-               std::unordered_set<torch::jit::Value*>& seen) const;
-
   std::unordered_set<torch::jit::Value*> computed_;
   std::unordered_set<torch::jit::Value*> inputs_;
   std::unordered_set<torch::jit::Value*> constants_;

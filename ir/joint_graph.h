@@ -53,6 +53,11 @@ struct JointGraph {
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;
+
+  // The nodes before and after backward_start, in order, constants included. Lists of their own, so
+  // that the graph may be changed while one goes through them.
+  std::vector<torch::jit::Node*> forward_nodes() const;
+  std::vector<torch::jit::Node*> backward_nodes() const;
 };
 
 }  // namespace aten_recompute

@@ -6,6 +6,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "ir/operator_facts.h"
 #include "ir/registered_facts.h"
@@ -172,6 +173,41 @@ void for_each_node(torch::jit::Block* block, const std::function<void(Node*)>& f
     for (auto* inner : node->blocks())
       for_each_node(inner, function);
   }
+}
+
+namespace {
+
+// A value made inside of `root` has a chain of owning nodes that reaches it.
+bool is_made_inside(const torch::jit::Value* value, const Node* root) {
+  const auto* owner = value->node()->owningBlock()->owningNode();
+  while (owner != nullptr && owner != root)
+    owner = owner->owningBlock()->owningNode();
+  return owner == root;
+}
+
+void collect_free_values(Node* node, const Node* root, std::vector<torch::jit::Value*>& values,
+                         std::unordered_set<const torch::jit::Value*>& seen) {
+  const auto read = [&](torch::jit::Value* value) {
+    if (!is_made_inside(value, root) && seen.insert(value).second)
+      values.push_back(value);
+  };
+  for (auto* input : node->inputs())
+    read(input);
+  for (auto* block : node->blocks()) {
+    for (auto* inner : block->nodes())
+      collect_free_values(inner, root, values, seen);
+    for (auto* output : block->outputs())
+      read(output);
+  }
+}
+
+}  // namespace
+
+std::vector<torch::jit::Value*> free_values(Node* node) {
+  std::vector<torch::jit::Value*> values;
+  std::unordered_set<const torch::jit::Value*> seen;
+  collect_free_values(node, node, values, seen);
+  return values;
 }
 
 bool is_cast(const Node* node) {

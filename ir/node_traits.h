@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <functional>
 #include <string>
+#include <vector>
 
 namespace c10 {
 struct Type;
@@ -82,6 +83,10 @@ bool is_in_a_loop(const torch::jit::Node* node);
 // blocks.
 void for_each_node(torch::jit::Block* block,
                    const std::function<void(torch::jit::Node*)>& function);
+
+// Returns the values that the node reads from outside of itself, those that only its nested blocks
+// read included: each once, in the order of first use.
+std::vector<torch::jit::Value*> free_values(torch::jit::Node* node);
 
 // Another type for the same value, as TorchScript wants it; in eager there is no such operator.
 bool is_cast(const torch::jit::Node* node);

@@ -12,8 +12,7 @@ using torch::jit::Value;
 std::vector<Value*> captured_values(const JointGraph& joint) {
   const ForwardValues forward(joint);
   std::unordered_set<Value*> captured;
-  for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
-       node = node->next()) {
+  for (auto* node : joint.backward_nodes()) {
     for (auto* value : forward.read_by(node)) {
       if (forward.is_computed(value) && contains_tensor(*value->type()))
         captured.insert(value);

@@ -2,12 +2,9 @@
 
 #include <ATen/Parallel.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/jit_log.h>
 
 #include <algorithm>
 #include <chrono>
-#include <cstdlib>
-#include <functional>
 #include <optional>
 
 #include "common/log.h"
@@ -19,8 +16,11 @@
 #include "passes/frontend/assign_layers.h"
 #include "passes/frontend/autocast_blocks.h"
 #include "passes/frontend/inline_modules.h"
+#include "passes/manager/pass_manager.h"
 #include "passes/partition/extract.h"
 #include "passes/partition/splice.h"
+#include "passes/partition/split_sums.h"
+#include "passes/partition/undefined_gradients.h"
 #include "passes/profile/profile.h"
 #include "passes/strategy/graph_problem.h"
 #include "passes/strategy/strategies.h"
@@ -33,35 +33,8 @@ namespace {
 
 using torch::jit::Graph;
 
-// Graph::lint() after every pass: in debug builds, and where ATEN_RECOMPUTE_LINT=1 asks for it.
-bool lint_enabled() {
-#ifdef ATEN_RECOMPUTE_LINT
-  return true;
-#else
-  static const bool enabled = [] {
-    const char* value = std::getenv("ATEN_RECOMPUTE_LINT");
-    return value != nullptr && std::string(value) == "1";
-  }();
-  return enabled;
-#endif
-}
-
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// Every pass runs through here: timed, dumped, checked.
-void run_pass(const char* name, const std::function<std::shared_ptr<Graph>()>& pass) {
-  const auto start = std::chrono::steady_clock::now();
-  const auto graph = pass();
-  if (log_enabled(LogLevel::kDebug)) {
-    log_debug(std::string(name) + ": " + std::to_string(1e3 * seconds_since(start)) + " ms");
-  }
-  if (graph == nullptr)
-    return;
-  GRAPH_DUMP(std::string("after ") + name, graph);
-  if (lint_enabled())
-    graph->lint();
 }
 
 void obey_tags(GraphProblem& graph) {
@@ -146,22 +119,15 @@ RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const Gr
 // from.
 JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) {
   JointGraph joint;
-  run_pass("differentiate", [&] {
+  run_pass(Pass::kDifferentiate, joint.graph, [&] {
     const std::vector<bool> all(input.graph->outputs().size(), true);
     joint = differentiate(input.graph, input.requires_grad, all);
     graphs.operators = joint.operators;
-    return joint.graph;
   });
-  run_pass("name_values", [&] {
-    name_values(joint);
-    return joint.graph;
-  });
+  run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   if (input.options.strategy == StrategyKind::kBudget ||
       input.options.strategy == StrategyKind::kPlan) {
-    run_pass("alternatives", [&] {
-      add_alternatives(joint);
-      return joint.graph;
-    });
+    run_pass(Pass::kAlternatives, joint.graph, [&] { add_alternatives(joint); });
   }
   return joint;
 }
@@ -214,14 +180,8 @@ std::vector<int32_t> freed_before_backward(const JointGraph& joint, const Region
 // What comes after the plan.
 void finish_region(JointGraph& joint, const GraphProblem& problem, const std::vector<Step>& steps,
                    RegionGraphs& graphs) {
-  run_pass("splice", [&] {
-    splice(joint, problem, steps);
-    return joint.graph;
-  });
-  run_pass("extract", [&] {
-    graphs.gradient = extract(joint);
-    return graphs.gradient.df;
-  });
+  run_pass(Pass::kSplice, joint.graph, [&] { splice(joint, problem, steps); });
+  run_pass(Pass::kExtract, graphs.gradient.df, [&] { graphs.gradient = extract(joint); });
   for (auto* value : captured_values(joint))
     graphs.saved.push_back(value->debugName());
   for (auto* node : graphs.gradient.df->nodes()) {
@@ -230,6 +190,7 @@ void finish_region(JointGraph& joint, const GraphProblem& problem, const std::ve
     for (auto* output : node->outputs())
       graphs.recomputed.push_back(output->debugName());
   }
+  finish_backward(graphs);
 }
 
 }  // namespace
@@ -246,29 +207,27 @@ PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
   return figures;
 }
 
+void finish_backward(RegionGraphs& graphs) {
+  auto& backward = graphs.gradient.df;
+  run_pass(Pass::kSplitSums, backward, [&] { graphs.summand_of = split_sums(*backward); });
+  run_pass(Pass::kUndefinedGradients, backward,
+           [&] { allow_undefined_gradients(*backward, graphs.gradient.df_input_vjps.size()); });
+}
+
+std::shared_ptr<Graph> inline_method(Graph& given) {
+  auto graph = given.copy();
+  run_pass(Pass::kInlineModules, graph, [&] { inline_modules(graph); });
+  run_pass(Pass::kAutocastBlocks, graph, [&] { autocast_blocks(*graph); });
+  return graph;
+}
+
 PreparedMethod prepare_method(const MethodInput& input) {
   PreparedMethod method;
-  method.graph = input.graph->copy();
-  run_pass("inline_modules", [&] {
-    inline_modules(method.graph);
-    return method.graph;
-  });
-  run_pass("autocast_blocks", [&] {
-    autocast_blocks(*method.graph);
-    return method.graph;
-  });
-  run_pass("assign_layers", [&] {
-    assign_layers(method.graph, input.layer_pattern);
-    return method.graph;
-  });
-  run_pass("prepare", [&] {
-    method.assumptions = prepare(method.graph, input.self, input.inputs);
-    return method.graph;
-  });
-  run_pass("form_regions", [&] {
-    method.regions = form_regions(method.graph);
-    return method.graph;
-  });
+  auto& graph = method.graph;
+  graph = inline_method(*input.graph);
+  run_pass(Pass::kAssignLayers, graph, [&] { assign_layers(graph, input.layer_pattern); });
+  method.assumptions = prepare(graph, input.self, input.inputs);
+  run_pass(Pass::kFormRegions, graph, [&] { method.regions = form_regions(graph); });
   return method;
 }
 
@@ -282,7 +241,7 @@ RegionGraphs compile_region(const RegionInput& given) {
   GraphProblem problem;
   std::vector<Step> steps;
   if (needs_profile(input.options)) {
-    run_pass("profile", [&]() -> std::shared_ptr<Graph> {
+    run_pass(Pass::kProfile, [&] {
       try {
         costs = profile(joint, input.inputs, input.options.cost_model, input.seen);
         graphs.data_sizes = costs->data_sizes;
@@ -292,10 +251,9 @@ RegionGraphs compile_region(const RegionInput& given) {
           throw;
         do_without_profile(input.options, error.what());
       }
-      return nullptr;
     });
   }
-  run_pass("plan", [&]() -> std::shared_ptr<Graph> {
+  run_pass(Pass::kPlan, [&] {
     const auto start = std::chrono::steady_clock::now();
     problem = make_problem(joint, costs ? &*costs : nullptr,
                            input.options.accumulate ? input.is_attribute : std::vector<bool>{});
@@ -327,7 +285,6 @@ RegionGraphs compile_region(const RegionInput& given) {
         graphs.data_nodes.emplace_back(i, problem.nodes[i]->i(symbols::kDataSizes));
     }
     graphs.figures.plan_seconds = seconds_since(start);
-    return nullptr;
   });
   finish_region(joint, problem, steps, graphs);
   return graphs;

@@ -12,7 +12,9 @@
 
 #include "common/options.h"
 #include "ir/joint_graph.h"
+#include "passes/autodiff/differentiate.h"
 #include "passes/frontend/form_regions.h"
+#include "passes/frontend/noop_elimination.h"
 #include "passes/frontend/prepare.h"
 #include "passes/profile/profile.h"
 #include "passes/strategy/min_cut.h"
@@ -38,8 +40,12 @@ struct MethodInput {
   std::string layer_pattern;        // Options::layer_pattern
 };
 
-// inline_modules, autocast_blocks, assign_layers, prepare, form_regions.
+// Compiles a method up to its regions.
 PreparedMethod prepare_method(const MethodInput& input);
+
+// Returns a copy of the method's graph with the methods that it calls in it, for a call that runs
+// without a plan.
+std::shared_ptr<torch::jit::Graph> inline_method(torch::jit::Graph& graph);
 
 struct RegionInput {
   std::shared_ptr<torch::jit::Graph> graph;  // the region's forward; not changed
@@ -82,7 +88,10 @@ struct RegionBoundary {
 
 struct RegionGraphs {
   std::shared_ptr<torch::jit::Graph> source;  // RegionInput::graph
-  torch::jit::Gradient gradient;              // after splice and schedule
+  torch::jit::Gradient gradient;              // forward and backward as they run
+  // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
+  // (passes/partition/split_sums.h).
+  std::vector<size_t> summand_of;
   DifferentiatedOperators operators;
   std::vector<std::string> saved;       // names of saved intermediate values
   std::vector<std::string> recomputed;  // names of recomputed values
@@ -100,13 +109,17 @@ struct RegionGraphs {
   RegionBoundary ends;
 };
 
-// differentiate, profile, plan, splice, schedule, extract. Throws NotProfiled where the region's
-// forward raises on these inputs.
+// Differentiates, profiles, plans, and separates forward and backward. Throws NotProfiled where the
+// region's forward raises on these inputs, and NotDifferentiable.
 RegionGraphs compile_region(const RegionInput& input);
 
 // The same region under another plan. `before` was compiled from the same graph, with a profile,
 // for the same inputs that require grad; nothing is profiled again.
 RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,
                                  const RetentionPlan& decisions);
+
+// What compile_region() does last: brings the backward into the form that runs. For graphs that
+// were made by hand.
+void finish_backward(RegionGraphs& graphs);
 
 }  // namespace aten_recompute

@@ -24,35 +24,11 @@ using torch::jit::Stack;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Values that a node's nested blocks read from outside of the node, in order of first use.
-void collect_free_values(Node* node, const Node* root, std::vector<Value*>& free_values,
-                         std::unordered_map<Value*, bool>& seen) {
-  auto visit = [&](Value* value) {
-    // A value made inside of `root` has a chain of owning nodes that reaches it.
-    for (auto* block = value->node()->owningBlock(); block != nullptr;) {
-      Node* owner = block->owningNode();
-      if (owner == root)
-        return;
-      block = owner == nullptr ? nullptr : owner->owningBlock();
-    }
-    if (seen.emplace(value, true).second)
-      free_values.push_back(value);
-  };
-  for (auto* input : node->inputs())
-    visit(input);
-  for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes())
-      collect_free_values(inner, root, free_values, seen);
-    for (auto* output : block->outputs())
-      visit(output);
-  }
-}
-
 // A graph that holds a copy of `node` alone; its inputs are the node's free values.
-std::shared_ptr<Graph> outline(Node* node, const std::vector<Value*>& free_values) {
+std::shared_ptr<Graph> outline(Node* node, const std::vector<Value*>& inputs) {
   auto graph = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> inner;
-  for (auto* value : free_values)
+  for (auto* value : inputs)
     inner[value] = graph->addInput()->setType(value->type());
   auto* copy = graph->insertNode(graph->createClone(node, [&](Value* v) { return inner.at(v); }));
   for (auto* output : copy->outputs())
@@ -106,9 +82,9 @@ std::function<void(Stack&)> operation_of(Node* node) {
 }
 
 // Runs an outlined node on LibTorch's interpreter.
-std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& free_values) {
-  auto code = std::make_shared<torch::jit::Code>(outline(node, free_values), "aten_recompute");
-  return [code, count = free_values.size()](Stack& stack) {
+std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& inputs) {
+  auto code = std::make_shared<torch::jit::Code>(outline(node, inputs), "aten_recompute");
+  return [code, count = inputs.size()](Stack& stack) {
     Stack inner(std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(count)),
                 std::make_move_iterator(stack.end()));
     torch::jit::drop(stack, count);
@@ -224,9 +200,7 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
     std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
     instruction.run = operation_of(node);
     if (!instruction.run) {
-      inputs.clear();
-      std::unordered_map<Value*, bool> seen;
-      collect_free_values(node, node, inputs, seen);
+      inputs = free_values(node);
       instruction.run = interpreted(node, inputs);
     }
     instruction.mutates = mutates_an_argument(node);

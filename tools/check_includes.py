@@ -22,6 +22,7 @@ LAYERS = (
     ("runtime",),
     ("rules/kernels",),
     ("rules",),
+    ("passes/manager",),
     ("passes/frontend",),
     ("passes/autodiff",),
     ("passes/profile",),
@@ -37,6 +38,9 @@ ONLY = {
     "planner/model": {"common", "planner/model"},
     "planner/graph": {"common", "planner/graph"},
     "planner/search": {"common", "planner/model", "planner/graph", "planner/search"},
+    # Passes are called through passes/pipeline.h alone.
+    "backend": {*(folder for row in LAYERS for folder in row if not folder.startswith("passes/"))},
+    "register": {*(folder for row in LAYERS for folder in row if not folder.startswith("passes/"))},
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
@@ -56,7 +60,7 @@ def problem_with(source: str, included: str, root: Path) -> str | None:
     if own == other:
         return None
     if RANK[other] >= RANK[own] or other not in ONLY.get(own, {other}):
-        return f'{own}/ must not include "{included}": {other}/ does not stand below it'
+        return f'{own}/ must not include "{included}": the folder {other}/ is not one that it may know'
     return None
 
 

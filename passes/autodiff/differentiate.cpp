@@ -21,6 +21,7 @@
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/put_on_tape.h"
 #include "passes/autodiff/specialise_formula.h"
+#include "passes/manager/pass_manager.h"
 #include "rules/rule.h"
 #include "rules/user_rules.h"
 
@@ -464,7 +465,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
   auto joint = Differentiator(forward->copy()).run(requires_grad, vjp_defined);
   torch::jit::ConstantPropagation(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph->block());
-  hoist_metadata(joint);
+  run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
   torch::jit::EliminateDeadCode(joint.graph->block());
   GRAPH_DUMP("joint graph", joint.graph);
   return joint;

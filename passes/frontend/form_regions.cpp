@@ -14,6 +14,7 @@
 #include "passes/frontend/fold_attributes.h"
 #include "passes/frontend/mark_clobbered_reads.h"
 #include "passes/frontend/region_eligibility.h"
+#include "passes/manager/pass_manager.h"
 
 namespace aten_recompute {
 namespace {
@@ -316,7 +317,7 @@ void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
 Regions form_regions(const std::shared_ptr<Graph>& graph) {
   Regions regions;
   const AliasDb aliases(graph);
-  mark_reads_of_what_is_written_later(*graph);
+  run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_reads_of_what_is_written_later(*graph); });
   RegionFacts facts{aliases, {}, set_attributes(*graph), {}};
   find_what_is_asked_for(*graph, facts.asked_for);
   keep_out_list_makers(graph->block(), facts.kept_out);

@@ -13,6 +13,7 @@
 #include "ir/data_dependence.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
+#include "passes/manager/pass_manager.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/random_state.h"
 
@@ -23,8 +24,6 @@ using c10::IValue;
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
-
-constexpr size_t kMaxKnown = 64;
 
 bool depends_on_layout(const Node* node) {
   if (has_fact(node, Fact::kReturnsArgumentOfSameLayout))
@@ -231,34 +230,32 @@ std::vector<bool> ReturnedArguments::find(const std::vector<IValue>& inputs) {
     return {};
   auto now = signature(inputs);
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto found = std::find_if(known_.begin(), known_.end(),
-                                  [&](const Known& each) { return each.signature == now; });
-  if (found != known_.end()) {
-    known_.splice(known_.begin(), known_, found);
-    return known_.front().returned;
-  }
+  if (const auto* found = known_.find([&](const Known& each) { return each.signature == now; }))
+    return found->returned;
+  std::vector<bool> returned;
   try {
-    known_.push_front({std::move(now), look(inputs)});
+    returned = look(inputs);
   } catch (const c10::Error&) {
     return std::vector<bool>(nodes_.size(), false);  // the region's own run raises it again
   }
-  if (known_.size() > kMaxKnown)
-    known_.pop_back();
-  return known_.front().returned;
+  known_.insert({std::move(now), returned});
+  return returned;
 }
 
 std::shared_ptr<Graph> ReturnedArguments::fold(const std::vector<bool>& returned) const {
   if (std::find(returned.begin(), returned.end(), true) == returned.end())
     return graph_;
   auto graph = graph_->copy();
-  const auto nodes = nodes_of(*graph);
-  for (size_t i = 0; i < nodes_.size(); ++i) {
-    if (!returned[i])
-      continue;
-    auto* node = nodes[nodes_[i]];
-    node->output()->replaceAllUsesWith(node->input(0));
-    node->destroy();
-  }
+  run_pass(Pass::kNoopElimination, graph, [&] {
+    const auto nodes = nodes_of(*graph);
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (!returned[i])
+        continue;
+      auto* node = nodes[nodes_[i]];
+      node->output()->replaceAllUsesWith(node->input(0));
+      node->destroy();
+    }
+  });
   return graph;
 }
 

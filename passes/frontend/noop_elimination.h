@@ -9,11 +9,11 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
-#include <list>
 #include <memory>
 #include <mutex>
 #include <vector>
 
+#include "common/lru_cache.h"
 #include "runtime/program.h"
 
 namespace aten_recompute {
@@ -48,7 +48,7 @@ class ReturnedArguments {
   std::unique_ptr<Program> question_;
   std::vector<size_t> read_inputs_;  // by the question
   std::mutex mutex_;
-  std::list<Known> known_;  // the last used first
+  LruCache<Known> known_{64};
 };
 
 }  // namespace aten_recompute

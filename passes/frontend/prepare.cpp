@@ -22,6 +22,7 @@
 #include "passes/frontend/fold_conditions.h"
 #include "passes/frontend/functionalize_lists.h"
 #include "passes/frontend/propagate_ranks.h"
+#include "passes/manager/pass_manager.h"
 
 namespace aten_recompute {
 namespace {
@@ -150,16 +151,38 @@ void propagate_constants(std::shared_ptr<Graph>& graph) {
   }
 }
 
+void run_propagate_constants(std::shared_ptr<Graph>& graph) {
+  run_pass(Pass::kPropagateConstants, graph, [&] { propagate_constants(graph); });
+}
+
+bool run_fold_conditions(std::shared_ptr<Graph>& graph) {
+  bool changed = false;
+  run_pass(Pass::kFoldConditions, graph, [&] { changed = fold_conditions(graph); });
+  return changed;
+}
+
+void lower_tuples(std::shared_ptr<Graph>& graph) {
+  run_pass(Pass::kLowerTuples, graph, [&] { torch::jit::LowerSimpleTuples(graph->block()); });
+}
+
+void simplify_lists(std::shared_ptr<Graph>& graph) {
+  run_pass(Pass::kSimplify, graph,
+           [&] { torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true); });
+}
+
+void pool_constants(std::shared_ptr<Graph>& graph) {
+  run_pass(Pass::kPoolConstants, graph, [&] { torch::jit::ConstantPooling(graph); });
+}
+
 void fold_constants(std::shared_ptr<Graph>& graph) {
-  // What is answered may leave an `if` with one way, behind which the next can be.
+  // A condition that is answered may leave an `if` with one branch, in which the next one stands.
   do {
-    fold_conditions(graph);
+    run_fold_conditions(graph);
     if (!has_complex_constant(graph->block()))
-      torch::jit::PeepholeOptimize(graph);
-    propagate_constants(graph);
-  } while (fold_conditions(graph));
-  // Where propagating has changed something, what was dead after it is gone.
-  torch::jit::EliminateDeadCode(graph->block());
+      run_pass(Pass::kSimplify, graph, [&] { torch::jit::PeepholeOptimize(graph); });
+    run_propagate_constants(graph);
+  } while (run_fold_conditions(graph));
+  run_pass(Pass::kEliminateDeadCode, graph, [&] { torch::jit::EliminateDeadCode(graph->block()); });
 }
 
 void keep_ranks_only(at::ArrayRef<Value*> values) {
@@ -213,11 +236,13 @@ void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::iva
                 Assumptions& assumptions) {
   auto before = std::numeric_limits<size_t>::max();
   for (auto count = num_choices_of_tensors(graph->block()); count > 0 && count < before;) {
-    const auto found = propagate_ranks(graph, self);
-    assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
+    run_pass(Pass::kPropagateRanks, graph, [&] {
+      const auto found = propagate_ranks(graph, self);
+      assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
+    });
     fold_constants(graph);
-    torch::jit::LowerSimpleTuples(graph->block());
-    torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
+    lower_tuples(graph);
+    simplify_lists(graph);
     before = count;
     count = num_choices_of_tensors(graph->block());
   }
@@ -250,34 +275,37 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   Assumptions assumptions;
   // What a trace wrote on its values holds for its example alone.
   torch::jit::EraseShapeInformation(graph);
-  assumptions.attributes = fold_attributes(graph, self);
-  assumptions.inputs = specialise_inputs(graph, inputs);
-  view_by_sizes(*graph);
-  // Most of what an unused way of an `if` holds is gone before anyone asks what aliases what.
-  torch::jit::ConstantPropagationImmutableTypes(graph);
-  // Else a third of all nodes, each time.
-  torch::jit::ConstantPooling(graph);
+  run_pass(Pass::kFoldAttributes, graph,
+           [&] { assumptions.attributes = fold_attributes(graph, self); });
+  run_pass(Pass::kSpecialiseInputs, graph,
+           [&] { assumptions.inputs = specialise_inputs(graph, inputs); });
+  run_pass(Pass::kViewBySizes, graph, [&] { view_by_sizes(*graph); });
+  // Most of what an unused branch holds is gone before anyone asks what aliases what.
+  run_pass(Pass::kPropagateConstants, graph,
+           [&] { torch::jit::ConstantPropagationImmutableTypes(graph); });
+  // A third of all nodes are constants otherwise, in each pass.
+  pool_constants(graph);
   if (is_straight(graph->block()))
-    propagate_constants(graph);  // what else there is to fold can wait for the shapes
+    run_propagate_constants(graph);  // what else there is to fold can wait for the shapes
   else
     fold_constants(graph);
-  torch::jit::UnrollConstantLoops(graph);
-  torch::jit::LowerSimpleTuples(graph->block());
-  functionalize_lists(graph);
-  torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true);
+  run_pass(Pass::kUnrollLoops, graph, [&] { torch::jit::UnrollConstantLoops(graph); });
+  lower_tuples(graph);
+  run_pass(Pass::kFunctionalizeLists, graph, [&] { functionalize_lists(graph); });
+  simplify_lists(graph);
   // Each time takes as long as all other passes together in a graph of a thousand layers.
   if (num_choices_of_tensors(graph->block()) > 0)
     fold_constants(graph);
-  functionalize(graph);
-  torch::jit::LowerSimpleTuples(graph->block());
-  propagate_shapes(graph);
+  run_pass(Pass::kFunctionalize, graph, [&] { functionalize(graph); });
+  lower_tuples(graph);
+  run_pass(Pass::kPropagateShapes, graph, [&] { propagate_shapes(graph); });
   fold_constants(graph);
   fold_ranks(graph, self, assumptions);
-  hoist_attributes(graph);
+  run_pass(Pass::kHoistAttributes, graph, [&] { hoist_attributes(graph); });
   torch::jit::EraseShapeInformation(graph);
-  remove_idle_dropout(graph->block());
-  torch::jit::ConstantPooling(graph);
-  torch::jit::EliminateDeadCode(graph);
+  run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
+  pool_constants(graph);
+  run_pass(Pass::kEliminateDeadCode, graph, [&] { torch::jit::EliminateDeadCode(graph); });
   return assumptions;
 }
 

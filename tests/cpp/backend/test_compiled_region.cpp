@@ -19,6 +19,7 @@ class CompiledRegionTest : public test::TorchTest {};
 std::unique_ptr<CompiledRegion> compile(const JointGraph& joint) {
   RegionGraphs graphs;
   graphs.gradient = extract(joint);
+  finish_backward(graphs);
   return std::make_unique<CompiledRegion>(std::move(graphs));
 }
 

@@ -1,0 +1,133 @@
+#include "passes/manager/pass_manager.h"
+
+#include <ATen/Functions.h>
+#include <aten_recompute/aten_recompute.h>
+
+#include <set>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "tests/cpp/support/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::HasSubstr;
+using ::testing::ThrowsMessage;
+using torch::jit::Module;
+
+constexpr const char* kDisable = "ATEN_RECOMPUTE_DISABLE_PASSES";
+
+// What every pass has something to do with: a method that is called, a loop and an `if` on an
+// attribute, a list that is filled, in-place operators, a dropout that does nothing, a view "as"
+// another tensor, a cast that returns its argument, which is read three times, a tensor that is
+// written to after it was read, and tuples.
+Module make_model() {
+  at::manual_seed(1);
+  auto model = test::make_module("EveryPass");
+  model.register_module("first", test::make_linear(4, 8));
+  model.register_module("second", test::make_linear(8, 8));
+  model.register_buffer("count", at::zeros({}));
+  model.register_attribute("deep", c10::BoolType::get(), true);
+  model.define(R"(
+def both(self, x):
+    return x * 2, torch.relu(x)
+def forward(self, x):
+    h = self.first.forward(x)
+    if self.deep:
+        doubled, positive = self.both(h)
+    else:
+        doubled, positive = h, h
+    features = []
+    for i in range(2):
+        positive += i
+        features.append(torch.dropout(positive, 0.5, False))
+    total = torch.cat(features, 1).sum(1, keepdim=True).expand_as(doubled)
+    same = doubled.to(torch.float32)
+    y = same * total + same.sigmoid() * doubled + self.count
+    self.count.add_(1.0)
+    return self.second.forward(torch.dropout(y, 0.25, True)).pow(2).sum()
+)");
+  return model;
+}
+
+// The loss, then the gradients of the parameters, of the second of two steps.
+std::vector<at::Tensor> train(const Module& model) {
+  auto trained = model;
+  std::vector<at::Tensor> results;
+  for (int step = 0; step < 2; ++step) {
+    at::manual_seed(2);
+    for (const auto& parameter : trained.parameters())
+      parameter.mutable_grad() = at::Tensor();
+    const auto loss = trained.forward({at::randn({5, 4})}).toTensor();
+    loss.backward();
+    results = {loss.detach()};
+    for (const auto& parameter : trained.parameters())
+      results.push_back(parameter.grad());
+  }
+  return results;
+}
+
+std::vector<at::Tensor> train_lowered() {
+  return train(lower(make_model(), R"({"strategy": "budget", "memory_budget": 1.0})"));
+}
+
+class PassManager : public test::TorchTest {
+ protected:
+  ~PassManager() override { set_pass_observer_for_testing({}); }
+
+  test::ScopedEnv env_;
+};
+
+TEST_F(PassManager, EveryPassOfTheListRuns) {
+  std::set<std::string> ran;
+  set_pass_observer_for_testing(
+      [&](Pass pass) { ran.insert(all_passes()[static_cast<size_t>(pass)].name); });
+  train_lowered();
+  std::set<std::string> listed;
+  for (const auto& info : all_passes())
+    listed.insert(info.name);
+  EXPECT_EQ(listed.size(), all_passes().size());
+  EXPECT_EQ(ran, listed);
+}
+
+TEST_F(PassManager, DisabledPassDoesNotRun) {
+  env_.set(kDisable, "functionalize,alternatives");
+  std::set<Pass> ran;
+  set_pass_observer_for_testing([&](Pass pass) { ran.insert(pass); });
+  train_lowered();
+  EXPECT_EQ(ran.count(Pass::kFunctionalize), 0U);
+  EXPECT_EQ(ran.count(Pass::kAlternatives), 0U);
+  EXPECT_EQ(ran.size(), all_passes().size() - 2);
+}
+
+TEST_F(PassManager, GradientsAreTheSameWithoutAnyOfThePassesThatCanBeDisabled) {
+  const auto expected = train(make_model());
+  for (const auto& info : all_passes()) {
+    if (!info.can_be_disabled)
+      continue;
+    env_.set(kDisable, info.name);
+    const auto results = train_lowered();
+    ASSERT_EQ(results.size(), expected.size()) << info.name;
+    for (size_t i = 0; i < results.size(); ++i)
+      EXPECT_TRUE(test::bitwise_equal(results[i], expected[i])) << info.name << " " << i;
+  }
+}
+
+TEST_F(PassManager, UnknownNameIsAnErrorThatNamesThePasses) {
+  env_.set(kDisable, "functionalise");
+  EXPECT_THAT([] { train_lowered(); },
+              ThrowsMessage<std::exception>(
+                  AllOf(HasSubstr("\"functionalise\" is no pass"), HasSubstr("functionalize, "))));
+}
+
+TEST_F(PassManager, PassThatIsNeededCannotBeDisabled) {
+  env_.set(kDisable, "splice");
+  EXPECT_THAT([] { train_lowered(); },
+              ThrowsMessage<std::exception>(HasSubstr("\"splice\" is needed for right results")));
+}
+
+}  // namespace
+}  // namespace aten_recompute
