@@ -115,7 +115,7 @@ Json parse_object(const std::string& text) {
     const bool is_strategy = std::any_of(
         rules.begin(), rules.end(), [&](const StrategyRule& rule) { return rule.name == text; });
     if (is_strategy) {
-      throw OptionError{"got " + text + ", which is no JSON; write {\"strategy\": \"" + text +
+      throw OptionError{"got " + text + ", which is not JSON; write {\"strategy\": \"" + text +
                         "\"}"};
     }
     // "[json.exception.parse_error.101] parse error at line 1, column 5: ..." without its label.
@@ -125,7 +125,7 @@ Json parse_object(const std::string& text) {
       reason.erase(0, label + kLabel.size());
     }
     std::replace(reason.begin(), reason.end(), '\n', ' ');
-    throw OptionError{"no valid JSON " + reason};
+    throw OptionError{"not valid JSON " + reason};
   }
   if (!object.is_object()) {
     throw OptionError{"got " + show(object) +
@@ -244,7 +244,7 @@ Spec parse_spec(const std::string& text) {
         std::string(find_key(strategy->arguments, "time_budget")->accepts)};
   }
   if (object.contains("ratio") && (object.contains("start") || object.contains("stride"))) {
-    throw OptionError{"key \"ratio\" goes without \"start\" and \"stride\""};
+    throw OptionError{"key \"ratio\" cannot be combined with \"start\" and \"stride\""};
   }
   return spec;
 }

@@ -4,7 +4,7 @@
 namespace aten_recompute {
 namespace {
 
-GradientFormula refused(const std::string& op, const std::string& argument) {
+GradientFormula without_gradient(const std::string& op, const std::string& argument) {
   return {argument, "recompute.not_differentiable(grad, '" + op + "', '" + argument + "')"};
 }
 
@@ -56,7 +56,7 @@ std::vector<Rule> likelihoods() {
         {.op = op,
          .forward = "recompute.nll_loss(self, target, weight, reduction, ignore_index)",
          .extras = {"total"},
-         .gradients = {refused(op, "weight"),
+         .gradients = {without_gradient(op, "weight"),
                        {"self", "recompute.nll_loss_backward(grad, " + layout_of("self") +
                                     ", target, weight, reduction, "
                                     "ignore_index, total)"}}});
@@ -131,7 +131,7 @@ std::vector<Rule> probabilities() {
                                           "self.dtype)"}}},
       {.op = "aten::binary_cross_entropy",
        .forward = reduced("binary_cross_entropy", "self, target, weight, 0"),
-       .gradients = {refused("aten::binary_cross_entropy", "weight"),
+       .gradients = {without_gradient("aten::binary_cross_entropy", "weight"),
                      {"target",
                       "recompute.binary_cross_entropy_target_backward(grad, self, target, weight, "
                       "reduction)"},
@@ -140,8 +140,8 @@ std::vector<Rule> probabilities() {
                       "reduction)"}}},
       {.op = "aten::binary_cross_entropy_with_logits",
        .gradients =
-           {refused("aten::binary_cross_entropy_with_logits", "weight"),
-            refused("aten::binary_cross_entropy_with_logits", "pos_weight"),
+           {without_gradient("aten::binary_cross_entropy_with_logits", "weight"),
+            without_gradient("aten::binary_cross_entropy_with_logits", "pos_weight"),
             {"target",
              "recompute.binary_cross_entropy_with_logits_target_backward(grad, self, target, "
              "weight, pos_weight, reduction)"},
@@ -150,7 +150,7 @@ std::vector<Rule> probabilities() {
              "pos_weight, reduction)"}}},
       {.op = "aten::soft_margin_loss",
        .forward = reduced("soft_margin_loss", "self, target, 0"),
-       .gradients = {refused("aten::soft_margin_loss", "target"),
+       .gradients = {without_gradient("aten::soft_margin_loss", "target"),
                      {"self", "torch.soft_margin_loss_backward(grad, self, target, reduction)"}}},
   };
 }

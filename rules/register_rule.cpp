@@ -103,7 +103,7 @@ class RuleMaker {
   std::shared_ptr<const UserRule> run() {
     find_operator();
     if (says_nothing() && !given_.replace)
-      fail("the rule says nothing");
+      fail("the rule is empty");
     made_->rule.op = full_name(*schema_);
     made_->rule.is_users = true;
     made_->rule.extras = given_.extras;
@@ -178,13 +178,14 @@ class RuleMaker {
 
   void check_replaced() const {
     if (!given_.replace && has_rule_of_ours(made_->rule.op))
-      fail("aten_recompute has a rule for it already; replace = true says that yours is meant");
+      fail("aten_recompute has a rule for it already; replace = true puts yours in its place");
   }
 
   // Names that functions may bind, and what they could be confused with.
   void check_names() const {
     if (given_.forward.empty() && !given_.extras.empty())
-      fail("extras (" + joined(given_.extras) + ") are what a forward returns, and there is none");
+      fail("extras (" + joined(given_.extras) +
+           ") are returned by a forward, and the rule has none");
     if (given_.backward.empty() && !given_.forward.empty())
       fail("a forward without a backward: nothing would read what it returns");
     if (given_.backward.empty())
@@ -195,7 +196,7 @@ class RuleMaker {
     for (const auto& argument : schema_->arguments()) {
       if (!taken.emplace(argument.name(), nullptr).second)
         fail("its argument \"" + argument.name() +
-             "\" is called as a gradient or result is called in a backward");
+             "\" has the name of a gradient or result of a backward");
     }
     for (const auto& extra : given_.extras) {
       if (!taken.emplace(extra, nullptr).second)
@@ -359,7 +360,7 @@ class RuleMaker {
         fail(role + ": there is no argument \"" + target + "\"; there are " +
              joined(names_in(arguments())));
       if (!may_have_gradient(*schema_->arguments()[static_cast<size_t>(*index)].type()))
-        fail(role + ": the argument \"" + target + "\" is no tensor");
+        fail(role + ": the argument \"" + target + "\" is not a tensor");
       if (!has_gradient_.emplace(target, nullptr).second)
         fail(role + ": two functions give the gradient of \"" + target + "\"");
     }
@@ -426,8 +427,8 @@ void register_rule(const std::string& op, const OperatorRule& rule) {
   const auto name = made->rule.op;
   if (!add_user_rule(std::move(made), rule.replace)) {
     throw std::invalid_argument("register_rule: " + name +
-                                ": it has been given a rule already; replace = true says that this "
-                                "one takes its place");
+                                ": it has been given a rule already; replace = true puts this one "
+                                "in its place");
   }
 }
 

@@ -95,7 +95,7 @@ std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& i
 }
 
 // As a profile notes them (passes/profile/observed_forward.h).
-void note_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
+void append_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
     sizes.push_back(tensor.defined() ? tensor.sizes().vec() : std::vector<int64_t>{});
@@ -103,10 +103,10 @@ void note_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
     sizes.push_back({value.toInt()});
   } else if (value.isTensorList() || value.isOptionalTensorList()) {
     for (const auto& element : value.toListRef())
-      note_sizes(element, sizes);
+      append_sizes(element, sizes);
   } else if (value.isTuple()) {
     for (const auto& element : value.toTupleRef().elements())
-      note_sizes(element, sizes);
+      append_sizes(element, sizes);
   }
 }
 
@@ -313,7 +313,7 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     if (data_sizes != nullptr && instruction.data_sizes >= 0) {
       data_sizes->resize(static_cast<size_t>(instruction.data_sizes));
       for (size_t k = 0; k < count; ++k)
-        note_sizes(stack[stack.size() - count + k], *data_sizes);
+        append_sizes(stack[stack.size() - count + k], *data_sizes);
     }
     for (size_t k = 0; k < count; ++k) {
       const auto index = instruction.outputs[k];

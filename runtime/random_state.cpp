@@ -51,7 +51,7 @@ void set_states(std::vector<at::Generator>& generators, const std::vector<at::Te
   }
 }
 
-void note_state(Stack& stack, size_t count) {
+void push_random_state(Stack& stack, size_t count) {
   auto generators = generators_of(c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - count));
   torch::jit::drop(stack, count);
   stack.emplace_back(c10::List<at::Tensor>(states_of(generators)));
@@ -112,7 +112,8 @@ void register_random_operators() {
       Operator(
           symbols::kRandomState,
           [](const Node* node) -> Operation {
-            return [count = node->inputs().size()](Stack& stack) { note_state(stack, count); };
+            return
+                [count = node->inputs().size()](Stack& stack) { push_random_state(stack, count); };
           },
           c10::AliasAnalysisKind::PURE_FUNCTION),
       Operator(

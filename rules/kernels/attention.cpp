@@ -54,13 +54,13 @@ OptionalTensor additive(const OptionalTensor& mask, at::ScalarType dtype) {
       .masked_fill_(mask->logical_not(), -std::numeric_limits<double>::infinity());
 }
 
-Tensor nothing(const Tensor& like) {
+Tensor no_elements(const Tensor& like) {
   return at::empty({0}, like.options());
 }
 
 // ---- the composition of matrix products and softmax, where no fused kernel serves the call ----
 
-bool widens(at::ScalarType dtype) {
+bool computes_in_float32(at::ScalarType dtype) {
   return (dtype == at::kHalf || dtype == at::kBFloat16) &&
          !at::globalContext().allowFP16BF16ReductionMathSDP();
 }
@@ -76,7 +76,7 @@ Operands operands_of(const Call& call) {
   auto query = call.query;
   auto key = call.key;
   auto value = call.value;
-  if (widens(query.scalar_type())) {
+  if (computes_in_float32(query.scalar_type())) {
     query = query.to(at::kFloat);
     key = key.to(at::kFloat);
     value = value.to(at::kFloat);
@@ -237,21 +237,21 @@ class ReplayedGenerator {
     const auto current = generator_->get_state();
     if (at::equal(current, state))
       return;  // the first time
-    before_ = current;
+    previous_state_ = current;
     generator_->set_state(state);
   }
   ~ReplayedGenerator() {
-    if (!before_.defined())
+    if (!previous_state_.defined())
       return;
     const std::lock_guard<std::mutex> lock(generator_->mutex());
-    generator_->set_state(before_);
+    generator_->set_state(previous_state_);
   }
   ReplayedGenerator(const ReplayedGenerator&) = delete;
   ReplayedGenerator& operator=(const ReplayedGenerator&) = delete;
 
  private:
   std::optional<at::Generator> generator_;
-  Tensor before_;
+  Tensor previous_state_;
 };
 
 // ---- the operators ----
@@ -263,22 +263,22 @@ Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& v
                          std::optional<double> scale, bool grouped, bool needs_mask) {
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
   if (dropout == 0)
-    return nothing(query);
+    return no_elements(query);
   if (choose(call) != at::SDPBackend::math) {
     auto generator = at::globalContext().defaultGenerator(query.device());
     const std::lock_guard<std::mutex> lock(generator.mutex());
     return generator.get_state();
   }
-  const auto dtype = widens(query.scalar_type()) ? at::kFloat : query.scalar_type();
+  const auto dtype = computes_in_float32(query.scalar_type()) ? at::kFloat : query.scalar_type();
   const auto weights = at::empty(weights_size(call), query.options().dtype(dtype));
   if (dropout == 1)
-    return nothing(query);
+    return no_elements(query);
   if (query.is_cuda())
     return std::get<1>(at::native_dropout(weights, dropout, /*train=*/true));
   return at::empty_like(weights).bernoulli_(1 - dropout).to(at::kBool);
 }
 
-int64_t whole(const c10::SymInt& number) {
+int64_t to_int(const c10::SymInt& number) {
   return number.guard_int(__FILE__, __LINE__);
 }
 
@@ -292,7 +292,7 @@ Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
   const auto backend = choose(call);
   const auto number = static_cast<int64_t>(backend);
-  const auto none = nothing(query);
+  const auto none = no_elements(query);
   if (backend == at::SDPBackend::math) {
     auto [output, weights] = composed(call, drawn);
     return {output, weights, none, none, 0, 0, number};
@@ -312,8 +312,8 @@ Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
             std::get<1>(result),
             std::get<6>(result),
             std::get<7>(result),
-            whole(std::get<4>(result)),
-            whole(std::get<5>(result)),
+            to_int(std::get<4>(result)),
+            to_int(std::get<5>(result)),
             number};
   }
   if (backend == at::SDPBackend::efficient_attention) {
@@ -329,8 +329,8 @@ Forward attention(const Tensor& query, const Tensor& key, const Tensor& value,
           std::get<1>(result),
           std::get<6>(result),
           std::get<7>(result),
-          whole(std::get<4>(result)),
-          whole(std::get<5>(result)),
+          to_int(std::get<4>(result)),
+          to_int(std::get<5>(result)),
           number};
 }
 

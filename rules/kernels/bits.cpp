@@ -209,14 +209,14 @@ void select_into(const Tensor& output, const Tensor& grad, const Tensor& bits) {
   }
 }
 
-bool lies_as_bits(const Tensor& grad, const Sizes& stride) {
+bool has_layout_of_bits(const Tensor& grad, const Sizes& stride) {
   return is_supported(grad) && grad.strides() == at::IntArrayRef(stride) &&
          grad.is_non_overlapping_and_dense();
 }
 
 // Called where grad dies (runtime/in_place.h).
 Tensor threshold_backward_bits_in_place(Tensor grad, Tensor bits, Sizes stride) {
-  if (!lies_as_bits(grad, stride))
+  if (!has_layout_of_bits(grad, stride))
     return grad.copy_(threshold_backward_bits(grad, bits, stride));
   check_bits(bits, grad.numel());
   select_into(grad, grad, bits);
@@ -295,7 +295,7 @@ Tensor positive_bits(Tensor result) {
 }
 
 Tensor threshold_backward_bits(Tensor grad, Tensor bits, Sizes stride) {
-  if (!lies_as_bits(grad, stride)) {
+  if (!has_layout_of_bits(grad, stride)) {
     const auto passes = unpack_bits(std::move(bits), grad.sizes().vec(), std::move(stride));
     return at::threshold_backward(grad, passes.to(grad.scalar_type()), 0);
   }

@@ -54,7 +54,7 @@ Tensor noise_value(const Tensor& like, double p) {
 }
 
 // The elements of x and mask lie in one order, on the CPU: one loop goes through them.
-bool lies_as(const Tensor& x, const Tensor& mask) {
+bool has_layout_of(const Tensor& x, const Tensor& mask) {
   return x.device().is_cpu() && mask.device().is_cpu() && at::isFloatingType(x.scalar_type()) &&
          x.strides() == mask.strides() && x.sizes() == mask.sizes() &&
          x.is_non_overlapping_and_dense();
@@ -79,7 +79,7 @@ Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
     return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
   }
   const auto scale = noise_value(x, p);
-  if (!lies_as(x, mask))
+  if (!has_layout_of(x, mask))
     return x.mul(mask.to(x.scalar_type()).mul_(scale));
   auto output = at::empty_like(x);
   multiply_into(output, x, mask, scale);
@@ -88,7 +88,7 @@ Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
 
 // Called where x dies (runtime/in_place.h).
 Tensor apply_dropout_mask_in_place(Tensor x, Tensor mask, double p) {
-  if (!lies_as(x, mask))
+  if (!has_layout_of(x, mask))
     return x.copy_(apply_dropout_mask(x, mask, p));
   multiply_into(x, x, mask, noise_value(x, p));
   return x;

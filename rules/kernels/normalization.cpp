@@ -17,7 +17,7 @@ namespace {
 using at::Tensor;
 
 // On the CPU kernels know channels_last; elsewhere only contiguous tensors.
-Tensor as_kernels_want(const Tensor& tensor, const Tensor& input) {
+Tensor in_format_of_kernels(const Tensor& tensor, const Tensor& input) {
   return tensor.contiguous(input.device().is_cpu() ? input.suggest_memory_format()
                                                    : at::MemoryFormat::Contiguous);
 }
@@ -37,16 +37,17 @@ std::tuple<Tensor, Tensor, Tensor> group_norm(Tensor input, int64_t groups,
                                               std::optional<Tensor> bias, double eps) {
   TORCH_CHECK(input.dim() >= 2, "Expected at least 2 dimensions for input tensor but received ",
               input.dim());
-  return at::native_group_norm(as_kernels_want(input, input), contiguous(weight), contiguous(bias),
-                               input.size(0), input.size(1), positions(input), groups, eps);
+  return at::native_group_norm(in_format_of_kernels(input, input), contiguous(weight),
+                               contiguous(bias), input.size(0), input.size(1), positions(input),
+                               groups, eps);
 }
 
 std::tuple<Tensor, Tensor, Tensor> group_norm_backward(Tensor grad, Tensor input, Tensor mean,
                                                        Tensor rstd, std::optional<Tensor> weight,
                                                        int64_t groups, std::vector<bool> mask) {
-  const auto rows = as_kernels_want(input, input);
+  const auto rows = in_format_of_kernels(input, input);
   return at::native_group_norm_backward(
-      as_kernels_want(grad, rows), rows, mean, rstd, contiguous(weight), input.size(0),
+      in_format_of_kernels(grad, rows), rows, mean, rstd, contiguous(weight), input.size(0),
       input.size(1), positions(input), groups, std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 

@@ -273,7 +273,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"({"strategy": "layers", "start": true})",
                 R"(key "start": got true, accepted is an integer >= 0)"},
         Refused{R"({"strategy": "layers", "ratio": 0.5, "start": 1})",
-                R"(key "ratio" goes without "start" and "stride")"},
+                R"(key "ratio" cannot be combined with "start" and "stride")"},
         Refused{R"({"4": 0})", R"(key "4": got 0, accepted is a number in (0, 1])"},
         Refused{R"({"4": 1.5})", R"(key "4": got 1.5)"},
         Refused{R"({"4": "nan"})", R"(key "4": got "nan")"},
@@ -288,9 +288,9 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(key "pattern": got "(", accepted is a regular expression)"},
         Refused{R"({"fullgraph": "maybe"})",
                 R"(key "fullgraph": got "maybe", accepted is true or false)"},
-        Refused{R"({"strategy": )", "no valid JSON at line 1, column 14"},
-        Refused{"{\"4\":\n 0.5,}", "no valid JSON at line 2, column 6"},
-        Refused{"segments", R"(got segments, which is no JSON; write {"strategy": "segments"})"},
+        Refused{R"({"strategy": )", "not valid JSON at line 1, column 14"},
+        Refused{"{\"4\":\n 0.5,}", "not valid JSON at line 2, column 6"},
+        Refused{"segments", R"(got segments, which is not JSON; write {"strategy": "segments"})"},
         Refused{"[1]", "got [1], accepted is a JSON object"},
         Refused{"null", "got null, accepted is a JSON object"}));
 

@@ -331,8 +331,8 @@ TEST_F(RegisterRule, Errors) {
               HasSubstr("flops does not compile: "));
   EXPECT_THAT(message("aten_recompute_rules::cube_backward",
                       {.backward = {{"x", "def f(grad):\n    return grad\n"}}}),
-              HasSubstr("its argument \"grad\" is called as a gradient or result"));
-  EXPECT_THAT(message("aten_recompute_rules::cube", {}), HasSubstr("the rule says nothing"));
+              HasSubstr("its argument \"grad\" has the name of a gradient or result"));
+  EXPECT_THAT(message("aten_recompute_rules::cube", {}), HasSubstr("the rule is empty"));
   EXPECT_EQ(message("aten_recompute_rules::cube", {.random = false}), "");
   EXPECT_THAT(message("aten_recompute_rules::cube", {.random = true}),
               HasSubstr("given a rule already"));
