@@ -82,8 +82,8 @@ class Log {
   }
 
  private:
-  // Reads the environment. Complaints about it are written last, when there is a log to write them
-  // to.
+  // Reads the environment variables. Complaints about them are written last, because they need the
+  // logger.
   void configure() {
     std::vector<std::string> complaints;
 
@@ -113,7 +113,7 @@ class Log {
       sink = std::make_shared<spdlog::sinks::stderr_sink_mt>();
     }
 
-    // A logger of our own, outside spdlog's registry: a host that uses spdlog too keeps its
+    // The logger is not in spdlog's registry, so a host program that uses spdlog keeps its
     // settings.
     logger_ = std::make_unique<spdlog::logger>("aten_recompute", std::move(sink));
     logger_->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%n] [%l] %v");
@@ -142,7 +142,7 @@ class Log {
   std::function<void(LogLevel, const std::string&)> sink_;
 };
 
-// Never destroyed: destructors of static objects elsewhere may still log.
+// The log is never destroyed, because destructors of static objects elsewhere may still log.
 Log& the_log() {
   static Log* log = new Log();
   return *log;

@@ -20,9 +20,8 @@ namespace {
 
 using Json = nlohmann::json;
 
-// ---- Reading one value ----
-// Each reader returns nothing where the value is not accepted. Values may come out of a dict of
-// strings, so a number may be a string that holds one, and a list a string that holds its JSON.
+// Each reader returns std::nullopt if the value is not accepted. A spec may be a dict of strings,
+// so a number may be given as a string, and a list as a string of JSON.
 
 template <typename Number>
 std::optional<Number> parse_number(const std::string& text) {
@@ -49,7 +48,7 @@ std::optional<int64_t> read_int(const Json& value) {
     return value.get<int64_t>();
   }
   if (value.is_number_float()) {
-    // A dict of floats turns 2 into 2.0. Past 2^53 a double no longer tells neighbours apart.
+    // A dict of floats turns 2 into 2.0. Above 2^53, not every integer is a double.
     const double number = value.get<double>();
     const bool is_exact = std::trunc(number) == number && std::abs(number) <= 9007199254740992.0;
     return is_exact ? std::optional<int64_t>(static_cast<int64_t>(number)) : std::nullopt;
@@ -110,7 +109,7 @@ bool store_nothing(const Json& value, Options&) {
 
 bool store_keywords(const Json& value, Options& options) {
   const auto strings = read_strings(value);
-  // "%" alone would name every value without saying so.
+  // "%" alone would silently match every value.
   if (!strings || std::count(strings->begin(), strings->end(), "%") > 0) {
     return false;
   }
@@ -118,7 +117,7 @@ bool store_keywords(const Json& value, Options& options) {
   return true;
 }
 
-// Operator names, "aten::" left out.
+// Returns operator names without "aten::".
 std::optional<std::vector<std::string>> read_ops(const Json& value) {
   constexpr std::string_view kNamespace = "aten::";
   auto strings = read_strings(value);
@@ -197,7 +196,7 @@ bool store_flag(const Json& value, Options& options) {
   return flag.has_value();
 }
 
-// A plan file's path, or its content: a lowered module that is saved carries the content.
+// Accepts the path of a plan file, or its content, which saved lowered modules carry.
 bool store_plan(const Json& value, Options& options) {
   if (value.is_object()) {
     options.plan = value.dump();
@@ -215,7 +214,7 @@ bool store_plan(const Json& value, Options& options) {
   return true;
 }
 
-// "600MiB", "1.5 GB", "1024": a number of bytes with an optional unit.
+// Parses a number of bytes with an optional unit, such as "600MiB", "1.5 GB" or "1024".
 std::optional<int64_t> read_bytes(const std::string& text) {
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -236,14 +235,14 @@ std::optional<int64_t> read_bytes(const std::string& text) {
       {"TiB", 1024.0 * 1024.0 * 1024.0 * 1024.0}};
   for (const auto& [name, factor] : units) {
     const double bytes = number * factor;
-    // One byte would be read back as the fraction 1.
+    // One byte is refused, because it would be read back as the fraction 1.
     if (unit == name && bytes >= 2.0 && bytes < 9e18)
       return static_cast<int64_t>(bytes);
   }
   return std::nullopt;
 }
 
-// A number up to 1 is a fraction, a greater one bytes.
+// Numbers up to 1 are fractions, greater ones are bytes.
 bool store_memory_budget(const Json& value, Options& options) {
   options.memory_fraction.reset();
   options.memory_bytes.reset();

@@ -1,5 +1,5 @@
-// The one table of what a spec may say: every strategy, its keys, and what each key accepts.
-// Parsing, error messages and the help text come from it.
+// The table of everything that a spec may contain: each strategy, its keys, and what each key
+// accepts. Parsing, error messages and the help text are all derived from it.
 #pragma once
 
 #include <string_view>
@@ -14,8 +14,8 @@ namespace aten_recompute {
 /// One key of a spec.
 struct KeyRule {
   std::string_view name;
-  std::string_view accepts;
-  // Stores the value; false if it is not accepted.
+  std::string_view accepts;  // for messages, e.g. "an integer >= 0"
+  // Stores the value in `options`. Returns false if the value is not accepted.
   bool (*store)(const nlohmann::json& value, Options& options);
 };
 
@@ -24,24 +24,24 @@ struct StrategyRule {
   StrategyKind kind;
   std::string_view name;
   std::string_view meaning;
-  // {"3": [0, 2]} is short for {"strategy": "layers", "start": 0, "stride": 2}: one key that names
-  // the strategy and carries its arguments. Several strategies have none, layers has two.
+  // A short form is one key that names the strategy and carries its arguments: {"3": [0, 2]} is
+  // short for {"strategy": "layers", "start": 0, "stride": 2}. A strategy may have several or none.
   std::vector<KeyRule> short_forms;
   std::vector<KeyRule> arguments;
-  std::vector<KeyRule> extras;  // go with the short forms too
-  bool needs_arguments;
+  std::vector<KeyRule> extras;  // also allowed beside a short form
+  bool needs_arguments;         // all of `arguments` must be given
 };
 
-/// The keys that go with every strategy, and without one.
+/// Returns the keys that are allowed with every strategy, and without one.
 const std::vector<KeyRule>& common_keys();
 
-/// All strategies, in the order in which people should read them.
+/// Returns all strategies, in the order in which messages and the help text list them.
 const std::vector<StrategyRule>& strategies();
 
-/// The row of `kind`.
+/// Returns the row of `kind`. Throws std::logic_error if the table has none.
 const StrategyRule& rule_of(StrategyKind kind);
 
-/// The rule of the key `name`, or null.
+/// Returns the rule of the key `name`, or nullptr.
 const KeyRule* find_key(const std::vector<KeyRule>& keys, std::string_view name);
 
 }  // namespace aten_recompute

@@ -16,7 +16,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-// What is wrong with a spec, in one line, before the public functions say whose spec it was.
+// One line that says what is wrong with a spec. The public functions add whose spec it is.
 struct OptionError {
   std::string message;
 };
@@ -39,7 +39,7 @@ std::string quote(std::string_view text) {
   return '"' + std::string(text) + '"';
 }
 
-// JSON of `value` in one short line, for messages.
+// Returns the JSON of `value` in one short line, for messages.
 std::string show(const Json& value) {
   constexpr size_t kLongest = 80;
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
@@ -91,7 +91,7 @@ std::string quoted_names(const std::vector<KeyRule>& keys) {
 struct Spec {
   Options options;
   bool names_strategy = false;
-  std::vector<std::pair<const KeyRule*, Json>> common;  // what it says beside the strategy
+  std::vector<std::pair<const KeyRule*, Json>> common;  // keys that go with any strategy
 };
 
 Json parse_object(const std::string& text) {
@@ -118,7 +118,8 @@ Json parse_object(const std::string& text) {
       throw OptionError{"got " + text + ", which is not JSON; write {\"strategy\": \"" + text +
                         "\"}"};
     }
-    // "[json.exception.parse_error.101] parse error at line 1, column 5: ..." without its label.
+    // nlohmann_json writes "[json.exception.parse_error.101] parse error at line 1, column 5: ...";
+    // the label is removed.
     std::string reason = error.what();
     constexpr std::string_view kLabel = "] parse error ";
     if (const size_t label = reason.find(kLabel); label != std::string::npos) {
@@ -134,7 +135,8 @@ Json parse_object(const std::string& text) {
   return object;
 }
 
-// The strategy that `object` names, and the short form by which it does (null if by "strategy").
+// Returns the strategy that `object` names, and the short form that names it (nullptr for the key
+// "strategy"). The strategy is nullptr if none is named.
 std::pair<const StrategyRule*, const KeyRule*> find_strategy(const Json& object) {
   const StrategyRule* found = nullptr;
   const KeyRule* short_form = nullptr;
@@ -283,7 +285,7 @@ Options resolve_options(const std::string& spec_text) {
 
 namespace {
 
-// What differs from the defaults.
+// Writes the options that differ from their defaults.
 void write_min_cut(const MinCutOptions& options, nlohmann::ordered_json& json) {
   const MinCutOptions defaults;
   const auto write = [&json](const char* key, const auto& value, const auto& standard) {
@@ -386,8 +388,7 @@ std::string to_json(const Options& options) {
 }
 
 std::string describe(const Options& options) {
-  // The canonical JSON without its punctuation: whatever is worth saying there is worth saying
-  // here.
+  // This is the canonical JSON without its punctuation, so both always show the same options.
   const auto json = nlohmann::ordered_json::parse(to_json(options));
   std::string text;
   for (const auto& [key, value] : json.items()) {

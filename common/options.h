@@ -1,4 +1,4 @@
-// What the user asks for: the strategy that chooses what is recomputed, and its arguments.
+// The user's options: the strategy that chooses what is recomputed, and its arguments.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,15 @@ namespace aten_recompute {
 
 enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut, kBudget, kPlan };
 
-/// Where a plan's seconds come from: measured on this machine, or computed from sizes (the same on
-/// every machine).
+/// Where the seconds in a plan come from: they are measured on this machine, or computed from
+/// sizes, which gives the same plan on every machine.
 enum class CostModel { kMeasured, kFlops };
 
-/// min_cut: which operators may run again in the backward, and what saving a value costs. Names and
-/// defaults are those of PyTorch's partitioner where it has any; docs/min_cut.md explains each.
+/// Options of min_cut: which operators may run again in the backward, and what it costs to save a
+/// value. Options that PyTorch's partitioner also has keep its names and defaults; docs/min_cut.md
+/// explains each option.
 struct MinCutOptions {
-  // Bans: operators that do not run again.
+  // Bans, which keep operators from running again.
   bool ban_if_used_far_apart = true;
   bool ban_if_long_fusible_chains = true;
   bool ban_if_materialized_backward = true;
@@ -29,7 +30,7 @@ struct MinCutOptions {
   int64_t max_dist_from_bw = 1000;
   int64_t max_fusible_depth = 100;
   double reduction_ratio = 4.0;
-  // Operator names, in place of the default lists.
+  // Operator names that replace the default lists.
   std::optional<std::vector<std::string>> recomputable_ops;
   std::optional<std::vector<std::string>> compute_intensive_ops;
 
@@ -41,13 +42,12 @@ struct MinCutOptions {
   bool operator==(const MinCutOptions&) const = default;
 };
 
-/// A validated request. Fields that do not belong to `strategy` keep their defaults.
+/// Validated options. Fields that do not belong to `strategy` keep their defaults.
 struct Options {
   StrategyKind strategy = StrategyKind::kNone;
 
-  /// names: a value is recomputed if its name contains one of these. One that starts with "%"
-  /// matches value names only
-  /// ("%relu": the value's name contains "relu"); the "%" is kept here.
+  /// names: a value is recomputed if its name contains one of these keywords. A leading "%", as the
+  /// IR prints names, is kept here but ignored by the strategy.
   std::vector<std::string> keywords;
 
   /// ops: ATen operator names, e.g. "relu"; a leading "aten::" is dropped.
@@ -61,71 +61,75 @@ struct Options {
   /// layers: the first `layer_ratio` of the layers, in (0, 1].
   std::optional<double> layer_ratio;
 
-  /// segments: how many segments, >= 1; without it the planner decides.
+  /// segments: the number of segments, >= 1. Without it the planner chooses the number.
   std::optional<int64_t> segment_count;
 
   MinCutOptions min_cut;
 
-  /// all, layers: a regular expression (ECMAScript) over module paths that names the layers; empty:
-  /// found from the module hierarchy.
+  /// all, layers: a regular expression (ECMAScript) over module paths that selects the layers. If
+  /// empty, the layers are found from the module hierarchy.
   std::string layer_pattern;
 
-  /// budget: the peak that a training step may reach, counted above what rests before it: a
-  /// fraction of the peak of keeping everything, in (0, 1], or bytes. At most one of them.
+  /// budget: the peak that a training step may reach, above the memory that is in use before the
+  /// step. It is a fraction of the peak without recomputation, in (0, 1], or a number of bytes; at
+  /// most one of the two is set.
   std::optional<double> memory_fraction;
   std::optional<int64_t> memory_bytes;
 
-  /// budget: the step time that may be reached, >= 1, as a multiple of the time of keeping
-  /// everything; the plan of the smallest peak is then looked for (within the memory budget, if
-  /// there is one).
+  /// budget: the step time that may be reached, >= 1, as a multiple of the step time without
+  /// recomputation. The plan with the smallest peak is then searched for, within the memory budget
+  /// if there is one.
   std::optional<double> time_budget;
 
-  /// budget: where no plan keeps it, the leanest that is found runs and a warning says so.
-  /// Otherwise that is an error.
+  /// budget: if no plan satisfies the budget, the plan with the smallest peak runs and a warning
+  /// says so. Otherwise that is an error.
   bool leanest_if_unreachable = false;
 
-  /// plan: a plan file (planner/model/plan_file.h), its text.
+  /// plan: the text of a plan file (planner/model/plan_file.h).
   std::string plan;
 
-  /// The step adds to `.grad`s that exist already (gradient accumulation, or
-  /// zero_grad(set_to_none=False)): they rest, and a new gradient is gone as soon as it is added.
-  /// Otherwise every parameter gradient is new memory that stays to the end of the step.
+  /// The step adds to `.grad` tensors that exist already (gradient accumulation, or
+  /// zero_grad(set_to_none=False)). They do not count towards the peak, and a new gradient is freed
+  /// as soon as it is added. Otherwise every parameter gradient is new memory that lives until the
+  /// end of the step.
   bool accumulate = false;
 
-  /// Nothing of the outputs' size lives on while the backward runs: neither does the caller hold
-  /// them, nor does the loss keep as much. (A cross entropy keeps the logarithms of the
-  /// probabilities until its own backward; behind the scalar of a mean squared error lies the
-  /// memory of a full tensor, to the end of the step.) Otherwise outputs are taken to live on.
+  /// No memory of the outputs' size lives on while the backward runs: the caller does not hold the
+  /// outputs, and the loss does not keep as much memory. (A cross entropy keeps the
+  /// log-probabilities until its own backward; the scalar of a mean squared error holds the memory
+  /// of a full tensor until the end of the step.) Otherwise outputs are assumed to live on.
   bool release_outputs = false;
 
-  /// budget, and where `profile` is set.
+  /// Used by budget, and by every strategy if `profile` is set.
   CostModel cost_model = CostModel::kMeasured;
 
-  /// The region's costs are measured and its peak predicted where the strategy needs neither.
+  /// Measures the region's costs and predicts its peak, even if the strategy needs neither.
   bool profile = false;
 
-  /// A second region in a method is an error.
+  /// Makes a second region in a method an error.
   bool fullgraph = false;
 
   bool operator==(const Options&) const = default;
 };
 
-/// Reads a spec: "" (nothing asked for) or a JSON object. Throws std::invalid_argument with one
-/// line that names the key, what was given and what is accepted.
+/// Reads a spec: "" (no options) or a JSON object. Throws std::invalid_argument with one line that
+/// names the key, the given value and the accepted values.
 Options parse_options(const std::string& text);
 
-/// `parse_options`, except that where the spec names no strategy the environment variable RECOMPUTE
-/// decides; with neither, nothing is recomputed. An invalid RECOMPUTE logs one warning and counts
-/// as absent; an invalid spec throws as in `parse_options`.
+/// Like parse_options(), but if the spec names no strategy, the environment variable RECOMPUTE
+/// decides; with neither, nothing is recomputed. An invalid RECOMPUTE logs one warning and is
+/// ignored.
 Options resolve_options(const std::string& spec_text);
 
-/// The canonical JSON of `options`, in one line; `parse_options` gives the same options back.
+/// Returns the canonical JSON of `options` in one line; parse_options() turns it into equal
+/// options.
 std::string to_json(const Options& options);
 
-/// A short form for people, e.g. "layers start=0 stride=2".
+/// Returns a short description for people, e.g. "layers start=0 stride=2".
 std::string describe(const Options& options);
 
-/// The strategies with their keys and what each accepts, one line each.
+/// Returns the strategies with their keys and the values that each key accepts, one strategy per
+/// line.
 std::string strategy_help();
 
 }  // namespace aten_recompute

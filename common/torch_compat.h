@@ -1,4 +1,5 @@
-// What differs between LibTorch 2.11 and 2.13, in one place.
+// The differences between LibTorch 2.11 and 2.13 that matter here: the pointer type of autograd
+// nodes.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -22,7 +23,7 @@ NodePtr<T> make_node(Args&&... args) {
 template <class T>
 using NodePtr = std::shared_ptr<T>;
 
-// Autograd nodes need the engine's deleter: without it a long graph is freed recursively and
+// Autograd nodes need the engine's deleter: without it, a long graph is freed recursively and
 // overflows the stack.
 template <class T, class... Args>
 NodePtr<T> make_node(Args&&... args) {

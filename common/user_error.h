@@ -1,12 +1,12 @@
-// What whoever calls a lowered method has to mend: a budget that cannot be kept, a plan of another
-// model.
+// An error that the caller of a lowered method has to fix: a budget that cannot be reached, or a
+// plan that belongs to another model.
 #pragma once
 
 #include <stdexcept>
 
 namespace aten_recompute {
 
-// Of one line. Wrong arguments, which come up in the same places, are std::invalid_argument.
+// The message is one line. Invalid arguments throw std::invalid_argument instead.
 struct UserError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -1,4 +1,4 @@
-// Gradient rules for operators of your own.
+// Gradient rules for your own operators.
 //
 //   TORCH_LIBRARY(mylib, m) { m.def("scaled_tanh(Tensor x, float scale) -> Tensor", ...); }
 //
@@ -7,10 +7,10 @@
 //                          "    return grad * (scale - result * result / scale)\n"}},
 //   });
 //
-// None is needed for an operator that autograd can differentiate (an autograd kernel,
-// torch::autograd::Function, a composition of other operators): it runs under ordinary autograd
-// inside of a region. A rule lets a plan look inside: the backward captures what the rule reads
-// instead of all that autograd would save, and is planned like everything else.
+// An operator that autograd can differentiate (by an autograd kernel, a torch::autograd::Function,
+// or as a composition of other operators) needs no rule: it runs under ordinary autograd inside a
+// region. With a rule, the backward captures only what the rule reads instead of everything that
+// autograd would save, and it is planned like the rest of the region.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
@@ -29,17 +29,18 @@ struct Graph;
 namespace aten_recompute {
 
 /// A function of a rule, as TorchScript source or compiled. Its parameters are bound by name. It
-/// may write to what it made itself (it is then planned as one operator), never to what it is
-/// given.
+/// may write to tensors that it made itself (it is then planned as one operator), but never to its
+/// parameters.
 class RuleFunction {
  public:
   RuleFunction() = default;
-  /// Source of a function "def name(...):"; where there are several, the last one, which may call
-  /// the others. Operators are torch.relu(x), torch.ops.mylib.f(x).
+  /// Takes the source of a function "def name(...):". If there are several, the last one is used,
+  /// and it may call the others. Operators are written torch.relu(x) or torch.ops.mylib.f(x).
   RuleFunction(std::string source) : source_(std::move(source)) {}
   RuleFunction(const char* source) : source_(source) {}
-  /// What torch::jit::compile makes, or a method that reads nothing of its module. The graph is
-  /// copied. `parameters`: names in place of those that it has.
+  /// Takes a function that torch::jit::compile made, or a method that does not use its module. The
+  /// graph is copied. If `parameters` is not empty, it replaces the names of the parameters. Throws
+  /// std::invalid_argument if a method uses its module.
   RuleFunction(torch::jit::Function& function, std::vector<std::string> parameters = {});
 
   bool empty() const { return source_.empty() && graph_ == nullptr; }
@@ -50,78 +51,87 @@ class RuleFunction {
  private:
   std::string source_;
   std::shared_ptr<torch::jit::Graph> graph_;
-  std::vector<std::string> parameters_;  // of the graph
+  std::vector<std::string> parameters_;  // one for each input of graph_
 };
 
-/// What is given holds for the operator; what is not is as if there were no rule.
+/// What lowered modules should know about an operator. Each field that is left at its default has
+/// no effect.
 struct OperatorRule {
   struct Backward {
     /// Names of the arguments whose gradients `function` returns, in this order: "x" or "x,
-    /// weight". Empty: all that are Tensor, Tensor? or Tensor[], in the schema's order.
+    /// weight". If empty, these are all arguments of type Tensor, Tensor? or Tensor[], in the order
+    /// of the schema.
     std::string arguments;
     RuleFunction function;
   };
 
-  /// Gradients. A function runs where one of its gradients is asked for, in the order given here:
-  /// those of weights first let go of activations earlier. Arguments that none of them names get no
-  /// gradient. Empty: autograd differentiates the operator.
+  /// The functions that compute gradients. A function runs if one of its gradients is needed, in
+  /// the order given here; if gradients of weights come first, activations are freed earlier.
+  /// Arguments that no function names get no gradient. If empty, autograd differentiates the
+  /// operator.
   ///
-  /// Parameters are any of
+  /// A function may have any of these parameters:
   ///   the operator's arguments   by the schema's names and types
-  ///   grad, grad1, ...           gradients of the outputs, shaped as these. Annotated
-  ///                              Optional[Tensor], an undefined one is None; else zeros
-  ///   grads                      List[Optional[Tensor]]: that of an output Tensor[]
+  ///   grad, grad1, ...           gradients of the outputs, with the outputs' shapes. An undefined
+  ///                              gradient is None for a parameter that is annotated
+  ///                              Optional[Tensor], otherwise zeros
+  ///   grads                      List[Optional[Tensor]]: gradients of an output Tensor[]
   ///   result, result1, ...       the outputs
   ///   the names in `extras`
-  ///   needs_<argument>           bool: is this gradient asked for. Known when a region is
-  ///                              compiled: an `if` on it costs nothing
-  /// Each returned gradient is treated as eager's engine would: None is zero, sizes to which the
-  /// argument's can be broadcast are summed, the type becomes the argument's; other sizes raise
-  /// when it runs. None for an argument that never has a gradient (indices).
+  ///   needs_<argument>           bool: whether the argument's gradient is needed. This is known
+  ///                              when a region is compiled, so an `if` on it costs nothing
+  ///
+  /// Each returned gradient is treated as eager's engine would treat it: None is zero, a gradient
+  /// of a size to which the argument can be broadcast is summed to the argument's size, and the
+  /// dtype becomes the argument's. Other sizes raise an error when the function runs. Return None
+  /// for an argument that never has a gradient (indices).
   std::vector<Backward> backward;
 
-  /// What runs in the operator's place where a gradient is asked for. Parameters are the operator's
-  /// arguments and needs_<argument>; it returns the operator's outputs, then the extras. Empty: the
-  /// operator itself.
+  /// The function that runs in place of the operator if a gradient is needed. Its parameters are
+  /// the operator's arguments and needs_<argument>; it returns the operator's outputs, then the
+  /// extras. If empty, the operator itself runs.
   RuleFunction forward;
-  std::vector<std::string> extras;  ///< names for what `forward` returns beyond the outputs
+  std::vector<std::string>
+      extras;  ///< names of the values that `forward` returns after the outputs
 
-  /// How to compute the outputs again, bit for bit, where that must differ from the first run (no
-  /// second update of statistics). Parameters are the operator's arguments.
+  /// The function that computes the outputs again, bit for bit, if a second run must differ from
+  /// the first (for example, not update statistics again). Its parameters are the operator's
+  /// arguments.
   RuleFunction replay;
 
-  /// Floating-point operations of one run, an int or a float; a multiply-add counts as two.
-  /// Parameters are the operator's arguments and result, result1, ...; only sizes and types may be
-  /// read of tensors. Plans use it under "cost_model": "flops". Empty: one per element of the
-  /// results.
+  /// The function that returns the number of floating-point operations of one run, as an int or a
+  /// float; a multiply-add counts as two. Its parameters are the operator's arguments and result,
+  /// result1, ...; it may read only sizes and types of tensors. Plans use it under "cost_model":
+  /// "flops". If empty, one operation is counted per element of the results.
   RuleFunction flops;
 
-  /// The operator draws random numbers: the generator's state is noted, and is the same when it
-  /// runs again. Not given: as its tag nondeterministic_seeded says; without that the state is
-  /// noted to be on the safe side.
+  /// Whether the operator draws random numbers. If true, the generator's state is recorded and
+  /// restored when the operator runs again. If not given, the tag nondeterministic_seeded decides;
+  /// for an operator without that tag the state is recorded to be safe.
   std::optional<bool> random;
 
-  /// false: the operator runs once, its results are kept if the backward needs them. Strategies
-  /// that measure (budget, segments, min_cut) still run it on zeros when they profile a region.
+  /// If false, the operator runs only once, and its results are kept if the backward needs them.
+  /// Strategies that measure (budget, segments, min_cut) still run it on zeros when they profile a
+  /// region.
   bool recomputable = true;
 
-  /// Takes the place of a rule that was registered before, or of one of this library's. With
-  /// nothing else given, what was registered before is removed.
+  /// If true, the rule replaces one that was registered before, or a rule of this library. If
+  /// nothing else is given, the rule that was registered before is removed.
   bool replace = false;
 };
 
-/// Registers a rule for `op`, "ns::name" or "ns::name.overload". An operator has one rule, all of
-/// it from one call.
+/// Registers a rule for `op`, which is "ns::name" or "ns::name.overload". An operator has one rule,
+/// registered by one call.
 ///
-/// It holds for what is compiled from now on: methods that have run before keep to what they were
-/// compiled with. Saved modules hold no rules: register them in each process, or the operator runs
-/// under autograd there. What runs outside of regions (report() says what, and why) and calls under
-/// autocast are left to autograd, too. Thread-safe.
+/// The rule applies to everything that is compiled afterwards; methods that have run already keep
+/// what was compiled for them. Saved modules contain no rules: register the rules in each process,
+/// otherwise the operator runs under autograd there. Code outside regions (report() lists it, with
+/// reasons) and calls under autocast are also left to autograd. Thread-safe.
 ///
-/// Throws std::invalid_argument with one line that names the operator and what is wrong: no such
-/// operator, one that writes to its arguments or returns views of them, a function that does not
-/// compile, whose parameters are none of the above or whose results do not fit; a rule that is
-/// there already.
+/// Throws std::invalid_argument with one line that names the operator and the error: the operator
+/// does not exist, writes to its arguments or returns views of them; a function does not compile,
+/// has a parameter that is not listed above, or returns values that do not fit; or a rule exists
+/// already.
 void register_rule(const std::string& op, const OperatorRule& rule);
 
 }  // namespace aten_recompute
