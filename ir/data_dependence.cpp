@@ -17,7 +17,7 @@ namespace {
 using torch::jit::Block;
 using torch::jit::Node;
 
-// Whether what its operands hold decides a size or a number.
+// Returns whether the operator reads elements of its operands to decide a size or a number.
 bool reads_data(const Node* node) {
   if (has_fact(node, Fact::kReadsData))
     return true;
@@ -29,7 +29,8 @@ bool reads_data(const Node* node) {
          (op->hasTag(at::Tag::dynamic_output_shape) || op->hasTag(at::Tag::data_dependent_output));
 }
 
-// Of which nobody has said how sizes follow from sizes, by a kernel for tensors without memory.
+// Returns whether this is an operator of another library without a Meta kernel, which would compute
+// the sizes of its results without data.
 bool is_unknown(const Node* node) {
   if (node->maybeSchema() == nullptr || node->kind().is_aten() || node->kind().is_prim() ||
       node->kind().ns() == symbols::kMarkLayer.ns())

@@ -23,7 +23,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// y = op_(x, ...) with a functional twin.
+// Returns whether the node has the form y = op_(x, ...) and writes to x.
 bool is_in_place(const Node* node) {
   if (!node->kind().is_aten() || node->outputs().size() != 1)
     return false;
@@ -37,7 +37,8 @@ bool is_in_place(const Node* node) {
 
 c10::Symbol functional_symbol(const Node* node) {
   std::string name = node->kind().toQualString();
-  // Their gradient is that of what they leave, and not of what they were given.
+  // The gradient formulas of these operators read the result instead of the original argument.
+  // Separate operators keep that.
   if (has_fact(node, Fact::kInPlaceGradientReadsResult))
     return c10::Symbol::fromQualString("aten_recompute::" + name.substr(6) + "in_place");
   name.pop_back();
@@ -53,7 +54,7 @@ bool has_functional_twin(Node* node) {
   return exists;
 }
 
-// `values`: what may be, or hold, another name of a tensor.
+// Collects all values that may be, or contain, an alias of a tensor, and all in-place operators.
 void collect(Block* block, std::vector<Value*>& values, std::vector<Node*>& in_place) {
   const auto add = [&](at::ArrayRef<Value*> added) {
     std::copy_if(added.begin(), added.end(), std::back_inserter(values),
@@ -69,7 +70,7 @@ void collect(Block* block, std::vector<Value*>& values, std::vector<Node*>& in_p
   }
 }
 
-// The value whose memory a chain of in-place operators writes to.
+// Returns the value whose memory a chain of in-place operators writes to.
 Value* origin_of(Value* value) {
   while (is_in_place(value->node()))
     value = value->node()->input(0);
@@ -88,7 +89,7 @@ bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
       return false;
     family.insert(writer->output());
   }
-  // A name that comes after the last write is a name of the new value.
+  // An alias made after the last write becomes an alias of the new value.
   const auto* last = writers.back();
   return std::none_of(values.begin(), values.end(), [&](Value* value) {
     return family.count(value) == 0 && !value->node()->isAfter(last) &&
@@ -130,7 +131,7 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
   if (in_place.empty())
     return;
   const AliasDb aliases(graph);
-  std::map<size_t, std::vector<Node*>> writers;  // by the origin's number, in program order
+  std::map<size_t, std::vector<Node*>> writers;  // key: the origin's unique()
   std::map<size_t, Value*> origins;
   for (auto* node : in_place) {
     auto* origin = origin_of(node->input(0));

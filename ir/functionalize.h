@@ -1,4 +1,4 @@
-// In-place operators on the method's own values become functional ones.
+// Turns in-place operators on the method's own values into functional operators.
 #pragma once
 
 #include <memory>
@@ -9,14 +9,14 @@ struct Graph;
 
 namespace aten_recompute {
 
-// Replaces  y = add_(x, z)  by  y = to(add(x, z), dtype(x))  and later reads of x by y, where x was
-// made by an operator of the same block and nothing else can see its memory before the last write
-// to it; views and lists that are made of it afterwards are made of y. The cast (for
-// operators with a second tensor; it returns its input where nothing changes) keeps what type
-// promotion would change. LibTorch's RemoveTensorMutation does the same only where it can move the
-// two operators together, which a batch norm's checks in between prevent.
+// Replaces  y = add_(x, z)  by  y = to(add(x, z), dtype(x))  and later reads of x by y. This
+// requires that an operator of the same block made x, and that nothing else can see its memory
+// before the last write; views and lists made of x after that are made of y instead. The cast is
+// inserted for operators with a second tensor: it undoes type promotion, and returns its input if
+// there was none. LibTorch's RemoveTensorMutation does the same only if it can move the two
+// operators together, which the checks of a batch norm between them prevent.
 //
-// What it leaves: writes to inputs, attributes, views and values that another name refers to.
+// Writes to inputs, attributes, views and values with another alias are left alone.
 void functionalize(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace aten_recompute

@@ -14,7 +14,8 @@ namespace {
 using Kind = OperandLayout::Kind;
 using Operands = c10::ArrayRef<OperandLayout>;
 
-// Single elements are left out: kernels take them for scalars, and round those differently.
+// Tensors of one element are excluded: kernels treat them as scalars, which are rounded
+// differently.
 bool tensors_agree(Operands operands, const OperandLayout& target) {
   if (target.num_elements() == 1)
     return false;
@@ -25,7 +26,8 @@ bool tensors_agree(Operands operands, const OperandLayout& target) {
   });
 }
 
-// On a GPU nobody has looked whether kernels read a row to its end first. Results are contiguous.
+// Only kernels of the CPU are known to read a whole row before they write to it. Their results are
+// contiguous.
 bool rows_agree(Operands operands, const OperandLayout& target) {
   return target.device.is_cpu() && target.is_contiguous && tensors_agree(operands, target);
 }
@@ -36,14 +38,14 @@ bool any_complex_number(Operands operands) {
   });
 }
 
-// In bfloat16 and half, mul_ rounds the scalar first and mul does not. A complex scalar would give
+// For bfloat16 and half, mul_ rounds the scalar first and mul does not. A complex scalar would give
 // a complex result.
 bool scalars_agree(Operands operands, const OperandLayout& target) {
   return (target.dtype == at::kFloat || target.dtype == at::kDouble) &&
          !any_complex_number(operands);
 }
 
-// masked_fill gives a contiguous result, as large as the larger of the two.
+// The result of masked_fill is contiguous and has the broadcast sizes of both operands.
 bool mask_fits(Operands operands, const OperandLayout& target) {
   const auto& mask = operands[1];
   return target.is_contiguous && mask.kind == Kind::kTensor && !any_complex_number(operands) &&
@@ -51,20 +53,20 @@ bool mask_fits(Operands operands, const OperandLayout& target) {
          at::is_expandable_to(mask.sizes, target.sizes);
 }
 
-// Our loops for the CPU go through memory in one order.
+// This project's loops for the CPU go through all tensors in memory order.
 bool loops_apply(Operands operands, const OperandLayout& target) {
   const auto& mask = operands[1];
   return mask.kind == Kind::kTensor && target.device.is_cpu() && mask.device.is_cpu() &&
          mask.sizes == target.sizes && mask.strides == target.strides;
 }
 
-// The mask is bits that lie as operand 2, a stride, says.
+// The mask is stored as bits in the memory order that operand 2, a stride, describes.
 bool bits_fit(Operands operands, const OperandLayout& target) {
   return target.device.is_cpu() && operands[2].kind == Kind::kIntegers &&
          target.strides == at::IntArrayRef(operands[2].integers);
 }
 
-// As eager's engine asks before it adds a gradient to another in place.
+// This is the condition under which eager's engine adds a gradient to another in place.
 bool sums_agree(Operands operands, const OperandLayout& target) {
   return std::all_of(operands.begin(), operands.end(), [&](const OperandLayout& other) {
     return other.kind == Kind::kTensor && other.sizes == target.sizes &&
@@ -72,7 +74,8 @@ bool sums_agree(Operands operands, const OperandLayout& target) {
   });
 }
 
-// Nodes without a schema are lists, tuples and casts.
+// Returns whether outputs may share memory with operands. Nodes without a schema are lists, tuples
+// and casts.
 bool passes_on_its_arguments(const torch::jit::Node* node) {
   return node->maybeSchema() == nullptr || mutates_an_argument(node) || may_alias_an_argument(node);
 }

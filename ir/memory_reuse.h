@@ -1,16 +1,15 @@
-// What may be overwritten: the one rule that decides whether an operator's result takes the memory
-// of one of its operands. The run time asks it about real tensors (runtime/in_place.h), the
-// planning problem about the tensors of a profile (passes/strategy/graph_problem.h), so predicted
-// and measured peak cannot differ.
+// Decides whether an operator's result may take the memory of one of its operands. The run time
+// applies this rule to real tensors (runtime/in_place.h), and planning applies it to the tensors of
+// a profile (passes/strategy/graph_problem.h), so the predicted and the measured peak agree.
 //
-// An operand is overwritten where all of this holds:
-//   1. The operator has a form that writes into that operand (OverwritingForm in
-//   ir/operator_facts.h).
-//   2. The memory was made by an operator of the same program (OwnMemory). The forward and the
-//      backward of a region are two programs; between them the planner's Scheduler keeps account
+// An operand is overwritten if all of these conditions hold:
+//   1. The operator has a form that writes into that operand: OverwritingForm in
+//      ir/operator_facts.h.
+//   2. An operator of the same program made the memory: OwnMemory. The forward and the backward of
+//      a region are two programs; the planner's Scheduler tracks what each of them made
 //      (Step::reusable_operands).
-//   3. The operand dies there, and nobody else can see its memory. The run time looks at reference
-//      counts, the simulator at the values that are alive.
+//   3. This is the last use of the operand, and nothing else can see its memory. The run time looks
+//      at reference counts, the simulator at the values that are alive.
 //   4. The operands' layouts satisfy the form's condition: layouts_allow_overwriting().
 #pragma once
 
@@ -29,28 +28,29 @@ struct Value;
 
 namespace aten_recompute {
 
-// Which values of a graph lie in memory that the graph's operators made. A graph input does not,
-// even where the program holds the last reference to it: behind it may lie a buffer of the caller's
-// (from_blob), and behind a view of it, an element of it, or a result of a tape, the same buffer.
+// The values of a graph whose memory was made by operators of the graph. Graph inputs do not belong
+// to them, even if the program holds the last reference: an input may wrap a buffer of the caller
+// (from_blob), and so may a view of it, an element of it, or a result of a tape.
 class OwnMemory {
  public:
   bool contains(const torch::jit::Value* value) const { return values_.count(value) != 0; }
 
-  // Must be called after the nodes whose values `node` reads.
+  // Adds the outputs of `node` if their memory is the graph's own. Call it for the nodes in
+  // execution order.
   void add_outputs_of(const torch::jit::Node* node);
 
  private:
   std::unordered_set<const torch::jit::Value*> values_;
 };
 
-// What the rule looks at of an operand. Sizes and strides are borrowed.
+// The properties of an operand that the rule uses. Sizes and strides are borrowed from the tensor.
 struct OperandLayout {
-  // A tensor here is one with strides.
+  // kTensor means a tensor with strides.
   enum class Kind { kTensor, kIntegers, kComplexNumber, kOther };
 
   Kind kind = Kind::kOther;
-  std::vector<int64_t> integers;
-  // The rest speaks of a tensor.
+  std::vector<int64_t> integers;  // the elements of a list of ints
+  // The fields below are set for kTensor only.
   at::IntArrayRef sizes;
   at::IntArrayRef strides;
   at::ScalarType dtype = at::kFloat;
@@ -63,17 +63,19 @@ struct OperandLayout {
   int64_t num_elements() const { return c10::multiply_integers(sizes); }
 };
 
-// `device`: where the tensor lies or, for one without memory, would lie.
+// Returns the layout of a tensor. `device` is the tensor's device or, for a tensor without memory,
+// the device that it stands for.
 OperandLayout layout_of(const at::Tensor& tensor, at::Device device);
-// Any operand; a tensor on its own device.
+// Returns the layout of any operand; a tensor is on its own device.
 OperandLayout layout_of(const c10::IValue& operand);
 
-// Whether the result may be written into operand `overwritten`: it then has the bits, sizes,
-// strides and type that it would have in memory of its own.
+// Returns whether the result may be written into operand number `overwritten`, so that it has the
+// same bits, sizes, strides and type as in new memory.
 bool layouts_allow_overwriting(ReuseCondition condition, c10::ArrayRef<OperandLayout> operands,
                                size_t overwritten);
 
-// Whether the caller's reference is the only one to the tensor, and the tensor's to its memory.
+// Returns whether the caller holds the only reference to the tensor, and the tensor the only one to
+// its memory.
 bool is_only_reference(const at::Tensor& tensor);
 
 }  // namespace aten_recompute

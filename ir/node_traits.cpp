@@ -106,7 +106,7 @@ bool updates_statistics_only(const Node* node) {
 bool reads_metadata_only(const Node* node, size_t operand) {
   if (!node->hasAttribute(c10::attr::Subgraph))
     return operand == 0 && has_fact(node, Fact::kReadsMetadataOnly);
-  // The last operands are the subgraph's inputs; those of a random state stand before them.
+  // The last operands are the subgraph's inputs; a random state may come before them.
   const auto inputs = node->g(c10::attr::Subgraph)->inputs();
   const auto others = node->inputs().size() - std::min(node->inputs().size(), inputs.size());
   if (operand < others)
@@ -122,7 +122,7 @@ bool is_non_differentiable(const Node* node) {
     const auto* registered = registered_facts(node);
     return registered == nullptr || !registered->has_gradients;
   }
-  // A cast to an integer type that is known now.
+  // This is a cast to an integer type that is known at compile time.
   if (node->kind() == c10::aten::to || node->kind() == c10::aten::type_as) {
     for (size_t i = 1; i < node->inputs().size(); ++i) {
       const auto* schema = node->maybeSchema();

@@ -1,5 +1,5 @@
-// Questions about nodes, as far as differentiation and recomputation care. The answers come from
-// the operator's schema and tags, from registered rules, and from the table of operator facts
+// Properties of nodes that matter for differentiation and recomputation. They follow from the
+// operator's schema and tags, from registered rules, and from the table of operator facts
 // (ir/operator_facts.h).
 #pragma once
 
@@ -19,68 +19,75 @@ struct Value;
 
 namespace aten_recompute {
 
-// "aten::mul.Tensor", "aten::relu", or the kind's name where the node has no schema.
+// Returns the operator's name with its overload, e.g. "aten::mul.Tensor" or "aten::relu", or the
+// name of the node's kind if it has no schema.
 std::string qualified_operator_name(const torch::jit::Node* node);
 
-// "model.py:12", the line that the node was scripted from; empty where that is not known.
+// Returns the line that the node was scripted from, e.g. "model.py:12", or "" if it is not known.
 std::string location_of(const torch::jit::Node* node);
 
-// Writes to one of its arguments (in-place and out= operators).
+// Returns whether the node writes to one of its arguments (in-place and out= operators).
 bool mutates_an_argument(const torch::jit::Node* node);
 
-// Always returns a view of its first argument's storage: costs nothing to compute again.
+// Returns whether the result is always a view of the first argument, which costs nothing to
+// recompute.
 bool is_pure_view(const torch::jit::Node* node);
 
-// An output may share storage with an argument: pure views, and operators that copy only where they
-// must (reshape, contiguous, to).
+// Returns whether an output may share storage with an argument. This is so for pure views, and for
+// operators that copy only if they have to (reshape, contiguous, to).
 bool may_alias_an_argument(const torch::jit::Node* node);
 
-// The value is computed in the graph, by an operator whose result is always a new tensor.
+// Returns whether an operator of the graph computes the value, and its result is always a new
+// tensor.
 bool makes_new_tensor(const torch::jit::Value* value);
 
-// Draws random numbers, so that computing it again gives another result.
+// Returns whether the node draws random numbers, so that a second run gives another result.
 bool is_random(const torch::jit::Node* node);
 
-// The same, or an operator of another library of which neither a tag nor a rule says what it does:
-// they seldom say that they are random.
+// Returns whether the node is random, or may be because it is an operator of another library and no
+// registered rule says whether it is. Such operators seldom have the tag that says so.
 bool may_be_random(const torch::jit::Node* node);
 
-// Not where a user's rule says that it must run once only.
+// Returns false if a registered rule says that the operator must run only once.
 bool may_run_again(const torch::jit::Node* node);
 
-// Updates a buffer that its schema does not say it writes to (running statistics), or has
-// other effects that a second run must not have.
+// Returns whether the node updates a buffer that its schema does not declare as written (running
+// statistics), or has other effects that a second run must not have.
 bool updates_hidden_state(const torch::jit::Node* node);
-// Of that, nothing but the running statistics of a normalisation.
+// Returns whether the only such effect is the update of a normalisation's running statistics.
 bool updates_statistics_only(const torch::jit::Node* node);
 
-// No gradient passes through it whatever its inputs are: comparisons, argmax, detach, *_like, ...
+// Returns whether no gradient passes through the node, whatever its inputs are: comparisons,
+// argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);
 
-// Reads nothing but sizes, strides, type and device of its operand with this number, and its result
-// does not share memory with it: *_like, new_*, size, ..., and what runs them again.
+// Returns whether the node reads only sizes, strides, type and device of operand number `operand`,
+// and its result does not share memory with it: *_like, new_*, size, ..., and nodes whose subgraph
+// does only this.
 bool reads_metadata_only(const torch::jit::Node* node, size_t operand);
 
-// A gradient comes to the node's i-th output: not to the indices of a maximum, nor to the
-// statistics that a batch norm returns.
+// Returns whether output number `output` has a gradient. The indices of a maximum have none, nor do
+// the statistics that a batch norm returns.
 bool output_is_differentiable(const torch::jit::Node* node, size_t output);
 
-// Asks autograd about a tensor or about the mode it is in: requires_grad, is_leaf, grad. Inside of
-// a region autograd is off, and the answer would be another.
+// Returns whether the node queries the autograd state of a tensor or the current mode:
+// requires_grad, is_leaf, grad. Autograd is off inside a region, so the answer would be different
+// there.
 bool asks_autograd(const torch::jit::Node* node);
 
-// Runs autograd from inside of the method: autograd.grad(), backward(), or a read of what these
-// leave in `.grad`.
+// Returns whether the node runs autograd inside the method (autograd.grad(), backward()), or reads
+// the resulting `.grad`.
 bool runs_autograd(const torch::jit::Node* node);
 
-// mark_layer, must_save and their like: the identity, there to tell a plan something.
+// Returns whether the node is mark_layer, must_save or the like: an identity that tells a plan
+// something.
 bool is_marker(const torch::jit::Node* node);
 
-// Inside of a loop, however deep.
+// Returns whether the node is inside a loop, at any depth.
 bool is_in_a_loop(const torch::jit::Node* node);
 
-// Every node of the block and of the blocks inside it, in their order; a node before those in its
-// blocks.
+// Calls `function` for every node of the block and of nested blocks, in order; a node comes before
+// the nodes in its blocks.
 void for_each_node(torch::jit::Block* block,
                    const std::function<void(torch::jit::Node*)>& function);
 
@@ -88,13 +95,15 @@ void for_each_node(torch::jit::Block* block,
 // read included: each once, in the order of first use.
 std::vector<torch::jit::Value*> free_values(torch::jit::Node* node);
 
-// Another type for the same value, as TorchScript wants it; in eager there is no such operator.
+// Returns whether the node only gives its operand another static type. TorchScript needs such
+// nodes; eager mode has no such operator.
 bool is_cast(const torch::jit::Node* node);
 
-// Tensor, or a list, tuple, dict or optional that can hold tensors.
+// Returns whether values of this type are tensors or can contain them: Tensor, Any, and lists,
+// tuples, dicts and optionals of these.
 bool contains_tensor(const c10::Type& type);
 
-// Tensor or Optional[Tensor].
+// Returns whether the type is Tensor or Optional[Tensor].
 bool is_tensor_type(const c10::Type& type);
 
 }  // namespace aten_recompute

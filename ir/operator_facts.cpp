@@ -16,9 +16,9 @@ using enum Fact;
 using enum FlopFormula;
 using enum ReuseCondition;
 
-// "aten::add" speaks of every overload, "aten::add.Tensor" of that one, "aten::where." of the
-// overload without a name. An overwriting form in a row of every overload is that of the overload
-// without a name.
+// "aten::add" is the row of every overload, "aten::add.Tensor" that of one overload, "aten::where."
+// that of the overload without a name. An overwriting form in a row of every overload belongs to
+// the overload without a name only.
 struct Row {
   Row(const char* name, std::vector<Fact> facts, FlopFormula flops = kPerElement)
       : name(name), facts(std::move(facts)), flops(flops) {}
@@ -35,26 +35,28 @@ struct Row {
   std::optional<OverwritingForm> overwriting{};
 };
 
-// `writer`, by default the operator with "_" appended to its name, writes to its first argument.
+// Returns the form of an operator with a variant that writes to its first argument. This variant is
+// `writer`, by default the operator's name with "_" appended.
 OverwritingForm in_place(ReuseCondition condition, const char* writer = "") {
   return {writer, "", false, {0}, condition};
 }
 
-// The operator's overload of this name takes the tensor to write to as a last argument.
+// Returns the form of an operator whose `overload` takes the tensor to write to as its last
+// argument.
 OverwritingForm to_output(const char* overload, std::vector<size_t> operands,
                           ReuseCondition condition) {
   return {"", overload, true, std::move(operands), condition};
 }
 
-// The operator looks for a free operand itself.
+// Returns the form of an operator that looks for an operand to overwrite itself.
 OverwritingForm by_itself(std::vector<size_t> operands) {
   return {"", "", false, std::move(operands), kSumsAgree};
 }
 
 // clang-format off
 const std::vector<Row>& rows() {
-  // oneDNN's kernel of gelu_backward may overwrite the gradient; of the other operand its
-  // documentation says nothing.
+  // oneDNN documents that its kernel of gelu_backward may overwrite the gradient; it does not say
+  // so of the other operand.
   static const std::vector<Row> table{
     {"aten::Bool", {kNotDifferentiable, kReadsData, kComputesWithSizes}},
     {"aten::Complex", {kReadsData}},
@@ -472,7 +474,7 @@ uint64_t bits_of(const std::vector<Fact>& facts) {
   return bits;
 }
 
-// The row's overwriting form with the writer's name filled in.
+// Returns the row's overwriting form, with the name of the writer filled in.
 std::optional<OverwritingForm> overwriting_of(const Row& row) {
   auto form = row.overwriting;
   if (!form || form->condition == kSumsAgree || !form->writer.empty())
@@ -485,7 +487,7 @@ std::optional<OverwritingForm> overwriting_of(const Row& row) {
 
 struct Table {
   std::unordered_map<c10::Symbol, OperatorFacts> by_kind;
-  // By qualified_operator_name(); what is said of all overloads is repeated here.
+  // Keys are qualified_operator_name(). Facts about all overloads are repeated here.
   std::unordered_map<std::string, OperatorFacts> by_overload;
   std::unordered_set<c10::Symbol> has_overload_rows;
 };

@@ -1,7 +1,6 @@
-// What is known of operators beyond what their schemas and PyTorch's tags say: one table, one row
-// per operator (ir/operator_facts.cpp). Everything that asks "is this operator one of ..." asks
-// here; ir/node_traits.h answers for nodes what follows from schema, tags, registered rules and
-// this table together.
+// What is known about operators beyond their schemas and PyTorch's tags. It is one table with one
+// row per operator (ir/operator_facts.cpp), and the only place that lists operators by name, except
+// for rules. ir/node_traits.h combines it with schemas, tags and registered rules.
 #pragma once
 
 #include <cstdint>
@@ -17,75 +16,73 @@ struct Node;
 namespace aten_recompute {
 
 enum class Fact : uint8_t {
-  // ---- memory ----
-  // Returns a view of an argument or a copy of it, as the argument needs.
+  // Returns a view of an argument if possible, otherwise a copy.
   kMayCopy,
-  // Returns its argument itself where the type, and the device, are already as asked for.
+  // Returns the argument itself if it already has the requested type and device.
   kReturnsArgumentOfSameType,
-  // Returns its argument itself where sizes and strides are already as asked for.
+  // Returns the argument itself if it already has the requested sizes and strides.
   kReturnsArgumentOfSameLayout,
-  // Puts tensors into a container, takes them out, or casts their type; no tensor is computed.
+  // Puts tensors into a container, takes them out, or changes their static type; computes no
+  // tensor.
   kMovesValues,
-  // Gives a value another static type, as TorchScript wants it; eager has no such operator.
+  // Gives a value another static type, which TorchScript needs; eager mode has no such operator.
   kCast,
-  // The identity, which a program calls to tell a plan something.
+  // Is the identity. Programs call it to tell a plan something.
   kMarker,
 
-  // ---- gradients ----
-  // derivatives.yaml has output_differentiability [False], or no floating-point tensor is returned.
+  // Has no gradient: derivatives.yaml has output_differentiability [False], or the operator returns
+  // no floating-point tensor.
   kNotDifferentiable,
-  // Of several outputs only some have a gradient, because the formulas of derivatives.yaml read no
-  // other, or because output_differentiability says so.
+  // Only some of several outputs have a gradient, because the formulas of derivatives.yaml read no
+  // others, or because of output_differentiability.
   kOnlyFirstOutputDifferentiable,
   kOnlyFirstTwoOutputsDifferentiable,
   kFirstOutputNotDifferentiable,
-  // The gradient formula of the operator that writes to its argument reads what it leaves there,
-  // and not what it was given.
+  // Writes to its argument, and its gradient formula reads the result instead of the original
+  // argument.
   kInPlaceGradientReadsResult,
 
-  // ---- effects ----
-  // Draws random numbers; the schema is older than PyTorch's tag for it, or the operator is ours.
+  // Draws random numbers, but has no tag of PyTorch that says so.
   kRandom,
-  // Updates running statistics, which its schema does not say.
+  // Updates running statistics although its schema declares no write.
   kUpdatesStatistics,
-  // Asks autograd about a tensor or about the current mode.
+  // Queries the autograd state of a tensor or the current mode.
   kAsksAutograd,
-  // Runs autograd from inside of the method, or reads what that left.
+  // Runs autograd inside the method, or reads the gradients that this leaves.
   kRunsAutograd,
-  // A dropout, which is the identity outside of training.
+  // Is a dropout, which is the identity outside training.
   kDropout,
 
-  // ---- sizes ----
-  // Reads nothing of its first operand but sizes, strides, type and device, and the result shares
-  // no memory with it.
+  // Reads only sizes, strides, type and device of its first operand, and the result shares no
+  // memory with it.
   kReadsMetadataOnly,
-  // What the operand holds decides a size or a number; PyTorch has no tag on the operator.
+  // Elements of an operand decide a size or a number, and no tag of PyTorch says so.
   kReadsData,
-  // The result is known without running anything, from the operands' metadata.
+  // The result follows from the operands' metadata, without running anything.
   kKnownFromMetadata,
-  // The same, but from the metadata of tensors that have memory.
+  // The result follows from the operands' metadata if they are tensors that have memory.
   kKnownFromRealTensor,
-  // Traced modules compute sizes with it, in tensors of one number.
+  // Is used by traced modules to compute sizes, in tensors of one element.
   kComputesWithSizes,
   // The result has the rank of the first operand.
   kKeepsRank,
   // The result has the larger of the two operands' ranks.
   kBroadcastsRanks,
 
-  // ---- cost ----
-  // min_cut's default list of operators that may run again (besides what is tagged pointwise).
+  // Is in min_cut's default list of operators that may run again (operators tagged as pointwise
+  // may, too).
   kCheap,
-  // min_cut's default list of operators that never run again.
+  // Is in min_cut's default list of operators that never run again.
   kComputeIntensive,
-  // Joins tensors to one.
+  // Concatenates tensors.
   kConcatenates,
 };
 
-// How many floating-point operations one run does (passes/profile/flops.h).
+// The number of floating-point operations of one run (passes/profile/flops.h).
 enum class FlopFormula : uint8_t {
   kPerElement,       // one per element of the results
-  kProduct,          // of the matrices that are operands 0 and 1
-  kProductPlusBias,  // of operands 1 and 2
+  kProduct,          // matrix product of operands 0 and 1
+  kProductPlusBias,  // matrix product of operands 1 and 2
   kConvolution,
   kTransposedConvolution,
   kConvolutionBackward,
@@ -93,54 +90,65 @@ enum class FlopFormula : uint8_t {
   kAttentionBackward,
 };
 
-// What has to hold of the operands, beside that the overwritten one is free, for the result to be
-// written into its memory with equal bits, sizes and strides (ir/memory_reuse.h).
+// The condition on the operands under which the result can be written into the memory of one of
+// them and has the same bits, sizes and strides as in new memory (ir/memory_reuse.h). That the
+// overwritten operand is not used elsewhere is required in any case.
 enum class ReuseCondition : uint8_t {
-  kTensorsAgree,  // all tensors have the same sizes, strides, type and device; not one element
-                  // alone
-  kRowsAgree,  // the same; they are contiguous, and on the CPU: the kernel reads a row to its end
-               // before it writes to it
-  kScalarsAgree,  // float32 or float64, and no complex scalar: others round the scalar first
-  kMaskFits,      // operand 1 is a mask that broadcasts to a contiguous operand 0
-  kLoopsApply,    // both on the CPU, and the mask, operand 1, lies as operand 0
-  kBitsFit,       // on the CPU; operand 2 is the stride of operand 0
-  kSumsAgree,     // two tensors of the same sizes, type and device; the overwritten one has no gaps
+  // All tensors have the same sizes, strides, type and device, and more than one element.
+  kTensorsAgree,
+  // As kTensorsAgree; and they are contiguous and on the CPU, where the kernel reads a whole row
+  // before it writes to it.
+  kRowsAgree,
+  // Operand 0 is float32 or float64 (other types round the scalar first), and no scalar is complex.
+  kScalarsAgree,
+  // Operand 1 is a mask that broadcasts to a contiguous operand 0.
+  kMaskFits,
+  // Operand 0 and the mask, operand 1, are on the CPU and have the same layout.
+  kLoopsApply,
+  // Operand 0 is on the CPU, and operand 2 is its stride.
+  kBitsFit,
+  // Two tensors have the same sizes, type and device, and the overwritten one has no gaps.
+  kSumsAgree,
 };
 
-// How an operator's result is computed into the memory of one of its operands.
+// A form of an operator that computes its result into the memory of one of its operands.
 struct OverwritingForm {
-  // The operator that writes; empty where the operator itself looks for a free operand. It takes
-  // the operands, and writes to the first or, with `takes_output`, to a tensor that is passed as a
-  // last argument.
+  // Name of the operator that writes; empty if the operator itself looks for an operand to
+  // overwrite. The writer takes the same operands, and writes to the first one or, with
+  // `takes_output`, to a tensor that is passed as an additional last argument.
   std::string writer;
   std::string overload;
   bool takes_output = false;
-  std::vector<size_t> operands;  // those that it may overwrite, the best first
+  std::vector<size_t> operands;  // indices of those it may overwrite, the best first
   ReuseCondition condition = ReuseCondition::kTensorsAgree;
 };
 
 struct OperatorFacts {
-  uint64_t facts = 0;  // bit k: Fact number k
+  uint64_t facts = 0;  // bit k is set if Fact number k holds
   FlopFormula flops = FlopFormula::kPerElement;
   std::optional<OverwritingForm> overwriting;
 
   bool has(Fact fact) const { return (facts >> static_cast<unsigned>(fact) & 1U) != 0; }
 };
 
-// What the table says of the node's operator; empty for an operator without a row. Thread-safe.
+// Returns the facts about the node's operator; they are empty for an operator without a row.
+// Thread-safe.
 const OperatorFacts& operator_facts(const torch::jit::Node* node);
 
+// Returns whether the fact holds for the node's operator.
 bool has_fact(const torch::jit::Node* node, Fact fact);
 
-// How the node's overload computes its result into an operand's memory, or nullptr.
+// Returns how the node's overload computes its result into an operand's memory, or nullptr if it
+// cannot.
 const OverwritingForm* overwriting_form(const torch::jit::Node* node);
 
-// Names of the operators of which this holds, sorted: "relu" for aten::relu, other namespaces in
-// full.
+// Returns the sorted names of the operators with this fact: "relu" for aten::relu, full names in
+// other namespaces.
 std::vector<std::string> operators_with(Fact fact);
 
-// Whether the autograd node of this name, of LibTorch's own, returns a view of the gradient with as
-// many elements: the backward of a view that shows all elements.
+// Returns whether LibTorch's autograd node of this name, e.g. "ViewBackward0", returns a view of
+// its gradient with as many elements. This is so for the backward of a view that shows all
+// elements.
 bool is_backward_of_whole_view(const std::string& autograd_node);
 
 }  // namespace aten_recompute

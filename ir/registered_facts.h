@@ -1,8 +1,8 @@
-// What a program said of an operator when it registered a rule for it
-// (include/aten_recompute/register_rule.h), as far as questions about nodes need it.
+// The part of a rule that a program registered (include/aten_recompute/register_rule.h) which
+// ir/node_traits.h needs.
 //
-// The rules themselves stand in rules/, which knows ir/; so rules/ hands in the function that looks
-// them up.
+// The rules themselves are in rules/, which ir/ must not include; so rules/ passes in the function
+// that looks them up.
 #pragma once
 
 #include <optional>
@@ -14,19 +14,19 @@ struct Node;
 namespace aten_recompute {
 
 struct RegisteredFacts {
-  std::optional<bool> random;  // without a value, nothing was said
+  std::optional<bool> random;  // nullopt: not given
   bool recomputable = true;
-  bool has_replay = false;  // a formula says how a second run goes
-  bool has_gradients = false;
+  bool has_replay = false;     // a formula computes the outputs again
+  bool has_gradients = false;  // formulas compute the gradients
 };
 
-// Returns nullptr where nothing is registered for the node's operator.
+// Returns nullptr if nothing is registered for the node's operator.
 using RegisteredFactsLookup = const RegisteredFacts* (*)(const torch::jit::Node* node);
 
-// Called before the first rule is registered. Thread-safe.
+// Sets the function that registered_facts() calls. Thread-safe.
 void set_registered_facts_lookup(RegisteredFactsLookup lookup);
 
-// What is registered for the node's operator, or nullptr. The result stays valid for good.
+// Returns what is registered for the node's operator, or nullptr. The result stays valid forever.
 const RegisteredFacts* registered_facts(const torch::jit::Node* node);
 
 }  // namespace aten_recompute

@@ -1,4 +1,4 @@
-// Which forward values are kept for the backward, as a set.
+// The set of forward values that are kept for the backward.
 #pragma once
 
 #include <cstddef>
@@ -13,9 +13,9 @@ struct Value;
 
 namespace aten_recompute {
 
-// Forward values to keep for the backward, by Value::unique() in the joint graph. Values that are
-// not tensors are always kept, and region inputs are available in any case. Everything else that
-// the backward needs and that is not listed is computed again from what is kept.
+// Forward values to keep for the backward, identified by Value::unique() in the joint graph. Values
+// that are not tensors are always kept, and region inputs are always available. Everything else
+// that the backward needs is recomputed from these.
 struct SavePlan {
   std::unordered_set<size_t> saved;
 };
@@ -24,8 +24,8 @@ struct SavePlan {
 // order.
 std::vector<torch::jit::Value*> captured_values(const JointGraph& joint);
 
-// Returns what is saved when nothing is computed again: the captured values, where each view is
-// replaced by the tensor that it is a view of.
+// Returns the plan that recomputes nothing: it saves the captured values, with each view replaced
+// by the tensor that it is a view of.
 SavePlan save_everything(const JointGraph& joint);
 
 }  // namespace aten_recompute
