@@ -1,4 +1,4 @@
-// Switching autograd off and on around operators.
+// Guards that switch autograd off and on around operators.
 #pragma once
 
 #include <ATen/core/LegacyTypeDispatch.h>
@@ -7,12 +7,12 @@
 
 namespace aten_recompute {
 
-// Inside of a region: operators record nothing, and views are not tracked.
+// Used inside a region: operators record nothing, and views are not tracked.
 //
-// Autograd's kernels stay in the way, with gradients off: they are where an operator that consists
-// of others is taken apart. Below them PyTorch's fallback for lazily conjugated and negated tensors
-// would come first: a matrix product of one would make it real in eager's place and differ from
-// eager's by a rounding.
+// Autograd's kernels are still called, with gradients off, because they decompose composite
+// operators. Below them, PyTorch's fallback for lazily conjugated and negated tensors would come
+// first: it would materialise the operand of a matrix product where eager does not, and the result
+// would differ from eager's by a rounding.
 class WithoutAutograd {
  public:
   WithoutAutograd() : grad_mode_(false), keys_(c10::inplace_or_view_ks) {}
@@ -22,7 +22,7 @@ class WithoutAutograd {
   c10::impl::ExcludeDispatchKeyGuard keys_;
 };
 
-// Inside of a tape, itself inside of a region: ordinary autograd again.
+// Used inside a tape, which is inside a region: switches ordinary autograd on again.
 class OrdinaryAutograd {
  public:
   OrdinaryAutograd() : keys_(with_autograd()), grad_mode_(true) {}

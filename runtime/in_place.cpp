@@ -11,7 +11,8 @@ namespace {
 
 using Run = std::function<void(torch::jit::Stack&)>;
 
-// The writing operator on a stack, or nothing where this version of PyTorch has none such.
+// Returns a function that calls the writing operator on a stack, or nullptr if this version of
+// PyTorch has no such operator.
 Run find_writer(const OverwritingForm& form) {
   if (form.writer.empty())
     return nullptr;
@@ -19,7 +20,7 @@ Run find_writer(const OverwritingForm& form) {
           c10::Dispatcher::singleton().findSchema({form.writer, form.overload.c_str()})) {
     return [op = *op](torch::jit::Stack& stack) { op.callBoxed(stack); };
   }
-  // Ours are known to the interpreter alone.
+  // Only the interpreter knows the operators of this project.
   for (const auto& op : torch::jit::getAllOperatorsFor(c10::Symbol::fromQualString(form.writer))) {
     if (op->schema().overload_name() == form.overload)
       return [run = op->getOperation()](torch::jit::Stack& stack) mutable { run(stack); };

@@ -11,8 +11,8 @@
 namespace aten_recompute {
 namespace {
 
-// In the slot of a profiler everybody expects a profiler: Python's torch.autograd.Function asks it
-// whether it is on. This one never is.
+// A profiler is expected in this slot: Python's torch.autograd.Function asks it whether it is on.
+// This one always says that it is off.
 struct Counter : torch::profiler::impl::ProfilerStateBase {
   Counter()
       : ProfilerStateBase(
@@ -42,7 +42,7 @@ struct Counter : torch::profiler::impl::ProfilerStateBase {
 }  // namespace
 
 struct MemoryWatch::State {
-  // A profiler that runs on this thread takes what it finds in the slot for its own.
+  // A profiler that runs on this thread would take the object in the slot for its own.
   at::DisableRecordFunctionGuard no_callbacks;
   std::shared_ptr<Counter> counter = std::make_shared<Counter>();
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};

@@ -1,4 +1,5 @@
-// Counts what operators allocate on this thread, on any device, without replacing an allocator.
+// Measures the memory that operators allocate on this thread, on any device, without replacing an
+// allocator.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +7,9 @@
 
 namespace aten_recompute {
 
-// While it lives, LibTorch's allocators report to it (they do so for profilers; another profiler's
-// view of this thread is shadowed meanwhile, and its callbacks are off). Memory that was alive
-// before is not counted, neither is its end.
+// While an instance exists, LibTorch's allocators report to it, as they do to a profiler. Another
+// profiler does not see this thread meanwhile, and its callbacks are off. Memory that was allocated
+// before is not counted, nor is its release.
 class MemoryWatch {
  public:
   MemoryWatch();
@@ -17,10 +18,10 @@ class MemoryWatch {
   MemoryWatch& operator=(const MemoryWatch&) = delete;
 
   int64_t alive_bytes() const;  // allocated since the last reset() and not yet freed
-  int64_t peak_bytes() const;   // the greatest alive_bytes() since then
-  // Of one block, as the allocator rounds it; 0 for memory that did not come from an allocator.
+  int64_t peak_bytes() const;   // the maximum of alive_bytes() since the last reset()
+  // Returns the size of one block as the allocator rounds it, or 0 if no allocator reported it.
   int64_t bytes_at(const void* pointer) const;
-  void reset();
+  void reset();  // counts from zero again
 
  private:
   struct State;

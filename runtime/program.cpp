@@ -24,7 +24,7 @@ using torch::jit::Stack;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// A graph that holds a copy of `node` alone; its inputs are the node's free values.
+// Returns a graph that contains a copy of `node` only. Its inputs are the node's free values.
 std::shared_ptr<Graph> outline(Node* node, const std::vector<Value*>& inputs) {
   auto graph = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> inner;
@@ -53,7 +53,7 @@ void unpack_list(Stack& stack, size_t count) {
     stack.emplace_back(list.get(i));
 }
 
-// How the node runs, or nothing where LibTorch's interpreter has to.
+// Returns a function that runs the node, or nullptr if LibTorch's interpreter has to run it.
 std::function<void(Stack&)> operation_of(Node* node) {
   if (node->kind() == prim::ListConstruct) {
     auto element_type = node->output()->type()->expect<c10::ListType>()->getElementType();
@@ -64,14 +64,14 @@ std::function<void(Stack&)> operation_of(Node* node) {
   if (node->kind() == prim::ListUnpack) {
     return [count = node->outputs().size()](Stack& stack) { unpack_list(stack, count); };
   }
-  // A warning has an operator that only says that the interpreter does it.
+  // The operator of aten::warn is only a placeholder; the interpreter implements warnings.
   if (!node->blocks().empty() || node->maybeOperator() == nullptr ||
       node->kind() == c10::aten::warn) {
     return nullptr;
   }
   auto operation = node->getOperation();
-  // Operators made for a node know its inputs; others with variable arguments are told their
-  // number.
+  // Operators that are created for a node know its inputs. Other operators with variable arguments
+  // take the number of arguments from the stack.
   if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation()) {
     return [operation, count = static_cast<int64_t>(node->inputs().size())](Stack& stack) mutable {
       torch::jit::push(stack, count);
@@ -81,7 +81,7 @@ std::function<void(Stack&)> operation_of(Node* node) {
   return [operation](Stack& stack) mutable { operation(stack); };
 }
 
-// Runs an outlined node on LibTorch's interpreter.
+// Returns a function that runs the outlined node on LibTorch's interpreter.
 std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& inputs) {
   auto code = std::make_shared<torch::jit::Code>(outline(node, inputs), "aten_recompute");
   return [code, count = inputs.size()](Stack& stack) {
@@ -94,7 +94,7 @@ std::function<void(Stack&)> interpreted(Node* node, const std::vector<Value*>& i
   };
 }
 
-// As a profile notes them (passes/profile/observed_forward.h).
+// Appends sizes in the same order as a profile records them (passes/profile/observed_forward.h).
 void append_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
@@ -110,8 +110,8 @@ void append_sizes(const c10::IValue& value, Program::DataSizes& sizes) {
   }
 }
 
-// Where views are not tracked, in-place operators do not bump version counters either: this lets
-// them, so that ordinary autograd around the region still notices the change.
+// While views are not tracked, in-place operators do not bump version counters either. This guard
+// lets them, so that ordinary autograd around the region notices the change.
 class AllowVersionCounting {
  public:
   AllowVersionCounting()
@@ -128,7 +128,7 @@ class AllowVersionCounting {
   bool excluded_;
 };
 
-// Shows a profiler which layer's operators run, and which of them run again.
+// Shows a profiler to which layer operators belong, and which of them are recomputed.
 class ProfilerRange {
  public:
   ProfilerRange() : is_on_(at::hasCallbacks()) {}
@@ -222,7 +222,8 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
     instructions_.push_back(std::move(instruction));
   }
 
-  // The last reader of each register moves the value; walk backwards, outputs first.
+  // The last reader of each register moves the value. The search goes backwards and starts with the
+  // outputs.
   std::vector<bool> read_later(num_registers_, false);
   auto read = [&](Operand& operand) {
     if (operand.is_constant)
@@ -269,7 +270,7 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     const auto& instruction = instructions_[i];
     range.enter(instruction.node);
     if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
-      // What is not computed is None: registers of outputs are empty until then.
+      // Outputs that are not computed are None, as registers are empty until they are written.
       for (const auto& operand : instruction.operands) {
         if (operand.last_use)
           registers[operand.index] = c10::IValue();

@@ -1,10 +1,10 @@
-// A straight-line graph, ready to run: what a region's forward and backward are at run time.
+// A straight-line graph, ready to run. At run time, the forward and the backward of a region are
+// two programs.
 //
 // LibTorch's interpreter runs a graph from its first node to its last. A region needs more: its
-// backward stops between two stages and goes on later, nodes nobody needs are left out when only
-// some gradients were asked for, and a profile looks at every value as it is made. A Program is the
-// smallest runner that can do so. Control flow inside it (which no gradient passes through) is
-// still run by LibTorch's interpreter.
+// backward pauses between two stages, nodes are skipped if only some gradients are needed, and a
+// profile observes every value when it is made. Control flow in a program, through which no
+// gradient passes, still runs on LibTorch's interpreter.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -26,16 +26,17 @@ struct Value;
 
 namespace aten_recompute {
 
-// What a node of a program does and where it was scripted, for messages:
+// Returns what the node does and where it was scripted, for messages:
 // "aten::mm, computed again for the backward (blocks.3, model.py:12)".
 std::string description_of(const torch::jit::Node* node);
 
 class Program {
  public:
-  // Where an operand lies, and whether this use is the last, so that the value moves into the
-  // operator instead of being copied and its memory is free as soon as the operator has run.
+  // The place of an operand, and whether this is its last use. On its last use, the value is moved
+  // into the operator instead of copied, so that its memory is free as soon as the operator has
+  // run.
   struct Operand {
-    int32_t index = 0;
+    int32_t index = 0;  // of a register or, with is_constant, of a constant
     bool is_constant = false;
     bool last_use = false;
   };
@@ -44,42 +45,47 @@ class Program {
     torch::jit::Node* node = nullptr;  // owned by the graph that the program keeps
     std::function<void(torch::jit::Stack&)> run;
     std::vector<Operand> operands;
-    std::vector<int32_t> outputs;  // register of each output; -1: nobody reads it
-    bool mutates = false;          // writes to an argument: version counters must see it
-    // Where this operand is None, an undefined gradient, so are the outputs; -1: there is none
-    // such.
+    std::vector<int32_t> outputs;  // register of each output; -1 if it is not used
+    bool mutates = false;          // writes to an argument, which must bump its version counter
+    // Index of an operand. If that is None, an undefined gradient, the instruction does not run and
+    // its outputs are None, too. -1: there is no such operand.
     int64_t skip_if_undefined = -1;
-    // Place of the sizes of its results among those that data decide (symbols::kDataSizes); -1:
-    // data decide none.
+    // Index of the first size of its results in DataSizes, if they depend on data
+    // (symbols::kDataSizes); otherwise -1.
     int64_t data_sizes = -1;
-    // The operator computing into an operand that the program made (runtime/in_place.h), to be
-    // tried in this order where the operand dies.
+    // Forms of the operator that overwrite an operand which the program made (runtime/in_place.h).
+    // They are tried in this order if this is the operand's last use.
     std::vector<InPlaceForm> in_place;
   };
 
   using Registers = std::vector<c10::IValue>;
 
-  // Called after each instruction, before operands that die there are gone from `registers`.
+  // Called after each instruction. Operands on their last use are still in `registers`.
   using Observer = std::function<void(size_t instruction, const Registers& registers)>;
 
-  // `graph` has one block of nodes in execution order. It is kept alive and not changed.
+  // Compiles `graph`, which has one block of nodes in execution order. The graph is kept alive and
+  // not changed.
   explicit Program(std::shared_ptr<torch::jit::Graph> graph);
 
-  // Registers with the graph's inputs in place. `inputs` holds one value per graph input.
+  // Returns registers that contain the graph's inputs. `inputs` holds one value per graph input.
   Registers start(std::vector<c10::IValue> inputs) const;
 
-  // Sizes of the results of instructions with `data_sizes`, at their places.
+  // Sizes of results that depend on data, one entry per tensor or int; Instruction::data_sizes is
+  // an index into it.
   using DataSizes = std::vector<std::vector<int64_t>>;
 
-  // Runs instructions [begin, end). `skip`, when given, has one entry per instruction of the
-  // program; skipped instructions only release what dies at them.
+  // Runs the instructions [begin, end). `skip` has one entry per instruction of the program;
+  // skipped instructions only free operands that are not used afterwards. `data_sizes` receives the
+  // sizes of results that depend on data. Throws what operators throw; a c10::Error also names the
+  // node (description_of()).
   void run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip = nullptr,
            const Observer* observer = nullptr, DataSizes* data_sizes = nullptr) const;
 
-  // The i-th output of the graph. Moves it out of its register where no later output needs it.
+  // Returns output number i of the graph. It is moved out of its register if no later output needs
+  // it.
   c10::IValue take_output(Registers& registers, size_t i) const;
 
-  // Index of the first instruction by which output i is computed, plus one; 0 for an input or a
+  // Returns the number of instructions after which output i is computed; 0 for an input or a
   // constant.
   size_t output_ready_after(size_t i) const { return output_ready_[i]; }
 
@@ -95,7 +101,7 @@ class Program {
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<Instruction> instructions_;
   std::vector<c10::IValue> constants_;
-  std::vector<Operand> outputs_;  // last_use: this is the last output that reads the register
+  std::vector<Operand> outputs_;  // last_use: no later output reads the register
   std::vector<size_t> output_ready_;
   std::vector<int32_t> unused_inputs_;
   size_t num_registers_ = 0;

@@ -18,7 +18,7 @@ namespace {
 
 using torch::jit::Stack;
 
-// The CPU's generator, and that of the first accelerator among the inputs.
+// Returns the CPU's generator and that of the first accelerator among the inputs.
 std::vector<at::Generator> generators_of(c10::ArrayRef<c10::IValue> inputs) {
   std::vector<at::Generator> generators{at::detail::getDefaultCPUGenerator()};
   for (const auto& input : inputs) {

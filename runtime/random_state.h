@@ -1,4 +1,4 @@
-// Running a random operator again with the numbers it drew the first time.
+// Runs a random operator again with the numbers that it drew the first time.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -9,23 +9,23 @@
 
 namespace aten_recompute {
 
-// Registers aten_recompute::random_state(inputs...) -> state, which notes the state of the
-// generators that an operator on these inputs draws from, and aten_recompute::replay_random(state,
-// inputs...), which runs the operator in attr::Subgraph from that state and then puts the
-// generators back.
+// Registers two operators. aten_recompute::random_state(inputs...) -> state records the state of
+// the generators that an operator on these inputs draws from. aten_recompute::replay_random(state,
+// inputs...) runs the operator in attr::Subgraph from that state and then restores the generators.
 void register_random_operators();
 
-// Bytes of what random_state() notes for an operator on these inputs. States lie in main memory: on
-// an accelerator they take nothing of what is planned there.
+// Returns the size in bytes of what random_state() records for an operator on these inputs. It is 0
+// if they are on an accelerator, because states are in main memory and plans count the memory of
+// the accelerator.
 int64_t random_state_bytes(c10::ArrayRef<c10::IValue> inputs);
 
-// The state of the generators that operators on `inputs` draw from, to run such operators again.
-// Outside of LibTorch's allocators: states are no tensors that a plan counts.
+// The state of the generators that operators on `inputs` draw from, for running such operators
+// again. It is not stored in tensors, because plans would count those.
 class RandomStates {
  public:
   RandomStates() = default;
   explicit RandomStates(c10::ArrayRef<c10::IValue> inputs);
-  // The generators go on from here.
+  // Sets the generators to this state.
   void set() const;
 
  private:
@@ -33,7 +33,7 @@ class RandomStates {
   std::vector<std::vector<uint8_t>> states_;
 };
 
-// Puts the generators that operators on `inputs` draw from back when it goes out of scope.
+// Restores the generators that operators on `inputs` draw from when it goes out of scope.
 class RestoreGenerators {
  public:
   explicit RestoreGenerators(c10::ArrayRef<c10::IValue> inputs);

@@ -17,8 +17,8 @@ namespace {
 
 using torch::jit::Stack;
 
-// Where the tape's graph ends. It holds no tensor, so that the operator's inputs are kept alive
-// only where autograd itself saves them.
+// The end of the tape's graph. It holds no tensor, so the operator's inputs are kept alive only if
+// autograd itself saves them.
 struct TapeEnd : torch::autograd::Node {
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
     return {};
@@ -51,8 +51,8 @@ class TapeForward {
           attach(inputs[i], *tape);
       }
       torch::jit::InterpreterState(*code_).run(inputs);
-      // Detached here, where detach() shares the version counter: a change of the output is noticed
-      // by what autograd saved of it.
+      // Outputs are detached under autograd, where detach() shares the version counter. If an
+      // output is changed later, autograd notices that its saved values are outdated.
       for (auto& output : inputs)
         stack.push_back(detach_output(output, *tape));
     }
@@ -60,7 +60,7 @@ class TapeForward {
   }
 
  private:
-  // Replaces a tensor (or each tensor of a list) by one that hangs on the tape's end.
+  // Replaces a tensor (or each tensor of a list) by one whose gradient goes to the tape's end.
   static void attach(c10::IValue& value, Tape& tape) {
     size_t added = 0;
     auto attach_one = [&](const at::Tensor& tensor, bool in_list) {
@@ -115,7 +115,7 @@ class TapeForward {
   std::vector<int64_t> requires_grad_;
 };
 
-// (tape, gradient of each output or None) -> gradients of the inputs that require grad.
+// Stack: (tape, gradient of each output or None) -> gradients of the inputs that require grad.
 void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& list_outputs,
                    const std::vector<bool>& may_be_undefined) {
   const auto gradients = torch::jit::pop(stack, num_outputs);
@@ -151,7 +151,7 @@ void tape_backward(Stack& stack, size_t num_outputs, const std::vector<bool>& li
         roots, root_gradients, torch::autograd::get_current_graph_task_keep_graph(),
         /*create_graph=*/false, /*accumulate_grad=*/false, ends);
   }
-  // Formulas that compute with it take the zero that an undefined gradient means.
+  // An undefined gradient becomes zeros, because gradient formulas may compute with it.
   auto result_or_zero = [&](size_t i) {
     return results[i].defined() ? std::move(results[i])
                                 : at::zeros(tape->inputs[i].sizes, tape->inputs[i].options);

@@ -1,9 +1,9 @@
-// The tape: operators without a gradient rule, differentiated by ordinary autograd.
+// The tape differentiates operators without a gradient rule by ordinary autograd.
 //
-// The operator runs forward under autograd on detached inputs; the graph that autograd records is
-// the tape, an opaque value of the region like any other: saved, or made again by running the
-// operator again. Its backward runs autograd's engine over it. Correct for whatever eager can
-// differentiate, at eager's cost.
+// The operator runs forward under autograd on detached inputs. The graph that autograd records is
+// the tape. It is an opaque value of the region: it is saved like other values, or made again by
+// running the operator again. The backward runs autograd's engine over the tape. This is correct
+// for everything that eager PyTorch can differentiate, and costs as much.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,7 +19,7 @@
 
 namespace aten_recompute {
 
-// What one tape input needs to make a zero gradient.
+// What is needed to make a zero gradient for one input of the tape.
 struct TapeInput {
   std::vector<int64_t> sizes;
   at::TensorOptions options;
@@ -27,11 +27,11 @@ struct TapeInput {
 };
 
 struct Tape : torch::CustomClassHolder {
-  NodePtr<torch::autograd::Node> inputs_end;        // gradients of the inputs arrive here
-  std::vector<TapeInput> inputs;                    // those that require grad, lists flattened
-  std::vector<size_t> group_sizes;                  // inputs per argument that requires grad
-  std::vector<torch::autograd::Edge> output_edges;  // lists flattened; invalid: needs no gradient
-  std::vector<size_t> output_sizes;                 // output edges per output
+  NodePtr<torch::autograd::Node> inputs_end;  // gradients of the inputs arrive here
+  std::vector<TapeInput> inputs;              // inputs that require grad; lists are flattened
+  std::vector<size_t> group_sizes;            // number of inputs per argument that requires grad
+  std::vector<torch::autograd::Edge> output_edges;  // lists flattened; invalid: no gradient needed
+  std::vector<size_t> output_sizes;                 // number of output edges per output
 };
 
 // Registers the operators aten_recompute::tape_forward and tape_backward (register/operators.cpp).
