@@ -1,4 +1,4 @@
-// Activation functions. Most have a backward operator of their own in ATen.
+// Rules of activation functions. Most have a backward operator in ATen.
 #include "rules/rule.h"
 
 namespace aten_recompute {
@@ -9,16 +9,16 @@ std::vector<Rule> activation_rules() {
   };
   return {
       rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
-      // The result lies on a bound where and only where the gradient stops: it says as much as the
-      // argument, and the next layer mostly keeps it anyway.
+      // The result is on a bound exactly where the gradient is 0, so it can replace the argument,
+      // and the next layer usually keeps it anyway.
       rule("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)"),
       rule("aten::hardtanh", "torch.hardtanh_backward(grad, result, min_val, max_val)"),
       rule("aten::threshold", "torch.threshold_backward(grad, self, threshold)"),
-      // With a positive slope the result has the argument's sign.
+      // If the slope is positive, the result has the sign of the argument.
       rule("aten::leaky_relu",
            "torch.leaky_relu_backward(grad, result if negative_slope > 0 else self, "
            "negative_slope, False)"),
-      // Written in place, these have a gradient of their result, which rounds otherwise.
+      // The in-place forms compute their gradient from the result, which rounds differently.
       rule("aten_recompute::elu_in_place",
            "torch.elu_backward(grad, alpha, scale, input_scale, True, result)"),
       rule("aten_recompute::selu_in_place",
@@ -28,7 +28,7 @@ std::vector<Rule> activation_rules() {
            "torch.elu_backward(grad, alpha, 1, 1.0 / recompute.single_precision(alpha), True, "
            "result)"),
       rule("aten::elu", "torch.elu_backward(grad, alpha, scale, input_scale, False, self)"),
-      // elu with the constants of the paper, as ATen rounds them.
+      // selu is elu with constants from the paper (arXiv:1706.02515), rounded as in ATen.
       rule("aten::selu",
            "torch.elu_backward(grad, 1.6732632423543772848170429916717, "
            "1.0507009873554804934193349852946, 1, False, self)"),
@@ -48,7 +48,7 @@ std::vector<Rule> activation_rules() {
        .forward = "torch.log_sigmoid_forward(self)",
        .extras = {"buffer"},
        .gradients = {{"self", "torch.log_sigmoid_backward(grad, self, buffer)"}}},
-      // One weight per channel stands beside self as [1, channels, 1, ...].
+      // The weight of each channel is broadcast to self as [1, channels, 1, ...].
       {.op = "aten::prelu",
        .gradients = {{"weight, self",
                       "    if self.dim() == weight.dim():\n"

@@ -2,8 +2,8 @@
 
 namespace aten_recompute {
 
-// Which kernel serves a call is known when it runs: attention_operators.cpp. What dropout draws
-// comes from an operator of its own, so that attention can be computed again from it.
+// The kernel for a call is chosen when it runs (rules/kernels/attention.cpp). A separate operator
+// draws the random numbers of dropout, so that attention can be recomputed with the same numbers.
 std::vector<Rule> attention_rules() {
   const std::string arguments =
       "query, key, value, attn_mask, dropout_p, is_causal, scale, enable_gqa, needs_attn_mask";

@@ -1,11 +1,13 @@
-// Convolutions. The operator itself stays: which kernel it takes does not depend on autograd.
+// Rules of convolutions. The forward operator does not change, because its choice of kernel does
+// not depend on autograd.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 namespace {
 
-// In two calls: the gradients of weight and bias alone read the input, which is free then before
-// that of the input, often as large, is made. ATen's kernels compute the two apart in any case.
+// The backward is split into two calls. Only the gradients of weight and bias read the input, which
+// is then free before the gradient of the input, often as large, is made. ATen's kernels compute
+// the two separately anyway.
 std::vector<GradientFormula> gradients(const std::string& op, const std::string& parameters) {
   const auto call = [&](const std::string& input, const std::string& mask) {
     return "recompute." + op + "(grad, " + input + ", weight, " + parameters + ", [" + mask + "])";

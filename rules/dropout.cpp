@@ -1,11 +1,13 @@
-// Dropout. The mask is kept as bool, and applied by the same operator forward and backward.
+// Rules of dropout. The mask is kept as a bool tensor, and the same operator applies it in forward
+// and backward.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 
 std::vector<Rule> dropout_rules() {
   return {
-      // Without training it is the identity: probability 0, for which nothing is drawn.
+      // Outside training, dropout is the identity: the probability is 0, for which no numbers are
+      // drawn.
       {.op = "aten::dropout",
        .forward = "    probability = p if train else 0.\n"
                   "    keep = recompute.dropout_mask(input, probability)\n"

@@ -1,10 +1,10 @@
-// Elementwise operators: arithmetic first, then functions of one argument.
+// Rules of elementwise operators: arithmetic, selections, and functions of one argument.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 namespace {
 
-// What broadcasting and type promotion did to `argument` is undone.
+// Undoes the broadcasting and the type promotion of `argument`.
 std::string reduced(const std::string& argument, const std::string& gradient) {
   return "recompute.reduce_grad(" + gradient + ", " + argument + ".size(), " + argument + ".dtype)";
 }
@@ -13,12 +13,12 @@ GradientFormula gradient(const std::string& argument, const std::string& formula
   return {argument, reduced(argument, formula)};
 }
 
-// Zeros laid out as `argument`.
+// Returns zeros with the layout of `argument`.
 std::string zeros(const std::string& argument) {
   return "torch.zeros_like(" + layout_of(argument) + ")";
 }
 
-// aten::op(Tensor self) with the gradient in terms of grad, self and result.
+// Returns the rule of aten::op(Tensor self). The formula may use grad, self and result.
 Rule unary(const std::string& op, const std::string& formula) {
   return {.op = op, .gradients = {{"self", formula}}};
 }
@@ -148,7 +148,7 @@ std::vector<Rule> arithmetic() {
   };
 }
 
-// Where the gradient goes is a question of a comparison, which is kept in place of its operands.
+// A comparison decides where the gradient goes. Its result is kept in place of its operands.
 std::vector<Rule> selections() {
   std::vector<Rule> rules = {
       {.op = "aten::where.self",
@@ -197,7 +197,7 @@ std::vector<Rule> selections() {
                      "grad.masked_fill(torch.logical_not("
                      "torch.logical_or(self <= other, torch.isnan(other))), 0)")}},
   };
-  // Where the two are equal each gets half.
+  // If the two are equal, each gets half of the gradient.
   const std::string half = "torch.where(self == other, grad / 2, grad)";
   for (const char* op : {"aten::maximum", "aten::max.other"}) {
     rules.push_back(

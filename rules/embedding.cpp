@@ -1,4 +1,4 @@
-// Table look-ups.
+// Rules of table look-ups.
 #include "rules/rule.h"
 
 namespace aten_recompute {

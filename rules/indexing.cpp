@@ -7,7 +7,7 @@ std::string reduced(const std::string& gradient, const std::string& target) {
   return "recompute.reduce_grad(" + gradient + ", " + target + ".size(), " + target + ".dtype)";
 }
 
-// The `_hacked_twin` overloads take Tensor[] where the others take Tensor?[].
+// The `_hacked_twin` overloads take Tensor[] where the other overloads take Tensor?[].
 void add_index(std::vector<Rule>& rules) {
   for (const char* op : {"aten::index.Tensor", "aten::index.Tensor_hacked_twin"}) {
     rules.push_back(

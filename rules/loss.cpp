@@ -1,14 +1,15 @@
-// Losses. `reduction` is 0 for none, 1 for mean, 2 for sum.
+// Rules of losses. `reduction` is 0 for none, 1 for mean, 2 for sum.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 namespace {
 
+// Returns a formula that raises an error, as autograd does, because the argument has no derivative.
 GradientFormula without_gradient(const std::string& op, const std::string& argument) {
   return {argument, "recompute.not_differentiable(grad, '" + op + "', '" + argument + "')"};
 }
 
-// Body lines that reduce `each`, as TorchScript.
+// Lines of TorchScript that reduce `each`, the loss of each element, to `loss`.
 const std::string kReduce =
     "    if reduction == 1:\n"
     "        loss = torch.mean(each)\n"
@@ -17,13 +18,15 @@ const std::string kReduce =
     "    else:\n"
     "        loss = each\n";
 
-// PyTorch reduces some losses in the memory of their elements, and who holds the loss holds it: all
-// through the backward. Reduced by themselves, with the same kernels, they leave a number.
+// PyTorch stores the reduced value of some losses in the memory of the elements, so the loss keeps
+// all of it alive during the backward. If the reduction is a separate operator (of the same
+// kernels), the loss is a tensor of one element.
 std::string reduced(const std::string& name, const std::string& arguments) {
   return "    each = torch." + name + "(" + arguments + ")\n" + kReduce + "    return loss";
 }
 
-// Body lines that undo it, where there were `count` elements: `each` broadcasts to their gradients.
+// Lines of TorchScript that undo the reduction of `count` elements: `each` broadcasts to the
+// gradients of the elements.
 const std::string kUnreduce =
     "    if reduction == 1:\n"
     "        each = grad / count\n"
@@ -64,7 +67,7 @@ std::vector<Rule> likelihoods() {
   return rules;
 }
 
-// Symmetric in self and target: exchanging them exchanges the gradients.
+// The loss is symmetric in self and target: exchanging them exchanges the gradients.
 Rule regression(const std::string& name, const std::string& extra) {
   auto gradient = [&](const std::string& one, const std::string& two) -> GradientFormula {
     return {one, "recompute.reduce_grad(torch." + name + "_backward(grad, " + one + ", " + two +
@@ -98,7 +101,8 @@ std::vector<Rule> regressions() {
 
 std::vector<Rule> probabilities() {
   return {
-      // log_target: exp(target) * (target - self); otherwise xlogy(target, target) - target * self.
+      // With log_target, the loss is exp(target) * (target - self), otherwise xlogy(target, target)
+      // - target * self.
       {.op = "aten::kl_div",
        .forward = "    if log_target:\n"
                   "        signed = target - self\n"

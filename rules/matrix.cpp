@@ -1,19 +1,19 @@
-// Matrix products. Their gradients take the layout of the argument where autograd's do:
-// rules/kernels/matrix.cpp.
+// Rules of matrix products. Where autograd gives a gradient the layout of its argument, so do these
+// rules: rules/kernels/matrix.cpp.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 
 namespace {
 
-// The gradient of what addmm and its kin add to the product, times beta.
+// Returns the gradient of the term that addmm and similar operators add to the product, times beta.
 GradientFormula added_term() {
   return {"self",
           "recompute.reduce_grad(grad if recompute.is_one(beta) else grad * recompute.conj(beta), "
           "self.size(), self.dtype)"};
 }
 
-// outer, or ger, is self.reshape([n, 1]) * vec2.
+// outer(self, vec2), also called ger, is self.reshape([n, 1]) * vec2.
 Rule outer_product(const std::string& op) {
   return {.op = op,
           .gradients = {

@@ -1,11 +1,12 @@
-// Normalisations: the forward becomes the operator that also returns the statistics.
+// Rules of normalisations. The forward is replaced by the operator that also returns the
+// statistics.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 
 std::vector<Rule> normalization_rules() {
   return {
-      // In training the running statistics play no part in the gradient, and are not kept.
+      // In training, the gradient does not depend on the running statistics, so they are not kept.
       {.op = "aten::batch_norm",
        .forward = "torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
                   "training, momentum, eps, cudnn_enabled)",

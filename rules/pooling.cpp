@@ -3,7 +3,7 @@
 namespace aten_recompute {
 namespace {
 
-// One-dimensional pooling is two-dimensional pooling of a row, as in eager.
+// As in eager PyTorch, one-dimensional pooling is two-dimensional pooling of a single row.
 void add_max_pools(std::vector<Rule>& rules) {
   const std::string row_arguments =
       "[1, kernel_size[0]], [1, (stride if len(stride) > 0 else kernel_size)[0]], "
@@ -59,7 +59,7 @@ void add_average_pools(std::vector<Rule>& rules) {
                      .gradients = {{"self", "torch._adaptive_avg_pool" + rank + "_backward(grad, " +
                                                 layout_of("self") + ")"}}});
   }
-  // Down to a single element, eager takes the mean.
+  // To pool to a single element, eager PyTorch takes the mean.
   rules.push_back(
       {.op = "aten::adaptive_avg_pool1d",
        .gradients = {{"self", R"(
@@ -77,8 +77,8 @@ void add_average_pools(std::vector<Rule>& rules) {
     return torch._adaptive_avg_pool3d_backward(grad, )" + layout_of("self") + R"())"}}});
 }
 
-// Each has an overload `vec` (what F.interpolate calls), which works out sizes and scales and then
-// calls the other one. Neither captures more than sizes.
+// Each operator has an overload `vec`, which F.interpolate calls: it computes sizes and scales and
+// calls the other overload. Both capture only sizes.
 void add_upsampling(std::vector<Rule>& rules) {
   struct Kernel {
     std::string name;
@@ -138,8 +138,8 @@ void add_grid_samplers(std::vector<Rule>& rules) {
 
 }  // namespace
 
-// No kernel that goes back through a pooling reads its input's elements: where the gradient goes
-// the indices say, or the windows.
+// The backward kernels of pooling do not read the elements of the input: indices, or the windows,
+// say where the gradient goes.
 std::vector<Rule> pooling_rules() {
   std::vector<Rule> rules;
   add_max_pools(rules);

@@ -13,17 +13,18 @@ namespace {
 
 using torch::jit::Node;
 
-// Nodes of what a tape or a user's function runs.
+// Calls `function` for the nodes that a tape or a user's function runs.
 void for_each_inner(const Node* node, const std::function<void(Node*)>& function) {
   if (node->hasAttribute(c10::attr::Subgraph))
     for_each_node(node->g(c10::attr::Subgraph)->block(), function);
 }
 
-// Whatever it writes to: a user's function writes to what it made itself.
+// Ignores what the operator writes to, because a user's function may write to tensors that it made
+// itself.
 RecomputeVeto veto_of_operator(const Node* node) {
   if (!may_run_again(node))
     return RecomputeVeto::kRule;
-  // A second run would update the statistics a second time, unless a replay rule says how not to.
+  // A second run would update the statistics a second time, unless a replay rule avoids it.
   if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
     return RecomputeVeto::kMutates;
   return RecomputeVeto::kNone;

@@ -7,12 +7,16 @@ struct Node;
 
 namespace aten_recompute {
 
-// Why a forward node is not computed again in the backward.
+// The reason why a forward node is not recomputed in the backward.
 enum class RecomputeVeto { kNone, kMutates, kControlFlow, kRule, kReadsWritten };
+
+// Returns the reason why `node` may not run again, or kNone if it may.
 RecomputeVeto recompute_veto(const torch::jit::Node* node);
+
+// Returns the reason as text, for reports.
 const char* to_string(RecomputeVeto veto);
 
-// Returns true if a second run needs the generator's state from before the first run.
+// Returns whether a second run needs the generator's state from before the first run.
 bool draws_random_numbers(const torch::jit::Node* node);
 
 }  // namespace aten_recompute

@@ -3,7 +3,8 @@
 namespace aten_recompute {
 namespace {
 
-// `kept_size` is the shape that the result would have with keepdim: the gradient is viewed in it.
+// `kept_size` is the shape that the result would have with keepdim. The gradient is viewed with
+// this shape.
 void add_sums(std::vector<Rule>& rules) {
   const std::vector<Rule> more = {
       {.op = "aten::sum", .gradients = {{"self", "grad.to(self.dtype).expand(self.size())"}}},
@@ -54,7 +55,7 @@ void add_extrema(std::vector<Rule>& rules) {
                                     "torch.value_selecting_reduction_backward(grad, dim, result1, "
                                     "self.size(), True)"}}});
   }
-  // Every element that equals the result gets the same share.
+  // All elements that equal the result get the same share of the gradient.
   for (const char* op : {"aten::max", "aten::min", "aten::median"}) {
     rules.push_back(
         {.op = op,
@@ -89,8 +90,8 @@ void add_norms(std::vector<Rule>& rules) {
   rules.insert(rules.end(), more.begin(), more.end());
 }
 
-// var, std, var_mean and std_mean have three overloads each: over everything, over dimensions with
-// a flag, and with a correction, which is what the others become.
+// var, std, var_mean and std_mean have three overloads each: over all elements, over dimensions
+// with a flag, and with a correction. The first two are converted to the third.
 void add_variances(std::vector<Rule>& rules) {
   struct Overload {
     const char* name;

@@ -28,7 +28,7 @@ using c10::TypeKind;
 using c10::TypePtr;
 using torch::jit::Graph;
 using torch::jit::Node;
-using Names = std::map<std::string, TypePtr>;  // what a parameter may be called, and its type
+using Names = std::map<std::string, TypePtr>;  // allowed names of parameters, and their types
 using Types = std::vector<TypePtr>;
 
 std::string joined(const std::vector<std::string>& parts) {
@@ -43,7 +43,7 @@ std::string first_line(const std::string& text) {
   return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
 }
 
-// "Tensor, int" for what a function returns.
+// Returns e.g. "Tensor, int".
 std::string to_string(const Types& types) {
   std::vector<std::string> parts;
   for (const auto& type : types)
@@ -67,7 +67,7 @@ bool may_have_gradient(const c10::Type& type) {
          type.containedTypes()[0]->kind() == TypeKind::TensorType;
 }
 
-// What a forward can hand to a backward.
+// Returns whether a forward can pass values of this type to a backward.
 bool can_be_extra(const c10::Type& type) {
   switch (type.kind()) {
     case TypeKind::TensorType:
@@ -102,7 +102,7 @@ class RuleMaker {
 
   std::shared_ptr<const UserRule> run() {
     find_operator();
-    if (says_nothing() && !given_.replace)
+    if (is_empty() && !given_.replace)
       fail("the rule is empty");
     made_->rule.op = full_name(*schema_);
     made_->rule.is_users = true;
@@ -133,7 +133,7 @@ class RuleMaker {
     throw std::invalid_argument("register_rule: " + op_ + ": " + what);
   }
 
-  bool says_nothing() const {
+  bool is_empty() const {
     return given_.backward.empty() && given_.forward.empty() && given_.extras.empty() &&
            given_.replay.empty() && given_.flops.empty() && !given_.random && given_.recomputable;
   }
@@ -168,7 +168,7 @@ class RuleMaker {
       fail("it writes to its arguments, and only functional operators are differentiated");
   }
 
-  // Views that leave a region are made outside of it, under ordinary autograd.
+  // Views that are outputs of a region are made outside the region, under ordinary autograd.
   void check_returns_no_views() const {
     for (const auto& each : schema_->returns()) {
       if (each.alias_info() != nullptr)
@@ -177,11 +177,11 @@ class RuleMaker {
   }
 
   void check_replaced() const {
-    if (!given_.replace && has_rule_of_ours(made_->rule.op))
+    if (!given_.replace && has_builtin_rule(made_->rule.op))
       fail("aten_recompute has a rule for it already; replace = true puts yours in its place");
   }
 
-  // Names that functions may bind, and what they could be confused with.
+  // Checks that all names that functions may use are distinct.
   void check_names() const {
     if (given_.forward.empty() && !given_.extras.empty())
       fail("extras (" + joined(given_.extras) +
@@ -255,7 +255,8 @@ class RuleMaker {
     }
   }
 
-  // `names` and `further` are what parameters may be called.
+  // Compiles a function. Its parameters may have the names in `names` and `further`. `role` is for
+  // error messages.
   std::shared_ptr<const CompiledFormula> compile(const std::string& role,
                                                  const RuleFunction& function, const Names& names,
                                                  const Names& further) const {
@@ -300,7 +301,7 @@ class RuleMaker {
   static Types results_of(const CompiledFormula& formula) {
     const auto outputs = formula.graph->outputs();
     if (outputs.size() == 1 && outputs[0]->type()->kind() == TypeKind::TupleType) {
-      // What a tuple is made of says more than its type: a variable that is None at first.
+      // The elements can have more precise types than the tuple, e.g. None.
       if (outputs[0]->node()->kind() != c10::prim::TupleConstruct)
         return outputs[0]->type()->containedTypes().vec();
       Types types;
@@ -314,7 +315,7 @@ class RuleMaker {
     return types;
   }
 
-  // The operator's outputs, then the extras.
+  // Checks that `types` are the types of the operator's outputs, followed by `extras`.
   void check_outputs(const std::string& role, const Types& types,
                      const std::vector<std::string>& extras) const {
     const auto& returns = schema_->returns();
@@ -411,8 +412,9 @@ RuleFunction::RuleFunction(torch::jit::Function& function, std::vector<std::stri
   const auto& arguments = function.getSchema().arguments();
   const bool is_method = !arguments.empty() && graph_->inputs()[0]->type()->is_module();
   if (is_method && graph_->inputs()[0]->hasUses()) {
-    throw std::invalid_argument("register_rule: the method \"" + function.name() +
-                                "\" reads its module; a rule's function knows its parameters only");
+    throw std::invalid_argument(
+        "register_rule: the method \"" + function.name() +
+        "\" uses its module; a function of a rule can use its parameters only");
   }
   if (is_method)
     graph_->eraseInput(0);

@@ -18,7 +18,7 @@ namespace {
 
 using torch::jit::Node;
 
-// Identifiers of the formula that are not attributes of something else.
+// Returns the identifiers in the formula that are not attributes of other names.
 std::set<std::string> identifiers(const std::string& text) {
   static const std::regex pattern(R"((^|[^.\w])([A-Za-z_]\w*))");
   std::set<std::string> names;
@@ -28,8 +28,8 @@ std::set<std::string> identifiers(const std::string& text) {
   return names;
 }
 
-// Every name a formula of this operator may use, with its type as TorchScript writes it. A forward
-// knows its arguments only: results and extras are what it computes.
+// Returns every name that a formula of this operator may use, with its TorchScript type. A forward
+// may use arguments only, because it computes the results and extras.
 std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule, const Node* node,
                                                                 bool is_forward) {
   const auto& schema = node->schema();
@@ -49,7 +49,7 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
   }
   names.emplace_back("grads", "List[Optional[Tensor]]");
   for (const auto& extra : rule.extras) {
-    // "lse: Tensor" or "mask"; tensors need no type.
+    // An extra is written "max_query: int" or "mask"; without a type it is a tensor.
     const auto colon = extra.find(':');
     names.emplace_back(extra.substr(0, colon),
                        colon == std::string::npos ? "Tensor" : extra.substr(colon + 2));
@@ -118,7 +118,7 @@ const Registry& registry() {
   return instance;
 }
 
-// Operators whose recomputation differs from their first computation.
+// Operators whose recomputation differs from their first run.
 const std::unordered_map<std::string, Rule>& replays() {
   static const std::unordered_map<std::string, Rule> table = [] {
     std::unordered_map<std::string, Rule> rules;
@@ -126,8 +126,8 @@ const std::unordered_map<std::string, Rule>& replays() {
       Rule rule{.op = op + " (replay)", .forward = std::move(body), .extras = {}, .gradients = {}};
       rules.emplace(std::move(op), std::move(rule));
     };
-    // In training, batch norm takes its statistics from the batch: without the running ones it
-    // computes the same output and leaves the buffers alone.
+    // In training, batch norm takes its statistics from the batch. Without the running statistics
+    // it computes the same output and does not change the buffers.
     add("aten::_batch_norm_impl_index",
         "    if training:\n"
         "        return torch._batch_norm_impl_index(input, weight, bias, None, None, training, "
@@ -139,9 +139,9 @@ const std::unordered_map<std::string, Rule>& replays() {
   return table;
 }
 
-// From what is kept of the first computation, where the argument `where` is True.
+// A replay from outputs that were kept. It is used if the argument `where` is True.
 struct ReplaySource {
-  Rule rule;  // its one formula gives the outputs
+  Rule rule;  // its only formula computes the outputs
   std::string where;
   std::vector<size_t> gives_outputs;
 };
@@ -158,7 +158,7 @@ const std::unordered_map<std::string, ReplaySource>& replays_from_outputs() {
   return table;
 }
 
-// Outputs among the formula's parameters: result is 0, result1 is 1.
+// Returns the indices of the outputs among the formula's parameters: result is 0, result1 is 1.
 std::vector<size_t> outputs_read(const CompiledFormula& formula) {
   std::set<size_t> outputs;
   for (const auto& name : formula.parameters) {
@@ -186,7 +186,7 @@ const std::vector<Rule>& all_rules() {
   return registry().rules;
 }
 
-bool has_rule_of_ours(const std::string& op) {
+bool has_builtin_rule(const std::string& op) {
   return registry().by_op.count(op) != 0 || replays().count(op) != 0;
 }
 

@@ -1,4 +1,4 @@
-// TorchScript text as graphs.
+// Compiles TorchScript source to graphs.
 #pragma once
 
 #include <memory>
@@ -11,12 +11,13 @@ struct Resolver;
 
 namespace aten_recompute {
 
-// What names mean: `torch.` is the aten namespace, `torch.ops.ns.` and `ops.ns.` the namespace of
-// that name, `recompute.` this project's operators.
+// Returns the resolver of names: `torch.` is the aten namespace, `torch.ops.ns.` and `ops.ns.` the
+// namespace ns, `recompute.` the namespace of this project's operators.
 std::shared_ptr<torch::jit::Resolver> script_resolver();
 
-// The last function that `source` defines; those before it are helpers, and inlined. Throws what
-// the compiler throws, and std::invalid_argument where no function is defined.
+// Returns the graph of the last function that `source` defines; the functions before it are helpers
+// and are inlined. Throws what the compiler throws, and std::invalid_argument if no function is
+// defined.
 std::shared_ptr<torch::jit::Graph> compile_script(const std::string& source);
 
 }  // namespace aten_recompute

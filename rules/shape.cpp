@@ -3,9 +3,9 @@
 namespace aten_recompute {
 namespace {
 
-// Views and copies that only rearrange what they are given. Their gradients need metadata alone.
+// Views and copies that only rearrange their input. Their gradients need only metadata.
 void add_rearrangements(std::vector<Rule>& rules) {
-  // As eager: the gradient takes the input's shape back, as a view where it can.
+  // As in eager PyTorch, the gradient gets the shape of the input, as a view if possible.
   for (const char* op :
        {"aten::view", "aten::reshape", "aten::view_as", "aten::reshape_as",
         "aten::flatten.using_ints", "aten::unflatten.int", "aten::ravel", "aten::squeeze",
@@ -15,8 +15,8 @@ void add_rearrangements(std::vector<Rule>& rules) {
   for (const char* op : {"aten::contiguous", "aten::clone", "aten::alias", "aten::lift"}) {
     rules.push_back({.op = op, .gradients = {{"self", "grad"}}});
   }
-  // Where nothing changes, both return the gradient itself. reduce_grad takes the real part of
-  // complex gradients without a warning.
+  // Both functions return the gradient itself if nothing changes. reduce_grad takes the real part
+  // of complex gradients without a warning.
   for (const char* op :
        {"aten::to.device", "aten::to.dtype", "aten::to.dtype_layout", "aten::to.other",
         "aten::to.prim_Device", "aten::to.prim_dtype", "aten::to.prim_other", "aten::type_as"}) {
@@ -66,7 +66,8 @@ void add_rearrangements(std::vector<Rule>& rules) {
   rules.insert(rules.end(), more.begin(), more.end());
 }
 
-// Operators that read a part: the gradient is zero elsewhere, made by eager's kernels.
+// Operators that read a part of their input. The gradient is zero elsewhere; eager's kernels make
+// it.
 void add_parts(std::vector<Rule>& rules) {
   const std::vector<Rule> more = {
       {.op = "aten::select.int",
@@ -145,8 +146,8 @@ void add_lists(std::vector<Rule>& rules) {
        .gradients = {{"self",
                       "recompute.split_with_sizes_backward(grads, self.size(), split_sizes, "
                       "dim)"}}},
-      // Eager adds up zero-filled gradients of slices; the parts do not overlap, so that putting
-      // them side by side gives the same numbers.
+      // Eager PyTorch sums zero-filled gradients of slices. The parts do not overlap, so
+      // concatenating them gives the same numbers.
       {.op = "aten::tensor_split.sections",
        .gradients = {{"self", "recompute.tensor_split_backward(grads, self.size(), dim)"}}},
       {.op = "aten::unbind.int", .gradients = {{"self", "recompute.unbind_backward(grads, dim)"}}},

@@ -3,8 +3,8 @@
 namespace aten_recompute {
 namespace {
 
-// softmax with a dtype converts first; on a GPU, half to float is one kernel. `input_dtype` is what
-// the kernel reads.
+// softmax with a dtype converts its input first; on a GPU, half to float is part of the kernel.
+// `input_dtype` is the type that the kernel reads.
 Rule with_dtype(const std::string& op, const std::string& kernel) {
   return {.op = op,
           .forward = R"(

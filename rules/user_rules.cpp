@@ -21,7 +21,7 @@ namespace {
 struct Store {
   std::mutex mutex;
   std::shared_ptr<const UserRules> rules = std::make_shared<const UserRules>();
-  // Whoever found a rule may still be reading it, so none is ever freed.
+  // A rule that was found may still be in use, so none is ever freed.
   std::vector<std::shared_ptr<const UserRule>> every_rule;
   std::atomic<bool> is_empty = true;
 };
@@ -50,7 +50,7 @@ at::Tensor gradient_of_rule(const std::optional<at::Tensor>& given,
   return gradient.scalar_type() == type ? gradient : gradient.to(type);
 }
 
-// Of this thread: what a UseRules guard says.
+// The rules that the innermost UseRules guard of this thread selects.
 thread_local const UserRules* rules_in_use = nullptr;
 
 }  // namespace
@@ -65,7 +65,7 @@ bool add_user_rule(std::shared_ptr<const UserRule> rule, bool replace) {
   if (!replace && store().rules->count(rule->rule.op) != 0)
     return false;
   auto rules = std::make_shared<UserRules>(*store().rules);
-  if (rule->says_nothing())
+  if (rule->is_empty())
     rules->erase(rule->rule.op);
   else
     (*rules)[rule->rule.op] = rule;
@@ -80,12 +80,12 @@ bool add_user_rule(std::shared_ptr<const UserRule> rule, bool replace) {
 }
 
 UseRules::UseRules(std::shared_ptr<const UserRules> rules)
-    : rules_(std::move(rules)), before_(rules_in_use) {
+    : rules_(std::move(rules)), previous_(rules_in_use) {
   rules_in_use = rules_.get();
 }
 
 UseRules::~UseRules() {
-  rules_in_use = before_;
+  rules_in_use = previous_;
 }
 
 const UserRule* user_rule(const torch::jit::Node* node) {
@@ -102,9 +102,10 @@ torch::jit::Value* insert_gradient_check(torch::jit::Value* gradient, torch::jit
   if (gradient->type()->kind() == c10::TypeKind::NoneType)
     return nullptr;
   if (!is_tensor_type(*argument->type()))
-    return gradient;  // a list: its elements are added up as they are
+    return gradient;  // a list, whose elements are summed without a check
   auto& graph = *gradient->owningGraph();
-  if (argument->type()->kind() == c10::TypeKind::OptionalType)  // it requires grad: it is there
+  if (argument->type()->kind() ==
+      c10::TypeKind::OptionalType)  // not None, because it requires grad
     argument = graph.insertUncheckedCast(argument, c10::TensorType::get());
   auto* size = graph.insert(c10::aten::size, {argument});
   auto* dtype = graph.insert(c10::prim::dtype, {argument});

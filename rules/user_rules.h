@@ -1,10 +1,9 @@
-// The rules that a program registered: include/aten_recompute/register_rule.h, as the passes see
-// them.
+// The rules that a program registered (include/aten_recompute/register_rule.h), in the form that
+// passes use.
 //
-// What is compiled together has to see the same rules, however long it takes and whatever other
-// threads register meanwhile: a region is compiled a second time when its method is planned, and
-// has to be the same graph then. So a region holds on to the rules of the time at which it was
-// made.
+// A region is compiled a second time when its method is planned, and must become the same graph
+// then, even if other threads register rules meanwhile. So a region keeps the set of rules that was
+// registered when it was formed.
 #pragma once
 
 #include <memory>
@@ -23,29 +22,29 @@ struct Value;
 namespace aten_recompute {
 
 struct UserRule {
-  Rule rule;  // its formulas are compiled; no gradients: ours, or the tape
+  Rule rule;  // without gradients, this library's rule or the tape is used
   std::shared_ptr<const CompiledFormula> replay;
   std::shared_ptr<const CompiledFormula> flops;
   std::shared_ptr<const torch::jit::Code> flops_code;
   RegisteredFacts facts;
 
-  bool says_nothing() const {
+  bool is_empty() const {
     return !facts.has_gradients && !facts.has_replay && flops == nullptr && !facts.random &&
            facts.recomputable;
   }
 };
 
-// By schema name with overload. Never changed: registering makes another one.
+// Key: schema name with overload. A set is never changed: registering a rule makes a new set.
 using UserRules = std::unordered_map<std::string, std::shared_ptr<const UserRule>>;
 
-// Those of now.
+// Returns the rules that are registered at present. Thread-safe.
 std::shared_ptr<const UserRules> registered_rules();
 
-// From now on; one that says nothing removes what was there. False where there is one already and
-// `replace` is not given. Thread-safe.
+// Registers `rule`; an empty rule removes the one that was registered before. Returns false if
+// there is a rule already and `replace` is false. Thread-safe.
 bool add_user_rule(std::shared_ptr<const UserRule> rule, bool replace);
 
-// Until the guard's end, this thread finds these rules and no others.
+// While the guard exists, this thread uses these rules and no others.
 class UseRules {
  public:
   explicit UseRules(std::shared_ptr<const UserRules> rules);
@@ -55,15 +54,16 @@ class UseRules {
 
  private:
   std::shared_ptr<const UserRules> rules_;
-  const UserRules* before_;
+  const UserRules* previous_;
 };
 
-// The user's rule for the node's operator, or nullptr. It stays valid for good.
+// Returns the user's rule for the node's operator, or nullptr. The rule is never freed.
 const UserRule* user_rule(const torch::jit::Node* node);
 
 // Inserts what eager's engine does with the gradient that a backward returned for `argument`: None
-// is zero, sizes that were broadcast are summed up, and the type becomes the argument's. Returns
-// nullptr for a gradient that is None for certain.
+// becomes zeros, broadcast dimensions are summed, and the type becomes the argument's. Returns the
+// checked gradient, or nullptr if `gradient` is always None. `op` and `argument_name` are for error
+// messages.
 torch::jit::Value* insert_gradient_check(torch::jit::Value* gradient, torch::jit::Value* argument,
                                          const std::string& op, const std::string& argument_name);
 

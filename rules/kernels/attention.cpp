@@ -1,5 +1,5 @@
-// Scaled dot product attention by the kernel that eager PyTorch picks, with what its backward
-// needs.
+// Scaled dot product attention with the kernel that eager PyTorch chooses, and with the values that
+// its backward needs.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
@@ -30,7 +30,8 @@ struct Call {
   bool needs_mask;
 };
 
-// What the choice looks at of a tensor: all but its numbers, and whether it requires a gradient.
+// Returns a tensor for the choice of the kernel, which depends on everything but the elements, and
+// on whether a gradient is required.
 Tensor stand_in(const Tensor& tensor, bool requires_grad) {
   return tensor.detach().set_requires_grad(requires_grad);
 }
@@ -46,7 +47,8 @@ at::SDPBackend choose(const Call& call) {
       call.dropout, call.causal, call.scale, call.grouped));
 }
 
-// True means that a pair takes part: 0 there, minus infinity elsewhere.
+// Turns a bool mask, where True means that a pair takes part, into an additive one: 0 there, minus
+// infinity elsewhere.
 OptionalTensor additive(const OptionalTensor& mask, at::ScalarType dtype) {
   if (!mask.has_value() || mask->scalar_type() != at::kBool)
     return mask;
@@ -58,7 +60,7 @@ Tensor no_elements(const Tensor& like) {
   return at::empty({0}, like.options());
 }
 
-// ---- the composition of matrix products and softmax, where no fused kernel serves the call ----
+// ---- matrix products and softmax, for calls that no fused kernel supports ----
 
 bool computes_in_float32(at::ScalarType dtype) {
   return (dtype == at::kHalf || dtype == at::kBFloat16) &&
@@ -66,7 +68,7 @@ bool computes_in_float32(at::ScalarType dtype) {
 }
 
 struct Operands {
-  Tensor query, key_transposed, value;  // query and key scaled, heads of key and value repeated
+  Tensor query, key_transposed, value;  // query and key are scaled, heads of key and value repeated
   double query_factor, key_factor;
   OptionalTensor mask;
 };
@@ -138,7 +140,8 @@ std::tuple<Tensor, Tensor> composed(const Call& call, const Tensor& kept) {
   return {output.to(call.query.scalar_type()), weights};
 }
 
-// The gradients of matmul(left, right), made as eager's matmul does it: one batch dimension.
+// Returns the gradients of matmul(left, right), computed like eager's matmul with one batch
+// dimension.
 std::tuple<Tensor, Tensor> matmul_backward(const Tensor& gradient, const Tensor& left,
                                            const Tensor& right) {
   if (gradient.dim() == 2)
@@ -161,7 +164,7 @@ std::tuple<Tensor, Tensor> matmul_backward(const Tensor& gradient, const Tensor&
           unflat(flat(left).transpose(1, 2).bmm(flat_gradient), right)};
 }
 
-// Undoes the repetition of heads.
+// Sums over the repetitions of heads.
 Tensor grouped_gradient(const Tensor& gradient, const Tensor& target) {
   if (gradient.dim() < 3 || gradient.size(-3) == target.size(-3))
     return gradient;
@@ -197,7 +200,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composed_backward(const Call& call,
 
 // ---- fused kernels of GPUs ----
 
-// The flash kernel wants a multiple of 8 in the last dimension.
+// The flash kernel needs a last dimension that is a multiple of 8.
 Tensor padded(const Tensor& tensor) {
   const auto missing = (8 - tensor.size(-1) % 8) % 8;
   return missing == 0 ? tensor : at::constant_pad_nd(tensor, {0, missing});
@@ -207,7 +210,7 @@ double flash_scale(const Call& call) {
   return call.scale.value_or(1.0 / std::sqrt(static_cast<double>(call.query.size(-1))));
 }
 
-// The memory-efficient kernel reads its mask in units of 16 elements, of the full size.
+// The memory-efficient kernel needs a mask of full size whose rows are aligned to 16 elements.
 Tensor aligned(const Tensor& mask, const Call& call) {
   const auto length = mask.size(-1);
   auto result = mask;
@@ -225,8 +228,8 @@ OptionalTensor kernel_mask(const Call& call) {
   return mask;
 }
 
-// Fused dropout draws its numbers inside of the kernel. Computed again, it has to draw the same
-// ones and leave the generator alone.
+// Fused dropout draws its numbers inside the kernel. A recomputation has to draw the same numbers,
+// and to leave the generator as it was.
 class ReplayedGenerator {
  public:
   ReplayedGenerator(const Tensor& state, const at::Device& device) {
@@ -236,7 +239,7 @@ class ReplayedGenerator {
     const std::lock_guard<std::mutex> lock(generator_->mutex());
     const auto current = generator_->get_state();
     if (at::equal(current, state))
-      return;  // the first time
+      return;  // this is the first run
     previous_state_ = current;
     generator_->set_state(state);
   }
@@ -256,8 +259,8 @@ class ReplayedGenerator {
 
 // ---- the operators ----
 
-// What dropout draws: which weights are kept, or, where a fused kernel draws, its generator's
-// state.
+// Returns the random decisions of dropout: which weights are kept or, if a fused kernel draws them,
+// the state of its generator.
 Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& value,
                          const OptionalTensor& mask, double dropout, bool causal,
                          std::optional<double> scale, bool grouped, bool needs_mask) {

@@ -18,7 +18,7 @@ namespace {
 using at::Tensor;
 using Sizes = std::vector<int64_t>;
 
-// Elements that a loop takes at once: whole bytes of bits, and bytes enough for wide registers.
+// Number of elements per step of a loop: a multiple of 8, and large enough for wide registers.
 constexpr int64_t kBlock = 256;
 
 int64_t bytes_for(int64_t count) {
@@ -41,18 +41,20 @@ void store_eight(uint8_t* bytes, uint64_t word) {
   std::memcpy(bytes, &word, 8);
 }
 
-// Bytes of 0 and 1: the factor shifts byte i to bit 56 + i of the product, no two to one bit.
+// The bytes of `word` are 0 or 1. The factor moves byte i to bit 56 + i of the product; no two of
+// the partial products share a bit.
 uint8_t packed(uint64_t word) {
   return static_cast<uint8_t>((word * 0x0102040810204080ULL) >> 56);
 }
 
 uint64_t unpacked(uint8_t bits) {
-  // Byte i keeps bit i alone; adding 0x7f carries it, wherever it is, to the byte's highest bit.
+  // Byte i keeps only bit i. Adding 0x7f carries it, wherever it is, to the highest bit of the
+  // byte.
   const uint64_t spread = (bits * 0x0101010101010101ULL) & 0x8040201008040201ULL;
   return ((spread + 0x7f7f7f7f7f7f7f7fULL) >> 7) & 0x0101010101010101ULL;
 }
 
-// `mask` has `count` bytes of 0 or 1, `bits` room for bytes_for(count).
+// `mask` has `count` bytes of 0 or 1; `bits` has space for bytes_for(count) bytes.
 ATEN_RECOMPUTE_VECTORISED
 void pack_range(const uint8_t* mask, uint8_t* bits, int64_t count) {
   const auto whole = count / 8;
@@ -79,7 +81,7 @@ void unpack_range(const uint8_t* bits, uint8_t* mask, int64_t count) {
 
 // ---- comparisons ----
 
-// As the kernel compares: not x <= 0, which lets NaN pass.
+// Compares as ATen's kernel does: not (x <= 0), which also holds for NaN.
 ATEN_RECOMPUTE_VECTORISED
 void compare_range(const float* x, uint8_t* mask, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
@@ -98,8 +100,8 @@ void compare_range(const at::BFloat16* x, uint8_t* mask, int64_t count) {
     mask[i] = static_cast<float>(x[i]) <= 0.0F ? 0 : 1;
 }
 
-// By its bits, for want of an instruction that every processor has: 1 to 0x7fff is positive or
-// NaN, from 0xfc01 on negative NaN.
+// Compares the bits of the number, because not every processor has an instruction for halves: 1 to
+// 0x7fff is positive or NaN, and above 0xfc00 it is a negative NaN.
 ATEN_RECOMPUTE_VECTORISED
 void compare_range(const at::Half* x, uint8_t* mask, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
@@ -108,7 +110,7 @@ void compare_range(const at::Half* x, uint8_t* mask, int64_t count) {
   }
 }
 
-// ---- selections, on the words that the elements are ----
+// ---- selections, on elements as unsigned integers ----
 
 ATEN_RECOMPUTE_VECTORISED
 void select_range(const uint8_t* mask, const uint16_t* grad, uint16_t* out, int64_t count) {
@@ -128,7 +130,8 @@ void select_range(const uint8_t* mask, const uint64_t* grad, uint64_t* out, int6
     out[i] = grad[i] & -static_cast<uint64_t>(mask[i]);
 }
 
-// function(first element, number of elements), each range beginning with a whole byte of bits.
+// Calls function(first element, number of elements) for blocks that begin with a whole byte of
+// bits.
 template <class Function>
 void for_each_block(int64_t count, const Function& function) {
   const auto blocks = (count + kBlock - 1) / kBlock;
@@ -196,7 +199,7 @@ void select(const Tensor& grad, const uint8_t* bits, const Tensor& output) {
   });
 }
 
-// `output` lies as `grad` and as the bits do, and may be `grad`.
+// `output` has the layout of `grad` and of the bits, and may be `grad`.
 void select_into(const Tensor& output, const Tensor& grad, const Tensor& bits) {
   const auto* from = bits.const_data_ptr<uint8_t>();
   switch (grad.element_size()) {
@@ -214,7 +217,7 @@ bool has_layout_of_bits(const Tensor& grad, const Sizes& stride) {
          grad.is_non_overlapping_and_dense();
 }
 
-// Called where grad dies (runtime/in_place.h).
+// Called on the last use of grad (runtime/in_place.h).
 Tensor threshold_backward_bits_in_place(Tensor grad, Tensor bits, Sizes stride) {
   if (!has_layout_of_bits(grad, stride))
     return grad.copy_(threshold_backward_bits(grad, bits, stride));

@@ -1,8 +1,8 @@
-// Masks kept as bits: an eighth of the bytes of a bool tensor.
+// Masks that are stored as bits, in an eighth of the bytes of a bool tensor.
 //
-// Bit i % 8 of byte i / 8 is element i of the mask in memory order; bits after the last are 0. The
-// memory order is the tensor's own where it is dense, otherwise that of a copy which keeps its
-// order of dimensions (as clone() makes it).
+// Bit i % 8 of byte i / 8 is element i of the mask in memory order; bits after the last element are
+// 0. The memory order is that of the tensor if it is dense, otherwise that of the copy that clone()
+// makes, which keeps the order of dimensions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,22 +11,25 @@
 
 namespace aten_recompute {
 
-// `mask` is bool, of any sizes and strides; the result is uint8 of (numel + 7) / 8 elements.
+// Packs a bool tensor of any sizes and strides into a uint8 tensor of (numel + 7) / 8 elements.
+// Throws c10::Error for another type.
 at::Tensor pack_bits(at::Tensor mask);
 
-// The bool tensor of this size that pack_bits() made `bits` of, if `stride` (in elements) was its
-// stride; dense where that is not. Throws c10::Error where `bits` has another number of bytes.
+// Returns the bool tensor of size `size` from which pack_bits() made `bits`. `stride` (in elements)
+// is its stride; if that is not dense, a dense stride with the same order of dimensions is used.
+// Throws c10::Error if `bits` has another number of bytes.
 at::Tensor unpack_bits(at::Tensor bits, std::vector<int64_t> size, std::vector<int64_t> stride);
 
-// Where threshold_backward(grad, result, 0) lets the gradient through: result > 0, or NaN.
+// Returns as bits where threshold_backward(grad, result, 0) passes the gradient on: where `result`
+// is greater than 0 or NaN.
 at::Tensor positive_bits(at::Tensor result);
 
-// threshold_backward(grad, result, 0) from bits = positive_bits(result) and stride =
-// result.stride(): equal to it in every bit but the payloads of NaN.
+// Computes threshold_backward(grad, result, 0) from bits = positive_bits(result) and stride =
+// result.stride(). The result has the same bits, except for payloads of NaN.
 at::Tensor threshold_backward_bits(at::Tensor grad, at::Tensor bits, std::vector<int64_t> stride);
 
 namespace detail {
-// The same by ATen's operators, for devices without a loop of ours.
+// Implementations by ATen's operators, for devices without a loop in bits.cpp.
 at::Tensor pack_bits_by_operators(const at::Tensor& mask);
 at::Tensor unpack_bits_by_operators(const at::Tensor& bits, const std::vector<int64_t>& size,
                                     const std::vector<int64_t>& stride);

@@ -1,4 +1,4 @@
-// Makes an operator of the interpreter out of a plain C++ function.
+// Turns plain C++ functions into operators of LibTorch's interpreter.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -35,6 +35,8 @@ void call(Result (*function)(Arguments...), torch::jit::Stack& stack, std::index
 
 }  // namespace detail
 
+// Returns an operator that takes the arguments of `function` from the stack and pushes its result,
+// or the elements of a result that is a std::tuple.
 template <class Result, class... Arguments>
 torch::jit::Operator boxed_operator(const std::string& schema, Result (*function)(Arguments...),
                                     c10::AliasAnalysisKind kind) {
@@ -46,13 +48,15 @@ torch::jit::Operator boxed_operator(const std::string& schema, Result (*function
       kind);
 }
 
-// `function` computes what `schema` says from its arguments alone and changes none of them.
+// `function` implements `schema`. Its results depend on its arguments only, and it changes none of
+// them.
 template <class Result, class... Arguments>
 torch::jit::Operator pure_operator(const std::string& schema, Result (*function)(Arguments...)) {
   return boxed_operator(schema, function, c10::AliasAnalysisKind::PURE_FUNCTION);
 }
 
-// `function` changes the arguments that `schema` says it changes, and returns one of them.
+// `function` implements `schema`: it changes the arguments that the schema declares as written, and
+// returns one of them.
 template <class Result, class... Arguments>
 torch::jit::Operator in_place_operator(const std::string& schema,
                                        Result (*function)(Arguments...)) {

@@ -1,4 +1,4 @@
-// Gradients of what ATen composes of several differentiable operators.
+// Gradients of functions that ATen composes of several differentiable operators.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,8 +11,9 @@
 
 namespace aten_recompute {
 
-// The gradients of `function(inputs)` for `grad`, the gradient of its result; added up in the order
-// in which eager's engine adds them, which no formula of ours would. `function` runs again for it.
+// Returns the gradients of the inputs of `function`, given `grad`, the gradient of its result.
+// `function` runs again under autograd, because a formula would not add gradients in the order of
+// eager's engine.
 inline std::vector<at::Tensor> gradients_by_autograd(
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
     std::vector<at::Tensor> inputs, const at::Tensor& grad) {

@@ -1,5 +1,5 @@
-// Gradients of convolutions: inputs without a batch dimension, padding given as a word, and complex
-// numbers, which ATen all reduces to plain convolutions on the way in.
+// Gradients of convolutions for inputs without a batch dimension, padding given as a word, and
+// complex numbers. ATen's forward reduces all of these to plain convolutions.
 #include <ATen/ATen.h>
 
 #include <array>
@@ -35,7 +35,7 @@ Gradients real_backward(const Tensor& grad, const Tensor& input, const Tensor& w
                                   std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 
-// The operators that make three real convolutions of a complex one.
+// Calls the operators that compute a complex convolution as three real ones.
 Tensor complex_convolution(const Tensor& input, const Tensor& weight, const Tensor& bias,
                            const Parameters& p) {
   const auto spatial = weight.dim() - 2;
@@ -99,8 +99,8 @@ Gradients convolution_backward(Tensor grad, Tensor input, Tensor weight, Sizes s
   return backward(std::move(grad), std::move(input), weight, parameters, mask);
 }
 
-// Convolution.cpp, _convolution_mode: "same" pads more on the right where the total is odd, which
-// needs a padded copy of the input.
+// As in Convolution.cpp, _convolution_mode: "same" pads more on the right if the total padding is
+// odd, for which the input is copied.
 Gradients convolution_mode_backward(Tensor grad, Tensor input, Tensor weight, Sizes stride,
                                     std::string padding, Sizes dilation, int64_t groups,
                                     Mask mask) {
@@ -114,7 +114,7 @@ Gradients convolution_mode_backward(Tensor grad, Tensor input, Tensor weight, Si
                         size_of_bias(weight, false, groups)};
   if (padding == "valid")
     return backward(grad, input, weight, parameters, mask);
-  Sizes right(2 * spatial, 0);  // as constant_pad_nd wants it: last dimension first
+  Sizes right(2 * spatial, 0);  // for constant_pad_nd, last dimension first
   bool symmetric = true;
   for (size_t i = 0; i < spatial; ++i) {
     const auto step =

@@ -1,4 +1,5 @@
-// Dropout with a bool mask in place of ATen's noise: the same numbers, a quarter of the bytes.
+// Dropout with a bool mask in place of ATen's noise. It gives the same numbers and uses a quarter
+// of the bytes.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
@@ -14,7 +15,8 @@ namespace {
 
 using at::Tensor;
 
-// x * noise, where noise is 0 or scale: a multiplication by 0 keeps the sign of zeros, and NaN.
+// Computes x * noise, where noise is 0 or `scale`. Multiplying by 0 keeps the sign of zeros, and
+// NaN.
 ATEN_RECOMPUTE_VECTORISED
 void multiply_range(const float* x, const uint8_t* mask, float scale, float* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
@@ -46,21 +48,23 @@ void multiply_range(const Scalar* x, const uint8_t* mask, Scalar scale, Scalar* 
   }
 }
 
-// One element of ATen's noise, by the operators that make it: their rounding is the one we need.
+// Returns one element of ATen's noise, computed by the same operators so that it is rounded in the
+// same way.
 Tensor noise_value(const Tensor& like, double p) {
   if (p == 1)
     return at::zeros({1}, like.options());
   return at::ones({1}, like.options()).div_(1 - p);
 }
 
-// The elements of x and mask lie in one order, on the CPU: one loop goes through them.
+// Returns whether x and mask are on the CPU with elements in the same memory order, so that one
+// loop can go through both.
 bool has_layout_of(const Tensor& x, const Tensor& mask) {
   return x.device().is_cpu() && mask.device().is_cpu() && at::isFloatingType(x.scalar_type()) &&
          x.strides() == mask.strides() && x.sizes() == mask.sizes() &&
          x.is_non_overlapping_and_dense();
 }
 
-// `output` lies as x does, and may be x.
+// `output` has the layout of x, and may be x.
 void multiply_into(const Tensor& output, const Tensor& x, const Tensor& mask, const Tensor& scale) {
   AT_DISPATCH_FLOATING_TYPES_AND2(
       at::kHalf, at::kBFloat16, x.scalar_type(), "apply_dropout_mask", [&] {
@@ -86,7 +90,7 @@ Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
   return output;
 }
 
-// Called where x dies (runtime/in_place.h).
+// Called on the last use of x (runtime/in_place.h).
 Tensor apply_dropout_mask_in_place(Tensor x, Tensor mask, double p) {
   if (!has_layout_of(x, mask))
     return x.copy_(apply_dropout_mask(x, mask, p));
@@ -102,11 +106,12 @@ Tensor dropout_mask(Tensor x, double p) {
   if (p == 1)
     return at::zeros_like(x, options);
   if (!x.device().is_cpu()) {
-    // The fused kernel alone draws these numbers; its output is computed again from the mask.
+    // Only the fused kernel draws these numbers. Its output is computed again from the mask.
     return x.numel() == 0 ? at::empty_like(x, options)
                           : std::get<1>(at::native_dropout(x, p, /*train=*/true));
   }
-  // For doubles the generator is advanced by another step, and other numbers come out of it.
+  // For doubles, the generator advances differently and gives other numbers, so a double tensor is
+  // filled.
   if (x.scalar_type() == at::kDouble)
     return at::empty_like(x).bernoulli_(1 - p).to(at::kBool);
   return at::empty_like(x, options).bernoulli_(1 - p);
@@ -116,7 +121,7 @@ Tensor dropout_mask(Tensor x, double p) {
 
 void register_dropout_operators() {
   static const torch::jit::RegisterOperators registered({
-      // Not pure: it draws from the generator (is_random in ir/node_traits.cpp).
+      // This operator draws from the generator; ir/operator_facts.cpp says so.
       pure_operator("aten_recompute::dropout_mask(Tensor x, float p) -> Tensor", &dropout_mask),
       pure_operator("aten_recompute::apply_dropout_mask(Tensor x, Tensor mask, float p) -> Tensor",
                     &apply_dropout_mask),

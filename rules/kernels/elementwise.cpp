@@ -1,4 +1,4 @@
-// What elementwise gradients need beyond ATen's operators.
+// Operators that gradients of elementwise operators need and ATen does not have.
 #include <ATen/ATen.h>
 
 #include <optional>
@@ -16,7 +16,7 @@ at::Scalar conj(at::Scalar scalar) {
   return scalar.conj();
 }
 
-// What elu_() and its like compute, where they have become functional.
+// Functional forms of elu_() and similar operators, whose gradient is computed from the result.
 Tensor elu_in_place(Tensor self, at::Scalar alpha, at::Scalar scale, at::Scalar input_scale) {
   return at::elu(self, alpha, scale, input_scale);
 }
@@ -29,8 +29,8 @@ Tensor celu_in_place(Tensor self, at::Scalar alpha) {
   return at::celu(self, alpha);
 }
 
-// Formulas ask these in place of `alpha == 1`: TorchScript's comparison of a complex Scalar leaves
-// a broken stack.
+// Formulas use these functions instead of `alpha == 1`, because TorchScript's comparison of a
+// complex Scalar corrupts the stack.
 bool is_one(at::Scalar scalar) {
   return scalar.equal(1);
 }
@@ -39,12 +39,12 @@ bool is_zero(at::Scalar scalar) {
   return scalar.equal(0);
 }
 
-// autograd rounds some factors to single precision (Scalar::toFloat).
+// Autograd rounds some factors to single precision (Scalar::toFloat).
 double single_precision(at::Scalar scalar) {
   return scalar.toFloat();
 }
 
-// Sizes of an optional argument, e.g. of a bias, without keeping it.
+// Returns the sizes of an optional argument, e.g. a bias, so that a formula need not keep it.
 std::optional<std::vector<int64_t>> optional_size(std::optional<Tensor> tensor) {
   if (!tensor || !tensor->defined())
     return std::nullopt;
@@ -55,7 +55,7 @@ std::vector<int64_t> size_of(std::optional<Tensor> tensor) {
   return optional_size(std::move(tensor)).value_or(std::vector<int64_t>{});
 }
 
-// FunctionsManual.cpp: pow_backward_exponent, with `log_base` the logarithm of the base.
+// From FunctionsManual.cpp, pow_backward_exponent. `mask` is true where the gradient is 0.
 Tensor masked_pow_grad(const Tensor& grad, const Tensor& mask, const Tensor& factor) {
   return grad * at::where(mask, at::zeros({}, grad.options()), factor.conj());
 }
@@ -80,7 +80,7 @@ Tensor pow_grad_exponent_of_scalar(Tensor grad, at::Scalar base, Tensor exponent
   return masked_pow_grad(grad, mask, result * log_base);
 }
 
-// FunctionsManual.cpp: sgn_backward.
+// From FunctionsManual.cpp, sgn_backward.
 Tensor sgn_grad(Tensor grad, Tensor self, Tensor result) {
   if (!self.is_complex())
     return at::zeros_like(grad);
@@ -88,8 +88,8 @@ Tensor sgn_grad(Tensor grad, Tensor self, Tensor result) {
   return ((grad - (result * result) * grad.conj()) / (2. * abs)).masked_fill_(abs == 0., 0.);
 }
 
-// An argument that autograd refuses to differentiate; it says so before the forward, we when its
-// gradient is asked for.
+// Raises the error for an argument that autograd does not differentiate. Autograd raises it before
+// the forward, this operator when the gradient is needed.
 Tensor not_differentiable(Tensor /*grad*/, std::string op, std::string argument) {
   TORCH_CHECK_NOT_IMPLEMENTED(false, "the derivative for '", argument, "' of ", op,
                               " is not implemented");

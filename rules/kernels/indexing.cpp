@@ -1,4 +1,4 @@
-// Gradients of indexing that are not operators of ATen themselves, or that have to write in place.
+// Gradients of indexing that ATen does not have as operators, or that are written in place.
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/runtime/operator.h>
@@ -32,8 +32,8 @@ void gather_backward(Stack& stack) {
   stack.emplace_back(at::zeros(size, gradient.options()).scatter_add_(dim, index, gradient));
 }
 
-// take_along_dim gathers from what broadcasting made of its input and its indices, or, without a
-// dimension, from flat ones.
+// take_along_dim gathers from its broadcast input with broadcast indices or, without a dimension,
+// from the flattened input.
 void take_along_dim_backward(Stack& stack) {
   const auto dim = pop(stack).toOptional<int64_t>();
   const auto indices = pop(stack).toTensor();
@@ -54,7 +54,7 @@ void take_along_dim_backward(Stack& stack) {
   stack.emplace_back(at::sum_to(std::move(result), size));
 }
 
-// Of index_add and index_copy for what they add or copy.
+// Computes the gradient of the source of index_add and index_copy.
 void index_source_gradient(Stack& stack) {
   const auto alpha = pop(stack).toScalar();
   const auto index = pop(stack).toTensor();

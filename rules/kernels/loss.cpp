@@ -1,4 +1,5 @@
-// Losses that ATen composes: negative log likelihood for any number of dimensions, cross entropy.
+// Losses that ATen composes of other operators: negative log likelihood for any number of
+// dimensions, cross entropy, and gradients of binary cross entropy.
 #include <ATen/ATen.h>
 #include <ATen/core/Reduction.h>
 
@@ -20,7 +21,8 @@ bool is_defined(const OptionalTensor& tensor) {
   return tensor && tensor->defined();
 }
 
-// nll_loss takes 1 and 2 dimensions, nll_loss2d exactly 4: others are viewed as [n, c, 1, rest].
+// nll_loss takes 1 or 2 dimensions, and nll_loss2d takes 4. Other inputs are viewed as [n, c, 1,
+// rest].
 Tensor input_4d(const Tensor& input) {
   if (input.dim() == 4)
     return input;
@@ -66,20 +68,20 @@ Tensor nll_backward(Tensor grad, Tensor input, Tensor target, OptionalTensor wei
       .reshape(input.sizes());
 }
 
-// ---- cross entropy, given the logarithms of the probabilities (LossNLL.cpp) ----
+// ---- cross entropy of log-probabilities (LossNLL.cpp) ----
 
 int64_t class_dim(const Tensor& input) {
   return input.dim() == 1 ? 0 : 1;
 }
 
-// weight as [1, classes, 1, ...].
+// Views the weight as [1, classes, 1, ...].
 Tensor broadcast_weight(const Tensor& weight, const Tensor& input) {
   std::vector<int64_t> shape(input.dim(), 1);
   shape[class_dim(input)] = weight.size(0);
   return weight.view(shape);
 }
 
-// A target of the input's sizes holds probabilities.
+// Computes the loss for a target of the input's sizes, which contains probabilities.
 Tensor probability_loss(const Tensor& input, Tensor target, const OptionalTensor& weight,
                         int64_t reduction, double smoothing) {
   TORCH_CHECK(at::isFloatingType(target.scalar_type()),
@@ -143,7 +145,7 @@ std::tuple<Tensor, Tensor> cross_entropy(Tensor input, Tensor target, OptionalTe
   return {loss, total};
 }
 
-// Gradient of each element, before the sum over classes and the reduction.
+// Returns the gradient of each element, before the sum over classes and the reduction.
 Tensor undo_reduction(const Tensor& grad, const Tensor& input, int64_t reduction) {
   auto result = grad;
   if (reduction == at::Reduction::Mean) {

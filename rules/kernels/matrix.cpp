@@ -1,6 +1,6 @@
-// matmul and linear, as ATen composes them, with gradients as autograd computes them for that
-// composition. Which composition it is depends on strides and on which arguments require grad; the
-// values inside of a region do not say the latter themselves.
+// matmul and linear, composed of other operators as in ATen, with the gradients that autograd
+// computes for this composition. The composition depends on strides and on which arguments require
+// grad; values inside a region do not carry the latter, so it is passed as arguments.
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
@@ -30,8 +30,8 @@ at::Scalar conj(const at::Scalar& scalar) {
   return scalar.conj();
 }
 
-// FunctionsManual.cpp: mm_mat1_backward, mm_mat2_backward. The gradient is laid out as the
-// argument.
+// From FunctionsManual.cpp, mm_mat1_backward and mm_mat2_backward. The gradient has the layout of
+// the argument.
 Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, Sizes sizes, Sizes strides,
                     at::Scalar alpha) {
   if (is_column_major(sizes, strides)) {
@@ -48,7 +48,7 @@ Tensor mm_grad_mat2(const Tensor& grad, const Tensor& mat1, Sizes sizes, Sizes s
   return scaled(mat1.t().conj().mm(grad), conj(alpha));
 }
 
-// The two operands of a matmul, of which one need not be at hand.
+// The two operands of a matmul. In a backward, the tensor of one of them is not available.
 struct Operands {
   Sizes self_sizes, self_strides;
   Sizes other_sizes, other_strides;
@@ -68,7 +68,8 @@ Sizes without_first(const Sizes& sizes) {
   return {sizes.begin() + 1, sizes.end()};
 }
 
-// Linalg.cpp, should_fold: the larger operand becomes a matrix, so that mm or mv does, not bmm.
+// As in Linalg.cpp, should_fold: returns whether the larger operand is viewed as a matrix, so that
+// mm or mv is used instead of bmm.
 bool folds(const Operands& x) {
   const bool self_larger = x.self_dim() >= x.other_dim();
   const auto sizes = self_larger ? x.self_sizes : transposed(x.other_sizes);
@@ -91,7 +92,7 @@ bool folds(const Operands& x) {
 
 enum class Squeeze { kNone, kSelf, kOther };
 
-// A broadcast of two batches where one has size 1 is computed as if that one were a matrix.
+// If one of two batches has size 1 and is broadcast, it is treated as a matrix.
 Squeeze squeezes(const Operands& x) {
   if (x.self_dim() != 3 || x.other_dim() != 3 || x.self_sizes[0] == x.other_sizes[0]) {
     return Squeeze::kNone;
@@ -130,7 +131,7 @@ Tensor fold(const Tensor& tensor) {
   return tensor.reshape(folded_sizes(tensor.sizes().vec()));
 }
 
-// What bmm multiplies: [batch..., n, m] and [batch..., m, p].
+// The operands of bmm: [batch..., n, m] and [batch..., m, p].
 struct Batched {
   Sizes self_expanded, other_expanded;
   int64_t batch, n, m, p;
@@ -288,7 +289,7 @@ Tensor matmul_grad_other(Tensor grad, Tensor self, Sizes sizes, Sizes strides, b
                         std::move(strides), needs_self, true});
 }
 
-// Linear.cpp: with a bias, what can be viewed as a matrix is, and goes to addmm.
+// As in Linear.cpp: with a bias, an input that can be viewed as a matrix is passed to addmm.
 bool linear_flattens(Tensor input, std::optional<Tensor> bias) {
   if (!bias || !bias->defined())
     return false;
@@ -307,7 +308,7 @@ Tensor linear(Tensor input, Tensor weight, std::optional<Tensor> bias, bool need
 }
 
 Tensor linear_grad_bias(Tensor grad, Sizes sizes, bool flattened) {
-  // From the matrix, as eager: another order of summation would round otherwise.
+  // As in eager PyTorch, the matrix is summed: another order of summation would round differently.
   return at::sum_to(flattened ? grad.reshape({-1, grad.size(-1)}) : grad, sizes);
 }
 

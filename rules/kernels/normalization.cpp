@@ -1,5 +1,5 @@
-// Checks of sizes; group_norm, as ATen composes it of native_group_norm; batch_norm from its
-// statistics.
+// Size checks of normalisations; group_norm, composed of native_group_norm as in ATen; and
+// batch_norm from its statistics.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
@@ -16,7 +16,8 @@ namespace {
 
 using at::Tensor;
 
-// On the CPU kernels know channels_last; elsewhere only contiguous tensors.
+// Returns `tensor` in the memory format that the kernels need: the CPU supports channels_last,
+// other devices contiguous tensors only.
 Tensor in_format_of_kernels(const Tensor& tensor, const Tensor& input) {
   return tensor.contiguous(input.device().is_cpu() ? input.suggest_memory_format()
                                                    : at::MemoryFormat::Contiguous);
@@ -51,9 +52,9 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_backward(Tensor grad, Tensor input
       input.size(1), positions(input), groups, std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 
-// ---- checks before the norms (passes/frontend/size_checks.h) ----
+// ---- size checks before normalisations (passes/frontend/size_checks.h) ----
 
-// The product of all sizes but the channels'.
+// Returns whether the product of all sizes, without that of the channels, is 1.
 bool has_one_value_per_channel(std::vector<int64_t> size) {
   TORCH_CHECK(!size.empty(), "list index out of range");
   size.erase(size.begin() + 1, size.begin() + std::min<int64_t>(2, std::ssize(size)));
@@ -76,8 +77,8 @@ bool is_packed(const std::optional<Tensor>& tensor) {
   return !tensor || !tensor->defined() || tensor->is_contiguous();
 }
 
-// Of nothing, eager makes a copy times weight[0]; ATen's backward for that writes past the end of a
-// list where the input has one dimension.
+// For an empty input, eager PyTorch returns the gradient times weight[0]. ATen's backward of that
+// writes past the end of a list if the input has one dimension, so it is not called.
 std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
     int64_t implementation, Tensor input, Tensor grad, std::optional<Tensor> weight,
     std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
@@ -93,13 +94,13 @@ std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
   return {scaled ? grad * (*weight)[0] : grad, zeros, zeros};
 }
 
-// With statistics at hand, batch norm is x * alpha + beta, where alpha = inverse * weight and
-// beta = bias - mean * alpha. The kernel for evaluation computes that, too, with inverse =
-// 1 / sqrt(variance + eps): given alpha for a weight, and a variance of which that is 1, it
-// computes beta and the rest with the instructions, fused or not, that training uses.
+// With known statistics, batch norm is x * alpha + beta, where alpha = inverse * weight and beta =
+// bias - mean * alpha. The kernel for evaluation computes this, too, with inverse = 1 /
+// sqrt(variance + eps). It gets alpha as the weight, and a variance for which its inverse is 1. It
+// then computes beta and the result with the same instructions, fused or not, as in training.
 //
-// It is the same kernel only where the parameters have the type that it computes in. bfloat16 ones
-// have so few digits that mean * alpha is exact, fused or not; halves are left out.
+// The kernel is the same only if the parameters have the type in which it computes. bfloat16 has so
+// few digits that mean * alpha is exact, fused or not; half is excluded.
 Tensor transformed(const Tensor& input, const std::optional<Tensor>& weight,
                    const std::optional<Tensor>& bias, const Tensor& mean, const Tensor& inverse) {
   const auto type = at::toOpMathType(input.scalar_type());
@@ -113,9 +114,9 @@ Tensor transformed(const Tensor& input, const std::optional<Tensor>& weight,
                                            /*momentum=*/0, /*eps=*/0));
 }
 
-// The output of _batch_norm_impl_index in training, given the other outputs. `implementation` is
-// the last of those; only ATen's own, 0, is known to do this, for layouts that it has one kernel
-// for.
+// Returns the first output of _batch_norm_impl_index in training, given the other outputs, of which
+// `implementation` is the last. Only ATen's own implementation, 0, is known to give the same bits,
+// for layouts that have a single kernel.
 Tensor batch_norm_from_statistics(Tensor input, std::optional<Tensor> weight,
                                   std::optional<Tensor> bias, Tensor mean, Tensor inverse,
                                   int64_t implementation, double eps, bool cudnn_enabled) {

@@ -31,7 +31,7 @@ at::Tensor sum_of(at::Tensor accumulated, at::Tensor other) {
   return at::add(accumulated, other);
 }
 
-// Undefined gradients arrive as None (see CompiledRegion::undefined_gradients).
+// Undefined gradients are None (passes/partition/undefined_gradients.h).
 void accumulate(Stack& stack) {
   auto other = pop(stack);
   auto accumulated = pop(stack);
@@ -105,7 +105,7 @@ void register_rule_operators() {
   using torch::jit::Operator;
   const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
   static const torch::jit::RegisterOperators registered({
-      // A marker that dead code elimination must leave alone; it never runs.
+      // This is a marker, which dead code elimination must not remove. It never runs.
       Operator(
           "aten_recompute::backward_start() -> ()", [](Stack& /*stack*/) {},
           c10::AliasAnalysisKind::CONSERVATIVE),

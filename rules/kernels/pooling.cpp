@@ -17,7 +17,7 @@ std::optional<double> scale_factor(const std::optional<std::vector<double>>& fac
   return factors->at(static_cast<size_t>(index));
 }
 
-// The same choice as at::grid_sampler's.
+// Chooses the kernel as at::grid_sampler does.
 std::tuple<at::Tensor, at::Tensor> grid_sampler_backward(const at::Tensor& gradient,
                                                          const at::Tensor& input,
                                                          const at::Tensor& grid,
@@ -32,7 +32,8 @@ std::tuple<at::Tensor, at::Tensor> grid_sampler_backward(const at::Tensor& gradi
   auto kernel = input.dim() == 4 ? &at::grid_sampler_2d_backward : &at::grid_sampler_3d_backward;
   auto [for_input, for_grid] =
       kernel(gradient, input, grid, interpolation_mode, padding_mode, align_corners, mask);
-  // What is not asked for comes back undefined; a tensor has to take its place.
+  // Kernels return undefined tensors for gradients that are not needed, but the operator has to
+  // return tensors.
   if (!for_input.defined())
     for_input = for_grid;
   if (!for_grid.defined())

@@ -1,4 +1,4 @@
-// Gradients of reductions that are not operators of ATen themselves.
+// Gradients of reductions that ATen does not have as operators (FunctionsManual.cpp).
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -34,7 +34,8 @@ int64_t wrapped(int64_t dim, int64_t rank) {
   return dim < 0 ? dim + rank : dim;
 }
 
-// The shape of a reduction over `dims` with keepdim; no dims means all of them.
+// Returns the shape of a reduction over `dims` with keepdim. Without dims, all dimensions are
+// reduced.
 Sizes kept_size(Sizes size, const Dims& dims) {
   if (!dims.has_value() || dims->empty())
     return Sizes(size.size(), 1);
@@ -78,7 +79,7 @@ void evenly_distribute_backward(Stack& stack) {
   const auto self = pop(stack).toTensor();
   const auto gradient = pop(stack).toTensor();
   if (self.is_cuda()) {
-    // Without waiting for the GPU.
+    // This does not wait for the GPU.
     const auto mask = (self == value).logical_or_(self.isnan().logical_and_(value.isnan()));
     stack.emplace_back(mask * (gradient / mask.sum()));
     return;
@@ -88,7 +89,8 @@ void evenly_distribute_backward(Stack& stack) {
       at::zeros(self.sizes(), self.options()).masked_fill_(mask, gradient / mask.sum()));
 }
 
-// The product of all others, without dividing: products of what stands before and after.
+// Computes the product of all other elements without a division, from the products of the elements
+// before and after each.
 at::Tensor prod_safe_zeros_backward(const at::Tensor& gradient, const at::Tensor& self,
                                     int64_t dim) {
   if (self.numel() == 0)
@@ -148,7 +150,7 @@ void prod_dim_backward(Stack& stack) {
 
 at::Tensor norm_gradient(const at::Tensor& gradient, const at::Tensor& self, double p,
                          const at::Tensor& norm, const Sizes& dims) {
-  // The number of elements that are not zero is constant almost everywhere. (Eager leaves the
+  // The number of non-zero elements is constant almost everywhere. (Eager PyTorch leaves the
   // gradient undefined.)
   if (p == 0.0)
     return at::zeros_like(self);
@@ -202,7 +204,7 @@ at::Tensor var_gradient(const at::Tensor& gradient, const at::Tensor& self, cons
          (self - self.mean(*dims, /*keepdim=*/true));
 }
 
-// Gradients of the variance (or of the standard deviation `std`) and of the mean.
+// Sums the gradients of the variance (or of the standard deviation `std`) and of the mean.
 void var_mean_backward(Stack& stack) {
   const auto correction = pop(stack);
   const auto dims = pop_dims(stack);

@@ -1,4 +1,4 @@
-// Gradients of operators on shapes and lists that are not operators of ATen themselves.
+// Gradients of operators on shapes and lists that ATen does not have as operators.
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -22,7 +22,7 @@ std::vector<Sizes> pop_sizes(Stack& stack) {
   return sizes;
 }
 
-// Undefined tensors stand for None. The list may be Tensor[] or Tensor?[].
+// Pops a list of type Tensor[] or Tensor?[]. None becomes an undefined tensor.
 std::vector<at::Tensor> pop_gradients(Stack& stack) {
   std::vector<at::Tensor> gradients;
   const auto list = pop(stack);
@@ -32,7 +32,7 @@ std::vector<at::Tensor> pop_gradients(Stack& stack) {
   return gradients;
 }
 
-// Zeros in place of what is undefined; at least one gradient is defined.
+// Replaces undefined gradients by zeros. Throws if no gradient is defined.
 void fill_undefined(std::vector<at::Tensor>& gradients, const std::vector<Sizes>& sizes) {
   const auto defined = std::find_if(gradients.begin(), gradients.end(),
                                     [](const at::Tensor& t) { return t.defined(); });
@@ -98,8 +98,8 @@ void inverse_permutation(Stack& stack) {
 
 // ---- lists ----
 
-// Parts of `grad` along `dim`, one for each concatenated tensor, which had at least `min_rank`
-// dimensions when it was concatenated (hstack, vstack).
+// Returns the part of `grad` along `dim` for each concatenated tensor, which was concatenated with
+// at least `min_rank` dimensions (hstack, vstack).
 void cat_backward(Stack& stack) {
   const auto min_rank = static_cast<size_t>(pop(stack).toInt());
   auto dim = pop(stack).toInt();
@@ -204,7 +204,8 @@ void unbind_backward(Stack& stack) {
 
 // ---- repetitions ----
 
-// Sums over the copies: leading dimensions first, then all others at once, as eager does.
+// Sums over the copies as eager PyTorch does: over leading dimensions first, then over all others
+// at once.
 void repeat_backward(Stack& stack) {
   const auto size = pop(stack).toIntVector();
   auto repeats = pop(stack).toIntVector();
@@ -233,7 +234,7 @@ void repeat_backward(Stack& stack) {
   stack.emplace_back(std::move(gradient));
 }
 
-// repeat_interleave expands a new dimension after `dim` and flattens it away.
+// repeat_interleave expands a new dimension after `dim` and flattens the two.
 void repeat_interleave_backward(Stack& stack) {
   const auto dim = pop(stack).toOptional<int64_t>();
   const auto repeats = pop(stack).toInt();
@@ -251,8 +252,8 @@ void repeat_interleave_backward(Stack& stack) {
 
 // ---- padding ----
 
-// An element has up to two copies in each dimension, and bits depend on the order in which they are
-// added up.
+// An element has up to two copies in each dimension. The result's bits depend on the order in which
+// they are added.
 at::Tensor circular_pad_backward(const at::Tensor& gradient, const Sizes& size, const Sizes& pad) {
   return gradients_by_autograd(
       [&](const auto& inputs) { return at::pad(inputs[0], pad, "circular"); },
@@ -268,7 +269,7 @@ void pad_backward(Stack& stack) {
     stack.emplace_back(circular_pad_backward(gradient, size, pad));
     return;
   }
-  // The kernels ask their input for its shape only: one element stands for it.
+  // The kernels read only the shape of their input, so one expanded element stands in for it.
   const auto self = at::empty({1}, gradient.options()).expand(size);
   const bool reflect = mode == "reflect";
   at::Tensor result;

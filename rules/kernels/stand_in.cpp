@@ -17,7 +17,8 @@ at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::
 #ifdef ATEN_RECOMPUTE_HAS_MMAP
   if (device.is_cpu()) {
     const auto bytes = at::detail::computeStorageNbytes(size, stride, c10::elementSize(dtype));
-    // No page of the mapping exists before it is read, and reading gives the system's zero page.
+    // A page of the mapping exists only once it is read; reading then gives the system's page of
+    // zeros.
     void* memory =
         bytes == 0 ? MAP_FAILED : mmap(nullptr, bytes, PROT_READ, MAP_PRIVATE | MAP_ANON, -1, 0);
     if (memory != MAP_FAILED) {

@@ -1,4 +1,4 @@
-// Tensors that stand for others of which only the layout matters.
+// Tensors that stand in for others of which only the layout matters.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,16 +7,17 @@
 
 namespace aten_recompute {
 
-// A tensor of these sizes, strides (in elements), dtype and device to give to a kernel that takes a
-// tensor but reads no element of it, as the backward of a pooling takes its input. On the CPU of a
-// POSIX system it takes no memory: its elements are pages of zeros that the system lends to whoever
-// reads them; nobody may write to it. Elsewhere it is an uninitialised tensor, to be freed soon.
+// Returns a tensor of these sizes, strides (in elements), dtype and device, for a kernel that takes
+// a tensor but reads no element of it, such as the backward of a pooling, which takes the input. On
+// the CPU of a POSIX system it uses no memory: its elements are read-only pages of zeros that the
+// system provides when they are read. Nothing may write to it. On other devices it is an
+// uninitialised tensor, which should be freed soon.
 at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::ScalarType dtype,
                     at::Device device);
 
-// Sizes, strides, dtype and device as one list of ints, and the tensor that stands for what has
-// them: the operators that formulas call. Graphs of values that are read one by one would have five
-// nodes in place of two.
+// The operators that formulas call. layout() returns dtype, device, sizes and strides of a tensor
+// as one list of ints, and stand_in() makes a stand-in from this list. Separate values would need
+// five nodes instead of two.
 std::vector<int64_t> layout(at::Tensor tensor);
 at::Tensor stand_in(std::vector<int64_t> layout);
 

@@ -1,4 +1,5 @@
-// What a loop over plain memory is compiled for, where the compiler can choose at load time.
+// Compiles a loop over plain memory for several instruction sets, if the compiler can select one at
+// load time.
 #pragma once
 
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
