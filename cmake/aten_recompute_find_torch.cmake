@@ -1,12 +1,14 @@
 # aten_recompute_find_torch([PYTHON <interpreter>...])
 #
-# Finds LibTorch; sets ATEN_RECOMPUTE_TORCH_LIBRARIES to what a target links and ATEN_RECOMPUTE_TORCH_ROOT to the folder
-# that holds lib/ and include/. The order:
-#   1. Torch_DIR or CMAKE_PREFIX_PATH, as given by the user;
+# Finds LibTorch. Sets ATEN_RECOMPUTE_TORCH_LIBRARIES to the libraries that a target links, and
+# ATEN_RECOMPUTE_TORCH_ROOT to the folder that contains lib/ and include/. It looks in this order:
+#   1. Torch_DIR or CMAKE_PREFIX_PATH, if the user gives them;
 #   2. the torch package of the first interpreter in the list that has one.
-# A CUDA build of LibTorch asks for the CUDA toolkit in its CMake package, although nothing here needs
-# nvcc or CUDA headers. Where there is no toolkit, the libraries are imported directly instead.
-# The torch package is located, not imported: importing it takes seconds.
+# Stops with an error if LibTorch is in neither place.
+#
+# The CMake package of a CUDA build of LibTorch requires the CUDA toolkit, although this project needs neither nvcc nor
+# CUDA headers. Without a toolkit, the libraries are imported directly instead.
+# The torch package is located but not imported, because importing it takes seconds.
 
 function(aten_recompute_locate_torch_wheel out)
   set(${out} "" PARENT_SCOPE)
@@ -39,7 +41,7 @@ function(aten_recompute_import_torch_libraries root)
       set_target_properties(${target} PROPERTIES
         IMPORTED_LOCATION "${file}"
         INTERFACE_INCLUDE_DIRECTORIES "${root}/include;${root}/include/torch/csrc/api/include"
-        # The CUDA libraries find theirs through their own run path, which the linker does not follow.
+        # The CUDA libraries find their own dependencies through their run path, which the linker does not follow.
         INTERFACE_LINK_OPTIONS LINKER:--allow-shlib-undefined)
     endif()
     list(APPEND libraries ${target})
@@ -49,12 +51,12 @@ endfunction()
 
 macro(aten_recompute_find_torch)
   cmake_parse_arguments(_ar "" "" "PYTHON" ${ARGN})
-  # find_package() caches Torch_DIR. What was found through Python before is looked up again, as the interpreter may be
-  # another one now; what the user gave stays.
+  # find_package() caches Torch_DIR. A folder that was found through Python is looked up again, because the interpreter
+  # may have changed; a folder that the user gave is kept.
   if(Torch_DIR AND "${Torch_DIR}" STREQUAL "${ATEN_RECOMPUTE_TORCH_DIR_OF_PYTHON}")
     unset(Torch_DIR CACHE)
   endif()
-  # TorchConfig.cmake stands three folders below the root of LibTorch.
+  # TorchConfig.cmake is three folders below the root of LibTorch.
   find_path(_ar_torch_config TorchConfig.cmake
     HINTS "${Torch_DIR}" ENV Torch_DIR ${CMAKE_PREFIX_PATH} ENV CMAKE_PREFIX_PATH
     PATH_SUFFIXES share/cmake/Torch Torch
@@ -84,12 +86,12 @@ macro(aten_recompute_find_torch)
     aten_recompute_import_torch_libraries("${_ar_root}")
   else()
     set(Torch_DIR "${_ar_torch_config}" CACHE PATH "Folder of TorchConfig.cmake" FORCE)
-    # It warns of an optional library (kineto) that no wheel ships.
+    # TorchConfig.cmake warns about an optional library (kineto) that no wheel contains.
     set(_ar_log_level "${CMAKE_MESSAGE_LOG_LEVEL}")
     set(CMAKE_MESSAGE_LOG_LEVEL ERROR)
     find_package(Torch REQUIRED)
     set(CMAKE_MESSAGE_LOG_LEVEL "${_ar_log_level}")
-    # Folders of the machine that built LibTorch, which would end up in our run paths.
+    # These are folders of the machine that built LibTorch; they would become part of the run paths.
     if(TARGET caffe2::mkl)
       set_property(TARGET caffe2::mkl PROPERTY INTERFACE_LINK_DIRECTORIES "")
     endif()

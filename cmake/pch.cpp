@@ -1,2 +1,2 @@
-// Owner of the precompiled LibTorch headers; deliberately empty. See `aten_recompute_pch` in
-// CMakeLists.txt.
+// The source file of the precompiled LibTorch headers, which is empty on purpose. See
+// `aten_recompute_pch` in CMakeLists.txt.

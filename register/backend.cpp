@@ -15,7 +15,7 @@
 namespace aten_recompute {
 namespace {
 
-// What a saved module carries beside its code, so that an older library can say that it is too old.
+// A saved module carries its format, so that an older library can say that it is too old.
 constexpr const char* kFormatPrefix = "aten_recompute/";
 constexpr int kFormatVersion = 1;
 
@@ -39,7 +39,7 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
  public:
   bool is_available() override { return true; }
 
-  // `processed` is (module, format); returns a LoweredMethod per method.
+  // `processed` is (module, format). Returns one LoweredMethod per method.
   c10::impl::GenericDict compile(c10::IValue processed, c10::impl::GenericDict specs) override try {
     const auto elements = processed.toTuple();
     TORCH_CHECK(elements->elements().size() == 2, "not a module lowered by aten_recompute");
@@ -74,8 +74,8 @@ class RecomputeBackend : public torch::jit::PyTorchBackendInterface {
   }
 };
 
-// Checks the specs where an error is raised as it is, before anything has been made. What stands in
-// them is saved with the module: a plan, and not only its path.
+// Checks the specs, because an error that is raised here reaches the user unchanged. A plan file is
+// read now, so that the plan itself is saved with the module and not only its path.
 c10::IValue preprocess(const torch::jit::Module& module,
                        const c10::Dict<c10::IValue, c10::IValue>& specs,
                        const torch::jit::BackendDebugHandleGenerator& /*generate_debug_handles*/) {

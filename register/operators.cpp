@@ -1,4 +1,4 @@
-// Operators and classes that TorchScript and Python see.
+// Registers the operators and classes that TorchScript and Python see.
 #include <aten_recompute/aten_recompute.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
@@ -32,7 +32,8 @@ std::vector<c10::IValue> pop_list(Stack& stack) {
   return values;
 }
 
-// A method of a lowered module: its upstream part, the method's name, the module, the arguments.
+// Runs a method of a lowered module. `needs` is not used here (backend/lower.cpp says what it is
+// for), `lowered` is what to_backend made, and `self` is the module that the caller sees.
 void call(Stack& stack) {
   auto values = pop_list(stack);
   const auto self = pop(stack).toObject();
@@ -42,7 +43,7 @@ void call(Stack& stack) {
   stack.push_back(handles.at(name).toCustomClass<LoweredMethod>()->run(self, std::move(values)));
 }
 
-// The same in files of before.
+// Runs a method, in modules that an earlier version saved.
 void execute(Stack& stack) {
   auto values = pop_list(stack);
   const auto self = pop(stack).toObject();
@@ -75,7 +76,8 @@ std::vector<std::string> problems_any(const c10::IValue& module) {
   return problems(torch::jit::Module(module.toObject()));
 }
 
-// The budget search on a problem that comes from no module: for comparisons with solvers.
+// Runs the budget search on a problem that does not come from a module, for comparisons with
+// solvers. Throws std::runtime_error if no plan has a peak within limit_bytes.
 std::string plan_problem(const std::string& text, int64_t limit_bytes) {
   const auto problem = problem_from_json(text);
   const auto begin = std::chrono::steady_clock::now();
@@ -105,7 +107,7 @@ std::string plan_problem(const std::string& text, int64_t limit_bytes) {
   return json.dump();
 }
 
-// Gives a module made by to_backend the tensors of the module that it was made from.
+// Gives a module that to_backend made the tensors of the module from which it was made.
 void share_tensors_any(const c10::IValue& module, const c10::IValue& lowered) {
   share_tensors(torch::jit::Module(module.toObject()),
                 processed_module(torch::jit::Module(lowered.toObject())));
@@ -115,7 +117,7 @@ at::Tensor mark_layer(const at::Tensor& x, int64_t /*layer*/) {
   return x.view_as(x);
 }
 
-// must_save and its like: what they say, they say to the plan (passes/strategy/tags.h).
+// must_save and similar operators are identities; only a plan uses them (passes/strategy/tags.h).
 at::Tensor tag(const at::Tensor& x) {
   return x.view_as(x);
 }

@@ -1,14 +1,15 @@
-// Where PyTorch's own Python functions would fail on lowered modules, or make less of them than
-// could be made, they are wrapped once. In a process without Python nothing happens.
+// Wraps PyTorch's own Python functions that would fail on lowered modules or not treat them fully.
+// Each is wrapped once. In a process without Python nothing happens.
 //
-// torch._C._jit_to_backend works on a deep copy of the module: the lowered module would train
-// copies of the buffers (and of frozen parameters), and the module that was lowered would never see
-// its running statistics move. The copy is made before a backend's preprocess is called, so nothing
-// that a backend implements can undo it. For this backend, what is lowered already is taken apart
-// first, and the tensors of the given module are put back afterwards.
+// torch._C._jit_to_backend works on a deep copy of the module. The lowered module would train
+// copies of the buffers (and of frozen parameters), and the running statistics of the original
+// module would never change. The copy is made before a backend's preprocess is called, so a backend
+// cannot undo it. For this backend, the wrapper first unlowers what is lowered already, and
+// afterwards puts the tensors of the given module back.
 //
-// torch._C._freeze_module cannot look into what a lowered module holds: it is given the plain
-// module.
+// torch._C._freeze_module cannot handle lowered modules. The wrapper passes it the plain module.
+//
+// Errors of lowered modules are shortened to one line.
 #include <dlfcn.h>
 
 namespace aten_recompute {

@@ -1,5 +1,5 @@
-// register_rule for Python: python/aten_recompute/_rules.py hands functions over as modules whose
-// forward they are.
+// register_rule for Python. python/aten_recompute/_rules.py passes each function as a module with
+// this function as its forward.
 #include <aten_recompute/register_rule.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
@@ -12,7 +12,7 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 
-const std::string kBackward = "backward:";  // and the arguments whose gradients it gives
+const std::string kBackward = "backward:";  // followed by the arguments whose gradients it computes
 
 std::vector<std::string> strings(const c10::IValue& list) {
   std::vector<std::string> texts;

@@ -1,4 +1,4 @@
-// Method specs as PyTorch hands them over.
+// Converts the method specs that PyTorch passes to a backend.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -7,8 +7,8 @@
 
 namespace aten_recompute {
 
-// A spec is "", a JSON string, or a dict of strings and numbers; the result is JSON text (or "").
-// Throws std::invalid_argument for anything else.
+// Returns the spec as JSON text, or "". A spec is None, "", a JSON string, or a dict of strings and
+// numbers. Throws std::invalid_argument for anything else.
 std::string spec_to_json(const c10::IValue& spec);
 
 }  // namespace aten_recompute

@@ -1,13 +1,13 @@
-// Goes on training a lowered module that Python saved, with no Python in the process.
+// Continues to train a lowered module that Python saved, without Python in the process.
 //
 //   cpp_train gpt.pt tokens.pt --steps 40
 //
-// gpt.pt     what lowered.save("gpt.pt") wrote: forward(tokens, targets) -> loss, both int64
-// (batch, length) tokens.pt  what torch.save(tokens, "tokens.pt") wrote: one integer tensor
-// (characters,)
+//   gpt.pt     written by lowered.save("gpt.pt"): forward(tokens, targets) -> loss, where both
+//              arguments are int64 tensors of shape (batch, length)
+//   tokens.pt  written by torch.save(tokens, "tokens.pt"): one integer tensor, (characters,)
 //
-// Nothing below is special to aten_recompute. The program links its library, and torch::jit::load
-// then finds the backend that the file asks for.
+// Nothing below is specific to aten_recompute. The program links the library, so torch::jit::load
+// finds the backend that the file needs.
 
 #include <torch/script.h>
 #include <torch/torch.h>
@@ -39,9 +39,9 @@ struct Options {
   double learning_rate = 5e-4;
 };
 
-// What an error says, in one line. An error inside a TorchScript method ends with its cause, below
-// the source of the method; other errors of LibTorch begin with it. Advice about damaged downloads
-// and backtraces are left out.
+// Returns the message of an error in one line. An error inside a TorchScript method ends with its
+// cause, after the source of the method; other errors of LibTorch begin with it. Advice about
+// damaged downloads and backtraces are left out.
 std::string one_line(const std::exception& error) {
   const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
   std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
@@ -87,8 +87,8 @@ torch::Tensor load_tokens(const std::string& path, std::int64_t length) {
   return tokens;
 }
 
-// Random crops of the text: {tokens, targets}, int64 (batch, length) each; the targets are the
-// tokens moved by one.
+// Returns random crops of the text as {tokens, targets}, int64 tensors of shape (batch, length).
+// The targets are the tokens shifted by one.
 std::pair<torch::Tensor, torch::Tensor> random_batch(const torch::Tensor& text,
                                                      const Options& options) {
   const auto starts =
@@ -102,7 +102,7 @@ double mean(const double* begin, const double* end) {
   return std::accumulate(begin, end, 0.0) / static_cast<double>(end - begin);
 }
 
-// Trains and returns the loss of every step, in nats per token.
+// Trains the module and returns the loss of every step, in nats per token.
 std::vector<double> train(torch::jit::Module module, const torch::Tensor& text,
                           const Options& options) {
   std::vector<torch::Tensor> parameters;
@@ -131,8 +131,8 @@ std::vector<double> train(torch::jit::Module module, const torch::Tensor& text,
   return losses;
 }
 
-// Compares the means of the first and of the last quarter of the steps: a single batch is easier or
-// harder than another by more than a few steps of training change. Returns whether the loss fell.
+// Compares the mean losses of the first and the last quarter of the steps, because losses of single
+// batches differ by more than a few steps of training change. Returns whether the loss fell.
 bool report_fall(const std::vector<double>& losses) {
   const auto quarter = std::max<std::size_t>(1, losses.size() / 4);
   const double first = mean(losses.data(), losses.data() + quarter);
@@ -141,7 +141,7 @@ bool report_fall(const std::vector<double>& losses) {
     std::printf("loss fell from %.5f to %.5f\n", first, last);
     return true;
   }
-  // Also where a loss is not a number.
+  // This is also reached if a loss is NaN.
   std::printf("loss did not fall: %.5f at first, %.5f at last\n", first, last);
   return false;
 }
@@ -159,10 +159,12 @@ int main(int argc, char** argv) {
   app.add_option("--steps", options.steps, "training steps")->check(CLI::Range(2, 1'000'000));
   app.add_option("--batch", options.batch, "crops per step")->check(CLI::PositiveNumber);
   app.add_option("--length", options.length, "tokens per crop")->check(CLI::PositiveNumber);
-  app.add_option("--learning-rate", options.learning_rate, "of AdamW")->check(CLI::PositiveNumber);
-  app.add_option("--report-every", options.report_every, "steps between two lines")
+  app.add_option("--learning-rate", options.learning_rate, "learning rate of AdamW")
       ->check(CLI::PositiveNumber);
-  app.add_option("--seed", options.seed, "of the crops and of dropout");
+  app.add_option("--report-every", options.report_every,
+                 "training steps between two lines of output")
+      ->check(CLI::PositiveNumber);
+  app.add_option("--seed", options.seed, "seed of the crops and of dropout");
   CLI11_PARSE(app, argc, argv);
 
   try {
