@@ -42,7 +42,7 @@ conformance: build  ## lower every operator and module of PyTorch's own lists (a
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m conformance --output $(BUILD_DIR) $(CONFORMANCE)
 
 architectures: build  ## count where the gradients of Hugging Face's architectures come from
-	@PYTHONPATH=$(PYTHONPATH) $(PYTHON) tests/python/architectures.py
+	@PYTHONPATH=$(PYTHONPATH):tests/python $(PYTHON) -m support.architectures
 
 fuzz: build  ## random programs against eager (COUNT=2000; SEED= repeats a run)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED))

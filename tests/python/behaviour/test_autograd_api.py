@@ -3,8 +3,8 @@
 from typing import Any, Callable, Tuple
 
 import torch
-from driver import Case, check, every
-from nets import Tanh
+from support.eager_comparison import Case, check, every
+from support.nets import Tanh
 from torch import Tensor, nn
 
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"

@@ -12,7 +12,7 @@ if not torch.distributed.is_available():
 
 import torch.distributed as dist  # noqa: E402
 import torch.multiprocessing as multiprocessing  # noqa: E402
-from driver import STRATEGIES  # noqa: E402
+from support.eager_comparison import STRATEGIES  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 import aten_recompute  # noqa: E402

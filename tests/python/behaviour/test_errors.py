@@ -7,8 +7,8 @@ from typing import Any, Callable, List
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
-from nets import ConvNet, Residual
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
+from support.nets import ConvNet, Residual
 from torch import Tensor, nn
 
 import aten_recompute

@@ -3,8 +3,8 @@
 from typing import Any, Callable, Tuple
 
 import torch
-from driver import Case, check, every
-from nets import Tanh
+from support.eager_comparison import Case, check, every
+from support.nets import Tanh
 from torch import Tensor, nn
 
 MARKED = "TorchScript's result requires grad, though nothing does that it was made of"

@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
-from driver import Case, check, every
+from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
 from torch.nn import functional as F
 

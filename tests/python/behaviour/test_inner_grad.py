@@ -3,7 +3,7 @@
 from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import torch
-from driver import Case, check, every
+from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
 
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"

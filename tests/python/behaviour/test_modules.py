@@ -9,8 +9,8 @@ from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step
-from nets import ConvNet, Residual, TwoMethods
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step
+from support.nets import ConvNet, Residual, TwoMethods
 from torch import Tensor, nn
 
 import aten_recompute

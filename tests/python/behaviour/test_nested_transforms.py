@@ -4,7 +4,7 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from driver import STRATEGIES, Case, check, every
+from support.eager_comparison import STRATEGIES, Case, check, every
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 

@@ -5,7 +5,7 @@ from typing import Any, Callable
 
 import pytest
 import torch
-from driver import Case, check, every
+from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 

@@ -5,7 +5,7 @@ from typing import Any, Callable, List
 
 import pytest
 import torch
-from driver import STRATEGIES, Case, check, difference, every, run
+from support.eager_comparison import STRATEGIES, Case, check, difference, every, run
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop

@@ -3,7 +3,7 @@
 from typing import Any, Callable, Tuple
 
 import torch
-from driver import Case, check, every
+from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
 
 

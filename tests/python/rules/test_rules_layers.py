@@ -8,8 +8,8 @@ import torch
 
 import aten_recompute  # noqa: F401
 
-from rule_cases_layers import CASES
-from rule_cases_tensors import Case
+from support.rule_cases_layers import CASES
+from support.rule_cases_tensors import Case
 from test_rules_tensors import _assert_same, _build, _on_tape, _run
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, tensors_in
-from programs import PROGRAMS
+from support.helpers import assert_same, lowered_copy, tensors_in
+from support.programs import PROGRAMS
 from torch import Tensor
 
 

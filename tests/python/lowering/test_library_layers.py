@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, num_regions
+from support.helpers import assert_same, lowered_copy, num_regions
 from torch import Tensor, nn
 
 

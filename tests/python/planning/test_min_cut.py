@@ -5,8 +5,8 @@ from typing import Any, Dict, List
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, num_regions, step
-from nets import ConvNet, Residual, Tied, TwoOutputs
+from support.helpers import assert_same, lowered_copy, num_regions, step
+from support.nets import ConvNet, Residual, Tied, TwoOutputs
 from torch import nn
 
 import aten_recompute

@@ -7,12 +7,12 @@ look at. Eager and lowered give the same, bit for bit, or raise the same error.
 import re
 from typing import Dict, List, Tuple
 
-import alias_cases_layouts  # noqa: F401
-import alias_cases_writes  # noqa: F401
+from support import alias_cases_layouts  # noqa: F401
+from support import alias_cases_writes  # noqa: F401
 import pytest
 import torch
-from alias_cases import CASES, Scenario
-from helpers import assert_same, lowered_copy
+from support.alias_cases import CASES, Scenario
+from support.helpers import assert_same, lowered_copy
 from torch import Tensor, nn
 
 STRATEGIES = {

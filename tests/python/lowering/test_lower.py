@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 import torch
-from helpers import STRATEGIES, assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in
-from nets import Containers, ConvNet, Residual, Tied, TwoMethods, TwoOutputs
+from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in
+from support.nets import Containers, ConvNet, Residual, Tied, TwoMethods, TwoOutputs
 from torch import nn
 
 import aten_recompute

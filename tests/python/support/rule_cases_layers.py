@@ -4,7 +4,7 @@ from typing import Callable, List
 
 import torch
 
-from rule_cases_tensors import BF16, F16, F32, F64, Case, Factory, g, last, strided
+from support.rule_cases_tensors import BF16, F16, F32, F64, Case, Factory, g, last, strided
 
 C64, C128 = torch.complex64, torch.complex128
 

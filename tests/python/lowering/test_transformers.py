@@ -5,14 +5,14 @@ from typing import List, Optional, Tuple
 
 import pytest
 import torch
-from helpers import assert_same
+from support.helpers import assert_same
 from torch import Tensor, nn
 
 import aten_recompute
 
 pytest.importorskip("transformers", reason="the architectures are those of Hugging Face transformers")
 
-import architectures  # noqa: E402
+from support import architectures  # noqa: E402
 
 # What a trace takes for constant is constant here.
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")

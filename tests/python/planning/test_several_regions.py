@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict, List, Tuple
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy
+from support.helpers import assert_same, lowered_copy
 from torch import Tensor, nn
 
 import aten_recompute

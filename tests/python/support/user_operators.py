@@ -4,7 +4,7 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
 
 import pytest
 import torch
-from helpers import assert_same, step
+from support.helpers import assert_same, step
 from torch import Tensor, nn
 
 import aten_recompute

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from helpers import scripted_copy
+from support.helpers import scripted_copy
 
 import aten_recompute
 from benchmarks import models

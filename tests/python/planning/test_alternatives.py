@@ -4,7 +4,7 @@ from typing import Any, Dict, List
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy
+from support.helpers import assert_same, lowered_copy
 from torch import Tensor, nn
 from torch.nn import functional as F
 

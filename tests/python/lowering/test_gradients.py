@@ -5,8 +5,8 @@ import warnings
 
 import pytest
 import torch
-from helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
-from nets import ConvNet, Residual, Tied, TwoOutputs
+from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
+from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 import aten_recompute
 from benchmarks import models

@@ -3,7 +3,7 @@
 from typing import List, Tuple
 
 import torch
-from alias_cases import Chain, WritesItsInput, case, leaf, trained
+from support.alias_cases import Chain, WritesItsInput, case, leaf, trained
 from torch import Tensor, nn
 
 

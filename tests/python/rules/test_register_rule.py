@@ -7,9 +7,9 @@ from typing import Any, Callable, Dict, List, Optional
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, step
+from support.helpers import assert_same, lowered_copy, step
 from torch import Tensor, nn
-from user_operators import (
+from support.user_operators import (
     AFFINE,
     CASES,
     STRATEGIES,
@@ -408,7 +408,8 @@ def test_a_method_that_is_planned_again_keeps_its_rules() -> None:
 
 
 def _in_another_process(code: str) -> "subprocess.CompletedProcess[str]":
-    paths = [str(Path(__file__).parent), str(Path(aten_recompute.__file__).parent.parent)]
+    here = Path(__file__).parent
+    paths = [str(here), str(here.parent), str(Path(aten_recompute.__file__).parent.parent)]
     code = f"import sys; sys.path[:0] = {paths!r}\n" + code
     return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
 

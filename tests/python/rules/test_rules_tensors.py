@@ -13,7 +13,7 @@ import torch
 
 import aten_recompute  # noqa: F401
 
-from rule_cases_tensors import CASES, Case
+from support.rule_cases_tensors import CASES, Case
 
 _TEMPLATE = """
 from typing import Dict, List, Optional, Tuple

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aten_recompute
-from helpers import lowered_copy
+from support.helpers import lowered_copy
 
 
 def peak(module: nn.Module, inputs: List[Tensor], tracker: Any, seed: int = 1) -> int:

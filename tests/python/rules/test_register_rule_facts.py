@@ -4,9 +4,9 @@ from typing import Any, Dict, Optional
 
 import pytest
 import torch
-from helpers import lowered_copy, step
+from support.helpers import lowered_copy, step
 from torch import Tensor, nn
-from user_operators import (
+from support.user_operators import (
     STRATEGIES,
     Net,
     Noise,

@@ -7,8 +7,8 @@ from typing import Tuple
 
 import pytest
 import torch
-from helpers import assert_same, lowered_copy, step
-from nets import ConvNet, Residual, TwoOutputs
+from support.helpers import assert_same, lowered_copy, step
+from support.nets import ConvNet, Residual, TwoOutputs
 
 STRATEGY = pytest.mark.parametrize("strategy", ["none", "all", "segments"])
 
