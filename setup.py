@@ -29,15 +29,25 @@ class CMakeBuild(build_ext):
         build_dir = Path(self.build_temp).resolve()
         package_dir = ROOT / "python" if self.inplace else Path(self.build_lib).resolve()
         configure = [
-            "cmake", "-S", str(ROOT), "-B", str(build_dir), "-G", "Ninja",
+            "cmake",
+            "-S",
+            str(ROOT),
+            "-B",
+            str(build_dir),
+            "-G",
+            "Ninja",
             f"-DPython_EXECUTABLE={sys.executable}",
             "-DCMAKE_INSTALL_LIBDIR=lib",
-            "-DATEN_RECOMPUTE_TESTS=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF", "-DATEN_RECOMPUTE_BENCHMARKS=OFF",
+            "-DATEN_RECOMPUTE_TESTS=OFF",
+            "-DATEN_RECOMPUTE_EXAMPLES=OFF",
+            "-DATEN_RECOMPUTE_BENCHMARKS=OFF",
         ]
         if "Torch_DIR" in os.environ:
             configure.append(f"-DTorch_DIR={os.environ['Torch_DIR']}")
         subprocess.check_call(configure)
-        subprocess.check_call(["cmake", "--build", str(build_dir), "-j", os.environ.get("JOBS", str(os.cpu_count() or 1))])
+        subprocess.check_call(
+            ["cmake", "--build", str(build_dir), "-j", os.environ.get("JOBS", str(os.cpu_count() or 1))]
+        )
         subprocess.check_call(["cmake", "--install", str(build_dir), "--prefix", str(package_dir / "aten_recompute")])
 
     def get_outputs(self):

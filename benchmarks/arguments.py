@@ -1,13 +1,13 @@
 """Types of command-line arguments. What does not fit is argparse's one line about it."""
 
 from argparse import ArgumentTypeError
-from typing import Callable, List, Sequence
+from collections.abc import Callable, Sequence
 
 
-def choice_list(known: Sequence[str]) -> Callable[[str], List[str]]:
+def choice_list(known: Sequence[str]) -> Callable[[str], list[str]]:
     """The type of "a,b": some of `known`, in its order."""
 
-    def parse(text: str) -> List[str]:
+    def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
         unknown = [name for name in names if name not in known]
         if unknown or not names:
@@ -17,7 +17,7 @@ def choice_list(known: Sequence[str]) -> Callable[[str], List[str]]:
     return parse
 
 
-def shares(text: str) -> List[float]:
+def shares(text: str) -> list[float]:
     """Of "0.5,0.25": numbers from 0 to 1."""
     try:
         values = [float(each) for each in text.split(",") if each]

@@ -4,8 +4,9 @@ A configuration makes a module that trains out of an eager one. A new one is one
 `OURS`.
 """
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any
 
 import torch
 from torch import nn
@@ -14,12 +15,12 @@ from benchmarks import peers
 
 Compile = Callable[[nn.Module], nn.Module]
 
-GROUPS: Tuple[str, ...] = ("eager", "torchscript", "peers", "ours")
+GROUPS: tuple[str, ...] = ("eager", "torchscript", "peers", "ours")
 
 # Shares of the activation memory for PyTorch's min-cut partitioner, under AOTAutograd and under torch.compile.
-PEER_BUDGETS: Tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)
+PEER_BUDGETS: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)
 # Budgets of ours, as shares of eager's measured peak.
-OUR_BUDGETS: Tuple[float, ...] = (1.0, 0.8, 0.65, 0.5, 0.4, 0.35, 0.28, 0.25, 0.2, 0.15, 0.1)
+OUR_BUDGETS: tuple[float, ...] = (1.0, 0.8, 0.65, 0.5, 0.4, 0.35, 0.28, 0.25, 0.2, 0.15, 0.1)
 NOTHING: Mapping[str, bool] = {}
 # Names in --only that stand for configurations which are known once something has been measured.
 SWEEP = "budgets"
@@ -33,7 +34,7 @@ class Configuration:
     name: str
     group: str
     compile: Compile
-    budget_bytes: Optional[int] = None
+    budget_bytes: int | None = None
 
 
 def lowered(**options: Any) -> Compile:
@@ -47,7 +48,7 @@ def lowered(**options: Any) -> Compile:
     return compile_module
 
 
-OURS: Dict[str, Dict[str, Any]] = {
+OURS: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},
     "all": {"strategy": "all"},
     "layers": {"strategy": "layers", "start": 0, "stride": 2},
@@ -56,14 +57,14 @@ OURS: Dict[str, Dict[str, Any]] = {
 }
 
 
-def baselines() -> List[Configuration]:
+def baselines() -> list[Configuration]:
     return [
         Configuration("eager", "eager", lambda module: module),
         Configuration("torchscript", "torchscript", torch.jit.script),
     ]
 
 
-def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> List[Configuration]:
+def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> list[Configuration]:
     table = dict(peers.CHECKPOINTS)
     if model == "densenet121":
         table.update(peers.DENSENET_CHECKPOINTS)
@@ -72,19 +73,19 @@ def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> Lis
     return [Configuration(name, "peers", compile_module) for name, compile_module in table.items()]
 
 
-def ours(said: Mapping[str, bool] = NOTHING) -> List[Configuration]:
+def ours(said: Mapping[str, bool] = NOTHING) -> list[Configuration]:
     """`said`: what options say of the step (accumulate, release_outputs)."""
     return [Configuration(name, "ours", lowered(**options, **said)) for name, options in OURS.items()]
 
 
 def fixed(
     model: str, compile_budgets: Sequence[float] = PEER_BUDGETS, said: Mapping[str, bool] = NOTHING
-) -> List[Configuration]:
+) -> list[Configuration]:
     """Every configuration of `model` but ours with a budget, which needs measurements first."""
     return baselines() + peers_of(model, compile_budgets) + ours(said)
 
 
-def selectable(models: Iterable[str]) -> List[str]:
+def selectable(models: Iterable[str]) -> list[str]:
     """What --only understands, in the order of the table."""
     names = list(GROUPS)
     for model in models:
@@ -101,26 +102,20 @@ def with_budget(name: str, budget_bytes: int, said: Mapping[str, bool]) -> Confi
     return Configuration(name, "ours", compile_module, budget_bytes)
 
 
-def sweep(
-    eager_peak: float, fractions: Sequence[float], said: Mapping[str, bool] = NOTHING
-) -> List[Configuration]:
+def sweep(eager_peak: float, fractions: Sequence[float], said: Mapping[str, bool] = NOTHING) -> list[Configuration]:
     """Ours at budgets that are fractions of eager's peak, in bytes."""
-    return [
-        with_budget(f"budget_{fraction:g}", int(fraction * eager_peak), said) for fraction in fractions
-    ]
+    return [with_budget(f"budget_{fraction:g}", int(fraction * eager_peak), said) for fraction in fractions]
 
 
 def partners(
     peaks: Iterable[float], said: Mapping[str, bool] = NOTHING, tolerance: float = 0.005
-) -> List[Configuration]:
+) -> list[Configuration]:
     """Ours at a budget for each of the peers' peaks, in bytes.
 
     Peaks that lie at most `tolerance` above another share its budget, which they can afford as well.
     """
-    budgets: List[int] = []
+    budgets: list[int] = []
     for peak in sorted(peaks):
         if not budgets or peak > (1.0 + tolerance) * budgets[-1]:
             budgets.append(int(peak))
-    return [
-        with_budget(f"budget_{budget / 2**20:.3f}MiB", budget, said) for budget in reversed(budgets)
-    ]
+    return [with_budget(f"budget_{budget / 2**20:.3f}MiB", budget, said) for budget in reversed(budgets)]

@@ -17,7 +17,6 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Dict
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "python")]
@@ -31,7 +30,7 @@ from benchmarks.arguments import choice_list, positive
 from benchmarks.measure import find_key
 
 
-def measure(model: str, budget: float) -> Dict[str, float]:
+def measure(model: str, budget: float) -> dict[str, float]:
     """Seconds of eager's step, of the first and the second under the budget, of its profile and of its search."""
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     workload = models.make(model)
@@ -42,9 +41,7 @@ def measure(model: str, budget: float) -> Dict[str, float]:
         return time.perf_counter() - start
 
     eager = [step(workload.module) for _ in range(3)][-1]
-    lowered = aten_recompute.lower(
-        torch.jit.script(workload.module), "budget", memory_budget=budget, accumulate=True
-    )
+    lowered = aten_recompute.lower(torch.jit.script(workload.module), "budget", memory_budget=budget, accumulate=True)
     first, second = step(lowered), step(lowered)
     report = aten_recompute.report(lowered)
     return {
@@ -68,7 +65,9 @@ def main() -> int:
         return 0
     names = options.models
 
-    lines = [f"{'model':<12} {'eager ms':>9} {'first ms':>9} {'profile ms':>11} {'plan ms':>8} {'extra eager steps':>18}"]
+    lines = [
+        f"{'model':<12} {'eager ms':>9} {'first ms':>9} {'profile ms':>11} {'plan ms':>8} {'extra eager steps':>18}"
+    ]
     with tqdm(total=len(names) * options.repeats, unit="process", disable=None) as progress:
         for name in names:
             runs = []

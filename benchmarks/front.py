@@ -1,7 +1,8 @@
 """Fronts of peak against time, and which of the peers' points ours does not reach."""
 
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 from benchmarks.measure import Result
 
@@ -23,18 +24,18 @@ class Comparison:
     peer: str
     peak_bytes: float
     step_seconds: float
-    matched_by: Optional[str] = None
+    matched_by: str | None = None
     on_peer_front: bool = False
     on_joint_front: bool = False
-    closest: Optional[str] = None
-    closest_peak_ratio: Optional[float] = None
-    closest_time_ratio: Optional[float] = None
+    closest: str | None = None
+    closest_peak_ratio: float | None = None
+    closest_time_ratio: float | None = None
     disturbed: bool = False
 
 
-def pareto(results: Sequence[Result]) -> List[Result]:
+def pareto(results: Sequence[Result]) -> list[Result]:
     """Those that no other beats in both peak and time, from the fastest to the smallest."""
-    front: List[Result] = []
+    front: list[Result] = []
     for result in sorted(results, key=lambda each: (each.step_seconds, each.peak_bytes)):
         if not front or result.peak_bytes < front[-1].peak_bytes:
             front.append(result)
@@ -50,10 +51,10 @@ def excess(ours: Result, peer: Result) -> float:
     return max(ours.peak_bytes / peer.peak_bytes, ours.step_seconds / peer.step_seconds)
 
 
-def compare(results: Sequence[Result], noise: float = NOISE) -> List[Comparison]:
+def compare(results: Sequence[Result], noise: float = NOISE) -> list[Comparison]:
     """Each configuration that is not ours, eager and TorchScript included, against ours. Failed ones and those with
     wrong gradients are left out; without any of ours the result is empty."""
-    comparisons: List[Comparison] = []
+    comparisons: list[Comparison] = []
     for model in dict.fromkeys(result.model for result in results):
         usable = [result for result in results if result.model == model and result.comparable]
         ours = [result for result in usable if result.group == "ours"]
@@ -82,7 +83,7 @@ def compare(results: Sequence[Result], noise: float = NOISE) -> List[Comparison]
     return comparisons
 
 
-def as_data(comparisons: Sequence[Comparison], noise: float = NOISE) -> Dict[str, Any]:
+def as_data(comparisons: Sequence[Comparison], noise: float = NOISE) -> dict[str, Any]:
     return {"noise": noise, "comparisons": [asdict(each) for each in comparisons]}
 
 

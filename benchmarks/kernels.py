@@ -13,8 +13,8 @@ import argparse
 import statistics
 import sys
 import warnings
+from collections.abc import Callable
 from pathlib import Path
-from typing import Callable, Dict, List, Tuple
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "python")]
@@ -31,14 +31,14 @@ from benchmarks.arguments import choice_list, positive
 # Parts of the names under which the profiler lists them, forward and backward.
 _LIBRARY_CALLS = ("convolution", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "linear_pointwise")
 
-WAYS: Dict[str, Callable[[nn.Module], nn.Module]] = {
+WAYS: dict[str, Callable[[nn.Module], nn.Module]] = {
     "eager": lambda module: module,
     "torch.compile": peers.inductor(1.0),
     "none": lambda module: aten_recompute.lower(torch.jit.script(module), "none"),
 }
 
 
-def split(step: Callable[[], object]) -> Tuple[float, float]:
+def split(step: Callable[[], object]) -> tuple[float, float]:
     """Milliseconds of one step in convolutions and products, and in everything else."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step()
@@ -52,7 +52,7 @@ def split(step: Callable[[], object]) -> Tuple[float, float]:
     return library, rest
 
 
-def measure(model: str, size: str, repeats: int) -> Dict[str, Tuple[float, float]]:
+def measure(model: str, size: str, repeats: int) -> dict[str, tuple[float, float]]:
     """By way: the medians of what `split` says."""
     workload = models.make(model, size)
     steps = {}
@@ -61,7 +61,7 @@ def measure(model: str, size: str, repeats: int) -> Dict[str, Tuple[float, float
         steps[way] = lambda module=module: workload.step(module)
         for _ in range(2):  # compiles, and warms up
             steps[way]()
-    times: Dict[str, List[Tuple[float, float]]] = {way: [] for way in WAYS}
+    times: dict[str, list[tuple[float, float]]] = {way: [] for way in WAYS}
     for _ in tqdm(range(repeats), desc=model, unit="round", disable=None):
         for way, step in steps.items():
             times[way].append(split(step))

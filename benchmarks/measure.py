@@ -12,8 +12,9 @@ import gc
 import re
 import statistics
 import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, List, Optional, Sequence
+from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -50,22 +51,22 @@ class Result:
     model: str
     configuration: str
     group: str
-    budget_bytes: Optional[int] = None
+    budget_bytes: int | None = None
     peak_bytes: float = 0.0
     step_seconds: float = 0.0
-    peak_ratio: Optional[float] = None
-    time_ratio: Optional[float] = None
+    peak_ratio: float | None = None
+    time_ratio: float | None = None
     loss: float = float("nan")
-    gradient_check: Optional[float] = None
+    gradient_check: float | None = None
     wrong_gradients: bool = False
-    first_step_seconds: Optional[float] = None
-    predicted_peak_bytes: Optional[int] = None
-    plan_seconds: Optional[float] = None
-    peaks_bytes: List[int] = field(default_factory=list)
-    steps_seconds: List[float] = field(default_factory=list)
+    first_step_seconds: float | None = None
+    predicted_peak_bytes: int | None = None
+    plan_seconds: float | None = None
+    peaks_bytes: list[int] = field(default_factory=list)
+    steps_seconds: list[float] = field(default_factory=list)
     disturbed: bool = False
-    unreachable: Optional[str] = None
-    error: Optional[str] = None
+    unreachable: str | None = None
+    error: str | None = None
 
     @property
     def measured(self) -> bool:
@@ -82,15 +83,13 @@ class Contender:
     def __init__(self, workload: models.Workload, configuration: Configuration, options: "Options") -> None:
         self.workload = workload
         self.device = options.device
-        self.result = Result(
-            workload.name, configuration.name, configuration.group, configuration.budget_bytes
-        )
+        self.result = Result(workload.name, configuration.name, configuration.group, configuration.budget_bytes)
         self.warm_up_peak = 0
         self.module: Any = None
         self._make = lambda: configuration.compile(copy.deepcopy(workload.module))
         self._learning = options.optimizer
         self._accumulate = options.accumulate
-        self._optimizer: Optional[torch.optim.Optimizer] = None
+        self._optimizer: torch.optim.Optimizer | None = None
 
     def step(self) -> float:
         """One training step; returns the loss, which also waits for the device."""
@@ -144,7 +143,7 @@ class Contender:
             return
         try:
             action()
-        except Exception as error:  # noqa: BLE001: anything that a compiler under test may raise
+        except Exception as error:  # anything that a compiler under test may raise
             note(error, self.result)
         if self.module is not None:
             self.clear()
@@ -180,7 +179,7 @@ def note(error: Exception, result: Result) -> None:
     result.error = f"{type(error).__name__}: {line}"
 
 
-def check_gradient(workload: models.Workload, module: torch.nn.Module, share: float = 0.0005) -> Optional[float]:
+def check_gradient(workload: models.Workload, module: torch.nn.Module, share: float = 0.0005) -> float | None:
     """The change of the loss along its gradient divided by what the gradient promises; near 1 for a right gradient.
 
     Holds for any random numbers that forward and backward agree on, since all three forwards start from one seed. The
@@ -234,7 +233,7 @@ def read_report(module: torch.nn.Module, result: Result) -> None:
 
 def warm_up(
     wanted: Sequence[Configuration], workload: models.Workload, options: Options, progress: tqdm
-) -> List[Contender]:
+) -> list[Contender]:
     contenders = []
     for configuration in wanted:
         progress.set_description(f"{workload.name}: preparing {configuration.name}")
@@ -250,7 +249,7 @@ def extend(progress: tqdm, steps: int) -> None:
     progress.refresh()
 
 
-def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
+def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
     """Measures one model. In two phases, because ours needs the peaks of eager and of the peers for its budgets."""
     workload = models.make(name, options.size).to(options.device)
     said = {"accumulate": options.accumulate, "release_outputs": workload.release_outputs}
@@ -259,16 +258,14 @@ def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
     extend(progress, len(wanted) * (1 + options.repeats))
     contenders = warm_up(wanted, workload, options, progress)
 
-    budgets: List[Configuration] = []
+    budgets: list[Configuration] = []
     if {"ours", configurations.SWEEP} & set(options.only) and options.budgets:
         eager = next((each for each in contenders if each.result.configuration == "eager"), None)
         if eager is None:
             eager = warm_up([table[0]], workload, options, tqdm(disable=True))[0]
         budgets += configurations.sweep(eager.warm_up_peak, options.budgets, said)
     if {"ours", configurations.PARTNERS} & set(options.only):
-        peaks = [
-            each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured
-        ]
+        peaks = [each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured]
         budgets += configurations.partners(peaks, said)
     extend(progress, len(budgets) * (1 + options.repeats))
     contenders += warm_up(budgets, workload, options, progress)
@@ -281,9 +278,7 @@ def run_model(name: str, options: Options, progress: tqdm) -> List[Result]:
     for repetition in range(options.repeats):
         turn = repetition * len(running) // options.repeats
         for contender in running[turn:] + running[:turn]:
-            progress.set_description(
-                f"{name}: {contender.result.configuration}, {repetition + 1} of {options.repeats}"
-            )
+            progress.set_description(f"{name}: {contender.result.configuration}, {repetition + 1} of {options.repeats}")
             contender.attempt(lambda: contender.measure(repetition))
             progress.update()
 

@@ -15,9 +15,9 @@ bytes that were asked for by whoever asked: eager PyTorch, TorchScript or a lowe
 import contextlib
 import ctypes
 import gc
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Iterator, List, Optional, Union
 
 import torch
 
@@ -48,8 +48,8 @@ class Timeline:
     was alive at the start has been freed. `dropped` counts samples that came after the buffer was full.
     """
 
-    seconds: List[float] = field(default_factory=list)
-    bytes: List[int] = field(default_factory=list)
+    seconds: list[float] = field(default_factory=list)
+    bytes: list[int] = field(default_factory=list)
     dropped: int = 0
 
 
@@ -58,7 +58,7 @@ class Tracker:
 
     def __init__(self, library: Path = LIBRARY) -> None:
         self._path = library
-        self._library: Optional[ctypes.CDLL] = None
+        self._library: ctypes.CDLL | None = None
 
     def install(self) -> None:
         """Counts every CPU tensor that is made from now on; does nothing the second time.
@@ -91,7 +91,7 @@ class Tracker:
         self._load().aten_recompute_tracker_reset_peak()
 
     @contextlib.contextmanager
-    def measure_peak(self, device: Union[str, torch.device] = "cpu") -> Iterator[Peak]:
+    def measure_peak(self, device: str | torch.device = "cpu") -> Iterator[Peak]:
         """Yields a `Peak` that is filled in when the block ends, also when it ends with an exception.
 
         Garbage that Python has not collected yet is collected first: freed in the middle of the block it would make

@@ -27,8 +27,8 @@ bert         6 layers, width 256, 4 heads, ff 1024, 256 tokens,         2 layers
 ===========  =========================================================  ==============================================
 """
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Callable, Dict, Iterator, Optional, Tuple
 
 import torch
 from torch import Tensor, nn
@@ -54,8 +54,8 @@ class Workload:
 
     name: str
     module: nn.Module
-    inputs: Tuple[Tensor, ...]
-    loss_fn: Optional[Callable[[Tensor], Tensor]] = None
+    inputs: tuple[Tensor, ...]
+    loss_fn: Callable[[Tensor], Tensor] | None = None
     release_outputs: bool = False
 
     def loss(self, module: Callable[..., Tensor]) -> Tensor:
@@ -106,7 +106,7 @@ def _resnet50(size: str) -> Workload:
     return Workload("resnet50", module, (images,), _cross_entropy(labels), release_outputs=True)
 
 
-def _mlp_sizes(size: str) -> Tuple[int, int]:
+def _mlp_sizes(size: str) -> tuple[int, int]:
     """Width and batch."""
     return (1024, 4096) if size == "full" else (64, 64)
 
@@ -183,7 +183,7 @@ def _bert(size: str) -> Workload:
     return Workload("bert", module, (tokens, types, text.masked_fill(~asked, IGNORED)))
 
 
-_FACTORIES: Dict[str, Callable[[str], Workload]] = {
+_FACTORIES: dict[str, Callable[[str], Workload]] = {
     "gpt": _gpt,
     "resnet50": _resnet50,
     "mlp": _mlp,
@@ -194,8 +194,8 @@ _FACTORIES: Dict[str, Callable[[str], Workload]] = {
     "bert": _bert,
 }
 
-NAMES: Tuple[str, ...] = tuple(_FACTORIES)
-SIZES: Tuple[str, ...] = ("full", "small")
+NAMES: tuple[str, ...] = tuple(_FACTORIES)
+SIZES: tuple[str, ...] = ("full", "small")
 
 
 def make(name: str, size: str = "full", seed: int = 0) -> Workload:

@@ -14,7 +14,8 @@ They change a model in place and need not keep the names of its parameters.
 
 import functools
 import math
-from typing import Any, Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,7 +32,7 @@ from benchmarks.networks.unet import UNet
 Compile = Callable[[nn.Module], nn.Module]
 
 # The children of these are the blocks; where one is neither a ModuleList nor a Sequential, it is a block itself.
-BLOCKS: Dict[type, Tuple[str, ...]] = {
+BLOCKS: dict[type, tuple[str, ...]] = {
     GPT: ("blocks",),
     ResNet: ("layer1", "layer2", "layer3", "layer4"),
     MLP: ("layers",),
@@ -62,7 +63,7 @@ class Checkpointed(nn.Module):
     def __init__(self, block: nn.Module, selective: bool = False) -> None:
         super().__init__()
         self.block = block
-        self.context: Dict[str, Any] = {}
+        self.context: dict[str, Any] = {}
         if selective:
             self.context["context_fn"] = functools.partial(
                 torch_checkpoint.create_selective_checkpoint_contexts, PRODUCTS
@@ -75,7 +76,7 @@ class Checkpointed(nn.Module):
 class Chain(nn.Module):
     """Blocks one after another: the first argument goes through, the others are given to each."""
 
-    def __init__(self, blocks: List[nn.Module]) -> None:
+    def __init__(self, blocks: list[nn.Module]) -> None:
         super().__init__()
         self.blocks = nn.ModuleList(blocks)
 
@@ -91,7 +92,7 @@ def _pair_layers(model: MLP) -> None:
     model.layers = nn.Sequential(*[nn.Sequential(*layers[i : i + 2]) for i in range(0, len(layers), 2)])
 
 
-def _block_lists(model: nn.Module) -> Iterator[Tuple[str, nn.Module]]:
+def _block_lists(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
     for name in BLOCKS[type(model)]:
         yield name, getattr(model, name)
 
@@ -138,7 +139,7 @@ class UNetInSegments(nn.Module):
         super().__init__()
         self.model = model
 
-    def _high(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    def _high(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         x1 = self.model.entry(x)
         x2 = self.model.down1(x1)
         return x1, x2, self.model.down2(x2)
@@ -159,7 +160,7 @@ class UNetInSegments(nn.Module):
 class DenseChain(nn.Module):
     """Dense layers one after another: the features before them to those that they add, concatenated."""
 
-    def __init__(self, layers: List[DenseLayer]) -> None:
+    def __init__(self, layers: list[DenseLayer]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
@@ -177,7 +178,7 @@ class SpreadFeatures(nn.Module):
         super().__init__()
         self.module = module
 
-    def forward(self, features: List[Tensor]) -> Tensor:
+    def forward(self, features: list[Tensor]) -> Tensor:
         return self.module(*features)
 
 
@@ -197,8 +198,8 @@ def checkpoint_bottlenecks(model: DenseNet) -> DenseNet:
     """A checkpoint around the concatenation, batch norm, ReLU and 1x1 convolution at the start of each dense layer, as
     torchvision's DenseNet has it with ``memory_efficient=True``."""
 
-    def wrap(bottleneck: Callable[[List[Tensor]], Tensor]) -> Callable[[List[Tensor]], Tensor]:
-        def run(features: List[Tensor]) -> Tensor:
+    def wrap(bottleneck: Callable[[list[Tensor]], Tensor]) -> Callable[[list[Tensor]], Tensor]:
+        def run(features: list[Tensor]) -> Tensor:
             return torch_checkpoint.checkpoint(lambda *given: bottleneck(list(given)), *features, use_reentrant=False)
 
         return run
@@ -209,13 +210,13 @@ def checkpoint_bottlenecks(model: DenseNet) -> DenseNet:
     return model
 
 
-CHECKPOINTS: Dict[str, Compile] = {
+CHECKPOINTS: dict[str, Compile] = {
     "checkpoint": checkpoint_blocks,
     "checkpoint_sqrt": checkpoint_segments,
     "selective": functools.partial(checkpoint_blocks, selective=True),
 }
 # Of one model only.
-DENSENET_CHECKPOINTS: Dict[str, Compile] = {"checkpoint_bottlenecks": checkpoint_bottlenecks}
+DENSENET_CHECKPOINTS: dict[str, Compile] = {"checkpoint_bottlenecks": checkpoint_bottlenecks}
 
 
 # ---- Compilers -------------------------------------------------------------------------------------------------------
@@ -223,10 +224,10 @@ DENSENET_CHECKPOINTS: Dict[str, Compile] = {"checkpoint_bottlenecks": checkpoint
 
 def _batch_norm(
     x: Tensor,
-    weight: Optional[Tensor],
-    bias: Optional[Tensor],
-    running_mean: Optional[Tensor],
-    running_var: Optional[Tensor],
+    weight: Tensor | None,
+    bias: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
     training: bool,
     momentum: float,
     eps: float,
@@ -244,31 +245,29 @@ def _batch_norm(
 def _batch_norm_backward(
     gradient: Tensor,
     x: Tensor,
-    weight: Optional[Tensor],
-    running_mean: Optional[Tensor],
-    running_var: Optional[Tensor],
-    mean: Optional[Tensor],
-    inverse_deviation: Optional[Tensor],
+    weight: Tensor | None,
+    running_mean: Tensor | None,
+    running_var: Tensor | None,
+    mean: Tensor | None,
+    inverse_deviation: Tensor | None,
     training: bool,
     eps: float,
-    mask: List[bool],
+    mask: list[bool],
 ) -> Any:
     if not training or running_mean is None:
         return NotImplemented
-    return aten.native_batch_norm_backward(
-        gradient, x, weight, None, None, mean, inverse_deviation, True, eps, mask
-    )
+    return aten.native_batch_norm_backward(gradient, x, weight, None, None, mean, inverse_deviation, True, eps, mask)
 
 
 # Without these a partition that recomputes a batch norm fails: it reads the running statistics again, which the forward
 # has updated in place by then. The kernels stay eager's; only the update of the statistics is written out.
-DECOMPOSITIONS: Dict[Any, Callable[..., Any]] = {
+DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_functional.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
 }
 
 
-def _run_graph(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Callable[[List[Any]], Any]:
+def _run_graph(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Callable[[list[Any]], Any]:
     """A compiler that compiles nothing: eager's kernels in the order of the graph.
 
     The function takes ownership of its list of arguments, so that each is freed after its last use.
@@ -276,7 +275,7 @@ def _run_graph(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Calla
     graph_module.graph.set_codegen(torch.fx.graph._BoxedCodeGen())
     graph_module.recompile()
 
-    def run(arguments: List[Any]) -> Any:
+    def run(arguments: list[Any]) -> Any:
         return graph_module(arguments)
 
     run._boxed_call = True  # type: ignore[attr-defined]
@@ -347,7 +346,7 @@ def inductor(budget: float) -> Compile:
 
         granted = _budget_for(model, budget)
 
-        def backend(graph_module: torch.fx.GraphModule, example_inputs: List[Tensor]) -> Any:
+        def backend(graph_module: torch.fx.GraphModule, example_inputs: list[Tensor]) -> Any:
             with (
                 functorch_config.patch(activation_memory_budget=granted),
                 inductor_config.patch(joint_custom_post_pass=SaveSeeds()),

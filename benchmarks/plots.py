@@ -1,7 +1,8 @@
 """One picture per model: peak against step time, with the front of the peers and ours."""
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Dict, List, Sequence, Tuple
+from typing import Any
 
 from benchmarks.front import pareto
 from benchmarks.measure import Result
@@ -9,7 +10,7 @@ from benchmarks.measure import Result
 PEERS_COLOUR = "tab:blue"
 OURS_COLOUR = "tab:red"
 # Family: what the configuration's name begins with, the marker, and the name in the legend. The first that fits.
-FAMILIES: List[Tuple[str, str, str]] = [
+FAMILIES: list[tuple[str, str, str]] = [
     ("eager", "o", "eager"),
     ("torchscript", "s", "TorchScript"),
     ("checkpoint", "^", "torch.utils.checkpoint"),
@@ -21,7 +22,7 @@ FAMILIES: List[Tuple[str, str, str]] = [
 ]
 
 
-def family(result: Result) -> Tuple[str, str, str]:
+def family(result: Result) -> tuple[str, str, str]:
     return next(each for each in FAMILIES if result.configuration.startswith(each[0]))
 
 
@@ -35,7 +36,7 @@ def label(result: Result) -> str:
     return name if result.group == "ours" else ""
 
 
-def place_labels(axes: Any, points: Sequence[Tuple[float, float, str, str]]) -> None:
+def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> None:
     """Writes each text beside its point, where it covers no point and no other text if there is such a place."""
     from matplotlib.transforms import Bbox
 
@@ -99,7 +100,7 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
     draw_front(axes, [each for each in shown if each.group != "ours"], PEERS_COLOUR, "front of the peers")
     draw_front(axes, [each for each in shown if each.group == "ours"], OURS_COLOUR, "front of ours")
 
-    groups: Dict[str, List[Result]] = {}
+    groups: dict[str, list[Result]] = {}
     for result in shown:
         groups.setdefault(family(result)[2], []).append(result)
     for prefix, marker, name in FAMILIES:

@@ -22,7 +22,7 @@ import sys
 import warnings
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -49,7 +49,7 @@ def format_result(result: Result) -> str:
     if result.error is not None:
         return f"failed: {result.error}"
 
-    def number(value: Optional[float], width: int, digits: int) -> str:
+    def number(value: float | None, width: int, digits: int) -> str:
         return f"{'' if value is None else f'{value:.{digits}f}':>{width}}"
 
     predicted = None if result.predicted_peak_bytes is None else result.predicted_peak_bytes / 2**20
@@ -68,7 +68,7 @@ def format_result(result: Result) -> str:
     return " ".join(columns) + marks
 
 
-def format_table(results: List[Result]) -> str:
+def format_table(results: list[Result]) -> str:
     lines = [
         f"{'model':<12} {'configuration':<22} {'peak MiB':>10} {'of eager':>9} {'step ms':>10} {'of eager':>9} "
         f"{'loss':>10} {'gradient':>9} {'first s':>8} {'predicted':>10} {'plan s':>8}"
@@ -95,8 +95,8 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def describe_machine(device: str) -> Dict[str, Any]:
-    machine: Dict[str, Any] = {
+def describe_machine(device: str) -> dict[str, Any]:
+    machine: dict[str, Any] = {
         "cpu": cpu_model(),
         "logical_cpus": os.cpu_count(),
         "torch_threads": torch.get_num_threads(),
@@ -110,7 +110,7 @@ def describe_machine(device: str) -> Dict[str, Any]:
     return machine
 
 
-def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     def shown(values: Any) -> str:
         return ",".join(f"{value:g}" for value in values)
 
@@ -154,7 +154,7 @@ def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def write(results: List[Result], machine: Dict[str, Any], options: argparse.Namespace) -> None:
+def write(results: list[Result], machine: dict[str, Any], options: argparse.Namespace) -> None:
     report = {
         "machine": machine,
         "size": options.size,
@@ -171,12 +171,12 @@ def write(results: List[Result], machine: Dict[str, Any], options: argparse.Name
         plot_model([result for result in results if result.model == name], options.out / f"{name}.png")
 
 
-def needs_ours(only: List[str]) -> bool:
+def needs_ours(only: list[str]) -> bool:
     ours = {"ours", configurations.SWEEP, configurations.PARTNERS, *configurations.OURS}
     return not ours.isdisjoint(only)
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     if needs_ours(options.only) and importlib.util.find_spec("aten_recompute") is None:
         print("the package aten_recompute is not installed: run `make build`, or use --only eager,torchscript,peers")
@@ -199,7 +199,7 @@ def main(arguments: Optional[List[str]] = None) -> int:
         options.optimizer,
         options.accumulate,
     )
-    results: List[Result] = []
+    results: list[Result] = []
     with tqdm(total=0, unit="step", dynamic_ncols=True) as progress:
         for name in options.models:
             results += run_model(name, measuring, progress)

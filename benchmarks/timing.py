@@ -1,7 +1,7 @@
 """When a measured step time is worth comparing."""
 
 import statistics
-from typing import Sequence
+from collections.abc import Sequence
 
 # Medians of an undisturbed run lie within about a fifth above the fastest step.
 LIMIT = 1.5

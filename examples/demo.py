@@ -22,7 +22,7 @@ import sys
 import time
 import warnings
 from pathlib import Path
-from typing import Any, Dict, List, Optional
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(REPOSITORY))
@@ -52,7 +52,7 @@ REPORT_EVERY = 10
 
 CPP_TRAIN = REPOSITORY / "build" / "examples" / "cpp_train" / "cpp_train"
 
-STRATEGIES: Dict[str, Dict[str, Any]] = {
+STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},
     "all": {"strategy": "all"},
     "layers": {"strategy": "layers", "start": 0, "stride": 2},
@@ -78,7 +78,7 @@ def load_text() -> Tensor:
     return torch.frombuffer(text[:TEXT_BYTES], dtype=torch.uint8).clone()
 
 
-def random_batch(text: Tensor, generator: torch.Generator) -> List[Tensor]:
+def random_batch(text: Tensor, generator: torch.Generator) -> list[Tensor]:
     """[tokens, targets], int64 (BATCH, CONTEXT) each; the targets are the tokens moved by one."""
     starts = torch.randint(text.numel() - CONTEXT - 1, (BATCH, 1), generator=generator)
     crops = text[starts + torch.arange(CONTEXT + 1)].long()
@@ -92,18 +92,18 @@ class Trainer:
         self.name = name
         self.module = module
         self.optimizer = torch.optim.AdamW(module.parameters(), lr=LEARNING_RATE)
-        self.losses: List[float] = []
-        self.seconds: List[float] = []
-        self.peaks: List[int] = []
+        self.losses: list[float] = []
+        self.seconds: list[float] = []
+        self.peaks: list[int] = []
         self.timeline = Timeline()
 
-    def forward_backward(self, batch: List[Tensor], seed: int) -> float:
+    def forward_backward(self, batch: list[Tensor], seed: int) -> float:
         torch.manual_seed(seed)  # both models draw the same dropout masks
         loss = self.module(*batch)
         loss.backward()
         return loss.item()
 
-    def train(self, batch: List[Tensor], seed: int, measure_peak: bool) -> None:
+    def train(self, batch: list[Tensor], seed: int, measure_peak: bool) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         if measure_peak:
             with tracker.measure_peak() as peak:
@@ -116,7 +116,7 @@ class Trainer:
         self.losses.append(loss)
         self.optimizer.step()
 
-    def record(self, batch: List[Tensor], seed: int) -> None:
+    def record(self, batch: list[Tensor], seed: int) -> None:
         self.optimizer.zero_grad(set_to_none=True)
         with tracker.record_timeline() as self.timeline:
             self.forward_backward(batch, seed)
@@ -220,7 +220,7 @@ def go_on_in_cpp(model: Path, tokens: Path) -> None:
         raise DemoError(f"cpp_train failed with exit code {code}")
 
 
-def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description="Train a character GPT in eager mode and lowered, side by side.",
         formatter_class=argparse.ArgumentDefaultsHelpFormatter,
@@ -269,7 +269,7 @@ def run(options: argparse.Namespace) -> None:
     go_on_in_cpp(options.out / "gpt.pt", options.out / "tokens.pt")
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
     try:
         run(options)

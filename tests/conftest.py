@@ -3,8 +3,9 @@
 import os
 import random
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Callable, Iterator
+from typing import Any
 
 import numpy
 import pytest

@@ -1,7 +1,5 @@
 """DenseNet (Huang et al., 2017) as torchvision writes it: each layer reads the features of all layers before it."""
 
-from typing import List, Tuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -19,10 +17,10 @@ class DenseLayer(nn.Module):
         self.relu2 = nn.ReLU(inplace=True)
         self.conv2 = nn.Conv2d(4 * growth, growth, kernel_size=3, padding=1, bias=False)
 
-    def bottleneck(self, features: List[Tensor]) -> Tensor:
+    def bottleneck(self, features: list[Tensor]) -> Tensor:
         return self.conv1(self.relu1(self.norm1(torch.cat(features, 1))))
 
-    def forward(self, features: List[Tensor]) -> Tensor:
+    def forward(self, features: list[Tensor]) -> Tensor:
         return self.conv2(self.relu2(self.norm2(self.bottleneck(features))))
 
 
@@ -58,7 +56,7 @@ class DenseNet(nn.Module):
     """Images (batch, 3, height, width) to logits (batch, classes). `blocks`: dense layers in each of the blocks."""
 
     def __init__(
-        self, blocks: Tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, width: int = 64, classes: int = 1000
+        self, blocks: tuple[int, ...] = (6, 12, 24, 16), growth: int = 32, width: int = 64, classes: int = 1000
     ) -> None:
         super().__init__()
         self.stem = nn.Sequential(
@@ -67,7 +65,7 @@ class DenseNet(nn.Module):
             nn.ReLU(inplace=True),
             nn.MaxPool2d(kernel_size=3, stride=2, padding=1),
         )
-        stages: List[nn.Module] = []
+        stages: list[nn.Module] = []
         channels = width
         for index, layers in enumerate(blocks):
             if index > 0:

@@ -1,7 +1,5 @@
 """A multi-layer perceptron."""
 
-from typing import List
-
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -11,7 +9,7 @@ class MLP(nn.Module):
 
     def __init__(self, layers: int = 10, width: int = 1024) -> None:
         super().__init__()
-        modules: List[nn.Module] = [nn.Linear(width, width)]
+        modules: list[nn.Module] = [nn.Linear(width, width)]
         for _ in range(layers - 1):
             modules += [nn.ReLU(), nn.Linear(width, width)]
         self.layers = nn.Sequential(*modules)

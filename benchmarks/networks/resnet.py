@@ -1,7 +1,5 @@
 """ResNet of bottleneck blocks (He et al., 2016), as torchvision writes it."""
 
-from typing import Optional, Tuple
-
 import torch
 from torch import Tensor, nn
 
@@ -11,7 +9,7 @@ class Bottleneck(nn.Module):
 
     expansion = 4
 
-    def __init__(self, inputs: int, width: int, stride: int, downsample: Optional[nn.Module]) -> None:
+    def __init__(self, inputs: int, width: int, stride: int, downsample: nn.Module | None) -> None:
         super().__init__()
         outputs = width * self.expansion
         self.conv1 = nn.Conv2d(inputs, width, kernel_size=1, bias=False)
@@ -40,7 +38,7 @@ class ResNet(nn.Module):
     `blocks` gives the number of blocks in each of the four stages; `width` the channels of the first (64 in the paper).
     """
 
-    def __init__(self, blocks: Tuple[int, int, int, int], width: int = 64, classes: int = 1000) -> None:
+    def __init__(self, blocks: tuple[int, int, int, int], width: int = 64, classes: int = 1000) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(3, width, kernel_size=7, stride=2, padding=3, bias=False)
         self.bn1 = nn.BatchNorm2d(width)

@@ -13,25 +13,26 @@ backend never does so, since what it computes again, it computes just before its
 """
 
 from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import gcd
-from typing import Any, Dict, List, Optional, Sequence, Set, Tuple
+from typing import Any
 
 import highspy
 import numpy as np
 
 from benchmarks.optimal.simulate import Step, check_supported
 
-Problem = Dict[str, Any]
-Terms = Dict[int, float]  # coefficient per variable
+Problem = dict[str, Any]
+Terms = dict[int, float]  # coefficient per variable
 
 
 @dataclass
 class Solution:
     status: str  # optimal, feasible (time limit), infeasible, unknown
-    recompute_seconds: Optional[float]  # of the plan found
+    recompute_seconds: float | None  # of the plan found
     bound_seconds: float  # no plan computes again for less
-    steps: Optional[List[Step]]
+    steps: list[Step] | None
     solver_seconds: float
     num_binaries: int
     num_rows: int
@@ -55,13 +56,13 @@ class Model:
     problem: Problem
     early: bool = False
 
-    cost: List[float] = field(default_factory=list)
-    binary: List[bool] = field(default_factory=list)
-    rows: List[Row] = field(default_factory=list)
-    memory: List[Tuple[Terms, int]] = field(default_factory=list)  # and the constant, in `unit` bytes
-    R: Dict[Tuple[int, int], int] = field(default_factory=dict)
-    S: Dict[Tuple[int, int], int] = field(default_factory=dict)
-    L: Dict[Tuple[int, int, int], int] = field(default_factory=dict)  # stage, value, reading node
+    cost: list[float] = field(default_factory=list)
+    binary: list[bool] = field(default_factory=list)
+    rows: list[Row] = field(default_factory=list)
+    memory: list[tuple[Terms, int]] = field(default_factory=list)  # and the constant, in `unit` bytes
+    R: dict[tuple[int, int], int] = field(default_factory=dict)
+    S: dict[tuple[int, int], int] = field(default_factory=dict)
+    L: dict[tuple[int, int, int], int] = field(default_factory=dict)  # stage, value, reading node
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -83,10 +84,10 @@ class Model:
         is_decided = set(self.decided)
         self.reads = [[v for v in dict.fromkeys(nodes["inputs"][node]) if v in is_decided] for node in range(self.F)]
         # Per stage, what its backward node reads of them. Stages count from 1, slots of the simulator likewise.
-        self.needs: List[Set[int]] = [set()]
+        self.needs: list[set[int]] = [set()]
         for t in range(1, self.B + 1):
             self.needs.append(set(nodes["inputs"][self.F + t - 1]) & is_decided)
-        self.readers: Dict[int, List[int]] = defaultdict(list)
+        self.readers: dict[int, list[int]] = defaultdict(list)
         for node in range(self.F):
             for value in self.reads[node]:
                 self.readers[value].append(node)
@@ -98,7 +99,7 @@ class Model:
 
     # ---- What does not depend on the plan ----
 
-    def _constants(self, results: Set[int]) -> None:
+    def _constants(self, results: set[int]) -> None:
         nodes, incoming = self.problem["nodes"], self.problem["incoming"]
         B, F = self.B, self.F
         self.before = [0] * (B + 2)  # alive in stage t before its backward node: gradients, and what the caller keeps
@@ -132,7 +133,7 @@ class Model:
         self.binary.append(binary)
         return len(self.cost) - 1
 
-    def _closure(self, values: Set[int]) -> Set[int]:
+    def _closure(self, values: set[int]) -> set[int]:
         """The values, and all that may have to be computed again to make them."""
         found, stack = set(), list(values)
         while stack:
@@ -147,8 +148,8 @@ class Model:
 
     def _variables(self) -> None:
         nodes = self.problem["nodes"]
-        later: Set[int] = set()
-        closures: Dict[int, Set[int]] = {}
+        later: set[int] = set()
+        closures: dict[int, set[int]] = {}
         for t in range(self.B, 0, -1):
             now = self._closure(self.needs[t])
             later |= now
@@ -167,7 +168,7 @@ class Model:
 
     # ---- Rows ----
 
-    def _add(self, terms: Sequence[Tuple[Optional[int], float]], lower: float, upper: float) -> None:
+    def _add(self, terms: Sequence[tuple[int | None, float]], lower: float, upper: float) -> None:
         merged: Terms = {}
         for variable, factor in terms:
             if variable is not None:
@@ -176,7 +177,7 @@ class Model:
 
     def _stage(self, t: int) -> None:
         inf = float("inf")
-        alive_after: Dict[int, List[Tuple[int, int]]] = {}  # per value: reading node, variable
+        alive_after: dict[int, list[tuple[int, int]]] = {}  # per value: reading node, variable
         for value in self.decided:
             kept, again = self.S.get((t, value)), self.R.get((t, self.node_of[value]))
             next_kept = self.S.get((t + 1, value))
@@ -261,7 +262,7 @@ class Model:
             for terms, constant in self.memory
         )
 
-    def violated(self, x: np.ndarray, tolerance: float = 1e-6) -> List[int]:
+    def violated(self, x: np.ndarray, tolerance: float = 1e-6) -> list[int]:
         """Rows, those of memory apart, that an assignment does not keep."""
         wrong = []
         for index, row in enumerate(self.rows):
@@ -273,7 +274,7 @@ class Model:
     def assignment(self, steps: Sequence[Step]) -> np.ndarray:
         """The variables' values for a schedule. Raises KeyError if it does what the model has no variable for."""
         x = np.zeros(len(self.cost))
-        runs: Dict[int, Set[int]] = defaultdict(set)
+        runs: dict[int, set[int]] = defaultdict(set)
         for node, slot in steps:
             if slot > 0 and node < self.F:
                 x[self.R[slot, node]] = 1.0
@@ -294,8 +295,8 @@ class Model:
                     x[self.S[t, value]] = 1.0
         return x
 
-    def schedule(self, x: np.ndarray) -> List[Step]:
-        steps: List[Step] = [(node, 0) for node in range(self.F)]
+    def schedule(self, x: np.ndarray) -> list[Step]:
+        steps: list[Step] = [(node, 0) for node in range(self.F)]
         for t in range(1, self.B + 1):
             steps += [(k, t) for k in range(self.F) if (t, k) in self.R and x[self.R[t, k]] > 0.5]
             steps.append((self.F + t - 1, t))
@@ -304,7 +305,7 @@ class Model:
     # ---- The solver ----
 
     def solve(
-        self, limit_bytes: int, time_limit: float, start: Optional[np.ndarray] = None, gap_seconds: float = 0.0
+        self, limit_bytes: int, time_limit: float, start: np.ndarray | None = None, gap_seconds: float = 0.0
     ) -> Solution:
         """`start`: an assignment that keeps the limit. `gap_seconds`: how near the bound counts as optimal."""
         inf = highspy.kHighsInf

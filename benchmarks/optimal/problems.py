@@ -6,10 +6,11 @@ Every forward node makes one tensor. No node overwrites an operand and none is a
 """
 
 import random
-from typing import Any, Callable, Dict, List, Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 MIB = 2**20
-Problem = Dict[str, Any]
+Problem = dict[str, Any]
 
 INPUTS, OUTPUT, NOTHING = "inputs", "output", "nothing"
 
@@ -23,12 +24,12 @@ class Net:
     """
 
     def __init__(self) -> None:
-        self.names: List[str] = []
-        self.producer: List[int] = []
-        self.bytes: List[int] = []
-        self.held: List[int] = []
-        self.nodes: List[Dict[str, Any]] = []
-        self.forward: List[Dict[str, Any]] = []
+        self.names: list[str] = []
+        self.producer: list[int] = []
+        self.bytes: list[int] = []
+        self.held: list[int] = []
+        self.nodes: list[dict[str, Any]] = []
+        self.forward: list[dict[str, Any]] = []
 
     def input(self, mib: int) -> int:
         return self._value("x", -1, mib * MIB, held=1)
@@ -54,7 +55,7 @@ class Net:
     def problem(self, last: int) -> Problem:
         num_forward = len(self.nodes)
         results = [last]
-        gradient: Dict[int, int] = {last: self._value("gradient", -1, self.bytes[last], held=0)}
+        gradient: dict[int, int] = {last: self._value("gradient", -1, self.bytes[last], held=0)}
         incoming = [gradient[last]]
         for node in reversed(self.forward):
             if node["output"] not in gradient:
@@ -98,7 +99,7 @@ class Net:
         milliseconds: int,
         workspace: int,
         recomputable: int,
-    ) -> List[int]:
+    ) -> list[int]:
         index = len(self.nodes)
         outputs = [self._value(name, index, size, held=0) for size in sizes]
         self.nodes.append(
@@ -284,7 +285,7 @@ def random_graph(seed: int, length: int = 24) -> Problem:
     return head(net, net.op("concat", sorted(unread), 8, 1, NOTHING))
 
 
-PROBLEMS: Dict[str, Callable[[], Problem]] = {
+PROBLEMS: dict[str, Callable[[], Problem]] = {
     "chain": chain,
     "hourglass": hourglass,
     "residual": residual,
@@ -307,4 +308,3 @@ def make(name: str) -> Problem:
 
 def base_seconds(problem: Problem) -> float:
     return sum(problem["nodes"]["seconds"][: problem["num_nodes"]])
-

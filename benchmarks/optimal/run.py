@@ -21,18 +21,19 @@ import importlib.util
 import json
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(REPOSITORY))
 if importlib.util.find_spec("aten_recompute") is None:
     sys.path.insert(0, str(REPOSITORY / "python"))
 
-import aten_recompute
 from tqdm import tqdm
 
+import aten_recompute
 from benchmarks.optimal import problems
 from benchmarks.optimal.milp import Model, Solution
 from benchmarks.optimal.simulate import Step, simulate
@@ -51,36 +52,36 @@ class Result:
     limit_bytes: int
     base_seconds: float
     status: str  # of the solver: optimal, feasible, infeasible, unknown
-    best_seconds: Optional[float]  # spent on computing again: by the solver's plan
+    best_seconds: float | None  # spent on computing again: by the solver's plan
     bound_seconds: float  # by any plan
-    our_seconds: Optional[float]  # by the search's; None: it found no plan
-    best_peak_bytes: Optional[int]
-    our_peak_bytes: Optional[int]
+    our_seconds: float | None  # by the search's; None: it found no plan
+    best_peak_bytes: int | None
+    our_peak_bytes: int | None
     solver_seconds: float
-    search_seconds: Optional[float]
+    search_seconds: float | None
     num_binaries: int
     num_rows: int
-    best_steps: Optional[List[Step]]
-    our_steps: Optional[List[Step]]
-    errors: List[str]
+    best_steps: list[Step] | None
+    our_steps: list[Step] | None
+    errors: list[str]
 
     @property
-    def ratio(self) -> Optional[float]:
+    def ratio(self) -> float | None:
         """Of the whole times: ours to that of the best plan known."""
         if self.our_seconds is None or self.best_seconds is None:
             return None
         return (self.base_seconds + self.our_seconds) / (self.base_seconds + self.best_seconds)
 
     @property
-    def ratio_to_bound(self) -> Optional[float]:
+    def ratio_to_bound(self) -> float | None:
         if self.our_seconds is None:
             return None
         return (self.base_seconds + self.our_seconds) / (self.base_seconds + self.bound_seconds)
 
 
 def check(
-    problem: Dict[str, Any], who: str, steps: Sequence[Step], peak_bytes: int, seconds: float, limit_bytes: int
-) -> List[str]:
+    problem: dict[str, Any], who: str, steps: Sequence[Step], peak_bytes: int, seconds: float, limit_bytes: int
+) -> list[str]:
     peak, total = simulate(problem, steps)
     again = total - problems.base_seconds(problem)
     wrong = []
@@ -97,7 +98,7 @@ def compare(name: str, model: Model, limit: float, unplanned_peak: int, time_lim
     problem = model.problem
     base = problems.base_seconds(problem)
     limit_bytes = int(limit * unplanned_peak)
-    errors: List[str] = []
+    errors: list[str] = []
     ours = start = None
     try:
         ours = aten_recompute.plan_problem(problem, limit_bytes)
@@ -142,7 +143,7 @@ def compare(name: str, model: Model, limit: float, unplanned_peak: int, time_lim
 
 
 def format_table(results: Sequence[Result]) -> str:
-    def percent(seconds: Optional[float], base: float) -> str:
+    def percent(seconds: float | None, base: float) -> str:
         return "none" if seconds is None else f"{100 * seconds / base:.2f} %"
 
     lines = [
@@ -162,11 +163,11 @@ def format_table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def format_difference(problem: Dict[str, Any], result: Result) -> str:
+def format_difference(problem: dict[str, Any], result: Result) -> str:
     """Which values one of the two plans computes again more often than the other, and for which stages."""
 
-    def runs(steps: Optional[Sequence[Step]]) -> Dict[int, List[int]]:
-        found: Dict[int, List[int]] = {}
+    def runs(steps: Sequence[Step] | None) -> dict[int, list[int]]:
+        found: dict[int, list[int]] = {}
         for node, slot in steps or []:
             if slot > 0 and node < problem["num_forward"]:
                 found.setdefault(node, []).append(slot)
@@ -206,10 +207,10 @@ def summary(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
+def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare the budget search with optimal plans.")
 
-    def known(text: str) -> List[str]:
+    def known(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
         unknown = [name for name in names if name not in problems.PROBLEMS]
         if unknown or not names:
@@ -218,7 +219,7 @@ def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
             )
         return names
 
-    def shares(text: str) -> List[float]:
+    def shares(text: str) -> list[float]:
         return [float(each) for each in text.split(",") if each]
 
     parser.add_argument("--problems", type=known, default=list(problems.PROBLEMS), metavar="A,B")
@@ -233,9 +234,9 @@ def parse_arguments(arguments: Optional[List[str]]) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def main(arguments: Optional[List[str]] = None) -> int:
+def main(arguments: list[str] | None = None) -> int:
     options = parse_arguments(arguments)
-    results: List[Result] = []
+    results: list[Result] = []
     made = {name: problems.make(name) for name in options.problems}
     with tqdm(total=len(made) * len(options.limits), unit="plan", dynamic_ncols=True) as progress:
         for name, problem in made.items():

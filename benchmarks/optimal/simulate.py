@@ -3,12 +3,13 @@
 What the exact model says of its solutions, and what the search says of its own, is checked against this.
 """
 
-from typing import Any, Dict, List, Sequence, Tuple
+from collections.abc import Sequence
+from typing import Any
 
-Step = Tuple[int, int]  # node; 0 in the forward, 1 + position of the backward node that it serves
+Step = tuple[int, int]  # node; 0 in the forward, 1 + position of the backward node that it serves
 
 
-def check_supported(problem: Dict[str, Any]) -> None:
+def check_supported(problem: dict[str, Any]) -> None:
     """Raises ValueError for what neither this nor the exact model knows."""
     nodes, values = problem["nodes"], problem["values"]
     forward = range(problem["num_forward"])
@@ -28,7 +29,7 @@ def check_supported(problem: Dict[str, Any]) -> None:
             raise ValueError(f"the exact model does not know {what}")
 
 
-def simulate(problem: Dict[str, Any], steps: Sequence[Step]) -> Tuple[int, float]:
+def simulate(problem: dict[str, Any], steps: Sequence[Step]) -> tuple[int, float]:
     """Peak in bytes, and seconds of all steps. Each run of a node makes its outputs anew; they go after the last read
     that comes before the next run. Raises ValueError where a step reads what has not been made."""
     nodes = problem["nodes"]
@@ -37,9 +38,9 @@ def simulate(problem: Dict[str, Any], steps: Sequence[Step]) -> Tuple[int, float
     first_backward = next((i for i, (node, slot) in enumerate(steps) if slot > 0), len(steps))
 
     # Every run of a node, and every given value, is one interval from the step that made it to its last read.
-    born: Dict[int, int] = {}
-    end: Dict[int, int] = {}
-    intervals: List[Tuple[int, int, int]] = []  # value, first and last step
+    born: dict[int, int] = {}
+    end: dict[int, int] = {}
+    intervals: list[tuple[int, int, int]] = []  # value, first and last step
 
     def close(value: int) -> None:
         if value in born:

@@ -14,11 +14,11 @@ from ._library import library_path, load_library
 
 load_library()
 
-from ._lower import load, lower, problems, report, save_plan, unlower  # noqa: E402  (needs the library)
-from ._layers import inject_layer_tags, mark_layer  # noqa: E402
-from ._planning import plan_problem  # noqa: E402
-from ._rules import register_rule  # noqa: E402
-from ._tags import must_recompute, must_save, prefer_recompute, prefer_save  # noqa: E402
+from ._layers import inject_layer_tags, mark_layer
+from ._lower import load, lower, problems, report, save_plan, unlower
+from ._planning import plan_problem
+from ._rules import register_rule
+from ._tags import must_recompute, must_save, prefer_recompute, prefer_save
 
 __all__ = [
     "inject_layer_tags",

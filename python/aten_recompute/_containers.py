@@ -5,7 +5,7 @@ container says. A module that comes from C++ has no eager one beside it, so its 
 """
 
 import operator
-from typing import Any, Union
+from typing import Any
 
 import torch
 from torch import nn
@@ -43,7 +43,7 @@ def _like_list(children: Any, slices_to: type[nn.Module]) -> dict[str, Any]:
     def all_children() -> list[torch.jit.ScriptModule]:
         return [child for _, child in children.items()]
 
-    def getitem(index: Union[int, slice]) -> nn.Module:
+    def getitem(index: int | slice) -> nn.Module:
         if isinstance(index, slice):
             some = all_children()[index]
             return nn.Sequential(*some) if slices_to is nn.Sequential else nn.ModuleList(some)

@@ -27,9 +27,7 @@ def library_path() -> Path:
         if candidate.is_file():
             return candidate
     places = ", ".join(str(candidate) for candidate in candidates)
-    raise FileNotFoundError(
-        f"{_NAME} not found (looked at {places}): run `make build`, or set ATEN_RECOMPUTE_LIBRARY"
-    )
+    raise FileNotFoundError(f"{_NAME} not found (looked at {places}): run `make build`, or set ATEN_RECOMPUTE_LIBRARY")
 
 
 def load_library() -> None:

@@ -2,14 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 
 from ._containers import act_as_containers
 from ._layers import LAYER_PATTERN
 
-Strategy = Union[str, Mapping[str, Any], None]
+Strategy = str | Mapping[str, Any] | None
 
 
 def _spec(strategy: Strategy, options: dict[str, Any]) -> str:
@@ -26,9 +26,7 @@ def _spec(strategy: Strategy, options: dict[str, Any]) -> str:
     if isinstance(strategy, str):
         options = {"strategy": strategy, **options}
     elif strategy is not None:
-        raise TypeError(
-            f"strategy is a name, a dict or JSON text, not {type(strategy).__name__}"
-        )
+        raise TypeError(f"strategy is a name, a dict or JSON text, not {type(strategy).__name__}")
     return json.dumps(options) if options else ""
 
 
@@ -37,8 +35,7 @@ def _script_module(module: Any, function: str) -> torch.jit.ScriptModule:
         return module
     if isinstance(module, torch.nn.Module):
         raise TypeError(
-            f"{function} takes a scripted or traced module: "
-            f"call torch.jit.script({type(module).__name__}(...)) first"
+            f"{function} takes a scripted or traced module: call torch.jit.script({type(module).__name__}(...)) first"
         )
     raise TypeError(f"{function} takes a torch.jit.ScriptModule, not {type(module).__name__}")
 
@@ -53,7 +50,7 @@ def lower(
     module: torch.jit.ScriptModule,
     strategy: Strategy = None,
     *,
-    methods: Union[str, Sequence[str]] = ("forward",),
+    methods: str | Sequence[str] = ("forward",),
     **options: Any,
 ) -> torch.jit.ScriptModule:
     """Lowers a scripted or traced module: it trains as before, in less memory.
@@ -82,7 +79,10 @@ def lower(
     spec = _spec(strategy, options)
     try:
         lowered = torch.ops.aten_recompute.lower(
-            module._c, spec, [methods] if isinstance(methods, str) else list(methods), module.__dict__.get(LAYER_PATTERN, "")
+            module._c,
+            spec,
+            [methods] if isinstance(methods, str) else list(methods),
+            module.__dict__.get(LAYER_PATTERN, ""),
         )
     except RuntimeError as error:
         if "invalid spec" in str(error) or "has no method" in str(error):
@@ -103,7 +103,7 @@ def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return _wrap(torch.ops.aten_recompute.unlower(module._c))
 
 
-def load(path: Any, map_location: Optional[Any] = None) -> torch.jit.ScriptModule:
+def load(path: Any, map_location: Any | None = None) -> torch.jit.ScriptModule:
     """``torch.jit.load``, for modules that ``lower(...).save(path)`` wrote."""
     loaded = torch.jit.load(path, map_location=map_location)
     act_as_containers(loaded)

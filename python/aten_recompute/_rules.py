@@ -2,23 +2,23 @@
 
 import io
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Optional, Union
+from typing import Any
 
 import torch
 
 # A scripted function, or one that torch.jit.script takes.
-Function = Union[torch.jit.ScriptFunction, Callable[..., Any]]
+Function = torch.jit.ScriptFunction | Callable[..., Any]
 
 
 def register_rule(
     op: str,
     *,
-    backward: Union[Function, Mapping[str, Function], None] = None,
-    forward: Optional[Function] = None,
+    backward: Function | Mapping[str, Function] | None = None,
+    forward: Function | None = None,
     extras: Sequence[str] = (),
-    replay: Optional[Function] = None,
-    flops: Optional[Function] = None,
-    random: Optional[bool] = None,
+    replay: Function | None = None,
+    flops: Function | None = None,
+    random: bool | None = None,
     recomputable: bool = True,
     replace: bool = False,
 ) -> None:
@@ -85,7 +85,7 @@ def register_rule(
     """
     if not isinstance(op, str):
         raise TypeError(f'register_rule takes an operator\'s name, "namespace::name", not {type(op).__name__}')
-    given: list[tuple[str, Optional[Function]]] = [("forward", forward), ("replay", replay), ("flops", flops)]
+    given: list[tuple[str, Function | None]] = [("forward", forward), ("replay", replay), ("flops", flops)]
     if isinstance(backward, Mapping):
         given += [("backward:" + arguments, function) for arguments, function in backward.items()]
     else:

@@ -35,8 +35,10 @@ def main() -> int:
         rows.append(table.row(name, worker.run(name), complete=limit is None, exceptions=exceptions))
         if rows[-1]["verdict"] not in (table.PASSES, table.LISTED):
             details = rows[-1]["details"]
-            tqdm.write(f"{name}: {rows[-1]['verdict']}, {len(details)} of {rows[-1]['samples']}" + "".join(
-                f"\n    {detail}" for detail in details[:3]))
+            tqdm.write(
+                f"{name}: {rows[-1]['verdict']}, {len(details)} of {rows[-1]['samples']}"
+                + "".join(f"\n    {detail}" for detail in details[:3])
+            )
     worker.close()
     table.write(rows, arguments.output, stem)
     print(table.summary(rows))

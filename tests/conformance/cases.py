@@ -1,9 +1,10 @@
 """What is run: every entry of PyTorch's operator and module lists, over all of its sample inputs."""
 
 import copy
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -27,9 +28,9 @@ class Sample:
 
     description: str
     module: nn.Module
-    tensors: List[Tensor]
-    process: Optional[Callable[[Any], Any]] = None  # gives what is differentiated in place of the results
-    script: Optional[Callable[[], torch.jit.ScriptModule]] = None  # where it cannot be traced
+    tensors: list[Tensor]
+    process: Callable[[Any], Any] | None = None  # gives what is differentiated in place of the results
+    script: Callable[[], torch.jit.ScriptModule] | None = None  # where it cannot be traced
 
 
 @dataclass
@@ -38,7 +39,7 @@ class Entry:
 
     name: str
     samples: Callable[[torch.dtype], Iterator[Sample]]
-    dtypes: Tuple[torch.dtype, ...]
+    dtypes: tuple[torch.dtype, ...]
     twice: bool = True  # its gradient can be differentiated
 
 
@@ -56,7 +57,7 @@ class Call(nn.Module):
         self.places = [i for i, leaf in enumerate(leaves) if isinstance(leaf, Tensor)]
         self.constants = [None if isinstance(leaf, Tensor) else leaf for leaf in leaves]
 
-    def forward(self, *tensors: Tensor) -> Tuple[Tensor, ...]:
+    def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = list(self.constants)
         for place, tensor in zip(self.places, tensors):
             leaves[place] = tensor.clone() if tensor.requires_grad else tensor
@@ -65,9 +66,9 @@ class Call(nn.Module):
         return tuple(r.clone() if r.requires_grad else r for r in results if isinstance(r, Tensor))
 
 
-def _tensors_of(arguments: Any) -> List[Tensor]:
+def _tensors_of(arguments: Any) -> list[Tensor]:
     """The tensors among the arguments, each as a leaf of its own."""
-    tensors: List[Tensor] = []
+    tensors: list[Tensor] = []
     for leaf in pytree.tree_leaves(arguments):
         if isinstance(leaf, Tensor):
             tensors.append(leaf.detach().requires_grad_(leaf.requires_grad))
@@ -124,9 +125,7 @@ class _CopyFirst(nn.Module):
 
 def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[Sample]:
     torch.manual_seed(SEED)
-    inputs = info.module_inputs_func(
-        info, device="cpu", dtype=dtype, requires_grad=True, training=training
-    )
+    inputs = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
     for sample in inputs:
         construct, call = sample.constructor_input, sample.forward_input
         if call is None:
@@ -145,23 +144,30 @@ def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[S
             yield Sample(text.strip(), _CopyFirst(module, arguments), tensors)
 
 
-def entries() -> List[Entry]:
+def entries() -> list[Entry]:
     """Every operator that supports autograd, then every module in training and in evaluation mode."""
-    found: List[Entry] = []
+    found: list[Entry] = []
     for info in op_db:
         dtypes = tuple(
-            dtype for dtype in DTYPES
+            dtype
+            for dtype in DTYPES
             if dtype in info.supported_backward_dtypes("cpu") and dtype in info.supported_dtypes("cpu")
         )
         if not info.supports_autograd or not dtypes:
             continue
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
-        found.append(Entry(name, lambda dtype, info=info: _operator_samples(info, info.op, dtype), dtypes, info.supports_gradgrad))
+        found.append(
+            Entry(
+                name, lambda dtype, info=info: _operator_samples(info, info.op, dtype), dtypes, info.supports_gradgrad
+            )
+        )
     for info in module_db:
         dtypes = tuple(dtype for dtype in DTYPES[:2] if dtype in info.supported_dtypes("cpu"))
         for training in (True, False):
             name = f"{info.name} ({'train' if training else 'eval'})"
             found.append(
-                Entry(name, lambda dtype, i=info, t=training: _module_samples(i, t, dtype), dtypes, info.supports_gradgrad)
+                Entry(
+                    name, lambda dtype, i=info, t=training: _module_samples(i, t, dtype), dtypes, info.supports_gradgrad
+                )
             )
     return found

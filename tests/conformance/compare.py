@@ -2,8 +2,9 @@
 
 import copy
 import warnings
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Callable, Iterator, List, Optional, Set, Tuple
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -30,10 +31,10 @@ DIFFERS = "differs"
 class Run:
     """What one forward and backward gave: tensors, or the error."""
 
-    tensors: List[Optional[Tensor]] = field(default_factory=list)
-    second: List[Optional[Tensor]] = field(default_factory=list)  # second derivatives
-    error: Optional[Exception] = None
-    history: Set[str] = field(default_factory=set)  # autograd nodes behind the outputs
+    tensors: list[Tensor | None] = field(default_factory=list)
+    second: list[Tensor | None] = field(default_factory=list)  # second derivatives
+    error: Exception | None = None
+    history: set[str] = field(default_factory=set)  # autograd nodes behind the outputs
     has_gradient: bool = False
 
 
@@ -42,12 +43,12 @@ class Outcome:
     """What came out of one sample."""
 
     result: str
-    how: Set[str] = field(default_factory=set)  # "rule", "tape: ...", "autograd: ..."
+    how: set[str] = field(default_factory=set)  # "rule", "tape: ...", "autograd: ..."
     detail: str = ""
 
 
-def _history(outputs: List[Tensor]) -> Set[str]:
-    names: Set[str] = set()
+def _history(outputs: list[Tensor]) -> set[str]:
+    names: set[str] = set()
     pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
     seen = set(pending)
     while pending:
@@ -74,7 +75,7 @@ def run(function: Callable[..., Any], module: nn.Module, sample: Sample, order: 
         inputs = [t for t in [*sample.tensors, *module.parameters()] if t.requires_grad]
         generator = torch.Generator().manual_seed(8)
         cotangents = [second_order.random_like(output.detach(), generator) for output in differentiable]
-        gradients: List[Optional[Tensor]] = []
+        gradients: list[Tensor | None] = []
         if differentiable and order == 2:
             gradients, result.second = second_order.derivatives(differentiable, inputs, cotangents, generator)
         elif differentiable:
@@ -136,16 +137,20 @@ def difference(actual: Run, expected: Run) -> str:
     return second_order.difference(actual.second, expected.second)
 
 
-def _how(actual: Run, lowered: torch.jit.ScriptModule) -> Set[str]:
+def _how(actual: Run, lowered: torch.jit.ScriptModule) -> set[str]:
     """Which of the three ways made the gradient: ours, the tape, ordinary autograd outside of regions."""
-    how: Set[str] = set()
+    how: set[str] = set()
     for method in aten_recompute.report(lowered)["methods"]:
         for specialisation in method["specialisations"]:
             for region in specialisation["regions"]:
                 for variant in region["variants"]:
                     how |= {f"tape: {name}" for name in variant["on_tape"]}
     ours = {name for name in actual.history if name.startswith("AtenRecompute")}
-    ignored = ("struct torch::autograd::AccumulateGrad", "torch::autograd::AccumulateGrad", "torch::autograd::GraphRoot")
+    ignored = (
+        "struct torch::autograd::AccumulateGrad",
+        "torch::autograd::AccumulateGrad",
+        "torch::autograd::GraphRoot",
+    )
     others = {name for name in actual.history - ours if name not in ignored}
     if ours and not how:
         how.add("rule")
@@ -198,7 +203,7 @@ def _is_random(sample: Sample, strategy: str, expected: Run, order: int) -> bool
         torch.use_deterministic_algorithms(False)
 
 
-def _run_lowered(sample: Sample, strategy: str, order: int) -> Tuple[Run, torch.jit.ScriptModule]:
+def _run_lowered(sample: Sample, strategy: str, order: int) -> tuple[Run, torch.jit.ScriptModule]:
     module = copy.deepcopy(sample.module)
     lowered = aten_recompute.lower(_trace(sample, module), strategy)
     return run(lowered, module, sample, order), lowered
@@ -216,7 +221,7 @@ def run_sample(sample: Sample, order: int = 1) -> Outcome:
         return Outcome(NOTHING)
     try:
         traced_module = copy.deepcopy(sample.module)
-        traced = _trace(sample, traced_module)
+        _trace(sample, traced_module)
     except Exception as error:
         if expected.error is not None:
             return Outcome(BOTH_RAISE)
@@ -240,7 +245,7 @@ def run_sample(sample: Sample, order: int = 1) -> Outcome:
     return outcome
 
 
-def outcomes_of(entry: Entry, limit: Optional[int] = None, order: int = 1) -> Iterator[Tuple[str, Outcome]]:
+def outcomes_of(entry: Entry, limit: int | None = None, order: int = 1) -> Iterator[tuple[str, Outcome]]:
     """Every sample of the entry (or ``limit`` of each dtype, spread out), each with its description."""
     for dtype in entry.dtypes:
         samples = list(entry.samples(dtype))

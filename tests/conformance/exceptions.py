@@ -1,7 +1,6 @@
 """The entries that need not pass, each for a reason that is listed. One that begins to pass fails the run."""
 
 from dataclasses import dataclass
-from typing import Dict
 
 from .compare import DIFFERS, NOT_TRACED, RANDOM, TRACE_DIFFERS
 
@@ -21,9 +20,10 @@ _UNINITIALISED = KnownException(
     "with driver gelsy LAPACK is given pivots that nobody has set, so that eager's digits depend on what memory holds",
 )
 
-EXCEPTIONS: Dict[str, KnownException] = {
+EXCEPTIONS: dict[str, KnownException] = {
     "gradient": KnownException(
-        NOT_TRACED, "neither a trace nor TorchScript takes spacing as a list of numbers, which its schema calls Scalar[]"
+        NOT_TRACED,
+        "neither a trace nor TorchScript takes spacing as a list of numbers, which its schema calls Scalar[]",
     ),
     "nn.functional.linear_cross_entropy.chunked": _CHUNKED,
     "nn.functional.linear_cross_entropy.chunked_none": _CHUNKED,
@@ -40,7 +40,7 @@ _PHASE = KnownException(
 )
 
 # What is left out of the first list passes with its gradient's gradient.
-SECOND_ORDER_EXCEPTIONS: Dict[str, KnownException] = {
+SECOND_ORDER_EXCEPTIONS: dict[str, KnownException] = {
     **{name: EXCEPTIONS[name] for name in (
         "gradient", "nn.functional.linear_cross_entropy.chunked", "nn.functional.linear_cross_entropy.chunked_none",
     )},

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
-
 _numbers = itertools.count()
 
 

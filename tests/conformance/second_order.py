@@ -1,7 +1,5 @@
 """Derivatives of derivatives: of first ones with a graph, those of a random projection."""
 
-from typing import List, Optional, Tuple
-
 import torch
 from torch import Tensor
 
@@ -9,7 +7,7 @@ from torch import Tensor
 # up in another order. Relative to the largest derivative.
 LAST_BITS = {torch.float64: 1e-11, torch.complex128: 1e-11, torch.float32: 1e-5}
 
-Gradients = List[Optional[Tensor]]
+Gradients = list[Tensor | None]
 
 
 def random_like(value: Tensor, generator: torch.Generator) -> Tensor:
@@ -20,8 +18,8 @@ def random_like(value: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def derivatives(
-    outputs: List[Tensor], inputs: List[Tensor], cotangents: List[Tensor], generator: torch.Generator
-) -> Tuple[Gradients, Gradients]:
+    outputs: list[Tensor], inputs: list[Tensor], cotangents: list[Tensor], generator: torch.Generator
+) -> tuple[Gradients, Gradients]:
     """First derivatives, and those of a random projection of them with respect to inputs and cotangents."""
     cotangents = [cotangent.requires_grad_() for cotangent in cotangents]
     first = torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)

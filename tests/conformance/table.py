@@ -2,8 +2,9 @@
 
 import json
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Dict, List, Mapping
+from typing import Any
 
 from .compare import BOTH_RAISE, NOTHING, SAME
 from .exceptions import EXCEPTIONS, KnownException
@@ -39,7 +40,7 @@ def how(outcomes: Outcomes) -> str:
     return "; ".join(parts) or "none"
 
 
-def row(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Exceptions = EXCEPTIONS) -> Dict[str, Any]:
+def row(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Exceptions = EXCEPTIONS) -> dict[str, Any]:
     """One line of the table as data."""
     return {
         "name": name,
@@ -52,20 +53,21 @@ def row(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Except
     }
 
 
-def summary(rows: List[Dict[str, Any]]) -> str:
+def summary(rows: list[dict[str, Any]]) -> str:
     """The figures in one paragraph."""
     verdicts = Counter(each["verdict"] for each in rows)
-    kinds = Counter(
-        "no gradient" if each["how"] == "none" else each["how"].split(" ")[0].rstrip(";") for each in rows
-    )
+    kinds = Counter("no gradient" if each["how"] == "none" else each["how"].split(" ")[0].rstrip(";") for each in rows)
     samples = sum(each["samples"] for each in rows)
     return (
-        f"{len(rows)} entries, {samples} samples: " + ", ".join(f"{n} {v}" for v, n in verdicts.items())
-        + ". Gradients: " + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common()) + "."
+        f"{len(rows)} entries, {samples} samples: "
+        + ", ".join(f"{n} {v}" for v, n in verdicts.items())
+        + ". Gradients: "
+        + ", ".join(f"{n} {kind}" for kind, n in kinds.most_common())
+        + "."
     )
 
 
-def write(rows: List[Dict[str, Any]], folder: Path, stem: str = "conformance") -> None:
+def write(rows: list[dict[str, Any]], folder: Path, stem: str = "conformance") -> None:
     """``<stem>.json`` and ``<stem>.md`` in ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}.json").write_text(json.dumps(rows, indent=1))

@@ -5,7 +5,7 @@ import torch
 
 pytest.importorskip("expecttest", reason="torch.testing's lists need it")
 
-from . import second_order, table  # noqa: E402
+from . import second_order, table
 from .cases import entries
 from .compare import outcomes_of
 from .exceptions import EXCEPTIONS, SECOND_ORDER_EXCEPTIONS

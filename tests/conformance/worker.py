@@ -3,16 +3,15 @@
 import multiprocessing
 import traceback
 from multiprocessing.connection import Connection
-from typing import List, Optional, Tuple
 
 from .compare import Outcome
 
 CRASHED = "crashed"
 
-Outcomes = List[Tuple[str, Outcome]]
+Outcomes = list[tuple[str, Outcome]]
 
 
-def _serve(pipe: Connection, limit: Optional[int], order: int) -> None:
+def _serve(pipe: Connection, limit: int | None, order: int) -> None:
     import torch
 
     from .cases import entries
@@ -33,7 +32,7 @@ def _serve(pipe: Connection, limit: Optional[int], order: int) -> None:
 class Worker:
     """A process that runs entries one by one, made anew where one kills it."""
 
-    def __init__(self, limit: Optional[int] = None, seconds: float = 600, order: int = 1):
+    def __init__(self, limit: int | None = None, seconds: float = 600, order: int = 1):
         self._limit, self._seconds, self._order = limit, seconds, order
         self._start()
 

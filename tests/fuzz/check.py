@@ -4,9 +4,10 @@ import linecache
 import re
 import warnings
 from collections import Counter
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
-from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -16,7 +17,7 @@ import aten_recompute
 
 from .programs import Program
 
-STRATEGIES: List[Dict[str, Any]] = [
+STRATEGIES: list[dict[str, Any]] = [
     {"strategy": "none"},
     {"strategy": "all"},
     {"strategy": "segments"},
@@ -33,25 +34,25 @@ _files = count()
 
 
 class Results(NamedTuple):
-    error: Optional[str]
-    tensors: List[Optional[Tensor]] = []
+    error: str | None
+    tensors: list[Tensor | None] = []
     # Operators outside of regions pass gradients: views that are returned. They are made behind the region.
     sums_outside: bool = False
     rounding: float = 0.0  # of sums in another order, as a share of the largest element
     # For each output the input that it is itself, or None. TorchScript makes x of x.t().t(): what reaches x by several
     # outputs is then added in their order, and not after what reaches x itself.
-    returned_inputs: List[Optional[int]] = []
+    returned_inputs: list[int | None] = []
     # Second derivatives: regions run again for them under ordinary autograd, so that sums may have another order.
-    second: List[Optional[Tensor]] = []
+    second: list[Tensor | None] = []
 
 
-def function_of(program: Program) -> Callable[..., Tuple[Tensor, ...]]:
+def function_of(program: Program) -> Callable[..., tuple[Tensor, ...]]:
     """The program as a function of Python; TorchScript finds its source through ``linecache``."""
     file = f"<program {next(_files)}>"
     source = program.source
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
-    names: Dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor, "Tuple": Tuple}
-    exec(compile(source, file, "exec"), names)  # noqa: S102
+    names: dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor}
+    exec(compile(source, file, "exec"), names)
     return names["program"]
 
 
@@ -64,7 +65,7 @@ class _Module(nn.Module):
         return self.function(a, b, c)
 
 
-def _sums_outside(outputs: List[Tensor]) -> bool:
+def _sums_outside(outputs: list[Tensor]) -> bool:
     """Some autograd node behind the outputs is not of a region."""
     pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
     seen = set(pending)
@@ -88,7 +89,7 @@ def _hook(tensor: Tensor, kind: str) -> None:
         tensor.register_post_accumulate_grad_hook(update)
 
 
-def _second(gradients: List[Optional[Tensor]], wanted: List[Tensor]) -> List[Optional[Tensor]]:
+def _second(gradients: list[Tensor | None], wanted: list[Tensor]) -> list[Tensor | None]:
     differentiable = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
     if not differentiable:
         return []
@@ -112,7 +113,7 @@ def run(function: Callable[..., Any], program: Program) -> Results:
         values = [output.detach().clone() for output in outputs]
         needs = torch.tensor([output.requires_grad for output in outputs])
         differentiable = [output for output in outputs if output.requires_grad]
-        gradients: List[Optional[Tensor]] = []
+        gradients: list[Tensor | None] = []
         if differentiable:
             wanted = [tensor for tensor in inputs if tensor.requires_grad]
             cotangents = [torch.randn_like(output) for output in differentiable]
@@ -121,7 +122,9 @@ def run(function: Callable[..., Any], program: Program) -> Results:
                 gradients = [tensor.grad for tensor in wanted]
             else:
                 gradients = list(
-                    torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True, create_graph=program.twice)
+                    torch.autograd.grad(
+                        differentiable, wanted, cotangents, allow_unused=True, create_graph=program.twice
+                    )
                 )
         second = _second(gradients, wanted) if program.twice and differentiable else []
     except (RuntimeError, AssertionError, TypeError, torch.jit.Error) as error:

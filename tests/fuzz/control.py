@@ -1,6 +1,6 @@
 """Statements that decide what runs, and how: branches, loops, assertions, no_grad and autocast blocks."""
 
-from typing import Callable
+from collections.abc import Callable
 
 from hypothesis import strategies as st
 

@@ -16,7 +16,9 @@ def inner_grad(w: Writer, indent: int) -> None:
     w.names[shape] = [leaf, *known[-2:]]
     w.say(indent, f"y{name} = ({w.expression(shape)} * {leaf}).sum()")
     w.names[shape] = known
-    options = w.pick(["retain_graph=True", "create_graph=True", "create_graph=True", "retain_graph=True, create_graph=False"])
+    options = w.pick(
+        ["retain_graph=True", "create_graph=True", "create_graph=True", "retain_graph=True, create_graph=False"]
+    )
     w.say(indent, f"g{name} = torch.autograd.grad([y{name}], [{leaf}], {options}, allow_unused=True)[0]")
     w.say(indent, f"{name} = {w.tensor(shape)} * 0.5")
     w.say(indent, f"if g{name} is not None:")

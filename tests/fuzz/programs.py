@@ -5,8 +5,8 @@ generator keeps track of which names hold what; Hypothesis chooses, and shrinks 
 ``gradients`` hold the kinds of statements.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Callable, Dict, List
 
 from hypothesis import strategies as st
 
@@ -21,9 +21,9 @@ HOOKS = ["", "", "", "", "replace", "update"]
 @dataclass
 class Program:
     source: str
-    shapes: List[Shape]
-    needs_grad: List[bool]
-    hooks: List[str] = field(default_factory=lambda: ["", "", ""])
+    shapes: list[Shape]
+    needs_grad: list[bool]
+    hooks: list[str] = field(default_factory=lambda: ["", "", ""])
     single: bool = False  # inputs of single precision, and not of double
     twice: bool = False  # the caller differentiates the gradients again
 
@@ -50,7 +50,7 @@ def programs(draw: Callable) -> Program:
     shapes = [(rows, columns), (rows, columns), (columns, rows)]
     needs_grad = draw(st.lists(st.booleans(), min_size=3, max_size=3).filter(any))
     hooks = [draw(st.sampled_from(HOOKS)) if needed else "" for needed in needs_grad]
-    names: Dict[Shape, List[str]] = {}
+    names: dict[Shape, list[str]] = {}
     for name, shape in zip("abc", shapes):
         names.setdefault(shape, []).append(name)
     leaves = [(name, shape) for name, shape, needed in zip("abc", shapes, needs_grad) if needed]
@@ -62,6 +62,6 @@ def programs(draw: Callable) -> Program:
     body = "\n".join(writer.lines)
     returned = ", ".join(results) + ","
     types = ", ".join(["Tensor"] * len(results))
-    source = f"def program(a: Tensor, b: Tensor, c: Tensor) -> Tuple[{types}]:\n{body}\n    return ({returned})\n"
+    source = f"def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[{types}]:\n{body}\n    return ({returned})\n"
     twice = "update" not in hooks and draw(st.integers(0, 4)) == 4
     return Program(source, shapes, needs_grad, hooks, writer.single, twice)

@@ -8,10 +8,10 @@ import torch
 
 pytest.importorskip("hypothesis", reason="draws the programs")
 
-from hypothesis import HealthCheck, given, seed, settings  # noqa: E402
+from hypothesis import HealthCheck, given, seed, settings
 
-from .check import check, difference, function_of, raises_in_dead_code, run, shares  # noqa: E402
-from .programs import Program, programs  # noqa: E402
+from .check import check, difference, function_of, raises_in_dead_code, run, shares
+from .programs import Program, programs
 
 COUNT = int(os.environ.get("FUZZ_COUNT", "300"))
 SEED = int(os.environ.get("FUZZ_SEED", "2"))
@@ -42,7 +42,7 @@ def test_random_programs() -> None:
 
 def test_a_difference_is_seen() -> None:
     """The comparison tells a program from one whose gradient alone is another."""
-    source = "def program(a: Tensor, b: Tensor, c: Tensor) -> Tuple[Tensor]:\n    return ({},)\n"
+    source = "def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor]:\n    return ({},)\n"
     shapes, needs = [(2, 2)] * 3, [True, False, False]
     results = [
         run(function_of(program), program)
@@ -56,7 +56,7 @@ def test_a_difference_is_seen() -> None:
 def test_dead_code_in_a_loop_may_raise() -> None:
     """``view`` raises in a loop that TorchScript leaves out once it has unrolled it; read, it has to raise."""
     body = [
-        "def program(a: Tensor, b: Tensor, c: Tensor) -> Tuple[Tensor]:",
+        "def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor]:",
         "    v1 = a * 0.5",
         "    v2 = a.t()",
         "    if a.sum() > 0:",

@@ -25,7 +25,12 @@ INTO_FACTORY = [
     "{z}[:, 1:].copy_({y}[:, :-1])", "{z}[torch.tensor([0, 1])] = {y}[:2].to({z}.dtype)",
 ]  # fmt: skip
 # Of two types, products and sums are rounded in another order than in eager where they are written into the lower one.
-INTO_FACTORY_OF_ONE_TYPE = INTO_FACTORY + ["{z} *= {y}", "{z}.add_({y}.sum(0))", "{z}.lerp_({y}, 0.5)", "{z}.addmm_({y}, {y}.t() @ {y})"]
+INTO_FACTORY_OF_ONE_TYPE = INTO_FACTORY + [
+    "{z} *= {y}",
+    "{z}.add_({y}.sum(0))",
+    "{z}.lerp_({y}, 0.5)",
+    "{z}.addmm_({y}, {y}.t() @ {y})",
+]
 
 # Each gives a tensor of the shape of x.
 OF_DATA = [
@@ -95,7 +100,10 @@ def factory(w: Writer, indent: int, options: list = FACTORIES) -> str:
     made = w.pick(options).format(x=x, y=y, rows=rows, columns=columns, size=rows * columns)
     w.say(indent, f"z{name} = {made}")
     for _ in range(w.draw(st.integers(1, 2))):
-        w.say(indent, w.pick(INTO_FACTORY_OF_ONE_TYPE if w.single else INTO_FACTORY).format(z=f"z{name}", y=w.tensor(shape)))
+        w.say(
+            indent,
+            w.pick(INTO_FACTORY_OF_ONE_TYPE if w.single else INTO_FACTORY).format(z=f"z{name}", y=w.tensor(shape)),
+        )
     w.say(indent, f"{name} = {w.pick(['z{0}', '(z{0} + {1})', '({1} * z{0})']).format(name, x)}.to({x}.dtype) * 1.0")
     w.know(name, shape)
     return name
@@ -134,6 +142,6 @@ def collect_by_name(w: Writer, indent: int) -> None:
     for key in w.pick([["b"], ["b", "a"], ["a", "a"], ["b", "c", "a"]]):
         value = w.pick([w.expression(shape), f'd{name}["a"] * 0.5 + {w.tensor(shape)}'])
         w.say(indent, f'd{name}["{key}"] = {value}')
-    value = w.pick(['d{0}["a"] * 1.5', 'torch.stack(list(d{0}.values())).sum(0)', 'd{0}.pop("a") - float(len(d{0}))'])
+    value = w.pick(['d{0}["a"] * 1.5', "torch.stack(list(d{0}.values())).sum(0)", 'd{0}.pop("a") - float(len(d{0}))'])
     w.say(indent, f"{name} = {value.format(name)}")
     w.know(name, shape)

@@ -1,11 +1,12 @@
 """What statements are written with: the lines so far and the names that are known at the end of them."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, List, Sequence, Tuple
+from typing import Any
 
 from hypothesis import strategies as st
 
-Shape = Tuple[int, int]
+Shape = tuple[int, int]
 
 # A cast that leaves a region is made a second time behind it, so that gradients of the two are rounded one by one: what a
 # cast makes is not returned.
@@ -35,12 +36,12 @@ class Writer:
     """Lines of a function body and the names that are known at the end of it."""
 
     draw: Callable[..., Any]
-    names: Dict[Shape, List[str]]
-    leaves: List[Tuple[str, Shape]]  # inputs that require grad
+    names: dict[Shape, list[str]]
+    leaves: list[tuple[str, Shape]]  # inputs that require grad
     single: bool = False  # of single precision, so that autocast has something to cast
-    lines: List[str] = field(default_factory=list)
+    lines: list[str] = field(default_factory=list)
     counter: int = 0
-    returned: List[str] = field(default_factory=list)
+    returned: list[str] = field(default_factory=list)
 
     def pick(self, options: Sequence[Any]) -> Any:
         return self.draw(st.sampled_from(options))

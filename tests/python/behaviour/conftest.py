@@ -1,6 +1,6 @@
 """Every test of this folder compares bits, so sums are taken in one order: by one thread."""
 
-from typing import Iterator
+from collections.abc import Iterator
 
 import pytest
 import torch

@@ -1,11 +1,13 @@
 """What callers do with torch.autograd around a lowered module."""
 
-from typing import Any, Callable, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from support.eager_comparison import Case, check, every
 from support.nets import Tanh
-from torch import Tensor, nn
 
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"
 ZEROS = "TorchScript's own formulas give zeros where eager gives no gradient"
@@ -29,7 +31,9 @@ class Normed(Tanh):
 class Convolved(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Conv1d(1, 3, 3, padding=1), nn.SiLU(), nn.GroupNorm(1, 3), nn.Flatten(), nn.Linear(18, 4))
+        self.net = nn.Sequential(
+            nn.Conv1d(1, 3, 3, padding=1), nn.SiLU(), nn.GroupNorm(1, 3), nn.Flatten(), nn.Linear(18, 4)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x.unsqueeze(1))
@@ -64,7 +68,7 @@ class Written(Tanh):
 
 
 class TwoResults(Tanh):
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.tanh(self.first(x))
         return self.second(h), h.exp()
 
@@ -150,7 +154,7 @@ def hessian(module: nn.Module) -> Any:
 def functional_products(module: nn.Module) -> Any:
     x = data(module)
     v = torch.randn_like(x)
-    scalar = lambda z: module(z).square().sum()  # noqa: E731
+    scalar = lambda z: module(z).square().sum()
     functional = torch.autograd.functional
     return functional.vjp(scalar, x), functional.hvp(scalar, x, v), functional.jvp(scalar, x, v)
 

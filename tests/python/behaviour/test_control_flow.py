@@ -1,10 +1,12 @@
 """What methods are made of besides operators: branches, loops, state, assertions, writes, autocast, traced submodules."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
+
+from support.eager_comparison import Case, check, every
 
 
 class Base(nn.Module):
@@ -54,7 +56,7 @@ class AppendsToAttribute(Base):
 
     def __init__(self) -> None:
         super().__init__()
-        self.sizes: List[int] = [0]
+        self.sizes: list[int] = [0]
 
     def forward(self, x: Tensor) -> Tensor:
         self.sizes.append(x.size(0))
@@ -64,7 +66,7 @@ class AppendsToAttribute(Base):
 class CountsInDict(Base):
     def __init__(self) -> None:
         super().__init__()
-        self.seen: Dict[str, int] = {"calls": 0}
+        self.seen: dict[str, int] = {"calls": 0}
 
     def forward(self, x: Tensor) -> Tensor:
         self.seen["calls"] += 1
@@ -89,7 +91,7 @@ class KeepsTensors(Base):
 
     def __init__(self) -> None:
         super().__init__()
-        self.bank: List[Tensor] = [torch.ones(8)]
+        self.bank: list[Tensor] = [torch.ones(8)]
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.tanh(self.first(x))
@@ -267,11 +269,11 @@ class BranchesOnData(Base):
 
 
 class Optionals(Base):
-    def forward(self, x: Tensor, mask: Optional[Tensor] = None) -> Tensor:
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
         y = self.first(x)
         if mask is not None:
             y = y * mask
-        last: Optional[Tensor] = None
+        last: Tensor | None = None
         for i in range(2):
             last = torch.tanh(y) if last is None else last + self.second(last)
         assert last is not None
@@ -280,8 +282,8 @@ class Optionals(Base):
 
 class LocalContainers(Base):
     def forward(self, x: Tensor) -> Tensor:
-        found: Dict[str, Tensor] = {}
-        every: List[Tuple[str, Tensor]] = []
+        found: dict[str, Tensor] = {}
+        every: list[tuple[str, Tensor]] = []
         for name in ["a", "b", "c"]:
             x = torch.tanh(self.first(x))
             found[name] = x

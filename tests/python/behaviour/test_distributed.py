@@ -1,7 +1,8 @@
 """DistributedDataParallel over two processes: a lowered module trains bit for bit as the same module in eager does."""
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,12 @@ from torch import Tensor, nn
 if not torch.distributed.is_available():
     pytest.skip("this PyTorch was built without torch.distributed", allow_module_level=True)
 
-import torch.distributed as dist  # noqa: E402
-import torch.multiprocessing as multiprocessing  # noqa: E402
-from support.eager_comparison import STRATEGIES  # noqa: E402
-from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+import torch.distributed as dist
+import torch.multiprocessing as multiprocessing
+from torch.nn.parallel import DistributedDataParallel
 
-import aten_recompute  # noqa: E402
+import aten_recompute
+from support.eager_comparison import STRATEGIES
 
 PROCESSES = 2
 STEPS = 3
@@ -76,14 +77,14 @@ def unused(module: nn.Module, rank: int) -> None:
     plain(module, rank, find_unused_parameters=True)
 
 
-WAYS: List[Callable[[nn.Module, int], None]] = [plain, views, no_sync, fused, unused]
+WAYS: list[Callable[[nn.Module, int], None]] = [plain, views, no_sync, fused, unused]
 
 
 def _train(rank: int, folder: str) -> None:
     """One process: every way of training, in eager and under every strategy; what comes out goes into a file."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=PROCESSES)
-    found: Dict[str, List[Tensor]] = {}
+    found: dict[str, list[Tensor]] = {}
     for way in WAYS:
         for strategy in ["eager", *STRATEGIES]:
             torch.manual_seed(0)
@@ -97,7 +98,7 @@ def _train(rank: int, folder: str) -> None:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, List[Tensor]]]:
+def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Tensor]]]:
     """What each process has trained."""
     folder: Path = tmp_path_factory.mktemp("distributed")
     multiprocessing.spawn(_train, (str(folder),), nprocs=PROCESSES)
@@ -106,7 +107,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> List[Dict[str, List[Ten
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_as_in_eager(trained: List[Dict[str, List[Tensor]]], way: Callable[..., None], strategy: str) -> None:
+def test_as_in_eager(trained: list[dict[str, list[Tensor]]], way: Callable[..., None], strategy: str) -> None:
     for found in trained:
         actual, expected = found[f"{way.__name__} {strategy}"], found[f"{way.__name__} eager"]
         assert len(actual) == len(expected)
@@ -115,7 +116,7 @@ def test_as_in_eager(trained: List[Dict[str, List[Tensor]]], way: Callable[..., 
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_processes_agree(trained: List[Dict[str, List[Tensor]]], way: Callable[..., None]) -> None:
+def test_processes_agree(trained: list[dict[str, list[Tensor]]], way: Callable[..., None]) -> None:
     """The figures mean something: both processes hold the same weights, and other ones than at the start."""
     torch.manual_seed(0)
     net = Net()

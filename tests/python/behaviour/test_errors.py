@@ -2,16 +2,17 @@
 
 import re
 import zipfile
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, List
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
-from support.nets import ConvNet, Residual
 from torch import Tensor, nn
 
 import aten_recompute
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
+from support.nets import ConvNet, Residual
 
 
 def line_of(call: Callable[[], Any]) -> str:
@@ -30,7 +31,7 @@ class Broken(nn.Module):
         super().__init__()
         self.layer = nn.Linear(16, 16)
 
-    def forward(self, x: Tensor, seen: List[Tensor]) -> Tensor:
+    def forward(self, x: Tensor, seen: list[Tensor]) -> Tensor:
         h = torch.tanh(self.layer(x))
         seen.append(h)
         return torch.tanh(self.layer(h))
@@ -161,7 +162,7 @@ def test_other_errors_stay_torchscripts() -> None:
 # ---- words that match nothing ----------------------------------------------------------------------
 
 
-def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture) -> List[str]:
+def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture) -> list[str]:
     capfd.readouterr()
     for _ in range(2):
         lowered(rows())

@@ -1,11 +1,13 @@
 """Methods that ask about gradients, switch them off and cut histories: requires_grad, is_leaf, no_grad, detach_."""
 
-from typing import Any, Callable, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
+from torch import Tensor, nn
+
 from support.eager_comparison import Case, check, every
 from support.nets import Tanh
-from torch import Tensor, nn
 
 MARKED = "TorchScript's result requires grad, though nothing does that it was made of"
 
@@ -123,7 +125,7 @@ class StraightThrough(Tanh):
 class RequiresGradInside(Tanh):
     """A leaf that the method makes, which the caller gets and differentiates with respect to."""
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         z = x.detach().clone().requires_grad_(True)
         return self.second(torch.tanh(self.first(z))), z
 

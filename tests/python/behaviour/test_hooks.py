@@ -1,12 +1,14 @@
 """Hooks on tensors, parameters and modules; optimizers that step in the middle of the backward."""
 
-from typing import Any, Callable, Dict, List, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
 from torch.nn import functional as F
+
+from support.eager_comparison import Case, check, every
 
 HIDDEN = "what TorchScript differentiates as a whole does not pass the hooks of the values in it"
 
@@ -59,7 +61,7 @@ def tokens() -> Tensor:
 
 
 # Each layer stands behind another one and before another one, so that gradients go on through it.
-LAYERS: Dict[str, Tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
+LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "linear": (lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), floats(3, 8)),
     "perceptron": (lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), floats(3, 8)),
     "conv1d": (lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.Conv1d(3, 2, 3)), floats(2, 2, 9)),
@@ -97,7 +99,7 @@ def optimizer_in_backward(make_input: Callable[[], Tensor], clear: bool = True) 
     """Each parameter steps when its gradient is there, as torch.distributed.optim and torchtune do it."""
 
     def use(module: nn.Module) -> Any:
-        seen: Dict[str, List[Tensor]] = {name: [] for name, _ in module.named_parameters()}
+        seen: dict[str, list[Tensor]] = {name: [] for name, _ in module.named_parameters()}
 
         def hook(parameter: Tensor, name: str) -> None:
             seen[name].append(parameter.grad.clone())
@@ -107,7 +109,8 @@ def optimizer_in_backward(make_input: Callable[[], Tensor], clear: bool = True) 
                 parameter.grad = None
 
         handles = [
-            p.register_post_accumulate_grad_hook(lambda p, name=name: hook(p, name)) for name, p in module.named_parameters()
+            p.register_post_accumulate_grad_hook(lambda p, name=name: hook(p, name))
+            for name, p in module.named_parameters()
         ]
         x = make_input()
         module(x).square().mean().backward()
@@ -141,7 +144,7 @@ class Three(nn.Module):
 
 
 class ThreeWithHidden(Three):
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.relu(self.first(x))
         return self.third(torch.tanh(self.second(h))), h
 
@@ -154,13 +157,13 @@ class TwoResults(nn.Module):
         self.first = nn.Linear(6, 6)
         self.second = nn.Linear(6, 6)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return torch.tanh(self.first(x)), torch.tanh(self.second(x))
 
 
 def one_result(module: nn.Module) -> Any:
     """Hooks of parameters that get no gradient are not called."""
-    seen: Dict[str, List[Any]] = {name: [] for name, _ in module.named_parameters()}
+    seen: dict[str, list[Any]] = {name: [] for name, _ in module.named_parameters()}
     handles = []
     for name, parameter in module.named_parameters():
         handles.append(parameter.register_hook(lambda grad, name=name: seen[name].append(grad)))
@@ -201,7 +204,7 @@ def writes_one_that_is_done(module: nn.Module) -> Any:
 
 def gradient_hooks(module: nn.Module) -> Any:
     """Hooks see each gradient once, may replace it, and go when they are removed."""
-    seen: List[str] = []
+    seen: list[str] = []
     handles = []
     for name, parameter in module.named_parameters():
         handles.append(parameter.register_hook(lambda grad, name=name: (seen.append(name), grad * 2)[1]))
@@ -255,7 +258,7 @@ class Holder(nn.Module):
 
 def module_hooks(module: nn.Module) -> Any:
     """Full backward hooks around the module see what enters and what leaves."""
-    seen: List[Any] = []
+    seen: list[Any] = []
     holder = Holder(module)
     holder.register_full_backward_pre_hook(lambda m, grads: tuple(g * 2 for g in grads))
     holder.register_full_backward_hook(lambda m, entering, leaving: seen.append([entering, leaving]))
@@ -268,7 +271,7 @@ def module_hooks(module: nn.Module) -> Any:
 
 
 def multi_grad_hook(module: nn.Module) -> Any:
-    seen: List[int] = []
+    seen: list[int] = []
     parameters = list(module.parameters())
     handle = torch.autograd.graph.register_multi_grad_hook(parameters, lambda grads: seen.append(len(grads)))
     module(torch.randn(3, 6)).sum().backward()
@@ -277,7 +280,7 @@ def multi_grad_hook(module: nn.Module) -> Any:
 
 
 def grad_fn_hooks(module: nn.Module) -> Any:
-    seen: List[Any] = []
+    seen: list[Any] = []
     x = torch.randn(3, 6, requires_grad=True)
     y = module(x)
     y.grad_fn.register_prehook(lambda grads: seen.append([g.clone() for g in grads if g is not None]))
@@ -288,7 +291,7 @@ def grad_fn_hooks(module: nn.Module) -> Any:
 def another_backward_in_a_hook(module: nn.Module) -> Any:
     """A hook that trains something else, through the same module."""
     x = torch.randn(3, 6)
-    found: List[Tensor] = []
+    found: list[Tensor] = []
 
     def hook(grad: Tensor) -> None:
         z = torch.ones(2, 6, requires_grad=True)
@@ -305,8 +308,16 @@ CASES = [
     Case("writes_another", Three, writes_another, error="modified by an inplace operation"),
     Case("writes_one_that_is_done", Three, writes_one_that_is_done),
     Case("gradient_hooks", Three, gradient_hooks),
-    Case("hooks_on_hidden", ThreeWithHidden, hooks_on_hidden, stock=HIDDEN, asks_more=True,
-         fails={"every strategy": "a hook on a result that the method reads sees the caller's part of its gradient alone"}),
+    Case(
+        "hooks_on_hidden",
+        ThreeWithHidden,
+        hooks_on_hidden,
+        stock=HIDDEN,
+        asks_more=True,
+        fails={
+            "every strategy": "a hook on a result that the method reads sees the caller's part of its gradient alone"
+        },
+    ),
     Case("raising_hook", Three, raising_hook, error="the hook raises"),
     Case("after_a_raising_hook", Three, after_a_raising_hook),
     Case("module_hooks", Three, module_hooks),
@@ -330,7 +341,7 @@ class Unread(nn.Module):
         self.weight = nn.Parameter(torch.rand(4, 3))
         self.returned = returned
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.tanh(self.weight * x) * 0.5
         z = self.weight * 0.5
         n = 0
@@ -340,15 +351,15 @@ class Unread(nn.Module):
         return y, z if self.returned else y
 
 
-def use_first_result(module: nn.Module) -> List[Tensor]:
+def use_first_result(module: nn.Module) -> list[Tensor]:
     calls = []
     module.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(weight.grad.clone()))
     module(torch.linspace(-1, 1, 12).view(4, 3))[0].sum().backward()
     return calls
 
 
-def ask_for_unused(module: nn.Module) -> List[Any]:
-    calls: List[Tensor] = []
+def ask_for_unused(module: nn.Module) -> list[Any]:
+    calls: list[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     x = torch.linspace(-1, 1, 12).view(4, 3).requires_grad_()
     y, z = module(x)
@@ -368,7 +379,7 @@ class TwoParameters(nn.Module):
 class UnreadAlone(TwoParameters):
     """The parameter's only reader makes what nobody asks about."""
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * self.other * 0.5
         z = self.weight * 0.5
         with torch.no_grad():
@@ -376,8 +387,8 @@ class UnreadAlone(TwoParameters):
         return y, z
 
 
-def ask_for_what_has_none(module: nn.Module) -> List[Any]:
-    calls: List[Tensor] = []
+def ask_for_what_has_none(module: nn.Module) -> list[Any]:
+    calls: list[Tensor] = []
     for parameter in (module.weight, module.other):
         parameter.register_hook(lambda gradient: calls.append(gradient.clone()))
     y, z = module(torch.linspace(-1, 1, 12).view(4, 3))
@@ -391,7 +402,7 @@ def ask_for_what_has_none(module: nn.Module) -> List[Any]:
 class UnreadTwice(TwoParameters):
     """The same, read twice: its gradient has two summands, which leave one after the other."""
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.relu(x * self.other)
         z = (self.weight + torch.tanh(self.weight * x).sum(0)) * 0.5
         return y, z
@@ -402,11 +413,11 @@ class ReadTwice(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.rand(4, 3))
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         return self.weight * x + (self.weight * self.weight).sum(0), x
 
 
-def use_twice(module: nn.Module) -> List[Any]:
+def use_twice(module: nn.Module) -> list[Any]:
     module.weight.register_hook(lambda gradient: gradient * 2.0)
     y = module(torch.linspace(-1, 1, 12).view(4, 3))[0]
     (first,) = torch.autograd.grad(y.square().sum(), [module.weight], create_graph=True)
@@ -416,7 +427,7 @@ def use_twice(module: nn.Module) -> List[Any]:
 class UnreadByTwoRegions(TwoParameters):
     """The same in two regions, with a branch on data between them; only ``other`` reaches the first result."""
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.tanh(x * self.other)
         z = torch.relu(self.weight * x) * 0.5
         if y.sum().item() > 1e9:
@@ -427,12 +438,12 @@ class UnreadByTwoRegions(TwoParameters):
 class LikeAParameter(TwoParameters):
     """Of the parameter nothing but the sizes are read; it is a result, so that its gradient is there at once."""
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         noise = torch.rand_like(self.weight) * self.other
         return torch.tanh(noise * x) + torch.full_like(self.weight, 0.5) * self.other, self.weight
 
 
-def update_at_once(module: nn.Module) -> List[Any]:
+def update_at_once(module: nn.Module) -> list[Any]:
     def update(parameter: Tensor) -> None:
         if parameter.grad is None:
             return  # stock TorchScript calls it so
@@ -453,7 +464,7 @@ class UnreadBehindAView(TwoParameters):
         super().__init__()
         self.region_between = region_between
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         view = self.weight.expand(self.weight.size(0), -1)
         if self.region_between:
             view = torch.tanh(view)
@@ -463,9 +474,9 @@ class UnreadBehindAView(TwoParameters):
         return used, view * 0.5
 
 
-def hook_what_is_unread(module: nn.Module) -> List[Any]:
+def hook_what_is_unread(module: nn.Module) -> list[Any]:
     """Hooks of the parameter, and of what an eager program made of it, behind which the module is called."""
-    calls: List[Any] = []
+    calls: list[Any] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     module.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(weight.grad.clone()))
     given = (module.other * 3.0).sin()[:, :]
@@ -478,8 +489,8 @@ def hook_what_is_unread(module: nn.Module) -> List[Any]:
     return calls
 
 
-def while_another_graph_is_alive(module: nn.Module) -> List[Any]:
-    calls: List[Tensor] = []
+def while_another_graph_is_alive(module: nn.Module) -> list[Any]:
+    calls: list[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     alive = (module.weight * 2).sum()
     module(torch.ones(4, 3))[0].sum().backward()
@@ -488,17 +499,17 @@ def while_another_graph_is_alive(module: nn.Module) -> List[Any]:
     return [*asked, *calls, module.weight.grad]
 
 
-def begin_at_the_parameter(module: nn.Module) -> List[Any]:
+def begin_at_the_parameter(module: nn.Module) -> list[Any]:
     """The backward is given a gradient of the parameter itself, beside the result that it is not read for."""
-    calls: List[Tensor] = []
+    calls: list[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     torch.autograd.backward([module(torch.ones(4, 3))[0].sum(), module.weight], [None, torch.ones(4, 3)])
     return [*calls, module.weight.grad]
 
 
-def hook_the_node(module: nn.Module) -> List[Any]:
+def hook_the_node(module: nn.Module) -> list[Any]:
     """Hooks of the node that accumulates the gradient: before and after it."""
-    calls: List[Any] = []
+    calls: list[Any] = []
     node = module.weight.view_as(module.weight).grad_fn.next_functions[0][0]
     node.register_prehook(lambda gradients: calls.append([gradient.clone() for gradient in gradients]))
     node.register_hook(lambda _, gradients: calls.append([gradient.clone() for gradient in gradients]))
@@ -508,8 +519,8 @@ def hook_the_node(module: nn.Module) -> List[Any]:
     return calls
 
 
-def hook_both_together(module: nn.Module) -> List[Any]:
-    calls: List[Any] = []
+def hook_both_together(module: nn.Module) -> list[Any]:
+    calls: list[Any] = []
     torch.autograd.graph.register_multi_grad_hook(
         [module.weight, module.other], lambda gradients: calls.append([gradient is None for gradient in gradients])
     )

@@ -1,10 +1,12 @@
 """Methods that differentiate: torch.autograd.grad and backward() inside of forward, as interatomic potentials have them."""
 
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
+
+from support.eager_comparison import Case, check, every
 
 ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"
 HIDDEN = "what TorchScript differentiates as a whole hides the history of the values in it"
@@ -12,7 +14,7 @@ HIDDEN = "what TorchScript differentiates as a whole hides the history of the va
 
 def energy_forces(energy: Tensor, positions: Tensor, training: bool) -> Tensor:
     """As MACE, SchNetPack and TorchMD-NET write it."""
-    ones: List[Optional[Tensor]] = [torch.ones_like(energy)]
+    ones: list[Tensor | None] = [torch.ones_like(energy)]
     gradient = torch.autograd.grad(
         [energy], [positions], ones, retain_graph=training, create_graph=training, allow_unused=True
     )[0]
@@ -99,7 +101,7 @@ class InnerStep(Weighted):
 class SeveralOfSeveral(Weighted):
     def forward(self, x: Tensor) -> Tensor:
         a, b = x.tanh() * self.w, (x * self.w).sigmoid()
-        ones: List[Optional[Tensor]] = [torch.full_like(a, 0.5), torch.full_like(b, 2.0)]
+        ones: list[Tensor | None] = [torch.full_like(a, 0.5), torch.full_like(b, 2.0)]
         gx, gw = torch.autograd.grad([a, b], [x, self.w], ones, create_graph=True)
         assert gx is not None and gw is not None
         return gx * gw
@@ -237,14 +239,14 @@ class Potential(nn.Module):
         self.outer = nn.Linear(16, 1)
         self.requires_grad_(not frozen)
 
-    def forward(self, positions: Tensor, training: bool) -> Tuple[Tensor, Tensor]:
+    def forward(self, positions: Tensor, training: bool) -> tuple[Tensor, Tensor]:
         positions.requires_grad_(True)
         energy = self.outer(torch.tanh(self.inner(positions))).sum(dim=0)
         return energy, energy_forces(energy, positions, training)
 
 
 class PotentialOfDict(Potential):
-    def forward(self, data: Dict[str, Tensor], training: bool) -> Dict[str, Tensor]:
+    def forward(self, data: dict[str, Tensor], training: bool) -> dict[str, Tensor]:
         data["positions"].requires_grad_(True)
         positions = data["positions"]
         energy = self.outer(torch.tanh(self.inner(positions))).sum(dim=0)
@@ -254,7 +256,7 @@ class PotentialOfDict(Potential):
 class PotentialOfEdges(Potential):
     """Distances along edges, messages summed by index_add, a virial by a displacement that is made in the method."""
 
-    def forward(self, positions: Tensor, training: bool) -> Tuple[Tensor, Tensor]:
+    def forward(self, positions: Tensor, training: bool) -> tuple[Tensor, Tensor]:
         displacement = torch.zeros([3, 3], dtype=positions.dtype, device=positions.device)
         displacement.requires_grad_(True)
         symmetric = 0.5 * (displacement + displacement.t())

@@ -5,15 +5,15 @@ import enum
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, Dict, List, NamedTuple, Optional, Tuple
+from typing import Any, NamedTuple
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step
-from support.nets import ConvNet, Residual, TwoMethods
 from torch import Tensor, nn
 
 import aten_recompute
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step
+from support.nets import ConvNet, Residual, TwoMethods
 
 
 class Outer(nn.Module):
@@ -257,15 +257,15 @@ class Hooked(nn.Module):
         return torch.tanh(self.inner(x))
 
 
-def _add_bias(module: nn.Module, inputs: Tuple[Tensor], output: Tensor) -> Tensor:
+def _add_bias(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
     return output + module.bias
 
 
-def _twice(module: nn.Module, inputs: Tuple[Tensor]) -> Tuple[Tensor]:
+def _twice(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
     return (inputs[0] * 2,)
 
 
-def _through_layer(module: nn.Module, inputs: Tuple[Tensor], output: Tensor) -> Tensor:
+def _through_layer(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> Tensor:
     return module.layer(output)
 
 
@@ -291,7 +291,7 @@ def test_scripted_hooks() -> None:
 
 class Pair(NamedTuple):
     first: Tensor
-    second: Optional[Tensor] = None
+    second: Tensor | None = None
 
 
 class Pairs(nn.Module):
@@ -300,8 +300,8 @@ class Pairs(nn.Module):
         self.layer = nn.Linear(3, 3)
 
     def forward(
-        self, one: Pair, other: Optional[Pair], many: List[Pair], named: Dict[str, Pair]
-    ) -> Tuple[Pair, Optional[Pair], List[Pair], Dict[str, Pair]]:
+        self, one: Pair, other: Pair | None, many: list[Pair], named: dict[str, Pair]
+    ) -> tuple[Pair, Pair | None, list[Pair], dict[str, Pair]]:
         x = self.layer(one.first)
         second = one.second
         if second is not None:
@@ -359,7 +359,7 @@ class ByEnum(nn.Module):
         super().__init__()
         self.layer = nn.Linear(3, 3)
 
-    def forward(self, x: Tensor, activation: Activation) -> Tuple[Tensor, Activation]:
+    def forward(self, x: Tensor, activation: Activation) -> tuple[Tensor, Activation]:
         x = self.layer(x)
         if activation == Activation.TANH:
             x = torch.tanh(x)
@@ -419,7 +419,7 @@ class Stacks(nn.Module):
         self.tail = nn.Sequential(nn.Linear(16, 16), nn.Tanh())
         self.heads = nn.ModuleDict({"a": nn.Linear(16, 2), "b": nn.Linear(16, 3)})
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         for block in self.blocks:
             x = block(x)
         x = self.tail(x)
@@ -498,9 +498,7 @@ def test_a_file_holds_its_plan(route: str, tmp_path: Path) -> None:
     if route == "lower":
         lowered = lowered_copy(net, plan=str(plan))
     else:
-        lowered = torch._C._jit_to_backend(
-            "aten_recompute", scripted_copy(net), {"forward": f'{{"plan": "{plan}"}}'}
-        )
+        lowered = torch._C._jit_to_backend("aten_recompute", scripted_copy(net), {"forward": f'{{"plan": "{plan}"}}'})
     lowered.save(str(tmp_path / "net.pt"))
     plan.unlink()
     loaded = torch.jit.load(str(tmp_path / "net.pt"))

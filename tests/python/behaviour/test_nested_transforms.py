@@ -1,14 +1,15 @@
 """torch.func and forward-mode differentiation through a lowered module, and that calls behind them are still planned."""
 
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from support.eager_comparison import STRATEGIES, Case, check, every
 from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 import aten_recompute
+from support.eager_comparison import STRATEGIES, Case, check, every
 
 DETACHED = "TorchScript's interpreter detaches what it calls with, and with it what a transform of torch.func follows"
 STATELESS = "torch.func.functional_call refuses every ScriptModule"
@@ -85,7 +86,9 @@ def dual(module: nn.Module) -> Any:
 
 def functional_call(module: nn.Module) -> Any:
     """Other tensors stand in for the parameters, of which some require grad."""
-    others = {name: torch.rand_like(p).requires_grad_(name.startswith("first")) for name, p in module.named_parameters()}
+    others = {
+        name: torch.rand_like(p).requires_grad_(name.startswith("first")) for name, p in module.named_parameters()
+    }
     y = torch.func.functional_call(module, others, (torch.randn(4, 6),))
     y.square().sum().backward()
     return y, [p.grad for p in others.values()]

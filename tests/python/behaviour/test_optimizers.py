@@ -1,11 +1,13 @@
 """Optimizers of PyTorch train a lowered module as they train one in eager."""
 
-from typing import Any, Callable, Dict, List
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
+
+from support.eager_comparison import Case, check, every
 
 _apply_optimizer_in_backward: Any = pytest.importorskip(
     "torch.distributed.optim", reason="this PyTorch was built without torch.distributed"
@@ -34,7 +36,7 @@ def tokens() -> Tensor:
     return torch.randint(0, 13, (6, 4))
 
 
-Make = Callable[[List[nn.Parameter]], torch.optim.Optimizer]
+Make = Callable[[list[nn.Parameter]], torch.optim.Optimizer]
 
 
 def steps(make: Make, count: int = 3, clip: bool = False) -> Callable[[nn.Module], Any]:
@@ -54,7 +56,7 @@ def steps(make: Make, count: int = 3, clip: bool = False) -> Callable[[nn.Module
     return use
 
 
-def _state(optimizer: torch.optim.Optimizer) -> List[Tensor]:
+def _state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
     return [value for each in optimizer.state.values() for value in each.values() if isinstance(value, Tensor)]
 
 
@@ -95,7 +97,9 @@ def groups(module: nn.Module) -> Any:
     """Parameter groups by name, with a schedule."""
     decay = [p for name, p in module.named_parameters() if name.endswith("weight") and "norm" not in name]
     rest = [p for name, p in module.named_parameters() if not (name.endswith("weight") and "norm" not in name)]
-    optimizer = torch.optim.AdamW([{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=0.1)
+    optimizer = torch.optim.AdamW(
+        [{"params": decay, "weight_decay": 0.1}, {"params": rest, "weight_decay": 0.0}], lr=0.1
+    )
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, 4)
     for _ in range(3):
         optimizer.zero_grad()
@@ -106,7 +110,7 @@ def groups(module: nn.Module) -> Any:
 
 def averaged(module: nn.Module) -> Any:
     """A running mean of the weights beside the module."""
-    means: Dict[str, Tensor] = {name: p.detach().clone() for name, p in module.named_parameters()}
+    means: dict[str, Tensor] = {name: p.detach().clone() for name, p in module.named_parameters()}
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9, nesterov=True)
     for _ in range(3):
         optimizer.zero_grad()

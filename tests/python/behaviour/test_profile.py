@@ -1,15 +1,16 @@
 """Strategies that measure operators before they plan: those that do not take any values, and sizes that data decide."""
 
 import re
-from typing import Any, Callable
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import aten_recompute
+from support.eager_comparison import Case, check, every
 
 
 class Base(nn.Module):
@@ -142,7 +143,9 @@ class PackedGate(Packed):
 
     def forward(self, x: Tensor, lengths: Tensor) -> Tensor:
         packed = pack_padded_sequence(self.first(x), lengths, batch_first=True)
-        inner = PackedSequence(torch.tanh(packed.data) * 2, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        inner = PackedSequence(
+            torch.tanh(packed.data) * 2, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+        )
         return self.second(self.recurrent(inner)[0].data)
 
 
@@ -231,7 +234,9 @@ def peak(module: nn.Module, tracker: Any) -> int:
 
 @pytest.mark.parametrize("share", [0.4, 0.6, 0.8])
 @pytest.mark.parametrize("make", [Repeated, Selected, Masked, MaskedSelect, Unique], ids=lambda make: make.__name__)
-def test_a_budget_is_kept_or_warned_about(make: Callable[[], nn.Module], share: float, tracker: Any, capfd: Any) -> None:
+def test_a_budget_is_kept_or_warned_about(
+    make: Callable[[], nn.Module], share: float, tracker: Any, capfd: Any
+) -> None:
     """Sizes that data decide are not known to a profile: the peak stays under the budget, or the log says that it may not."""
     torch.manual_seed(0)
     plain = aten_recompute.lower(torch.jit.script(make()), "none")

@@ -1,16 +1,17 @@
 """torch.autograd.graph.saved_tensors_hooks and torch.utils.checkpoint around a lowered module."""
 
 import gc
-from typing import Any, Callable, List
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
-from support.eager_comparison import STRATEGIES, Case, check, difference, every, run
 from torch import Tensor, nn
 from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import aten_recompute
+from support.eager_comparison import STRATEGIES, Case, check, difference, every, run
 
 # Recomputation under checkpoint(use_reentrant=False) ends with an exception, unless it is told to run to the end.
 LOST = "exceptions of Python lose their type on their way through TorchScript's interpreter"
@@ -33,7 +34,9 @@ class Perceptron(nn.Module):
 class Normed(nn.Module):
     def __init__(self) -> None:
         super().__init__()
-        self.net = nn.Sequential(nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3))
+        self.net = nn.Sequential(
+            nn.Conv2d(3, 4, 3, padding=1), nn.BatchNorm2d(4), nn.ReLU(inplace=True), nn.Conv2d(4, 4, 3)
+        )
 
     def forward(self, x: Tensor) -> Tensor:
         return self.net(x)
@@ -163,7 +166,7 @@ def test_hooks_see_what_is_kept(strategy: str, tracker: Any) -> None:
     """All memory that lives on after the forward was shown to the hooks, or is the result."""
     module = prepared(strategy)
     x = torch.randn(256, 16, requires_grad=True)
-    seen: List[Any] = []
+    seen: list[Any] = []
 
     def pack(tensor: Tensor) -> Tensor:
         storage = tensor.untyped_storage()

@@ -1,10 +1,12 @@
 """Traced modules, alone and inside of scripted ones, called with other shapes and ranks than they were traced with."""
 
-from typing import Any, Callable, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
-from support.eager_comparison import Case, check, every
 from torch import Tensor, nn
+
+from support.eager_comparison import Case, check, every
 
 
 class Chunked(nn.Module):
@@ -108,7 +110,7 @@ def traced_inside(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
     return script
 
 
-def trained(*shapes: Tuple[int, ...]) -> Callable[[nn.Module], Any]:
+def trained(*shapes: tuple[int, ...]) -> Callable[[nn.Module], Any]:
     def use(module: nn.Module) -> Any:
         found = []
         for shape in shapes:

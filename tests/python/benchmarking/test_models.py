@@ -82,9 +82,7 @@ def test_transformer_ignores_padding():
     # Three more positions than the context of the small model.
     longer = models.Transformer(layers=2, width=32, heads=2, inner=64, vocabulary=50, context=padded.size(1))
     state = {
-        name: tensor
-        for name, tensor in workload.module.state_dict().items()
-        if name not in ("positions", "future")
+        name: tensor for name, tensor in workload.module.state_dict().items() if name not in ("positions", "future")
     }
     longer.load_state_dict(state, strict=False)
     longer.eval()

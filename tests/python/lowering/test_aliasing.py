@@ -5,15 +5,17 @@ look at. Eager and lowered give the same, bit for bit, or raise the same error.
 """
 
 import re
-from typing import Dict, List, Tuple
 
-from support import alias_cases_layouts  # noqa: F401
-from support import alias_cases_writes  # noqa: F401
 import pytest
 import torch
+from torch import Tensor, nn
+
+from support import (
+    alias_cases_layouts,  # noqa: F401
+    alias_cases_writes,  # noqa: F401
+)
 from support.alias_cases import CASES, Scenario
 from support.helpers import assert_same, lowered_copy
-from torch import Tensor, nn
 
 STRATEGIES = {
     "none": {"strategy": "none"},
@@ -24,16 +26,20 @@ STRATEGIES = {
 
 CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation"
 # Ours differs from eager there, and raises this; "" is no error.
-OTHER_ERRORS: Dict[Tuple[str, str], str] = {
+OTHER_ERRORS: dict[tuple[str, str], str] = {
     # What is computed again reads what eager does not need any more.
     ("view_of_a_parameter_written_after_the_call", "all"): CHANGED,
     ("view_of_a_parameter_written_after_the_call", "budget"): CHANGED,
     # Operators on values of the method have become functional: gradients of what was meant.
-    **{(f"own_value_written_that_{name}", strategy): "" for name in ("tanh_keeps", "sin_read") for strategy in STRATEGIES},
+    **{
+        (f"own_value_written_that_{name}", strategy): ""
+        for name in ("tanh_keeps", "sin_read")
+        for strategy in STRATEGIES
+    },
 }
 
 
-def outcome(module: nn.Module, scenario: Scenario) -> Tuple[str, List[Tensor]]:
+def outcome(module: nn.Module, scenario: Scenario) -> tuple[str, list[Tensor]]:
     """The error without what names a tensor or a place, and tensors: the scenario's, gradients, state, writes to it."""
     torch.manual_seed(5)
     module.zero_grad(set_to_none=True)

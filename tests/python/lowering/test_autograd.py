@@ -3,10 +3,10 @@
 import copy
 import re
 import threading
-from typing import Tuple
 
 import pytest
 import torch
+
 from support.helpers import assert_same, lowered_copy, step
 from support.nets import ConvNet, Residual, TwoOutputs
 
@@ -156,9 +156,7 @@ def test_hooks_fire_once(strategy: str) -> None:
     fired = []
     for name, parameter in lowered.named_parameters():
         parameter.register_hook(lambda grad, name=name: fired.append(name))
-        parameter.register_post_accumulate_grad_hook(
-            lambda p, name=name: fired.append(name + " accumulated")
-        )
+        parameter.register_post_accumulate_grad_hook(lambda p, name=name: fired.append(name + " accumulated"))
     x.register_hook(lambda grad: fired.append("x"))
     output = lowered(x)
     output.register_hook(lambda grad: fired.append("output"))
@@ -173,9 +171,7 @@ def test_parameter_gradients_leave_early(x: torch.Tensor) -> None:
     order = []
     for name, parameter in lowered.named_parameters():
         parameter.register_post_accumulate_grad_hook(
-            lambda p, name=name: order.append(
-                (name, sum(q.grad is not None for q in lowered.parameters()))
-            )
+            lambda p, name=name: order.append((name, sum(q.grad is not None for q in lowered.parameters())))
         )
     lowered(x).sum().backward()
     assert order[0][0].startswith("blocks.3") and order[-1][0].startswith("stem")
@@ -253,7 +249,7 @@ def test_changing_a_returned_view_in_place(strategy: str) -> None:
 
 
 class TwoBranches(torch.nn.Module):
-    def forward(self, x: torch.Tensor, y: torch.Tensor) -> Tuple[torch.Tensor, torch.Tensor]:
+    def forward(self, x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         return (x * 2).exp(), torch.sigmoid(y * y)
 
 

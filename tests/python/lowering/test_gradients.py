@@ -5,11 +5,11 @@ import warnings
 
 import pytest
 import torch
-from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
-from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 import aten_recompute
 from benchmarks import models
+from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
+from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 MODELS = ["gpt", "resnet50", "mlp", "transformer"]
 
@@ -33,9 +33,7 @@ def test_benchmark_models(name: str, strategy: str) -> None:
         loss = workload.step(lowered)
         assert torch.equal(loss, eager_loss)
         assert torch.equal(torch.get_rng_state(), eager_random)
-        assert_same(
-            [p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()]
-        )
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
         assert_same(list(lowered.buffers()), list(eager.buffers()))
     assert num_regions(lowered) == [1]
 
@@ -120,9 +118,7 @@ def custom_operators() -> torch.library.Library:
     """An operator of another library that draws random numbers and does not say so."""
     library = torch.library.Library("recompute_test", "DEF")
     library.define("noisy(Tensor x, float scale) -> Tensor")
-    library.impl(
-        "noisy", lambda x, scale: x * torch.rand_like(x) * scale, "CompositeImplicitAutograd"
-    )
+    library.impl("noisy", lambda x, scale: x * torch.rand_like(x) * scale, "CompositeImplicitAutograd")
     yield library
     library._destroy()
 

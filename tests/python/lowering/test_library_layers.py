@@ -2,8 +2,9 @@
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy, num_regions
 from torch import Tensor, nn
+
+from support.helpers import assert_same, lowered_copy, num_regions
 
 
 class SelfAttention(nn.Module):

@@ -4,17 +4,16 @@ import copy
 import gc
 import io
 import json
-import warnings
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
-from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in
-from support.nets import Containers, ConvNet, Residual, Tied, TwoMethods, TwoOutputs
 from torch import nn
 
 import aten_recompute
+from support.helpers import assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in
+from support.nets import Containers, ConvNet, Residual, TwoMethods
 
 
 def to_backend(module: torch.jit.ScriptModule, spec: object) -> torch.jit.ScriptModule:
@@ -267,9 +266,7 @@ def test_save_and_load(net: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
 
 def test_newer_format_is_refused(tmp_path: Path) -> None:
     lowered_copy(Residual()).save(str(tmp_path / "net.pt"))
-    with zipfile.ZipFile(tmp_path / "net.pt") as old, zipfile.ZipFile(
-        tmp_path / "new.pt", "w"
-    ) as new:
+    with zipfile.ZipFile(tmp_path / "net.pt") as old, zipfile.ZipFile(tmp_path / "new.pt", "w") as new:
         found = 0
         for item in old.infolist():
             content = old.read(item)
@@ -283,9 +280,7 @@ def test_newer_format_is_refused(tmp_path: Path) -> None:
 # ---- PyTorch's own route ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "spec", ["", '{"strategy": "segments"}', {"strategy": "layers", "stride": "2"}, {"4": 0.5}]
-)
+@pytest.mark.parametrize("spec", ["", '{"strategy": "segments"}', {"strategy": "layers", "stride": "2"}, {"4": 0.5}])
 def test_plain_route(spec: object) -> None:
     net = Residual()
     scripted = scripted_copy(net)
@@ -362,9 +357,7 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert aten_recompute.report(named)["methods"][0]["options"]["strategy"] == "segments"
 
 
-def test_invalid_environment_trains_unplanned(
-    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture
-) -> None:
+def test_invalid_environment_trains_unplanned(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
     monkeypatch.setenv("RECOMPUTE", '{"7": null}')
     net = Residual()
     lowered = lowered_copy(net)

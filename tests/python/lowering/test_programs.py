@@ -2,9 +2,10 @@
 
 import pytest
 import torch
+from torch import Tensor
+
 from support.helpers import assert_same, lowered_copy, tensors_in
 from support.programs import PROGRAMS
-from torch import Tensor
 
 
 def squares(outputs: list) -> Tensor:

@@ -3,10 +3,11 @@
 import io
 from typing import Any
 
-import aten_recompute
 import pytest
 import torch
 from torch import nn
+
+import aten_recompute
 
 NORMS = {
     "batch": (nn.BatchNorm1d(4), (1, 4), (2, 4)),

@@ -1,24 +1,23 @@
 """Architectures of Hugging Face transformers: eager's gradients, no operator on the tape, a smaller peak."""
 
 from collections import Counter
-from typing import List, Optional, Tuple
 
 import pytest
 import torch
-from support.helpers import assert_same
 from torch import Tensor, nn
 
 import aten_recompute
+from support.helpers import assert_same
 
 pytest.importorskip("transformers", reason="the architectures are those of Hugging Face transformers")
 
-from support import architectures  # noqa: E402
+from support import architectures
 
 # What a trace takes for constant is constant here.
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 
 
-def _step(module: nn.Module, owner: nn.Module, inputs: List[Tensor]) -> List[Optional[Tensor]]:
+def _step(module: nn.Module, owner: nn.Module, inputs: list[Tensor]) -> list[Tensor | None]:
     owner.zero_grad(set_to_none=True)
     torch.manual_seed(5)
     output = module(*inputs)
@@ -39,7 +38,7 @@ def test_gradients_are_eagers(name: str, attention: str) -> None:
                 assert [variant["on_tape"] for variant in region["variants"]] == [[]]
 
 
-def _called(model: nn.Module, inputs: Tuple[Tensor, ...]) -> Counter:
+def _called(model: nn.Module, inputs: tuple[Tensor, ...]) -> Counter:
     """How often layers of PyTorch run that are one operator of ATen each, by that operator."""
     operators = {nn.Linear: "aten::linear", nn.LayerNorm: "aten::layer_norm", nn.Conv2d: "aten::_convolution"}
     calls: Counter = Counter()

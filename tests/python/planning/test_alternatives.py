@@ -1,14 +1,14 @@
 """Other ways to the same gradient, which plans choose by bytes and time: masks as bits, statistics of a batch norm."""
 
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
+from support.helpers import assert_same, lowered_copy
 
 ROWS, WIDTH, BRANCHES = 256, 256, 8
 VALUES = ROWS * WIDTH  # of one activation
@@ -55,18 +55,18 @@ class Normalized(nn.Module):
         return x.sum()
 
 
-def variant(lowered: torch.jit.ScriptModule) -> Dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     (region,) = specialisation["regions"]
     (compiled,) = region["variants"]
     return compiled
 
 
-def trained(eager: nn.Module, **options: Any) -> Dict[str, Any]:
+def trained(eager: nn.Module, **options: Any) -> dict[str, Any]:
     """The report of a step whose results, gradients and buffers are eager's."""
     lowered = lowered_copy(eager, "budget", cost_model="flops", **options)
     x = torch.randn(ROWS, WIDTH)
-    gradients: List[List[Tensor]] = []
+    gradients: list[list[Tensor]] = []
     for module in (eager, lowered):
         torch.manual_seed(3)
         module.zero_grad(set_to_none=True)

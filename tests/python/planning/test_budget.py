@@ -3,15 +3,15 @@
 import copy
 import functools
 import re
-from typing import Any, Dict, List, Tuple
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy, num_regions, step
-from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 import aten_recompute
 from benchmarks import models
+from support.helpers import assert_same, lowered_copy, num_regions, step
+from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 MODELS = ["gpt", "resnet50", "mlp", "transformer", "unet"]
 # Where a budget lies between the smallest peak that can be reached and that of keeping everything.
@@ -20,7 +20,7 @@ PLACES = [0.1, 0.3, 0.6, 0.9]
 OUTSIDE_BYTES = 12
 
 
-def variant(lowered: torch.jit.ScriptModule) -> Dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     """What the only compilation of the only region says of itself."""
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     (region,) = specialisation["regions"]
@@ -44,8 +44,8 @@ def refusal(workload: models.Workload, **options: Any) -> str:
     return str(raised.value)
 
 
-@functools.lru_cache(maxsize=None)
-def range_of_peaks(name: str, accumulate: bool) -> Tuple[int, int]:
+@functools.cache
+def range_of_peaks(name: str, accumulate: bool) -> tuple[int, int]:
     """The smallest peak that an error offers, and that of keeping everything, in bytes."""
     workload = models.make(name, size="small")
     message = refusal(workload, memory_budget=1e-6, accumulate=accumulate)
@@ -93,7 +93,7 @@ def test_outputs_that_the_loss_does_not_keep(strategy: str, tracker) -> None:
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(8, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1 << 13))
     inputs, targets = torch.rand(64, 8), torch.randint(1 << 13, (64,))
-    options: Dict[str, Any] = {"profile": True, "accumulate": True}
+    options: dict[str, Any] = {"profile": True, "accumulate": True}
     if strategy == "budget":
         options.update(memory_budget=1.0, cost_model="flops")
     predicted = {}
@@ -228,7 +228,7 @@ def test_a_module_goes_on_after_a_refusal() -> None:
 @pytest.mark.parametrize("name", ["gpt", "mlp", "transformer"])
 def test_predicted_time_never_rises_with_the_budget(name: str, accumulate: bool) -> None:
     workload = models.make(name, size="small")
-    times: List[float] = []
+    times: list[float] = []
     for place in [i / 8 for i in range(9)]:
         budget = budget_at(name, place, accumulate)
         figures = variant(with_budget(workload, memory_budget=budget, accumulate=accumulate))
@@ -243,7 +243,7 @@ def test_predicted_time_never_rises_with_the_budget(name: str, accumulate: bool)
 @pytest.mark.parametrize("name", MODELS)
 def test_a_time_budget_is_kept_and_buys_memory(name: str, tracker) -> None:
     workload = models.make(name, size="small")
-    peaks: List[int] = []
+    peaks: list[int] = []
     for times in (1.0, 1.05, 1.1, 1.2, 1.5):
         lowered = with_budget(workload, time_budget=times, accumulate=True)
         figures = variant(lowered)

@@ -1,18 +1,18 @@
 """Strategy ``min_cut``: what is banned, tags from Python, options; gradients stay eager's."""
 
 import copy
-from typing import Any, Dict, List
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy, num_regions, step
-from support.nets import ConvNet, Residual, Tied, TwoOutputs
 from torch import nn
 
 import aten_recompute
 from benchmarks import models
+from support.helpers import assert_same, lowered_copy, num_regions, step
+from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
-OPTIONS: Dict[str, Dict[str, Any]] = {
+OPTIONS: dict[str, dict[str, Any]] = {
     "default": {},
     "aggressive": {"aggressive_recomputation": True},
     "random": {"aggressive_recomputation": True, "recompute_random": True},
@@ -26,14 +26,14 @@ OPTIONS: Dict[str, Dict[str, Any]] = {
 }
 
 
-def variant(lowered: torch.jit.ScriptModule) -> Dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     report = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
     return report["regions"][0]["variants"][0]
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("name", ["gpt", "resnet50", "mlp", "transformer"])
-def test_gradients_of_benchmark_models(name: str, options: Dict[str, Any]) -> None:
+def test_gradients_of_benchmark_models(name: str, options: dict[str, Any]) -> None:
     workload = models.make(name, size="small")
     eager = workload.module
     lowered = lowered_copy(eager, "min_cut", **options)
@@ -60,7 +60,7 @@ def test_gradients_of_benchmark_models(name: str, options: Dict[str, Any]) -> No
     ],
     ids=["residual", "convnet", "tied", "two_outputs"],
 )
-def test_gradients_of_small_nets(net: nn.Module, inputs: tuple, options: Dict[str, Any]) -> None:
+def test_gradients_of_small_nets(net: nn.Module, inputs: tuple, options: dict[str, Any]) -> None:
     eager = copy.deepcopy(net)
     lowered = lowered_copy(net, "min_cut", **options)
     for seed in (1, 2):
@@ -71,7 +71,7 @@ def test_gradients_of_small_nets(net: nn.Module, inputs: tuple, options: Dict[st
 
 def test_aggressive_recomputation_saves_less() -> None:
     workload = models.make("gpt", size="small")
-    saved: List[int] = []
+    saved: list[int] = []
     for options in (OPTIONS["default"], OPTIONS["aggressive"]):
         lowered = lowered_copy(workload.module, "min_cut", **options)
         workload.step(lowered)
@@ -150,13 +150,11 @@ class Tagged(nn.Module):
         ("prefer_save", OPTIONS["everything"], True),
     ],
 )
-def test_tags_are_obeyed(tag: str, options: Dict[str, Any], recomputed: bool) -> None:
+def test_tags_are_obeyed(tag: str, options: dict[str, Any], recomputed: bool) -> None:
     net = Tagged(tag)
     lowered = lowered_copy(net, "min_cut", **options)
     x = torch.rand(16, 8)
-    assert_same(
-        step(lowered, list(lowered.parameters()), (x,))[1], step(net, list(net.parameters()), (x,))[1]
-    )
+    assert_same(step(lowered, list(lowered.parameters()), (x,))[1], step(net, list(net.parameters()), (x,))[1])
     names = variant(lowered)["recomputed"]
     assert any(name.startswith("relu") for name in names) == recomputed
     assert num_regions(lowered) == [1]
@@ -204,7 +202,7 @@ def test_contradicting_tags() -> None:
         ({"memory_budget": 0.5}, 'key "memory_budget" does not belong to strategy "min_cut"'),
     ],
 )
-def test_invalid_options(option: Dict[str, Any], message: str) -> None:
+def test_invalid_options(option: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lowered_copy(Residual(), "min_cut", **option)
 

@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from support.helpers import scripted_copy
 
 import aten_recompute
 from benchmarks import models
+from support.helpers import scripted_copy
 
 
 def peak_bytes(workload: models.Workload, module: torch.nn.Module, tracker) -> int:
@@ -52,9 +52,7 @@ def test_peak_on_the_plain_route(tracker, eager_peaks: dict) -> None:
     if "gpt" not in eager_peaks:
         eager_peaks["gpt"] = peak_bytes(workload, workload.module, tracker)
     scripted = scripted_copy(workload.module)
-    lowered = torch._C._jit_to_backend(
-        "aten_recompute", scripted, {"forward": '{"strategy": "segments"}'}
-    )
+    lowered = torch._C._jit_to_backend("aten_recompute", scripted, {"forward": '{"strategy": "segments"}'})
     workload.step(lowered)
     scripted.zero_grad(set_to_none=True)
     with tracker.measure_peak() as peak:

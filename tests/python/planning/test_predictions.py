@@ -1,6 +1,8 @@
 """What a plan predicts is what is measured, on programs of shapes that the simulator once had wrong."""
+
 import re
-from typing import Any, Callable, List, Optional
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -11,7 +13,7 @@ import aten_recompute
 from support.helpers import lowered_copy
 
 
-def peak(module: nn.Module, inputs: List[Tensor], tracker: Any, seed: int = 1) -> int:
+def peak(module: nn.Module, inputs: list[Tensor], tracker: Any, seed: int = 1) -> int:
     module.zero_grad(set_to_none=True)
     torch.manual_seed(seed)
     with tracker.measure_peak() as measured:
@@ -21,7 +23,9 @@ def peak(module: nn.Module, inputs: List[Tensor], tracker: Any, seed: int = 1) -
 
 def prediction(module: torch.jit.ScriptModule) -> int:
     (specialisation,) = aten_recompute.report(module)["methods"][0]["specialisations"]
-    plans = specialisation["plans"] or [region["variants"][-1] for region in specialisation["regions"] if region["variants"]]
+    plans = specialisation["plans"] or [
+        region["variants"][-1] for region in specialisation["regions"] if region["variants"]
+    ]
     return plans[-1]["predicted_peak_bytes"]
 
 
@@ -111,7 +115,7 @@ class Slices(nn.Module):
     def __init__(self, way: str) -> None:
         super().__init__()
         self.linear = nn.Linear(64, 64)
-        self.way: List[bool] = [step == "1" for step in way]
+        self.way: list[bool] = [step == "1" for step in way]
 
     def forward(self, x: Tensor) -> Tensor:
         y = x[:, 0]
@@ -147,7 +151,14 @@ class Cells(nn.Module):
         return out
 
 
-def kept_or_warned(make: Callable[[], nn.Module], inputs: List[Tensor], budget: float, tracker: Any, capfd: Any, exact: Optional[bool] = True) -> None:
+def kept_or_warned(
+    make: Callable[[], nn.Module],
+    inputs: list[Tensor],
+    budget: float,
+    tracker: Any,
+    capfd: Any,
+    exact: bool | None = True,
+) -> None:
     torch.manual_seed(0)
     module = make()
     lowered = lowered_copy(module, "budget", memory_budget=budget)
@@ -163,7 +174,13 @@ def kept_or_warned(make: Callable[[], nn.Module], inputs: List[Tensor], budget: 
 
 @pytest.mark.parametrize("masked", [False, True])
 def test_one_value_that_many_regions_read(masked: bool, tracker: Any, capfd: Any) -> None:
-    kept_or_warned(lambda: FanOut(masked), [torch.randn(1000, 64).requires_grad_(), torch.randint(0, 4, (1000,))], 0.7, tracker, capfd)
+    kept_or_warned(
+        lambda: FanOut(masked),
+        [torch.randn(1000, 64).requires_grad_(), torch.randint(0, 4, (1000,))],
+        0.7,
+        tracker,
+        capfd,
+    )
 
 
 @pytest.mark.parametrize("way", ["10101010", "01010101", "00000000", "11111111"])

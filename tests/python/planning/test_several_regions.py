@@ -2,15 +2,16 @@
 
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Tuple
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy
 from torch import Tensor, nn
 
 import aten_recompute
+from support.helpers import assert_same, lowered_copy
 
 # The loss outside of the method: scalars.
 OUTSIDE_BYTES = 16
@@ -86,7 +87,7 @@ class Viewing(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         h = self.a(x) * 2.0
-        seen: List[Tensor] = []
+        seen: list[Tensor] = []
         if bool(h.sum() > 1e9):
             seen.append(h)
         h = h.view(-1, h.size(1))
@@ -118,7 +119,7 @@ def peak_bytes(module: nn.Module, x: Tensor, tracker, accumulate: bool = False) 
     return peak.bytes
 
 
-def plans(lowered: torch.jit.ScriptModule) -> List[dict]:
+def plans(lowered: torch.jit.ScriptModule) -> list[dict]:
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     return specialisation["plans"]
 
@@ -127,7 +128,7 @@ def rows(count: int = 2048, width: int = 16) -> Tensor:
     return torch.randn(count, width)
 
 
-def variants(lowered: torch.jit.ScriptModule) -> List[dict]:
+def variants(lowered: torch.jit.ScriptModule) -> list[dict]:
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     return [variant for region in specialisation["regions"] for variant in region["variants"]]
 
@@ -246,7 +247,7 @@ class Dropping(nn.Module):
         self.drop = nn.Dropout(0.3)
         self.b = Mlp(16, 2)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = self.drop(self.norm(self.a(x)))
         print("between")
         return h, self.b(self.drop(h))
@@ -257,7 +258,7 @@ def test_random_numbers_and_statistics(tracker) -> None:
     lowered = with_budget(eager, memory_budget=0.7)
     x = rows(512)
 
-    def run(module: nn.Module, seed: int) -> List[Tensor]:
+    def run(module: nn.Module, seed: int) -> list[Tensor]:
         module.zero_grad(set_to_none=True)
         torch.manual_seed(seed)
         first, second = module(x)
@@ -332,7 +333,7 @@ def test_several_threads() -> None:
     eager = Broken()
     lowered = with_budget(eager, memory_budget=0.6)
     inputs = [rows(64) for _ in range(4)]
-    results: Dict[int, List[Tensor]] = {}
+    results: dict[int, list[Tensor]] = {}
 
     def work(index: int) -> None:
         for _ in range(3):
@@ -495,14 +496,14 @@ def test_a_profiler_may_begin_while_a_step_is_watched() -> None:
 
 def test_steps_of_several_threads_are_watched_one_at_a_time() -> None:
     x = torch.randn(4, 20, 64)
-    errors: List[BaseException] = []
+    errors: list[BaseException] = []
 
     def train() -> None:
         try:
             lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
             for _ in range(4):
                 lowered(x).backward()
-        except BaseException as error:  # noqa: BLE001
+        except BaseException as error:
             errors.append(error)
 
     threads = [threading.Thread(target=train) for _ in range(4)]
@@ -529,7 +530,7 @@ class Unfinished(nn.Module):
         self.unread = nn.Linear(8, 8)
         self.read = nn.Linear(8, 8)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.tanh(self.unread(x))
         if bool(x.sum() > 1e9):
             x = torch.relu(x)

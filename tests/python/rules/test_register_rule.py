@@ -2,13 +2,17 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, lowered_copy, step
 from torch import Tensor, nn
+
+import aten_recompute
+from aten_recompute import register_rule
+from support.helpers import assert_same, lowered_copy, step
 from support.user_operators import (
     AFFINE,
     CASES,
@@ -30,9 +34,6 @@ from support.user_operators import (
     variant,
     weighted_backward,
 )
-
-import aten_recompute
-from aten_recompute import register_rule
 
 STRATEGY = pytest.mark.parametrize("strategy", STRATEGIES)
 CASE = pytest.mark.parametrize("case", CASES)
@@ -151,8 +152,8 @@ def test_only_what_is_asked_for_is_computed() -> None:
 
 
 def test_what_is_needed_is_known_when_it_is_compiled() -> None:
-    def backward(grad, x, weight, grad1: Optional[Tensor], needs_weight: bool):
-        weights: Optional[Tensor] = None
+    def backward(grad, x, weight, grad1: Tensor | None, needs_weight: bool):
+        weights: Tensor | None = None
         if needs_weight:
             weights = (grad * x).sum(0)
         return grad * weight, weights, None
@@ -251,11 +252,11 @@ def _of(*names: str) -> Callable[..., Any]:
         ("recompute_rules::unit", {"flops": "x"}, r"flops returns \(Tensor\), expected one int or float"),
     ],
 )  # fmt: skip
-def test_errors_are_one_line(op: str, rule: Dict[str, Any], message: str) -> None:
+def test_errors_are_one_line(op: str, rule: dict[str, Any], message: str) -> None:
     def function(given: Any) -> Any:
         return _of(*given) if isinstance(given, tuple) else _of(given)
 
-    made: Dict[str, Any] = {}
+    made: dict[str, Any] = {}
     for role, given in rule.items():
         if isinstance(given, dict):
             made[role] = {arguments: function(each) for arguments, each in given.items()}
@@ -307,7 +308,7 @@ def _multiplies(grad, weight):
 
 def _fills_forward(x, eps: float, needs_x: bool):
     y = torch.empty_like(x)
-    inverses: List[Tensor] = []
+    inverses: list[Tensor] = []
     if needs_x:
         for i in range(x.size(0)):
             inverses.append((x[i].square().sum(-1, True) + eps).rsqrt())

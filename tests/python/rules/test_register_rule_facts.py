@@ -1,11 +1,14 @@
 """What a rule says beside the gradients: what may happen when an operator runs again, and its costs."""
 
-from typing import Any, Dict, Optional
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import lowered_copy, step
 from torch import Tensor, nn
+
+import aten_recompute
+from aten_recompute import register_rule
+from support.helpers import lowered_copy, step
 from support.user_operators import (
     STRATEGIES,
     Net,
@@ -22,18 +25,16 @@ from support.user_operators import (
     variant,
 )
 
-import aten_recompute
-from aten_recompute import register_rule
-
 pytestmark = pytest.mark.usefixtures("no_rules")
 
 
 # ---- running again ----
 
+
 @pytest.mark.parametrize("with_backward", [True, False])
 @pytest.mark.parametrize("how", ["replay", "recomputable", "neither"])
 def test_effects_that_a_second_run_must_not_have(how: str, with_backward: bool) -> None:
-    rule: Dict[str, Any] = {"backward": state_backward} if with_backward else {}
+    rule: dict[str, Any] = {"backward": state_backward} if with_backward else {}
     if how == "replay":
         rule["replay"] = state_replay
     if how == "recomputable":
@@ -51,7 +52,7 @@ def test_effects_that_a_second_run_must_not_have(how: str, with_backward: bool) 
 
 
 @pytest.mark.parametrize("random", [None, True, False])
-def test_random_numbers(random: Optional[bool]) -> None:
+def test_random_numbers(random: bool | None) -> None:
     """Drawn again from the same state, unless the rule says that there is nothing to draw."""
     register_rule("recompute_rules::noise", backward=noise_backward, random=random)
     net = Net(Noise)
@@ -95,7 +96,7 @@ def _flops(x, scale: float, result):
 
 @pytest.mark.parametrize("with_backward", [True, False])
 def test_flops_are_those_of_the_rule(with_backward: bool) -> None:
-    rule: Dict[str, Any] = {"backward": scaled_tanh_backward} if with_backward else {}
+    rule: dict[str, Any] = {"backward": scaled_tanh_backward} if with_backward else {}
     register_rule("recompute_rules::scaled_tanh", flops=_flops, **rule)
     lowered = lowered_copy(Net(Tanh, depth=1), STRATEGIES["budget"])
     step(lowered, list(lowered.parameters()), (torch.rand(6, 8),))

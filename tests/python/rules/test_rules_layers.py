@@ -5,12 +5,11 @@ They are compared with eager PyTorch bit for bit; where a case states a toleranc
 
 import pytest
 import torch
+from test_rules_tensors import _assert_same, _build, _on_tape, _run
 
 import aten_recompute  # noqa: F401
-
 from support.rule_cases_layers import CASES
 from support.rule_cases_tensors import Case
-from test_rules_tensors import _assert_same, _build, _on_tape, _run
 
 
 def both(case: Case, folder):

@@ -6,13 +6,11 @@ operator under test would otherwise run outside, under ordinary autograd.
 
 import importlib.util
 import json
-from typing import Dict, List, Optional, Tuple
 
 import pytest
 import torch
 
 import aten_recompute  # noqa: F401
-
 from support.rule_cases_tensors import CASES, Case
 
 _TEMPLATE = """
@@ -48,11 +46,11 @@ def _build(case: Case, folder) -> torch.nn.Module:
     return module.Module()
 
 
-def _tensors(outputs) -> List[torch.Tensor]:
+def _tensors(outputs) -> list[torch.Tensor]:
     return [outputs] if isinstance(outputs, torch.Tensor) else list(outputs)
 
 
-def _run(module, arguments: Dict[str, torch.Tensor]) -> Tuple[List[torch.Tensor], List[Optional[torch.Tensor]]]:
+def _run(module, arguments: dict[str, torch.Tensor]) -> tuple[list[torch.Tensor], list[torch.Tensor | None]]:
     """Outputs, and gradients of the inputs that require one, for gradients of the outputs that are drawn anew."""
     torch.manual_seed(7)
     outputs = _tensors(module(*arguments.values()))
@@ -64,7 +62,7 @@ def _run(module, arguments: Dict[str, torch.Tensor]) -> Tuple[List[torch.Tensor]
     return outputs, list(gradients)
 
 
-def _assert_same(actual: Optional[torch.Tensor], expected: Optional[torch.Tensor], tolerance: float) -> None:
+def _assert_same(actual: torch.Tensor | None, expected: torch.Tensor | None, tolerance: float) -> None:
     assert (actual is None) == (expected is None)
     if expected is None:
         return
@@ -76,8 +74,8 @@ def _assert_same(actual: Optional[torch.Tensor], expected: Optional[torch.Tensor
         torch.testing.assert_close(actual, expected, rtol=tolerance, atol=tolerance)
 
 
-def _on_tape(lowered) -> List[str]:
-    names: List[str] = []
+def _on_tape(lowered) -> list[str]:
+    names: list[str] = []
     for method in json.loads(torch.ops.aten_recompute.report(lowered._c))["methods"]:
         for specialisation in method["specialisations"]:
             for region in specialisation["regions"]:

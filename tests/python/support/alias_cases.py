@@ -1,13 +1,13 @@
 """What the cases of test_aliasing.py are made with, and where they are."""
 
-from typing import Callable, Dict, List, Tuple
+from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
 
 # Makes its inputs, calls the module, does what a caller may do; every tensor that somebody could look at.
-Scenario = Callable[[nn.Module], List[Tensor]]
-CASES: Dict[str, Tuple[Callable[[], nn.Module], Scenario]] = {}
+Scenario = Callable[[nn.Module], list[Tensor]]
+CASES: dict[str, tuple[Callable[[], nn.Module], Scenario]] = {}
 
 
 def case(name: str, make: Callable[[], nn.Module]) -> Callable[[Scenario], Scenario]:
@@ -23,7 +23,7 @@ def leaf(*shape: int) -> Tensor:
     return torch.randn(shape or (4, 6)).requires_grad_()
 
 
-def trained(output: Tensor, *watched: Tensor) -> List[Tensor]:
+def trained(output: Tensor, *watched: Tensor) -> list[Tensor]:
     """After a backward: the output, what is watched, and its gradients."""
     output.square().sum().backward()
     return [output, *watched, *[t.grad for t in watched if t.is_leaf]]

@@ -1,10 +1,9 @@
 """One tensor in several places; layouts, sizes and types."""
 
-from typing import List, Tuple
-
 import torch
-from support.alias_cases import Chain, Scenario, WritesItsInput, case, leaf, trained
 from torch import Tensor, nn
+
+from support.alias_cases import Chain, Scenario, WritesItsInput, case, leaf, trained
 
 
 class Pairs(nn.Module):
@@ -32,46 +31,46 @@ class WritesOneOfTwo(nn.Module):
 
 
 @case("same_leaf_twice", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     return trained(module(x, x), x)
 
 
 @case("same_memory_twice", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf(6, 6)
     return trained(module(x, x.t()), x)
 
 
 @case("detached_twin", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     return trained(module(x.detach(), x), x)
 
 
 @case("same_tensor_twice_written_inside", WritesOneOfTwo)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     first = leaf()
     x = first * 1.0
     return trained(module(x, x), first)
 
 
 @case("view_and_base_written_inside", WritesOneOfTwo)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     first = leaf(5, 6)
     x = first * 1.0
     return trained(module(x[1:], x[:-1].detach()), first, x)
 
 
 @case("output_given_again", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     once = module(x)
     return trained(module(once) + once, x)
 
 
 @case("parameter_given_as_input", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf(6, 6), module.linear.weight)) + trained(module(leaf(6, 6), leaf(6, 6)))
 
 
@@ -81,7 +80,7 @@ class ReadsThree(nn.Module):
 
 
 @case("same_tensor_twice_and_then_not", ReadsThree)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = leaf(20, 6), leaf(20, 6)
     return trained(module(x, x), x) + trained(module(x, y), x, y) + trained(module(y, y), y)
 
@@ -90,37 +89,37 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("expanded_input", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     row, column = leaf(1, 6), leaf(4, 1)
     return trained(module(row.expand(4, 6), column.expand(-1, 6)), row, column)
 
 
 @case("expanded_input_written_inside", WritesItsInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module((leaf(1, 6) * 1.0).expand(4, 6)))
 
 
 @case("broadcast_inputs", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = leaf(3, 1, 6), leaf(1, 6)
     return trained(module(x, y), x, y)
 
 
 @case("not_contiguous", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = leaf(6, 4), leaf(4, 12)
     output = module(x.t(), y[:, ::2])
     return trained(output, x, y, torch.tensor(output.stride()))
 
 
 @case("flipped_strides_after_straight_ones", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = leaf(6, 6), leaf(6, 6)
     return trained(module(x, y), x, y) + trained(module(x.t(), y.t()), x, y)
 
 
 @case("zero_size", Pairs)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = leaf(0, 6), leaf(0, 6)
     return trained(module(x, y), x, y) + trained(module(leaf(2, 6), leaf(2, 6)))
 
@@ -137,7 +136,7 @@ class Convolutions(nn.Module):
 
 
 @case("channels_last", Convolutions)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last).requires_grad_()
     output = module(x)
     strides = torch.tensor(output.stride())
@@ -145,7 +144,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("channels_last_after_contiguous", Convolutions)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     values, results = torch.randn(2, 3, 5, 5), []
     for layout in (torch.contiguous_format, torch.channels_last):
         x = values.clone(memory_format=layout).requires_grad_()
@@ -155,7 +154,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("channels_last_weights", Convolutions)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     module.to(memory_format=torch.channels_last)
     output = module(torch.randn(2, 3, 5, 5))
     results = trained(output) + [torch.tensor(p.grad.stride()) for p in module.parameters()]
@@ -177,13 +176,13 @@ class Numbers(nn.Module):
 
 
 @case("no_dimensions", Numbers)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = torch.tensor(0.5, requires_grad=True), torch.tensor(2.0, requires_grad=True)
     return trained(module(x, y), x, y)
 
 
 @case("no_dimensions_among_others", Numbers)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, y = leaf(3, 2), torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     return trained(module(x, y), x, y)
 
@@ -197,7 +196,7 @@ class OfAnyType(nn.Module):
 
 
 def typed(dtype: torch.dtype, other: torch.dtype) -> Scenario:
-    def scenario(module: nn.Module) -> List[Tensor]:
+    def scenario(module: nn.Module) -> list[Tensor]:
         x = torch.randn(4, 4, dtype=dtype).requires_grad_()
         y = torch.randn(4, 4, dtype=other).requires_grad_()
         output = module(x, y)
@@ -212,7 +211,7 @@ for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.complex64):
 
 
 @case("types_one_after_the_other", OfAnyType)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     results = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.complex128, torch.float32):
         results += typed(dtype, dtype)(module)
@@ -246,13 +245,13 @@ class ReadsIntegers(nn.Module):
 
 
 @case("integers_written_inside", ReadsIntegers)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x, index = leaf(), torch.tensor([0, 3, 3, 5])
     return trained(module(x, index), x) + [index]
 
 
 @case("integers_written_after_the_call", ReadsIntegers)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     index = torch.tensor([0, 3, 3, 5])
     output = module(leaf(), index)
     index.zero_()
@@ -262,14 +261,14 @@ def _(module: nn.Module) -> List[Tensor]:
 class NewTensors(nn.Module):
     """Constants of the program are new tensors at each call."""
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         zeros = torch.zeros(6)
         pair = torch.stack([torch.ones(6), torch.zeros(6)])
         return x * pair[0] + zeros, zeros, pair
 
 
 @case("new_tensors_written_by_the_caller", NewTensors)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     output, zeros, pair = module(x)
     results = trained(output, x) + [zeros.clone(), pair.clone()]
@@ -289,7 +288,7 @@ class SparseEmbedding(nn.Module):
 
 
 @case("sparse_gradients", SparseEmbedding)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output = module(torch.tensor([0, 3, 3, 5]))
     output.square().sum().backward()
     gradient = module.table.weight.grad
@@ -309,14 +308,14 @@ class SparseProduct(nn.Module):
 
 
 @case("sparse_input", SparseProduct)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     graph = torch.eye(4).roll(1, 0).to_sparse()
     x = leaf()
     return trained(module(graph, x), x)
 
 
 @case("sparse_input_with_gradient", SparseProduct)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     graph = torch.eye(4).roll(1, 0).to_sparse().requires_grad_()
     x = leaf()
     return trained(module(graph, x), x)[:3] + [graph.grad.to_dense()]
@@ -333,6 +332,6 @@ class Dequantizes(nn.Module):
 
 
 @case("quantized_input", Dequantizes)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     q = torch.quantize_per_tensor(torch.randn(4, 6), 0.1, 10, torch.quint8)
     return trained(module(q))

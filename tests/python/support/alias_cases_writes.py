@@ -1,10 +1,9 @@
 """Inputs, parameters, buffers, the method's own values and outputs that are written to; views that are returned."""
 
-from typing import List, Tuple
-
 import torch
-from support.alias_cases import Chain, WritesItsInput, case, leaf, trained
 from torch import Tensor, nn
+
+from support.alias_cases import Chain, WritesItsInput, case, leaf, trained
 
 
 class WritesItsInputItRead(nn.Module):
@@ -162,7 +161,7 @@ class ReturnsViews(nn.Module):
         super().__init__()
         self.linear = nn.Linear(6, 6)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         h = torch.tanh(self.linear(x))
         return h, h.t(), h[1:, ::2], x.view(-1)
 
@@ -172,7 +171,7 @@ class ReturnsChunks(nn.Module):
         super().__init__()
         self.linear = nn.Linear(6, 6)
 
-    def forward(self, x: Tensor) -> List[Tensor]:
+    def forward(self, x: Tensor) -> list[Tensor]:
         return torch.chunk(torch.tanh(self.linear(x)), 2, 1)
 
 
@@ -182,7 +181,7 @@ class ReturnsStateAndInput(nn.Module):
         self.weight = nn.Parameter(torch.rand(6))
         self.register_buffer("state", torch.zeros(6))
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         self.state.add_(x.detach().mean(0))
         return x * self.weight, self.weight[1:], self.state, x
 
@@ -191,7 +190,7 @@ class ReturnsStateAndInput(nn.Module):
 
 
 @case("input_not_a_leaf_written_inside", WritesItsInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     first = leaf()
     x = first * 1.0
     output = module(x)
@@ -199,30 +198,30 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("input_without_gradient_written_inside", WritesItsInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = torch.randn(4, 6)
     return trained(module(x), x)
 
 
 @case("leaf_written_inside", WritesItsInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("input_written_after_it_was_read", WritesItsInputItRead)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf() * 1.0))
 
 
 @case("views_of_the_input_written_inside", WritesAView)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     first = leaf()
     x = first * 1.0
     return trained(module(x), first, x)
 
 
 @case("a_view_given_and_written_inside", WritesItsInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     first = leaf(8, 6)
     whole = first * 1.0
     output = module(whole[::2])
@@ -230,7 +229,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("input_written_after_the_call", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf() * 1.0
     output = module(x)
     x.mul_(2.0)
@@ -238,7 +237,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("base_of_the_input_written_after_the_call", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     whole = torch.randn(8, 6)
     output = module(whole[:4])
     whole[6:].zero_()
@@ -246,7 +245,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("input_written_after_the_backward", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = torch.randn(4, 6)
     results = trained(module(x))
     x.mul_(2.0)
@@ -257,22 +256,22 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("parameter_written_inside", WritesItsParameter)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("parameter_written_inside_after_it_was_read", WritesTheWeightItRead)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("leaf_parameter_written_inside", WritesALeaf)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(torch.randn(4, 6)))
 
 
 @case("parameter_written_between_two_calls", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     first = module(x)
     with torch.no_grad():
@@ -282,7 +281,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("view_of_a_parameter_written_after_the_call", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output = module(torch.randn(4, 6))
     with torch.no_grad():
         module.linear.weight.t()[0].zero_()
@@ -290,17 +289,17 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("buffer_written_inside", WritesABuffer)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("buffer_written_inside_after_it_was_read", WritesABufferItRead)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("buffer_written_after_the_call", WritesABuffer)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output = module(leaf())
     module.table.fill_(0.25)
     return trained(output) + trained(module(leaf()))
@@ -310,28 +309,28 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("own_value_filled_part_by_part", WritesThroughGradients)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     return trained(module(x), x)
 
 
 @case("own_value_written_that_tanh_keeps", WritesWhatTanhKeeps)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("own_value_written_that_sin_read", WritesWhatSinRead)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("view_of_an_own_value_written_that_exp_keeps", WritesAViewOfItsOwn)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     return trained(module(leaf()))
 
 
 @case("own_value_written_that_nobody_keeps", WritesWhatNobodyKeeps)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     return trained(module(x), x)
 
@@ -340,14 +339,14 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("output_written_before_the_backward", WritesWhatNobodyKeeps)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output = module(leaf())
     output.mul_(2.0)
     return trained(output)
 
 
 @case("output_written_that_nobody_keeps", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     output = module(x)
     output.mul_(2.0)
@@ -356,7 +355,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("output_written_after_the_backward", Chain)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output = module(leaf())
     loss = output.square().sum()
     loss.backward(retain_graph=True)
@@ -368,14 +367,14 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("output_detached_and_written", WritesWhatNobodyKeeps)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output = module(leaf())
     output.detach().mul_(2.0)
     return trained(output)
 
 
 @case("returned_views", ReturnsViews)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     outputs = module(x)
     sum(output.square().sum() for output in outputs).backward()
@@ -383,7 +382,7 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("returned_views_share_memory", ReturnsViews)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     h, transposed, part, flat = module(x * 1.0)
     flat.mul_(3.0)
@@ -393,28 +392,28 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("returned_view_written", ReturnsViews)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     flat = module(leaf())[3]
     flat.mul_(3.0)
     return trained(flat)
 
 
 @case("returned_chunk_written", ReturnsChunks)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     chunks = module(leaf())
     chunks[0].mul_(2.0)
     return trained(chunks[0])
 
 
 @case("returned_chunks", ReturnsChunks)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     chunks = module(x)
     return trained(chunks[0] * chunks[1], x)
 
 
 @case("returned_state_and_input", ReturnsStateAndInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     output, weight, state, same = module(x)
     assert state.data_ptr() == module.state.data_ptr()
@@ -423,14 +422,14 @@ def _(module: nn.Module) -> List[Tensor]:
 
 
 @case("returned_state_written", ReturnsStateAndInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output, _, state, _ = module(leaf())
     state.mul_(2.0)
     return trained(output * state)
 
 
 @case("returned_parameter_written", ReturnsStateAndInput)
-def _(module: nn.Module) -> List[Tensor]:
+def _(module: nn.Module) -> list[Tensor]:
     output, weight, _, _ = module(leaf())
     weight.mul_(2.0)
     return trained(output)

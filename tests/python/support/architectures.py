@@ -5,8 +5,9 @@
 
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Callable, Dict, Tuple
+from typing import Any
 
 import torch
 import transformers
@@ -23,13 +24,13 @@ class Architecture:
 
     config: Callable[[int], Any]  # number of layers -> configuration
     model: Any
-    inputs: Callable[[], Dict[str, Tensor]]
+    inputs: Callable[[], dict[str, Tensor]]
 
 
 class Called(nn.Module):
     """Calls a model with keyword arguments and gives its first result: what ``torch.jit.trace`` can follow."""
 
-    def __init__(self, model: nn.Module, names: Tuple[str, ...]):
+    def __init__(self, model: nn.Module, names: tuple[str, ...]):
         super().__init__()
         self.model, self.names = model, names
 
@@ -53,7 +54,7 @@ def _image() -> Tensor:
 
 _WIDTH = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
-ARCHITECTURES: Dict[str, Architecture] = {
+ARCHITECTURES: dict[str, Architecture] = {
     "gpt2": Architecture(
         lambda layers: transformers.GPT2Config(
             vocab_size=99, n_positions=256, n_embd=32, n_head=4, n_layer=layers, use_cache=False
@@ -94,17 +95,35 @@ ARCHITECTURES: Dict[str, Architecture] = {
     ),
     "whisper": Architecture(
         lambda layers: transformers.WhisperConfig(
-            vocab_size=99, num_mel_bins=8, encoder_layers=layers, decoder_layers=layers, encoder_attention_heads=4,
-            decoder_attention_heads=4, d_model=32, encoder_ffn_dim=64, decoder_ffn_dim=64, max_source_positions=32,
-            max_target_positions=64, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-            decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None,
+            vocab_size=99,
+            num_mel_bins=8,
+            encoder_layers=layers,
+            decoder_layers=layers,
+            encoder_attention_heads=4,
+            decoder_attention_heads=4,
+            d_model=32,
+            encoder_ffn_dim=64,
+            decoder_ffn_dim=64,
+            max_source_positions=32,
+            max_target_positions=64,
+            use_cache=False,
+            pad_token_id=0,
+            bos_token_id=1,
+            eos_token_id=2,
+            decoder_start_token_id=1,
+            suppress_tokens=None,
+            begin_suppress_tokens=None,
         ),
         transformers.WhisperForConditionalGeneration,
         lambda: {"input_features": torch.randn(BATCH, 8, 64), "decoder_input_ids": _tokens()},
     ),
     "swin": Architecture(
         lambda layers: transformers.SwinConfig(
-            image_size=IMAGE, patch_size=4, embed_dim=16, depths=[max(1, layers // 2)] * 2, num_heads=[2, 4],
+            image_size=IMAGE,
+            patch_size=4,
+            embed_dim=16,
+            depths=[max(1, layers // 2)] * 2,
+            num_heads=[2, 4],
             window_size=4,
         ),
         transformers.SwinForImageClassification,
@@ -113,7 +132,7 @@ ARCHITECTURES: Dict[str, Architecture] = {
 }
 
 
-def make(name: str, attention: str = "eager", layers: int = 2) -> Tuple[nn.Module, Tuple[Tensor, ...]]:
+def make(name: str, attention: str = "eager", layers: int = 2) -> tuple[nn.Module, tuple[Tensor, ...]]:
     """The model in training mode, and inputs."""
     torch.manual_seed(3)
     architecture = ARCHITECTURES[name]
@@ -131,7 +150,7 @@ KINDS = [
 ]
 
 
-def trace(module: nn.Module, inputs: Tuple[Tensor, ...]) -> torch.jit.ScriptModule:
+def trace(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModule:
     return torch.jit.trace(module, inputs, check_trace=False, strict=False)
 
 
@@ -140,7 +159,7 @@ class Gradients:
     """The operators of a lowered module that a gradient passes through, by where their gradient comes from."""
 
     regions: int
-    by: Dict[str, Counter]  # "rule", "user_rule", "tape" -> operators by name
+    by: dict[str, Counter]  # "rule", "user_rule", "tape" -> operators by name
     around: Counter  # autograd nodes between and behind regions, by name
 
 
@@ -152,7 +171,7 @@ def gradients_of(lowered: torch.jit.ScriptModule, output: Tensor) -> Gradients:
         for specialisation in method["specialisations"]
         for region in specialisation["regions"]
     ]
-    by: Dict[str, Counter] = {kind: Counter() for kind in ("rule", "user_rule", "tape")}
+    by: dict[str, Counter] = {kind: Counter() for kind in ("rule", "user_rule", "tape")}
     for region in regions:
         for variant in region["variants"]:
             for kind, names in variant["gradients_by"].items():

@@ -10,9 +10,10 @@ to be of the same kind: of eager's type or of stock TorchScript's, and its text 
 
 import re
 import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Union
+from typing import Any
 
 import pytest
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 import aten_recompute
 
 # The options of each strategy. Under the smaller budget nothing fits that has few activations: then the greater one is taken.
-STRATEGIES: Dict[str, List[Dict[str, Any]]] = {
+STRATEGIES: dict[str, list[dict[str, Any]]] = {
     "none": [{"strategy": "none"}],
     "all": [{"strategy": "all"}],
     "segments": [{"strategy": "segments"}],
@@ -34,7 +35,7 @@ UNREACHABLE = "the smallest that can be reached"
 # Relative and absolute tolerance, where stock TorchScript's last bit is another one than eager's.
 CLOSE = {torch.float64: (1e-11, 1e-12), torch.float32: (1e-5, 1e-6), torch.bfloat16: (1e-2, 1e-2)}
 
-Leaf = Union[Tensor, None, bool, int, float, str]
+Leaf = Tensor | bool | int | float | str | None
 
 
 @dataclass(frozen=True, eq=False)
@@ -79,11 +80,11 @@ def every(cases: Sequence[Case]) -> Any:
 class Outcome:
     """What could be seen of each call, or the error that ended them."""
 
-    calls: List[List[Leaf]] = field(default_factory=list)
-    error: Optional[Exception] = None
+    calls: list[list[Leaf]] = field(default_factory=list)
+    error: Exception | None = None
 
 
-def leaves(value: Any) -> List[Leaf]:
+def leaves(value: Any) -> list[Leaf]:
     """What a nested value consists of, in order."""
     if isinstance(value, Tensor):
         return [value.detach().clone()]
@@ -95,7 +96,7 @@ def leaves(value: Any) -> List[Leaf]:
     return [value]
 
 
-def visible(module: nn.Module) -> List[Leaf]:
+def visible(module: nn.Module) -> list[Leaf]:
     """The module's state and the random generator's, as the caller can see them."""
     state = {name: [parameter, parameter.grad] for name, parameter in module.named_parameters()}
     return leaves([state, dict(module.named_buffers()), torch.get_rng_state()])
@@ -150,7 +151,7 @@ def difference(actual: Outcome, expected: Outcome, exact: bool = True) -> str:
     return ""
 
 
-def _error_difference(actual: Exception, pattern: str, known: Sequence[Optional[Exception]]) -> str:
+def _error_difference(actual: Exception, pattern: str, known: Sequence[Exception | None]) -> str:
     if not pattern or not re.search(pattern, str(actual)):
         return f"the error does not match {pattern!r}: {actual!r}"
     types = {type(error) for error in known if error is not None}

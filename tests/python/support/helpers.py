@@ -2,14 +2,15 @@
 
 import copy
 import io
-from typing import Any, Callable, Dict, List, Optional, Tuple
+from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 import aten_recompute
 
-STRATEGIES: Dict[str, Dict[str, Any]] = {
+STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},
     "all": {"strategy": "all"},
     "names": {"strategy": "names", "keywords": ["relu", "linear", "norm"]},
@@ -42,7 +43,7 @@ def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return torch.jit.load(buffer)
 
 
-def tensors_in(value: Any) -> List[Tensor]:
+def tensors_in(value: Any) -> list[Tensor]:
     """Tensors of a nested result, in order."""
     if isinstance(value, Tensor):
         return [value]
@@ -54,8 +55,8 @@ def tensors_in(value: Any) -> List[Tensor]:
 
 
 def step(
-    module: Callable[..., Any], parameters: List[Tensor], inputs: Tuple[Any, ...], seed: int = 7
-) -> Tuple[List[Tensor], List[Optional[Tensor]]]:
+    module: Callable[..., Any], parameters: list[Tensor], inputs: tuple[Any, ...], seed: int = 7
+) -> tuple[list[Tensor], list[Tensor | None]]:
     """Outputs and parameter gradients of one forward and backward from a fixed seed."""
     for parameter in parameters:
         parameter.grad = None
@@ -65,19 +66,17 @@ def step(
     return [o.detach() for o in outputs], [p.grad for p in parameters]
 
 
-def assert_same(a: List[Optional[Tensor]], b: List[Optional[Tensor]]) -> None:
+def assert_same(a: list[Tensor | None], b: list[Tensor | None]) -> None:
     """Equal bits, and None where the other is None."""
     assert len(a) == len(b)
     for index, (left, right) in enumerate(zip(a, b)):
         assert (left is None) == (right is None), f"tensor {index}: one of the two is None"
         if left is not None:
             assert left.dtype == right.dtype and left.shape == right.shape
-            assert torch.equal(left, right), (
-                f"tensor {index} differs by up to {(left - right).abs().max().item():.3g}"
-            )
+            assert torch.equal(left, right), f"tensor {index} differs by up to {(left - right).abs().max().item():.3g}"
 
 
-def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> List[int]:
+def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> list[int]:
     """Regions of each specialisation of a method."""
     report = aten_recompute.report(lowered)["methods"][method]
     return [len(each["regions"]) for each in report["specialisations"]]

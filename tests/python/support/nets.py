@@ -1,7 +1,5 @@
 """Small modules that several test files lower."""
 
-from typing import Dict, List, Optional, Tuple
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -43,7 +41,7 @@ class TwoOutputs(nn.Module):
         self.left = nn.Linear(6, 3)
         self.right = nn.Linear(6, 4)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         h = torch.tanh(self.common(x))
         return self.left(h), self.right(h)
 
@@ -91,18 +89,18 @@ class Containers(nn.Module):
 
     def forward(
         self,
-        batch: Dict[str, Tensor],
-        extras: List[Tensor],
-        bias: Optional[Tensor] = None,
+        batch: dict[str, Tensor],
+        extras: list[Tensor],
+        bias: Tensor | None = None,
         scale: float = 2.0,
-    ) -> Tuple[Dict[str, Tensor], List[Tensor], Optional[Tensor]]:
+    ) -> tuple[dict[str, Tensor], list[Tensor], Tensor | None]:
         h = torch.tanh(self.linear(batch["x"])) * scale
         if bias is not None:
             h = h + bias
-        outputs: List[Tensor] = []
+        outputs: list[Tensor] = []
         for extra in extras:
             outputs.append(h * extra)
-        last: Optional[Tensor] = None
+        last: Tensor | None = None
         if len(extras) > 1:
             last = h.sum()
         return {"h": h, "twice": h + h}, outputs, last

@@ -3,7 +3,8 @@
 Each entry of PROGRAMS is (factory, shape of its one input). They are trained eagerly and lowered by test_programs.py.
 """
 
-from typing import Callable, Dict, List, NamedTuple, Tuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -150,7 +151,7 @@ class ReturnsWhatItGot(nn.Module):
         super().__init__()
         self.a = nn.Linear(8, 8)
 
-    def forward(self, x: Tensor) -> Tuple[Tensor, Tensor, Tensor, Tensor]:
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         return x, self.a(x), x.view(-1), self.a.weight
 
 
@@ -278,7 +279,7 @@ class ListAcrossABreak(nn.Module):
         return parts[0] * parts[1] + self.last
 
 
-PROGRAMS: Dict[str, Tuple[Callable[[], nn.Module], List[int]]] = {
+PROGRAMS: dict[str, tuple[Callable[[], nn.Module], list[int]]] = {
     "self_attention": (SelfAttention, [2, 5, 16]),
     "encoder_layer": (lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True), [2, 5, 16]),
     "library_transformer": (LibraryTransformer, [2, 5, 16]),

@@ -1,7 +1,5 @@
 """The cases of test_rules_layers.py: one line each."""
 
-from typing import Callable, List
-
 import torch
 
 from support.rule_cases_tensors import BF16, F16, F32, F64, Case, Factory, g, last, strided
@@ -49,7 +47,7 @@ def float32(factory: Factory) -> Factory:
     return lambda dtype: factory(F32).detach().requires_grad_()
 
 
-CASES: List[Case] = []
+CASES: list[Case] = []
 
 
 def case(name: str, body: str, dtypes=(F32, F64), tolerance: float = 0, **factories: Factory) -> None:
@@ -72,13 +70,20 @@ for op in ("+", "-", "*", "/"):
 case("add alpha", "torch.add(x, y, alpha=2.5), torch.sub(x, y, alpha=3)", x=g(3, 4), y=g(4))
 case("rsub", "torch.rsub(x, y, alpha=2), torch.rsub(x, 1.5)", x=g(3, 4), y=g(4))
 case("complex", "x * y, x / y, x - y, torch.mul(x, 2.0)", (C64, C128), x=g(3, 4), y=g(4))
-case("complex unary", "x.exp(), x.tanh(), x.sin(), x.sqrt(), x.reciprocal(), x.sgn(), x.abs()", (C64, C128),
-     x=g(3, 4))
+case("complex unary", "x.exp(), x.tanh(), x.sin(), x.sqrt(), x.reciprocal(), x.sgn(), x.abs()", (C64, C128), x=g(3, 4))
 case("complex matmul", "torch.matmul(x, y)", (C64, C128), x=g(2, 3, 4), y=g(4, 5))
-case("div modes", "torch.div(x, y, rounding_mode='floor') + torch.div(x, 0.3, rounding_mode='trunc') + x",
-     x=g(3, 4), y=positive(4))
-case("remainder", "torch.remainder(x, y) + torch.fmod(x, y) + torch.remainder(x, 0.7) + torch.fmod(x, 0.7)",
-     x=g(3, 4), y=positive(4))
+case(
+    "div modes",
+    "torch.div(x, y, rounding_mode='floor') + torch.div(x, 0.3, rounding_mode='trunc') + x",
+    x=g(3, 4),
+    y=positive(4),
+)
+case(
+    "remainder",
+    "torch.remainder(x, y) + torch.fmod(x, y) + torch.remainder(x, 0.7) + torch.fmod(x, 0.7)",
+    x=g(3, 4),
+    y=positive(4),
+)
 case("addcmul", "torch.addcmul(x, y, z, value=0.5), torch.addcmul(x, y, z)", x=g(3, 4), y=g(4), z=g(3, 1))
 case("addcdiv", "torch.addcdiv(x, y, z, value=0.5), torch.addcdiv(x, y, z)", x=g(3, 4), y=g(4), z=positive(3, 1))
 case("lerp", "torch.lerp(x, y, z), torch.lerp(x, y, 0.3)", HALVES, x=g(3, 4), y=g(4), z=g(3, 1))
@@ -94,15 +99,44 @@ for op in ("maximum", "minimum", "fmax", "fmin", "max", "min"):
     case(f"{op} broadcast", f"torch.{op}(x, y)", x=small(5, 6), y=small(6))
 case("where", "torch.where(c > 2, x, y)", HALVES, c=index(5, 3, 4), x=g(3, 4), y=g(4))
 case("where scalars", "torch.where(c > 2, x, 1.5), torch.where(c > 2, 0.0, x)", c=index(5, 3, 4), x=g(3, 4))
-case("clamp", "torch.clamp(x, -1, 1), x.clamp(min=0), x.clamp(max=0.5), x.clamp_min(1), x.clamp_max(1)", HALVES,
-     x=small(5, 6))
+case(
+    "clamp",
+    "torch.clamp(x, -1, 1), x.clamp(min=0), x.clamp(max=0.5), x.clamp_min(1), x.clamp_max(1)",
+    HALVES,
+    x=small(5, 6),
+)
 case("clip nan", "torch.clamp(x, -1., 1.)", x=fixed(float("nan"), 2, 0.5, float("inf")))
 case("clamp tensor", "torch.clamp_min(x, y), torch.clamp_max(x, y)", x=small(5, 6), y=small(6))
 
 # ---- elementwise: functions ----
 
-for op in ("neg", "exp", "expm1", "exp2", "sin", "cos", "tan", "sinh", "cosh", "tanh", "sigmoid", "abs", "erf", "erfc",
-           "atan", "asinh", "floor", "ceil", "round", "trunc", "sign", "sgn", "frac", "positive", "nan_to_num"):
+for op in (
+    "neg",
+    "exp",
+    "expm1",
+    "exp2",
+    "sin",
+    "cos",
+    "tan",
+    "sinh",
+    "cosh",
+    "tanh",
+    "sigmoid",
+    "abs",
+    "erf",
+    "erfc",
+    "atan",
+    "asinh",
+    "floor",
+    "ceil",
+    "round",
+    "trunc",
+    "sign",
+    "sgn",
+    "frac",
+    "positive",
+    "nan_to_num",
+):
     case(op, f"torch.{op}(x)", HALVES, x=g(3, 40))
 for op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "lgamma", "digamma"):
     case(op, f"torch.{op}(x)", HALVES if op != "digamma" else (F32, F64), x=positive(3, 40))
@@ -116,12 +150,36 @@ case("round decimals", "torch.round(x, decimals=1) + x", x=g(5))
 
 # ---- activations ----
 
-for body in ("F.relu(x)", "F.relu6(x * 5)", "F.hardtanh(x)", "F.hardtanh(x, -0.5, 0.3)", "F.threshold(x, 0.1, 2.0)",
-             "F.leaky_relu(x)", "F.leaky_relu(x, 0.3)", "F.elu(x)", "F.elu(x, 0.3)", "F.selu(x)", "F.celu(x)",
-             "F.celu(x, 0.3)", "F.gelu(x)", "F.gelu(x, approximate='tanh')", "F.silu(x)", "F.mish(x)",
-             "F.hardswish(x * 4)", "F.hardsigmoid(x * 4)", "F.softplus(x)", "F.softplus(x, 2., 1.)",
-             "F.softshrink(x)", "F.hardshrink(x)", "F.glu(x)", "F.glu(x, 0)", "F.logsigmoid(x)", "F.softsign(x)",
-             "F.tanhshrink(x)", "torch.relu(x) + torch.relu(x)"):
+for body in (
+    "F.relu(x)",
+    "F.relu6(x * 5)",
+    "F.hardtanh(x)",
+    "F.hardtanh(x, -0.5, 0.3)",
+    "F.threshold(x, 0.1, 2.0)",
+    "F.leaky_relu(x)",
+    "F.leaky_relu(x, 0.3)",
+    "F.elu(x)",
+    "F.elu(x, 0.3)",
+    "F.selu(x)",
+    "F.celu(x)",
+    "F.celu(x, 0.3)",
+    "F.gelu(x)",
+    "F.gelu(x, approximate='tanh')",
+    "F.silu(x)",
+    "F.mish(x)",
+    "F.hardswish(x * 4)",
+    "F.hardsigmoid(x * 4)",
+    "F.softplus(x)",
+    "F.softplus(x, 2., 1.)",
+    "F.softshrink(x)",
+    "F.hardshrink(x)",
+    "F.glu(x)",
+    "F.glu(x, 0)",
+    "F.logsigmoid(x)",
+    "F.softsign(x)",
+    "F.tanhshrink(x)",
+    "torch.relu(x) + torch.relu(x)",
+):
     case(body, body, HALVES, x=g(4, 40))
     case(body + " strided", body, x=strided(4, 6))
 case("prelu", "F.prelu(x, w)", HALVES, x=g(3, 4, 5), w=g(4))
@@ -132,9 +190,17 @@ case("prelu frozen", "F.prelu(x, w)", x=frozen(g(3, 4)), w=g(4))
 
 # ---- matrices ----
 
-X = {"1-d": g(5), "2-d": g(3, 5), "3-d": g(2, 3, 5), "4-d": g(2, 2, 3, 5), "2-d T": transposed(3, 5),
-     "3-d T": transposed(2, 3, 5), "3-d strided": lambda dtype: torch.randn(3, 2, 5).to(dtype).transpose(
-         0, 1).requires_grad_(), "one row": g(1, 5), "4-d T": transposed(2, 2, 3, 5)}
+X = {
+    "1-d": g(5),
+    "2-d": g(3, 5),
+    "3-d": g(2, 3, 5),
+    "4-d": g(2, 2, 3, 5),
+    "2-d T": transposed(3, 5),
+    "3-d T": transposed(2, 3, 5),
+    "3-d strided": lambda dtype: torch.randn(3, 2, 5).to(dtype).transpose(0, 1).requires_grad_(),
+    "one row": g(1, 5),
+    "4-d T": transposed(2, 2, 3, 5),
+}
 for shape, x in X.items():
     for weight, w in {"": g(4, 5), " wT": transposed(4, 5), " w1": g(1, 5)}.items():
         case(f"linear {shape}{weight}", "F.linear(x, w, b)", x=x, w=w, b=g(1) if weight == " w1" else g(4))
@@ -147,8 +213,17 @@ case("linear halves", "F.linear(x, w, b)", (BF16, F16), x=g(2, 3, 8), w=g(16, 8)
 case("linear big", "F.linear(x, w, b)", x=g(4, 33, 65), w=g(129, 65), b=g(129))
 case("linear grad strided", "F.linear(x, w, b).transpose(0, 1) * 1", x=g(4, 3, 5), w=g(6, 5), b=g(6))
 case("linear tied", "F.linear(F.linear(x, w), w.t())", x=g(4, 3, 5), w=g(6, 5))
-Y = {"1-d": g(5), "2-d": g(5, 4), "2-d T": transposed(5, 4), "3-d": g(2, 5, 4), "3-d one": g(1, 5, 4),
-     "4-d": g(2, 2, 5, 4), "4-d T": transposed(2, 2, 5, 4), "3-d T": transposed(2, 5, 4), "col": g(5, 1)}
+Y = {
+    "1-d": g(5),
+    "2-d": g(5, 4),
+    "2-d T": transposed(5, 4),
+    "3-d": g(2, 5, 4),
+    "3-d one": g(1, 5, 4),
+    "4-d": g(2, 2, 5, 4),
+    "4-d T": transposed(2, 2, 5, 4),
+    "3-d T": transposed(2, 5, 4),
+    "col": g(5, 1),
+}
 for xname, x in {**X, "3-d one": g(1, 3, 5)}.items():
     for yname, y in Y.items():
         case(f"matmul {xname} @ {yname}", "torch.matmul(x, y)", (F32,), x=x, y=y)
@@ -160,8 +235,13 @@ case("mm T", "torch.mm(x.t(), y.t())", x=g(5, 3), y=g(4, 5))
 case("bmm", "torch.bmm(x, y)", HALVES, x=g(2, 3, 5), y=g(2, 5, 4))
 case("bmm T", "torch.bmm(x, y)", x=transposed(2, 3, 5), y=transposed(2, 5, 4))
 case("addmm", "torch.addmm(b, x, y), torch.addmm(b, x, y, beta=0.5, alpha=2)", x=g(3, 5), y=transposed(5, 4), b=g(4))
-case("baddbmm", "torch.baddbmm(b, x, y), torch.baddbmm(b, x, y, beta=0.5, alpha=2)", x=g(2, 3, 5), y=g(2, 5, 4),
-     b=g(3, 1))
+case(
+    "baddbmm",
+    "torch.baddbmm(b, x, y), torch.baddbmm(b, x, y, beta=0.5, alpha=2)",
+    x=g(2, 3, 5),
+    y=g(2, 5, 4),
+    b=g(3, 1),
+)
 case("addbmm", "torch.addbmm(b, x, y), torch.addbmm(b, x, y, beta=0.5, alpha=2)", x=g(2, 3, 5), y=g(2, 5, 4), b=g(4))
 case("mv", "torch.mv(x, y), torch.addmv(b, x, y), torch.addmv(b, x, y, beta=0.5, alpha=2)", x=g(3, 5), y=g(5), b=g(3))
 case("dot", "torch.dot(x, y), torch.outer(x, y), torch.ger(x, y)", x=g(5), y=g(5))
@@ -187,23 +267,37 @@ case("conv2d same even", "F.conv2d(x, w, b, padding='same')", x=g(2, 4, 9, 8), w
 case("conv2d valid", "F.conv2d(x, w, b, padding='valid')", x=g(4, 9, 8), w=g(6, 4, 2, 4), b=g(6))
 case("conv1d same", "F.conv1d(x, w, b, padding='same', dilation=2)", x=g(4, 9), w=g(6, 4, 4), b=g(6))
 case("conv3d same", "F.conv3d(x, w, padding='same')", x=g(1, 2, 5, 4, 6), w=g(3, 2, 2, 3, 3))
-case("conv2d groups last", "F.conv2d(x, w, b, padding=1, groups=2)", (F32, F64, BF16, F16),
-     x=last(2, 4, 9, 8), w=g(6, 2, 3, 3), b=g(6))
+case(
+    "conv2d groups last",
+    "F.conv2d(x, w, b, padding=1, groups=2)",
+    (F32, F64, BF16, F16),
+    x=last(2, 4, 9, 8),
+    w=g(6, 2, 3, 3),
+    b=g(6),
+)
 case("conv3d dilated", "F.conv3d(x, w, b, 1, 2, 2)", (F32, F64, BF16), x=g(2, 3, 5, 6, 4), w=g(4, 3, 3, 3, 3), b=g(4))
 case("conv2d no weight", "F.conv2d(x * 2, w, b, 2)", x=g(2, 4, 9, 8), w=frozen(g(6, 4, 3, 3)), b=frozen(g(6)))
 case("conv2d itself", "F.conv2d(x, x, padding=1)", x=g(4, 4, 3, 3))
-case("conv_transpose2d last", "F.conv_transpose2d(x, w, b, 2)", (F32, BF16), x=last(2, 4, 5, 6), w=g(4, 3, 3, 3),
-     b=g(3))
+case(
+    "conv_transpose2d last", "F.conv_transpose2d(x, w, b, 2)", (F32, BF16), x=last(2, 4, 5, 6), w=g(4, 3, 3, 3), b=g(3)
+)
 case("conv_transpose1d", "F.conv_transpose1d(x, w, b, 2)", x=g(2, 4, 9), w=g(4, 6, 3), b=g(6))
 case("conv_transpose2d", "F.conv_transpose2d(x, w, b, 2, 1, 1, 2)", x=g(2, 4, 5, 6), w=g(4, 3, 3, 3), b=g(6))
 case("conv_transpose2d unbatched", "F.conv_transpose2d(x, w, b)", x=g(4, 5, 6), w=g(4, 3, 3, 3), b=g(3))
 case("conv_transpose3d", "F.conv_transpose3d(x, w, b)", x=g(2, 4, 3, 4, 3), w=g(4, 3, 2, 2, 2), b=g(3))
 case("convolution", "torch.convolution(x, w, b, [1], [0], [1], False, [0], 1)", x=g(2, 4, 9), w=g(6, 4, 3), b=g(6))
 case("conv2d complex", "F.conv2d(x, w, b, padding=1)", (C64, C128), x=g(2, 3, 5, 4), w=g(4, 3, 3, 3), b=g(4))
-case("conv_transpose2d complex", "F.conv_transpose2d(x, w, b, 2)", (C64, C128), x=g(2, 4, 5, 6), w=g(4, 3, 3, 3), b=g(3))
+case(
+    "conv_transpose2d complex", "F.conv_transpose2d(x, w, b, 2)", (C64, C128), x=g(2, 4, 5, 6), w=g(4, 3, 3, 3), b=g(3)
+)
 case("conv1d complex unbatched", "F.conv1d(x, w)", (C64, C128), x=g(3, 5), w=g(4, 3, 3))
-case("complex factors", "torch.add(x, y, alpha=2 + 3j), torch.baddbmm(x, x, y, beta=1 + 2j, alpha=2 + 3j)", (C64, C128),
-     x=g(2, 3, 3), y=g(2, 3, 3))
+case(
+    "complex factors",
+    "torch.add(x, y, alpha=2 + 3j), torch.baddbmm(x, x, y, beta=1 + 2j, alpha=2 + 3j)",
+    (C64, C128),
+    x=g(2, 3, 3),
+    y=g(2, 3, 3),
+)
 case("batch_norm of nothing", "F.batch_norm(x, None, None, w, b, True)", x=g(0, 5, 9), w=g(5), b=g(5))
 
 # ---- normalisations ----
@@ -214,8 +308,16 @@ case("layer_norm plain", "F.layer_norm(x, [6])", x=g(4, 5, 6))
 case("layer_norm strided", "F.layer_norm(x, [6], w)", x=strided(4, 6), w=g(6))
 case("layer_norm frozen", "F.layer_norm(x, [6], w, b)", x=n(4, 6), w=g(6), b=g(6))
 case("layer_norm frozen w", "F.layer_norm(x, [6], w, b)", x=g(4, 6), w=n(6), b=g(6))
-case("batch_norm", "F.batch_norm(x, m, v, w, b, True)", (F32, F64, BF16), x=g(4, 3, 5, 5), w=g(3), b=g(3), m=n(3),
-     v=frozen(positive(3)))
+case(
+    "batch_norm",
+    "F.batch_norm(x, m, v, w, b, True)",
+    (F32, F64, BF16),
+    x=g(4, 3, 5, 5),
+    w=g(3),
+    b=g(3),
+    m=n(3),
+    v=frozen(positive(3)),
+)
 case("batch_norm eval", "F.batch_norm(x, m, v, w, b)", x=g(4, 3, 5, 5), w=g(3), b=g(3), m=n(3), v=frozen(positive(3)))
 case("batch_norm plain", "F.batch_norm(x, None, None, training=True)", x=g(4, 3))
 case("batch_norm last", "F.batch_norm(x, None, None, w, b, True)", x=last(4, 3, 5, 5), w=g(3), b=g(3))
@@ -260,29 +362,69 @@ for r in REDUCTIONS:
     case(f"smooth_l1 beta {r}", f"F.smooth_l1_loss(x, y, reduction='{r}', beta=0.3)", x=g(3, 4), y=frozen(g(3, 4)))
     case(f"huber delta {r}", f"F.huber_loss(x, y, reduction='{r}', delta=0.3)", x=g(3, 4), y=frozen(g(3, 4)))
     case(f"bce {r}", f"F.binary_cross_entropy(x, y, reduction='{r}')", x=unit(3, 4), y=unit(3, 4))
-    case(f"bce weight {r}", f"F.binary_cross_entropy(x, y, w, reduction='{r}')", x=unit(3, 4), y=unit(3, 4),
-         w=frozen(unit(4)))
-    case(f"bce logits {r}", f"F.binary_cross_entropy_with_logits(x, y, reduction='{r}')", HALVES, x=g(3, 4),
-         y=unit(3, 4))
-    case(f"bce logits weights {r}",
-         f"F.binary_cross_entropy_with_logits(x, y, w, reduction='{r}', pos_weight=p)", x=g(3, 4), y=unit(3, 4),
-         w=frozen(unit(4)), p=frozen(unit(4)))
+    case(
+        f"bce weight {r}",
+        f"F.binary_cross_entropy(x, y, w, reduction='{r}')",
+        x=unit(3, 4),
+        y=unit(3, 4),
+        w=frozen(unit(4)),
+    )
+    case(
+        f"bce logits {r}", f"F.binary_cross_entropy_with_logits(x, y, reduction='{r}')", HALVES, x=g(3, 4), y=unit(3, 4)
+    )
+    case(
+        f"bce logits weights {r}",
+        f"F.binary_cross_entropy_with_logits(x, y, w, reduction='{r}', pos_weight=p)",
+        x=g(3, 4),
+        y=unit(3, 4),
+        w=frozen(unit(4)),
+        p=frozen(unit(4)),
+    )
     case(f"soft_margin {r}", f"F.soft_margin_loss(x, y, reduction='{r}')", x=g(3, 4), y=frozen(small(3, 4)))
     case(f"kl_div {r}", f"F.kl_div(x, y, reduction='{r}')", x=g(3, 4), y=unit(3, 4))
     case(f"kl_div log {r}", f"F.kl_div(x, y, reduction='{r}', log_target=True)", x=g(3, 4), y=g(3, 4))
-    for shape, target in (((4, 5), (4,)), ((5,), ()), ((4, 5, 6), (4, 6)), ((4, 5, 6, 2), (4, 6, 2)),
-                          ((2, 5, 2, 3, 2), (2, 2, 3, 2))):
-        case(f"nll {len(shape)} {r}", f"F.nll_loss(x, t, reduction='{r}')", (F32, F64), x=g(*shape),
-             t=index(5, *target))
-        case(f"nll {len(shape)} weight {r}", f"F.nll_loss(x, t, w, reduction='{r}', ignore_index=1)", (F32, F64),
-             x=g(*shape), t=index(5, *target), w=frozen(unit(5)))
-        for keywords in ("", ", weight=w", ", ignore_index=1", ", label_smoothing=0.1",
-                         ", weight=w, ignore_index=1, label_smoothing=0.1"):
-            case(f"cross_entropy {len(shape)} {r}{keywords}", f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
-                 (F32, F64), x=g(*shape), t=index(5, *target), w=frozen(unit(5)))
+    for shape, target in (
+        ((4, 5), (4,)),
+        ((5,), ()),
+        ((4, 5, 6), (4, 6)),
+        ((4, 5, 6, 2), (4, 6, 2)),
+        ((2, 5, 2, 3, 2), (2, 2, 3, 2)),
+    ):
+        case(
+            f"nll {len(shape)} {r}", f"F.nll_loss(x, t, reduction='{r}')", (F32, F64), x=g(*shape), t=index(5, *target)
+        )
+        case(
+            f"nll {len(shape)} weight {r}",
+            f"F.nll_loss(x, t, w, reduction='{r}', ignore_index=1)",
+            (F32, F64),
+            x=g(*shape),
+            t=index(5, *target),
+            w=frozen(unit(5)),
+        )
+        for keywords in (
+            "",
+            ", weight=w",
+            ", ignore_index=1",
+            ", label_smoothing=0.1",
+            ", weight=w, ignore_index=1, label_smoothing=0.1",
+        ):
+            case(
+                f"cross_entropy {len(shape)} {r}{keywords}",
+                f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
+                (F32, F64),
+                x=g(*shape),
+                t=index(5, *target),
+                w=frozen(unit(5)),
+            )
         for keywords in ("", ", weight=w", ", label_smoothing=0.1", ", weight=w, label_smoothing=0.1"):
-            case(f"cross_entropy p {len(shape)} {r}{keywords}", f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
-                 (F32, F64), x=g(*shape), t=unit(*shape), w=frozen(unit(5)))
+            case(
+                f"cross_entropy p {len(shape)} {r}{keywords}",
+                f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
+                (F32, F64),
+                x=g(*shape),
+                t=unit(*shape),
+                w=frozen(unit(5)),
+            )
 case("kl_div broadcast", "F.kl_div(x, y)", tolerance=1e-6, x=g(3, 4), y=unit(4))
 case("l1_loss broadcast", "F.l1_loss(x, y)", x=g(3, 4), y=unit(4))
 case("cross_entropy p w", "F.cross_entropy(x, t, weight=w)", x=g(4, 5), t=unit(4, 5), w=unit(5))

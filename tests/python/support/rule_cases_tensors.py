@@ -1,7 +1,7 @@
 """The cases of test_rules_tensors.py: one line each."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Callable, Dict, List, Tuple
 
 import torch
 
@@ -12,11 +12,11 @@ F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float1
 class Case:
     name: str
     body: str
-    factories: Dict[str, Callable[[torch.dtype], torch.Tensor]]
-    dtypes: Tuple[torch.dtype, ...] = (F32, F64)
+    factories: dict[str, Callable[[torch.dtype], torch.Tensor]]
+    dtypes: tuple[torch.dtype, ...] = (F32, F64)
     tolerance: float = 0
 
-    def inputs(self, dtype: torch.dtype) -> Dict[str, torch.Tensor]:
+    def inputs(self, dtype: torch.dtype) -> dict[str, torch.Tensor]:
         torch.manual_seed(3)
         return {name: factory(dtype) for name, factory in self.factories.items()}
 
@@ -31,8 +31,9 @@ def g(*size: int) -> Factory:
 
 def strided(*size: int) -> Factory:
     """The same, not contiguous."""
-    return lambda dtype: torch.randn(*size, 2).to(dtype)[..., 1].transpose(0, -1).contiguous().transpose(
-        0, -1).requires_grad_()
+    return lambda dtype: (
+        torch.randn(*size, 2).to(dtype)[..., 1].transpose(0, -1).contiguous().transpose(0, -1).requires_grad_()
+    )
 
 
 def last(*size: int) -> Factory:
@@ -66,11 +67,12 @@ def fixed(value: object) -> Factory:
     return lambda dtype: torch.tensor(value)
 
 
-CASES: List[Case] = []
+CASES: list[Case] = []
 
 
-def case(name: str, body: str, dtypes: Tuple[torch.dtype, ...] = (F32, F64), tolerance: float = 0,
-         **factories: Factory) -> None:
+def case(
+    name: str, body: str, dtypes: tuple[torch.dtype, ...] = (F32, F64), tolerance: float = 0, **factories: Factory
+) -> None:
     CASES.append(Case(name, body, factories, dtypes, tolerance))
 
 
@@ -119,7 +121,7 @@ case("to_same", "x.to(x.dtype).flip(0)", x=g(3))
 case("to_half", "x.half(), x.float(), x.double()", x=g(3), dtypes=ALL)
 case("to_bfloat16", "x.to(torch.bfloat16)", x=g(3))
 case("to_device", 'x.to("cpu")', x=g(3))
-case("to_device_dtype", 'x.to(x.device, torch.float64)', x=g(3))
+case("to_device_dtype", "x.to(x.device, torch.float64)", x=g(3))
 case("to_other", "x.to(y)", x=g(3), y=fixed(1.0))
 case("type_as", "x.type_as(y)", x=g(3), y=fixed(1.0))
 case("cat", "torch.cat([x, y], 1)", x=g(2, 3), y=g(2, 1), dtypes=ALL)
@@ -270,8 +272,11 @@ case("logsumexp", "x.logsumexp(1), x.logsumexp([0, 1]), x.logsumexp(-1, keepdim=
 for function in ("var", "std"):
     case(function, f"x.{function}(), x.{function}(1), x.{function}([0, -1], keepdim=True)", x=g(3, 4), dtypes=ALL)
     case(function + "_biased", f"x.{function}(unbiased=False), x.{function}(0, unbiased=False)", x=g(3, 4))
-    case(function + "_correction", f"x.{function}(dim=[1], correction=2), "
-         f"torch.{function}(x, dim=None, correction=0, keepdim=True)", x=g(3, 4))
+    case(
+        function + "_correction",
+        f"x.{function}(dim=[1], correction=2), torch.{function}(x, dim=None, correction=0, keepdim=True)",
+        x=g(3, 4),
+    )
     case(function + "_mean", f"v, m = torch.{function}_mean(x, 1)\nreturn v, m", x=g(3, 4))
     case(function + "_mean_all", f"v, m = torch.{function}_mean(x, unbiased=False)\nreturn m, v", x=g(3, 4))
     case(function + "_mean_one", f"v, m = torch.{function}_mean(x, [0], unbiased=False)\nreturn m", x=g(3, 4))
@@ -279,8 +284,11 @@ case("norm", "x.norm(), x.norm(1), x.norm(3)", x=g(3, 4))
 case("norm_dim", "x.norm(2, dim=1), x.norm(1.5, [0], keepdim=True)", x=ties(3, 4))
 case("norm_function", "torch.norm(x, dim=1)", x=g(3, 4))
 case("norm_types", "x.norm(2, dtype=torch.float64), x.norm(2, [1], True, dtype=torch.float64)", x=g(3, 4), dtypes=ALL)
-case("reductions_complex", "x.sum(0), x.mean(), x.prod(), x.cumprod(0), x.cumsum(1), x.norm(2, 1), x.var(), x.std(1)",
-     x=cplx(3, 4))
+case(
+    "reductions_complex",
+    "x.sum(0), x.mean(), x.prod(), x.cumprod(0), x.cumsum(1), x.norm(2, 1), x.var(), x.std(1)",
+    x=cplx(3, 4),
+)
 case("normalize", "F.normalize(x, dim=1)", x=g(3, 4))
 case("vector_norm", "torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 2, [1], True)", x=ties(3, 4), dtypes=ALL)
 case("vector_norm_inf", 'torch.linalg.vector_norm(x, float("inf"), [1])', x=ties(3, 4))
@@ -312,18 +320,32 @@ case("avg_pool2d_strided", "F.avg_pool2d(x, 2)", x=strided(2, 3, 8, 8))
 case("max_pool2d_of_chain", "F.max_pool2d(torch.relu(x * 2), 2)", x=g(2, 3, 8, 8))
 case("adaptive_avg_pool2d_channels_last", "F.adaptive_avg_pool2d(x, (3, 2))", x=last(2, 3, 8, 8), dtypes=ALL)
 case("adaptive_max_pool3d", "F.adaptive_max_pool3d(x, 2)", x=g(1, 2, 4, 4, 4))
-for mode, size in (("nearest", (2, 3, 5)), ("linear", (2, 3, 5)), ("nearest", (2, 3, 5, 4)), ("bilinear", (2, 3, 5, 4)),
-                   ("bicubic", (2, 3, 5, 4)), ("nearest", (1, 2, 3, 3, 3)), ("trilinear", (1, 2, 3, 3, 3)),
-                   ("nearest-exact", (2, 3, 5, 4))):
+for mode, size in (
+    ("nearest", (2, 3, 5)),
+    ("linear", (2, 3, 5)),
+    ("nearest", (2, 3, 5, 4)),
+    ("bilinear", (2, 3, 5, 4)),
+    ("bicubic", (2, 3, 5, 4)),
+    ("nearest", (1, 2, 3, 3, 3)),
+    ("trilinear", (1, 2, 3, 3, 3)),
+    ("nearest-exact", (2, 3, 5, 4)),
+):
     case(f"interpolate_{mode}_{len(size) - 2}d", f'F.interpolate(x, scale_factor=2.0, mode="{mode}")', x=g(*size))
 case("interpolate_size", 'F.interpolate(x, size=[7, 9], mode="bilinear", align_corners=True)', x=last(2, 3, 5, 4))
-case("interpolate_recomputed", 'F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True)',
-     x=g(2, 3, 5, 4))
+case(
+    "interpolate_recomputed",
+    'F.interpolate(x, scale_factor=1.7, mode="bilinear", recompute_scale_factor=True)',
+    x=g(2, 3, 5, 4),
+)
 case("interpolate_antialias", 'F.interpolate(x, size=[3, 3], mode="bilinear", antialias=True)', x=g(2, 3, 6, 6))
 case("upsample_nearest2d", "torch._C._nn.upsample_nearest2d(x, [7, 9])", x=g(2, 3, 5, 4))
 case("grid_sample", "F.grid_sample(x, y, align_corners=False)", x=g(2, 3, 4, 4), y=g(2, 5, 5, 2))
-case("grid_sample_one", 'F.grid_sample(x, y, mode="nearest", padding_mode="border", align_corners=True)',
-     x=g(2, 3, 4, 4), y=const(2, 5, 5, 2))
+case(
+    "grid_sample_one",
+    'F.grid_sample(x, y, mode="nearest", padding_mode="border", align_corners=True)',
+    x=g(2, 3, 4, 4),
+    y=const(2, 5, 5, 2),
+)
 case("grid_sample_grid", "F.grid_sample(x, y, align_corners=True)", x=const(2, 3, 4, 4), y=g(2, 5, 5, 2))
 case("grid_sample_3d", "F.grid_sample(x, y, align_corners=False)", x=g(1, 2, 3, 3, 3), y=g(1, 2, 2, 2, 3))
 
@@ -332,14 +354,28 @@ QKV = dict(q=g(2, 3, 5, 8), k=g(2, 3, 7, 8), v=g(2, 3, 7, 8))
 case("sdpa", "F.scaled_dot_product_attention(q, k, v)", dtypes=(F32, F64, BF16, F16), **QKV)
 case("sdpa_causal", "F.scaled_dot_product_attention(q, k, v, is_causal=True)", **QKV)
 case("sdpa_scale", "F.scaled_dot_product_attention(q, k, v, scale=0.3)", **QKV)
-case("sdpa_transposed", "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))",
-     q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
-case("sdpa_transposed_dropout",
-     "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), dropout_p=0.3)",
-     q=g(2, 5, 3, 8), k=g(2, 7, 3, 8), v=g(2, 7, 3, 8))
+case(
+    "sdpa_transposed",
+    "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2))",
+    q=g(2, 5, 3, 8),
+    k=g(2, 7, 3, 8),
+    v=g(2, 7, 3, 8),
+)
+case(
+    "sdpa_transposed_dropout",
+    "F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), dropout_p=0.3)",
+    q=g(2, 5, 3, 8),
+    k=g(2, 7, 3, 8),
+    v=g(2, 7, 3, 8),
+)
 case("sdpa_self", "F.scaled_dot_product_attention(x, x, x)", x=g(2, 3, 5, 8))
-case("sdpa_query_only", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=const(2, 3, 7, 8),
-     v=const(2, 3, 7, 8))
+case(
+    "sdpa_query_only",
+    "F.scaled_dot_product_attention(q, k, v)",
+    q=g(2, 3, 5, 8),
+    k=const(2, 3, 7, 8),
+    v=const(2, 3, 7, 8),
+)
 case("sdpa_mask", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=const(5, 7), **QKV)
 case("sdpa_mask_bool", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=bools(2, 1, 5, 7), dtypes=ALL, **QKV)
 case("sdpa_mask_gradient", "F.scaled_dot_product_attention(q, k, v, attn_mask=m)", m=g(3, 5, 7), **QKV)
@@ -347,15 +383,34 @@ case("sdpa_dropout", "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3)", d
 case("sdpa_dropout_causal", "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3, is_causal=True)", **QKV)
 case("sdpa_dropout_mask", "F.scaled_dot_product_attention(q, k, v, m, 0.3, scale=-0.5)", m=bools(5, 7), **QKV)
 case("sdpa_dropout_everything", "F.scaled_dot_product_attention(q, k, v, dropout_p=1.0)", **QKV)
-case("sdpa_dropout_twice", "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3), "
-     "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3)", **QKV)
-case("sdpa_grouped", "F.scaled_dot_product_attention(q, k, v, enable_gqa=True)", q=g(2, 4, 5, 8), k=g(2, 2, 7, 8),
-     v=g(2, 2, 7, 8))
-case("sdpa_grouped_dropout", "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3, enable_gqa=True)",
-     q=g(2, 4, 5, 8), k=g(2, 2, 7, 8), v=g(2, 2, 7, 8))
+case(
+    "sdpa_dropout_twice",
+    "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3), F.scaled_dot_product_attention(q, k, v, dropout_p=0.3)",
+    **QKV,
+)
+case(
+    "sdpa_grouped",
+    "F.scaled_dot_product_attention(q, k, v, enable_gqa=True)",
+    q=g(2, 4, 5, 8),
+    k=g(2, 2, 7, 8),
+    v=g(2, 2, 7, 8),
+)
+case(
+    "sdpa_grouped_dropout",
+    "F.scaled_dot_product_attention(q, k, v, dropout_p=0.3, enable_gqa=True)",
+    q=g(2, 4, 5, 8),
+    k=g(2, 2, 7, 8),
+    v=g(2, 2, 7, 8),
+)
 case("sdpa_3d", "F.scaled_dot_product_attention(q, k, v)", q=g(3, 5, 8), k=g(3, 7, 8), v=g(3, 7, 6))
 case("sdpa_2d", "F.scaled_dot_product_attention(q, k, v)", q=g(5, 8), k=g(7, 8), v=g(7, 8))
 case("sdpa_broadcast", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=g(1, 3, 7, 8), v=g(2, 1, 7, 8))
 # Eager multiplies a matrix without a batch by all rows at once, which rounds otherwise.
-case("sdpa_no_batch", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=g(1, 3, 7, 8), v=g(7, 8),
-     tolerance=1e-5)
+case(
+    "sdpa_no_batch",
+    "F.scaled_dot_product_attention(q, k, v)",
+    q=g(2, 3, 5, 8),
+    k=g(1, 3, 7, 8),
+    v=g(7, 8),
+    tolerance=1e-5,
+)

@@ -1,16 +1,17 @@
 """Operators of a user's own, with autograd formulas for eager: what the tests of register_rule train."""
 
-from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 import torch
-from support.helpers import assert_same, step
 from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import register_rule
+from support.helpers import assert_same, step
 
-STRATEGIES: Dict[str, Dict[str, Any]] = {
+STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},
     "all": {"strategy": "all"},
     "segments": {"strategy": "segments"},
@@ -20,12 +21,12 @@ STRATEGIES: Dict[str, Dict[str, Any]] = {
 
 # Every kernel notes its name here when it runs. Operators below differ from eager's only in who
 # calls them: a rule here, torch.library's autograd formula in eager.
-calls: List[str] = []
+calls: list[str] = []
 
 library = torch.library.Library("recompute_rules", "DEF")
 
 
-def define(schema: str, kernel: Callable[..., Any], tags: Tuple[Any, ...] = ()) -> None:
+def define(schema: str, kernel: Callable[..., Any], tags: tuple[Any, ...] = ()) -> None:
     name = schema[: schema.index("(")]
     library.define(schema, tags=tags)
 
@@ -36,10 +37,10 @@ def define(schema: str, kernel: Callable[..., Any], tags: Tuple[Any, ...] = ()) 
     library.impl(name, noted, "CPU")
 
 
-def autograd(name: str, backward: Callable[..., Any], keep: Callable[..., Tuple[Any, ...]]) -> None:
+def autograd(name: str, backward: Callable[..., Any], keep: Callable[..., tuple[Any, ...]]) -> None:
     """``keep(inputs, output)``: what ``backward`` reads behind the gradients."""
 
-    def setup(ctx: Any, inputs: Tuple[Any, ...], output: Any) -> None:
+    def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         kept = keep(inputs, output)
         ctx.plain = [None if isinstance(value, Tensor) else value for value in kept]
         ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in kept))
@@ -75,7 +76,7 @@ define(
 )
 
 
-def affine_x(grad: Optional[Tensor], grad1: Optional[Tensor], weight, dim: int):
+def affine_x(grad: Tensor | None, grad1: Tensor | None, weight, dim: int):
     if grad is not None:
         gradient = grad * weight
         if grad1 is not None:
@@ -153,8 +154,8 @@ def weighted_backward(grad, weight: float):
 define("thirds(Tensor x) -> Tensor[]", lambda x: [part.clone() for part in x.split([3, 3, 2], -1)])
 
 
-def thirds_backward(grads: List[Optional[Tensor]], x):
-    parts: List[Tensor] = []
+def thirds_backward(grads: list[Tensor | None], x):
+    parts: list[Tensor] = []
     for part, grad in zip(x.split([3, 3, 2], -1), grads):
         parts.append(torch.zeros_like(part) if grad is None else grad)
     return torch.cat(parts, -1)
@@ -166,7 +167,7 @@ class Tanh(nn.Module):
 
 
 class Affine(nn.Module):
-    bias: Optional[Tensor]
+    bias: Tensor | None
 
     def __init__(self, bias: bool, which: str = "both") -> None:
         super().__init__()
@@ -266,15 +267,13 @@ class Net(nn.Module):
 
     def __init__(self, make: Callable[[], nn.Module], depth: int = 3) -> None:
         super().__init__()
-        self.blocks = nn.Sequential(
-            *(nn.Sequential(nn.Linear(8, 8), make(), nn.ReLU()) for _ in range(depth))
-        )
+        self.blocks = nn.Sequential(*(nn.Sequential(nn.Linear(8, 8), make(), nn.ReLU()) for _ in range(depth)))
 
     def forward(self, x: Tensor) -> Tensor:
         return self.blocks(x)
 
 
-CASES: Dict[str, Tuple[str, Callable[[], nn.Module], Dict[str, Any]]] = {
+CASES: dict[str, tuple[str, Callable[[], nn.Module], dict[str, Any]]] = {
     "one": ("scaled_tanh", Tanh, {"backward": scaled_tanh_backward}),
     "two_outputs": ("affine", lambda: Affine(True), {"backward": AFFINE}),
     "no_bias": ("affine", lambda: Affine(False), {"backward": AFFINE}),
@@ -288,7 +287,7 @@ CASES: Dict[str, Tuple[str, Callable[[], nn.Module], Dict[str, Any]]] = {
 }
 
 
-def variant(lowered: torch.jit.ScriptModule) -> Dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
     (method,) = aten_recompute.report(lowered)["methods"]
     (region,) = method["specialisations"][0]["regions"]
     return region["variants"][-1]
