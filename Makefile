@@ -50,14 +50,19 @@ fuzz: build  ## random programs against eager (COUNT=2000; SEED= repeats a run)
 bench: build  ## measure memory and time beside PyTorch's own ways (hours; BENCH="--models gpt" does less)
 	@$(PYTHON) benchmarks/run.py $(BENCH)
 
-format:  ## format the C++ sources in place
-	@tools/setup.sh lint
+format:  ## format the C++ and Python sources in place
+	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh lint
 	@clang-format -i $(CPP_FILES)
+	@$(PYTHON) -m ruff check --quiet --select I --fix
+	@$(PYTHON) -m ruff format --quiet
 
-lint:  ## check the formatting of the C++ sources, and which file includes which
-	@tools/setup.sh lint
+lint:  ## check the formatting of all sources, which file includes which, and the rules and types of the Python ones
+	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh lint
 	@tools/check_includes.py
 	@clang-format --dry-run -Werror $(CPP_FILES)
+	@$(PYTHON) -m ruff check --quiet
+	@$(PYTHON) -m ruff format --check
+	@$(PYTHON) -m mypy
 
 tidy: setup  ## run clang-tidy over the library (slow)
 	@tools/setup.sh tidy

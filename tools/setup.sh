@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs what building, testing and the demo need, and nothing that is there already.
+# Installs what building, testing and the demo need, except for what is installed already.
 #
-#   tools/setup.sh            Debian packages, and a virtual environment in .venv with PyTorch
-#   tools/setup.sh lint|tidy  clang-format or clang-tidy
+#   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch
+#   tools/setup.sh lint  clang-format, and ruff and mypy in .venv (mypy reads the types of PyTorch there)
+#   tools/setup.sh tidy  clang-tidy
 #
-# PYTHON=<interpreter>  use this one, which has PyTorch already; no .venv is made
-# Torch_DIR=<folder>    use the LibTorch whose TorchConfig.cmake stands there, with PYTHON (default: python3)
+# PYTHON=<interpreter>  use this interpreter, which has PyTorch already; no .venv is made
+# Torch_DIR=<folder>    use the LibTorch whose TorchConfig.cmake is in this folder, with PYTHON (default: python3)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -19,10 +20,10 @@ build_packages=(
 say() { echo "setup: $*"; }
 fail() { echo "setup: $*" >&2; exit 1; }
 
-# install_packages PACKAGE...: the ones that Debian does not have on this machine yet.
+# install_packages PACKAGE...: installs those Debian packages that are missing.
 install_packages() {
   if ! command -v dpkg-query >/dev/null; then
-    say "no dpkg here; please install what Debian calls: $*"
+    say "there is no dpkg here; please install these Debian packages, or what your system calls them: $*"
     return
   fi
   local package missing=() as_root=()
@@ -44,26 +45,28 @@ install_packages() {
     apt-get install -y -qq --no-install-recommends "${missing[@]}"
 }
 
-# check_python PYTHON: an interpreter of the user's own is checked, never changed.
+# check_python PYTHON MODULE...: checks that the user's interpreter has these modules, and never changes it.
 check_python() {
-  "$1" - "${Torch_DIR:-}" <<'PYTHON' || exit 1
+  "$1" - "${Torch_DIR:-}" "${@:2}" <<'PYTHON' || exit 1
 import importlib.util
 import os
 import sys
 
-needed = ["torch", "numpy", "matplotlib", "pytest", "tqdm"]
+given, *needed = sys.argv[1:]
 missing = [name for name in needed if importlib.util.find_spec(name) is None]
 if missing:
     sys.exit(f"setup: {sys.executable} lacks {' '.join(missing)}; install them, or leave PYTHON out")
 torch_root = importlib.util.find_spec("torch").submodule_search_locations[0]
-given = sys.argv[1]
 if given and not os.path.realpath(given).startswith(os.path.realpath(torch_root) + os.sep):
     sys.exit(f"setup: Torch_DIR is {given}, but {sys.executable} imports torch from {torch_root}; "
              "give the PYTHON that belongs to Torch_DIR")
 PYTHON
 }
 
-# make_venv: .venv with PyTorch and requirements.txt. The stamp says for what it was last completed.
+# uses_own_python: whether the user named an interpreter or a LibTorch.
+uses_own_python() { [[ -n "${PYTHON:-}" || -n "${Torch_DIR:-}" ]]; }
+
+# make_venv: makes .venv with PyTorch and requirements.txt. A stamp in it notes which versions it was last completed for.
 make_venv() {
   local stamp=.venv/aten_recompute_setup.txt wanted
   wanted="torch $torch_version $(cksum <requirements.txt)"
@@ -72,7 +75,7 @@ make_venv() {
   fi
   say "completing .venv (PyTorch $torch_version is a large download the first time)"
   .venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
-  # By itself and first: nothing else may choose the version of torch.
+  # First and by itself, so that no other package chooses the version of torch.
   .venv/bin/python -m pip install --quiet "torch==$torch_version"
   .venv/bin/python -m pip install --quiet -r requirements.txt
   # Lets .venv/bin/python import this checkout.
@@ -80,17 +83,38 @@ make_venv() {
   echo "$wanted" >"$stamp"
 }
 
+# install_lint_tools: installs ruff and mypy into .venv, in the versions of requirements-lint.txt.
+install_lint_tools() {
+  local stamp=.venv/aten_recompute_lint.txt wanted
+  wanted=$(cksum <requirements-lint.txt)
+  if [[ -f $stamp && "$(<"$stamp")" == "$wanted" ]]; then
+    return
+  fi
+  say "installing ruff and mypy into .venv"
+  .venv/bin/python -m pip install --quiet -r requirements-lint.txt
+  echo "$wanted" >"$stamp"
+}
+
 case "${1:-all}" in
   all)
-    if [[ -n "${PYTHON:-}" || -n "${Torch_DIR:-}" ]]; then
+    if uses_own_python; then
       install_packages "${build_packages[@]}"
-      check_python "${PYTHON:-python3}"
+      check_python "${PYTHON:-python3}" torch numpy matplotlib pytest tqdm
     else
       install_packages "${build_packages[@]}" python3 python3-venv
       make_venv
     fi
     ;;
-  lint) command -v clang-format >/dev/null || install_packages clang-format ;;
+  lint)
+    command -v clang-format >/dev/null || install_packages clang-format
+    if uses_own_python; then
+      check_python "${PYTHON:-python3}" torch ruff mypy
+    else
+      install_packages python3 python3-venv
+      make_venv
+      install_lint_tools
+    fi
+    ;;
   tidy) command -v clang-tidy >/dev/null || install_packages clang-tidy ;;
   *) fail "unknown argument \"$1\"; accepted are lint and tidy" ;;
 esac

@@ -1,26 +1,29 @@
-"""Train TorchScript modules in less memory.
+"""Trains TorchScript modules in less memory.
 
-    model   = torch.jit.script(GPT())
-    lowered = aten_recompute.lower(model, strategy="segments")
+    model = torch.jit.script(GPT())
+    lowered = aten_recompute.lower(model, "budget", memory_budget=0.5)
     loss = lowered(tokens, targets)
     loss.backward()
 
-Importing the package loads the library, which registers the ``torch::jit`` backend
-``aten_recompute``: PyTorch's own ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it from
-then on.
+Importing the package loads the shared library, which registers the ``torch::jit`` backend
+``aten_recompute``. From then on, ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it.
 """
 
-from ._library import library_path, load_library
-
-load_library()
-
 from ._layers import inject_layer_tags, mark_layer
+from ._library import library_path, load_library
 from ._lower import load, lower, problems, report, save_plan, unlower
-from ._planning import plan_problem
+from ._options import LowerOptions
+from ._planning import ProblemPlan, plan_problem
+from ._report import Report
 from ._rules import register_rule
 from ._tags import must_recompute, must_save, prefer_recompute, prefer_save
 
+load_library()
+
 __all__ = [
+    "LowerOptions",
+    "ProblemPlan",
+    "Report",
     "inject_layer_tags",
     "library_path",
     "load",

@@ -1,7 +1,8 @@
-"""Lowered ModuleLists, Sequentials and ModuleDicts, as Python sees them.
+"""Makes lowered ModuleLists, Sequentials and ModuleDicts usable as containers in Python.
 
-On a scripted module ``blocks[0]`` and ``for block in blocks`` work, because ``torch.jit.script`` copies what the eager
-container says. A module that comes from C++ has no eager one beside it, so its children are asked.
+On a scripted module, ``blocks[0]`` and ``for block in blocks`` work because ``torch.jit.script`` copies the methods of
+the eager container. A lowered module comes from C++ and has no eager module to copy from, so the methods are made here
+from its children.
 """
 
 import operator
@@ -12,23 +13,25 @@ from torch import nn
 
 
 def act_as_containers(module: torch.jit.ScriptModule) -> None:
-    """Lets ``len``, ``in``, iteration and indexing work on the containers in ``module``, and on itself if it is one."""
+    """Makes ``len``, ``in``, iteration and indexing work on ``module`` and the containers inside of it."""
     for each in module.modules():
-        if not each._c._has_method("__len__"):  # torch.jit.script gives one to each container
+        compiled: Any = each._c
+        if not compiled._has_method("__len__"):  # torch.jit.script gives one to each container
             continue
-        each.__dict__["__len__"] = each._c._get_method("__len__")
+        each.__dict__["__len__"] = compiled._get_method("__len__")
         names = [name for name, _ in each._modules.items()]
-        if each._c._has_method("__contains__"):
-            each.__dict__.update(_like_dict(each._modules))
+        if compiled._has_method("__contains__"):
+            each.__dict__.update(_dict_methods(each._modules))
         elif names == [str(index) for index in range(len(names))]:
-            slices_to = nn.Sequential if each._c._has_method("forward") else nn.ModuleList
-            each.__dict__.update(_like_list(each._modules, slices_to))
+            slices_to = nn.Sequential if compiled._has_method("forward") else nn.ModuleList
+            each.__dict__.update(_list_methods(each._modules, slices_to))
 
 
-# These hold a module's children and not the module: a cycle would keep its memory until it is collected.
+# The functions hold a module's children and not the module: a reference cycle would keep its memory alive until the
+# garbage collector runs.
 
 
-def _like_dict(children: Any) -> dict[str, Any]:
+def _dict_methods(children: Any) -> dict[str, Any]:
     return {
         "__contains__": lambda name: name in children,
         "__getitem__": lambda name: children[name],
@@ -39,7 +42,7 @@ def _like_dict(children: Any) -> dict[str, Any]:
     }
 
 
-def _like_list(children: Any, slices_to: type[nn.Module]) -> dict[str, Any]:
+def _list_methods(children: Any, slices_to: type[nn.Module]) -> dict[str, Any]:
     def all_children() -> list[torch.jit.ScriptModule]:
         return [child for _, child in children.items()]
 

@@ -1,4 +1,4 @@
-"""Saying by hand what a layer is."""
+"""Defines by hand what a layer of a model is."""
 
 import re
 from typing import TypeVar
@@ -11,35 +11,36 @@ LAYER_PATTERN = "aten_recompute_layer_pattern"  # read by lower() and by the lib
 
 
 def mark_layer(x: torch.Tensor, layer: int) -> torch.Tensor:
-    """Says that what is computed from ``x`` on belongs to ``layer`` (or a greater one).
+    """Marks the beginning of a layer: whatever is computed from ``x`` belongs to ``layer`` or to a greater one.
 
-    The identity, callable from scripted code as ``torch.ops.aten_recompute.mark_layer``. Where a
-    method has such marks, they alone say what its layers are.
+    The values are left unchanged. Scripted code can call the function as ``torch.ops.aten_recompute.mark_layer``. If a
+    method contains such marks, they alone define its layers.
 
     Args:
-        x: any tensor.
-        layer: number of the layer, >= 0.
+        x: a tensor of any shape.
+        layer: the number of the layer, at least 0.
 
     Returns:
-        A view of ``x``, same shape.
+        A view of ``x`` with the same shape.
     """
-    return torch.ops.aten_recompute.mark_layer(x, layer)
+    marked: torch.Tensor = torch.ops.aten_recompute.mark_layer(x, layer)
+    return marked
 
 
 def inject_layer_tags(model: Module, pattern: str) -> Module:
-    """Says which submodules are the layers, instead of having them found.
+    r"""Defines which submodules are the layers, in place of having them found.
 
     Args:
-        model: a module, before or after ``torch.jit.script``. Said before, it survives scripting and
-            saving; said after, ``lower`` sees it, and the lowered module keeps it.
-        pattern: a regular expression (ECMAScript); a submodule whose whole path matches is a layer:
-            ``r"encoder\\.layers\\.\\d+"``. Layers are numbered in the order in which they first run.
+        model: a module, before or after ``torch.jit.script``. A pattern that is given before survives scripting and
+            saving. One that is given afterwards is seen by ``lower``, and the lowered module keeps it.
+        pattern: a regular expression (ECMAScript). A submodule is a layer if its whole path matches, for example
+            ``r"encoder\.layers\.\d+"``. Layers are numbered in the order in which they first run.
 
     Returns:
-        ``model``.
+        ``model`` itself.
 
     Raises:
-        ValueError: no submodule's path matches.
+        ValueError: the pattern matches the path of no submodule.
     """
     if not any(re.fullmatch(pattern, name) for name, _ in model.named_modules()):
         names = [name for name, _ in model.named_modules() if name]

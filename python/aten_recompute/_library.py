@@ -1,4 +1,4 @@
-"""Finds and loads the shared library."""
+"""Finds the shared library and loads it."""
 
 import os
 from pathlib import Path
@@ -9,13 +9,13 @@ _NAME = "libaten_recompute.so"
 
 
 def library_path() -> Path:
-    """The library that this package uses.
+    """Returns the path of the shared library that this package uses.
 
-    Looked for in the package's own ``lib`` folder, then where the environment variable
-    ``ATEN_RECOMPUTE_LIBRARY`` says, then in ``build`` of the source tree.
+    The first of these that exists is taken: the library in the package's own ``lib`` folder, the file that the
+    environment variable ``ATEN_RECOMPUTE_LIBRARY`` names, and the library in ``build`` of the source tree.
 
     Raises:
-        FileNotFoundError: it is in none of these places.
+        FileNotFoundError: none of them exists; the message lists the paths.
     """
     package = Path(__file__).resolve().parent
     candidates = [package / "lib" / _NAME]
@@ -31,5 +31,5 @@ def library_path() -> Path:
 
 
 def load_library() -> None:
-    """Loads the library into this process; once is enough, again does no harm."""
-    torch.ops.load_library(str(library_path()))
+    """Loads the library into this process. A second call has no effect."""
+    torch.ops.load_library(str(library_path()))  # type: ignore[no-untyped-call]

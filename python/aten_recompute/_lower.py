@@ -1,19 +1,23 @@
-"""lower, unlower, load, report."""
+"""Lowers modules and undoes it, loads them, and reports what was compiled."""
 
 import json
+import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import IO, Any
 
 import torch
+from typing_extensions import Unpack
 
 from ._containers import act_as_containers
 from ._layers import LAYER_PATTERN
+from ._options import LowerOptions
+from ._report import Report
 
 Strategy = str | Mapping[str, Any] | None
 
 
-def _spec(strategy: Strategy, options: dict[str, Any]) -> str:
-    """The JSON that the library reads."""
+def _spec(strategy: Strategy, options: Mapping[str, Any]) -> str:
+    """Returns the strategy and its options as the JSON that the library reads."""
     if isinstance(strategy, Mapping):
         return json.dumps({**strategy, **options})
     if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
@@ -26,7 +30,7 @@ def _spec(strategy: Strategy, options: dict[str, Any]) -> str:
     if isinstance(strategy, str):
         options = {"strategy": strategy, **options}
     elif strategy is not None:
-        raise TypeError(f"strategy is a name, a dict or JSON text, not {type(strategy).__name__}")
+        raise TypeError(f"strategy is a name, a dict or a JSON string, not {type(strategy).__name__}")
     return json.dumps(options) if options else ""
 
 
@@ -41,7 +45,7 @@ def _script_module(module: Any, function: str) -> torch.jit.ScriptModule:
 
 
 def _wrap(module: Any) -> torch.jit.ScriptModule:
-    wrapped = torch.jit._recursive.wrap_cpp_module(module)
+    wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call]
     act_as_containers(wrapped)
     return wrapped
 
@@ -51,39 +55,100 @@ def lower(
     strategy: Strategy = None,
     *,
     methods: str | Sequence[str] = ("forward",),
-    **options: Any,
+    **options: Unpack[LowerOptions],
 ) -> torch.jit.ScriptModule:
-    """Lowers a scripted or traced module: it trains as before, in less memory.
+    r"""Lowers a scripted or traced module, which then trains as before in less memory.
 
     Args:
-        module: what ``torch.jit.script`` or ``torch.jit.trace`` returned. It is not changed. What is lowered
-            already, the module or modules inside of it, is planned anew with the rest.
-        strategy: what is recomputed in the backward: a name (``"none"``, ``"all"``, ``"names"``,
-            ``"layers"``, ``"ops"``, ``"segments"``, ``"min_cut"``), or the whole spec as a dict or JSON
-            text. Without one the environment variable ``RECOMPUTE`` decides; with neither, nothing is
-            recomputed.
-        methods: the methods to lower, or the name of one. The others stay, unplanned.
-        **options: the strategy's own options, e.g. ``start=0, stride=2`` for ``"layers"``, and
-            ``fullgraph=True``: more than one region in a method is then an error.
+        module: what ``torch.jit.script`` or ``torch.jit.trace`` returned. It is not changed. If it is lowered already,
+            or contains lowered modules, they are planned anew together with the rest.
+        strategy: decides what the backward recomputes and what is kept for it. Either one of the names below, or all
+            options as a dict or a JSON string: ``{"strategy": "layers", "start": 0, "stride": 2}``. Without a
+            strategy, the environment variable ``RECOMPUTE`` (the same JSON) decides; if it is not set either, nothing
+            is recomputed.
+        methods: the names of the methods to lower, or a single name. Other methods remain as they are.
+        **options: the options of the strategy, by name.
+
+    Strategies and their options:
+        ``"none"``: nothing is recomputed.
+
+        ``"budget"``: what the fastest plan recomputes whose peak memory fits. At least one budget is required; with
+        both, the smallest peak within both is looked for.
+
+        - ``memory_budget``: the peak of one step (forward and backward) above the memory in use before it. A number in
+          (0, 1] is a fraction of the peak without recomputation. A greater number is in bytes, and so is a string such
+          as ``"600MiB"`` or ``"1.5 GB"``.
+        - ``time_budget``: the time that one step may take, as a multiple (at least 1) of its time without
+          recomputation. The plan with the smallest peak within that time is used.
+        - ``unreachable``: what happens if no plan keeps the budget. ``"raise"`` (the default): the call raises and
+          names the smallest budget that can be kept. ``"leanest"``: the plan with the smallest peak runs, with a
+          warning.
+        - ``cost_model``: ``"measured"`` (the default) times the operators on this machine; ``"flops"`` computes their
+          time from operations and bytes, so that every machine makes the same plan.
+
+        ``"segments"``: everything but the boundaries of segments, which are single values that all paths through the
+        region pass.
+
+        - ``count``: the number of segments, at least 1. Without it, the planner decides.
+
+        ``"min_cut"``: what PyTorch's min-cut partitioner would recompute. docs/min_cut.md explains its options. They
+        are flags: ``aggressive_recomputation``, ``ban_if_long_fusible_chains``, ``ban_if_materialized_backward``,
+        ``ban_if_not_in_allowlist``, ``ban_if_reduction``, ``ban_if_used_far_apart``, ``recompute_random``,
+        ``recompute_views``, ``treat_parameters_as_free_to_save``; integers of at least 0: ``max_dist_from_bw``,
+        ``max_fusible_depth``; numbers in [1, 1000]: ``distance_weight``, ``not_materialized_weight``,
+        ``reduction_ratio``; and lists of operator names: ``compute_intensive_ops``, ``recomputable_ops``.
+
+        ``"all"``: every activation of every layer; the inputs of the layers are kept. Short form: ``{"1": None}``.
+
+        - ``pattern``: a regular expression (ECMAScript). A submodule is a layer if its whole path matches. Without it,
+          layers are the children of a ``ModuleList`` or ``Sequential`` of equal modules; see ``inject_layer_tags`` and
+          ``mark_layer``, too.
+
+        ``"layers"``: the activations of some layers.
+
+        - ``start`` and ``stride``: the layers start, start + stride, and so on; by default 0 and 1. Short form:
+          ``{"3": [0, 2]}``.
+        - ``ratio``: this fraction of the layers, in (0, 1], counted from the first one. Short form: ``{"4": 0.5}``.
+        - ``pattern``: as for ``"all"``.
+
+        ``"names"``: the values whose names contain a keyword. ``report`` lists the names.
+
+        - ``keywords``: a non-empty list of strings. A keyword that begins with ``%`` is looked for in value names only.
+          Short form: ``{"2": ["%relu"]}``.
+
+        ``"ops"``: the results of operators.
+
+        - ``ops``: a non-empty list of names of ATen operators, such as ``"relu"``. Short form: ``{"5": ["relu"]}``.
+
+        A plan file takes the place of a strategy:
+
+        - ``plan``: the path of a file that ``save_plan`` wrote, or its content as a dict. ``cost_model`` may be given
+          beside it.
+
+    Options of every strategy:
+        - ``fullgraph``: whether a method that needs more than one region is an error. Default: False.
+        - ``profile``: whether operators are measured and the peak is predicted even if the strategy needs neither.
+          Default: False.
+        - ``accumulate``: whether gradients exist before each step, as in gradient accumulation or with
+          ``zero_grad(set_to_none=False)``. By default a step is assumed to begin without gradients, so that each
+          parameter gradient is new memory.
+        - ``release_outputs``: whether the outputs, and everything of their size that the loss needs, are freed before
+          the backward of the region. By default outputs are assumed to be alive until the end of the step.
 
     Returns:
-        A module with the same parameters, buffers and submodules under the same names. They are the
-        very tensors of ``module``: an optimizer that was made before goes on working. ``save`` it, and
-        ``torch.jit.load`` or ``torch::jit::load`` trains it wherever the library is loaded.
+        A module with the parameters, buffers and submodules of ``module`` under the same names. They are the same
+        tensors, so an optimizer that was made before remains valid. After ``save``, ``torch.jit.load`` and
+        ``torch::jit::load`` load it in any process that has loaded the library.
 
     Raises:
-        ValueError: an invalid option; the message names it and says what is accepted.
-        TypeError: ``module`` is not scripted or traced.
+        ValueError: an option is invalid; the message names it and what is accepted. Or ``module`` has no such method.
+        TypeError: ``module`` is not scripted or traced, or ``strategy`` is of another type.
     """
     module = _script_module(module, "lower")
     spec = _spec(strategy, options)
+    names = [methods] if isinstance(methods, str) else list(methods)
     try:
-        lowered = torch.ops.aten_recompute.lower(
-            module._c,
-            spec,
-            [methods] if isinstance(methods, str) else list(methods),
-            module.__dict__.get(LAYER_PATTERN, ""),
-        )
+        lowered = torch.ops.aten_recompute.lower(module._c, spec, names, module.__dict__.get(LAYER_PATTERN, ""))
     except RuntimeError as error:
         if "invalid spec" in str(error) or "has no method" in str(error):
             raise ValueError(str(error).splitlines()[0]) from None
@@ -92,10 +157,19 @@ def lower(
 
 
 def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
-    """The module as it was before it was lowered, with the tensors and attributes that it has now.
+    """Returns the module as it was before it was lowered, with its present tensors and attributes.
 
-    Lowered modules anywhere inside of ``module`` are taken apart, too. ``module`` is not changed; one in which
-    nothing is lowered is returned itself. ``torch.jit.freeze`` calls this by itself.
+    ``torch.jit.freeze`` does the same to a lowered module by itself.
+
+    Args:
+        module: a lowered module, or one that contains lowered modules at any depth. It is not changed.
+
+    Returns:
+        A module without lowered parts that shares its tensors with ``module``; ``module`` itself if nothing in it is
+        lowered.
+
+    Raises:
+        TypeError: ``module`` is not scripted or traced.
     """
     module = _script_module(module, "unlower")
     if not torch.ops.aten_recompute.holds_lowered(module._c):
@@ -103,45 +177,79 @@ def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     return _wrap(torch.ops.aten_recompute.unlower(module._c))
 
 
-def load(path: Any, map_location: Any | None = None) -> torch.jit.ScriptModule:
-    """``torch.jit.load``, for modules that ``lower(...).save(path)`` wrote."""
-    loaded = torch.jit.load(path, map_location=map_location)
+def load(
+    path: str | os.PathLike[str] | IO[bytes], map_location: str | torch.device | None = None
+) -> torch.jit.ScriptModule:
+    """Loads a module that ``lower(...).save(path)`` wrote, as ``torch.jit.load`` does.
+
+    In addition, lowered containers support indexing and iteration.
+
+    Args:
+        path: the path of the file, or an open file.
+        map_location: the device for all tensors; by default the one from which they were saved.
+    """
+    loaded: torch.jit.ScriptModule = torch.jit.load(path, map_location=map_location)  # type: ignore[no-untyped-call]
     act_as_containers(loaded)
     return loaded
 
 
-def report(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
-    """What has been compiled so far.
+def report(lowered: torch.jit.ScriptModule) -> Report:
+    """Reports what has been compiled so far. A region is compiled by the first call that needs a gradient.
 
     Returns:
-        ``{"methods": [{"method", "options", "specialisations": [{"regions", "breaks", "plans"}]}]}``. A region
-        has one variant for each set of inputs that required grad (and, with a budget, for sizes that
-        needed a plan of their own and for each time that a call runs it): the number of its forward and
-        backward operators and of its stages, the names of the values that are ``saved`` and
-        ``recomputed``, what ``min_cut`` ``banned`` from being recomputed (each a ``value`` and a
-        ``reason``), and the operators ``on_tape``, which have no gradient rule. ``gradients_by`` counts the
-        operators that a gradient passes through, by name, under ``rule``, ``user_rule`` and ``tape``: where
-        theirs comes from. ``plans`` has predictions for the whole method, where several regions share a
-        budget. A break names the node, the reason and the source line. Regions are compiled by the first
-        call that needs a gradient.
+        ``{"methods": [...]}``, where each method has
+
+        - ``method``: its name, and ``options``: its strategy with all options;
+        - ``specialisations``: one for each combination of ranks and types of the arguments.
+
+        A specialisation has
+
+        - ``regions``: the parts of the method that are differentiated ahead of time, each with its ``variants``;
+        - ``breaks``: the nodes that divide the method into regions, each with its ``reason`` and source ``location``;
+        - ``plans``: predictions for the whole method, if several regions share a budget.
+
+        A region has one variant for each set of inputs that required grad. Under a budget, further ones are added for
+        sizes that need a plan of their own, and for each time that one call runs the region. A variant has
+
+        - ``forward_operators`` and ``backward_operators``: how many operators run; ``stages``: how many autograd nodes
+          the backward consists of;
+        - ``saved`` and ``recomputed``: the names of the values;
+        - ``banned``: what ``min_cut`` does not recompute, as pairs of a ``value`` and a ``reason``;
+        - ``on_tape``: the operators without a gradient rule, which autograd differentiates inside of the region;
+        - ``gradients_by``: the number of operators, by name, whose gradient comes from a ``rule`` of the library, from
+          a ``user_rule``, and from the ``tape``.
+
+        Variants and plans have predictions, which are 0 without a profile: ``predicted_peak_bytes`` of one step above
+        the memory in use before it, ``unplanned_peak_bytes`` without recomputation, ``predicted_saved_bytes`` between
+        the forward and the backward, ``outside_bytes`` of these for operators outside of regions,
+        ``predicted_seconds`` and ``unplanned_seconds`` of the forward and the backward, the ``profile_seconds`` and
+        ``plan_seconds`` that compiling took, and the numbers of ``nodes`` and ``profiled_classes`` of operators. On a
+        CPU, ``measured_peak_bytes`` follows once a step has been watched.
 
     Raises:
-        ValueError: the module was not lowered.
+        ValueError: the module is not lowered.
+        TypeError: the module is not scripted or traced.
     """
-    return json.loads(_ask(torch.ops.aten_recompute.report, lowered, "report"))
+    compiled: Report = json.loads(_call_lowered(torch.ops.aten_recompute.report, lowered, "report"))
+    return compiled
 
 
-def save_plan(lowered: torch.jit.ScriptModule, path: Any) -> None:
+def save_plan(lowered: torch.jit.ScriptModule, path: str | os.PathLike[str]) -> None:
     """Writes the plans of what has been compiled so far to a JSON file.
 
-    ``lower(module, plan=path)`` follows it again, on any machine: nothing is searched for. It names what
-    is saved with its bytes, what is computed again and when, and the peak and time that were predicted.
+    ``lower(module, plan=path)`` follows them on any machine, without a search. The file names the saved values with
+    their sizes in bytes, what is recomputed and when, and the predicted peak and time.
+
+    Args:
+        lowered: a lowered module whose strategy is ``budget``, ``min_cut`` or ``segments``, or that was lowered with
+            ``profile=True``, after at least one training step.
+        path: the path of the file.
 
     Raises:
-        ValueError: the module was not lowered, or nothing was compiled with a profile yet: run a step
-            first, with strategy ``budget``, ``min_cut`` or ``segments``, or with ``profile=True``.
+        ValueError: the module is not lowered, or no region has been compiled with a profile yet.
+        TypeError: the module is not scripted or traced.
     """
-    text = _ask(torch.ops.aten_recompute.plan, lowered, "save_plan")
+    text = _call_lowered(torch.ops.aten_recompute.plan, lowered, "save_plan")
     if not json.loads(text)["regions"]:
         raise ValueError(
             "save_plan: nothing is planned yet: run a training step first, with strategy budget, min_cut or segments, "
@@ -152,20 +260,26 @@ def save_plan(lowered: torch.jit.ScriptModule, path: Any) -> None:
 
 
 def problems(lowered: torch.jit.ScriptModule) -> list[dict[str, Any]]:
-    """The planning problems of the regions that were compiled with a profile: what planners see.
+    """Returns the planning problems of the regions that have been compiled with a profile.
 
-    Nodes, values and storages as lists, with bytes, seconds and floating-point operations; see
-    ``passes/plan/problem.h``. Compiled regions only, and only where the strategy looks at costs
-    (``segments``, ``min_cut``, ``budget``) or ``profile=True`` was given.
+    A region has a profile if its strategy considers costs (``segments``, ``min_cut``, ``budget``) or if
+    ``profile=True`` was given.
+
+    Returns:
+        One dict per region, in the format ``aten_recompute.problem/1``: lists of nodes, values and storages, with
+        bytes, seconds and floating-point operations. ``plan_problem`` accepts it.
 
     Raises:
-        ValueError: the module was not lowered.
+        ValueError: the module is not lowered.
+        TypeError: the module is not scripted or traced.
     """
-    return [json.loads(text) for text in _ask(torch.ops.aten_recompute.problems, lowered, "problems")]
+    texts = _call_lowered(torch.ops.aten_recompute.problems, lowered, "problems")
+    return [json.loads(text) for text in texts]
 
 
-def _ask(operator: Any, lowered: torch.jit.ScriptModule, what: str) -> Any:
-    module = _script_module(lowered, what)
+def _call_lowered(operator: Any, lowered: torch.jit.ScriptModule, function: str) -> Any:
+    """Calls an operator of the library that takes a lowered module; ``function`` is the name for messages."""
+    module = _script_module(lowered, function)
     try:
         return operator(module._c)
     except RuntimeError as error:

@@ -1,29 +1,42 @@
-"""plan_problem."""
+"""Plans a planning problem without a module."""
 
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypedDict
 
 import torch
 
 
-def plan_problem(problem: Mapping[str, Any], limit_bytes: int) -> dict[str, Any]:
-    """What strategy ``budget`` plans for a planning problem, as ``problems(lowered)`` gives them or made by hand.
+class ProblemPlan(TypedDict):
+    """A plan for a planning problem, as ``plan_problem`` returns it."""
+
+    peak_bytes: int
+    seconds: float  # of the forward and the backward, recomputation included
+    recompute_seconds: float
+    steps: list[list[int]]  # what runs, in order: [node, slot]; slot 0 is the forward, slot b the b-th backward node
+    search_seconds: float  # time that the search took
+    unplanned_peak_bytes: int  # the peak if everything that the backward reads is kept
+    smallest_peak_bytes: int  # the smallest peak of any plan that was found
+
+
+def plan_problem(problem: Mapping[str, Any], limit_bytes: int) -> ProblemPlan:
+    """Searches for the fastest plan of a planning problem whose peak fits, as the strategy ``budget`` does.
 
     Args:
-        problem: the format ``aten_recompute.problem/1``.
-        limit_bytes: what the peak may be.
+        problem: a planning problem in the format ``aten_recompute.problem/1``: one that ``problems`` returned, or one
+            that was made by hand.
+        limit_bytes: the greatest peak that is allowed, in bytes.
 
     Returns:
-        ``peak_bytes``, ``seconds`` of forward and backward, of which ``recompute_seconds`` are spent on computing
-        again; ``steps``, each a pair of a node and 0 (in the forward) or 1 + the position of the backward node that it
-        serves; ``search_seconds``, which the search took; ``unplanned_peak_bytes``, of keeping all that the backward
-        reads; ``smallest_peak_bytes``, below which there is no plan.
+        The plan: its peak in bytes, its times in seconds, and the nodes that run, in order. A step ``[node, slot]``
+        runs ``node`` in the forward, if ``slot`` is 0, and otherwise for the backward node at position ``slot - 1``.
 
     Raises:
-        ValueError: no planning problem, or no plan stays under the limit; the message says the smallest peak.
+        ValueError: ``problem`` is no planning problem, or no plan stays within the limit; the message then names the
+            smallest peak that can be reached.
     """
     try:
-        return json.loads(torch.ops.aten_recompute.plan_problem(json.dumps(problem), limit_bytes))
+        plan: ProblemPlan = json.loads(torch.ops.aten_recompute.plan_problem(json.dumps(problem), limit_bytes))
     except RuntimeError as error:
         raise ValueError(str(error).splitlines()[0]) from None
+    return plan
