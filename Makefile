@@ -1,10 +1,10 @@
-# make help lists what there is.
+# `make help` lists the targets.
 #
-# PYTHON=<interpreter> and Torch_DIR=<folder of TorchConfig.cmake> use a PyTorch that is there already.
+# PYTHON=<interpreter> and Torch_DIR=<folder of TorchConfig.cmake> use a PyTorch that is installed already.
 # JOBS=<n> compiles n files at once.
 
 BUILD_DIR ?= build
-# Which the user chose, before the default: only then setup makes .venv.
+# The interpreter that the user chose, if any, without the default below: setup makes .venv only if there is none.
 USER_PYTHON := $(PYTHON)
 PYTHON ?= $(if $(Torch_DIR),python3,$(CURDIR)/.venv/bin/python)
 # A file that includes LibTorch takes up to 2 GB to compile.
@@ -12,10 +12,10 @@ JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6)
   END { n = fit < cores ? fit : cores; print (n > 1 ? n : 1) }' /proc/meminfo)
 
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
-# The checkout comes first, whatever is installed.
+# The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup build demo test conformance architectures fuzz bench format lint tidy clean
+.PHONY: help setup configure build demo test conformance architectures fuzz bench format lint tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -24,13 +24,16 @@ help:  ## list the targets
 setup:  ## install what is missing: Debian packages, .venv with PyTorch
 	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh
 
-build: setup  ## compile the library, tests, examples and benchmarks into build/
+configure: setup
 	@cmake -S . -B $(BUILD_DIR) -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  $(if $(Torch_DIR),-DTorch_DIR='$(Torch_DIR)') -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
+
+build: configure  ## compile the library, tests, examples and benchmarks into build/
 	@cmake --build $(BUILD_DIR) -j $(JOBS)
 
-demo: build  ## train a small GPT with and without recomputation, side by side
-	@$(PYTHON) examples/demo.py
+demo: configure  ## train a small GPT, eager and in half of its memory, side by side (DEMO="--budget 0.3")
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute aten_recompute_tracking_allocator cpp_train
+	@$(PYTHON) examples/demo.py $(DEMO)
 
 test: build  ## run the C++ tests, then the Python tests
 	@status=0; \
@@ -44,10 +47,10 @@ conformance: build  ## lower every operator and module of PyTorch's own lists (a
 architectures: build  ## count where the gradients of Hugging Face's architectures come from
 	@PYTHONPATH=$(PYTHONPATH):tests/python $(PYTHON) -m support.architectures
 
-fuzz: build  ## random programs against eager (COUNT=2000; SEED= repeats a run)
+fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED))
 
-bench: build  ## measure memory and time beside PyTorch's own ways (hours; BENCH="--models gpt" does less)
+bench: build  ## measure memory and time beside PyTorch's own methods (hours; BENCH="--models gpt" does less)
 	@$(PYTHON) benchmarks/run.py $(BENCH)
 
 format:  ## format the C++ and Python sources in place
@@ -70,5 +73,5 @@ tidy: setup  ## run clang-tidy over the library (slow)
 	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
 	@clang-tidy --quiet -p $(BUILD_DIR)/tidy $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES)))
 
-clean:  ## remove what was built (.venv stays)
+clean:  ## remove build/ (.venv stays)
 	@rm -rf $(BUILD_DIR)

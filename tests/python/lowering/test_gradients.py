@@ -8,6 +8,7 @@ import torch
 
 import aten_recompute
 from benchmarks import models
+
 from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import aten_recompute
+
 from support.helpers import assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in
 from support.nets import Containers, ConvNet, Residual, TwoMethods
 

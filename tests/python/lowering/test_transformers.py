@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
+
 from support.helpers import assert_same
 
 pytest.importorskip("transformers", reason="the architectures are those of Hugging Face transformers")

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
+
 from support.helpers import assert_same, lowered_copy
 
 ROWS, WIDTH, BRANCHES = 256, 256, 8

@@ -10,6 +10,7 @@ import torch
 
 import aten_recompute
 from benchmarks import models
+
 from support.helpers import assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 

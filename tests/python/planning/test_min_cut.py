@@ -9,6 +9,7 @@ from torch import nn
 
 import aten_recompute
 from benchmarks import models
+
 from support.helpers import assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 

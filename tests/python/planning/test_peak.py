@@ -5,6 +5,7 @@ import torch
 
 import aten_recompute
 from benchmarks import models
+
 from support.helpers import scripted_copy
 
 

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aten_recompute
+
 from support.helpers import lowered_copy
 
 

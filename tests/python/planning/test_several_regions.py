@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
+
 from support.helpers import assert_same, lowered_copy
 
 # The loss outside of the method: scalars.

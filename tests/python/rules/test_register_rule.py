@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import register_rule
+
 from support.helpers import assert_same, lowered_copy, step
 from support.user_operators import (
     AFFINE,

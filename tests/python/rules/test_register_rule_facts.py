@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import register_rule
+
 from support.helpers import lowered_copy, step
 from support.user_operators import (
     STRATEGIES,

@@ -8,6 +8,7 @@ import torch
 from test_rules_tensors import _assert_same, _build, _on_tape, _run
 
 import aten_recompute  # noqa: F401
+
 from support.rule_cases_layers import CASES
 from support.rule_cases_tensors import Case
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import aten_recompute  # noqa: F401
+
 from support.rule_cases_tensors import CASES, Case
 
 _TEMPLATE = """

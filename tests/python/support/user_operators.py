@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import register_rule
+
 from support.helpers import assert_same, step
 
 STRATEGIES: dict[str, dict[str, Any]] = {
