@@ -1,11 +1,11 @@
-"""Types of command-line arguments. What does not fit is argparse's one line about it."""
+"""Types of command-line arguments. For a value that does not fit, argparse prints one line and exits."""
 
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 
 
 def choice_list(known: Sequence[str]) -> Callable[[str], list[str]]:
-    """The type of "a,b": some of `known`, in its order."""
+    """Returns the type of arguments such as "a,b": some of `known`, in the order of `known`."""
 
     def parse(text: str) -> list[str]:
         names = [name for name in text.split(",") if name]
@@ -18,18 +18,18 @@ def choice_list(known: Sequence[str]) -> Callable[[str], list[str]]:
 
 
 def shares(text: str) -> list[float]:
-    """Of "0.5,0.25": numbers from 0 to 1."""
+    """The type of arguments such as "0.5,0.25": numbers from 0 to 1."""
     try:
         values = [float(each) for each in text.split(",") if each]
     except ValueError:
-        raise ArgumentTypeError(f"{text!r} is no list of numbers such as 0.5,0.25") from None
+        raise ArgumentTypeError(f"{text!r} is not a list of numbers such as 0.5,0.25") from None
     if not all(0.0 <= value <= 1.0 for value in values):
         raise ArgumentTypeError(f"{text!r}: a share lies between 0 and 1")
     return values
 
 
 def positive(text: str) -> int:
-    """A whole number of at least 1."""
+    """The type of an integer that is at least 1."""
     value = int(text)
     if value < 1:
         raise ArgumentTypeError(f"{value} is less than 1")

@@ -1,7 +1,7 @@
-"""What the benchmark compares: the table of configurations, in groups.
+"""The configurations that the benchmark compares, in groups.
 
-A configuration makes a module that trains out of an eager one. A new one is one line in `baselines`, `peers_of` or
-`OURS`.
+A configuration makes a module that can be trained from an eager one. A new configuration is one line in `baselines`,
+`peers_of` or `OURS`.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -17,19 +17,19 @@ Compile = Callable[[nn.Module], nn.Module]
 
 GROUPS: tuple[str, ...] = ("eager", "torchscript", "peers", "ours")
 
-# Shares of the activation memory for PyTorch's min-cut partitioner, under AOTAutograd and under torch.compile.
+# Budgets of PyTorch's min-cut partitioner, under AOTAutograd and torch.compile, as shares of the activation memory.
 PEER_BUDGETS: tuple[float, ...] = (1.0, 0.75, 0.5, 0.25, 0.1, 0.0)
-# Budgets of ours, as shares of eager's measured peak.
+# Our budgets, as shares of eager's measured peak.
 OUR_BUDGETS: tuple[float, ...] = (1.0, 0.8, 0.65, 0.5, 0.4, 0.35, 0.28, 0.25, 0.2, 0.15, 0.1)
 NOTHING: Mapping[str, bool] = {}
-# Names in --only that stand for configurations which are known once something has been measured.
+# Names in --only for configurations that are not known before something has been measured.
 SWEEP = "budgets"
 PARTNERS = "partners"
 
 
 @dataclass(frozen=True)
 class Configuration:
-    """`budget_bytes`: the peak that it was told to keep to, where it was told one."""
+    """A way to train a model. `budget_bytes` is its limit for the peak, if it has one."""
 
     name: str
     group: str
@@ -38,7 +38,7 @@ class Configuration:
 
 
 def lowered(**options: Any) -> Compile:
-    """Ours: scripted and lowered with these options."""
+    """Our configuration with these options: the module is scripted and lowered."""
 
     def compile_module(module: nn.Module) -> nn.Module:
         import aten_recompute
@@ -74,19 +74,19 @@ def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> lis
 
 
 def ours(said: Mapping[str, bool] = NOTHING) -> list[Configuration]:
-    """`said`: what options say of the step (accumulate, release_outputs)."""
+    """Returns our configurations without a budget; `said` are options about the step (accumulate, release_outputs)."""
     return [Configuration(name, "ours", lowered(**options, **said)) for name, options in OURS.items()]
 
 
 def fixed(
     model: str, compile_budgets: Sequence[float] = PEER_BUDGETS, said: Mapping[str, bool] = NOTHING
 ) -> list[Configuration]:
-    """Every configuration of `model` but ours with a budget, which needs measurements first."""
+    """Returns all configurations of `model` that can be made before anything is measured: ours with a budget cannot."""
     return baselines() + peers_of(model, compile_budgets) + ours(said)
 
 
 def selectable(models: Iterable[str]) -> list[str]:
-    """What --only understands, in the order of the table."""
+    """Returns the names that --only accepts, in the order of the table."""
     names = list(GROUPS)
     for model in models:
         names += [each.name for each in fixed(model) if each.name not in names]
@@ -103,16 +103,16 @@ def with_budget(name: str, budget_bytes: int, said: Mapping[str, bool]) -> Confi
 
 
 def sweep(eager_peak: float, fractions: Sequence[float], said: Mapping[str, bool] = NOTHING) -> list[Configuration]:
-    """Ours at budgets that are fractions of eager's peak, in bytes."""
+    """Returns our configurations at budgets that are fractions of eager's peak (in bytes)."""
     return [with_budget(f"budget_{fraction:g}", int(fraction * eager_peak), said) for fraction in fractions]
 
 
 def partners(
     peaks: Iterable[float], said: Mapping[str, bool] = NOTHING, tolerance: float = 0.005
 ) -> list[Configuration]:
-    """Ours at a budget for each of the peers' peaks, in bytes.
+    """Returns our configurations at a budget for each of the peers' peaks (in bytes).
 
-    Peaks that lie at most `tolerance` above another share its budget, which they can afford as well.
+    A peak that is greater than another one by at most the factor `tolerance` shares the budget of the lower peak.
     """
     budgets: list[int] = []
     for peak in sorted(peaks):

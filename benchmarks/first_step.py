@@ -4,9 +4,10 @@
     python benchmarks/first_step.py                          # every model, 5 processes each
     python benchmarks/first_step.py --models gpt,resnet50 --repeats 9 --budget 0.3
 
-Each repetition is a process of its own, as a first step loads code and fills caches that the next would find. In it
-eager takes three steps, of which the last counts, then the lowered module two: what the first takes longer than the
-second (lowering the graph, the profile, the search) is divided by eager's. Printed are medians over the processes.
+Each repetition runs in a process of its own, because a first step loads code and fills caches from which later ones in
+the same process would profit. Eager runs three steps, of which the last one counts; then the lowered module runs two.
+The time by which its first step is longer than its second one (for lowering the graph, the profile and the search) is
+divided by the time of eager's step. The script prints medians over the processes.
 """
 
 import argparse
@@ -31,7 +32,7 @@ from benchmarks.measure import find_key
 
 
 def measure(model: str, budget: float) -> dict[str, float]:
-    """Seconds of eager's step, of the first and the second under the budget, of its profile and of its search."""
+    """Returns the seconds of eager's step, of the first two steps under the budget, the profile and the search."""
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
     workload = models.make(model)
 
@@ -56,7 +57,9 @@ def measure(model: str, budget: float) -> dict[str, float]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--models", type=choice_list(models.NAMES), default=models.NAMES, metavar="A,B")
-    parser.add_argument("--budget", type=float, default=0.5, help="of the unplanned peak (default 0.5)")
+    parser.add_argument(
+        "--budget", type=float, default=0.5, help="fraction of the peak without recomputation (default 0.5)"
+    )
     parser.add_argument("--repeats", type=positive, default=5, help="processes per model (default 5)")
     parser.add_argument("--one", metavar="MODEL", help=argparse.SUPPRESS)
     options = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Fronts of peak against time, and which of the peers' points ours does not reach."""
+"""Pareto fronts of peak and time, and the points of the peers that ours does not reach."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -6,18 +6,18 @@ from typing import Any
 
 from benchmarks.measure import Result
 
-# By how much the median step of ours may be longer and still count as equal.
+# A median step of ours that is longer by at most this share still counts as equal.
 NOISE = 0.02
 
 
 @dataclass
 class Comparison:
-    """One peer configuration of one model against all of ours.
+    """One configuration of a peer on one model, compared with all of ours.
 
-    `matched_by` is a configuration of ours with no higher peak and no longer step, the fastest of them. Without one,
-    the peer's point is still on the joint front if no other peer beats it either (`on_peer_front`). `closest` is the
-    configuration of ours that needs the smallest factor in peak or time, whichever is greater; the ratios are its
-    peak and time to the peer's.
+    `matched_by` is the fastest of our configurations with no higher peak and no longer step. If there is none, the
+    peer's point remains on the joint front, unless another peer beats it (`on_peer_front`). `closest` is the
+    configuration of ours whose peak and time exceed the peer's by the smallest factor, where the greater of the two
+    factors counts; `closest_peak_ratio` and `closest_time_ratio` are its peak and time divided by the peer's.
     """
 
     model: str
@@ -34,7 +34,7 @@ class Comparison:
 
 
 def pareto(results: Sequence[Result]) -> list[Result]:
-    """Those that no other beats in both peak and time, from the fastest to the smallest."""
+    """Returns the results that no other beats in both peak and time, from the fastest to the smallest."""
     front: list[Result] = []
     for result in sorted(results, key=lambda each: (each.step_seconds, each.peak_bytes)):
         if not front or result.peak_bytes < front[-1].peak_bytes:
@@ -43,7 +43,7 @@ def pareto(results: Sequence[Result]) -> list[Result]:
 
 
 def matches(ours: Result, peer: Result, noise: float = NOISE) -> bool:
-    """Whether `ours` has no higher peak than `peer` and no longer step, but for `noise`."""
+    """Whether `ours` has no higher peak than `peer`, and a step that is longer by at most the share `noise`."""
     return ours.peak_bytes <= peer.peak_bytes and ours.step_seconds <= (1.0 + noise) * peer.step_seconds
 
 
@@ -52,8 +52,10 @@ def excess(ours: Result, peer: Result) -> float:
 
 
 def compare(results: Sequence[Result], noise: float = NOISE) -> list[Comparison]:
-    """Each configuration that is not ours, eager and TorchScript included, against ours. Failed ones and those with
-    wrong gradients are left out; without any of ours the result is empty."""
+    """Compares each configuration that is not ours, eager and TorchScript included, with ours.
+
+    Configurations that failed or have wrong gradients are left out. If there are none of ours, the result is empty.
+    """
     comparisons: list[Comparison] = []
     for model in dict.fromkeys(result.model for result in results):
         usable = [result for result in results if result.model == model and result.comparable]
@@ -88,21 +90,25 @@ def as_data(comparisons: Sequence[Comparison], noise: float = NOISE) -> dict[str
 
 
 def format_front(comparisons: Sequence[Comparison]) -> str:
-    """A table of the peers' points that are still on the joint front; empty where there was nothing to compare."""
+    """Returns a table of the peers' points that remain on the joint front; empty if there was nothing to compare."""
     if not comparisons:
         return ""
     left = [each for each in comparisons if each.on_joint_front]
     reached = sum(each.matched_by is not None for each in comparisons)
     lines = [
-        f"Ours has no higher peak and no longer step ({NOISE:.0%} for noise) than {reached} of {len(comparisons)} "
-        "points of the peers."
+        (
+            f"Ours has no higher peak and no longer step ({NOISE:.0%} for noise) than {reached} of {len(comparisons)} "
+            "points of the peers."
+        )
     ]
     if left:
         lines += [
             "Still on the joint front:",
             "",
-            f"{'model':<12} {'peer':<22} {'peak MiB':>10} {'step ms':>10}  "
-            f"{'closest of ours':<20} {'peak':>7} {'time':>7}",
+            (
+                f"{'model':<12} {'peer':<22} {'peak MiB':>10} {'step ms':>10}  "
+                f"{'closest of ours':<20} {'peak':>7} {'time':>7}"
+            ),
         ]
     for each in left:
         lines.append(

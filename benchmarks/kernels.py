@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Where a step's time goes: convolutions and matrix products, and everything else, by who runs the step.
+"""Measures how much of a step's time goes into convolutions and matrix products, and how much into everything else.
 
     python benchmarks/kernels.py --models unet,densenet121
 
-Convolutions and products are library calls in eager PyTorch, torch.compile and ours. For convolutions torch.compile lays
-images out channels last (unless TORCHINDUCTOR_LAYOUT_OPTIMIZATION=0), and what lies between (normalisations, activations,
-pooling, copies) it fuses into generated kernels. Steps take turns, each under torch.profiler. Printed are the medians
-of its milliseconds.
+Convolutions and products are library calls in eager PyTorch, in torch.compile and in ours. For convolutions,
+torch.compile lays images out channels last (unless TORCHINDUCTOR_LAYOUT_OPTIMIZATION=0), and it fuses the operators
+between them (normalisations, activations, pooling, copies) into generated kernels. The configurations take turns of one
+step, each under torch.profiler. The script prints the medians of the profiler's times, in milliseconds.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import aten_recompute
 from benchmarks import models, peers
 from benchmarks.arguments import choice_list, positive
 
-# Parts of the names under which the profiler lists them, forward and backward.
+# Parts of the names under which the profiler lists these calls, in the forward and the backward.
 _LIBRARY_CALLS = ("convolution", "aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "linear_pointwise")
 
 WAYS: dict[str, Callable[[nn.Module], nn.Module]] = {
@@ -39,7 +39,7 @@ WAYS: dict[str, Callable[[nn.Module], nn.Module]] = {
 
 
 def split(step: Callable[[], object]) -> tuple[float, float]:
-    """Milliseconds of one step in convolutions and products, and in everything else."""
+    """Returns the milliseconds of one step in convolutions and products, and in everything else."""
     with profile(activities=[ProfilerActivity.CPU]) as profiler:
         step()
     library, rest = 0.0, 0.0
@@ -53,7 +53,7 @@ def split(step: Callable[[], object]) -> tuple[float, float]:
 
 
 def measure(model: str, size: str, repeats: int) -> dict[str, tuple[float, float]]:
-    """By way: the medians of what `split` says."""
+    """Returns, for each of `WAYS`, the medians of what `split` returns."""
     workload = models.make(model, size)
     steps = {}
     for way, prepare in WAYS.items():
@@ -65,7 +65,10 @@ def measure(model: str, size: str, repeats: int) -> dict[str, tuple[float, float
     for _ in tqdm(range(repeats), desc=model, unit="round", disable=None):
         for way, step in steps.items():
             times[way].append(split(step))
-    return {way: tuple(statistics.median(part) for part in zip(*found)) for way, found in times.items()}
+    return {
+        way: (statistics.median(library for library, _ in found), statistics.median(rest for _, rest in found))
+        for way, found in times.items()
+    }
 
 
 def main() -> int:

@@ -1,13 +1,15 @@
-"""Measuring the configurations of one model side by side.
+"""Measures the configurations of one model side by side.
 
-Each has its own copy of the same weights in one process, and they take turns, in an order that rotates, so that a busy
-moment of the machine falls on all of them. A turn is two steps, of which the second is measured: the first leaves free
-memory as a loop of such steps would, and not as the configuration before did, after which one that needs more has to get
-it from the system page by page (measured: half as long again). A step frees the gradients, runs forward and backward and
-reads the loss; its peak is counted above what rests before it, parameters and batch included in the rest.
+All configurations run in one process, each with its own copy of the same weights. They take turns in an order that
+rotates, so that a busy moment of the machine affects all of them. A turn is two steps, of which the second one is
+measured: after the first one, free memory is as a loop of such steps leaves it, and not as the configuration before
+left it. Otherwise, a configuration that needs more memory than the one before it would have to get it from the system
+page by page, which can make a step half as long again. A step frees the gradients, runs the forward and the backward,
+and reads the loss. Its peak is counted above the memory in use before the step, which includes parameters and batch.
 """
 
 import copy
+import functools
 import gc
 import re
 import statistics
@@ -24,28 +26,30 @@ from benchmarks.configurations import Configuration
 from benchmarks.memory import tracker
 from benchmarks.timing import disturbed
 
-# The first compiles; a profiling executor such as TorchScript's compiles again in the second.
+# The first step compiles; a profiling executor such as TorchScript's compiles again in the second one.
 WARM_UP_STEPS = 2
-# How far the gradient check may be from eager's, see Result.gradient_check.
+# The greatest difference of Result.gradient_check from eager's that counts as a right gradient.
 GRADIENT_TOLERANCE = 0.03
 
 
 @dataclass
 class Result:
-    """One configuration of one model. Medians over the repetitions; ratios are to eager, None where eager was left out.
+    """The measurements of one configuration of one model.
 
-    `loss` is the loss of the first measured step. All configurations seed that step alike, so without an optimizer it
-    differs from eager's only by rounding, or where a compiler draws the dropout masks in another order.
+    `peak_bytes` and `step_seconds` are medians over the repetitions. The ratios are to eager, or None without eager.
 
-    `gradient_check` is the change of the loss along the gradient divided by what the gradient promises, near 1 for a
-    right gradient whichever masks were drawn. Far from eager's, `wrong_gradients` is set: the configuration does not
-    train the model, whatever its peak.
+    `loss` is the loss of the first measured step. All configurations seed that step alike. Without an optimizer it
+    therefore differs from eager's only by rounding, or because a compiler draws the dropout masks in another order.
 
-    `unreachable` says that the budget is below what can be reached, and how much that is. `first_step_seconds` contains
-    all compilation; `predicted_peak_bytes` and `plan_seconds` are what our planner says.
+    `gradient_check` is the change of the loss along the gradient, divided by the change that the gradient predicts. It
+    is near 1 for a right gradient, whichever masks were drawn. If it is far from eager's, `wrong_gradients` is set:
+    the configuration does not train the model, whatever its peak.
 
-    `disturbed` says that other work on the machine has spoilt `step_seconds` or the step time of eager, with which it
-    is compared: `time_ratio` is then worth nothing (see timing.py).
+    `unreachable` is a message that no plan keeps the budget, with the smallest budget that can be kept.
+    `first_step_seconds` includes all compilation. `predicted_peak_bytes` and `plan_seconds` come from our planner.
+
+    `disturbed` is set if other work on the machine has disturbed `step_seconds`, or the step time of eager, to which
+    it is compared. `time_ratio` is then meaningless (see timing.py).
     """
 
     model: str
@@ -78,7 +82,7 @@ class Result:
 
 
 class Contender:
-    """One configuration with its own copy of the model."""
+    """A configuration with its own copy of the model and its measurements."""
 
     def __init__(self, workload: models.Workload, configuration: Configuration, options: "Options") -> None:
         self.workload = workload
@@ -92,7 +96,7 @@ class Contender:
         self._optimizer: torch.optim.Optimizer | None = None
 
     def step(self) -> float:
-        """One training step; returns the loss, which also waits for the device."""
+        """Runs one training step. Returns the loss; reading it also waits for the device."""
         loss = self.workload.loss(self.module)
         loss.backward()
         if self._optimizer is not None:
@@ -100,7 +104,7 @@ class Contender:
         return loss.detach().item()
 
     def clear(self) -> None:
-        """Gradients that are accumulated stay where they are and become zero; others are made anew by each step."""
+        """Clears the gradients: to zeros in the same memory if they are accumulated, otherwise by freeing them."""
         self.module.zero_grad(set_to_none=not self._accumulate)
 
     def warm_up(self) -> None:
@@ -137,13 +141,15 @@ class Contender:
         self.result.steps_seconds.append(seconds)
 
     def attempt(self, action: Callable[[], Any]) -> None:
-        """Runs `action` if nothing has failed so far. An exception is noted, so that one configuration does not end
-        the others' run."""
+        """Runs `action` unless something failed earlier.
+
+        An exception is recorded in the result, so that the other configurations still run.
+        """
         if not self.result.measured:
             return
         try:
             action()
-        except Exception as error:  # anything that a compiler under test may raise
+        except Exception as error:  # whatever a compiler under test raises
             note(error, self.result)
         if self.module is not None:
             self.clear()
@@ -153,7 +159,7 @@ class Contender:
 
 @dataclass
 class Options:
-    """What to measure, and how. `only`: names of groups and configurations, see configurations.selectable."""
+    """What to measure, and how. `only` has names of groups and configurations, see configurations.selectable."""
 
     only: Sequence[str] = configurations.GROUPS
     budgets: Sequence[float] = configurations.OUR_BUDGETS
@@ -166,7 +172,7 @@ class Options:
 
 
 def note(error: Exception, result: Result) -> None:
-    """Puts one line about `error` into `result`: as `unreachable` where a budget cannot be kept, else as `error`."""
+    """Puts one line about `error` into `result`: as `unreachable` if a budget cannot be kept, otherwise as `error`."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if result.budget_bytes is not None:
         for line in lines:
@@ -180,15 +186,16 @@ def note(error: Exception, result: Result) -> None:
 
 
 def check_gradient(workload: models.Workload, module: torch.nn.Module, share: float = 0.0005) -> float | None:
-    """The change of the loss along its gradient divided by what the gradient promises; near 1 for a right gradient.
+    """Returns the change of the loss along its gradient, divided by the change that the gradient predicts.
 
-    Holds for any random numbers that forward and backward agree on, since all three forwards start from one seed. The
-    step along the gradient is as long as should change the loss by `share`. None where the gradient is zero.
+    The quotient is near 1 for a right gradient. It does not depend on the random numbers that forward and backward
+    share, because all three forwards start from one seed. The step along the gradient has the length that should
+    change the loss by the share `share`. Returns None if the gradient is zero.
     """
     torch.manual_seed(0)
     loss = workload.step(module).item()
     moved = [parameter for parameter in module.parameters() if parameter.grad is not None]
-    gradients = [parameter.grad.detach().clone() for parameter in moved]
+    gradients = [parameter.grad.detach().clone() for parameter in moved if parameter.grad is not None]
     values = [parameter.detach().clone() for parameter in moved]
     squared = sum(gradient.double().square().sum().item() for gradient in gradients)
     if squared == 0.0:
@@ -197,18 +204,18 @@ def check_gradient(workload: models.Workload, module: torch.nn.Module, share: fl
     sides = []
     for sign in (1.0, -1.0):
         with torch.no_grad():
-            for parameter, value, gradient in zip(moved, values, gradients):
+            for parameter, value, gradient in zip(moved, values, gradients, strict=True):
                 parameter.copy_(value).add_(gradient, alpha=sign * length)
         torch.manual_seed(0)
         sides.append(workload.loss(module).item())
     with torch.no_grad():
-        for parameter, value in zip(moved, values):
+        for parameter, value in zip(moved, values, strict=True):
             parameter.copy_(value)
     return (sides[0] - sides[1]) / (2.0 * length * squared)
 
 
 def find_key(data: Any, key: str) -> Iterator[Any]:
-    """Every value that stands under `key` anywhere in nested dicts and lists."""
+    """Yields every value with the key `key` anywhere in nested dicts and lists."""
     if isinstance(data, dict):
         for name, value in data.items():
             if name == key:
@@ -219,14 +226,14 @@ def find_key(data: Any, key: str) -> Iterator[Any]:
             yield from find_key(value, key)
 
 
-def read_report(module: torch.nn.Module, result: Result) -> None:
-    """Fills in what the planner says of itself; what a version of the library does not say stays None."""
+def read_report(module: Any, result: Result) -> None:
+    """Reads the planner's own figures into `result`; those that the library does not report remain None."""
     import aten_recompute
 
     report = aten_recompute.report(module)
     peaks = [value for value in find_key(report, "predicted_peak_bytes") if isinstance(value, (int, float))]
     seconds = [value for value in find_key(report, "plan_seconds") if isinstance(value, (int, float))]
-    # 0 where the strategy did without a prediction.
+    # The prediction is 0 if the strategy did not need one.
     result.predicted_peak_bytes = int(max(peaks)) or None if peaks else None
     result.plan_seconds = sum(seconds) if seconds else None
 
@@ -250,7 +257,7 @@ def extend(progress: tqdm, steps: int) -> None:
 
 
 def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
-    """Measures one model. In two phases, because ours needs the peaks of eager and of the peers for its budgets."""
+    """Measures one model, in two phases: our budgets depend on the peaks of eager and of the peers."""
     workload = models.make(name, options.size).to(options.device)
     said = {"accumulate": options.accumulate, "release_outputs": workload.release_outputs}
     table = configurations.fixed(name, options.compile_budgets, said)
@@ -270,7 +277,8 @@ def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
     extend(progress, len(budgets) * (1 + options.repeats))
     contenders += warm_up(budgets, workload, options, progress)
 
-    # Each measurement collects garbage first. What compilers have built by now is none, and takes long to look through.
+    # Each measurement begins by collecting garbage. The many objects that compilers have made by now are not garbage;
+    # to freeze them spares looking through them every time.
     gc.collect()
     gc.freeze()
     running = [each for each in contenders if each.result.measured]
@@ -279,7 +287,7 @@ def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
         turn = repetition * len(running) // options.repeats
         for contender in running[turn:] + running[:turn]:
             progress.set_description(f"{name}: {contender.result.configuration}, {repetition + 1} of {options.repeats}")
-            contender.attempt(lambda: contender.measure(repetition))
+            contender.attempt(functools.partial(contender.measure, repetition))
             progress.update()
 
     results = [contender.result for contender in contenders]
@@ -292,7 +300,7 @@ def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
 
 
 def summarise(results: Sequence[Result]) -> None:
-    """Fills in medians, ratios and marks from what has been measured on one model."""
+    """Computes the medians, ratios and marks of the results of one model."""
     for result in results:
         if result.measured:
             result.peak_bytes = statistics.median(result.peaks_bytes)

@@ -1,4 +1,4 @@
-"""Peak memory of a piece of code, in bytes above what was resting when it began.
+"""Measures the peak memory of a piece of code, in bytes above the memory in use when it began.
 
     from benchmarks.memory import tracker
 
@@ -7,9 +7,9 @@
         loss = model(x); loss.backward()
     print(peak.bytes)
 
-On the CPU the numbers come from ``tracking_allocator.cpp``, a wrapper around LibTorch's own allocator, and count the
-bytes that were asked for by whoever asked: eager PyTorch, TorchScript or a lowered module. On CUDA they come from
-``torch.cuda.max_memory_allocated``, which counts in the same sense with blocks rounded up to 512 bytes.
+On the CPU the numbers come from ``tracking_allocator.cpp``, a wrapper around LibTorch's own allocator. It counts the
+bytes that eager PyTorch, TorchScript or a lowered module request. On CUDA they come from
+``torch.cuda.max_memory_allocated``, which counts in the same way, with blocks rounded up to 512 bytes.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ LIBRARY = Path(__file__).resolve().parent.parent / "build" / "libaten_recompute_
 
 
 class TrackerError(RuntimeError):
-    """The tracker cannot be used; the message says what to do."""
+    """The tracker cannot be used; the message names the remedy."""
 
 
 @dataclass
 class Peak:
-    """`bytes`: the peak above the resting level, known when the ``with`` block ends. `resting_bytes`: that level."""
+    """A measured peak: `bytes` above `resting_bytes`, the memory in use when the ``with`` block began."""
 
     bytes: int = 0
     resting_bytes: int = 0
@@ -42,10 +42,10 @@ class Peak:
 
 @dataclass
 class Timeline:
-    """Live bytes above the resting level over time: one sample after each allocation and each release.
+    """The memory in use over time, above the level at the start, with one sample per allocation and release.
 
-    `seconds` starts at 0; `bytes[i]` holds from `seconds[i]` until the next sample and is negative where memory that
-    was alive at the start has been freed. `dropped` counts samples that came after the buffer was full.
+    `seconds` starts at 0. `bytes[i]` is the level from `seconds[i]` until the next sample; it is negative if memory
+    that was in use at the start has been freed. `dropped` is the number of samples after the buffer was full.
     """
 
     seconds: list[float] = field(default_factory=list)
@@ -54,23 +54,23 @@ class Timeline:
 
 
 class Tracker:
-    """Access to the tracking allocator. There is one allocator per process, so use the module's `tracker`."""
+    """Access to the tracking allocator. A process has only one allocator, so use `tracker` of this module."""
 
     def __init__(self, library: Path = LIBRARY) -> None:
         self._path = library
         self._library: ctypes.CDLL | None = None
 
     def install(self) -> None:
-        """Counts every CPU tensor that is made from now on; does nothing the second time.
+        """Counts every CPU tensor that is made from now on. A second call has no effect.
 
-        Memory that is alive already is never counted, and neither is its end. Call it while no other thread makes
+        Neither memory that is in use already nor its release is counted. Call this while no other thread makes
         tensors. Raises TrackerError if the library has not been built.
         """
         if self._load().aten_recompute_tracker_install() != 0:
             raise TrackerError("the CPU allocator in use cannot be wrapped: something else has replaced LibTorch's")
 
     def uninstall(self) -> None:
-        """Goes back to LibTorch's allocator. Tensors made in between stay valid and counted until they are freed."""
+        """Restores LibTorch's allocator. Tensors made in between remain valid, and counted until they are freed."""
         self._load().aten_recompute_tracker_uninstall()
 
     @property
@@ -79,7 +79,7 @@ class Tracker:
 
     @property
     def live_bytes(self) -> int:
-        """Bytes of CPU memory made since `install` and still alive."""
+        """Bytes of CPU memory that were allocated since `install` and are still in use."""
         return int(self._load().aten_recompute_tracker_live_bytes())
 
     @property
@@ -92,11 +92,11 @@ class Tracker:
 
     @contextlib.contextmanager
     def measure_peak(self, device: str | torch.device = "cpu") -> Iterator[Peak]:
-        """Yields a `Peak` that is filled in when the block ends, also when it ends with an exception.
+        """Yields a `Peak` whose fields are set when the block ends, with or without an exception.
 
-        Garbage that Python has not collected yet is collected first: freed in the middle of the block it would make
-        the peak look smaller. Blocks cannot be nested, since they share one peak. Raises TrackerError if `device` is
-        a CPU and the tracker is not installed.
+        Garbage is collected first: if Python freed it in the middle of the block, the peak would seem smaller. Blocks
+        cannot be nested, because they share one peak. Raises TrackerError if `device` is a CPU and the tracker is not
+        installed.
         """
         device = torch.device(device)
         gc.collect()
@@ -121,10 +121,10 @@ class Tracker:
 
     @contextlib.contextmanager
     def record_timeline(self, capacity: int = 1_000_000) -> Iterator[Timeline]:
-        """Yields a `Timeline` that is filled in when the block ends. CPU memory only.
+        """Yields a `Timeline` of CPU memory whose fields are set when the block ends.
 
-        `capacity` is the number of samples (16 bytes each) that are kept; what comes later is counted in `dropped`.
-        Raises TrackerError if the tracker is not installed or the buffer cannot be allocated.
+        At most `capacity` samples of 16 bytes each are kept; further ones are only counted in `dropped`. Raises
+        TrackerError if the tracker is not installed or the buffer cannot be allocated.
         """
         self._require_installed()
         gc.collect()

@@ -4,9 +4,9 @@
     workload = make("gpt", size="small")      # the same code, a few milliseconds a step, for tests
     loss = workload.step(workload.module)     # gradients freed, forward, backward
 
-Nothing here knows about recomputation, and nothing is arranged to make it look good: no hand-placed checkpoints, no
-fused attention replaced where an author would have used it, dropout where the papers have it. The networks stand in
-``networks/``, one file each.
+Nothing here knows about recomputation, and nothing is arranged in its favour: there are no hand-placed checkpoints, no
+fused attention is taken apart where an author would have used it, and dropout is where the papers have it. Each network
+is in a file of its own in ``networks/``.
 
 ===========  =========================================================  ==============================================
 name         full                                                       small
@@ -47,9 +47,9 @@ from benchmarks.networks.unet import UNet
 class Workload:
     """A model with one batch for it.
 
-    `module` is in training mode. `loss_fn` maps its output to a scalar loss; it is None where the module returns the
-    loss itself. Both forms are in use, so both are here: the language models include their loss, the others do not.
-    `release_outputs`: nothing of the output's size is alive while the module's backward runs (the option of that name).
+    `module` is in training mode. `loss_fn` maps its output to a scalar loss; it is None if the module returns the loss
+    itself. Both forms are common, so both are here: the language models include their loss, most others do not.
+    `release_outputs` is the option of that name: whether nothing of the output's size is alive during the backward.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Workload:
     release_outputs: bool = False
 
     def loss(self, module: Callable[..., Tensor]) -> Tensor:
-        """The scalar loss of `module` (this workload's, a copy, or anything compiled from it) on the batch."""
+        """Returns the scalar loss on the batch, for this workload's module, a copy, or anything compiled from it."""
         output = module(*self.inputs)
         return output if self.loss_fn is None else self.loss_fn(output)
 
@@ -71,8 +71,10 @@ class Workload:
         return loss.detach()
 
     def to(self, device: str) -> "Workload":
-        """The same workload with module and batch on `device`. The module is moved in place, as ``nn.Module.to``
-        does; targets that `loss_fn` holds follow the output's device by themselves."""
+        """Returns the same workload with module and batch on `device`.
+
+        The module is moved in place, as ``nn.Module.to`` does. Targets that `loss_fn` holds are moved when it runs.
+        """
         inputs = tuple(tensor.to(device) for tensor in self.inputs)
         return Workload(self.name, self.module.to(device), inputs, self.loss_fn, self.release_outputs)
 
@@ -98,7 +100,7 @@ def _resnet50(size: str) -> Workload:
         batch, edge, classes = 8, 128, 1000
         module = ResNet(blocks=(3, 4, 6, 3), width=64, classes=classes)
     else:
-        # 64 pixels leave 2x2 in the last stage: with 32 the last batch norms would have 4 values each to average.
+        # With 64 pixels, the last stage has 2x2. With 32, its batch norms would average 4 values per channel only.
         batch, edge, classes = 4, 64, 10
         module = ResNet(blocks=(2, 2, 2, 2), width=8, classes=classes)
     images = torch.randn(batch, 3, edge, edge)
@@ -107,7 +109,7 @@ def _resnet50(size: str) -> Workload:
 
 
 def _mlp_sizes(size: str) -> tuple[int, int]:
-    """Width and batch."""
+    """Returns the width and the batch size."""
     return (1024, 4096) if size == "full" else (64, 64)
 
 
@@ -119,14 +121,14 @@ def _mlp(size: str) -> Workload:
 
 
 def _mlp_loss(size: str) -> Workload:
-    """The same network and batch as _mlp; the module returns the loss."""
+    """Makes the same network and batch as _mlp, except that the module returns the loss."""
     width, batch = _mlp_sizes(size)
     module = MLPWithLoss(layers=10, width=width)
     return Workload("mlp_loss", module, (torch.randn(batch, width), torch.randn(batch, width)))
 
 
 def _padded_tokens(batch: int, length: int, vocabulary: int) -> Tensor:
-    """Random tokens (batch, length) whose rows end in padding: the first row has none, others up to a half."""
+    """Returns random tokens (batch, length) whose rows end in padding, up to a half of them; the first row has none."""
     tokens = torch.randint(1, vocabulary, (batch, length))
     lengths = torch.randint(length // 2, length + 1, (batch, 1))
     lengths[0] = length
@@ -166,8 +168,11 @@ def _densenet121(size: str) -> Workload:
 
 
 def _bert(size: str) -> Workload:
-    """The second half of a row is its second sentence. As in the paper 15 % of the tokens are asked for; all of them
-    are masked here, where the paper leaves or replaces a fifth."""
+    """Makes rows whose second half is the second sentence.
+
+    As in the paper, 15 % of the tokens are to be predicted. All of them are masked here, whereas the paper leaves or
+    replaces a fifth of them.
+    """
     if size == "full":
         batch, length, vocabulary = 8, 256, 1000
         module = Bert(layers=6, width=256, heads=4, inner=1024, vocabulary=vocabulary, context=length)
@@ -199,9 +204,9 @@ SIZES: tuple[str, ...] = ("full", "small")
 
 
 def make(name: str, size: str = "full", seed: int = 0) -> Workload:
-    """Builds a model in training mode and one batch for it, equal for equal arguments.
+    """Builds a model in training mode and one batch for it. Equal arguments give equal workloads.
 
-    The caller's random state is left as it was. Raises ValueError for a name outside `NAMES` or a size outside `SIZES`.
+    The caller's random state is not changed. Raises ValueError for a name outside `NAMES` or a size outside `SIZES`.
     """
     if name not in _FACTORIES:
         raise ValueError(f"no model is called {name!r}; there are {', '.join(NAMES)}")
@@ -215,6 +220,6 @@ def make(name: str, size: str = "full", seed: int = 0) -> Workload:
 
 
 def all_workloads(size: str = "full") -> Iterator[Workload]:
-    """Every model, built one at a time."""
+    """Builds the models one at a time."""
     for name in NAMES:
         yield make(name, size)

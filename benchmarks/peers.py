@@ -1,15 +1,15 @@
-"""What aten_recompute is compared with: the ways that PyTorch has to train an eager model in less memory.
+"""The methods that aten_recompute is compared with: those that PyTorch has to train an eager model in less memory.
 
-Each is a function from a benchmark model to a module that trains the same parameters (`CHECKPOINTS` and the functions
-`aot_min_cut` and `inductor`). The models themselves know nothing of it: where their blocks are stands here.
+Each one is a function from a benchmark model to a module that trains the same parameters: those in `CHECKPOINTS`, and
+the results of `aot_min_cut` and `inductor`. The models know nothing about them; `BLOCKS` says where their blocks are.
 
-* ``torch.utils.checkpoint``, without reentrant autograd, around each block; or around segments of about sqrt(n) blocks,
-  the last of them plain because its backward comes first, as in ``checkpoint_sequential``.
+* ``torch.utils.checkpoint``, without reentrant autograd, around each block, or around segments of about sqrt(n) blocks.
+  The last segment has no checkpoint because its backward comes first, as in ``checkpoint_sequential``.
 * Selective checkpointing of each block: results of matrix products and convolutions are saved, others recomputed.
 * AOTAutograd with the min-cut partitioner, running eager's kernels, at a share of the activation memory.
 * ``torch.compile`` with inductor at the same shares.
 
-They change a model in place and need not keep the names of its parameters.
+They change the model in place and may rename its parameters.
 """
 
 import functools
@@ -31,7 +31,7 @@ from benchmarks.networks.unet import UNet
 
 Compile = Callable[[nn.Module], nn.Module]
 
-# The children of these are the blocks; where one is neither a ModuleList nor a Sequential, it is a block itself.
+# The attributes of each model that hold its blocks. If one is no ModuleList or Sequential, it is itself a block.
 BLOCKS: dict[type, tuple[str, ...]] = {
     GPT: ("blocks",),
     ResNet: ("layer1", "layer2", "layer3", "layer4"),
@@ -44,7 +44,7 @@ BLOCKS: dict[type, tuple[str, ...]] = {
 }
 
 aten = torch.ops.aten
-# What selective checkpointing saves.
+# The operators whose results selective checkpointing saves.
 PRODUCTS = [
     aten.mm.default,
     aten.addmm.default,
@@ -74,7 +74,7 @@ class Checkpointed(nn.Module):
 
 
 class Chain(nn.Module):
-    """Blocks one after another: the first argument goes through, the others are given to each."""
+    """Applies blocks one after another to the first argument; each of them also gets the other arguments."""
 
     def __init__(self, blocks: list[nn.Module]) -> None:
         super().__init__()
@@ -87,18 +87,18 @@ class Chain(nn.Module):
 
 
 def _pair_layers(model: MLP) -> None:
-    """A block of the MLP is a linear layer with the ReLU behind it."""
+    """Makes blocks of the MLP's layers: each linear layer with the ReLU after it."""
     layers = list(model.layers)
     model.layers = nn.Sequential(*[nn.Sequential(*layers[i : i + 2]) for i in range(0, len(layers), 2)])
 
 
-def _block_lists(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+def _block_lists(model: nn.Module) -> Iterator[tuple[str, Any]]:
     for name in BLOCKS[type(model)]:
         yield name, getattr(model, name)
 
 
 def checkpoint_blocks(model: nn.Module, selective: bool = False) -> nn.Module:
-    """A checkpoint around each block of `model`."""
+    """Puts a checkpoint around each block of `model`."""
     if isinstance(model, MLP):
         _pair_layers(model)
     for name, blocks in _block_lists(model):
@@ -111,9 +111,9 @@ def checkpoint_blocks(model: nn.Module, selective: bool = False) -> nn.Module:
 
 
 def checkpoint_segments(model: nn.Module) -> nn.Module:
-    """A checkpoint around each segment of about sqrt(n) of the n blocks, the last segment without one.
+    """Puts a checkpoint around each segment of about sqrt(n) of the n blocks, except for the last segment.
 
-    No segment crosses from one list of blocks into the next.
+    A segment has blocks from one list only.
     """
     if isinstance(model, UNet):
         return UNetInSegments(model)
@@ -133,7 +133,7 @@ def checkpoint_segments(model: nn.Module) -> nn.Module:
 
 
 class UNetInSegments(nn.Module):
-    """A U-Net's nine blocks in three segments of three; the skips are outputs of the first two."""
+    """The nine blocks of a U-Net in three segments of three; the skips are outputs of the first two segments."""
 
     def __init__(self, model: UNet) -> None:
         super().__init__()
@@ -158,9 +158,9 @@ class UNetInSegments(nn.Module):
 
 
 class DenseChain(nn.Module):
-    """Dense layers one after another: the features before them to those that they add, concatenated."""
+    """Dense layers one after another: takes the features before them and returns their own, concatenated."""
 
-    def __init__(self, layers: list[DenseLayer]) -> None:
+    def __init__(self, layers: list[nn.Module]) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
 
@@ -172,7 +172,7 @@ class DenseChain(nn.Module):
 
 
 class SpreadFeatures(nn.Module):
-    """Gives a list of features as single arguments, so that a checkpoint holds them, not a list that grows."""
+    """Passes a list of features as single arguments, so that a checkpoint keeps them and not a list that grows."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -183,7 +183,7 @@ class SpreadFeatures(nn.Module):
 
 
 def _densenet_in_segments(model: DenseNet) -> DenseNet:
-    """The n dense layers in segments of about sqrt(n) layers."""
+    """Divides the n dense layers into segments of about sqrt(n) layers."""
     blocks = [stage for stage in model.stages if isinstance(stage, DenseBlock)]
     size = math.ceil(math.sqrt(sum(len(block.layers) for block in blocks)))
     for block in blocks:
@@ -194,9 +194,11 @@ def _densenet_in_segments(model: DenseNet) -> DenseNet:
     return model
 
 
-def checkpoint_bottlenecks(model: DenseNet) -> DenseNet:
-    """A checkpoint around the concatenation, batch norm, ReLU and 1x1 convolution at the start of each dense layer, as
-    torchvision's DenseNet has it with ``memory_efficient=True``."""
+def checkpoint_bottlenecks(model: nn.Module) -> nn.Module:
+    """Puts a checkpoint around the first half of each dense layer, as torchvision's ``memory_efficient=True`` does.
+
+    That half is the concatenation, batch norm, ReLU and 1x1 convolution.
+    """
 
     def wrap(bottleneck: Callable[[list[Tensor]], Tensor]) -> Callable[[list[Tensor]], Tensor]:
         def run(features: list[Tensor]) -> Tensor:
@@ -206,7 +208,7 @@ def checkpoint_bottlenecks(model: DenseNet) -> DenseNet:
 
     for module in model.modules():
         if isinstance(module, DenseLayer):
-            module.bottleneck = wrap(module.bottleneck)  # type: ignore[method-assign]
+            module.bottleneck = wrap(module.bottleneck)  # type: ignore[assignment, method-assign]
     return model
 
 
@@ -215,7 +217,7 @@ CHECKPOINTS: dict[str, Compile] = {
     "checkpoint_sqrt": checkpoint_segments,
     "selective": functools.partial(checkpoint_blocks, selective=True),
 }
-# Of one model only.
+# For DenseNet only.
 DENSENET_CHECKPOINTS: dict[str, Compile] = {"checkpoint_bottlenecks": checkpoint_bottlenecks}
 
 
@@ -259,8 +261,9 @@ def _batch_norm_backward(
     return aten.native_batch_norm_backward(gradient, x, weight, None, None, mean, inverse_deviation, True, eps, mask)
 
 
-# Without these a partition that recomputes a batch norm fails: it reads the running statistics again, which the forward
-# has updated in place by then. The kernels stay eager's; only the update of the statistics is written out.
+# Without these decompositions, a partition that recomputes a batch norm fails, because it reads the running statistics
+# after the forward has updated them in place. The kernels remain those of eager; only the update of the statistics is
+# written operator by operator.
 DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
     aten._native_batch_norm_legit_functional.default: _batch_norm,
     aten.native_batch_norm_backward.default: _batch_norm_backward,
@@ -268,7 +271,7 @@ DECOMPOSITIONS: dict[Any, Callable[..., Any]] = {
 
 
 def _run_graph(graph_module: torch.fx.GraphModule, example_inputs: Any) -> Callable[[list[Any]], Any]:
-    """A compiler that compiles nothing: eager's kernels in the order of the graph.
+    """A compiler that compiles nothing: eager's kernels run in the order of the graph.
 
     The function takes ownership of its list of arguments, so that each is freed after its last use.
     """
@@ -287,17 +290,20 @@ def _save(nodes: Iterable[torch.fx.Node]) -> None:
         node.meta["recompute"] = torch_checkpoint.CheckpointPolicy.MUST_SAVE
 
 
-# The min-cut partitioner of PyTorch 2.13 recomputes what draws random numbers where the budget asks for it, without
-# going back to the generator's state: dropout's masks differ between forward and backward, and the gradients are wrong.
-# Therefore both compilers have such operators marked as saved. At a budget of 0 the partitioner does not look at marks,
-# so that for models with dropout a budget just above 0 stands in for it.
 def _budget_for(model: nn.Module, budget: float) -> float:
+    """Returns the budget at which PyTorch's partitioner trains `model` correctly.
+
+    If the budget requires it, the min-cut partitioner of PyTorch 2.13 recomputes operators that draw random numbers,
+    without restoring the generator's state: the dropout masks of forward and backward differ, and the gradients are
+    wrong. Therefore both compilers mark such operators as saved. At a budget of 0 the partitioner ignores marks, so a
+    budget just above 0 is used for models with dropout.
+    """
     draws = any(isinstance(module, nn.Dropout) and module.p > 0.0 for module in model.modules())
     return max(budget, 1e-9) if draws else budget
 
 
 def aot_min_cut(budget: float) -> Compile:
-    """AOTAutograd with the min-cut partitioner at this ``activation_memory_budget``, running eager's kernels."""
+    """Returns AOTAutograd with the min-cut partitioner at this ``activation_memory_budget``, with eager's kernels."""
 
     def compile_module(model: nn.Module) -> nn.Module:
         from torch._functorch import config
@@ -311,22 +317,23 @@ def aot_min_cut(budget: float) -> Compile:
             with config.patch(activation_memory_budget=granted):
                 return min_cut_rematerialization_partition(joint, inputs, **options)
 
-        return aot_module(
+        compiled: nn.Module = aot_module(
             model,
             fw_compiler=_run_graph,
             bw_compiler=_run_graph,
             partition_fn=partition,
             decompositions=DECOMPOSITIONS,
         )
+        return compiled
 
     return compile_module
 
 
 def inductor(budget: float) -> Compile:
-    """``torch.compile`` with its default backend at this ``activation_memory_budget``.
+    """Returns ``torch.compile`` with its default backend at this ``activation_memory_budget``.
 
-    The backend is a function of its own: dynamo compares backends before it takes a compiled function out of its
-    cache, so that copies of one model each keep the budget that they were compiled with.
+    Each result has a backend function of its own, because dynamo compares backends before it takes a compiled function
+    from its cache: so each copy of a model keeps the budget that it was compiled with.
     """
 
     def compile_module(model: nn.Module) -> nn.Module:
@@ -336,7 +343,7 @@ def inductor(budget: float) -> Compile:
         from torch._inductor.custom_graph_pass import CustomGraphPass
 
         class SaveSeeds(CustomGraphPass):
-            """Inductor computes every mask from one tensor of seeds: saving that is enough, and costs nothing."""
+            """Saves the tensor of seeds from which inductor computes every mask; this costs almost no memory."""
 
             def __call__(self, graph: torch.fx.Graph) -> None:
                 _save(node for node in graph.nodes if node.target is torch.ops.prims.inductor_seeds.default)
@@ -353,13 +360,14 @@ def inductor(budget: float) -> Compile:
             ):
                 return compile_fx(graph_module, example_inputs)
 
-        # Counted over all copies of a model, whatever their backend.
+        # The limit counts all copies of a model, whatever their backend.
         torch._dynamo.config.recompile_limit = 256
-        return torch.compile(model, backend=backend)
+        compiled: nn.Module = torch.compile(model, backend=backend)  # type: ignore[assignment]
+        return compiled
 
     return compile_module
 
 
 def forget_compiled() -> None:
-    """Frees what ``torch.compile`` holds on to. Copies that are compiled already would be compiled again."""
+    """Frees the code and caches of ``torch.compile``. A copy that is used afterwards is compiled again."""
     torch._dynamo.reset()

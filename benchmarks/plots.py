@@ -1,4 +1,4 @@
-"""One picture per model: peak against step time, with the front of the peers and ours."""
+"""Draws one picture per model: peak against step time, with the front of the peers and that of ours."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -9,7 +9,7 @@ from benchmarks.measure import Result
 
 PEERS_COLOUR = "tab:blue"
 OURS_COLOUR = "tab:red"
-# Family: what the configuration's name begins with, the marker, and the name in the legend. The first that fits.
+# Families of configurations: the prefix of their names, the marker, and the name in the legend. The first match counts.
 FAMILIES: list[tuple[str, str, str]] = [
     ("eager", "o", "eager"),
     ("torchscript", "s", "TorchScript"),
@@ -27,7 +27,7 @@ def family(result: Result) -> tuple[str, str, str]:
 
 
 def label(result: Result) -> str:
-    """What the legend does not say: a budget, or the name of a strategy. Partners of the peers go unlabelled."""
+    """Returns the label of a point: a budget, or the name of a strategy; empty for budgets that equal a peer's peak."""
     name = result.configuration
     for prefix in ("aot_", "compile_", "checkpoint_", "budget_"):
         if name.startswith(prefix):
@@ -37,7 +37,7 @@ def label(result: Result) -> str:
 
 
 def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> None:
-    """Writes each text beside its point, where it covers no point and no other text if there is such a place."""
+    """Writes each text beside its point, at the place where it overlaps the fewest points and other texts."""
     from matplotlib.transforms import Bbox
 
     figure = axes.figure
@@ -48,11 +48,12 @@ def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> 
         px, py = axes.transData.transform((x, y))
         taken.append(Bbox.from_extents(px - 6, py - 6, px + 6, py + 6))
     offsets = [(7, 4), (7, -11), (-7, 4), (-7, -11), (0, 9), (0, -16), (16, 12), (16, -20), (-16, 12), (-16, -20)]
-    # From the top, so that of two points on top of each other the upper one gets the place above.
+    # The texts are placed from top to bottom: of two points on top of each other, the upper one has its text above.
     for x, y, text, colour in sorted(points, key=lambda each: -each[1]):
         if not text:
             continue
-        best, best_overlap = None, float("inf")
+        best: Any = None
+        best_overlap = float("inf")
         for dx, dy in offsets:
             alignment = "left" if dx > 0 else "right" if dx < 0 else "center"
             note = axes.annotate(
@@ -70,7 +71,7 @@ def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> 
 
 
 def draw_front(axes: Any, results: Sequence[Result], colour: str, name: str) -> None:
-    """The border of what is reached: up from the fastest point, right from the smallest."""
+    """Draws the front as a line of steps, continued upwards at the fastest point and to the right at the smallest."""
     front = pareto(results)
     if not front:
         return
@@ -81,8 +82,10 @@ def draw_front(axes: Any, results: Sequence[Result], colour: str, name: str) -> 
 
 
 def plot_model(results: Sequence[Result], path: Path) -> None:
-    """Peak against step time: left is faster, lower is smaller. Configurations that failed or have wrong gradients are
-    left out; nothing is written where none is left."""
+    """Plots peak against step time and writes the picture to `path`.
+
+    Configurations that failed or have wrong gradients are left out. If none are left, nothing is written.
+    """
     import matplotlib
 
     matplotlib.use("Agg")
@@ -103,7 +106,7 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
     groups: dict[str, list[Result]] = {}
     for result in shown:
         groups.setdefault(family(result)[2], []).append(result)
-    for prefix, marker, name in FAMILIES:
+    for _, marker, name in FAMILIES:
         members = groups.get(name, [])
         if members:
             ours = members[0].group == "ours"
@@ -112,7 +115,7 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
                 [each.peak_bytes / 2**20 for each in members],
                 s=70 if marker == "*" else 40,
                 marker=marker,
-                # Points can fall onto each other, as those of two equal plans do: hence open markers.
+                # The markers are open, because points can coincide: those of two equal plans do.
                 facecolors="none",
                 edgecolors=OURS_COLOUR if ours else PEERS_COLOUR,
                 linewidths=1.3,
@@ -128,7 +131,7 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
         axes,
         [
             (x, y, label(each), OURS_COLOUR if each.group == "ours" else PEERS_COLOUR)
-            for x, y, each in zip(times, peaks, shown)
+            for x, y, each in zip(times, peaks, shown, strict=True)
         ],
     )
     figure.savefig(path, dpi=120)

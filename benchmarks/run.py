@@ -1,16 +1,17 @@
 #!/usr/bin/env python3
-"""Peak memory and step time of every benchmark model: eager PyTorch, stock TorchScript, peers and ours, side by side.
+"""Measures peak memory and step time of the benchmark models: eager PyTorch, stock TorchScript, peers and ours.
 
-    python benchmarks/run.py                                       # what `make bench` runs; takes hours
+    python benchmarks/run.py                                       # as `make bench` does; takes hours
     python benchmarks/run.py --models gpt --only eager,segments --repeats 3 --size small
     python benchmarks/run.py --models gpt,mlp --only eager,peers,ours --budgets 0.5,0.25 --compile-budgets 1,0.5
 
-Groups are eager, torchscript, peers (checkpointing, AOTAutograd's min-cut partitioner and torch.compile: peers.py) and
-ours (strategies; a sweep of budgets, given as shares of eager's measured peak; and a budget equal to each peer's peak).
-How they are measured stands in measure.py. Reported are medians over the repetitions, and ratios of medians to eager's.
+The groups are eager, torchscript, peers (checkpointing, AOTAutograd's min-cut partitioner and torch.compile, see
+peers.py) and ours (the strategies, a sweep of budgets as shares of eager's measured peak, and a budget equal to each
+peer's peak). measure.py describes how they are measured. The script reports medians over the repetitions and their
+ratios to those of eager.
 
-Writes ``results.json`` and one picture per model to ``benchmarks/out``, after each model what there is so far. Exits
-with 1 if a configuration of ours failed. A peer that fails is noted, and so is a budget that cannot be reached.
+After each model, it writes ``results.json`` and one picture per model to ``benchmarks/out``. It exits with 1 if a
+configuration of ours failed. A peer that fails, or a budget that cannot be reached, is reported and is no error.
 """
 
 import argparse
@@ -38,12 +39,12 @@ from benchmarks.measure import Options, Result, run_model
 from benchmarks.memory import TrackerError, tracker
 from benchmarks.plots import plot_model
 
-# PyTorch 2.13 says at every call that torch.jit is deprecated.
+# PyTorch 2.13 warns at every call that torch.jit is deprecated.
 warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
 
 
 def format_result(result: Result) -> str:
-    """The columns of one result behind its name."""
+    """Returns the columns of one result after its name."""
     if result.unreachable is not None:
         return f"unreachable: {result.unreachable}"
     if result.error is not None:
@@ -70,8 +71,10 @@ def format_result(result: Result) -> str:
 
 def format_table(results: list[Result]) -> str:
     lines = [
-        f"{'model':<12} {'configuration':<22} {'peak MiB':>10} {'of eager':>9} {'step ms':>10} {'of eager':>9} "
-        f"{'loss':>10} {'gradient':>9} {'first s':>8} {'predicted':>10} {'plan s':>8}"
+        (
+            f"{'model':<12} {'configuration':<22} {'peak MiB':>10} {'of eager':>9} {'step ms':>10} {'of eager':>9} "
+            f"{'loss':>10} {'gradient':>9} {'first s':>8} {'predicted':>10} {'plan s':>8}"
+        )
     ]
     previous = ""
     for result in results:
@@ -81,7 +84,7 @@ def format_table(results: list[Result]) -> str:
         previous = result.model
         lines.append(f"{name:<12} {result.configuration:<22} {format_result(result)}".rstrip())
     if any(result.disturbed for result in results):
-        lines += ["", "* other work on the machine disturbed these step times: their ratios say nothing, run again"]
+        lines += ["", "* other work on the machine disturbed these step times: their ratios are meaningless, run again"]
     return "\n".join(lines)
 
 
@@ -142,13 +145,13 @@ def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
         f"(default {shown(configurations.PEER_BUDGETS)})",
     )
     parser.add_argument("--repeats", type=positive, default=9, help="measured steps per configuration (default 9)")
-    parser.add_argument("--size", choices=models.SIZES, default="full", help="of the models (default full)")
+    parser.add_argument("--size", choices=models.SIZES, default="full", help="size of the models (default full)")
     parser.add_argument("--device", default="cpu", help="cpu or cuda (default cpu)")
     parser.add_argument("--optimizer", action="store_true", help="count an SGD step in the time and the peak")
     parser.add_argument(
         "--accumulate",
         action="store_true",
-        help="gradients exist before each step, as when they are accumulated or zeroed in place; they count as resting",
+        help="let gradients exist before each step, as if they were accumulated; they then do not count for the peak",
     )
     parser.add_argument("--out", type=Path, default=REPOSITORY / "benchmarks" / "out", help="folder for the results")
     return parser.parse_args(arguments)
@@ -210,7 +213,7 @@ def main(arguments: list[str] | None = None) -> int:
     joint = front.format_front(front.compare(results))
     if joint:
         print(f"{joint}\n")
-    print(f"{machine['cpu']}, {machine['torch_threads']} threads, torch {machine['torch']}; written to {options.out}")
+    print(f"{machine['cpu']}, {machine['torch_threads']} threads, torch {machine['torch']}; results in {options.out}")
     return 1 if any(result.error is not None and result.group == "ours" for result in results) else 0
 
 

@@ -38,7 +38,7 @@ from torch import Tensor
 from tqdm import tqdm
 
 from benchmarks.memory import Timeline, TrackerError, tracker
-from benchmarks.models import GPT
+from benchmarks.networks.gpt import GPT
 from benchmarks.timing import disturbed
 
 # PyTorch 2.13 warns at every call that torch.jit is deprecated.
@@ -334,7 +334,7 @@ def lower_copy(model: torch.nn.Module, spec: dict[str, Any]) -> torch.jit.Script
 def run(options: argparse.Namespace) -> None:
     tracker.install()
     try:
-        import aten_recompute  # noqa: F401  (the message below is for those who have not built it)
+        import aten_recompute  # noqa: F401  (here, so that those who have not built it get the message below)
     except ImportError as error:
         raise DemoError(f"aten_recompute cannot be imported ({error}): run `make build` first") from error
 

@@ -1,19 +1,22 @@
-"""What every Python test stands on: import paths, equal random state, and nothing global left behind."""
+"""Fixtures of all Python tests: import paths, equal random states, and a clean state after each test."""
 
 import os
 import random
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy
 import pytest
 import torch
 
+if TYPE_CHECKING:
+    from benchmarks.memory import Tracker
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 
-# The package is tested from the source tree; `benchmarks` is a folder of the repository, not part of the package.
+# The package is tested in the source tree. `benchmarks` is a folder of the repository and no part of the package.
 for folder in (REPOSITORY, REPOSITORY / "python"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
@@ -22,27 +25,26 @@ SEED = 20
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # PyTorch 2.13 announces the end of torch.jit at each call of it. That is known here, and only that is silenced:
-    # any other DeprecationWarning stays visible.
+    # PyTorch 2.13 warns at every call that torch.jit is deprecated. Only this warning is silenced.
     config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
     _keep_builtins_alive()
 
 
 def _keep_builtins_alive() -> None:
-    """Holds on to every function that PyTorch notes as a builtin of TorchScript.
+    """Keeps every function alive that PyTorch registers as a builtin of TorchScript.
 
-    It notes them by ``id()`` alone. Where an operator gets another overload its function is made anew and the former one
-    is freed (importing torch._inductor does that to four), and whatever object comes to lie at that address is a
-    builtin from then on: ``torch.jit.script`` of a Conv2d then failed at a list of numbers, once in some whole runs.
+    PyTorch registers them by ``id()`` alone. When an operator gets another overload, its function is made anew and the
+    earlier one is freed (importing torch._inductor does this to four functions). Whatever object is allocated at that
+    address later counts as a builtin: in rare whole runs, ``torch.jit.script`` of a Conv2d failed at a list of numbers.
     """
-    alive = []
+    alive: list[Callable[..., Any]] = []
     register = torch.jit._builtins._register_builtin
 
     def register_and_hold(function: Callable[..., Any], operator: str) -> None:
         alive.append(function)
         register(function, operator)
 
-    torch.jit._builtins._register_builtin = register_and_hold
+    torch.jit._builtins._register_builtin = register_and_hold  # type: ignore[assignment]
 
 
 def _seed_all() -> None:
@@ -53,9 +55,9 @@ def _seed_all() -> None:
 
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
-    """Seeds every generator and hides the caller's RECOMPUTE variables; afterwards puts back what a test can change.
+    """Seeds every generator and removes the caller's RECOMPUTE variables; afterwards restores what a test can change.
 
-    That is: the default dtype, grad mode, the random states and every environment variable that starts with RECOMPUTE.
+    These are the default dtype, grad mode, the random states and the environment variables that begin with RECOMPUTE.
     """
     dtype = torch.get_default_dtype()
     grad_enabled = torch.is_grad_enabled()
@@ -81,14 +83,14 @@ def clean_state() -> Iterator[None]:
 
 
 @pytest.fixture
-def reseed():
-    """A function that seeds every generator again, for a second run that must draw the same numbers as the first."""
+def reseed() -> Callable[[], None]:
+    """A function that seeds every generator again, so that a second run draws the same numbers as the first."""
     return _seed_all
 
 
 @pytest.fixture
-def tracker():
-    """The tracking CPU allocator, installed for the length of one test."""
+def tracker() -> "Iterator[Tracker]":
+    """The tracking CPU allocator, installed for one test."""
     from benchmarks.memory import tracker as shared
 
     shared.install()

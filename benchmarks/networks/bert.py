@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 from .transformer import PADDING, Attention
 
-# The target of a position that is not asked for.
+# The target of a position that is not to be predicted.
 IGNORED = -100
 
 
@@ -28,11 +28,11 @@ class BertLayer(nn.Module):
 
 
 class Bert(nn.Module):
-    """The encoder with the head that guesses masked tokens; head and token embedding share one matrix.
+    """The encoder with the head that predicts masked tokens; head and token embedding share one matrix.
 
     ``forward(tokens, types, targets)`` takes int64 (batch, length) each: tokens padded at the end with 0, types 0 for
-    the first and 1 for the second sentence, targets -100 where nothing is asked for. Returns the mean cross entropy in
-    nats.
+    the first and 1 for the second sentence, targets -100 where nothing is to be predicted. It returns the mean cross
+    entropy in nats.
     """
 
     def __init__(
@@ -46,7 +46,7 @@ class Bert(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.padding = PADDING  # TorchScript reads attributes, not the globals of a file
+        self.padding = PADDING  # TorchScript reads attributes, but no global variables
         self.ignored = IGNORED
         self.token_embedding = nn.Embedding(vocabulary, width, padding_idx=PADDING)
         self.position_embedding = nn.Embedding(context, width)

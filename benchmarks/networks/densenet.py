@@ -6,7 +6,7 @@ from torch.nn import functional as F
 
 
 class DenseLayer(nn.Module):
-    """Concatenate, then twice: batch norm, ReLU, convolution (1x1 to four times `growth`, 3x3 to `growth`)."""
+    """Concatenates, then applies batch norm, ReLU and convolution twice (1x1 to 4 * `growth`, 3x3 to `growth`)."""
 
     def __init__(self, inputs: int, growth: int) -> None:
         super().__init__()
@@ -39,7 +39,7 @@ class DenseBlock(nn.Module):
 
 
 class Transition(nn.Module):
-    """Half the channels, half the edge."""
+    """Halves the channels and the edge."""
 
     def __init__(self, inputs: int) -> None:
         super().__init__()

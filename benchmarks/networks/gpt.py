@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 
 class CausalSelfAttention(nn.Module):
-    """Multi-head attention written out: every intermediate is a value of the graph, as in most hand-written code."""
+    """Multi-head attention written operator by operator, as in most hand-written code: nothing is fused."""
 
     def __init__(self, width: int, heads: int, dropout: float) -> None:
         super().__init__()
@@ -20,7 +20,7 @@ class CausalSelfAttention(nn.Module):
         self.residual_dropout = nn.Dropout(dropout)
 
     def forward(self, x: Tensor, future: Tensor) -> Tensor:
-        """x: (batch, length, width); future: bool (length, length), true where a query may not look."""
+        """Attends within `x` (batch, length, width); `future` (length, length) is true where a query may not look."""
         batch, length, width = x.size(0), x.size(1), x.size(2)
         query, key, value = self.qkv(x).split(width, dim=2)
         query = query.view(batch, length, self.heads, width // self.heads).transpose(1, 2)

@@ -19,7 +19,7 @@ class MLP(nn.Module):
 
 
 class MLPWithLoss(MLP):
-    """The same with the loss in the module: (batch, width) twice, inputs and targets, to the mean squared error."""
+    """The same network with its loss: inputs and targets, (batch, width) each, to the mean squared error."""
 
     def forward(self, x: Tensor, targets: Tensor) -> Tensor:
         return F.mse_loss(self.layers(x), targets)

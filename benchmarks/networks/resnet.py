@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class Bottleneck(nn.Module):
-    """1x1, 3x3 (which carries the stride), 1x1, each with batch norm; in-place ReLU as torchvision has it."""
+    """Convolutions of 1x1, 3x3 (with the stride) and 1x1, each with batch norm; ReLU in place, as in torchvision."""
 
     expansion = 4
 

@@ -27,8 +27,10 @@ class Attention(nn.Module):
         return x.view(x.size(0), x.size(1), self.heads, x.size(2) // self.heads).transpose(1, 2)
 
     def forward(self, x: Tensor, memory: Tensor, hidden: Tensor) -> Tensor:
-        """x: (batch, queries, width); memory: (batch, keys, width); hidden: bool, broadcast to (batch, heads, queries,
-        keys), true where a query may not look."""
+        """Attends from `x` to `memory`: (batch, queries, width) and (batch, keys, width) to the shape of `x`.
+
+        `hidden` is bool, can be broadcast to (batch, heads, queries, keys), and is true where a query may not look.
+        """
         query = self._split(self.query(x))
         key = self._split(self.key(memory))
         value = self._split(self.value(memory))
@@ -97,7 +99,7 @@ class Transformer(nn.Module):
     """The encoder-decoder of "Attention is all you need" (Vaswani et al., 2017), one vocabulary for both sides.
 
     ``forward(source, target)`` takes int64 (batch, source length) and (batch, target length + 1), padded at the end
-    with 0. The decoder reads ``target[:, :-1]`` and is asked for ``target[:, 1:]``; padding is not asked for. Returns
+    with 0. The decoder reads ``target[:, :-1]`` and predicts ``target[:, 1:]``; padding is not predicted. Returns
     the mean cross entropy in nats. As in section 3.4 of the paper, the two embeddings and the last linear layer are
     one tensor: its gradient has three terms.
     """
@@ -113,7 +115,7 @@ class Transformer(nn.Module):
         dropout: float = 0.1,
     ) -> None:
         super().__init__()
-        self.padding = PADDING  # TorchScript reads attributes, not the globals of a file
+        self.padding = PADDING  # TorchScript reads attributes, but no global variables
         self.embedding_scale = math.sqrt(width)
         self.embedding = nn.Embedding(vocabulary, width)
         nn.init.normal_(self.embedding.weight, std=width**-0.5)
@@ -131,7 +133,7 @@ class Transformer(nn.Module):
         read, asked = target[:, :-1], target[:, 1:]
         length = read.size(1)
         source_hidden = (source == self.padding).unsqueeze(1).unsqueeze(2)
-        # Padding stands at the end, so that a query always sees its own start: no row is hidden altogether.
+        # Padding is at the end, so that every query sees the first token: no row is hidden entirely.
         target_hidden = (read == self.padding).unsqueeze(1).unsqueeze(2) | self.future[:length, :length]
 
         memory = self.embed(source)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 
 class DoubleConv(nn.Module):
-    """Twice: 3x3 convolution, batch norm, ReLU."""
+    """A 3x3 convolution, batch norm and ReLU, twice."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -21,7 +21,7 @@ class DoubleConv(nn.Module):
 
 
 class Down(nn.Module):
-    """Half the edge, `outputs` channels."""
+    """Halves the edge and makes `outputs` channels."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Down(nn.Module):
 
 
 class Up(nn.Module):
-    """Twice the edge, beside what the encoder had at that edge, then `outputs` channels."""
+    """Doubles the edge, concatenates the encoder's features of that edge, and makes `outputs` channels."""
 
     def __init__(self, inputs: int, outputs: int) -> None:
         super().__init__()

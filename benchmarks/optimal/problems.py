@@ -1,8 +1,9 @@
-"""Planning problems of many shapes, small enough to be solved exactly.
+"""Planning problems of many shapes that are small enough to be solved exactly.
 
-Each is the JSON of passes/plan/problem.h as a dict. Times and sizes are whole numbers of milliseconds and MiB, of the
-proportions that operators have: matrix products and convolutions slow, everything else fast and just as large.
-Every forward node makes one tensor. No node overwrites an operand and none is a view, which the exact model leaves out.
+Each problem is a dict in the format ``aten_recompute.problem/1``. Times and sizes are integers, in milliseconds and
+MiB, with the proportions of real operators: matrix products and convolutions are slow; all other operators are fast,
+and their results as large. Every forward node makes one tensor. No node overwrites an operand or makes a view, because
+the exact model supports neither.
 """
 
 import random
@@ -16,11 +17,11 @@ INPUTS, OUTPUT, NOTHING = "inputs", "output", "nothing"
 
 
 class Net:
-    """A forward, written operator by operator; `problem` adds its backward.
+    """A forward, written operator by operator; `problem` adds the backward.
 
-    An operator's backward is one node, which reads the gradient of what the operator made and, as `reads` says, the
-    operator's inputs, its output or nothing of the forward, and makes the gradients of its inputs. Where an input has a
-    gradient already the same node reads it and makes the sum.
+    The backward of an operator is one node. It reads the gradient of the operator's output and, depending on `reads`,
+    the operator's inputs, its output, or nothing of the forward. It makes the gradients of the inputs; if an input has
+    a gradient already, it reads that, too, and makes the sum.
     """
 
     def __init__(self) -> None:
@@ -44,7 +45,7 @@ class Net:
         workspace: int = 0,
         weight: int = 0,
     ) -> int:
-        """`weight`: MiB of a parameter's gradient, which the backward makes and the caller keeps."""
+        """Adds an operator. Its backward makes a parameter's gradient of `weight` MiB, which the caller keeps."""
         output = self._node(name, inputs, [mib * MIB], milliseconds, workspace, recomputable=1)[0]
         self.forward.append(
             {"inputs": list(inputs), "output": output, "reads": reads, "milliseconds": milliseconds}
@@ -59,7 +60,7 @@ class Net:
         incoming = [gradient[last]]
         for node in reversed(self.forward):
             if node["output"] not in gradient:
-                continue  # nothing that the loss sees
+                continue  # the loss does not depend on it
             inputs = list(dict.fromkeys(node["inputs"]))
             reads = [gradient[node["output"]]]
             reads += inputs if node["reads"] == INPUTS else []
@@ -69,7 +70,7 @@ class Net:
             sizes = [self.bytes[value] for value in wanted] + ([node["weight"] * MIB] if node["weight"] else [])
             name = f"{self.names[node['output']]}_backward"
             made = self._node(name, reads, sizes, 2 * node["milliseconds"], node["workspace"], recomputable=0)
-            gradient.update(zip(wanted, made))
+            gradient.update(zip(wanted, made, strict=False))  # the gradient of a parameter comes after these
             results += made[len(wanted) :]
         storages = range(len(self.bytes))
         return {
@@ -176,7 +177,7 @@ def unet() -> Problem:
 
 
 def dense() -> Problem:
-    """Each layer reads all before it (DenseNet)."""
+    """Each layer reads the outputs of all layers before it, as in a DenseNet."""
     net = Net()
     features = [net.op("conv", [net.input(8)], 6, 8)]
     for _ in range(6):
@@ -188,7 +189,7 @@ def dense() -> Problem:
 
 
 def branches() -> Problem:
-    """Several ways of different cost side by side, joined again (Inception)."""
+    """Several branches of different cost that are joined again, as in an Inception network."""
     net = Net()
     value = net.op("conv", [net.input(12)], 12, 10)
     for block in range(3):

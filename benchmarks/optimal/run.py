@@ -1,22 +1,22 @@
 #!/usr/bin/env python3
-"""How far strategy `budget` is from the best plans there are, on small graphs of many shapes.
+"""Compares the plans of strategy `budget` with optimal plans, on small graphs of many shapes.
 
-    python benchmarks/optimal/run.py                          # some ten minutes
+    python benchmarks/optimal/run.py                          # takes about ten minutes
     python benchmarks/optimal/run.py --problems chain,unet --limits 0.6 --time-limit 120
 
-Each problem (problems.py) is planned under limits of its peak without recomputation, by the search and by a
-mixed-integer program (milp.py) that HiGHS solves. Where the solver runs out of time, its bound is shown beside the best
-plan it has: the truth lies in between. A limit under which neither finds a plan is left out.
+Each problem (problems.py) is planned under limits that are fractions of its peak without recomputation, by the search
+and by a mixed-integer program (milp.py) that HiGHS solves. If the solver runs out of time, the table has its bound and
+the best plan that it found; the optimum lies in between. A limit under which neither finds a plan is left out.
 
-Every plan, the search's and the solver's, is replayed by a simulator of its own (simulate.py), which must find the
-peak and the time that are claimed for it; and every plan of the search must be a solution of the program, with the
-same peak.
+Every plan is replayed by an independent simulator (simulate.py), which has to find the same peak and time. Every plan
+of the search also has to be a solution of the program, with the same peak.
 
-Prints a table and writes ``benchmarks/out/optimal.json``. Exits with 1 if any of that did not hold, or if a plan of the
-search was better than what was proven to be the best.
+The script prints a table and writes ``benchmarks/out/optimal.json``. It exits with 1 if one of these checks failed, or
+if a plan of the search was better than the proven optimum.
 """
 
 import argparse
+import contextlib
 import importlib.util
 import json
 import sys
@@ -34,27 +34,28 @@ if importlib.util.find_spec("aten_recompute") is None:
 from tqdm import tqdm
 
 import aten_recompute
+from benchmarks.arguments import choice_list, shares
 from benchmarks.optimal import problems
 from benchmarks.optimal.milp import Model, Solution
 from benchmarks.optimal.simulate import Step, simulate
 
 LIMITS = [0.8, 0.6, 0.4]
-# By what part of the time without recomputation a bound may be off and still count as the optimum.
+# A bound counts as the optimum if it is off by at most this share of the time without recomputation.
 GAP = 1e-4
-# From here on, what differs between the two plans is printed.
+# If ours takes more than this times the time of the best plan, the differences of the two plans are printed.
 FAR = 1.03
 
 
 @dataclass
 class Result:
     problem: str
-    limit: float  # of the peak without recomputation
+    limit: float  # as a share of the peak without recomputation
     limit_bytes: int
     base_seconds: float
     status: str  # of the solver: optimal, feasible, infeasible, unknown
-    best_seconds: float | None  # spent on computing again: by the solver's plan
-    bound_seconds: float  # by any plan
-    our_seconds: float | None  # by the search's; None: it found no plan
+    best_seconds: float | None  # of recomputation in the solver's plan
+    bound_seconds: float  # no plan recomputes for less time
+    our_seconds: float | None  # of recomputation in the search's plan; None if it found no plan
     best_peak_bytes: int | None
     our_peak_bytes: int | None
     solver_seconds: float
@@ -67,7 +68,7 @@ class Result:
 
     @property
     def ratio(self) -> float | None:
-        """Of the whole times: ours to that of the best plan known."""
+        """The whole time of our plan, divided by that of the best known plan."""
         if self.our_seconds is None or self.best_seconds is None:
             return None
         return (self.base_seconds + self.our_seconds) / (self.base_seconds + self.best_seconds)
@@ -100,10 +101,8 @@ def compare(name: str, model: Model, limit: float, unplanned_peak: int, time_lim
     limit_bytes = int(limit * unplanned_peak)
     errors: list[str] = []
     ours = start = None
-    try:
+    with contextlib.suppress(ValueError):  # which says that no plan is that small
         ours = aten_recompute.plan_problem(problem, limit_bytes)
-    except ValueError:
-        pass  # no plan is that small, it says
     if ours is not None:
         errors += check(problem, "ours", ours["steps"], ours["peak_bytes"], ours["recompute_seconds"], limit_bytes)
         start = model.assignment(ours["steps"])
@@ -113,8 +112,8 @@ def compare(name: str, model: Model, limit: float, unplanned_peak: int, time_lim
             errors.append(f"ours: a peak of {ours['peak_bytes']} bytes, the program says {model.peak_bytes(start)}")
     solution: Solution = model.solve(limit_bytes, time_limit, start, GAP * base)
     best_peak = None
-    if solution.steps is not None:
-        # Not as the solver left them: where it has bytes to spare it keeps what nobody reads.
+    if solution.steps is not None and solution.recompute_seconds is not None:
+        # The assignment is made anew: where the solver has memory to spare, its own keeps values that nobody reads.
         best_peak = model.peak_bytes(model.assignment(solution.steps))
         errors += check(problem, "best", solution.steps, best_peak, solution.recompute_seconds, limit_bytes)
     if ours is not None and (
@@ -147,8 +146,10 @@ def format_table(results: Sequence[Result]) -> str:
         return "none" if seconds is None else f"{100 * seconds / base:.2f} %"
 
     lines = [
-        f"{'problem':<12} {'limit':>5} {'optimum':>9} {'bound':>9} {'ours':>9} {'time':>7} {'solver s':>9} "
-        f"{'search s':>9}"
+        (
+            f"{'problem':<12} {'limit':>5} {'optimum':>9} {'bound':>9} {'ours':>9} {'time':>7} {'solver s':>9} "
+            f"{'search s':>9}"
+        )
     ]
     for each in results:
         ratio = "" if each.ratio is None else f"{each.ratio:.4f}"
@@ -164,7 +165,7 @@ def format_table(results: Sequence[Result]) -> str:
 
 
 def format_difference(problem: dict[str, Any], result: Result) -> str:
-    """Which values one of the two plans computes again more often than the other, and for which stages."""
+    """Describes which values one of the two plans recomputes more often than the other, and for which stages."""
 
     def runs(steps: Sequence[Step] | None) -> dict[int, list[int]]:
         found: dict[int, list[int]] = {}
@@ -196,9 +197,11 @@ def summary(results: Sequence[Result]) -> str:
     for ratio in ratios:
         product *= ratio ** (1 / len(ratios))
     lines = [
-        f"{proven[True]} of {len(results)} solved to the end. Whole time of ours to that of the best plan: geometric "
-        f"mean {product:.4f}, {sum(ratio <= 1.001 for ratio in ratios)} of {len(ratios)} equal (0.1 %), "
-        f"{sum(ratio > FAR for ratio in ratios)} more than {FAR - 1:.0%} above."
+        (
+            f"{proven[True]} of {len(results)} were solved to optimality. Whole time of ours to that of the best plan: "
+            f"geometric mean {product:.4f}, {sum(ratio <= 1.001 for ratio in ratios)} of {len(ratios)} equal (0.1 %), "
+            f"{sum(ratio > FAR for ratio in ratios)} more than {FAR - 1:.0%} above."
+        )
     ]
     missed = [each for each in results if each.our_seconds is None and each.best_seconds is not None]
     if missed:
@@ -210,23 +213,13 @@ def summary(results: Sequence[Result]) -> str:
 def parse_arguments(arguments: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Compare the budget search with optimal plans.")
 
-    def known(text: str) -> list[str]:
-        names = [name for name in text.split(",") if name]
-        unknown = [name for name in names if name not in problems.PROBLEMS]
-        if unknown or not names:
-            raise argparse.ArgumentTypeError(
-                f"{', '.join(unknown) or 'nothing'} is not among {', '.join(problems.PROBLEMS)}"
-            )
-        return names
-
-    def shares(text: str) -> list[float]:
-        return [float(each) for each in text.split(",") if each]
-
-    parser.add_argument("--problems", type=known, default=list(problems.PROBLEMS), metavar="A,B")
     parser.add_argument(
-        "--limits", type=shares, default=LIMITS, metavar="X,Y", help="of the peak (default 0.8,0.6,0.4)"
+        "--problems", type=choice_list(list(problems.PROBLEMS)), default=list(problems.PROBLEMS), metavar="A,B"
     )
-    parser.add_argument("--time-limit", type=float, default=60.0, help="of the solver, seconds (default 60)")
+    parser.add_argument(
+        "--limits", type=shares, default=LIMITS, metavar="X,Y", help="shares of the peak (default 0.8,0.6,0.4)"
+    )
+    parser.add_argument("--time-limit", type=float, default=60.0, help="seconds for the solver (default 60)")
     parser.add_argument(
         "--early", action="store_true", help="let plans compute values ahead of time, which the backend does not"
     )
@@ -262,7 +255,7 @@ def main(arguments: list[str] | None = None) -> int:
     options.out.write_text(
         json.dumps({"early": options.early, "time_limit": options.time_limit, "results": report}) + "\n"
     )
-    print(f"\nwritten to {options.out}")
+    print(f"\nThe results are in {options.out}.")
     return 1 if errors else 0
 
 

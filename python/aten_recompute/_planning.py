@@ -13,7 +13,9 @@ class ProblemPlan(TypedDict):
     peak_bytes: int
     seconds: float  # of the forward and the backward, recomputation included
     recompute_seconds: float
-    steps: list[list[int]]  # what runs, in order: [node, slot]; slot 0 is the forward, slot b the b-th backward node
+    steps: list[
+        tuple[int, int]
+    ]  # what runs, in order: node and slot; slot 0 is the forward, slot b the b-th backward node
     search_seconds: float  # time that the search took
     unplanned_peak_bytes: int  # the peak if everything that the backward reads is kept
     smallest_peak_bytes: int  # the smallest peak of any plan that was found
@@ -28,7 +30,7 @@ def plan_problem(problem: Mapping[str, Any], limit_bytes: int) -> ProblemPlan:
         limit_bytes: the greatest peak that is allowed, in bytes.
 
     Returns:
-        The plan: its peak in bytes, its times in seconds, and the nodes that run, in order. A step ``[node, slot]``
+        The plan: its peak in bytes, its times in seconds, and the nodes that run, in order. A step ``(node, slot)``
         runs ``node`` in the forward, if ``slot`` is 0, and otherwise for the backward node at position ``slot - 1``.
 
     Raises:
@@ -39,4 +41,5 @@ def plan_problem(problem: Mapping[str, Any], limit_bytes: int) -> ProblemPlan:
         plan: ProblemPlan = json.loads(torch.ops.aten_recompute.plan_problem(json.dumps(problem), limit_bytes))
     except RuntimeError as error:
         raise ValueError(str(error).splitlines()[0]) from None
+    plan["steps"] = [(node, slot) for node, slot in plan["steps"]]
     return plan

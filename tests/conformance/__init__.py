@@ -1,5 +1,5 @@
-"""PyTorch's own list of operators and modules, with its own inputs: lowered, each gives what eager gives.
+"""Checks PyTorch's own lists of operators and modules, with their sample inputs: lowered, each has to equal eager.
 
-``cases`` collects what to run from ``torch.testing``, ``compare`` runs one case, ``exceptions`` lists what PyTorch
-itself does not allow, ``table`` writes what came out, ``python -m conformance`` runs it all.
+``cases`` collects the entries from ``torch.testing``, ``compare`` runs a case, ``exceptions`` lists the entries that
+PyTorch itself does not let agree, ``table`` writes the results, and ``python -m conformance`` runs all entries.
 """

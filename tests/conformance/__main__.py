@@ -1,4 +1,4 @@
-"""``python -m conformance``: all entries, with a progress bar and a table."""
+"""``python -m conformance`` runs all entries, or some, and writes a table of the results."""
 
 import argparse
 import fnmatch
@@ -16,11 +16,13 @@ from .worker import Worker
 def main() -> int:
     parser = argparse.ArgumentParser(prog="conformance", description=__doc__)
     parser.add_argument("patterns", nargs="*", help="entries to run, e.g. 'linalg.*' (default: all)")
-    parser.add_argument("--limit", type=int, help="samples of each dtype (default: all)")
+    parser.add_argument("--limit", type=int, help="number of samples of each dtype (default: all)")
     parser.add_argument(
-        "--second-order", action="store_true", help="differentiate the backward, too (three samples of each dtype)"
+        "--second-order",
+        action="store_true",
+        help="differentiate the backward as well (by default three samples of each dtype)",
     )
-    parser.add_argument("--output", type=Path, default=Path("build"), help="folder of the table")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the table (default: build)")
     arguments = parser.parse_args()
     order, exceptions, stem = 1, EXCEPTIONS, "conformance"
     if arguments.second_order:

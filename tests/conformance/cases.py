@@ -1,4 +1,4 @@
-"""What is run: every entry of PyTorch's operator and module lists, over all of its sample inputs."""
+"""Collects the entries of PyTorch's lists of operators and modules, with all of their sample inputs."""
 
 import copy
 from collections.abc import Callable, Iterator
@@ -18,19 +18,19 @@ from .script import scripted_call
 DTYPES = (torch.float64, torch.float32, torch.complex128)
 SEED = 11
 
-# Random operators are listed with a seed set inside of the call, which no trace records. Here the caller sets it.
+# PyTorch's list sets the seed of random operators inside of the call, which no trace records. Here the caller sets it.
 common_methods_invocations.wrapper_set_seed = lambda operator, *args, **kwargs: operator(*args, **kwargs)
 
 
 @dataclass
 class Sample:
-    """One call: a module, and the tensors that it is called with."""
+    """One call: a module and the tensors that it is called with."""
 
     description: str
     module: nn.Module
     tensors: list[Tensor]
-    process: Callable[[Any], Any] | None = None  # gives what is differentiated in place of the results
-    script: Callable[[], torch.jit.ScriptModule] | None = None  # where it cannot be traced
+    process: Callable[[Any], Any] | None = None  # maps the results to what is differentiated
+    script: Callable[[], torch.jit.ScriptModule] | None = None  # makes a scripted module if tracing fails
 
 
 @dataclass
@@ -40,14 +40,14 @@ class Entry:
     name: str
     samples: Callable[[torch.dtype], Iterator[Sample]]
     dtypes: tuple[torch.dtype, ...]
-    twice: bool = True  # its gradient can be differentiated
+    twice: bool = True  # whether its gradient can be differentiated
 
 
 class Call(nn.Module):
-    """``operator(*args, **kwargs)`` of which the tensors are the module's inputs.
+    """Calls ``operator(*args, **kwargs)``; the tensors among the arguments are the inputs of the module.
 
-    Inputs that require grad are copied first and results last: views stay inside of a region, where a rule of ours
-    has to differentiate them.
+    Inputs that require grad are copied first, and results last. So views remain inside of a region, where a rule has
+    to differentiate them.
     """
 
     def __init__(self, operator: Callable[..., Any], arguments: Any):
@@ -59,7 +59,7 @@ class Call(nn.Module):
 
     def forward(self, *tensors: Tensor) -> tuple[Tensor, ...]:
         leaves = list(self.constants)
-        for place, tensor in zip(self.places, tensors):
+        for place, tensor in zip(self.places, tensors, strict=True):
             leaves[place] = tensor.clone() if tensor.requires_grad else tensor
         args, kwargs = pytree.tree_unflatten(leaves, self.structure)
         results = pytree.tree_leaves(self.operator(*args, **kwargs))
@@ -67,12 +67,9 @@ class Call(nn.Module):
 
 
 def _tensors_of(arguments: Any) -> list[Tensor]:
-    """The tensors among the arguments, each as a leaf of its own."""
-    tensors: list[Tensor] = []
-    for leaf in pytree.tree_leaves(arguments):
-        if isinstance(leaf, Tensor):
-            tensors.append(leaf.detach().requires_grad_(leaf.requires_grad))
-    return tensors
+    """Returns the tensors among the arguments, each as a leaf of autograd's graph."""
+    leaves = [leaf for leaf in pytree.tree_leaves(arguments) if isinstance(leaf, Tensor)]
+    return [leaf.detach().requires_grad_(leaf.requires_grad) for leaf in leaves]
 
 
 def _operator_samples(info: Any, operator: Callable[..., Any], dtype: torch.dtype) -> Iterator[Sample]:
@@ -108,7 +105,7 @@ def _describe(arguments: Any) -> str:
 
 
 class _CopyFirst(nn.Module):
-    """Calls a module with copies of its inputs, for the same reason as in ``Call``."""
+    """Calls a module with copies of its inputs, for the same reason as ``Call``."""
 
     def __init__(self, module: nn.Module, arguments: Any):
         super().__init__()
@@ -145,7 +142,7 @@ def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[S
 
 
 def entries() -> list[Entry]:
-    """Every operator that supports autograd, then every module in training and in evaluation mode."""
+    """Returns every operator that supports autograd, then every module in training and in evaluation mode."""
     found: list[Entry] = []
     for info in op_db:
         dtypes = tuple(
@@ -156,18 +153,11 @@ def entries() -> list[Entry]:
         if not info.supports_autograd or not dtypes:
             continue
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
-        found.append(
-            Entry(
-                name, lambda dtype, info=info: _operator_samples(info, info.op, dtype), dtypes, info.supports_gradgrad
-            )
-        )
-    for info in module_db:
-        dtypes = tuple(dtype for dtype in DTYPES[:2] if dtype in info.supported_dtypes("cpu"))
+        found.append(Entry(name, partial(_operator_samples, info, info.op), dtypes, info.supports_gradgrad))
+    for module_info in module_db:
+        dtypes = tuple(dtype for dtype in DTYPES[:2] if dtype in module_info.supported_dtypes("cpu"))
         for training in (True, False):
-            name = f"{info.name} ({'train' if training else 'eval'})"
-            found.append(
-                Entry(
-                    name, lambda dtype, i=info, t=training: _module_samples(i, t, dtype), dtypes, info.supports_gradgrad
-                )
-            )
+            name = f"{module_info.name} ({'train' if training else 'eval'})"
+            samples = partial(_module_samples, module_info, training)
+            found.append(Entry(name, samples, dtypes, module_info.supports_gradgrad))
     return found

@@ -1,4 +1,4 @@
-"""Runs one case: eager, traced, lowered; says what came out and how the gradient was made."""
+"""Runs one case in eager, traced and lowered; reports the result and how the gradient was made."""
 
 import copy
 import warnings
@@ -17,7 +17,7 @@ from .cases import Entry, Sample
 
 STRATEGIES = ("none", "all")
 
-# What may be said of one sample. The first four are as it should be.
+# The possible results of a sample; table.FINE has those that are no failure.
 SAME = "same as eager"
 BOTH_RAISE = "raises in eager and in ours"
 NOTHING = "no gradient in eager"
@@ -29,7 +29,7 @@ DIFFERS = "differs"
 
 @dataclass
 class Run:
-    """What one forward and backward gave: tensors, or the error."""
+    """The results of one forward and backward: tensors, or an error."""
 
     tensors: list[Tensor | None] = field(default_factory=list)
     second: list[Tensor | None] = field(default_factory=list)  # second derivatives
@@ -40,7 +40,7 @@ class Run:
 
 @dataclass
 class Outcome:
-    """What came out of one sample."""
+    """The result of one sample."""
 
     result: str
     how: set[str] = field(default_factory=set)  # "rule", "tape: ...", "autograd: ..."
@@ -62,8 +62,10 @@ def _history(outputs: list[Tensor]) -> set[str]:
 
 
 def run(function: Callable[..., Any], module: nn.Module, sample: Sample, order: int = 1) -> Run:
-    """One forward and backward from a fixed seed: outputs, gradients, buffers, random state. Of order 2, the backward is
-    differentiated as well."""
+    """Runs one forward and backward from a fixed seed, and returns outputs, gradients, buffers and random state.
+
+    If ``order`` is 2, the backward is differentiated as well.
+    """
     result = Run()
     torch.manual_seed(7)
     try:
@@ -84,7 +86,7 @@ def run(function: Callable[..., Any], module: nn.Module, sample: Sample, order: 
         needs = torch.tensor([output.requires_grad for output in outputs])
         result.tensors = [o.detach() for o in outputs] + [needs] + gradients
         result.tensors += [buffer.clone() for buffer in module.buffers()] + [torch.get_rng_state()]
-    except Exception as error:  # whatever eager raises, ours has to raise as well
+    except Exception as error:  # ours has to raise whenever eager does
         result.error = error
     return result
 
@@ -100,7 +102,7 @@ def _equal(a: Tensor, b: Tensor) -> bool:
 
 
 def _first_line(error: Exception) -> str:
-    """What the error says, without where in TorchScript."""
+    """Returns the message of an error without its place in TorchScript."""
     lines = [line.strip() for line in str(error).splitlines()]
     said = [line for line in lines if line and "TorchScript" not in line]
     return (said or [repr(error)])[0][:200]
@@ -115,16 +117,16 @@ def _largest_difference(a: Tensor, b: Tensor) -> float:
 
 
 def difference(actual: Run, expected: Run) -> str:
-    """What differs, in words; empty: nothing."""
-    if (actual.error is None) != (expected.error is None):
-        error = actual.error or expected.error
-        who = "only this raises" if actual.error else "only eager raises"
-        return f"{who} {type(error).__name__}: {_first_line(error)}"
+    """Describes the first difference; returns an empty string if there is none."""
+    if actual.error is not None and expected.error is None:
+        return f"only this raises {type(actual.error).__name__}: {_first_line(actual.error)}"
+    if actual.error is None and expected.error is not None:
+        return f"only eager raises {type(expected.error).__name__}: {_first_line(expected.error)}"
     if expected.error is not None:
         return ""
     if len(actual.tensors) != len(expected.tensors):
         return f"{len(actual.tensors)} tensors in place of {len(expected.tensors)}"
-    for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors)):
+    for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors, strict=True)):
         where = f"tensor {index} of {len(expected.tensors)}: "
         if (a is None) != (b is None):
             return where + ("None" if a is None else "not None")
@@ -138,7 +140,7 @@ def difference(actual: Run, expected: Run) -> str:
 
 
 def _how(actual: Run, lowered: torch.jit.ScriptModule) -> set[str]:
-    """Which of the three ways made the gradient: ours, the tape, ordinary autograd outside of regions."""
+    """Returns what made the gradient: a rule, the tape, or ordinary autograd outside of regions."""
     how: set[str] = set()
     for method in aten_recompute.report(lowered)["methods"]:
         for specialisation in method["specialisations"]:
@@ -158,7 +160,7 @@ def _how(actual: Run, lowered: torch.jit.ScriptModule) -> set[str]:
 
 
 def _trace(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
-    """The module traced, or scripted where PyTorch cannot trace it."""
+    """Returns the module traced, or scripted if PyTorch cannot trace it."""
     try:
         return _traced(sample, module)
     except Exception:
@@ -175,28 +177,28 @@ def _traced(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
     torch.manual_seed(7)
     before = [buffer.clone() for buffer in module.buffers()]
     traced = torch.jit.trace(module, tuple(sample.tensors), check_trace=False)
-    # Tracing runs the module: statistics are what they were.
-    for buffer, value in zip(module.buffers(), before):
+    # Tracing runs the module, so that its statistics have to be restored.
+    for buffer, value in zip(module.buffers(), before, strict=True):
         buffer.copy_(value)
     return traced
 
 
 def _stock(sample: Sample, order: int) -> Run:
-    """The traced module under ordinary autograd, without LibTorch's optimisations."""
+    """Runs the traced module under ordinary autograd, without LibTorch's optimisations."""
     module = copy.deepcopy(sample.module)
     with torch.jit.optimized_execution(False):
         return run(_trace(sample, module), module, sample, order)
 
 
 def _is_random(sample: Sample, strategy: str, expected: Run, order: int) -> bool:
-    """Eager gives something else when it runs again, or reads memory that nobody has written to.
+    """Whether eager gives another result when it runs again, or reads memory that has not been initialised.
 
-    That is so where ours gives the same as eager once new memory is filled: if it were ours that read such memory, it
-    would differ then.
+    Eager reads such memory if ours equals it once new memory is filled. If it were ours that reads such memory, the
+    results would differ then.
     """
     if difference(_run_copy(sample, order), expected):
         return True
-    torch.use_deterministic_algorithms(True, warn_only=True)  # fills new memory
+    torch.use_deterministic_algorithms(True, warn_only=True)  # PyTorch then fills new memory
     try:
         return not difference(_run_lowered(sample, strategy, order)[0], _run_copy(sample, order))
     finally:
@@ -215,13 +217,12 @@ def _run_copy(sample: Sample, order: int) -> Run:
 
 
 def run_sample(sample: Sample, order: int = 1) -> Outcome:
-    """Compares ours with eager; where they differ, finds out who is to blame."""
+    """Compares ours with eager. If they differ, finds out whether eager or PyTorch's trace is the cause."""
     expected = _run_copy(sample, order)
     if expected.error is None and not expected.has_gradient:
         return Outcome(NOTHING)
     try:
-        traced_module = copy.deepcopy(sample.module)
-        _trace(sample, traced_module)
+        _trace(sample, copy.deepcopy(sample.module))
     except Exception as error:
         if expected.error is not None:
             return Outcome(BOTH_RAISE)
@@ -246,7 +247,7 @@ def run_sample(sample: Sample, order: int = 1) -> Outcome:
 
 
 def outcomes_of(entry: Entry, limit: int | None = None, order: int = 1) -> Iterator[tuple[str, Outcome]]:
-    """Every sample of the entry (or ``limit`` of each dtype, spread out), each with its description."""
+    """Yields the result of every sample of the entry, or of ``limit`` of each dtype, with the sample's description."""
     for dtype in entry.dtypes:
         samples = list(entry.samples(dtype))
         step = 1 if limit is None else max(1, len(samples) // limit)

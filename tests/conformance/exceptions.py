@@ -1,4 +1,4 @@
-"""The entries that need not pass, each for a reason that is listed. One that begins to pass fails the run."""
+"""The entries that need not pass, each with the reason. A run fails if one of them begins to pass."""
 
 from dataclasses import dataclass
 
@@ -7,23 +7,23 @@ from .compare import DIFFERS, NOT_TRACED, RANDOM, TRACE_DIFFERS
 
 @dataclass(frozen=True)
 class KnownException:
-    result: str  # what may come out in place of eager's values
+    result: str  # the result that is allowed, one of those in compare.py
     reason: str
 
 
 _CHUNKED = KnownException(
     TRACE_DIFFERS,
-    "an autograd.Function written in Python computes the gradient, of which a trace sees the forward alone",
+    "an autograd.Function written in Python computes the gradient, but a trace records only its forward",
 )
 _UNINITIALISED = KnownException(
     RANDOM,
-    "with driver gelsy LAPACK is given pivots that nobody has set, so that eager's digits depend on what memory holds",
+    "with driver gelsy, LAPACK receives uninitialised pivots, so that eager's result depends on the content of memory",
 )
 
 EXCEPTIONS: dict[str, KnownException] = {
     "gradient": KnownException(
         NOT_TRACED,
-        "neither a trace nor TorchScript takes spacing as a list of numbers, which its schema calls Scalar[]",
+        "neither a trace nor TorchScript accepts spacing as a list of numbers, whose type in the schema is Scalar[]",
     ),
     "nn.functional.linear_cross_entropy.chunked": _CHUNKED,
     "nn.functional.linear_cross_entropy.chunked_none": _CHUNKED,
@@ -35,11 +35,11 @@ EXCEPTIONS: dict[str, KnownException] = {
 
 _PHASE = KnownException(
     DIFFERS,
-    "vectors are given up to a phase, and PyTorch checks of each gradient of theirs that it does not depend on it. A second "
-    "derivative is the sum of two, by the region and by its gradient, which eager checks as one",
+    "vectors are determined up to a phase only, and PyTorch checks that their gradients do not depend on it. A second "
+    "derivative is the sum of two terms, of the region and of its gradient, whose sum alone eager checks",
 )
 
-# What is left out of the first list passes with its gradient's gradient.
+# The other exceptions of the first list have second derivatives that equal those of eager.
 SECOND_ORDER_EXCEPTIONS: dict[str, KnownException] = {
     **{name: EXCEPTIONS[name] for name in (
         "gradient", "nn.functional.linear_cross_entropy.chunked", "nn.functional.linear_cross_entropy.chunked_none",

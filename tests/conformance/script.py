@@ -1,4 +1,4 @@
-"""TorchScript for a call that cannot be traced."""
+"""Writes TorchScript for calls that cannot be traced."""
 
 import itertools
 from typing import Any
@@ -11,11 +11,11 @@ _numbers = itertools.count()
 
 
 def scripted_call(name: str, arguments: Any, result: Any) -> torch.jit.ScriptModule:
-    """A module that calls ``torch.<name>`` as ``Call`` does: copies of what requires grad, copies of the results.
+    """Returns a module that calls ``torch.<name>`` as ``Call`` does: it copies inputs that require grad, and results.
 
-    ``result`` is what eager returned. Raises RuntimeError where TorchScript does not take the call.
+    ``result`` is what eager returned. Raises RuntimeError if TorchScript does not accept the call.
     """
-    names = []
+    names: list[str] = []
 
     def text(leaf: Any) -> str:
         if not isinstance(leaf, Tensor):
@@ -28,14 +28,14 @@ def scripted_call(name: str, arguments: Any, result: Any) -> torch.jit.ScriptMod
     call = ", ".join([repr(a) for a in args] + [f"{key}={value!r}" for key, value in kwargs.items()])
     results = "[r.clone() for r in results]" if isinstance(result, (list, tuple)) else "[results.clone()]"
     source = f"def forward(self, {', '.join(names)}):\n    results = torch.{name}({call})\n    return {results}\n"
-    # TorchScript knows types by their names.
+    # TorchScript identifies types by their names, so each module needs another name.
     module = type(f"Scripted{next(_numbers)}", (torch.jit.ScriptModule,), {})()
     module.define(source)
     return module
 
 
 class _Text(str):
-    """Prints itself without quotes, so that lists of them print as source."""
+    """A string that is printed without quotes, so that lists of such strings are printed as source."""
 
     def __repr__(self) -> str:
         return str(self)

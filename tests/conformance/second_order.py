@@ -1,17 +1,17 @@
-"""Derivatives of derivatives: of first ones with a graph, those of a random projection."""
+"""Second derivatives: those of a random projection of the first ones."""
 
 import torch
 from torch import Tensor
 
-# A region that is differentiated twice runs again under ordinary autograd: what reaches an input several times is then added
-# up in another order. Relative to the largest derivative.
+# Tolerances relative to the largest derivative. A region that is differentiated twice runs again under ordinary
+# autograd, so that the gradients of an input that is used several times are added in another order.
 LAST_BITS = {torch.float64: 1e-11, torch.complex128: 1e-11, torch.float32: 1e-5}
 
 Gradients = list[Tensor | None]
 
 
 def random_like(value: Tensor, generator: torch.Generator) -> Tensor:
-    """Random numbers of its shape, type and layout, if dense or sparse coordinates."""
+    """Returns random numbers of the value's shape, dtype and layout, which is strided or sparse COO."""
     strided = value.to_dense() if value.layout != torch.strided else value
     values = torch.randn(strided.shape, dtype=strided.dtype, generator=generator)
     return values.to_sparse() if value.layout == torch.sparse_coo else values
@@ -20,7 +20,7 @@ def random_like(value: Tensor, generator: torch.Generator) -> Tensor:
 def derivatives(
     outputs: list[Tensor], inputs: list[Tensor], cotangents: list[Tensor], generator: torch.Generator
 ) -> tuple[Gradients, Gradients]:
-    """First derivatives, and those of a random projection of them with respect to inputs and cotangents."""
+    """Returns the first derivatives, and those of a random projection of them to inputs and cotangents."""
     cotangents = [cotangent.requires_grad_() for cotangent in cotangents]
     first = torch.autograd.grad(outputs, inputs, cotangents, create_graph=True, allow_unused=True)
     projected = [gradient for gradient in first if gradient is not None and gradient.requires_grad]
@@ -32,11 +32,11 @@ def derivatives(
 
 
 def difference(actual: Gradients, expected: Gradients) -> str:
-    """In words what differs by more than the order of sums accounts for; empty: nothing."""
+    """Describes the first difference beyond the rounding of sums; returns an empty string if there is none."""
     if len(actual) != len(expected):
         return f"{len(actual)} second derivatives in place of {len(expected)}"
     scale = max([_largest(gradient) for gradient in expected if gradient is not None], default=0.0)
-    for index, (a, b) in enumerate(zip(actual, expected)):
+    for index, (a, b) in enumerate(zip(actual, expected, strict=True)):
         where = f"second derivative {index} of {len(expected)}: "
         if a is None or b is None:
             if a is not b:
@@ -44,15 +44,15 @@ def difference(actual: Gradients, expected: Gradients) -> str:
             continue
         if a.dtype != b.dtype or a.shape != b.shape:
             return where + f"{a.dtype} {list(a.shape)} in place of {b.dtype} {list(b.shape)}"
+        tolerance = scale * LAST_BITS.get(b.dtype, 0.0)
         a, b = _plain(a), _plain(b)
-        tolerance = scale * LAST_BITS.get(expected[index].dtype, 0.0)  # type: ignore[union-attr]
         if not torch.allclose(a, b, 0.0, tolerance, equal_nan=True):
             return where + f"differs by up to {(a - b).abs().max().item():.3g}, the largest is {scale:.3g}"
     return ""
 
 
 def _plain(value: Tensor) -> Tensor:
-    """Dense, and of real numbers in double precision."""
+    """Returns the value dense, as real numbers in double precision."""
     value = value.to_dense() if value.layout != torch.strided else value
     return torch.view_as_real(value.resolve_conj()).double() if value.is_complex() else value.double()
 

@@ -1,4 +1,4 @@
-"""What came out, as JSON and as a table in Markdown."""
+"""Writes the results as JSON and as a table in Markdown."""
 
 import json
 from collections import Counter
@@ -14,12 +14,11 @@ FINE = (SAME, BOTH_RAISE, NOTHING)
 
 PASSES, LISTED, FAILS, FORGOTTEN = "passes", "on the list", "fails", "passes, but is on the list"
 
-
 Exceptions = Mapping[str, KnownException]
 
 
 def verdict(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Exceptions = EXCEPTIONS) -> str:
-    """What the entry's outcomes mean, the list of exceptions considered; ``complete``: of all its samples."""
+    """Judges an entry by its outcomes and the exceptions. ``complete``: these are the outcomes of all samples."""
     fine = all(outcome.result in FINE for _, outcome in outcomes)
     if name in exceptions:
         allowed = exceptions[name].result
@@ -30,7 +29,7 @@ def verdict(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Ex
 
 
 def how(outcomes: Outcomes) -> str:
-    """How the entry's gradients were made: by a rule of ours, on the tape, by ordinary autograd around regions."""
+    """Describes what made the entry's gradients: a rule, the tape, or ordinary autograd outside of regions."""
     names = sorted({name for _, outcome in outcomes for name in outcome.how})
     tape = [name[6:] for name in names if name.startswith("tape: ")]
     autograd = [name[10:] for name in names if name.startswith("autograd: ")]
@@ -41,7 +40,7 @@ def how(outcomes: Outcomes) -> str:
 
 
 def row(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Exceptions = EXCEPTIONS) -> dict[str, Any]:
-    """One line of the table as data."""
+    """Returns one line of the table as data."""
     return {
         "name": name,
         "verdict": verdict(name, outcomes, complete, exceptions),
@@ -54,7 +53,7 @@ def row(name: str, outcomes: Outcomes, complete: bool = True, exceptions: Except
 
 
 def summary(rows: list[dict[str, Any]]) -> str:
-    """The figures in one paragraph."""
+    """Returns the totals in one paragraph."""
     verdicts = Counter(each["verdict"] for each in rows)
     kinds = Counter("no gradient" if each["how"] == "none" else each["how"].split(" ")[0].rstrip(";") for each in rows)
     samples = sum(each["samples"] for each in rows)
@@ -68,7 +67,7 @@ def summary(rows: list[dict[str, Any]]) -> str:
 
 
 def write(rows: list[dict[str, Any]], folder: Path, stem: str = "conformance") -> None:
-    """``<stem>.json`` and ``<stem>.md`` in ``folder``."""
+    """Writes ``<stem>.json`` and ``<stem>.md`` to ``folder``."""
     folder.mkdir(parents=True, exist_ok=True)
     (folder / f"{stem}.json").write_text(json.dumps(rows, indent=1))
     lines = ["# PyTorch's operators and modules, lowered", "", summary(rows), ""]

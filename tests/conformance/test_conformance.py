@@ -1,4 +1,4 @@
-"""A sample of PyTorch's operators and modules, spread out; ``make conformance`` runs them all."""
+"""Operators and modules of PyTorch, spread over its lists, equal eager; ``make conformance`` runs them all."""
 
 import pytest
 import torch
@@ -11,10 +11,10 @@ from .compare import outcomes_of
 from .exceptions import EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import CRASHED, Worker
 
-EVERY = 13  # of the entries that run here
-SAMPLES = 2  # of each type of numbers
+EVERY = 13  # one of so many entries runs here
+SAMPLES = 2  # of each dtype
 
-# Every one of these has differed from eager once.
+# Each of these differed from eager at some time.
 HAVE_FAILED = [
     "__rpow__", "addcdiv", "baddbmm", "cummax", "diff", "frexp", "fill", "kthvalue", "linalg.lu_factor", "masked.var",
     "native_batch_norm", "nn.BatchNorm1d (train)", "nn.GRUCell (train)", "nn.LSTMCell (eval)",
@@ -29,51 +29,51 @@ SPREAD = sorted({*list(BY_NAME)[::EVERY], *HAVE_FAILED} - set(EXCEPTIONS))
 
 
 @pytest.mark.parametrize("name", SPREAD)
-def test_entry(name: str) -> None:
+def test_entry_equals_eager(name: str) -> None:
     outcomes = list(outcomes_of(BY_NAME[name], SAMPLES))
     assert outcomes
     assert table.row(name, outcomes)["details"] == []
 
 
 @pytest.mark.parametrize("name", EXCEPTIONS)
-def test_exception_is_still_one(name: str) -> None:
+def test_a_listed_exception_still_fails(name: str) -> None:
     assert any(outcome.result == EXCEPTIONS[name].result for _, outcome in outcomes_of(BY_NAME[name]))
 
 
-def test_exceptions_are_few() -> None:
+def test_at_most_one_entry_in_a_hundred_is_an_exception() -> None:
     for exceptions, entries_of_order in ((EXCEPTIONS, BY_NAME), (SECOND_ORDER_EXCEPTIONS, TWICE)):
         assert set(exceptions) <= set(entries_of_order)
         assert len(exceptions) <= len(entries_of_order) / 100
 
 
 @pytest.mark.parametrize("name", SECOND_ORDER_SPREAD)
-def test_second_order(name: str) -> None:
+def test_second_derivatives_equal_eager(name: str) -> None:
     outcomes = list(outcomes_of(TWICE[name], SAMPLES, order=2))
     assert outcomes
     assert table.row(name, outcomes, exceptions=SECOND_ORDER_EXCEPTIONS)["details"] == []
 
 
 @pytest.mark.parametrize("name", SECOND_ORDER_EXCEPTIONS)
-def test_second_order_exception_is_still_one(name: str) -> None:
+def test_a_listed_exception_of_second_derivatives_still_fails(name: str) -> None:
     allowed = SECOND_ORDER_EXCEPTIONS[name].result
     assert any(outcome.result == allowed for _, outcome in outcomes_of(TWICE[name], 3, order=2))
 
 
-def test_a_wrong_second_derivative_is_seen() -> None:
-    """Of two functions with the same value and first derivative at a point, the second one tells."""
+def test_a_wrong_second_derivative_is_found() -> None:
+    """Two functions have the same value and first derivative at a point; their second derivatives differ."""
     results = []
     for function in (lambda x: x * x * x, lambda x: x * x * x + (x - x.detach()).square()):
         x = torch.linspace(-1.0, 1.0, 5, dtype=torch.float64, requires_grad=True)
         cotangent = torch.ones(5, dtype=torch.float64)
         results.append(second_order.derivatives([function(x)], [x], [cotangent], torch.Generator().manual_seed(1)))
     (first, second), (same_first, other_second) = results
-    assert all(torch.equal(a, b) for a, b in zip(first, same_first))
+    for gradient, same_gradient in zip(first, same_first, strict=True):
+        torch.testing.assert_close(gradient, same_gradient, rtol=0.0, atol=0.0)
     assert second_order.difference(second, second) == ""
     assert "second derivative 0 of 2: differs" in second_order.difference(other_second, second)
 
 
-def test_a_crash_is_a_line_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A process that dies is made anew, and what it ran counts as failed."""
+def test_a_crash_is_a_failed_entry_and_the_next_one_runs() -> None:
     worker = Worker(limit=1)
     worker._process.kill()
     outcomes = worker.run("add")

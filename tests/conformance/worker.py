@@ -1,4 +1,4 @@
-"""Runs entries in a process of its own, so that one that crashes is a line of the table and not the end of the run."""
+"""Runs entries in another process, so that a crash is a line of the table and not the end of the run."""
 
 import multiprocessing
 import traceback
@@ -17,7 +17,7 @@ def _serve(pipe: Connection, limit: int | None, order: int) -> None:
     from .cases import entries
     from .compare import outcomes_of
 
-    torch.set_num_threads(1)  # sums in another order are another result
+    torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
     by_name = {entry.name: entry for entry in entries()}
     while True:
         name = pipe.recv()
@@ -30,7 +30,7 @@ def _serve(pipe: Connection, limit: int | None, order: int) -> None:
 
 
 class Worker:
-    """A process that runs entries one by one, made anew where one kills it."""
+    """A process that runs entries one by one, and that is started again after a crash."""
 
     def __init__(self, limit: int | None = None, seconds: float = 600, order: int = 1):
         self._limit, self._seconds, self._order = limit, seconds, order
@@ -44,7 +44,7 @@ class Worker:
         theirs.close()
 
     def run(self, name: str) -> Outcomes:
-        """What came out of each sample of the entry."""
+        """Returns the description and the outcome of each sample of the entry."""
         try:
             self._pipe.send(name)
             if self._pipe.poll(self._seconds):

@@ -1,4 +1,4 @@
-"""Random programs, scripted and lowered, against eager.
+"""Compares random programs, scripted and lowered, with eager.
 
-``programs`` draws source text, ``check`` runs one program, ``python -m fuzz`` as many as asked for.
+``programs`` draws the source of a program, ``check`` runs it, and ``python -m fuzz`` runs many.
 """

@@ -1,4 +1,4 @@
-"""``python -m fuzz --count 2000 --seed 7``: that many programs; the first that differs from eager is made small."""
+"""``python -m fuzz --count 2000 --seed 7`` runs random programs, and shrinks the first one that differs from eager."""
 
 import argparse
 import random
@@ -15,12 +15,12 @@ from .programs import Program, programs
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
-    parser.add_argument("--count", type=int, default=2000, help="programs (default: %(default)s)")
-    parser.add_argument("--seed", type=int, help="what the draw begins with (default: another each time, printed)")
+    parser.add_argument("--count", type=int, default=2000, help="number of programs (default: %(default)s)")
+    parser.add_argument("--seed", type=int, help="seed of the programs (default: a random one, which is printed)")
     arguments = parser.parse_args()
     start = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {start}")
-    torch.set_num_threads(1)  # sums in another order are another result
+    torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
     skipped: Counter = Counter()
     bar = tqdm(total=arguments.count, desc="fuzz", unit="program")
 

@@ -1,10 +1,10 @@
-"""Runs one program: as Python, scripted, and lowered; all three give the same."""
+"""Runs one program as Python, scripted and lowered, and compares the results."""
 
 import linecache
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from typing import Any, NamedTuple
@@ -22,10 +22,14 @@ STRATEGIES: list[dict[str, Any]] = [
     {"strategy": "all"},
     {"strategy": "segments"},
     {"strategy": "budget", "memory_budget": 0.5, "cost_model": "flops"},
-    {"strategy": "budget", "memory_budget": 1.0, "cost_model": "flops"},  # where nothing fits into the smaller one
+    {
+        "strategy": "budget",
+        "memory_budget": 1.0,
+        "cost_model": "flops",
+    },  # for programs that need more than the smaller budget
 ]
 
-# Eager raises, and so does ours: compared, and yet little is learnt.
+# The result of check() for a program that raises; it shows less than a program that returns.
 RAISES = "raises in eager and in ours"
 
 _MAKES_SINGLE = re.compile(r"torch\.(zeros|ones|full|empty|rand|randn|tensor)\((?!.*dtype)")
@@ -35,25 +39,26 @@ _files = count()
 
 class Results(NamedTuple):
     error: str | None
-    tensors: list[Tensor | None] = []
-    # Operators outside of regions pass gradients: views that are returned. They are made behind the region.
+    tensors: Sequence[Tensor | None] = ()
+    # Whether gradients pass operators outside of regions. Views that are returned are made there, after the region.
     sums_outside: bool = False
-    rounding: float = 0.0  # of sums in another order, as a share of the largest element
-    # For each output the input that it is itself, or None. TorchScript makes x of x.t().t(): what reaches x by several
-    # outputs is then added in their order, and not after what reaches x itself.
-    returned_inputs: list[int | None] = []
-    # Second derivatives: regions run again for them under ordinary autograd, so that sums may have another order.
-    second: list[Tensor | None] = []
+    rounding: float = 0.0  # what another order of sums may change, as a share of the largest element
+    # For each output, the index of the input that it is, or None. TorchScript simplifies x.t().t() to x; gradients that
+    # reach x by several outputs are then added in the order of the outputs, and not after the gradient of x itself.
+    returned_inputs: Sequence[int | None] = ()
+    # Second derivatives. For them, regions run again under ordinary autograd, so that sums may have another order.
+    second: Sequence[Tensor | None] = ()
 
 
 def function_of(program: Program) -> Callable[..., tuple[Tensor, ...]]:
-    """The program as a function of Python; TorchScript finds its source through ``linecache``."""
+    """Returns the program as a Python function whose source TorchScript finds by ``linecache``."""
     file = f"<program {next(_files)}>"
     source = program.source
     linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor}
     exec(compile(source, file, "exec"), names)
-    return names["program"]
+    function: Callable[..., tuple[Tensor, ...]] = names["program"]
+    return function
 
 
 class _Module(nn.Module):
@@ -61,12 +66,12 @@ class _Module(nn.Module):
         super().__init__()
         self.function = function
 
-    def forward(self, a: Tensor, b: Tensor, c: Tensor):  # type: ignore[no-untyped-def]
+    def forward(self, a: Tensor, b: Tensor, c: Tensor):  # TorchScript finds the type of the result
         return self.function(a, b, c)
 
 
 def _sums_outside(outputs: list[Tensor]) -> bool:
-    """Some autograd node behind the outputs is not of a region."""
+    """Whether the graph of the outputs has an autograd node that belongs to no region."""
     pending = [output.grad_fn for output in outputs if output.grad_fn is not None]
     seen = set(pending)
     while pending:
@@ -81,6 +86,7 @@ def _sums_outside(outputs: list[Tensor]) -> bool:
 def _hook(tensor: Tensor, kind: str) -> None:
     def update(leaf: Tensor) -> None:
         with torch.no_grad():
+            assert leaf.grad is not None
             leaf.sub_(leaf.grad, alpha=0.5)
 
     if kind == "replace":
@@ -93,20 +99,20 @@ def _second(gradients: list[Tensor | None], wanted: list[Tensor]) -> list[Tensor
     differentiable = [gradient for gradient in gradients if gradient is not None and gradient.requires_grad]
     if not differentiable:
         return []
-    # Not randn_like(): it draws in the order of the memory, and strides are no part of the comparison.
+    # randn_like() would draw numbers in the order of the memory, but strides are not compared.
     cotangents = [torch.randn(gradient.shape, dtype=gradient.dtype) for gradient in differentiable]
     return list(torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True))
 
 
 def run(function: Callable[..., Any], program: Program) -> Results:
-    """The error, or outputs, gradients, inputs and random state of one forward and backward."""
+    """Runs one forward and backward; returns outputs, gradients, inputs and random state, or the error."""
     torch.manual_seed(3)
     dtype = torch.float32 if program.single else torch.float64
     inputs = [
         torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_(needed)
-        for shape, needed in zip(program.shapes, program.needs_grad)
+        for shape, needed in zip(program.shapes, program.needs_grad, strict=True)
     ]
-    for tensor, kind in zip(inputs, program.hooks):
+    for tensor, kind in zip(inputs, program.hooks, strict=True):
         _hook(tensor, kind)
     try:
         outputs = list(function(*inputs))
@@ -132,59 +138,62 @@ def run(function: Callable[..., Any], program: Program) -> Results:
     gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
     tensors = values + [needs] + gradients + [tensor.detach() for tensor in inputs] + [torch.get_rng_state()]
     same = [next((k for k, each in enumerate(inputs) if output is each), None) for output in outputs]
-    # With a history of its own, a gradient is made by a region that runs again under ordinary autograd.
+    # A gradient with create_graph is made by a region that runs again under ordinary autograd.
     other_order = program.twice or _sums_outside(differentiable)
     return Results(None, tensors, other_order, _rounding(program), same, second)
 
 
 def difference(actual: Results, expected: Results) -> str:
-    """What differs, in words; empty: nothing. Where views are made behind a region, or left out, sums may have another
-    order."""
+    """Describes the first difference; returns an empty string if there is none.
+
+    If views are made after a region, or left out, sums may have another order.
+    """
     other_order = actual.sums_outside or actual.returned_inputs != expected.returned_inputs
     if (actual.error is None) != (expected.error is None):
         return f"raises: {actual.error}; expected: {expected.error}"
-    for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors)):
+    for index, (a, b) in enumerate(zip(actual.tensors, expected.tensors, strict=True)):
         if (a is None) != (b is None):
             return f"tensor {index} is {'None' if a is None else 'not None'}"
-        if a is None or torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)):
+        if a is None or b is None or torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)):
             continue
         if not (other_order and a.is_floating_point() and _close(a, b, expected.rounding)):
             return f"tensor {index} differs by up to {(a.double() - b.double()).abs().max().item():.3g}"
     if len(actual.second) != len(expected.second):
         return f"{len(actual.second)} second derivatives in place of {len(expected.second)}"
-    for index, (a, b) in enumerate(zip(actual.second, expected.second)):
+    for index, (a, b) in enumerate(zip(actual.second, expected.second, strict=True)):
         if (a is None) != (b is None):
             return f"second derivative {index} is {'None' if a is None else 'not None'}"
-        if a is not None and not _close(a, b, expected.rounding):
+        if a is not None and b is not None and not _close(a, b, expected.rounding):
             return f"second derivative {index} differs by up to {(a - b).abs().max().item():.3g}"
     return ""
 
 
 def _rounding(program: Program) -> float:
-    """What the last bits of sums in another order grow to: by the coarsest precision that they are rounded to on the way."""
-    if program.single:  # with products of bfloat16 under autocast
+    """Returns the relative difference that another order of sums may make, by the lowest precision in the program."""
+    if program.single:  # which may have bfloat16 products under autocast
         return 1e-2
-    # Without a dtype it is a tensor of single precision, and stays one when the inputs, of double, are written to it.
+    # A factory without a dtype makes a float32 tensor, which remains float32 when float64 inputs are written to it.
     return 1e-5 if _MAKES_SINGLE.search(program.source) else 1e-11
 
 
 def _close(a: Tensor, b: Tensor, rounding: float) -> bool:
-    """Equal but for what sums in another order make of the last bits."""
+    """Whether two tensors are equal, except for the rounding of sums in another order."""
     scale = float(b.nan_to_num(0.0, 0.0, 0.0).abs().max())
     return torch.allclose(a, b, rounding, max(1e-13, rounding * scale if rounding > 1e-11 else 0.0), equal_nan=True)
 
 
 def _refuses_to_write(results: Results) -> bool:
-    """Autograd refuses some in-place operators. Ours have become functional and compute what was meant."""
+    """Whether autograd refused an in-place operator. In ours it is functional, and computes what was meant."""
     return results.error is not None and ("in-place operation" in results.error or "inplace operation" in results.error)
 
 
 @contextmanager
 def _optimised_at_once() -> Iterator[None]:
-    """TorchScript's executor that optimises before the first run.
+    """Selects TorchScript's executor that optimises before the first run.
 
-    The usual one runs a program twice as it stands, to see types and shapes. A program that raises never gets further,
-    and whether optimisation would have left the code that raises out is not to be seen: in a loop, say, that it unrolls.
+    The default one first runs a program twice without optimisation, to record types and shapes. A program that raises
+    there is never optimised, although optimisation might have removed the code that raises, for example by unrolling a
+    loop.
     """
     usual = torch._C._jit_set_profiling_executor(False)
     try:
@@ -194,7 +203,7 @@ def _optimised_at_once() -> Iterator[None]:
 
 
 def raises_in_dead_code(program: Program) -> bool:
-    """The error is in code whose result nobody reads: optimised TorchScript leaves such code out, and so do we."""
+    """Whether the error is in code whose result is not read, which optimised TorchScript and ours leave out."""
     function = function_of(program)
     if run(function, program).error is None:
         return False
@@ -203,16 +212,20 @@ def raises_in_dead_code(program: Program) -> bool:
 
 
 def shares(reasons: "Counter[str]") -> str:
-    """How many programs were compared, and why others were not."""
+    """Describes how many programs were compared, and why others were not."""
     total = max(1, sum(reasons.values()))
     each = [f"{reason or 'compared'} {n / total:.1%}" for reason, n in reasons.most_common()]
     return f"{total} programs: " + ", ".join(each)
 
 
 def check(program: Program) -> str:
-    """Raises AssertionError with the program and what differs from eager.
+    """Compares the program, scripted and lowered, with eager.
 
-    Gives the reason where the program could not be compared, and otherwise an empty text.
+    Returns:
+        An empty string if it was compared, and otherwise the reason why it was not.
+
+    Raises:
+        AssertionError: there is a difference; the message has it and the program.
     """
     function = function_of(program)
     with warnings.catch_warnings():
@@ -235,7 +248,7 @@ def check(program: Program) -> str:
             for call in ("first", "second"):
                 actual = run(lowered, program)
                 if actual.error is not None and "the smallest that can be reached" in actual.error:
-                    break  # a budget that nothing fits into, which is an error
+                    break  # no plan keeps this budget, which is an error
                 what = difference(actual, expected)
                 assert not what, f"{options}, {call} call: {what}\n{program}\n{program.source}"
             else:

@@ -1,4 +1,4 @@
-"""Statements that decide what runs, and how: branches, loops, assertions, no_grad and autocast blocks."""
+"""Statements that control what runs, and how: branches, loops, assertions, no_grad and autocast blocks."""
 
 from collections.abc import Callable
 
@@ -23,7 +23,7 @@ Statement = Callable[[Writer, int, int], None]
 
 
 def inner(w: Writer, indent: int, depth: int, name: str, shape: Shape, statement: Statement) -> None:
-    """A block that gives ``name`` another value; what else it names is gone after it."""
+    """Writes a block that gives ``name`` another value. Other names that it defines are unknown after it."""
     known = {key: list(value) for key, value in w.names.items()}
     w.names[shape].append(name)
     for _ in range(w.draw(st.integers(0, 2))):
@@ -71,7 +71,7 @@ def no_grad(w: Writer, indent: int, depth: int, statement: Statement) -> None:
 
 
 def autocast(w: Writer, indent: int, depth: int, statement: Statement) -> None:
-    """Products are of bfloat16 in it. Behind the block the value is of single precision again."""
+    """Writes a block in which products are bfloat16. After it, the value is float32 again."""
     shape = w.shape()
     name = w.name()
     x, y = w.tensor(shape), w.tensor(shape)

@@ -1,10 +1,10 @@
-"""Statements that differentiate in the method itself."""
+"""Statements that compute gradients inside of the method."""
 
 from .writer import Writer
 
 
 def inner_grad(w: Writer, indent: int) -> None:
-    """The gradient of something, often with a history, with respect to an input or to a leaf that is made for it."""
+    """Writes a call of autograd.grad, often with create_graph, for an input or for a leaf that is made for it."""
     name = w.name()
     if w.leaves and w.chance():
         leaf, shape = w.pick(w.leaves)

@@ -1,20 +1,21 @@
-"""Draws programs: source text of a function of three tensors, as people write them for TorchScript.
+"""Draws programs: the source of functions of three tensors, as people write them for TorchScript.
 
-Every float tensor in a program has rank 2 and one of a few shapes, so that any two of one shape can be combined. The
-generator keeps track of which names hold what; Hypothesis chooses, and shrinks what fails. ``values``, ``control`` and
-``gradients`` hold the kinds of statements.
+Every float tensor in a program has rank 2 and one of a few shapes, so that any two of the same shape can be combined.
+The generator knows the shape of every name. Hypothesis makes the choices, and shrinks programs that fail. ``values``,
+``control`` and ``gradients`` have the kinds of statements.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from hypothesis import strategies as st
 
 from . import control, gradients, values
 from .writer import Shape, Writer
 
-# What the caller's hooks do with the gradient of an input: nothing, pass on another one, or, once it is accumulated, write to
-# the input, as an optimizer that runs in the backward does.
+# What the caller's hook does with the gradient of an input: nothing; replace it; or, once it is accumulated, update the
+# input, as an optimizer that runs in the backward does.
 HOOKS = ["", "", "", "", "replace", "update"]
 
 
@@ -24,12 +25,12 @@ class Program:
     shapes: list[Shape]
     needs_grad: list[bool]
     hooks: list[str] = field(default_factory=lambda: ["", "", ""])
-    single: bool = False  # inputs of single precision, and not of double
+    single: bool = False  # the inputs are float32 in place of float64
     twice: bool = False  # the caller differentiates the gradients again
 
 
 def statement(w: Writer, indent: int, depth: int = 0) -> None:
-    kinds = [values.assign] * 4 + [values.write, values.collect]
+    kinds: list[Callable[..., Any]] = [values.assign] * 4 + [values.write, values.collect]
     kinds += [values.factory, values.of_data, values.collect_by_name, control.assertion, gradients.inner_grad]
     if depth == 0:
         kinds += [values.change_shape, values.drop_out, values.random_factory]
@@ -44,16 +45,16 @@ def statement(w: Writer, indent: int, depth: int = 0) -> None:
 
 
 @st.composite
-def programs(draw: Callable) -> Program:
-    """A program of up to ten statements that returns up to three tensors."""
+def programs(draw: Callable[..., Any]) -> Program:
+    """Draws a program of up to ten statements that returns up to three tensors."""
     rows, columns = draw(st.sampled_from([(3, 4), (2, 2), (4, 3)]))
     shapes = [(rows, columns), (rows, columns), (columns, rows)]
     needs_grad = draw(st.lists(st.booleans(), min_size=3, max_size=3).filter(any))
     hooks = [draw(st.sampled_from(HOOKS)) if needed else "" for needed in needs_grad]
     names: dict[Shape, list[str]] = {}
-    for name, shape in zip("abc", shapes):
+    for name, shape in zip("abc", shapes, strict=True):
         names.setdefault(shape, []).append(name)
-    leaves = [(name, shape) for name, shape, needed in zip("abc", shapes, needs_grad) if needed]
+    leaves = [(name, shape) for name, shape, needed in zip("abc", shapes, needs_grad, strict=True) if needed]
     writer = Writer(draw, names, leaves, single=draw(st.integers(0, 2)) == 2)
     for _ in range(draw(st.integers(1, 10))):
         statement(writer, 1)

@@ -1,7 +1,8 @@
-"""Some hundred random programs; ``make fuzz`` runs as many as asked for."""
+"""Some hundred random programs equal eager; ``make fuzz`` runs more."""
 
 import os
 from collections import Counter
+from collections.abc import Iterator
 
 import pytest
 import torch
@@ -18,16 +19,16 @@ SEED = int(os.environ.get("FUZZ_SEED", "2"))
 
 
 @pytest.fixture(autouse=True)
-def one_thread():
-    """Sums in another order are another result."""
+def one_thread() -> Iterator[None]:
+    """With several threads, sums have another order and therefore another result."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
 
 
-def test_random_programs() -> None:
-    """None differs from eager; and most are compared, so that the fuzzer is not blind."""
+def test_no_random_program_differs_from_eager() -> None:
+    """In addition, most programs have to be compared, so that the fuzzer sees something."""
     reasons: Counter = Counter()
 
     @seed(SEED)
@@ -40,8 +41,7 @@ def test_random_programs() -> None:
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
 
 
-def test_a_difference_is_seen() -> None:
-    """The comparison tells a program from one whose gradient alone is another."""
+def test_programs_that_differ_in_a_gradient_only_are_told_apart() -> None:
     source = "def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor]:\n    return ({},)\n"
     shapes, needs = [(2, 2)] * 3, [True, False, False]
     results = [
@@ -53,8 +53,8 @@ def test_a_difference_is_seen() -> None:
     assert "tensor 2 differs" in difference(results[1]._replace(sums_outside=False), results[0])
 
 
-def test_dead_code_in_a_loop_may_raise() -> None:
-    """``view`` raises in a loop that TorchScript leaves out once it has unrolled it; read, it has to raise."""
+def test_code_that_raises_may_be_left_out_if_its_result_is_not_read() -> None:
+    """``view`` raises in a loop that TorchScript removes after unrolling it, unless its result is read."""
     body = [
         "def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor]:",
         "    v1 = a * 0.5",

@@ -1,30 +1,36 @@
-"""Statements that make values: operators, random numbers, writes in place, factories, sizes that data decide."""
+"""Statements that make values: operators, random numbers, in-place writes, factories, data-dependent sizes."""
+
+from collections.abc import Sequence
 
 from hypothesis import strategies as st
 
 from .writer import Writer
 
 IN_PLACE = [
-    "{x}.mul_(0.5)", "{x}.add_({y})", "{x}.relu_()", "{x}[0].mul_(2.0)", "{x}[:, 1:].add_(1.0)", "{x}[1:].copy_({y}[1:])",
+    "{x}.mul_(0.5)", "{x}.add_({y})", "{x}.relu_()", "{x}[0].mul_(2.0)", "{x}[:, 1:].add_(1.0)",
+    "{x}[1:].copy_({y}[1:])",
     "{x}.t().sub_({y}.t())", "{x}[0, 0] = 3.0", "{x}[:, 0] = {y}[:, 1]", "{x}.clamp_(min=-0.5)", "{x} += {y}",
-    "{x}.view(-1)[2:4].zero_()", "{x}.masked_fill_({y} > 0, 0.25)", "{x}.select(1, 0).tanh_()", "{x}.unsqueeze(0).div_(2.0)",
+    "{x}.view(-1)[2:4].zero_()", "{x}.masked_fill_({y} > 0, 0.25)", "{x}.select(1, 0).tanh_()",
+    "{x}.unsqueeze(0).div_(2.0)",
     "{x}[1:, 1:] = {y}[1:, 1:] * 2", "{x}[::2] *= 3.0", "{x}[-1] -= {y}[0]", "{x}[{y} > 0.5] = 0.5", "{x}.copy_({y})",
 ]  # fmt: skip
 
-# Without a dtype these are of PyTorch's default one, which the inputs are not.
+# Without a dtype, these have PyTorch's default one, float32, while inputs may be float64.
 FACTORIES = [
     "torch.zeros({rows}, {columns})", "torch.ones([{rows}, {columns}])", "torch.full([{rows}, {columns}], 0.5)",
     "{x}.new_zeros({rows}, {columns})", "{x}.new_full([{rows}, {columns}], 2.0)", "torch.zeros_like({x})",
-    "torch.empty_like({x}).copy_({y})", "torch.empty({rows}, {columns}).fill_(0.25)", "torch.zeros({x}.size(), dtype={x}.dtype)",
+    "torch.empty_like({x}).copy_({y})", "torch.empty({rows}, {columns}).fill_(0.25)",
+    "torch.zeros({x}.size(), dtype={x}.dtype)",
     "torch.arange({size}.0).view({rows}, {columns})", "torch.linspace(0, 1, {size}).view({rows}, {columns})",
     "torch.zeros({x}.size(0), {columns}, device={x}.device)", "torch.tensor([[0.5] * {columns}] * {rows})",
 ]  # fmt: skip
 RANDOM_FACTORIES = ["torch.rand({rows}, {columns})", "torch.rand_like({x})", "torch.randn({rows}, {columns})"]
 INTO_FACTORY = [
-    "{z} += {y}", "{z}[1:] = {y}[1:]", "{z}[:, 0] += {y}[:, 1]", "{z}.copy_({y})", "{z}[0] = 1.0", "{z}.sub_({y}, alpha=0.5)",
+    "{z} += {y}", "{z}[1:] = {y}[1:]", "{z}[:, 0] += {y}[:, 1]", "{z}.copy_({y})", "{z}[0] = 1.0",
+    "{z}.sub_({y}, alpha=0.5)",
     "{z}[:, 1:].copy_({y}[:, :-1])", "{z}[torch.tensor([0, 1])] = {y}[:2].to({z}.dtype)",
 ]  # fmt: skip
-# Of two types, products and sums are rounded in another order than in eager where they are written into the lower one.
+# These are for equal dtypes: products and sums that are written into a lower dtype are rounded in another order.
 INTO_FACTORY_OF_ONE_TYPE = INTO_FACTORY + [
     "{z} *= {y}",
     "{z}.add_({y}.sum(0))",
@@ -32,12 +38,13 @@ INTO_FACTORY_OF_ONE_TYPE = INTO_FACTORY + [
     "{z}.addmm_({y}, {y}.t() @ {y})",
 ]
 
-# Each gives a tensor of the shape of x.
+# Each of these has the shape of x, by way of sizes that depend on data.
 OF_DATA = [
     "{x} + {y}[{y}[:, 0] > 0].sum(0)", "{x} * float(torch.nonzero({y} > 0).size(0))",
     "torch.repeat_interleave({x}, ({y}[:, 0] > 0).long() + 1, dim=0)[: {x}.size(0)]",
     "torch.cat([{x}[{y}[:, 0] > 0], {x}[{y}[:, 0] <= 0]])", "{x} + torch.masked_select({y}, {x} > 0).sum()",
-    "{x}[torch.nonzero({y}[:, 1] > -9.0).squeeze(1)]", "{x}[torch.unique(({y}[:, 0] > 0).long(), return_inverse=True)[1]]",
+    "{x}[torch.nonzero({y}[:, 1] > -9.0).squeeze(1)]",
+    "{x}[torch.unique(({y}[:, 0] > 0).long(), return_inverse=True)[1]]",
     "torch.zeros_like({x}).index_put([torch.nonzero({y}[:, 0] > 0).squeeze(1)], {x}[{y}[:, 0] > 0])",
     "torch.cat([{y}[{y}[:, 0] > 0].tanh(), {x}])[: {x}.size(0)]",
 ]  # fmt: skip
@@ -51,7 +58,7 @@ def assign(w: Writer, indent: int) -> None:
 
 
 def drop_out(w: Writer, indent: int) -> None:
-    """Random numbers. The result is returned: TorchScript does not draw those that nobody reads."""
+    """Writes a dropout and returns its result: TorchScript draws no random numbers that are not read."""
     shape = w.shape()
     name = w.name()
     w.say(indent, f"{name} = F.dropout({w.tensor(shape)}, 0.3)")
@@ -60,7 +67,7 @@ def drop_out(w: Writer, indent: int) -> None:
 
 
 def change_shape(w: Writer, indent: int) -> None:
-    """A product or a transpose: a tensor of another shape."""
+    """Writes a product or a transpose, whose result has another shape."""
     rows, columns = w.shape()
     x = w.tensor((rows, columns))
     partners = [shape for shape in sorted(w.names) if shape[0] == columns]
@@ -76,7 +83,7 @@ def change_shape(w: Writer, indent: int) -> None:
 
 
 def write(w: Writer, indent: int) -> None:
-    """An in-place operator on a copy of what is there, and often on a view of it."""
+    """Writes in-place operators on a copy of a tensor, and often on a view of the copy."""
     shape = w.shape()
     name = w.name()
     w.say(indent, f"{name} = {w.tensor(shape)} * 1.25")
@@ -91,8 +98,8 @@ def write(w: Writer, indent: int) -> None:
         w.know(alias, shape)
 
 
-def factory(w: Writer, indent: int, options: list = FACTORIES) -> str:
-    """A tensor that the method makes, often without saying of which type, and writes to."""
+def factory(w: Writer, indent: int, options: Sequence[str] = FACTORIES) -> str:
+    """Writes a tensor that the method makes, often without a dtype, and in-place operators on it."""
     shape = w.shape()
     rows, columns = shape
     name = w.name()
@@ -110,12 +117,12 @@ def factory(w: Writer, indent: int, options: list = FACTORIES) -> str:
 
 
 def random_factory(w: Writer, indent: int) -> None:
-    """As with dropout, the result is returned."""
+    """Writes a factory of random numbers and returns its result, for the reason given in ``drop_out``."""
     w.returned.append(factory(w, indent, RANDOM_FACTORIES))
 
 
 def of_data(w: Writer, indent: int) -> None:
-    """Sizes in between that data decide."""
+    """Writes operators on sizes that depend on data."""
     shape = w.shape()
     name = w.name()
     w.say(indent, f"{name} = {w.pick(OF_DATA).format(x=w.tensor(shape), y=w.tensor(shape))}")
@@ -123,7 +130,7 @@ def of_data(w: Writer, indent: int) -> None:
 
 
 def collect(w: Writer, indent: int) -> None:
-    """A list that is filled step by step."""
+    """Writes a list that is filled step by step."""
     shape = w.shape()
     name = w.name()
     w.say(indent, f"l{name} = [{w.tensor(shape)}]")
@@ -135,7 +142,7 @@ def collect(w: Writer, indent: int) -> None:
 
 
 def collect_by_name(w: Writer, indent: int) -> None:
-    """A dict that is filled step by step, whose entries are replaced and read."""
+    """Writes a dict that is filled step by step, whose entries are replaced and read."""
     shape = w.shape()
     name = w.name()
     w.say(indent, f'd{name} = {{"a": {w.tensor(shape)}}}')

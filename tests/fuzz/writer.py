@@ -1,4 +1,4 @@
-"""What statements are written with: the lines so far and the names that are known at the end of them."""
+"""Writes statements, and knows the names that they define."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -8,15 +8,16 @@ from hypothesis import strategies as st
 
 Shape = tuple[int, int]
 
-# A cast that leaves a region is made a second time behind it, so that gradients of the two are rounded one by one: what a
-# cast makes is not returned.
+# No result of a cast is returned directly: the cast would be made a second time after the region, and the gradients of
+# the two casts would be rounded separately.
 UNARY = [
     "torch.relu({x})", "torch.tanh({x})", "torch.sigmoid({x})", "{x}.exp().clamp(max=3.0)", "{x} * 2", "1.5 - {x}",
     "{x}.neg()", "F.gelu({x})", "F.silu({x})", "F.leaky_relu({x}, 0.1)", "{x}.abs()", "{x}.square()", "{x}.clone()",
     "{x} / 3.0", "{x}.clamp(-1.0, 1.0)", "torch.where({x} > 0, {x}, {x} * 0.1)", "{x}.softmax(-1)",
     "{x}.log_softmax(0)", "F.layer_norm({x}, {x}.size()[1:])", "{x}.flip(0)", "{x}.cumsum(1)",
     "{x}.detach()", "({x} * 1.5).contiguous()", "{x}.view({x}.size(0), -1)", "{x}.reshape(-1).view({x}.size())",
-    "{x}.masked_fill({x} > 1, 0.5)", "{x}.unsqueeze(0).squeeze(0)", "{x}.to(torch.float32).to(torch.float64) * 1.0", "torch.sin({x})",
+    "{x}.masked_fill({x} > 1, 0.5)", "{x}.unsqueeze(0).squeeze(0)", "{x}.to(torch.float32).to(torch.float64) * 1.0",
+    "torch.sin({x})",
     "{x}.to(torch.float64)", "{x}.type_as({x})", "{x}.contiguous()", "{x}.double()", "{x}.to({x}.device)",
     "{x}.flatten(1)", "{x}.expand({x}.size(0), -1)", "{x}.reshape({x}.size())", "{x}.expand_as({x})", "{x}.cpu()",
     "{x}.roll(1, 0)", "{x}.triu()", "F.normalize({x}, dim=-1)", "{x}.sort(1)[0]", "{x}.logit(0.1)",
@@ -25,7 +26,8 @@ BINARY = [
     "{x} + {y}", "{x} * {y}", "{x} - 2 * {y}", "{x} / ({y}.abs() + 1)", "torch.maximum({x}, {y})",
     "torch.where({x} > {y}, {x}, {y})", "torch.addcmul({x}, {y}, {x}, value=0.5)", "torch.lerp({x}, {y}, 0.3)",
     "{x} @ {y}.t() @ {y} * 0.1", "torch.stack([{x}, {y}]).sum(0)", "torch.cat([{x}, {y}], 1)[:, :{x}.size(1)]",
-    "torch.atan2({x}, {y} + 3)", "{x} + {y}.mean()", "{x} * {y}.sum(0, keepdim=True)", "{x} - {y}.amax(1, keepdim=True)",
+    "torch.atan2({x}, {y} + 3)", "{x} + {y}.mean()", "{x} * {y}.sum(0, keepdim=True)",
+    "{x} - {y}.amax(1, keepdim=True)",
     "{x} + {y}[0]", "torch.chunk(torch.cat([{x}, {y}], 0), 2)[1]", "({x} + {y}).t().contiguous().t()",
     "torch.unbind(torch.stack([{x}, {y}], 2), 2)[0]", "{x} * {y}.var(1, keepdim=True)",
 ]  # fmt: skip
@@ -33,12 +35,12 @@ BINARY = [
 
 @dataclass
 class Writer:
-    """Lines of a function body and the names that are known at the end of it."""
+    """The lines of a function body, and the names that are defined at the end of it, by shape."""
 
     draw: Callable[..., Any]
     names: dict[Shape, list[str]]
-    leaves: list[tuple[str, Shape]]  # inputs that require grad
-    single: bool = False  # of single precision, so that autocast has something to cast
+    leaves: list[tuple[str, Shape]]  # the inputs that require grad
+    single: bool = False  # the inputs are float32, which autocast casts
     lines: list[str] = field(default_factory=list)
     counter: int = 0
     returned: list[str] = field(default_factory=list)

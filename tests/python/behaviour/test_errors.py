@@ -20,8 +20,10 @@ def line_of(call: Callable[[], Any]) -> str:
     """What a call that fails says: one line, without a traceback of TorchScript's."""
     with pytest.raises((RuntimeError, ValueError)) as raised:
         call()
-    assert "\n" not in str(raised.value) and str(raised.value).startswith("aten_recompute: ")
-    assert raised.value.__cause__ is None and raised.value.__context__ is None
+    assert "\n" not in str(raised.value)
+    assert str(raised.value).startswith("aten_recompute: ")
+    assert raised.value.__cause__ is None
+    assert raised.value.__context__ is None
     return str(raised.value)
 
 
@@ -82,7 +84,8 @@ def test_sizes_can_be_told_apart() -> None:
     limit = int(float(smallest.group(1)) * 1024) - 60
     near = lowered_copy(Residual(), "budget", memory_budget=limit, cost_model="flops")
     sizes = re.search(r"under ([\d.]+ \w+); .* reached is ([\d.]+ \w+)", line_of(lambda: near(x)))
-    assert sizes is not None and sizes.group(1) != sizes.group(2)
+    assert sizes is not None
+    assert sizes.group(1) != sizes.group(2)
 
 
 def test_times_and_sizes_that_exclude_each_other() -> None:
@@ -117,7 +120,7 @@ def test_a_layer_pattern_that_matches_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    "old, new, message",
+    ("old", "new", "message"),
     [
         (b"aten_recompute/1", b"aten_recompute/9", r"newer aten_recompute \(format 9, .* update the library"),
         (b'"segments"', b'"segmentz"', 'invalid spec: key "strategy": got "segmentz", accepted is one of'),
@@ -172,7 +175,7 @@ def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture) -
 
 
 @pytest.mark.parametrize(
-    "strategy, options, unmatched, there",
+    ("strategy", "options", "unmatched", "there"),
     [
         ("names", {"keywords": ["rleu", "gelu"]}, "rleu;", "gelu_"),
         ("names", {"keywords": ["%softmax"]}, "%softmax;", "gelu_"),
@@ -184,12 +187,16 @@ def test_words_that_match_nothing(
     strategy: str, options: dict, unmatched: str, there: str, capfd: pytest.CaptureFixture
 ) -> None:
     (line,) = warnings_of(lowered_copy(Residual(), strategy, **options), capfd)
-    assert "warning" in line.lower() and strategy in line
+    assert "warning" in line.lower()
+    assert strategy in line
     words, _, names = line.partition("; there are: ")
-    assert f"matches {unmatched}" in words + ";" and there in names
+    assert f"matches {unmatched}" in words + ";"
+    assert there in names
 
 
-@pytest.mark.parametrize("strategy, options", [("names", {"keywords": ["gelu"]}), ("ops", {"ops": ["gelu", "linear"]})])
+@pytest.mark.parametrize(
+    ("strategy", "options"), [("names", {"keywords": ["gelu"]}), ("ops", {"ops": ["gelu", "linear"]})]
+)
 def test_words_that_match(strategy: str, options: dict, capfd: pytest.CaptureFixture) -> None:
     assert warnings_of(lowered_copy(Residual(), strategy, **options), capfd) == []
 

@@ -103,7 +103,8 @@ class SeveralOfSeveral(Weighted):
         a, b = x.tanh() * self.w, (x * self.w).sigmoid()
         ones: list[Tensor | None] = [torch.full_like(a, 0.5), torch.full_like(b, 2.0)]
         gx, gw = torch.autograd.grad([a, b], [x, self.w], ones, create_graph=True)
-        assert gx is not None and gw is not None
+        assert gx is not None
+        assert gw is not None
         return gx * gw
 
 

@@ -62,9 +62,11 @@ def test_freeze(to_frozen: Any, again: bool) -> None:
     names = list(lowered.state_dict())
     frozen = to_frozen(lowered)
     torch.testing.assert_close(frozen(x), net(x))
-    assert not list(frozen.parameters()) and "aten_recompute" not in str(frozen.graph)
+    assert not list(frozen.parameters())
+    assert "aten_recompute" not in str(frozen.graph)
     # The given module is what it was.
-    assert list(lowered.state_dict()) == names and torch.equal(lowered(x), net(x))
+    assert list(lowered.state_dict()) == names
+    assert torch.equal(lowered(x), net(x))
     lowered.train(), net.train()
     expected = step(net, list(net.parameters()), (x,))
     assert_same(step(lowered, list(lowered.parameters()), (x,))[1], expected[1])
@@ -79,7 +81,8 @@ def test_freeze_a_parent_of_lowered_modules() -> None:
     half = torch.jit.script(half)
     frozen = torch.jit.freeze(half)
     torch.testing.assert_close(frozen(x), net(x))
-    assert not list(frozen.parameters()) and "aten_recompute" not in str(frozen.graph)
+    assert not list(frozen.parameters())
+    assert "aten_recompute" not in str(frozen.graph)
     assert torch.equal(half(x), net(x))
     assert torch.equal(saved_and_loaded(frozen)(x), frozen(x))
 
@@ -227,14 +230,16 @@ def test_methods_that_are_not_named_stay(again: bool) -> None:
                 torch.testing.assert_close(ours, theirs)
     # The lowered one is planned also where another method calls it, the others are not.
     (method,) = aten_recompute.report(lowered)["methods"]
-    assert method["method"] == "forward" and method["specialisations"]
+    assert method["method"] == "forward"
+    assert method["specialisations"]
 
 
 def test_one_method_is_a_name() -> None:
     net = TwoMethods()
     lowered = lowered_copy(net, "all", methods="encode")
     x = torch.rand(2, 5)
-    assert torch.equal(lowered.encode(x), net.encode(x)) and torch.equal(lowered(x), net(x))
+    assert torch.equal(lowered.encode(x), net.encode(x))
+    assert torch.equal(lowered(x), net(x))
     assert [method["method"] for method in aten_recompute.report(lowered)["methods"]] == ["encode"]
     with pytest.raises(ValueError, match='no method "decode"'):
         lowered_copy(net, "all", methods="decode")
@@ -337,7 +342,9 @@ def test_named_tuples(again: bool) -> None:
         assert_same(result[0] + result[1], expected[0] + expected[1])
         one, other, many, named = lowered(*inputs)
         assert (one._fields, type(one).__name__) == (("first", "second"), "Pair")
-        assert (other is None) == (inputs[1] is None) and many[0].second is None and list(named) == ["sum"]
+        assert (other is None) == (inputs[1] is None)
+        assert many[0].second is None
+        assert list(named) == ["sum"]
 
 
 def test_a_named_tuple_comes_back() -> None:
@@ -345,7 +352,8 @@ def test_a_named_tuple_comes_back() -> None:
     x = torch.rand(3, requires_grad=True)
     for module in (lowered, saved_and_loaded(lowered)):
         first, second = module(Pair(x))
-        assert second is None and torch.equal(first, x.tanh())
+        assert second is None
+        assert torch.equal(first, x.tanh())
         (gradient,) = torch.autograd.grad(first.sum(), [x])
         torch.testing.assert_close(gradient, 1 - x.tanh() ** 2)
 
@@ -429,7 +437,9 @@ class Stacks(nn.Module):
 
 def containers_as_on_a_scripted_module(lowered: torch.jit.ScriptModule, net: Stacks) -> None:
     x = torch.rand(2, 16)
-    assert len(lowered.blocks) == 3 and len(lowered.tail) == 2 and len(lowered.heads) == 2
+    assert len(lowered.blocks) == 3
+    assert len(lowered.tail) == 2
+    assert len(lowered.heads) == 2
     assert torch.equal(lowered.blocks[0](x), net.blocks[0](x))
     assert torch.equal(lowered.blocks[-1](x), net.blocks[-1](x))
     h = x
@@ -440,7 +450,8 @@ def containers_as_on_a_scripted_module(lowered: torch.jit.ScriptModule, net: Sta
     assert torch.equal(lowered.tail[:1](x), net.tail[0](x))
     with pytest.raises(IndexError):
         lowered.blocks[3]
-    assert "a" in lowered.heads and "c" not in lowered.heads
+    assert "a" in lowered.heads
+    assert "c" not in lowered.heads
     assert list(lowered.heads) == list(lowered.heads.keys()) == ["a", "b"]
     assert [name for name, _ in lowered.heads.items()] == ["a", "b"]
     assert lowered.heads["b"].weight is list(lowered.heads.values())[1].weight
@@ -463,7 +474,8 @@ def test_containers_of_a_loaded_module(tmp_path: Path) -> None:
 def test_a_lowered_container() -> None:
     net = nn.Sequential(Residual(), nn.Linear(16, 4))
     lowered = lowered_copy(net, "all")
-    assert len(lowered) == 2 and [name for name, _ in lowered.named_children()] == ["0", "1"]
+    assert len(lowered) == 2
+    assert [name for name, _ in lowered.named_children()] == ["0", "1"]
     assert lowered[1].weight.shape == (4, 16)
     x = torch.rand(2, 16)
     assert torch.equal(lowered[1](lowered[0](x)), net(x))

@@ -179,7 +179,7 @@ def test_hooks_see_what_is_kept(strategy: str, tracker: Any) -> None:
         y = module(x)
     kept = tracker.live_bytes - before
     known = {tensor.untyped_storage().data_ptr() for tensor in [x, y, *module.parameters()]}
-    shown = sum(dict((place, size) for place, size in seen if place not in known).values())
+    shown = sum({place: size for place, size in seen if place not in known}.values())
     result = y.untyped_storage().nbytes()
     assert kept > result  # something is kept at all
     assert shown >= 0.95 * (kept - result)

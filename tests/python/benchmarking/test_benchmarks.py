@@ -135,11 +135,13 @@ def test_a_budget_out_of_reach_is_no_failure() -> None:
         "the smallest reachable peak is 9 MiB"
     )
     measure.note(RuntimeError(text), limited)
-    assert limited.unreachable == "the smallest reachable peak is 9 MiB" and limited.error is None
+    assert limited.unreachable == "the smallest reachable peak is 9 MiB"
+    assert limited.error is None
 
     other = Result("gpt", "segments", "ours")
     measure.note(RuntimeError(text.replace("smallest reachable", "best")), other)
-    assert other.unreachable is None and other.error == "RuntimeError: the best peak is 9 MiB"
+    assert other.unreachable is None
+    assert other.error == "RuntimeError: the best peak is 9 MiB"
 
 
 def test_keys_are_found_at_any_depth() -> None:
@@ -171,7 +173,8 @@ def test_one_run_measures_both_phases(tracker: Any, tmp_path: Any, monkeypatch: 
 
     report = json.loads((tmp_path / "results.json").read_text())
     results = {each["configuration"]: each for each in report["results"]}
-    assert list(results)[:4] == ["eager", "checkpoint", "selective", "budget_0.5"] and len(results) == 5
+    assert list(results)[:4] == ["eager", "checkpoint", "selective", "budget_0.5"]
+    assert len(results) == 5
     assert results["selective"]["error"] == "RuntimeError: not today"
     assert results["budget_0.5"]["budget_bytes"] == int(0.5 * results["eager"]["peak_bytes"])
     partner = list(results.values())[4]
@@ -190,7 +193,8 @@ def test_the_selection_decides_what_is_prepared(tracker: Any) -> None:
         "mlp", Options(only=["eager", "checkpoint_sqrt"], repeats=1, size="small"), tqdm(total=0, disable=True)
     )
     assert [each.configuration for each in results] == ["eager", "checkpoint_sqrt"]
-    assert results[1].peak_ratio is not None and math.isfinite(results[1].loss)
+    assert results[1].peak_ratio is not None
+    assert math.isfinite(results[1].loss)
 
 
 # ---- Fronts and tables -----------------------------------------------------------------------------------------------
@@ -225,11 +229,14 @@ def test_points_of_the_peers_are_matched_or_stay() -> None:
     assert list(comparisons) == ["eager", "checkpoint", "selective", "compile_0.5"]
     assert comparisons["eager"].matched_by == "none"  # one percent longer
     assert comparisons["checkpoint"].matched_by == "budget_0.4"
-    assert comparisons["selective"].matched_by == "budget_0.4" and not comparisons["selective"].on_peer_front
+    assert comparisons["selective"].matched_by == "budget_0.4"
+    assert not comparisons["selective"].on_peer_front
     left = comparisons["compile_0.5"]
-    assert left.matched_by is None and left.on_joint_front
+    assert left.matched_by is None
+    assert left.on_joint_front
     assert left.closest == "budget_0.4"
-    assert left.closest_peak_ratio == pytest.approx(0.8) and left.closest_time_ratio == pytest.approx(1.5)
+    assert left.closest_peak_ratio == pytest.approx(0.8)
+    assert left.closest_time_ratio == pytest.approx(1.5)
 
 
 def test_the_front_table_names_what_stays() -> None:
@@ -261,7 +268,8 @@ def test_summaries_take_medians_and_compare_with_eager() -> None:
     wrong = Result("gpt", "x", "peers", gradient_check=0.85, peaks_bytes=[5, 5], steps_seconds=[1.0, 2.0])
     measure.summarise([eager, wrong])
     assert (wrong.peak_ratio, wrong.time_ratio) == (0.5, 1.5)
-    assert wrong.wrong_gradients and not eager.wrong_gradients
+    assert wrong.wrong_gradients
+    assert not eager.wrong_gradients
 
 
 def test_no_picture_without_a_point(tmp_path: Any) -> None:
@@ -291,7 +299,8 @@ def test_accumulated_gradients_rest(tracker: Any) -> None:
 def test_products_are_told_from_what_lies_between_them() -> None:
     matrix = torch.ones(64, 64)
     library, rest = kernels.split(lambda: torch.relu(matrix))
-    assert library == 0.0 and rest > 0.0
+    assert library == 0.0
+    assert rest > 0.0
     library, _ = kernels.split(lambda: matrix @ matrix)
     assert library > 0.0
 

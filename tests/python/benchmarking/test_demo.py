@@ -14,7 +14,8 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 def demo(monkeypatch: pytest.MonkeyPatch, tracker: Any) -> Any:
     """The script as a module, with a model that trains in milliseconds."""
     spec = importlib.util.spec_from_file_location("demo", REPOSITORY / "examples" / "demo.py")
-    assert spec is not None and spec.loader is not None
+    assert spec is not None
+    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     monkeypatch.setitem(sys.modules, "demo", module)
     spec.loader.exec_module(module)

@@ -48,7 +48,7 @@ def test_peak_is_measured_above_the_resting_level(tracker):
 
 
 def test_peak_of_one_training_step(tracker):
-    """y = relu(x @ w), loss = y.sum(), with x of 64x256 and w of 256x256 resting before.
+    """Y = relu(x @ w), loss = y.sum(), with x of 64x256 and w of 256x256 resting before.
 
     x @ w     64 * 256 * 4 = 64 KiB, released when relu has returned, since relu saves its result
     y         64 KiB, alive until its backward is done
@@ -140,12 +140,10 @@ def test_threads_are_counted_together(tracker):
 
 def test_measuring_without_installing_is_refused(tracker):
     tracker.uninstall()
-    with pytest.raises(TrackerError, match="call tracker.install"):
-        with tracker.measure_peak():
-            pass
-    with pytest.raises(TrackerError, match="call tracker.install"):
-        with tracker.record_timeline():
-            pass
+    with pytest.raises(TrackerError, match="call tracker.install"), tracker.measure_peak():
+        pass
+    with pytest.raises(TrackerError, match="call tracker.install"), tracker.record_timeline():
+        pass
 
 
 def test_a_missing_library_is_one_clear_line(tmp_path):

@@ -75,7 +75,8 @@ def test_transformer_ignores_padding():
     workload = models.make("transformer", size="small")
     workload.module.eval()
     source, target = workload.inputs
-    assert (source == models.PADDING).any() and (target == models.PADDING).any()
+    assert (source == models.PADDING).any()
+    assert (target == models.PADDING).any()
     expected = workload.module(source, target)
 
     padded = torch.cat([source, source.new_full((source.size(0), 3), models.PADDING)], dim=1)
@@ -94,8 +95,10 @@ def test_bert_asks_only_for_masked_tokens():
     workload.module.eval()
     tokens, types, targets = workload.inputs
     asked = targets != -100
-    assert asked.any() and not asked.all()
-    assert (tokens[asked] == 1).all() and (tokens == models.PADDING).any()
+    assert asked.any()
+    assert not asked.all()
+    assert (tokens[asked] == 1).all()
+    assert (tokens == models.PADDING).any()
     expected = workload.module(tokens, types, targets)
 
     # A row that asks for nothing takes no part.

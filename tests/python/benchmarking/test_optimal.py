@@ -101,7 +101,7 @@ def test_the_search_reaches_the_smallest_peak_of_attention_blocks():
 def test_what_the_model_does_not_know_is_refused():
     problem = problems.make("chain")
     problem["nodes"]["is_view"][3] = 1
-    with pytest.raises(ValueError, match="does not know views"):
+    with pytest.raises(ValueError, match="does not support views"):
         Model(problem)
 
 

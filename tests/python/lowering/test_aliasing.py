@@ -11,8 +11,8 @@ import torch
 from torch import Tensor, nn
 
 from support import (
-    alias_cases_layouts,  # noqa: F401
-    alias_cases_writes,  # noqa: F401
+    alias_cases_layouts,
+    alias_cases_writes,
 )
 from support.alias_cases import CASES, Scenario
 from support.helpers import assert_same, lowered_copy

@@ -131,7 +131,8 @@ def test_no_grad_and_eval(strategy: str) -> None:
         expected = net(x)
         torch.manual_seed(0)
         result = lowered(x)
-    assert not result.requires_grad and torch.equal(result, expected)
+    assert not result.requires_grad
+    assert torch.equal(result, expected)
     net.eval(), lowered.eval()
     for module in (net, lowered):
         module.zero_grad()
@@ -174,7 +175,8 @@ def test_parameter_gradients_leave_early(x: torch.Tensor) -> None:
             lambda p, name=name: order.append((name, sum(q.grad is not None for q in lowered.parameters())))
         )
     lowered(x).sum().backward()
-    assert order[0][0].startswith("blocks.3") and order[-1][0].startswith("stem")
+    assert order[0][0].startswith("blocks.3")
+    assert order[-1][0].startswith("stem")
     # When the first gradient is accumulated, no other has left the region.
     assert order[0][1] == 1
 
@@ -205,9 +207,9 @@ def test_changing_a_parameter_in_place_is_noticed(strategy: str, x: torch.Tensor
 
 @STRATEGY
 def test_changing_an_output_in_place(strategy: str) -> None:
-    """tanh's backward needs its output: changed in place, eager raises, and so do we. What the caller holds is in memory
-    anyway, so no strategy computes it again."""
-
+    """Tanh's backward needs its output: changed in place, eager raises, and so do we. What the caller holds is in memory
+    anyway, so no strategy computes it again.
+    """
     net = TanhLast()
     for module in (net, lowered_copy(net, strategy)):
         output = module(torch.rand(3, 4))

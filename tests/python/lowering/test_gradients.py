@@ -20,7 +20,7 @@ OTHER_MODELS = [(name, strategy) for name in ("unet", "densenet121") for strateg
 
 
 @pytest.mark.parametrize(
-    "name, strategy", [(name, strategy) for name in MODELS for strategy in STRATEGIES] + OTHER_MODELS
+    ("name", "strategy"), [(name, strategy) for name in MODELS for strategy in STRATEGIES] + OTHER_MODELS
 )
 def test_benchmark_models(name: str, strategy: str) -> None:
     workload = models.make(name, size="small")
@@ -57,7 +57,7 @@ def test_other_dtypes(name: str, strategy: str, dtype: torch.dtype) -> None:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize(
-    "net, inputs",
+    ("net", "inputs"),
     [
         (Residual(dropout=0.3), (torch.rand(5, 16),)),
         (ConvNet(), (torch.rand(4, 3, 8, 8),)),

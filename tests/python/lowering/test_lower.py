@@ -244,7 +244,7 @@ def test_fullgraph() -> None:
 # ---- saving ----------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("net, x", [(ConvNet(), torch.rand(4, 3, 8, 8)), (Residual(), torch.rand(2, 16))])
+@pytest.mark.parametrize(("net", "x"), [(ConvNet(), torch.rand(4, 3, 8, 8)), (Residual(), torch.rand(2, 16))])
 def test_save_and_load(net: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
     lowered = lowered_copy(net, "segments")
     lowered.save(str(tmp_path / "net.pt"))
@@ -325,7 +325,7 @@ def test_selective_route() -> None:
 
 
 @pytest.mark.parametrize(
-    "strategy, options, message",
+    ("strategy", "options", "message"),
     [
         ("layer", {}, "layer"),
         ("layers", {"strid": 2}, "strid"),
@@ -341,7 +341,8 @@ def test_invalid_specs_raise(strategy: object, options: dict, message: str) -> N
     scripted = scripted_copy(Residual())
     with pytest.raises(ValueError) as error:
         aten_recompute.lower(scripted, strategy, **options)
-    assert message in str(error.value) and "\n" not in str(error.value)
+    assert message in str(error.value)
+    assert "\n" not in str(error.value)
 
 
 def test_invalid_spec_on_the_plain_route() -> None:
@@ -367,7 +368,8 @@ def test_invalid_environment_trains_unplanned(monkeypatch: pytest.MonkeyPatch, c
     assert_same(step(lowered, list(lowered.parameters()), (x,))[1], expected[1])
     assert aten_recompute.report(lowered)["methods"][0]["options"]["strategy"] == "none"
     warning = capfd.readouterr().err
-    assert "RECOMPUTE" in warning and '"7"' in warning
+    assert "RECOMPUTE" in warning
+    assert '"7"' in warning
 
 
 def test_only_script_modules() -> None:
@@ -440,4 +442,6 @@ def test_report_is_plain_data() -> None:
     report = aten_recompute.report(lowered)
     assert json.loads(json.dumps(report)) == report
     variant = report["methods"][0]["specialisations"][0]["regions"][0]["variants"][0]
-    assert variant["recomputed"] and variant["saved"] and variant["stages"] > 1
+    assert variant["recomputed"]
+    assert variant["saved"]
+    assert variant["stages"] > 1

@@ -150,7 +150,7 @@ def test_gradients_are_eagers(name: str, place: float) -> None:
 
 @pytest.mark.parametrize("place", [0.02, 0.5])
 @pytest.mark.parametrize(
-    "net, inputs",
+    ("net", "inputs"),
     [
         (Residual(dropout=0.3), (torch.rand(64, 16),)),
         (ConvNet(), (torch.rand(4, 3, 8, 8),)),

@@ -52,7 +52,7 @@ def test_gradients_of_benchmark_models(name: str, options: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize(
-    "net, inputs",
+    ("net", "inputs"),
     [
         (Residual(dropout=0.3), (torch.rand(5, 16),)),
         (ConvNet(), (torch.rand(4, 3, 8, 8),)),
@@ -90,7 +90,8 @@ def test_report_says_what_is_banned_and_why() -> None:
     assert "random (recompute_random)" in reasons
     assert "not among recomputable_ops (ban_if_not_in_allowlist)" in reasons
     linears = [each for each in banned if each["value"].startswith("linear")]
-    assert linears and all("recomputable_ops" in each["reason"] for each in linears)
+    assert linears
+    assert all("recomputable_ops" in each["reason"] for each in linears)
 
     other = lowered_copy(net, "segments")
     other(torch.rand(5, 16)).sum().backward()
@@ -111,7 +112,9 @@ def test_log_has_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Non
     monkeypatch.setenv("RECOMPUTE_LOG_FILE", str(log))
     subprocess.run([sys.executable, "-W", "ignore", "-c", program], check=True)
     lines = [line for line in log.read_text().splitlines() if "banned from running again" in line]
-    assert len(lines) == 1 and "min_cut: " in lines[0] and "saved" in lines[0]
+    assert len(lines) == 1
+    assert "min_cut: " in lines[0]
+    assert "saved" in lines[0]
 
 
 # ---- tags ------------------------------------------------------------------------------------------
@@ -140,7 +143,7 @@ class Tagged(nn.Module):
 
 
 @pytest.mark.parametrize(
-    "tag, options, recomputed",
+    ("tag", "options", "recomputed"),
     [
         ("", {}, False),
         ("must_recompute", {}, True),
@@ -194,7 +197,7 @@ def test_contradicting_tags() -> None:
 
 
 @pytest.mark.parametrize(
-    "option, message",
+    ("option", "message"),
     [
         ({"ban_if_reduction": "maybe"}, 'key "ban_if_reduction": got "maybe", accepted is true or false'),
         ({"max_dist_from_bw": -1}, 'key "max_dist_from_bw": got -1, accepted is an integer >= 0'),

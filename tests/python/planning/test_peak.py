@@ -24,7 +24,7 @@ def eager_peaks() -> dict:
 
 
 @pytest.mark.parametrize(
-    "name, strategy, limit",
+    ("name", "strategy", "limit"),
     [
         ("gpt", "none", 1.0),
         ("gpt", "segments", 0.25),

@@ -28,7 +28,7 @@ from support.user_operators import (
     affine_weight,
     calls,
     compare,
-    no_rules,  # noqa: F401  (a fixture)
+    no_rules,
     scaled_tanh_backward,
     thirds_backward,
     unit_backward,
@@ -179,7 +179,8 @@ def test_an_undefined_gradient_is_zeros_or_none() -> None:
     inner, eager = dict(lowered.named_parameters()), dict(net.named_parameters())
     assert_same([inner["blocks.0.0.weight"].grad], [eager["blocks.0.0.weight"].grad])
     bias = inner["blocks.0.1.bias"].grad
-    assert bias is not None and torch.equal(bias, torch.zeros(8))  # its parameter is a Tensor
+    assert bias is not None
+    assert torch.equal(bias, torch.zeros(8))
 
 
 def test_gradients_take_the_sizes_and_the_type_of_the_argument() -> None:
@@ -225,7 +226,7 @@ def _of(*names: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize(
-    "op, rule, message",
+    ("op", "rule", "message"),
     [
         ("tanh", {}, 'an operator is named "namespace::name"'),
         ("recompute_rules::nothing", {}, "there is no such operator"),

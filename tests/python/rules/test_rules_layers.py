@@ -7,7 +7,7 @@ import pytest
 import torch
 from test_rules_tensors import _assert_same, _build, _on_tape, _run
 
-import aten_recompute  # noqa: F401
+import aten_recompute
 
 from support.rule_cases_layers import CASES
 from support.rule_cases_tensors import Case

@@ -10,7 +10,7 @@ import json
 import pytest
 import torch
 
-import aten_recompute  # noqa: F401
+import aten_recompute
 
 from support.rule_cases_tensors import CASES, Case
 

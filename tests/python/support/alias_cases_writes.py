@@ -417,7 +417,8 @@ def _(module: nn.Module) -> list[Tensor]:
     x = leaf()
     output, weight, state, same = module(x)
     assert state.data_ptr() == module.state.data_ptr()
-    assert same.data_ptr() == x.data_ptr() and weight._base is not None
+    assert same.data_ptr() == x.data_ptr()
+    assert weight._base is not None
     return trained(output * state + same, x) + trained(weight * 2.0)
 
 

@@ -73,7 +73,7 @@ def every(cases: Sequence[Case]) -> Any:
             reason = case.fails.get(strategy, case.fails.get("every strategy"))
             marks = [pytest.mark.xfail(strict=True, raises=Disagreement, reason=reason)] if reason else []
             parameters.append(pytest.param(case, strategy, marks=marks, id=f"{case.name}-{strategy}"))
-    return pytest.mark.parametrize("case, strategy", parameters)
+    return pytest.mark.parametrize(("case", "strategy"), parameters)
 
 
 @dataclass
@@ -121,7 +121,7 @@ def run(case: Case, way: Callable[[nn.Module], nn.Module]) -> Outcome:
 
 def _leaf_difference(actual: Leaf, expected: Leaf, exact: bool) -> str:
     if not isinstance(actual, Tensor) or not isinstance(expected, Tensor):
-        same = type(actual) is type(expected) and (actual == expected or actual != actual and expected != expected)
+        same = type(actual) is type(expected) and (actual == expected or (actual != actual and expected != expected))
         return "" if same else f"{_word(actual)} in place of {_word(expected)}"
     if (actual.dtype, actual.shape, actual.layout) != (expected.dtype, expected.shape, expected.layout):
         return f"{_word(actual)} in place of {_word(expected)}"

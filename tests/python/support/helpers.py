@@ -72,7 +72,8 @@ def assert_same(a: list[Tensor | None], b: list[Tensor | None]) -> None:
     for index, (left, right) in enumerate(zip(a, b)):
         assert (left is None) == (right is None), f"tensor {index}: one of the two is None"
         if left is not None:
-            assert left.dtype == right.dtype and left.shape == right.shape
+            assert left.dtype == right.dtype
+            assert left.shape == right.shape
             assert torch.equal(left, right), f"tensor {index} differs by up to {(left - right).abs().max().item():.3g}"
 
 

@@ -350,7 +350,7 @@ case("grid_sample_grid", "F.grid_sample(x, y, align_corners=True)", x=const(2, 3
 case("grid_sample_3d", "F.grid_sample(x, y, align_corners=False)", x=g(1, 2, 3, 3, 3), y=g(1, 2, 2, 2, 3))
 
 # ---- attention ----
-QKV = dict(q=g(2, 3, 5, 8), k=g(2, 3, 7, 8), v=g(2, 3, 7, 8))
+QKV = {"q": g(2, 3, 5, 8), "k": g(2, 3, 7, 8), "v": g(2, 3, 7, 8)}
 case("sdpa", "F.scaled_dot_product_attention(q, k, v)", dtypes=(F32, F64, BF16, F16), **QKV)
 case("sdpa_causal", "F.scaled_dot_product_attention(q, k, v, is_causal=True)", **QKV)
 case("sdpa_scale", "F.scaled_dot_product_attention(q, k, v, scale=0.3)", **QKV)
