@@ -16,7 +16,6 @@ import torch.multiprocessing as multiprocessing
 from torch.nn.parallel import DistributedDataParallel
 
 import aten_recompute
-
 from support.eager_comparison import STRATEGIES
 
 PROCESSES = 2

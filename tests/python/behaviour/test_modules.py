@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-
 from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step
 from support.nets import ConvNet, Residual, TwoMethods
 

@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 import aten_recompute
-
 from support.eager_comparison import STRATEGIES, Case, check, every
 
 DETACHED = "TorchScript's interpreter detaches what it calls with, and with it what a transform of torch.func follows"

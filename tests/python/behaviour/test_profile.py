@@ -10,7 +10,6 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_sequence
 
 import aten_recompute
-
 from support.eager_comparison import Case, check, every
 
 

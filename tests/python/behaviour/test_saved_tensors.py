@@ -11,7 +11,6 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import aten_recompute
-
 from support.eager_comparison import STRATEGIES, Case, check, difference, every, run
 
 # Recomputation under checkpoint(use_reentrant=False) ends with an exception, unless it is told to run to the end.

@@ -1,7 +1,7 @@
 """Tensors that share memory, and tensors that are written to, behave in a lowered module as in eager.
 
-A scenario makes its inputs, calls the module, does what a caller may do, and gives back every tensor that somebody could
-look at. Eager and lowered give the same, bit for bit, or raise the same error.
+A scenario makes inputs, calls the module, does what a caller may do, and returns every tensor that a caller could look
+at. A lowered module has to return the same, bit for bit, or raise the same error.
 """
 
 import re
@@ -10,10 +10,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from support import (
-    alias_cases_layouts,
-    alias_cases_writes,
-)
+from support import alias_cases_layouts, alias_cases_writes  # noqa: F401  (importing them adds their cases)
 from support.alias_cases import CASES, Scenario
 from support.helpers import assert_same, lowered_copy
 
@@ -25,12 +22,12 @@ STRATEGIES = {
 }
 
 CHANGED = "one of the variables needed for gradient computation has been modified by an inplace operation"
-# Ours differs from eager there, and raises this; "" is no error.
+# The cases in which ours differs from eager: it raises this error, or none if the string is empty.
 OTHER_ERRORS: dict[tuple[str, str], str] = {
-    # What is computed again reads what eager does not need any more.
+    # Recomputation reads the parameter, which eager does not need any more.
     ("view_of_a_parameter_written_after_the_call", "all"): CHANGED,
     ("view_of_a_parameter_written_after_the_call", "budget"): CHANGED,
-    # Operators on values of the method have become functional: gradients of what was meant.
+    # In-place operators on values of the method have become functional, so the gradients are those that were meant.
     **{
         (f"own_value_written_that_{name}", strategy): ""
         for name in ("tanh_keeps", "sin_read")
@@ -39,26 +36,27 @@ OTHER_ERRORS: dict[tuple[str, str], str] = {
 }
 
 
-def outcome(module: nn.Module, scenario: Scenario) -> tuple[str, list[Tensor]]:
-    """The error without what names a tensor or a place, and tensors: the scenario's, gradients, state, writes to it."""
+def outcome(module: nn.Module, scenario: Scenario) -> tuple[str, list[Tensor | None]]:
+    """Returns the message without its place, and the scenario's tensors, gradients, state, and numbers of writes."""
     torch.manual_seed(5)
     module.zero_grad(set_to_none=True)
     state = [*module.parameters(), *module.buffers()]
     before = [t._version for t in state]
-    error, tensors = "", []
+    error = ""
+    tensors: list[Tensor | None] = []
     try:
         tensors = scenario(module)
     except RuntimeError as raised:
-        # TorchScript says where, and repeats the message behind that.
+        # TorchScript adds the place and repeats the message after it.
         error = re.split(r"[:\[.]", str(raised).split("RuntimeError: ")[-1])[0]
     tensors = [t.detach().clone() if t is not None else None for t in tensors]
-    written = torch.tensor([t._version - version for t, version in zip(state, before)])
+    written = torch.tensor([t._version - version for t, version in zip(state, before, strict=True)])
     return error, tensors + [p.grad for p in module.parameters()] + [t.detach().clone() for t in state] + [written]
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("name", CASES)
-def test_as_eager(name: str, strategy: str) -> None:
+def test_shared_and_written_tensors_behave_as_in_eager(name: str, strategy: str) -> None:
     make, scenario = CASES[name]
     eager = make()
     lowered = lowered_copy(eager, STRATEGIES[strategy])

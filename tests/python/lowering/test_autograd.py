@@ -1,8 +1,9 @@
-"""A lowered module behaves under autograd as the module does."""
+"""Autograd works on a lowered module as on the module in eager."""
 
 import copy
 import re
 import threading
+from typing import Any
 
 import pytest
 import torch
@@ -19,7 +20,7 @@ def x() -> torch.Tensor:
 
 
 @STRATEGY
-def test_retain_graph(strategy: str, x: torch.Tensor) -> None:
+def test_retain_graph_allows_a_second_backward(strategy: str, x: torch.Tensor) -> None:
     net = Residual(dropout=0.2)
     lowered = lowered_copy(net, strategy)
     for module in (net, lowered):
@@ -44,7 +45,7 @@ def test_second_backward_raises_what_eager_raises(strategy: str, x: torch.Tensor
 
 
 @STRATEGY
-def test_subsets_of_inputs(strategy: str) -> None:
+def test_gradients_of_some_inputs_equal_eager(strategy: str) -> None:
     net = Residual()
     lowered = lowered_copy(net, strategy)
     x = torch.rand(3, 16, requires_grad=True)
@@ -60,7 +61,7 @@ def test_subsets_of_inputs(strategy: str) -> None:
 
 
 @STRATEGY
-def test_subset_with_retained_graph(strategy: str, x: torch.Tensor) -> None:
+def test_gradients_of_some_parameters_equal_those_of_all(strategy: str, x: torch.Tensor) -> None:
     net = Residual()
     lowered = lowered_copy(net, strategy)
     parameters = list(lowered.parameters())
@@ -82,8 +83,8 @@ class ReadsItsInputTwice(torch.nn.Module):
 
 
 @STRATEGY
-def test_sums_with_what_others_read(strategy: str) -> None:
-    """The caller reads the input, too, and two calls read one weight: all are summed in eager's order."""
+def test_gradients_are_added_in_eagers_order(strategy: str) -> None:
+    """The caller uses the input as well, and two calls use one weight."""
     net = ReadsItsInputTwice()
     lowered = lowered_copy(net, strategy)
     values = torch.randn(64, 16)
@@ -109,7 +110,7 @@ def test_undefined_gradients_stay_undefined(strategy: str, which: int) -> None:
 
 
 @STRATEGY
-def test_frozen_parameters(strategy: str, x: torch.Tensor) -> None:
+def test_frozen_parameters_get_no_gradient(strategy: str, x: torch.Tensor) -> None:
     net = Residual()
     lowered = lowered_copy(net, strategy)
     for frozen in (["stem.weight"], ["blocks.0.norm.weight", "blocks.2.up.bias"], []):
@@ -122,7 +123,7 @@ def test_frozen_parameters(strategy: str, x: torch.Tensor) -> None:
 
 
 @STRATEGY
-def test_no_grad_and_eval(strategy: str) -> None:
+def test_no_grad_eval_and_inference_mode_equal_eager(strategy: str) -> None:
     net = ConvNet()
     lowered = lowered_copy(net, strategy)
     x = torch.rand(4, 3, 8, 8)
@@ -177,12 +178,12 @@ def test_parameter_gradients_leave_early(x: torch.Tensor) -> None:
     lowered(x).sum().backward()
     assert order[0][0].startswith("blocks.3")
     assert order[-1][0].startswith("stem")
-    # When the first gradient is accumulated, no other has left the region.
+    # When the first gradient is accumulated, the region has returned no other.
     assert order[0][1] == 1
 
 
 @STRATEGY
-def test_changing_an_input_in_place_is_noticed(strategy: str) -> None:
+def test_a_change_of_an_input_in_place_raises(strategy: str) -> None:
     net = Residual()
     messages = []
     for module in (net, lowered_copy(net, strategy)):
@@ -196,7 +197,7 @@ def test_changing_an_input_in_place_is_noticed(strategy: str) -> None:
 
 
 @STRATEGY
-def test_changing_a_parameter_in_place_is_noticed(strategy: str, x: torch.Tensor) -> None:
+def test_a_change_of_a_parameter_in_place_raises(strategy: str, x: torch.Tensor) -> None:
     lowered = lowered_copy(Residual(), strategy)
     output = lowered(x)
     with torch.no_grad():
@@ -206,9 +207,10 @@ def test_changing_a_parameter_in_place_is_noticed(strategy: str, x: torch.Tensor
 
 
 @STRATEGY
-def test_changing_an_output_in_place(strategy: str) -> None:
-    """Tanh's backward needs its output: changed in place, eager raises, and so do we. What the caller holds is in memory
-    anyway, so no strategy computes it again.
+def test_a_change_of_an_output_in_place_raises(strategy: str) -> None:
+    """The backward of tanh needs its output.
+
+    An output that the caller holds is in memory anyway, so no strategy recomputes it.
     """
     net = TanhLast()
     for module in (net, lowered_copy(net, strategy)):
@@ -237,7 +239,7 @@ class ReturnsView(torch.nn.Module):
 
 
 @STRATEGY
-def test_changing_a_returned_view_in_place(strategy: str) -> None:
+def test_a_change_of_a_returned_view_in_place_raises(strategy: str) -> None:
     net = ReturnsView()
     lowered = lowered_copy(net, strategy)
     x = torch.rand(3, 4)
@@ -245,7 +247,7 @@ def test_changing_a_returned_view_in_place(strategy: str) -> None:
         output = module(x)
         assert output._is_view()
         output.mul_(3)
-        # relu's backward needs its output, which the view shares memory with, and which is in memory anyway.
+        # The backward of relu needs its output, whose memory the view shares.
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             output.square().sum().backward()
 
@@ -257,8 +259,8 @@ class TwoBranches(torch.nn.Module):
 
 @STRATEGY
 @pytest.mark.parametrize("changed", ["input", "output"])
-def test_a_change_that_no_wanted_gradient_notices(strategy: str, changed: str) -> None:
-    """In eager a branch without a gradient does not run, and so nobody looks at what it has kept."""
+def test_a_change_that_affects_no_wanted_gradient_does_not_raise(strategy: str, changed: str) -> None:
+    """The backward of a branch without a gradient does not run, so its saved tensors are not checked."""
     results = []
     for module in (TwoBranches(), lowered_copy(TwoBranches(), strategy)):
         x = torch.linspace(0, 1, 4, requires_grad=True)
@@ -271,34 +273,35 @@ def test_a_change_that_no_wanted_gradient_notices(strategy: str, changed: str) -
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             (first + second).sum().backward()
     assert results[0][1] is None
-    for actual, expected in zip(results[2:], results[:2]):
+    for actual, expected in zip(results[2:], results[:2], strict=True):
         assert_same(list(actual), list(expected))
 
 
 @STRATEGY
-def test_gradients_have_derivatives(x: torch.Tensor, strategy: str) -> None:
-    """The gradients of ``create_graph=True`` are eager's to the bit; their own are summed in another order."""
+def test_gradients_can_be_differentiated(x: torch.Tensor, strategy: str) -> None:
+    """Gradients of ``create_graph=True`` equal eager to the bit; their own gradients are added in another order."""
     net = Residual().double()
     lowered = lowered_copy(net, strategy)
     results = []
     for module in (net, lowered):
         parameters = list(module.parameters())
         first = torch.autograd.grad(module(x.double()).square().sum(), parameters, create_graph=True)
-        second = torch.autograd.grad(sum(g.square().sum() for g in first), parameters)
+        squares: Any = sum(g.square().sum() for g in first)
+        second = torch.autograd.grad(squares, parameters)
         results.append((first, second))
     assert_same([g.detach() for g in results[1][0]], [g.detach() for g in results[0][0]])
-    for actual, expected in zip(results[1][1], results[0][1]):
+    for actual, expected in zip(results[1][1], results[0][1], strict=True):
         torch.testing.assert_close(actual, expected)
 
 
 @STRATEGY
-def test_threads_share_a_module(strategy: str) -> None:
+def test_threads_can_share_a_module(strategy: str) -> None:
     net = Residual()
     lowered = lowered_copy(net, strategy)
     inputs = [torch.rand(3, 16) for _ in range(8)]
     parameters, expected_of = list(lowered.parameters()), list(net.parameters())
     expected = [torch.autograd.grad(net(x).square().sum(), expected_of) for x in inputs]
-    results: dict = {}
+    results: dict[int, tuple[torch.Tensor, ...]] = {}
 
     def run(index: int) -> None:
         for _ in range(3):
@@ -315,7 +318,7 @@ def test_threads_share_a_module(strategy: str) -> None:
 
 
 @STRATEGY
-def test_several_calls_before_one_backward(strategy: str, x: torch.Tensor) -> None:
+def test_several_calls_may_precede_one_backward(strategy: str, x: torch.Tensor) -> None:
     net = Residual(dropout=0.2)
     lowered = lowered_copy(net, strategy)
     for module in (net, lowered):
@@ -325,7 +328,7 @@ def test_several_calls_before_one_backward(strategy: str, x: torch.Tensor) -> No
 
 
 @STRATEGY
-def test_optimizer_steps(strategy: str, x: torch.Tensor) -> None:
+def test_parameters_after_optimizer_steps_equal_eager(strategy: str, x: torch.Tensor) -> None:
     net = Residual(dropout=0.1)
     lowered = lowered_copy(net, strategy)
     for module in (net, lowered):
@@ -339,10 +342,10 @@ def test_optimizer_steps(strategy: str, x: torch.Tensor) -> None:
     assert_same(list(lowered.parameters()), list(net.parameters()))
 
 
-def test_deepcopy_is_independent(x: torch.Tensor) -> None:
+def test_a_deepcopy_is_independent(x: torch.Tensor) -> None:
     lowered = lowered_copy(Residual(), "segments")
     lowered(x)
-    with torch.no_grad():  # as for any ScriptModule: with gradients on, its copies are not leaves
+    with torch.no_grad():  # with gradients, the parameters of a copied ScriptModule are not leaves
         twin = copy.deepcopy(lowered)
     for parameter in twin.parameters():
         parameter.requires_grad_()

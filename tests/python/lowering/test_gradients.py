@@ -1,28 +1,28 @@
-"""Gradients are eager's, whatever is recomputed."""
+"""Gradients equal those of eager, whatever is recomputed."""
 
 import copy
 import warnings
+from collections.abc import Iterator
 
 import pytest
 import torch
 
 import aten_recompute
 from benchmarks import models
-
 from support.helpers import STRATEGIES, assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 MODELS = ["gpt", "resnet50", "mlp", "transformer"]
 
 
-# Networks that fill lists and write in place: what they test beside the others does not depend on the strategy.
+# Networks that fill lists and write in place. What they test in addition does not depend on the strategy.
 OTHER_MODELS = [(name, strategy) for name in ("unet", "densenet121") for strategy in ("none", "all")]
 
 
 @pytest.mark.parametrize(
     ("name", "strategy"), [(name, strategy) for name in MODELS for strategy in STRATEGIES] + OTHER_MODELS
 )
-def test_benchmark_models(name: str, strategy: str) -> None:
+def test_gradients_of_benchmark_models_equal_eager(name: str, strategy: str) -> None:
     workload = models.make(name, size="small")
     eager = workload.module
     lowered = lowered_copy(eager, STRATEGIES[strategy])
@@ -42,7 +42,7 @@ def test_benchmark_models(name: str, strategy: str) -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 @pytest.mark.parametrize("strategy", ["none", "segments"])
 @pytest.mark.parametrize("name", MODELS)
-def test_other_dtypes(name: str, strategy: str, dtype: torch.dtype) -> None:
+def test_gradients_of_other_dtypes_equal_eager(name: str, strategy: str, dtype: torch.dtype) -> None:
     workload = models.make(name, size="small")
     eager = workload.module.to(dtype)
     inputs = tuple(t.to(dtype) if t.is_floating_point() else t for t in workload.inputs)
@@ -66,7 +66,9 @@ def test_other_dtypes(name: str, strategy: str, dtype: torch.dtype) -> None:
     ],
     ids=["residual", "convnet", "tied", "two_outputs"],
 )
-def test_small_nets(net: torch.nn.Module, inputs: tuple, strategy: str) -> None:
+def test_gradients_of_small_nets_equal_eager(
+    net: torch.nn.Module, inputs: tuple[torch.Tensor, ...], strategy: str
+) -> None:
     eager = copy.deepcopy(net)
     lowered = lowered_copy(net, STRATEGIES[strategy])
     for seed in (1, 2):
@@ -77,8 +79,8 @@ def test_small_nets(net: torch.nn.Module, inputs: tuple, strategy: str) -> None:
         assert_same(list(lowered.buffers()), list(eager.buffers()))
 
 
-def test_any_shape_after_the_first() -> None:
-    """Compiled graphs hold for any shape; only the plan was chosen for one."""
+def test_compiled_programs_hold_for_any_shape() -> None:
+    """Only the plan was chosen for the first shape."""
     net = ConvNet()
     eager, lowered = copy.deepcopy(net), lowered_copy(net, "segments")
     for batch, size in ((4, 8), (2, 12), (7, 8)):
@@ -90,7 +92,7 @@ def test_any_shape_after_the_first() -> None:
     assert num_regions(lowered) == [1]
 
 
-def test_traced_module() -> None:
+def test_gradients_of_a_traced_module_equal_eager() -> None:
     net = Residual()
     x = torch.rand(3, 16)
     with warnings.catch_warnings():
@@ -104,7 +106,7 @@ def test_traced_module() -> None:
     assert num_regions(lowered) == [1]
 
 
-def test_input_gradients() -> None:
+def test_gradients_of_inputs_equal_eager() -> None:
     net = Residual()
     lowered = lowered_copy(net, "segments")
     x, y = torch.rand(3, 16, requires_grad=True), torch.rand(3, 16)
@@ -115,8 +117,8 @@ def test_input_gradients() -> None:
 
 
 @pytest.fixture(scope="module")
-def custom_operators() -> torch.library.Library:
-    """An operator of another library that draws random numbers and does not say so."""
+def custom_operators() -> Iterator[torch.library.Library]:
+    """An operator of another library that draws random numbers without the tag for it."""
     library = torch.library.Library("recompute_test", "DEF")
     library.define("noisy(Tensor x, float scale) -> Tensor")
     library.impl("noisy", lambda x, scale: x * torch.rand_like(x) * scale, "CompositeImplicitAutograd")
@@ -135,7 +137,9 @@ class UsesCustomOperator(torch.nn.Module):
 
 
 @pytest.mark.parametrize("strategy", ["none", "all", "segments"])
-def test_custom_operator(strategy: str, custom_operators: torch.library.Library) -> None:
+def test_a_custom_operator_that_draws_random_numbers_equals_eager(
+    strategy: str, custom_operators: torch.library.Library
+) -> None:
     net = UsesCustomOperator()
     lowered = lowered_copy(net, strategy)
     x = torch.rand(3, 4)

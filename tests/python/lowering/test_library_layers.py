@@ -1,4 +1,7 @@
-"""PyTorch's own attention layers are one region, whatever their many conditions ask, and train as in eager."""
+"""PyTorch's own attention layers are one region in spite of their many branches, and train as in eager."""
+
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -46,11 +49,11 @@ class WholeTransformer(nn.Module):
         return self.inner(x, x.cos())
 
 
-def encoder(layers: int, **options: bool) -> nn.Module:
+def encoder(layers: int, **options: Any) -> nn.Module:
     return nn.TransformerEncoder(nn.TransformerEncoderLayer(16, 4, 32, **options), layers)
 
 
-LAYERS = {
+LAYERS: dict[str, Callable[[], nn.Module]] = {
     "self_attention": SelfAttention,
     "cross_attention": CrossAttention,
     "encoder_layer": lambda: nn.TransformerEncoderLayer(16, 4, 32),
@@ -64,7 +67,7 @@ LAYERS = {
 
 @pytest.mark.parametrize("strategy", ["none", "segments"])
 @pytest.mark.parametrize("name", LAYERS)
-def test_is_one_region(name: str, strategy: str) -> None:
+def test_the_layer_is_one_region_and_equals_eager(name: str, strategy: str) -> None:
     eager = LAYERS[name]()
     lowered = lowered_copy(eager, strategy, fullgraph=True)
     values = torch.randn(5, 3, 16)
@@ -80,8 +83,8 @@ def test_is_one_region(name: str, strategy: str) -> None:
         assert_same(results[1], results[0])
 
 
-def test_evaluation_takes_the_other_way() -> None:
-    """Without gradients eager takes a fused kernel; with them, in evaluation as well, it does not."""
+def test_evaluation_equals_eager_with_and_without_gradients() -> None:
+    """Eager uses a fused kernel without gradients, but not with gradients, in evaluation mode or not."""
     eager = encoder(2, batch_first=True)
     lowered = lowered_copy(eager, "none")
     x = torch.randn(2, 5, 16)
@@ -108,8 +111,8 @@ class AsksForTheRank(nn.Module):
         return y
 
 
-def test_a_weight_of_another_rank_is_compiled_for_anew() -> None:
-    """linear() takes a vector as well; its result has one dimension less."""
+def test_a_weight_of_another_rank_is_compiled_again() -> None:
+    """linear() accepts a vector as a weight; its result then has one dimension less."""
     lowered = lowered_copy(AsksForTheRank(), "none")
     x = torch.randn(2, 3, 4)
     matrix = lowered.weight.detach().clone()
@@ -135,7 +138,7 @@ class SetsItsWeight(nn.Module):
         return y
 
 
-def test_a_weight_that_the_method_sets_has_no_known_rank() -> None:
+def test_a_method_may_set_a_weight_of_another_rank() -> None:
     eager = SetsItsWeight()
     lowered = lowered_copy(eager, "none")
     x = torch.randn(2, 3, 4)

@@ -1,41 +1,38 @@
-"""lower, load, report, and PyTorch's own route."""
+"""The functions of the package and PyTorch's own function for backends lower modules, which remain modules."""
 
 import copy
 import gc
 import io
 import json
+import re
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
 import aten_recompute
-
-from support.helpers import assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in
+from support.helpers import assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in, to_backend
 from support.nets import Containers, ConvNet, Residual, TwoMethods
 
-
-def to_backend(module: torch.jit.ScriptModule, spec: object) -> torch.jit.ScriptModule:
-    return torch._C._jit_to_backend("aten_recompute", module, {"forward": spec})
+# ---- a lowered module is a module ----
 
 
-# ---- the module stays a module ---------------------------------------------------------------------
-
-
-def test_same_names_and_tensors() -> None:
+def test_a_lowered_module_has_the_names_and_tensors_of_the_original() -> None:
     scripted = scripted_copy(ConvNet())
     lowered = aten_recompute.lower(scripted, "segments")
     assert list(lowered.state_dict()) == list(scripted.state_dict())
     for (name, ours), (_, theirs) in zip(
-        list(lowered.named_parameters()) + list(lowered.named_buffers()),
-        list(scripted.named_parameters()) + list(scripted.named_buffers()),
+        [*lowered.named_parameters(), *lowered.named_buffers()],
+        [*scripted.named_parameters(), *scripted.named_buffers()],
+        strict=True,
     ):
         assert ours is theirs, name
 
 
-def test_direct_parameters_and_buffers() -> None:
+def test_parameters_and_buffers_of_the_module_itself_can_be_cast() -> None:
     class Direct(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -61,8 +58,8 @@ def _leaky(x: torch.Tensor, by: float) -> torch.Tensor:
     return torch.where(x > 0, x, x * by)
 
 
-def test_functions_of_a_module_that_is_gone() -> None:
-    """Methods call functions that belong to the module's compilation unit."""
+def test_functions_outlive_the_module_that_they_were_loaded_with() -> None:
+    """Functions that a method calls belong to the compilation unit of the module."""
 
     class Calls(nn.Module):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
@@ -72,13 +69,13 @@ def test_functions_of_a_module_that_is_gone() -> None:
     torch.jit.save(torch.jit.script(Calls()), buffer)
     buffer.seek(0)
     lowered = aten_recompute.lower(torch.jit.load(buffer), "none")
-    gc.collect()  # what was loaded has no other owner
+    gc.collect()  # the loaded module has no other owner
     x = torch.randn(3, 4, requires_grad=True)
     assert_same(torch.autograd.grad(lowered(x).sum(), [x]), torch.autograd.grad(Calls()(x).sum(), [x]))
     assert_same([copy.deepcopy(lowered)(x)], [Calls()(x)])
 
 
-def test_module_methods() -> None:
+def test_train_eval_load_state_dict_and_double_work() -> None:
     net = ConvNet()
     lowered = lowered_copy(net, "segments")
     x = torch.rand(4, 3, 8, 8)
@@ -99,7 +96,7 @@ def test_module_methods() -> None:
     assert_same(step(lowered, list(lowered.parameters()), (x.double(),))[1], expected[1])
 
 
-def test_optimizer_made_before_lowering() -> None:
+def test_an_optimizer_made_before_lowering_trains_the_lowered_module() -> None:
     net = Residual()
     scripted = scripted_copy(net)
     optimizer = torch.optim.SGD(scripted.parameters(), lr=0.1)
@@ -134,10 +131,10 @@ def test_tied_weights_stay_tied(tmp_path: Path) -> None:
         assert_same([p.grad for p in module.parameters()], [net.a.weight.grad])
 
 
-# ---- signatures ------------------------------------------------------------------------------------
+# ---- signatures ----
 
 
-def test_containers_and_defaults() -> None:
+def test_methods_take_and_return_containers_and_have_default_arguments() -> None:
     net = Containers()
     lowered = lowered_copy(net, "all")
     batch = {"x": torch.rand(2, 4)}
@@ -148,20 +145,20 @@ def test_containers_and_defaults() -> None:
         ((batch, extras, torch.rand(4)), {}),
         ((batch, []), {"bias": torch.rand(4), "scale": 0.5}),
     ):
-        results = []
+        results: list[tuple[bool, list[torch.Tensor | None]]] = []
         for module in (net, lowered):
             module.zero_grad(set_to_none=True)
             outputs = module(*args, **kwargs)
             flat = tensors_in(outputs)
             sum(t.square().sum() for t in flat).backward()
-            results.append((outputs[2] is None, flat + [p.grad for p in module.parameters()]))
+            results.append((outputs[2] is None, [*flat, *(p.grad for p in module.parameters())]))
         assert results[0][0] == results[1][0]
-        # A value that several regions read collects its gradient in another order than in eager.
-        for ours, theirs in zip(results[1][1], results[0][1]):
+        # If several regions read a value, its gradients are added in another order than in eager.
+        for ours, theirs in zip(results[1][1], results[0][1], strict=True):
             torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-7)
 
 
-def test_several_methods() -> None:
+def test_several_methods_can_be_lowered() -> None:
     net = TwoMethods()
     lowered = aten_recompute.lower(scripted_copy(net), "all", methods=["forward", "encode"])
     x = torch.rand(2, 5)
@@ -171,7 +168,7 @@ def test_several_methods() -> None:
         aten_recompute.lower(scripted_copy(net), "all", methods=["decode"])
 
 
-def test_optional_inputs_none_and_not() -> None:
+def test_an_optional_input_may_be_none_or_a_tensor() -> None:
     class Masked(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -192,7 +189,7 @@ def test_optional_inputs_none_and_not() -> None:
     assert num_regions(lowered) == [1, 1]
 
 
-def test_control_flow_on_data() -> None:
+def test_control_flow_may_depend_on_data() -> None:
     class Branches(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -218,7 +215,7 @@ def test_control_flow_on_data() -> None:
         assert_same(result[0] + result[1], expected[0] + expected[1])
 
 
-def test_fullgraph() -> None:
+def test_fullgraph_makes_a_second_region_an_error() -> None:
     class Broken(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -230,22 +227,22 @@ def test_fullgraph() -> None:
             return torch.tanh(self.a(h))
 
     x = torch.rand(2, 4)
-    with pytest.raises(RuntimeError, match="fullgraph: forward has 2 regions.*aten::append"):
+    with pytest.raises(RuntimeError, match=r"fullgraph: forward has 2 regions.*aten::append"):
         lowered_copy(Broken(), "none", fullgraph=True)(x, [])
     net = Broken()
     lowered = lowered_copy(net, "none")
-    seen: list = []
+    seen: list[torch.Tensor] = []
     lowered(x, seen).sum().backward()
     net(x, []).sum().backward()
     assert_same([p.grad for p in lowered.parameters()], [p.grad for p in net.parameters()])
     assert num_regions(lowered) == [2]
 
 
-# ---- saving ----------------------------------------------------------------------------------------
+# ---- saving ----
 
 
 @pytest.mark.parametrize(("net", "x"), [(ConvNet(), torch.rand(4, 3, 8, 8)), (Residual(), torch.rand(2, 16))])
-def test_save_and_load(net: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
+def test_a_saved_module_is_loaded_and_trained(net: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
     lowered = lowered_copy(net, "segments")
     lowered.save(str(tmp_path / "net.pt"))
     loaded = torch.jit.load(str(tmp_path / "net.pt"))
@@ -260,12 +257,12 @@ def test_save_and_load(net: nn.Module, x: torch.Tensor, tmp_path: Path) -> None:
         for parameter in loaded.parameters():
             parameter.zero_()
     assert loaded(x).abs().sum() == 0
-    # Saved once more, after training has changed it.
+    # It can be saved again after training has changed it.
     loaded.save(str(tmp_path / "again.pt"))
     assert torch.jit.load(str(tmp_path / "again.pt"))(x).abs().sum() == 0
 
 
-def test_newer_format_is_refused(tmp_path: Path) -> None:
+def test_a_newer_file_format_is_refused(tmp_path: Path) -> None:
     lowered_copy(Residual()).save(str(tmp_path / "net.pt"))
     with zipfile.ZipFile(tmp_path / "net.pt") as old, zipfile.ZipFile(tmp_path / "new.pt", "w") as new:
         found = 0
@@ -278,11 +275,11 @@ def test_newer_format_is_refused(tmp_path: Path) -> None:
         torch.jit.load(str(tmp_path / "new.pt"))
 
 
-# ---- PyTorch's own route ---------------------------------------------------------------------------
+# ---- PyTorch's own function ----
 
 
 @pytest.mark.parametrize("spec", ["", '{"strategy": "segments"}', {"strategy": "layers", "stride": "2"}, {"4": 0.5}])
-def test_plain_route(spec: object) -> None:
+def test_pytorchs_own_function_lowers_a_module(spec: object) -> None:
     net = Residual()
     scripted = scripted_copy(net)
     lowered = to_backend(scripted, spec)
@@ -292,7 +289,7 @@ def test_plain_route(spec: object) -> None:
     assert num_regions(lowered) == [1]
 
 
-def test_plain_route_shares_buffers() -> None:
+def test_pytorchs_own_function_shares_buffers() -> None:
     net = ConvNet()
     scripted = scripted_copy(net)
     lowered = to_backend(scripted, "")
@@ -302,7 +299,7 @@ def test_plain_route_shares_buffers() -> None:
     assert_same(list(scripted.buffers()), list(net.buffers()))
 
 
-def test_selective_route() -> None:
+def test_a_submodule_can_be_lowered_by_pytorchs_own_function() -> None:
     class Outer(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -314,14 +311,14 @@ def test_selective_route() -> None:
 
     net = Outer()
     scripted = scripted_copy(net)
-    lowered = torch._C._jit_to_backend_selective(
+    lowered = torch._C._jit_to_backend_selective(  # type: ignore[attr-defined]
         scripted, lambda module: to_backend(module, '{"strategy": "segments"}'), ["body"]
     )
     x = torch.rand(3, 16)
     assert torch.equal(lowered(x), net(x))
 
 
-# ---- options ---------------------------------------------------------------------------------------
+# ---- options ----
 
 
 @pytest.mark.parametrize(
@@ -337,21 +334,20 @@ def test_selective_route() -> None:
         ('{"strategy": ', {}, "JSON"),
     ],
 )
-def test_invalid_specs_raise(strategy: object, options: dict, message: str) -> None:
+def test_an_invalid_spec_raises_one_line(strategy: Any, options: dict[str, Any], message: str) -> None:
     scripted = scripted_copy(Residual())
-    with pytest.raises(ValueError) as error:
+    with pytest.raises(ValueError, match=message) as error:
         aten_recompute.lower(scripted, strategy, **options)
-    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_invalid_spec_on_the_plain_route() -> None:
+def test_an_invalid_spec_raises_in_pytorchs_own_function() -> None:
     with pytest.raises(Exception, match="strateg") as error:
         to_backend(scripted_copy(Residual()), '{"strategy": "segment"}')
     assert "segments" in str(error.value)
 
 
-def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_decides_if_there_is_no_strategy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOMPUTE", '{"1": null}')
     lowered = lowered_copy(Residual())
     assert aten_recompute.report(lowered)["methods"][0]["options"]["strategy"] == "all"
@@ -359,7 +355,9 @@ def test_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert aten_recompute.report(named)["methods"][0]["options"]["strategy"] == "segments"
 
 
-def test_invalid_environment_trains_unplanned(monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture) -> None:
+def test_an_invalid_environment_warns_and_recomputes_nothing(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setenv("RECOMPUTE", '{"7": null}')
     net = Residual()
     lowered = lowered_copy(net)
@@ -372,22 +370,55 @@ def test_invalid_environment_trains_unplanned(monkeypatch: pytest.MonkeyPatch, c
     assert '"7"' in warning
 
 
-def test_only_script_modules() -> None:
-    with pytest.raises(TypeError, match="torch.jit.script"):
-        aten_recompute.lower(Residual())
+def test_modules_that_are_not_scripted_or_not_lowered_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"torch\.jit\.script"):
+        aten_recompute.lower(Residual())  # type: ignore[arg-type]
     with pytest.raises(ValueError, match="not a lowered module"):
         aten_recompute.report(scripted_copy(Residual()))
 
 
-# ---- layers ----------------------------------------------------------------------------------------
+def accepted_options(strategy: str, **required: Any) -> set[str]:
+    """Returns the options that the library names when it refuses one."""
+    with pytest.raises(ValueError, match="accepted are") as error:
+        lowered_copy(Residual(), {"strategy": strategy, **required, "no_such_option": 1})
+    return set(re.findall(r'"(\w+)"', str(error.value).split("accepted are")[1]))
 
 
-def recomputed_names(lowered: torch.jit.ScriptModule) -> list:
+@pytest.mark.parametrize(
+    ("strategy", "required"),
+    [
+        ("none", {}),
+        ("all", {}),
+        ("names", {"keywords": ["relu"]}),
+        ("layers", {"start": 0}),
+        ("ops", {"ops": ["relu"]}),
+        ("segments", {}),
+        ("min_cut", {}),
+        ("budget", {"memory_budget": 0.5}),
+    ],
+)
+def test_every_option_is_documented_and_typed(strategy: str, required: dict[str, Any]) -> None:
+    options = accepted_options(strategy, **required)
+    assert {"fullgraph", "profile", "accumulate", "release_outputs"} <= options
+    assert set(required) <= options
+    documentation = aten_recompute.lower.__doc__ or ""
+    short_forms = {option for option in options if option.isdigit()}
+    assert [each for each in short_forms if f'``{{"{each}": ' not in documentation] == []
+    options -= short_forms
+    assert [each for each in options if f"``{each}``" not in documentation] == []
+    assert options - {"strategy"} <= set(aten_recompute.LowerOptions.__annotations__)
+    assert f'``"{strategy}"``' in documentation
+
+
+# ---- layers ----
+
+
+def recomputed_names(lowered: torch.jit.ScriptModule) -> list[str]:
     report = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
     return report["regions"][0]["variants"][0]["recomputed"]
 
 
-def test_layers_recompute_only_their_own() -> None:
+def test_strategy_layers_recomputes_the_chosen_layers_only() -> None:
     net = Residual()
     x = torch.rand(2, 16)
     counts = []
@@ -398,7 +429,7 @@ def test_layers_recompute_only_their_own() -> None:
     assert counts == [4, 2, 1, 0]
 
 
-def test_inject_layer_tags() -> None:
+def test_inject_layer_tags_defines_the_layers() -> None:
     x = torch.rand(2, 16)
     for before in (True, False):
         net = Residual()
@@ -414,7 +445,7 @@ def test_inject_layer_tags() -> None:
         aten_recompute.inject_layer_tags(Residual(), "layers")
 
 
-def test_mark_layer() -> None:
+def test_mark_layer_defines_the_layers() -> None:
     class Marked(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -436,7 +467,7 @@ def test_mark_layer() -> None:
         assert sum("linear" in name for name in recomputed_names(lowered)) == gelus
 
 
-def test_report_is_plain_data() -> None:
+def test_a_report_consists_of_plain_data() -> None:
     lowered = lowered_copy(Residual(), "segments")
     lowered(torch.rand(2, 16)).sum().backward()
     report = aten_recompute.report(lowered)

@@ -1,4 +1,6 @@
-"""What people write trains as in eager: outputs, gradients, buffers and random state, bit for bit."""
+"""Modules as people write them train as in eager: outputs, gradients, buffers and random state are equal to the bit."""
+
+from typing import Any
 
 import pytest
 import torch
@@ -8,13 +10,14 @@ from support.helpers import assert_same, lowered_copy, tensors_in
 from support.programs import PROGRAMS
 
 
-def squares(outputs: list) -> Tensor:
+def squares(outputs: list[Tensor]) -> Any:
+    """Returns the sum of the squares of all elements."""
     return sum((t.abs() if t.is_complex() else t).square().sum() for t in outputs)
 
 
 @pytest.mark.parametrize("strategy", ["none", "all", "segments"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_program(name: str, strategy: str) -> None:
+def test_results_of_a_program_equal_eager(name: str, strategy: str) -> None:
     make, shape = PROGRAMS[name]
     eager = make()
     lowered = lowered_copy(eager, strategy)

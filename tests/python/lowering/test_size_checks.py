@@ -1,4 +1,4 @@
-"""Norms look at sizes before they run: what they ask is one operator, and who is refused learns the same."""
+"""Norms check sizes before they run. The check is compiled without a loop, and raises TorchScript's errors."""
 
 import io
 from typing import Any
@@ -33,7 +33,7 @@ def reason(error: pytest.ExceptionInfo[torch.jit.Error]) -> str:
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["scripted", "loaded"])
 @pytest.mark.parametrize("name", NORMS)
-def test_a_size_that_torchscript_refuses_is_refused(name: str, loaded: bool) -> None:
+def test_a_size_that_torchscript_refuses_raises_the_same_error(name: str, loaded: bool) -> None:
     norm, bad, good = NORMS[name]
     module = lowered(norm, loaded)
     x = torch.randn(good, requires_grad=True)
@@ -47,7 +47,7 @@ def test_a_size_that_torchscript_refuses_is_refused(name: str, loaded: bool) -> 
 
 @pytest.mark.parametrize("loaded", [False, True], ids=["scripted", "loaded"])
 @pytest.mark.parametrize("name", ["batch", "instance"])
-def test_no_loop_is_left(name: str, loaded: bool) -> None:
+def test_the_check_of_sizes_has_no_loop(name: str, loaded: bool) -> None:
     norm, _, good = NORMS[name]
     module = lowered(norm, loaded)
     module(torch.randn(good, requires_grad=True)).sum().backward()

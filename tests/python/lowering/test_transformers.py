@@ -1,24 +1,26 @@
-"""Architectures of Hugging Face transformers: eager's gradients, no operator on the tape, a smaller peak."""
+"""Architectures of Hugging Face transformers have eager's gradients, no operator on the tape, and a smaller peak."""
 
 from collections import Counter
+from functools import partial
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
 import aten_recompute
-
+from benchmarks.memory import Tracker
 from support.helpers import assert_same
 
 pytest.importorskip("transformers", reason="the architectures are those of Hugging Face transformers")
 
 from support import architectures
 
-# What a trace takes for constant is constant here.
+# The warnings are about values that a trace takes for constants; they are constant here.
 pytestmark = pytest.mark.filterwarnings("ignore::torch.jit.TracerWarning")
 
 
-def _step(module: nn.Module, owner: nn.Module, inputs: list[Tensor]) -> list[Tensor | None]:
+def _step(module: nn.Module, owner: nn.Module, inputs: tuple[Tensor, ...]) -> list[Tensor | None]:
     owner.zero_grad(set_to_none=True)
     torch.manual_seed(5)
     output = module(*inputs)
@@ -27,7 +29,7 @@ def _step(module: nn.Module, owner: nn.Module, inputs: list[Tensor]) -> list[Ten
 
 
 @pytest.mark.parametrize(("name", "attention"), architectures.KINDS)
-def test_gradients_are_eagers(name: str, attention: str) -> None:
+def test_gradients_equal_eager_and_nothing_is_on_the_tape(name: str, attention: str) -> None:
     model, inputs = architectures.make(name, attention)
     traced = architectures.trace(model, inputs)
     expected = _step(model, model, inputs)
@@ -39,14 +41,24 @@ def test_gradients_are_eagers(name: str, attention: str) -> None:
                 assert [variant["on_tape"] for variant in region["variants"]] == [[]]
 
 
-def _called(model: nn.Module, inputs: tuple[Tensor, ...]) -> Counter:
-    """How often layers of PyTorch run that are one operator of ATen each, by that operator."""
-    operators = {nn.Linear: "aten::linear", nn.LayerNorm: "aten::layer_norm", nn.Conv2d: "aten::_convolution"}
-    calls: Counter = Counter()
-    handles = []
-    for kind, operator in operators.items():
-        for module in (module for module in model.modules() if isinstance(module, kind)):
-            handles.append(module.register_forward_hook(lambda *_, operator=operator: calls.update([operator])))
+def _called(model: nn.Module, inputs: tuple[Tensor, ...]) -> "Counter[str]":
+    """Counts the runs of PyTorch's layers that are one ATen operator each, by operator."""
+    operators: dict[type[nn.Module], str] = {
+        nn.Linear: "aten::linear",
+        nn.LayerNorm: "aten::layer_norm",
+        nn.Conv2d: "aten::_convolution",
+    }
+    calls: Counter[str] = Counter()
+
+    def count(operator: str, *_: Any) -> None:
+        calls.update([operator])
+
+    handles = [
+        module.register_forward_hook(partial(count, operator))
+        for kind, operator in operators.items()
+        for module in model.modules()
+        if isinstance(module, kind)
+    ]
     model(*inputs)
     for handle in handles:
         handle.remove()
@@ -54,7 +66,7 @@ def _called(model: nn.Module, inputs: tuple[Tensor, ...]) -> Counter:
 
 
 @pytest.mark.parametrize("name", architectures.ARCHITECTURES)
-def test_every_operator_is_counted_once(name: str) -> None:
+def test_the_report_counts_every_operator_once(name: str) -> None:
     model, inputs = architectures.make(name)
     calls = _called(model, inputs)
     lowered = aten_recompute.lower(architectures.trace(model, inputs), "none")
@@ -79,7 +91,7 @@ def test_every_operator_is_counted_once(name: str) -> None:
         ("whisper", 0.5),
     ],
 )
-def test_segments_lower_the_peak(name: str, limit: float, tracker) -> None:
+def test_segments_lower_the_peak(name: str, limit: float, tracker: Tracker) -> None:
     model, inputs = architectures.make(name, layers=8)
 
     def peak(module: nn.Module) -> int:

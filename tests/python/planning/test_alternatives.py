@@ -1,4 +1,4 @@
-"""Other ways to the same gradient, which plans choose by bytes and time: masks as bits, statistics of a batch norm."""
+"""Plans choose among alternatives for the same gradient: masks as bits, statistics of a batch norm, and others."""
 
 from typing import Any
 
@@ -8,15 +8,15 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
-
+from aten_recompute._report import Variant
 from support.helpers import assert_same, lowered_copy
 
 ROWS, WIDTH, BRANCHES = 256, 256, 8
-VALUES = ROWS * WIDTH  # of one activation
+VALUES = ROWS * WIDTH  # elements of one activation
 
 
 class Rectified(nn.Module):
-    """Activations that nothing reads later but the relus' own gradients: their signs are enough."""
+    """Only the gradients of the relus read the activations, for which their signs are sufficient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Rectified(nn.Module):
 
 
 class Dropped(nn.Module):
-    """Dropout between products: a mask is kept as bools, as bits, or drawn again."""
+    """Has dropout between products; a mask can be kept as bools, kept as bits, or drawn again."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Dropped(nn.Module):
 
 
 class Normalized(nn.Module):
-    """Batch norm in front of relus."""
+    """Has a batch norm before each relu."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,23 +51,23 @@ class Normalized(nn.Module):
         self.norms = nn.ModuleList([nn.BatchNorm1d(WIDTH) for _ in range(BRANCHES)])
 
     def forward(self, x: Tensor) -> Tensor:
-        for layer, norm in zip(self.layers, self.norms):
+        for layer, norm in zip(self.layers, self.norms):  # noqa: B905  (TorchScript's zip has no strict)
             x = torch.relu(norm(layer(x)))
         return x.sum()
 
 
-def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> Variant:
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     (region,) = specialisation["regions"]
     (compiled,) = region["variants"]
     return compiled
 
 
-def trained(eager: nn.Module, **options: Any) -> dict[str, Any]:
-    """The report of a step whose results, gradients and buffers are eager's."""
+def trained(eager: nn.Module, **options: Any) -> Variant:
+    """Runs a step, asserts that results, gradients and buffers equal eager, and returns the report."""
     lowered = lowered_copy(eager, "budget", cost_model="flops", **options)
     x = torch.randn(ROWS, WIDTH)
-    gradients: list[list[Tensor]] = []
+    gradients: list[list[Tensor | None]] = []
     for module in (eager, lowered):
         torch.manual_seed(3)
         module.zero_grad(set_to_none=True)
@@ -79,8 +79,8 @@ def trained(eager: nn.Module, **options: Any) -> dict[str, Any]:
     return variant(lowered)
 
 
-def test_activations_are_replaced_by_their_signs() -> None:
-    """The masks are a thirty-second of the floats that ordinary autograd keeps, and no product runs again."""
+def test_plans_keep_signs_in_place_of_activations() -> None:
+    """The signs take a thirty-second of the memory of floats, and no product is recomputed."""
     unplanned = trained(Rectified(), memory_budget=1.0, accumulate=True)
     planned = trained(Rectified(), memory_budget=0.3, accumulate=True)
     assert unplanned["predicted_saved_bytes"] >= BRANCHES * 4 * VALUES
@@ -93,11 +93,11 @@ def test_activations_are_replaced_by_their_signs() -> None:
 
 @pytest.mark.parametrize("budget", [0.9, 0.7, 0.5])
 @pytest.mark.parametrize("make", [Dropped, Normalized])
-def test_whatever_is_chosen_the_bits_are_eagers(make: Any, budget: float) -> None:
+def test_gradients_equal_eager_and_the_budget_is_kept(make: Any, budget: float) -> None:
     planned = trained(make(), memory_budget=budget, accumulate=True)
     assert planned["predicted_peak_bytes"] <= budget * planned["unplanned_peak_bytes"]
 
 
-def test_dropout_masks_are_kept_as_bits() -> None:
+def test_plans_keep_dropout_masks_as_bits() -> None:
     planned = trained(Dropped(), memory_budget=0.6, accumulate=True)
     assert [name for name in planned["saved"] if name.endswith("_bits")]

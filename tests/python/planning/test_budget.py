@@ -1,28 +1,31 @@
-"""Strategy budget: what is measured stays within what was asked for, and is what was predicted."""
+"""Strategy ``budget``: the measured peak stays within the budget and equals the predicted one."""
 
 import copy
 import functools
 import re
+from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
 import aten_recompute
+from aten_recompute._report import Variant
 from benchmarks import models
-
+from benchmarks.memory import Tracker
 from support.helpers import assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 MODELS = ["gpt", "resnet50", "mlp", "transformer", "unet"]
-# Where a budget lies between the smallest peak that can be reached and that of keeping everything.
+# Budgets between the smallest peak that can be reached (0) and that without recomputation (1).
 PLACES = [0.1, 0.3, 0.6, 0.9]
-# A loss outside of the region, its gradient and the number that divides both: scalars of 4 bytes.
+# The loss outside of the region, its gradient and the divisor of both: scalars of 4 bytes.
 OUTSIDE_BYTES = 12
 
 
-def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
-    """What the only compilation of the only region says of itself."""
+def variant(lowered: torch.jit.ScriptModule) -> Variant:
+    """Returns the report of the only variant of the only region."""
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     (region,) = specialisation["regions"]
     (compiled,) = region["variants"]
@@ -30,7 +33,7 @@ def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
 
 
 def with_budget(workload: models.Workload, **options: Any) -> torch.jit.ScriptModule:
-    """Lowered and compiled. Costs come from the FLOP model: a plan is then the same in every run."""
+    """Lowers and compiles the module. With costs of the FLOP model, the plan is the same in every run."""
     options.setdefault("release_outputs", workload.release_outputs)
     lowered = lowered_copy(workload.module, "budget", cost_model="flops", **options)
     workload.step(lowered)
@@ -38,8 +41,8 @@ def with_budget(workload: models.Workload, **options: Any) -> torch.jit.ScriptMo
 
 
 def refusal(workload: models.Workload, **options: Any) -> str:
-    """The line that says why a budget cannot be kept."""
-    with pytest.raises(RuntimeError, match="aten_recompute: .*_budget: ") as raised:
+    """Returns the error message of a budget that cannot be kept."""
+    with pytest.raises(RuntimeError, match=r"aten_recompute: .*_budget: ") as raised:
         with_budget(workload, **options)
     assert "\n" not in str(raised.value)
     return str(raised.value)
@@ -47,7 +50,7 @@ def refusal(workload: models.Workload, **options: Any) -> str:
 
 @functools.cache
 def range_of_peaks(name: str, accumulate: bool) -> tuple[int, int]:
-    """The smallest peak that an error offers, and that of keeping everything, in bytes."""
+    """Returns the smallest peak that an error message names, and the peak without recomputation, in bytes."""
     workload = models.make(name, size="small")
     message = refusal(workload, memory_budget=1e-6, accumulate=accumulate)
     share = re.search(r"reached is [\d.]+ [KM]iB \(([\d.]+) of", message)
@@ -63,8 +66,8 @@ def budget_at(name: str, place: float, accumulate: bool) -> int:
     return int(smallest + place * (largest - smallest))
 
 
-def peak_bytes(workload: models.Workload, module: torch.jit.ScriptModule, accumulate: bool, tracker) -> int:
-    """Peak above rest of one step. Accumulated gradients rest, others are made anew."""
+def peak_bytes(workload: models.Workload, module: torch.jit.ScriptModule, accumulate: bool, tracker: Tracker) -> int:
+    """Returns the peak of one step. Gradients exist before it if they are accumulated."""
     workload.step(module)
     if not accumulate:
         module.zero_grad(set_to_none=True)
@@ -76,7 +79,7 @@ def peak_bytes(workload: models.Workload, module: torch.jit.ScriptModule, accumu
 @pytest.mark.parametrize("accumulate", [False, True], ids=["new_gradients", "accumulate"])
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", MODELS)
-def test_the_measured_peak_keeps_the_budget(name: str, place: float, accumulate: bool, tracker) -> None:
+def test_the_measured_peak_keeps_the_budget(name: str, place: float, accumulate: bool, tracker: Tracker) -> None:
     workload = models.make(name, size="small")
     budget = budget_at(name, place, accumulate)
     lowered = with_budget(workload, memory_budget=budget, accumulate=accumulate)
@@ -85,12 +88,12 @@ def test_the_measured_peak_keeps_the_budget(name: str, place: float, accumulate:
     assert predicted <= budget
     assert peak <= budget + OUTSIDE_BYTES
     assert abs(predicted - peak) <= 0.03 * peak
-    assert variant(lowered)["unplanned_peak_bytes"] > budget, "nothing had to be planned"
+    assert variant(lowered)["unplanned_peak_bytes"] > budget, "the budget requires no plan"
 
 
 @pytest.mark.parametrize("strategy", ["none", "all", "budget"])
-def test_outputs_that_the_loss_does_not_keep(strategy: str, tracker) -> None:
-    """Large logits: a cross entropy keeps their logarithms until its backward, and not them."""
+def test_the_prediction_depends_on_whether_outputs_are_released(strategy: str, tracker: Tracker) -> None:
+    """A cross entropy keeps the logarithms of the probabilities until its backward, but not the logits."""
     torch.manual_seed(0)
     network = torch.nn.Sequential(torch.nn.Linear(8, 256), torch.nn.Tanh(), torch.nn.Linear(256, 1 << 13))
     inputs, targets = torch.rand(64, 8), torch.randint(1 << 13, (64,))
@@ -108,7 +111,7 @@ def test_outputs_that_the_loss_does_not_keep(strategy: str, tracker) -> None:
                 if not keep:
                     del logits
                 loss.backward()
-            logits = loss = None
+            logits = loss = None  # type: ignore[assignment]
         predicted[release] = variant(lowered)["predicted_peak_bytes"]
         assert abs(predicted[release] - peak.bytes) <= 0.03 * peak.bytes
     assert predicted[False] - predicted[True] == 64 * (1 << 13) * 4
@@ -116,8 +119,7 @@ def test_outputs_that_the_loss_does_not_keep(strategy: str, tracker) -> None:
 
 @pytest.mark.parametrize("strategy", ["none", "all", "segments"])
 @pytest.mark.parametrize("name", MODELS)
-def test_other_strategies_are_predicted_as_well(name: str, strategy: str, tracker) -> None:
-    """One simulator serves all, so `profile` says what a hand-chosen strategy will need."""
+def test_profile_predicts_the_peak_of_other_strategies(name: str, strategy: str, tracker: Tracker) -> None:
     workload = models.make(name, size="small")
     lowered = lowered_copy(workload.module, strategy, profile=True, release_outputs=workload.release_outputs)
     peak = peak_bytes(workload, lowered, False, tracker)
@@ -126,8 +128,8 @@ def test_other_strategies_are_predicted_as_well(name: str, strategy: str, tracke
 
 @pytest.mark.parametrize("place", [0.05, 0.4, 0.8])
 @pytest.mark.parametrize("name", MODELS)
-def test_gradients_are_eagers(name: str, place: float) -> None:
-    """With dropout in gpt and transformer, and batch norm's running statistics in resnet50."""
+def test_gradients_of_benchmark_models_equal_eager(name: str, place: float) -> None:
+    """Dropout is in gpt and transformer, and running statistics are in resnet50."""
     workload = models.make(name, size="small")
     eager = workload.module
     budget = budget_at(name, place, False)
@@ -159,11 +161,14 @@ def test_gradients_are_eagers(name: str, place: float) -> None:
     ],
     ids=["residual", "convnet", "tied", "two_outputs"],
 )
-def test_gradients_of_small_nets(net: torch.nn.Module, inputs: tuple, place: float) -> None:
+def test_gradients_of_small_nets_equal_eager(
+    net: torch.nn.Module, inputs: tuple[torch.Tensor, ...], place: float
+) -> None:
     refused = lowered_copy(net, "budget", cost_model="flops", memory_budget=1e-6)
-    with pytest.raises(RuntimeError) as raised:
+    with pytest.raises(RuntimeError, match="smallest that can be reached") as raised:
         refused(*inputs)
     share = re.search(r"reached is [\d.]+ [KM]iB \(([\d.]+) of", str(raised.value))
+    assert share is not None
     smallest = min(1.0, 1.006 * float(share.group(1)))
     eager = copy.deepcopy(net)
     lowered = lowered_copy(net, "budget", cost_model="flops", memory_budget=smallest + place * (1.0 - smallest))
@@ -175,7 +180,7 @@ def test_gradients_of_small_nets(net: torch.nn.Module, inputs: tuple, place: flo
         assert_same(list(lowered.buffers()), list(eager.buffers()))
 
 
-def test_accumulated_gradients_are_eagers() -> None:
+def test_accumulated_gradients_equal_eager() -> None:
     workload = models.make("gpt", size="small")
     eager = workload.module
     budget = budget_at("gpt", 0.2, True)
@@ -187,8 +192,8 @@ def test_accumulated_gradients_are_eagers() -> None:
     assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
 
 
-def test_the_costs_of_this_machine_give_the_same_gradients(tracker) -> None:
-    """Measured seconds decide which plan is taken, and nothing else."""
+def test_measured_costs_give_the_same_gradients(tracker: Tracker) -> None:
+    """Measured seconds only decide which plan is used."""
     workload = models.make("gpt", size="small")
     eager = workload.module
     budget = budget_at("gpt", 0.3, False)
@@ -208,14 +213,14 @@ def test_an_unreachable_budget_names_the_smallest(name: str) -> None:
     assert "memory_budget: the peak cannot be kept under 1000 bytes; the smallest that can be reached is" in message
     size = f"{largest / 2**20:.1f} MiB" if largest >= 2**20 else f"{largest / 2**10:.1f} KiB"
     assert f"of {size}, the peak without recomputation)" in message
-    # What it names can be reached, and 2 % less cannot.
+    # The budget that the message names can be reached, and 2 % less cannot.
     predicted = variant(with_budget(workload, memory_budget=smallest))["predicted_peak_bytes"]
     assert predicted <= smallest
     assert "smallest that can be reached" in refusal(workload, memory_budget=int(0.98 * smallest))
 
 
-def test_a_module_goes_on_after_a_refusal() -> None:
-    """Each call of the region that needs gradients says so again; without gradients nothing is planned."""
+def test_a_refused_budget_raises_at_each_call_that_needs_gradients() -> None:
+    """Without gradients nothing is planned, so such calls work."""
     workload = models.make("mlp", size="small")
     lowered = lowered_copy(workload.module, "budget", cost_model="flops", memory_budget=1e-6)
     for _ in range(2):
@@ -235,14 +240,14 @@ def test_predicted_time_never_rises_with_the_budget(name: str, accumulate: bool)
         figures = variant(with_budget(workload, memory_budget=budget, accumulate=accumulate))
         assert figures["predicted_peak_bytes"] <= budget
         times.append(figures["predicted_seconds"] / figures["unplanned_seconds"])
-    # Plans of one time may add up their nodes in another order.
-    assert all(later <= earlier * (1 + 1e-12) for earlier, later in zip(times, times[1:])), times
+    # Plans of equal time may add up the times of their nodes in another order.
+    assert all(later <= earlier * (1 + 1e-12) for earlier, later in pairwise(times)), times
     assert times[-1] == 1.0
     assert times[0] > 1.0
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_a_time_budget_is_kept_and_buys_memory(name: str, tracker) -> None:
+def test_a_time_budget_is_kept_and_buys_memory(name: str, tracker: Tracker) -> None:
     workload = models.make(name, size="small")
     peaks: list[int] = []
     for times in (1.0, 1.05, 1.1, 1.2, 1.5):
@@ -253,12 +258,12 @@ def test_a_time_budget_is_kept_and_buys_memory(name: str, tracker) -> None:
     assert peaks == sorted(peaks, reverse=True)
     assert peaks[0] == figures["unplanned_peak_bytes"]
     assert peaks[-1] < peaks[0]
-    # The last plan's peak is as true as one that was asked for.
+    # The peak of the last plan is predicted as well as if it had been the budget.
     peak = peak_bytes(workload, lowered, True, tracker)
     assert abs(peaks[-1] - peak) <= 0.03 * peak
 
 
-def test_time_and_memory_together() -> None:
+def test_a_time_budget_and_a_memory_budget_can_be_combined() -> None:
     workload = models.make("gpt", size="small")
     budget = budget_at("gpt", 0.3, True)
     alone = variant(with_budget(workload, memory_budget=budget, accumulate=True))
@@ -270,7 +275,7 @@ def test_time_and_memory_together() -> None:
     assert "no plan keeps both" in message
 
 
-def test_the_plan_is_the_same_each_time() -> None:
+def test_the_same_problem_gets_the_same_plan() -> None:
     workload = models.make("transformer", size="small")
     budget = budget_at("transformer", 0.3, False)
     plans = [variant(with_budget(workload, memory_budget=budget)) for _ in range(2)]
@@ -278,7 +283,7 @@ def test_the_plan_is_the_same_each_time() -> None:
         assert plans[0][key] == plans[1][key]
 
 
-def test_a_saved_module_keeps_its_budget(tmp_path, tracker) -> None:
+def test_a_saved_module_keeps_its_budget(tmp_path: Path, tracker: Tracker) -> None:
     workload = models.make("gpt", size="small")
     budget = budget_at("gpt", 0.3, False)
     lowered = lowered_copy(workload.module, "budget", cost_model="flops", memory_budget=budget)

@@ -1,6 +1,9 @@
-"""Strategy ``min_cut``: what is banned, tags from Python, options; gradients stay eager's."""
+"""Strategy ``min_cut``: gradients, bans, tags and options."""
 
 import copy
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,8 +11,8 @@ import torch
 from torch import nn
 
 import aten_recompute
+from aten_recompute._report import Variant
 from benchmarks import models
-
 from support.helpers import assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
@@ -27,14 +30,14 @@ OPTIONS: dict[str, dict[str, Any]] = {
 }
 
 
-def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> Variant:
     report = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
     return report["regions"][0]["variants"][0]
 
 
 @pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 @pytest.mark.parametrize("name", ["gpt", "resnet50", "mlp", "transformer"])
-def test_gradients_of_benchmark_models(name: str, options: dict[str, Any]) -> None:
+def test_gradients_of_benchmark_models_equal_eager(name: str, options: dict[str, Any]) -> None:
     workload = models.make(name, size="small")
     eager = workload.module
     lowered = lowered_copy(eager, "min_cut", **options)
@@ -61,7 +64,9 @@ def test_gradients_of_benchmark_models(name: str, options: dict[str, Any]) -> No
     ],
     ids=["residual", "convnet", "tied", "two_outputs"],
 )
-def test_gradients_of_small_nets(net: nn.Module, inputs: tuple, options: dict[str, Any]) -> None:
+def test_gradients_of_small_nets_equal_eager(
+    net: nn.Module, inputs: tuple[torch.Tensor, ...], options: dict[str, Any]
+) -> None:
     eager = copy.deepcopy(net)
     lowered = lowered_copy(net, "min_cut", **options)
     for seed in (1, 2):
@@ -80,7 +85,7 @@ def test_aggressive_recomputation_saves_less() -> None:
     assert saved[1] < 0.7 * saved[0]
 
 
-def test_report_says_what_is_banned_and_why() -> None:
+def test_the_report_has_banned_operators_with_reasons() -> None:
     net = Residual(dropout=0.3)
     lowered = lowered_copy(net, "min_cut")
     lowered(torch.rand(5, 16)).sum().backward()
@@ -98,10 +103,7 @@ def test_report_says_what_is_banned_and_why() -> None:
     assert variant(other)["banned"] == []
 
 
-def test_log_has_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
-    import subprocess
-    import sys
-
+def test_the_log_has_one_line_about_bans(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     log = tmp_path / "log"
     program = (
         "import torch, aten_recompute\n"
@@ -117,11 +119,11 @@ def test_log_has_one_line(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> Non
     assert "saved" in lines[0]
 
 
-# ---- tags ------------------------------------------------------------------------------------------
+# ---- tags ----
 
 
 class Tagged(nn.Module):
-    """relu's result is what min_cut saves, linear's is what it can do without."""
+    """By default, min_cut saves the result of relu, and not that of linear."""
 
     def __init__(self, tag: str) -> None:
         super().__init__()
@@ -166,11 +168,12 @@ def test_tags_are_obeyed(tag: str, options: dict[str, Any], recomputed: bool) ->
 
 @pytest.mark.parametrize("tag", ["must_save", "must_recompute", "prefer_save", "prefer_recompute"])
 @pytest.mark.parametrize("strategy", ["none", "all", "segments"])
-def test_tags_do_nothing_elsewhere(tag: str, strategy: str) -> None:
+def test_other_strategies_ignore_tags(tag: str, strategy: str) -> None:
     x = torch.rand(3, 8, requires_grad=True)
     tagged = getattr(aten_recompute, tag)(x)
     assert torch.equal(tagged, x)
     (3 * tagged).sum().backward()
+    assert x.grad is not None
     assert torch.equal(x.grad, torch.full_like(x, 3))
 
     net = Tagged(tag)
@@ -182,7 +185,7 @@ def test_tags_do_nothing_elsewhere(tag: str, strategy: str) -> None:
     )
 
 
-def test_contradicting_tags() -> None:
+def test_contradicting_tags_raise() -> None:
     class Both(Tagged):
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             h = torch.ops.aten_recompute.must_save(torch.relu(self.a(x)))
@@ -193,7 +196,7 @@ def test_contradicting_tags() -> None:
         lowered(torch.rand(3, 8))
 
 
-# ---- options ---------------------------------------------------------------------------------------
+# ---- options ----
 
 
 @pytest.mark.parametrize(
@@ -206,12 +209,12 @@ def test_contradicting_tags() -> None:
         ({"memory_budget": 0.5}, 'key "memory_budget" does not belong to strategy "min_cut"'),
     ],
 )
-def test_invalid_options(option: dict[str, Any], message: str) -> None:
+def test_an_invalid_option_raises(option: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         lowered_copy(Residual(), "min_cut", **option)
 
 
-def test_options_are_reported() -> None:
+def test_the_report_has_the_options() -> None:
     lowered = lowered_copy(Residual(), "min_cut", recomputable_ops=["aten::gelu"], max_fusible_depth=5)
     assert aten_recompute.report(lowered)["methods"][0]["options"] == {
         "strategy": "min_cut",

@@ -1,16 +1,16 @@
-"""The measured peak of one step: deterministic, so it is asserted."""
+"""The measured peak of one step, which is deterministic, stays below a share of eager's."""
 
 import pytest
 import torch
 
 import aten_recompute
 from benchmarks import models
+from benchmarks.memory import Tracker
+from support.helpers import scripted_copy, to_backend
 
-from support.helpers import scripted_copy
 
-
-def peak_bytes(workload: models.Workload, module: torch.nn.Module, tracker) -> int:
-    """Peak above rest of one step with no gradients allocated before it, in bytes."""
+def peak_bytes(workload: models.Workload, module: torch.nn.Module, tracker: Tracker) -> int:
+    """Returns the peak of one step that begins without gradients, in bytes above the memory in use before it."""
     workload.step(module)
     module.zero_grad(set_to_none=True)
     with tracker.measure_peak() as peak:
@@ -19,7 +19,8 @@ def peak_bytes(workload: models.Workload, module: torch.nn.Module, tracker) -> i
 
 
 @pytest.fixture(scope="module")
-def eager_peaks() -> dict:
+def eager_peaks() -> dict[str, int]:
+    """The peaks of eager, by model, that have been measured so far."""
     return {}
 
 
@@ -32,14 +33,16 @@ def eager_peaks() -> dict:
         ("resnet50", "none", 1.05),
         ("resnet50", "segments", 0.60),
         ("mlp", "none", 1.05),
-        # Ten activations of 16 MiB each; three segments keep two of them and bring back at most four,
-        # and the gradients of the last segment's weights and data come on top.
+        # There are ten activations of 16 MiB each. Three segments keep two of them and recompute at most four; the
+        # gradients of the last segment's weights and data are added.
         ("mlp", "segments", 0.70),
-        # Eager's loss holds a tensor of 16 MiB behind its scalar; ours holds a number.
+        # Eager's loss keeps 16 MiB for its scalar; ours keeps a number.
         ("mlp_loss", "none", 0.94),
     ],
 )
-def test_peak(name: str, strategy: str, limit: float, tracker, eager_peaks: dict) -> None:
+def test_the_peak_is_below_the_limit(
+    name: str, strategy: str, limit: float, tracker: Tracker, eager_peaks: dict[str, int]
+) -> None:
     workload = models.make(name)
     if name not in eager_peaks:
         eager_peaks[name] = peak_bytes(workload, workload.module, tracker)
@@ -47,13 +50,13 @@ def test_peak(name: str, strategy: str, limit: float, tracker, eager_peaks: dict
     assert peak_bytes(workload, lowered, tracker) <= limit * eager_peaks[name]
 
 
-def test_peak_on_the_plain_route(tracker, eager_peaks: dict) -> None:
-    """Nothing of ours but the loaded library."""
+def test_the_peak_is_below_the_limit_with_pytorchs_own_function(tracker: Tracker, eager_peaks: dict[str, int]) -> None:
+    """Only the library is used, and nothing of the package."""
     workload = models.make("gpt")
     if "gpt" not in eager_peaks:
         eager_peaks["gpt"] = peak_bytes(workload, workload.module, tracker)
     scripted = scripted_copy(workload.module)
-    lowered = torch._C._jit_to_backend("aten_recompute", scripted, {"forward": '{"strategy": "segments"}'})
+    lowered = to_backend(scripted, '{"strategy": "segments"}')
     workload.step(lowered)
     scripted.zero_grad(set_to_none=True)
     with tracker.measure_peak() as peak:
@@ -62,8 +65,8 @@ def test_peak_on_the_plain_route(tracker, eager_peaks: dict) -> None:
     assert peak.bytes <= 0.25 * eager_peaks["gpt"]
 
 
-def test_nothing_stays_after_a_step(tracker) -> None:
-    """After backward and with gradients freed, live memory is what it was before the step."""
+def test_no_memory_remains_in_use_after_a_step(tracker: Tracker) -> None:
+    """After the backward, and without gradients, as much memory is in use as before the step."""
     workload = models.make("gpt", size="small")
     lowered = aten_recompute.lower(scripted_copy(workload.module), "segments")
     workload.step(lowered)

@@ -1,7 +1,7 @@
-"""What a plan predicts is what is measured, on programs of shapes that the simulator once had wrong."""
+"""Predicted peaks equal measured ones for programs that the simulator predicted wrongly at some time."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -10,11 +10,12 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aten_recompute
-
+from aten_recompute._report import Metrics
+from benchmarks.memory import Tracker
 from support.helpers import lowered_copy
 
 
-def peak(module: nn.Module, inputs: list[Tensor], tracker: Any, seed: int = 1) -> int:
+def peak(module: nn.Module, inputs: list[Tensor], tracker: Tracker, seed: int = 1) -> int:
     module.zero_grad(set_to_none=True)
     torch.manual_seed(seed)
     with tracker.measure_peak() as measured:
@@ -24,14 +25,14 @@ def peak(module: nn.Module, inputs: list[Tensor], tracker: Any, seed: int = 1) -
 
 def prediction(module: torch.jit.ScriptModule) -> int:
     (specialisation,) = aten_recompute.report(module)["methods"][0]["specialisations"]
-    plans = specialisation["plans"] or [
+    plans: Sequence[Metrics] = specialisation["plans"] or [
         region["variants"][-1] for region in specialisation["regions"] if region["variants"]
     ]
     return plans[-1]["predicted_peak_bytes"]
 
 
 class Broadcast(nn.Module):
-    """An elementwise result takes an operand's place only where all operands are as large."""
+    """An elementwise result can overwrite an operand only if all operands have its size."""
 
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -54,7 +55,7 @@ class Broadcast(nn.Module):
 
 
 @pytest.mark.parametrize("kind", ["column", "one", "scalar", "same"])
-def test_broadcast_operands(kind: str, tracker: Any) -> None:
+def test_the_peak_with_broadcast_operands_is_predicted(kind: str, tracker: Tracker) -> None:
     lowered = lowered_copy(Broadcast(kind), "none", profile=True)
     inputs = [torch.randn(700, 32), torch.randn(700, 1)]
     measured = [peak(lowered, inputs, tracker) for _ in range(3)][-1]
@@ -79,7 +80,7 @@ class IndexAdd(nn.Module):
 
 
 @pytest.mark.parametrize("operator", ["mul", "neg", "tanh", "none"])
-def test_the_gradient_of_index_add(operator: str, tracker: Any) -> None:
+def test_the_peak_with_index_add_is_predicted(operator: str, tracker: Tracker) -> None:
     lowered = lowered_copy(IndexAdd(operator), "none", profile=True)
     inputs = [torch.randn(700, 32), torch.randint(0, 60, (700,))]
     measured = [peak(lowered, inputs, tracker) for _ in range(3)][-1]
@@ -87,7 +88,7 @@ def test_the_gradient_of_index_add(operator: str, tracker: Any) -> None:
 
 
 class FanOut(nn.Module):
-    """One value, read by a region per expert: its gradients are added up as they come."""
+    """Every expert is a region that reads the same value, whose gradients are added one by one."""
 
     def __init__(self, masked: bool) -> None:
         super().__init__()
@@ -111,7 +112,7 @@ class FanOut(nn.Module):
 
 
 class Slices(nn.Module):
-    """In one call a region is given a slice of the caller's input, in the next memory of its own."""
+    """A region that runs repeatedly reads a slice of the input in some runs, and a new tensor in others."""
 
     def __init__(self, way: str) -> None:
         super().__init__()
@@ -132,7 +133,7 @@ class Slices(nn.Module):
 
 
 class Cells(nn.Module):
-    """A cell on tape in a loop, and a branch that data take: each call goes its own way, or the same."""
+    """A loop with a cell on the tape and a branch, which random numbers take differently in each call, or never."""
 
     def __init__(self, changes: bool) -> None:
         super().__init__()
@@ -156,8 +157,8 @@ def kept_or_warned(
     make: Callable[[], nn.Module],
     inputs: list[Tensor],
     budget: float,
-    tracker: Any,
-    capfd: Any,
+    tracker: Tracker,
+    capfd: pytest.CaptureFixture[str],
     exact: bool | None = True,
 ) -> None:
     torch.manual_seed(0)
@@ -174,7 +175,9 @@ def kept_or_warned(
 
 
 @pytest.mark.parametrize("masked", [False, True])
-def test_one_value_that_many_regions_read(masked: bool, tracker: Any, capfd: Any) -> None:
+def test_a_value_that_many_regions_read_is_counted_once(
+    masked: bool, tracker: Tracker, capfd: pytest.CaptureFixture[str]
+) -> None:
     kept_or_warned(
         lambda: FanOut(masked),
         [torch.randn(1000, 64).requires_grad_(), torch.randint(0, 4, (1000,))],
@@ -185,27 +188,34 @@ def test_one_value_that_many_regions_read(masked: bool, tracker: Any, capfd: Any
 
 
 @pytest.mark.parametrize("way", ["10101010", "01010101", "00000000", "11111111"])
-def test_slices_of_an_input(way: str, tracker: Any, capfd: Any) -> None:
+def test_regions_that_read_slices_of_an_input_keep_the_budget(
+    way: str, tracker: Tracker, capfd: pytest.CaptureFixture[str]
+) -> None:
     kept_or_warned(lambda: Slices(way), [torch.randn(256, 8, 64)], 1.0, tracker, capfd)
 
 
 @pytest.mark.parametrize("changes", [False, True])
-def test_cells_in_a_loop(changes: bool, tracker: Any, capfd: Any) -> None:
+def test_cells_in_a_loop_keep_the_budget(changes: bool, tracker: Tracker, capfd: pytest.CaptureFixture[str]) -> None:
     kept_or_warned(lambda: Cells(changes), [torch.randn(64, 12, 64)], 0.8, tracker, capfd, exact=not changes)
 
 
-def test_calls_without_a_plan_are_lean(tracker: Any) -> None:
+def test_calls_without_a_plan_recompute_as_much_as_they_can(tracker: Tracker) -> None:
     torch.manual_seed(0)
     module = Cells(changes=True)
     inputs = [torch.randn(64, 12, 64)]
     peaks = {}
-    for name, options in {"none": {}, "all": {}, "budget": {"memory_budget": 0.1, "unreachable": "leanest"}}.items():
+    strategies: dict[str, dict[str, Any]] = {
+        "none": {},
+        "all": {},
+        "budget": {"memory_budget": 0.1, "unreachable": "leanest"},
+    }
+    for name, options in strategies.items():
         lowered = lowered_copy(module, name, **options)
         peaks[name] = [peak(lowered, inputs, tracker, seed) for seed in range(6)]
     assert max(peaks["budget"][1:]) < 0.6 * max(peaks["none"])
 
 
-LOSSES = {
+LOSSES: dict[str, Callable[[Tensor], Tensor]] = {
     "sum": lambda y: y.sum(),
     "mse": lambda y: F.mse_loss(y, torch.zeros_like(y)),
     "mse_held": lambda y: F.mse_loss(y, y.detach() * 0.5),
@@ -218,8 +228,10 @@ LOSSES = {
 @pytest.mark.parametrize("holds", [False, True], ids=["", "held"])
 @pytest.mark.parametrize("accumulate", [False, True], ids=["new", "accumulate"])
 @pytest.mark.parametrize("loss", LOSSES)
-def test_a_loss_outside_is_learnt_from_the_first_steps(loss: str, accumulate: bool, holds: bool, tracker: Any) -> None:
-    """The output is an eighth of what is kept, so that what a loss holds matters."""
+def test_the_memory_of_a_loss_outside_is_learnt_in_the_first_steps(
+    loss: str, accumulate: bool, holds: bool, tracker: Tracker
+) -> None:
+    """The output has an eighth of the size of what is kept, so the memory of the loss matters."""
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
     lowered = lowered_copy(net, "budget", memory_budget=0.8, accumulate=accumulate, cost_model="flops")
@@ -239,7 +251,9 @@ def test_a_loss_outside_is_learnt_from_the_first_steps(loss: str, accumulate: bo
     assert measured.bytes <= 0.8 * variant["unplanned_peak_bytes"] + 64
 
 
-def test_an_eager_network_behind_is_not_planned_for(tracker: Any, capfd: Any) -> None:
+def test_an_eager_network_after_the_module_is_not_planned_for(
+    tracker: Tracker, capfd: pytest.CaptureFixture[str]
+) -> None:
     torch.manual_seed(0)
     net = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
     behind = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(20)])
@@ -251,12 +265,12 @@ def test_an_eager_network_behind_is_not_planned_for(tracker: Any, capfd: Any) ->
         behind(lowered(torch.randn(128, 64))).sum().backward()
         predictions.append(prediction(lowered))
     assert len(set(predictions[1:])) == 1
-    said = capfd.readouterr().err
-    assert said.count("bytes were allocated between the call and its backward") == 1, said
+    log = capfd.readouterr().err
+    assert log.count("bytes were allocated between the call and its backward") == 1, log
 
 
-def test_a_budget_that_the_loss_exceeds_ends_no_training(capfd: Any) -> None:
-    """It is found in the second step, when an error would come too late."""
+def test_a_budget_that_the_loss_exceeds_warns_once_and_training_continues(capfd: pytest.CaptureFixture[str]) -> None:
+    """This becomes known in the second step, when an error would end a training that has begun."""
     net = nn.Sequential(nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 512))
     x = torch.randn(128, 64)
     with pytest.raises(RuntimeError, match="the smallest that can be reached") as raised:

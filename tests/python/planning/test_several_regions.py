@@ -1,4 +1,4 @@
-"""One budget for a method that graph breaks divide: the peak of the whole method stays within it."""
+"""Graph breaks divide a method into regions that share one budget, which the peak of the method keeps."""
 
 import re
 import threading
@@ -11,10 +11,11 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-
+from aten_recompute._report import MethodPlan, Variant
+from benchmarks.memory import Tracker
 from support.helpers import assert_same, lowered_copy
 
-# The loss outside of the method: scalars.
+# The loss outside of the method consists of scalars.
 OUTSIDE_BYTES = 16
 
 
@@ -30,7 +31,7 @@ class Mlp(nn.Module):
 
 
 class Broken(nn.Module):
-    """A branch on data in the middle: a region before it, one in each branch, one after it."""
+    """Has a branch on data in the middle, hence a region before it, one in each branch, and one after it."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -48,7 +49,7 @@ class Broken(nn.Module):
 
 
 class Printing(nn.Module):
-    """A break that no value passes through, and a value that is read on both sides of it."""
+    """Has a break that uses no value, and a value that is read on both sides of it."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class Printing(nn.Module):
 
 
 class Looping(nn.Module):
-    """One region that a loop runs several times."""
+    """Runs one region several times in a loop."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -79,7 +80,7 @@ class Looping(nn.Module):
 
 
 class Viewing(nn.Module):
-    """What passes the break is a view, and something made between the regions."""
+    """A view and a value that is made between the regions pass the break."""
 
     def __init__(self, width: int = 16) -> None:
         super().__init__()
@@ -110,8 +111,8 @@ def step(module: nn.Module, x: Tensor) -> Tensor:
     return loss.detach()
 
 
-def peak_bytes(module: nn.Module, x: Tensor, tracker, accumulate: bool = False) -> int:
-    """Of the second step with these inputs, above what rests before it."""
+def peak_bytes(module: nn.Module, x: Tensor, tracker: Tracker, accumulate: bool = False) -> int:
+    """Returns the peak of the second step with these inputs, above the memory in use before it."""
     step(module, x)
     if not accumulate:
         module.zero_grad(set_to_none=True)
@@ -120,7 +121,7 @@ def peak_bytes(module: nn.Module, x: Tensor, tracker, accumulate: bool = False) 
     return peak.bytes
 
 
-def plans(lowered: torch.jit.ScriptModule) -> list[dict]:
+def plans(lowered: torch.jit.ScriptModule) -> list[MethodPlan]:
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     return specialisation["plans"]
 
@@ -129,12 +130,12 @@ def rows(count: int = 2048, width: int = 16) -> Tensor:
     return torch.randn(count, width)
 
 
-def variants(lowered: torch.jit.ScriptModule) -> list[dict]:
+def variants(lowered: torch.jit.ScriptModule) -> list[Variant]:
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     return [variant for region in specialisation["regions"] for variant in region["variants"]]
 
 
-def unplanned_peak(make: Callable[[], nn.Module], x: Tensor, tracker) -> int:
+def unplanned_peak(make: Callable[[], nn.Module], x: Tensor, tracker: Tracker) -> int:
     return peak_bytes(lowered_copy(make(), "none"), x, tracker)
 
 
@@ -142,7 +143,7 @@ def unplanned_peak(make: Callable[[], nn.Module], x: Tensor, tracker) -> int:
 @pytest.mark.parametrize("share", [0.7, 0.5])
 @pytest.mark.parametrize("make", NETS)
 def test_the_peak_of_the_method_keeps_the_budget(
-    make: Callable[[], nn.Module], share: float, accumulate: bool, tracker
+    make: Callable[[], nn.Module], share: float, accumulate: bool, tracker: Tracker
 ) -> None:
     x = rows()
     budget = int(share * unplanned_peak(make, x, tracker))
@@ -154,11 +155,11 @@ def test_the_peak_of_the_method_keeps_the_budget(
     assert abs(plan["predicted_peak_bytes"] - peak) <= 0.03 * peak
     if make is Broken and share == 0.7:  # each region alone would have kept everything
         assert max(variant["unplanned_peak_bytes"] for variant in variants(lowered)) <= budget
-    assert peak > 0.5 * budget, "leaner than asked for"
+    assert peak > 0.5 * budget, "the plan is leaner than necessary"
 
 
 class AsksForSizes(nn.Module):
-    """A layer with an `if` on a size, which only a call can answer, between any two of its operators."""
+    """A layer with a branch on a size, which only a call can decide, between any two of its operators."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +181,7 @@ class AsksForSizes(nn.Module):
 
 
 class ManyRegions(nn.Module):
-    """Many regions, copies and views between them, and residual connections over several of them."""
+    """Has many regions, copies and views between them, and residual connections over several of them."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -193,7 +194,7 @@ class ManyRegions(nn.Module):
 
 
 @pytest.mark.parametrize("share", [1.0, 0.85])
-def test_many_regions(share: float, tracker) -> None:
+def test_a_method_of_many_regions_keeps_the_budget_and_equals_eager(share: float, tracker: Tracker) -> None:
     x = torch.randn(8, 32, 32)
     eager = ManyRegions()
     unplanned = peak_bytes(lowered_copy(eager, "none"), x, tracker)
@@ -213,7 +214,7 @@ def test_many_regions(share: float, tracker) -> None:
 
 
 @pytest.mark.parametrize("make", NETS)
-def test_without_a_reason_nothing_is_computed_again(make: Callable[[], nn.Module], tracker) -> None:
+def test_nothing_is_recomputed_if_the_budget_allows_everything(make: Callable[[], nn.Module], tracker: Tracker) -> None:
     x = rows()
     unplanned = unplanned_peak(make, x, tracker)
     lowered = with_budget(make(), memory_budget=1.0)
@@ -226,8 +227,8 @@ def test_without_a_reason_nothing_is_computed_again(make: Callable[[], nn.Module
 
 @pytest.mark.parametrize("share", [0.9, 0.6])
 @pytest.mark.parametrize("make", NETS)
-def test_gradients_are_eagers(make: Callable[[], nn.Module], share: float) -> None:
-    """In the first call, which runs as lean as it can, and in the later ones, which run the joint plan."""
+def test_gradients_equal_eager(make: Callable[[], nn.Module], share: float) -> None:
+    """The first call recomputes as much as it can; later calls follow the plan for all regions."""
     eager = make()
     lowered = with_budget(eager, memory_budget=share)
     for seed in (1, 2, 3):
@@ -239,7 +240,7 @@ def test_gradients_are_eagers(make: Callable[[], nn.Module], share: float) -> No
 
 
 class Dropping(nn.Module):
-    """Random numbers, running statistics and two outputs, one of which a later region reads, too."""
+    """Has random numbers, running statistics and two outputs, one of which a later region reads."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -254,7 +255,7 @@ class Dropping(nn.Module):
         return h, self.b(self.drop(h))
 
 
-def test_random_numbers_and_statistics(tracker) -> None:
+def test_random_numbers_and_statistics_equal_eager(tracker: Tracker) -> None:
     eager = Dropping()
     lowered = with_budget(eager, memory_budget=0.7)
     x = rows(512)
@@ -274,11 +275,11 @@ def test_random_numbers_and_statistics(tracker) -> None:
     assert plan["predicted_peak_bytes"] <= 0.7 * plan["unplanned_peak_bytes"]
 
 
-def test_calls_that_are_under_way_when_the_plan_is_made() -> None:
+def test_calls_that_began_before_the_plan_was_made_equal_eager() -> None:
     eager = Broken()
     lowered = with_budget(eager, memory_budget=0.6)
     x, y = rows(64), rows(64)
-    first = lowered(x)  # as lean as it can; the joint plan is made at its end
+    first = lowered(x)  # recomputes as much as it can; the plan for all regions is made at its end
     second = lowered(y)
     for loss, inputs in ((first, x), (second, y)):
         lowered.zero_grad(set_to_none=True)
@@ -294,13 +295,14 @@ def test_an_unreachable_budget_names_the_smallest() -> None:
         with pytest.raises(RuntimeError, match="smallest that can be reached is") as raised:
             lowered(x)
     share = re.search(r"reached is [\d.]+ [KM]iB \(([\d.]+) of", str(raised.value))
+    assert share is not None
     reachable = with_budget(Broken(), memory_budget=1.006 * float(share.group(1)))
     step(reachable, x)
     (plan,) = plans(reachable)
     assert plan["predicted_peak_bytes"] <= 1.006 * float(share.group(1)) * plan["unplanned_peak_bytes"]
 
 
-def test_saved_and_loaded(tmp_path: Path, tracker) -> None:
+def test_a_saved_module_keeps_the_budget(tmp_path: Path, tracker: Tracker) -> None:
     x = rows()
     lowered = with_budget(Broken(), memory_budget=0.6)
     step(lowered, x)
@@ -330,7 +332,7 @@ def test_a_pinned_plan_tells_equal_regions_apart(make: Callable[[], nn.Module], 
         assert figures[key] == expected[key]
 
 
-def test_several_threads() -> None:
+def test_several_threads_can_train_with_one_budget() -> None:
     eager = Broken()
     lowered = with_budget(eager, memory_budget=0.6)
     inputs = [rows(64) for _ in range(4)]
@@ -352,7 +354,7 @@ def test_several_threads() -> None:
 
 
 class Branching(nn.Module):
-    """The caller says which way to go."""
+    """The caller decides which branch is taken."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -370,8 +372,8 @@ class Branching(nn.Module):
         return self.a(x).sum()
 
 
-def test_another_branch_is_another_plan() -> None:
-    """What no plan covers runs as lean as it can; when it comes again it has a plan of its own."""
+def test_each_branch_gets_a_plan_of_its_own() -> None:
+    """A call without a plan recomputes as much as it can. When it is repeated, it gets a plan."""
     eager = Branching()
     lowered = with_budget(eager, memory_budget=0.6)
     x = rows(64)
@@ -401,7 +403,7 @@ def test_frozen_layers_are_planned_again() -> None:
 
 
 @pytest.mark.parametrize("make", [Broken, Looping, lambda: Whole()], ids=["broken", "looping", "one_region"])
-def test_larger_inputs_are_planned_for(make: Callable[[], nn.Module], tracker) -> None:
+def test_larger_inputs_get_another_plan(make: Callable[[], nn.Module], tracker: Tracker) -> None:
     eager = make()
     small, large = rows(1024), rows(2048)
     budget = int(0.6 * peak_bytes(lowered_copy(eager, "none"), large, tracker))
@@ -410,7 +412,7 @@ def test_larger_inputs_are_planned_for(make: Callable[[], nn.Module], tracker) -
     for x in (small, large, small, large, rows(1500)):
         assert peak_bytes(lowered, x, tracker) <= budget + OUTSIDE_BYTES
         counts.append(len(variants(lowered)))
-    # One plan for each of the first two; nothing is planned for smaller inputs or again.
+    # The first two inputs get a plan each. Smaller or repeated inputs get none.
     assert counts[1] == 2 * counts[0]
     assert counts[2:] == [counts[1]] * 3
     assert peak_bytes(with_budget(eager, memory_budget=10 * budget), large, tracker) > budget + OUTSIDE_BYTES
@@ -426,14 +428,14 @@ class Whole(Mlp):
         return (x * x).sum()
 
 
-def test_smaller_inputs_first_seen_later_need_no_plan() -> None:
+def test_smaller_inputs_need_no_other_plan() -> None:
     lowered = with_budget(Whole(), memory_budget="1GiB")
     step(lowered, rows(64))
     step(lowered, rows(32))
     assert len(variants(lowered)) == 1
 
 
-def test_plans_of_few_shapes_are_kept() -> None:
+def test_plans_for_eight_shapes_are_kept() -> None:
     lowered = with_budget(Whole(), memory_budget="1GiB")
     for count in range(1, 13):
         step(lowered, rows(count))
@@ -441,7 +443,7 @@ def test_plans_of_few_shapes_are_kept() -> None:
 
 
 class Recurrent(nn.Module):
-    """An LSTM between two regions: it runs under ordinary autograd and keeps most of the memory."""
+    """Has an LSTM between two regions, which runs under ordinary autograd and keeps most of the memory."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -458,7 +460,9 @@ class Recurrent(nn.Module):
         return x.pow(2).mean()
 
 
-def test_what_operators_between_regions_need_is_learnt_from_the_first_step(tracker, capfd) -> None:
+def test_memory_of_operators_between_regions_is_learnt_in_the_first_step(
+    tracker: Tracker, capfd: pytest.CaptureFixture[str]
+) -> None:
     lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
     x = torch.randn(16, 100, 64)
     for step in range(4):
@@ -475,9 +479,9 @@ def test_what_operators_between_regions_need_is_learnt_from_the_first_step(track
     assert capfd.readouterr().err == ""
 
 
-def test_a_budget_that_operators_between_regions_exceed_is_refused(capfd) -> None:
+def test_a_budget_that_operators_between_regions_exceed_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
     lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.4)
-    with pytest.raises(RuntimeError, match="as operators between the regions need [0-9.]+ MiB"):
+    with pytest.raises(RuntimeError, match=r"as operators between the regions need [0-9.]+ MiB"):
         lowered(torch.randn(16, 100, 64))
     leanest = lowered_copy(Recurrent(), "budget", memory_budget=0.4, unreachable="leanest")
     leanest(torch.randn(16, 100, 64)).backward()
@@ -513,7 +517,7 @@ def test_steps_of_several_threads_are_watched_one_at_a_time() -> None:
     for thread in threads:
         thread.join()
     assert not errors
-    # The backward on another thread than the call.
+    # The backward may run on another thread than the call.
     lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
     for _ in range(3):
         loss = lowered(x)
@@ -524,7 +528,7 @@ def test_steps_of_several_threads_are_watched_one_at_a_time() -> None:
 
 
 class Unfinished(nn.Module):
-    """Its first region has nothing to do in the backward."""
+    """The first region has no part in the backward."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -539,10 +543,10 @@ class Unfinished(nn.Module):
 
 
 @pytest.mark.parametrize("backward", [True, False])
-def test_nothing_is_watched_once_the_step_has_ended(backward: bool, tracker: Any) -> None:
+def test_nothing_is_watched_once_the_step_has_ended(backward: bool, tracker: Tracker) -> None:
     lowered = lowered_copy(Unfinished(), "budget", memory_budget=1.0)
     for _ in range(3):
-        with tracker.measure_peak():  # raises where another allocator is in its place
+        with tracker.measure_peak():  # raises if another allocator is installed
             loss = lowered(torch.randn(2, 8))[0]
             if backward:
                 loss.backward()

@@ -1,4 +1,4 @@
-"""Rules for operators of the user's own: gradients are those of eager, which has its own formulas."""
+"""Rules that users register: gradients equal those of eager, which differentiates by formulas of its own."""
 
 import subprocess
 import sys
@@ -12,7 +12,6 @@ from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import register_rule
-
 from support.helpers import assert_same, lowered_copy, step
 from support.user_operators import (
     AFFINE,
@@ -28,7 +27,6 @@ from support.user_operators import (
     affine_weight,
     calls,
     compare,
-    no_rules,
     scaled_tanh_backward,
     thirds_backward,
     unit_backward,
@@ -46,7 +44,7 @@ pytestmark = pytest.mark.usefixtures("no_rules")
 
 @STRATEGY
 @CASE
-def test_gradients_are_eagers(strategy: str, case: str) -> None:
+def test_gradients_with_a_rule_equal_eager(strategy: str, case: str) -> None:
     name, make, rule = CASES[case]
     register_rule(f"recompute_rules::{name}", **rule)
     net = Net(make)
@@ -57,7 +55,7 @@ def test_gradients_are_eagers(strategy: str, case: str) -> None:
 
 @STRATEGY
 @CASE
-def test_without_a_rule_autograd_differentiates(strategy: str, case: str) -> None:
+def test_an_operator_without_a_rule_is_differentiated_by_autograd(strategy: str, case: str) -> None:
     name, make, _ = CASES[case]
     net = Net(make)
     lowered = lowered_copy(net, STRATEGIES[strategy])
@@ -66,7 +64,7 @@ def test_without_a_rule_autograd_differentiates(strategy: str, case: str) -> Non
 
 
 @pytest.mark.parametrize("with_rule", [True, False])
-def test_it_is_computed_again(with_rule: bool) -> None:
+def test_an_operator_with_or_without_a_rule_can_be_recomputed(with_rule: bool) -> None:
     if with_rule:
         register_rule("recompute_rules::scaled_tanh", backward=scaled_tanh_backward)
     net = Net(Tanh)
@@ -74,11 +72,11 @@ def test_it_is_computed_again(with_rule: bool) -> None:
         lowered = lowered_copy(net, strategy)
         calls.clear()
         compare(net, lowered, steps=1)
-        assert len(calls) - 3 == runs  # eager's own
+        assert len(calls) - 3 == runs  # without those of eager
 
 
 @STRATEGY
-def test_a_list_of_tensors(strategy: str) -> None:
+def test_a_rule_may_return_the_gradients_of_a_list(strategy: str) -> None:
     """Eager has no formula here: it runs the same operators by hand."""
 
     class Eager(Weighted):
@@ -95,7 +93,7 @@ def test_a_list_of_tensors(strategy: str) -> None:
 
 
 @STRATEGY
-def test_a_list_of_results(strategy: str) -> None:
+def test_a_rule_may_take_the_gradients_of_a_list(strategy: str) -> None:
     class Eager(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             parts = x.split([3, 3, 2], -1)
@@ -112,7 +110,7 @@ def test_a_list_of_results(strategy: str) -> None:
 
 @STRATEGY
 @pytest.mark.parametrize("with_rule", [True, False])
-def test_an_operator_of_custom_op(strategy: str, with_rule: bool) -> None:
+def test_operators_of_torch_library_custom_op_work_with_and_without_a_rule(strategy: str, with_rule: bool) -> None:
     if with_rule:
         register_rule("recompute_rules::custom", backward=_custom_backward, replace=True)
     net = Net(Custom)
@@ -141,8 +139,8 @@ class Custom(nn.Module):
         return torch.ops.recompute_rules.custom(x)
 
 
-def test_only_what_is_asked_for_is_computed() -> None:
-    """With the weight frozen nothing reads the operator's input, so it is not captured."""
+def test_only_gradients_that_are_asked_for_are_computed() -> None:
+    """If the weight is frozen, nothing reads the operator's input in the backward, so it is not saved."""
     register_rule("recompute_rules::affine", backward=AFFINE)
     net = Net(lambda: Affine(True, "first"), depth=1)
     for frozen in (False, True):
@@ -152,7 +150,7 @@ def test_only_what_is_asked_for_is_computed() -> None:
         assert ("linear_0" in " ".join(variant(lowered)["saved"])) == (not frozen)
 
 
-def test_what_is_needed_is_known_when_it_is_compiled() -> None:
+def test_branches_on_needs_cost_nothing_at_run_time() -> None:
     def backward(grad, x, weight, grad1: Tensor | None, needs_weight: bool):
         weights: Tensor | None = None
         if needs_weight:
@@ -168,8 +166,8 @@ def test_what_is_needed_is_known_when_it_is_compiled() -> None:
         assert ("linear_0" in " ".join(variant(lowered)["saved"])) == (not frozen)
 
 
-def test_an_undefined_gradient_is_zeros_or_none() -> None:
-    """Only the second output is used: there is no gradient of the first."""
+def test_the_gradient_of_an_unused_output_is_zeros_or_none() -> None:
+    """Only the second output is used, so the first one has no gradient."""
     register_rule("recompute_rules::affine", backward=AFFINE)
     net = Net(lambda: Affine(True, "second"), depth=1)
     lowered = lowered_copy(net, "none")
@@ -183,7 +181,7 @@ def test_an_undefined_gradient_is_zeros_or_none() -> None:
     assert torch.equal(bias, torch.zeros(8))
 
 
-def test_gradients_take_the_sizes_and_the_type_of_the_argument() -> None:
+def test_gradients_are_summed_and_cast_to_the_argument() -> None:
     def backward(grad, x, weight):
         return grad.double() * weight, grad * x, grad
 
@@ -192,7 +190,7 @@ def test_gradients_take_the_sizes_and_the_type_of_the_argument() -> None:
     compare(net, lowered_copy(net, "all"))
 
 
-def test_a_gradient_of_other_sizes_raises() -> None:
+def test_a_gradient_of_a_wrong_shape_raises() -> None:
     register_rule("recompute_rules::scaled_tanh", backward=_halved)
     lowered = lowered_copy(Net(Tanh, depth=1), "none")
     output = lowered(torch.rand(6, 8))
@@ -205,7 +203,7 @@ def _halved(grad):
 
 
 @pytest.mark.parametrize("how", ["scripted", "traced"])
-def test_functions_may_be_compiled_already(how: str) -> None:
+def test_functions_may_be_scripted_or_traced_before(how: str) -> None:
     ones = torch.ones(6, 8)
     if how == "scripted":
         backward: Any = torch.jit.script(scaled_tanh_backward)
@@ -220,9 +218,10 @@ def test_functions_may_be_compiled_already(how: str) -> None:
 
 
 def _of(*names: str) -> Callable[..., Any]:
-    """A scripted function with these parameters that returns its first."""
+    """Returns a scripted function with these parameters that returns the first of them."""
     source = f"def f({', '.join(names)}):\n    return {names[0].split(':')[0]}\n"
-    return torch.jit.CompilationUnit(source).f
+    function: Callable[..., Any] = torch.jit.CompilationUnit(source).f
+    return function
 
 
 @pytest.mark.parametrize(
@@ -230,31 +229,37 @@ def _of(*names: str) -> Callable[..., Any]:
     [
         ("tanh", {}, 'an operator is named "namespace::name"'),
         ("recompute_rules::nothing", {}, "there is no such operator"),
-        ("aten::masked_fill", {}, "there is no such overload; there are aten::masked_fill.Scalar, aten::masked_fill.Tensor$"),
+        ("aten::masked_fill", {},
+         "there is no such overload; there are aten::masked_fill.Scalar, aten::masked_fill.Tensor$"),
         ("recompute_rules::unit.out", {}, "no such overload; there are recompute_rules::unit"),
         ("aten::add_.Tensor", {}, "it writes to its arguments"),
         ("recompute_rules::half", {"backward": "grad"}, "it returns views of its arguments"),
         ("recompute_rules::unit", {}, "the rule is empty"),
         ("aten_recompute::mark_layer", {}, "operators of aten_recompute take no rules"),
         ("aten::tanh", {"backward": "grad"}, "aten_recompute has a rule for it already; replace"),
-        ("recompute_rules::unit", {"backward": ("grad", "y")}, 'backward has a parameter "y", which is none of .*result'),
+        ("recompute_rules::unit", {"backward": ("grad", "y")},
+         'backward has a parameter "y", which is none of .*result'),
         ("recompute_rules::unit", {"backward": ("grad", "eps")}, '"eps" is declared Tensor, but is float'),
         ("recompute_rules::affine", {"backward": {"bias": ("bias",)}}, '"bias" is declared Tensor, but is Optional'),
-        ("recompute_rules::affine", {"backward": "grad"}, r"returns 1 values \(Tensor\), expected one gradient for each of x, weight, bias"),
+        ("recompute_rules::affine", {"backward": "grad"},
+         r"returns 1 values \(Tensor\), expected one gradient for each of x, weight, bias"),
         ("recompute_rules::affine", {"backward": {"w": "grad"}}, 'there is no argument "w"; there are bias, dim'),
         ("recompute_rules::affine", {"backward": {"dim": "grad"}}, 'the argument "dim" is not a tensor'),
-        ("recompute_rules::affine", {"backward": {"x": "grad", "bias, x": "grad"}}, 'two functions give the gradient of "x"'),
+        ("recompute_rules::affine", {"backward": {"x": "grad", "bias, x": "grad"}},
+         'two functions give the gradient of "x"'),
         ("recompute_rules::unit", {"backward": ("eps: float",)}, 'backward returns float as the gradient of "x"'),
         ("recompute_rules::unit", {"forward": "x"}, "a forward without a backward"),
         ("recompute_rules::unit", {"backward": "grad", "extras": ["a"]}, r"extras \(a\) are returned by a forward"),
-        ("recompute_rules::unit", {"backward": "grad", "forward": "x", "extras": ["a"]}, r"forward returns \(Tensor\), expected \(Tensor, a\)"),
-        ("recompute_rules::unit", {"backward": "grad", "forward": "x", "extras": ["grad"]}, 'an extra cannot be called "grad"'),
+        ("recompute_rules::unit", {"backward": "grad", "forward": "x", "extras": ["a"]},
+         r"forward returns \(Tensor\), expected \(Tensor, a\)"),
+        ("recompute_rules::unit", {"backward": "grad", "forward": "x", "extras": ["grad"]},
+         'an extra cannot be called "grad"'),
         ("recompute_rules::unit", {"backward": "grad", "forward": "result"}, 'forward has a parameter "result"'),
         ("recompute_rules::unit", {"replay": ("eps: float",)}, r"replay returns \(float\), expected \(Tensor\)"),
         ("recompute_rules::unit", {"flops": "x"}, r"flops returns \(Tensor\), expected one int or float"),
     ],
 )  # fmt: skip
-def test_errors_are_one_line(op: str, rule: dict[str, Any], message: str) -> None:
+def test_an_invalid_rule_raises_one_line(op: str, rule: dict[str, Any], message: str) -> None:
     def function(given: Any) -> Any:
         return _of(*given) if isinstance(given, tuple) else _of(given)
 
@@ -270,7 +275,7 @@ def test_errors_are_one_line(op: str, rule: dict[str, Any], message: str) -> Non
 
 
 @pytest.mark.parametrize("function", ["_writes", "_writes_to_a_view"])
-def test_a_function_must_not_write_to_what_it_is_given(function: str) -> None:
+def test_a_function_must_not_write_to_its_arguments(function: str) -> None:
     with pytest.raises(ValueError, match='backward writes to its parameter "grad", or to what may be a view of it'):
         register_rule("recompute_rules::unit", backward=globals()[function])
 
@@ -287,9 +292,10 @@ def _writes_to_a_view(grad):
 
 @STRATEGY
 @pytest.mark.parametrize("slices", [True, False])
-def test_functions_may_write_to_what_they_made(strategy: str, slices: bool) -> None:
-    backward = _fills_slices if slices else _multiplies
-    register_rule("recompute_rules::affine", backward={"weight": affine_weight, "bias": affine_bias, "x": backward})
+def test_a_backward_may_write_to_tensors_that_it_made(strategy: str, slices: bool) -> None:
+    backward: Any = _fills_slices if slices else _multiplies
+    functions = {"weight": affine_weight, "bias": affine_bias, "x": backward}
+    register_rule("recompute_rules::affine", backward=functions)
     net = Net(lambda: Affine(True, "first"))
     compare(net, lowered_copy(net, STRATEGIES[strategy]))
 
@@ -319,14 +325,14 @@ def _fills_forward(x, eps: float, needs_x: bool):
 
 
 @STRATEGY
-def test_a_forward_may_write_to_what_it_made(strategy: str) -> None:
+def test_a_forward_may_write_to_tensors_that_it_made(strategy: str) -> None:
     register_rule("recompute_rules::unit", backward=unit_backward, forward=_fills_forward, extras=["inverse"])
     net = Net(Unit)
     compare(net, lowered_copy(net, STRATEGIES[strategy]))
 
 
-def test_what_cannot_be_scripted() -> None:
-    with pytest.raises(ValueError, match="recompute_rules::unit: backward cannot be scripted: .") as error:
+def test_a_function_that_cannot_be_scripted_raises() -> None:
+    with pytest.raises(ValueError, match=r"recompute_rules::unit: backward cannot be scripted: .") as error:
         register_rule("recompute_rules::unit", backward=lambda *gradients: gradients[0])
     assert error.value.__cause__ is not None
     with pytest.raises(TypeError, match="backward is a function, not int"):
@@ -335,7 +341,7 @@ def test_what_cannot_be_scripted() -> None:
         register_rule(torch.ops.recompute_rules.unit, backward=unit_backward)  # type: ignore[arg-type]
 
 
-def test_twice() -> None:
+def test_a_second_rule_needs_replace() -> None:
     register_rule("recompute_rules::scaled_tanh", backward=_tripled)
     with pytest.raises(ValueError, match="scaled_tanh: it has been given a rule already; replace = true"):
         register_rule("recompute_rules::scaled_tanh", backward=scaled_tanh_backward)
@@ -348,7 +354,7 @@ def _tripled(grad):
     return grad * 3
 
 
-def test_in_place_of_a_rule_of_ours() -> None:
+def test_a_built_in_rule_can_be_replaced_and_restored() -> None:
     class Plain(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
             return torch.tanh(x)
@@ -363,17 +369,17 @@ def test_in_place_of_a_rule_of_ours() -> None:
     before = gradient()
     register_rule("aten::tanh", backward=_tripled, replace=True)
     assert torch.equal(gradient(), torch.full((3,), 3.0))
-    register_rule("aten::tanh", replace=True)  # says nothing: ours holds again
+    register_rule("aten::tanh", replace=True)  # without a function, the built-in rule is restored
     assert torch.equal(gradient(), before)
 
 
-def test_what_has_run_keeps_its_rules() -> None:
+def test_a_method_that_has_run_keeps_its_rules() -> None:
     register_rule("recompute_rules::scaled_tanh", backward=scaled_tanh_backward)
     net = Net(Tanh)
     before = lowered_copy(net, "all")
     compare(net, before)
     register_rule("recompute_rules::scaled_tanh", backward=_tripled, replace=True)
-    # Another set of inputs that require grad: a variant that is compiled now, by the old rule.
+    # Another set of inputs that require grad needs another variant, which is compiled now, with the old rule.
     compare(net, before)
     for module in (net, before):
         dict(module.named_parameters())["blocks.0.0.weight"].requires_grad_(False)
@@ -411,13 +417,14 @@ def test_a_method_that_is_planned_again_keeps_its_rules() -> None:
 
 
 def _in_another_process(code: str) -> "subprocess.CompletedProcess[str]":
+    """Runs the code in a process that can import this module, the package and ``support``."""
     here = Path(__file__).parent
     paths = [str(here), str(here.parent), str(Path(aten_recompute.__file__).parent.parent)]
     code = f"import sys; sys.path[:0] = {paths!r}\n" + code
-    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True)
+    return subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=False)
 
 
-def test_a_saved_module_holds_no_rules(tmp_path: Path) -> None:
+def test_a_saved_module_contains_no_rules(tmp_path: Path) -> None:
     register_rule("recompute_rules::scaled_tanh", backward=scaled_tanh_backward)
     lowered = lowered_copy(Net(Tanh), "all")
     x = torch.rand(6, 8)

@@ -1,4 +1,4 @@
-"""What a rule says beside the gradients: what may happen when an operator runs again, and its costs."""
+"""What a rule states beside the gradients: what a second run of an operator may do, and what it costs."""
 
 from typing import Any
 
@@ -8,7 +8,6 @@ from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import register_rule
-
 from support.helpers import lowered_copy, step
 from support.user_operators import (
     STRATEGIES,
@@ -17,7 +16,6 @@ from support.user_operators import (
     State,
     Tanh,
     compare,
-    no_rules,
     noise_backward,
     scaled_tanh_backward,
     state,
@@ -32,9 +30,15 @@ pytestmark = pytest.mark.usefixtures("no_rules")
 # ---- running again ----
 
 
+def equal(a: Tensor | None, b: Tensor | None) -> bool:
+    assert a is not None
+    assert b is not None
+    return torch.equal(a, b)
+
+
 @pytest.mark.parametrize("with_backward", [True, False])
 @pytest.mark.parametrize("how", ["replay", "recomputable", "neither"])
-def test_effects_that_a_second_run_must_not_have(how: str, with_backward: bool) -> None:
+def test_replay_and_recomputable_prevent_effects_of_a_second_run(how: str, with_backward: bool) -> None:
     rule: dict[str, Any] = {"backward": state_backward} if with_backward else {}
     if how == "replay":
         rule["replay"] = state_replay
@@ -48,25 +52,24 @@ def test_effects_that_a_second_run_must_not_have(how: str, with_backward: bool) 
     compare(net, lowered, steps=2)
     again = any("state_0" in name for name in variant(lowered)["recomputed"])
     assert again == (how != "recomputable")
-    # Eager's own six, the first runs' six, and as many again where nothing was said.
+    # Six runs in eager and six first runs in ours. Recomputation adds six if nothing prevents it.
     assert state.item() == 12 + (6 if how == "neither" else 0)
 
 
 @pytest.mark.parametrize("random", [None, True, False])
-def test_random_numbers(random: bool | None) -> None:
-    """Drawn again from the same state, unless the rule says that there is nothing to draw."""
+def test_a_random_operator_draws_the_same_numbers_again_unless_the_rule_denies_it(random: bool | None) -> None:
     register_rule("recompute_rules::noise", backward=noise_backward, random=random)
     net = Net(Noise)
     gradients = {}
     for strategy in ("none", "all"):
         lowered = lowered_copy(net, strategy)
         gradients[strategy] = step(lowered, list(lowered.parameters()), (torch.ones(6, 8),))[1]
-    same = all(torch.equal(a, b) for a, b in zip(gradients["none"], gradients["all"]))
+    same = all(equal(a, b) for a, b in zip(gradients["none"], gradients["all"], strict=True))
     assert same == (random is not False)
 
 
 class OffThePath(nn.Module):
-    """Noise of which no gradient is asked."""
+    """The noise needs no gradient."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -77,7 +80,7 @@ class OffThePath(nn.Module):
         return torch.sigmoid(self.linear(x)) * noise.sigmoid()
 
 
-def test_an_operator_that_says_nothing_draws_the_same_numbers_again() -> None:
+def test_an_operator_without_a_rule_draws_the_same_numbers_again() -> None:
     net = OffThePath()
     gradients = {}
     for strategy in ("none", "all"):
@@ -85,7 +88,7 @@ def test_an_operator_that_says_nothing_draws_the_same_numbers_again() -> None:
         gradients[strategy] = step(lowered, list(lowered.parameters()), (torch.ones(6, 8),))[1]
         again = any("noise" in name for name in variant(lowered)["recomputed"])
         assert again == (strategy == "all")
-    assert all(torch.equal(a, b) for a, b in zip(gradients["none"], gradients["all"]))
+    assert all(equal(a, b) for a, b in zip(gradients["none"], gradients["all"], strict=True))
 
 
 # ---- the FLOP model ----
@@ -96,7 +99,7 @@ def _flops(x, scale: float, result):
 
 
 @pytest.mark.parametrize("with_backward", [True, False])
-def test_flops_are_those_of_the_rule(with_backward: bool) -> None:
+def test_planning_problems_have_the_flops_of_the_rule(with_backward: bool) -> None:
     rule: dict[str, Any] = {"backward": scaled_tanh_backward} if with_backward else {}
     register_rule("recompute_rules::scaled_tanh", flops=_flops, **rule)
     lowered = lowered_copy(Net(Tanh, depth=1), STRATEGIES["budget"])
@@ -107,8 +110,8 @@ def test_flops_are_those_of_the_rule(with_backward: bool) -> None:
     assert nodes["flops"][nodes["name"].index(names[not with_backward])] == 7 * 6 * 8 + 1
 
 
-def test_a_plan_runs_again_what_its_rule_says_is_cheap() -> None:
-    """Activations of one size, of which a budget leaves room for most."""
+def test_a_plan_recomputes_operators_that_are_cheap_by_their_rules() -> None:
+    """All activations have one size, and the budget has room for most of them."""
 
     class Two(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
@@ -117,7 +120,7 @@ def test_a_plan_runs_again_what_its_rule_says_is_cheap() -> None:
             return torch.ops.recompute_rules.scaled_tanh(b, 1.5)
 
     for cheap, expensive in (("scaled_tanh", "unit"), ("unit", "scaled_tanh")):
-        backward = {"scaled_tanh": scaled_tanh_backward, "unit": _unit_by_result}
+        backward: dict[str, Any] = {"scaled_tanh": scaled_tanh_backward, "unit": _unit_by_result}
         for name, flops in ((cheap, _few), (expensive, _many)):
             register_rule(f"recompute_rules::{name}", backward=backward[name], flops=flops, replace=True)
         net = nn.Sequential(Two(), Two(), Two(), Two())

@@ -1,1 +1,1 @@
-"""What several test modules share: modules to lower, cases to run and the comparison with eager PyTorch; no tests."""
+"""Code that several test modules share: modules to lower, cases to run, and comparisons with eager. It has no tests."""

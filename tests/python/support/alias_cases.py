@@ -1,12 +1,14 @@
-"""What the cases of test_aliasing.py are made with, and where they are."""
+"""The cases of test_aliasing.py; importing ``alias_cases_layouts`` and ``alias_cases_writes`` adds them."""
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-# Makes its inputs, calls the module, does what a caller may do; every tensor that somebody could look at.
-Scenario = Callable[[nn.Module], list[Tensor]]
+# A scenario makes inputs, calls the module, and does what a caller may do. It returns every tensor that a caller could
+# look at. The module is Any, since scenarios use its attributes.
+Scenario = Callable[[Any], list[Tensor | None]]
 CASES: dict[str, tuple[Callable[[], nn.Module], Scenario]] = {}
 
 
@@ -23,14 +25,14 @@ def leaf(*shape: int) -> Tensor:
     return torch.randn(shape or (4, 6)).requires_grad_()
 
 
-def trained(output: Tensor, *watched: Tensor) -> list[Tensor]:
-    """After a backward: the output, what is watched, and its gradients."""
+def trained(output: Tensor, *watched: Tensor) -> list[Tensor | None]:
+    """Runs a backward, and returns the output, the watched tensors and the gradients of those that are leaves."""
     output.square().sum().backward()
     return [output, *watched, *[t.grad for t in watched if t.is_leaf]]
 
 
 class Chain(nn.Module):
-    """Some activations that are read again in the backward: the input, results of their own, a parameter."""
+    """The backward reads several activations: the input, results of operators, a parameter."""
 
     def __init__(self) -> None:
         super().__init__()

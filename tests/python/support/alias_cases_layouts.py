@@ -1,4 +1,6 @@
-"""One tensor in several places; layouts, sizes and types."""
+"""Cases of test_aliasing.py: one tensor in several places, memory layouts, sizes and dtypes."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,46 +33,46 @@ class WritesOneOfTwo(nn.Module):
 
 
 @case("same_leaf_twice", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     return trained(module(x, x), x)
 
 
 @case("same_memory_twice", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf(6, 6)
     return trained(module(x, x.t()), x)
 
 
 @case("detached_twin", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     return trained(module(x.detach(), x), x)
 
 
 @case("same_tensor_twice_written_inside", WritesOneOfTwo)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     first = leaf()
     x = first * 1.0
     return trained(module(x, x), first)
 
 
 @case("view_and_base_written_inside", WritesOneOfTwo)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     first = leaf(5, 6)
     x = first * 1.0
     return trained(module(x[1:], x[:-1].detach()), first, x)
 
 
 @case("output_given_again", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     once = module(x)
     return trained(module(once) + once, x)
 
 
 @case("parameter_given_as_input", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf(6, 6), module.linear.weight)) + trained(module(leaf(6, 6), leaf(6, 6)))
 
 
@@ -80,7 +82,7 @@ class ReadsThree(nn.Module):
 
 
 @case("same_tensor_twice_and_then_not", ReadsThree)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = leaf(20, 6), leaf(20, 6)
     return trained(module(x, x), x) + trained(module(x, y), x, y) + trained(module(y, y), y)
 
@@ -89,37 +91,37 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("expanded_input", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     row, column = leaf(1, 6), leaf(4, 1)
     return trained(module(row.expand(4, 6), column.expand(-1, 6)), row, column)
 
 
 @case("expanded_input_written_inside", WritesItsInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module((leaf(1, 6) * 1.0).expand(4, 6)))
 
 
 @case("broadcast_inputs", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = leaf(3, 1, 6), leaf(1, 6)
     return trained(module(x, y), x, y)
 
 
 @case("not_contiguous", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = leaf(6, 4), leaf(4, 12)
     output = module(x.t(), y[:, ::2])
     return trained(output, x, y, torch.tensor(output.stride()))
 
 
 @case("flipped_strides_after_straight_ones", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = leaf(6, 6), leaf(6, 6)
     return trained(module(x, y), x, y) + trained(module(x.t(), y.t()), x, y)
 
 
 @case("zero_size", Pairs)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = leaf(0, 6), leaf(0, 6)
     return trained(module(x, y), x, y) + trained(module(leaf(2, 6), leaf(2, 6)))
 
@@ -136,7 +138,7 @@ class Convolutions(nn.Module):
 
 
 @case("channels_last", Convolutions)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = torch.randn(2, 3, 5, 5).to(memory_format=torch.channels_last).requires_grad_()
     output = module(x)
     strides = torch.tensor(output.stride())
@@ -144,7 +146,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("channels_last_after_contiguous", Convolutions)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     values, results = torch.randn(2, 3, 5, 5), []
     for layout in (torch.contiguous_format, torch.channels_last):
         x = values.clone(memory_format=layout).requires_grad_()
@@ -154,7 +156,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("channels_last_weights", Convolutions)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     module.to(memory_format=torch.channels_last)
     output = module(torch.randn(2, 3, 5, 5))
     results = trained(output) + [torch.tensor(p.grad.stride()) for p in module.parameters()]
@@ -163,7 +165,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 class Numbers(nn.Module):
-    """Tensors without dimensions among others."""
+    """Combines tensors with and without dimensions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -176,13 +178,13 @@ class Numbers(nn.Module):
 
 
 @case("no_dimensions", Numbers)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = torch.tensor(0.5, requires_grad=True), torch.tensor(2.0, requires_grad=True)
     return trained(module(x, y), x, y)
 
 
 @case("no_dimensions_among_others", Numbers)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, y = leaf(3, 2), torch.tensor(2.0, dtype=torch.float64, requires_grad=True)
     return trained(module(x, y), x, y)
 
@@ -196,7 +198,7 @@ class OfAnyType(nn.Module):
 
 
 def typed(dtype: torch.dtype, other: torch.dtype) -> Scenario:
-    def scenario(module: nn.Module) -> list[Tensor]:
+    def scenario(module: Any) -> list[Tensor | None]:
         x = torch.randn(4, 4, dtype=dtype).requires_grad_()
         y = torch.randn(4, 4, dtype=other).requires_grad_()
         output = module(x, y)
@@ -211,7 +213,7 @@ for dtype in (torch.bfloat16, torch.float16, torch.float64, torch.complex64):
 
 
 @case("types_one_after_the_other", OfAnyType)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     results = []
     for dtype in (torch.float32, torch.float64, torch.bfloat16, torch.complex128, torch.float32):
         results += typed(dtype, dtype)(module)
@@ -245,13 +247,13 @@ class ReadsIntegers(nn.Module):
 
 
 @case("integers_written_inside", ReadsIntegers)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x, index = leaf(), torch.tensor([0, 3, 3, 5])
     return trained(module(x, index), x) + [index]
 
 
 @case("integers_written_after_the_call", ReadsIntegers)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     index = torch.tensor([0, 3, 3, 5])
     output = module(leaf(), index)
     index.zero_()
@@ -259,7 +261,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 class NewTensors(nn.Module):
-    """Constants of the program are new tensors at each call."""
+    """Tensors that the program makes of constants are new at each call."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         zeros = torch.zeros(6)
@@ -268,7 +270,7 @@ class NewTensors(nn.Module):
 
 
 @case("new_tensors_written_by_the_caller", NewTensors)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     output, zeros, pair = module(x)
     results = trained(output, x) + [zeros.clone(), pair.clone()]
@@ -288,7 +290,7 @@ class SparseEmbedding(nn.Module):
 
 
 @case("sparse_gradients", SparseEmbedding)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output = module(torch.tensor([0, 3, 3, 5]))
     output.square().sum().backward()
     gradient = module.table.weight.grad
@@ -308,14 +310,14 @@ class SparseProduct(nn.Module):
 
 
 @case("sparse_input", SparseProduct)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     graph = torch.eye(4).roll(1, 0).to_sparse()
     x = leaf()
     return trained(module(graph, x), x)
 
 
 @case("sparse_input_with_gradient", SparseProduct)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     graph = torch.eye(4).roll(1, 0).to_sparse().requires_grad_()
     x = leaf()
     return trained(module(graph, x), x)[:3] + [graph.grad.to_dense()]
@@ -332,6 +334,6 @@ class Dequantizes(nn.Module):
 
 
 @case("quantized_input", Dequantizes)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     q = torch.quantize_per_tensor(torch.randn(4, 6), 0.1, 10, torch.quint8)
     return trained(module(q))

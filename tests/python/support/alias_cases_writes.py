@@ -1,4 +1,6 @@
-"""Inputs, parameters, buffers, the method's own values and outputs that are written to; views that are returned."""
+"""Cases of test_aliasing.py: writes to inputs, state, values of the method and outputs; views that are returned."""
+
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -7,7 +9,7 @@ from support.alias_cases import Chain, WritesItsInput, case, leaf, trained
 
 
 class WritesItsInputItRead(nn.Module):
-    """exp keeps its result, mul what it reads: writing to x is too late for the latter."""
+    """Writes to x after sin and mul have read it, whose backward needs it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -91,7 +93,7 @@ class WritesABufferItRead(nn.Module):
 
 
 class WritesThroughGradients(nn.Module):
-    """A buffer that takes part in autograd once something with a gradient is written to it."""
+    """A new tensor takes part in autograd once a tensor with a gradient is written to it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -106,7 +108,7 @@ class WritesThroughGradients(nn.Module):
 
 
 class WritesWhatTanhKeeps(nn.Module):
-    """The method's own value: written to after tanh has kept it."""
+    """Writes to a value of the method that the backward of tanh needs."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -172,10 +174,12 @@ class ReturnsChunks(nn.Module):
         self.linear = nn.Linear(6, 6)
 
     def forward(self, x: Tensor) -> list[Tensor]:
-        return torch.chunk(torch.tanh(self.linear(x)), 2, 1)
+        return torch.chunk(torch.tanh(self.linear(x)), 2, 1)  # type: ignore[return-value]
 
 
 class ReturnsStateAndInput(nn.Module):
+    state: Tensor
+
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.rand(6))
@@ -190,7 +194,7 @@ class ReturnsStateAndInput(nn.Module):
 
 
 @case("input_not_a_leaf_written_inside", WritesItsInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     first = leaf()
     x = first * 1.0
     output = module(x)
@@ -198,30 +202,30 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("input_without_gradient_written_inside", WritesItsInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = torch.randn(4, 6)
     return trained(module(x), x)
 
 
 @case("leaf_written_inside", WritesItsInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("input_written_after_it_was_read", WritesItsInputItRead)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf() * 1.0))
 
 
 @case("views_of_the_input_written_inside", WritesAView)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     first = leaf()
     x = first * 1.0
     return trained(module(x), first, x)
 
 
 @case("a_view_given_and_written_inside", WritesItsInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     first = leaf(8, 6)
     whole = first * 1.0
     output = module(whole[::2])
@@ -229,7 +233,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("input_written_after_the_call", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf() * 1.0
     output = module(x)
     x.mul_(2.0)
@@ -237,7 +241,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("base_of_the_input_written_after_the_call", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     whole = torch.randn(8, 6)
     output = module(whole[:4])
     whole[6:].zero_()
@@ -245,7 +249,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("input_written_after_the_backward", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = torch.randn(4, 6)
     results = trained(module(x))
     x.mul_(2.0)
@@ -256,22 +260,22 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("parameter_written_inside", WritesItsParameter)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("parameter_written_inside_after_it_was_read", WritesTheWeightItRead)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("leaf_parameter_written_inside", WritesALeaf)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(torch.randn(4, 6)))
 
 
 @case("parameter_written_between_two_calls", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     first = module(x)
     with torch.no_grad():
@@ -281,7 +285,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("view_of_a_parameter_written_after_the_call", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output = module(torch.randn(4, 6))
     with torch.no_grad():
         module.linear.weight.t()[0].zero_()
@@ -289,17 +293,17 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("buffer_written_inside", WritesABuffer)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("buffer_written_inside_after_it_was_read", WritesABufferItRead)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("buffer_written_after_the_call", WritesABuffer)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output = module(leaf())
     module.table.fill_(0.25)
     return trained(output) + trained(module(leaf()))
@@ -309,28 +313,28 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("own_value_filled_part_by_part", WritesThroughGradients)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     return trained(module(x), x)
 
 
 @case("own_value_written_that_tanh_keeps", WritesWhatTanhKeeps)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("own_value_written_that_sin_read", WritesWhatSinRead)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("view_of_an_own_value_written_that_exp_keeps", WritesAViewOfItsOwn)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
 
 
 @case("own_value_written_that_nobody_keeps", WritesWhatNobodyKeeps)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     return trained(module(x), x)
 
@@ -339,14 +343,14 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("output_written_before_the_backward", WritesWhatNobodyKeeps)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output = module(leaf())
     output.mul_(2.0)
     return trained(output)
 
 
 @case("output_written_that_nobody_keeps", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     output = module(x)
     output.mul_(2.0)
@@ -355,7 +359,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("output_written_after_the_backward", Chain)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output = module(leaf())
     loss = output.square().sum()
     loss.backward(retain_graph=True)
@@ -367,14 +371,14 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("output_detached_and_written", WritesWhatNobodyKeeps)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output = module(leaf())
     output.detach().mul_(2.0)
     return trained(output)
 
 
 @case("returned_views", ReturnsViews)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     outputs = module(x)
     sum(output.square().sum() for output in outputs).backward()
@@ -382,7 +386,7 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("returned_views_share_memory", ReturnsViews)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     h, transposed, part, flat = module(x * 1.0)
     flat.mul_(3.0)
@@ -392,28 +396,28 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("returned_view_written", ReturnsViews)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     flat = module(leaf())[3]
     flat.mul_(3.0)
     return trained(flat)
 
 
 @case("returned_chunk_written", ReturnsChunks)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     chunks = module(leaf())
     chunks[0].mul_(2.0)
     return trained(chunks[0])
 
 
 @case("returned_chunks", ReturnsChunks)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     chunks = module(x)
     return trained(chunks[0] * chunks[1], x)
 
 
 @case("returned_state_and_input", ReturnsStateAndInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     x = leaf()
     output, weight, state, same = module(x)
     assert state.data_ptr() == module.state.data_ptr()
@@ -423,14 +427,14 @@ def _(module: nn.Module) -> list[Tensor]:
 
 
 @case("returned_state_written", ReturnsStateAndInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output, _, state, _ = module(leaf())
     state.mul_(2.0)
     return trained(output * state)
 
 
 @case("returned_parameter_written", ReturnsStateAndInput)
-def _(module: nn.Module) -> list[Tensor]:
+def _(module: Any) -> list[Tensor | None]:
     output, weight, _, _ = module(leaf())
     weight.mul_(2.0)
     return trained(output)

@@ -1,6 +1,6 @@
 """Architectures of Hugging Face transformers, small and with random weights, traced as their users trace them.
 
-``make architectures``: a table of the operators that were differentiated, by where their gradient comes from.
+``make architectures`` prints a table of the differentiated operators, by the source of their gradient.
 """
 
 import warnings
@@ -20,22 +20,22 @@ BATCH, LENGTH, IMAGE = 2, 16, 32
 
 @dataclass
 class Architecture:
-    """A model and what it is called with."""
+    """A model and the arguments that it is called with."""
 
-    config: Callable[[int], Any]  # number of layers -> configuration
+    config: Callable[[int], Any]  # maps the number of layers to a configuration
     model: Any
     inputs: Callable[[], dict[str, Tensor]]
 
 
 class Called(nn.Module):
-    """Calls a model with keyword arguments and gives its first result: what ``torch.jit.trace`` can follow."""
+    """Calls a model with keyword arguments and returns its first result, so that ``torch.jit.trace`` can follow."""
 
     def __init__(self, model: nn.Module, names: tuple[str, ...]):
         super().__init__()
         self.model, self.names = model, names
 
     def forward(self, *tensors: Tensor) -> Tensor:
-        return self.model(**dict(zip(self.names, tensors)), return_dict=False)[0]
+        return self.model(**dict(zip(self.names, tensors, strict=True)), return_dict=False)[0]
 
 
 def _tokens() -> Tensor:
@@ -52,7 +52,7 @@ def _image() -> Tensor:
     return torch.randn(BATCH, 3, IMAGE, IMAGE)
 
 
-_WIDTH = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
+_WIDTH: dict[str, Any] = {"hidden_size": 32, "num_attention_heads": 4, "intermediate_size": 64}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "gpt2": Architecture(
@@ -133,7 +133,7 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 
 def make(name: str, attention: str = "eager", layers: int = 2) -> tuple[nn.Module, tuple[Tensor, ...]]:
-    """The model in training mode, and inputs."""
+    """Returns the model in training mode, and its inputs."""
     torch.manual_seed(3)
     architecture = ARCHITECTURES[name]
     config = architecture.config(layers)
@@ -156,26 +156,26 @@ def trace(module: nn.Module, inputs: tuple[Tensor, ...]) -> torch.jit.ScriptModu
 
 @dataclass
 class Gradients:
-    """The operators of a lowered module that a gradient passes through, by where their gradient comes from."""
+    """The operators of a lowered module that a gradient passes, by the source of their gradient."""
 
     regions: int
-    by: dict[str, Counter]  # "rule", "user_rule", "tape" -> operators by name
-    around: Counter  # autograd nodes between and behind regions, by name
+    by: dict[str, Counter[str]]  # for "rule", "user_rule" and "tape", the operators by name
+    around: Counter[str]  # autograd nodes outside of regions, by name
 
 
 def gradients_of(lowered: torch.jit.ScriptModule, output: Tensor) -> Gradients:
-    """``output`` is what ``lowered`` returned."""
+    """Counts the operators of ``lowered``, which returned ``output``."""
     regions = [
         region
         for method in aten_recompute.report(lowered)["methods"]
         for specialisation in method["specialisations"]
         for region in specialisation["regions"]
     ]
-    by: dict[str, Counter] = {kind: Counter() for kind in ("rule", "user_rule", "tape")}
+    by: dict[str, Counter[str]] = {kind: Counter() for kind in ("rule", "user_rule", "tape")}
     for region in regions:
         for variant in region["variants"]:
-            for kind, names in variant["gradients_by"].items():
-                by[kind].update(names)
+            for kind, counts in variant["gradients_by"].items():
+                by[kind].update(counts)
     pending, seen = [output.grad_fn], {output.grad_fn}
     while pending:
         for following, _ in pending.pop().next_functions:

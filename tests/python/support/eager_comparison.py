@@ -1,18 +1,19 @@
-"""Runs one case in eager, in stock TorchScript and lowered: what comes out has to be the same.
+"""Runs one case in eager, in stock TorchScript and lowered, and compares the results.
 
-A ``Case`` makes a module and says what is done with it. ``check`` does that three times (TorchScript optimises a program
-once it has seen two runs) and compares everything that can be seen afterwards: what the case returns, parameters, their
-gradients, buffers and the state of the random generator.
+A ``Case`` makes a module and uses it. ``check`` does so three times, because TorchScript optimises a program after two
+runs, and compares everything that a caller can see afterwards: the result of the case, parameters, their gradients,
+buffers and the state of the random generator.
 
-Bits have to be equal, unless stock TorchScript's differ from eager's as well: then numbers have to be close. An error has
-to be of the same kind: of eager's type or of stock TorchScript's, and its text has to match what the case says.
+Results have to be equal to the bit. If those of stock TorchScript differ from eager's in their last bits, ours have to
+be close only. An error has to have the type that it has in eager or in stock TorchScript, and a message that matches
+the pattern of the case.
 """
 
 import re
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import pytest
@@ -21,7 +22,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 
-# The options of each strategy. Under the smaller budget nothing fits that has few activations: then the greater one is taken.
+# The options of each strategy. A module with few activations cannot keep the smaller budget; it gets the greater one.
 STRATEGIES: dict[str, list[dict[str, Any]]] = {
     "none": [{"strategy": "none"}],
     "all": [{"strategy": "all"}],
@@ -32,7 +33,7 @@ STRATEGIES: dict[str, list[dict[str, Any]]] = {
 CALLS = 3
 UNREACHABLE = "the smallest that can be reached"
 
-# Relative and absolute tolerance, where stock TorchScript's last bit is another one than eager's.
+# The relative and absolute tolerance if stock TorchScript differs from eager in the last bits.
 CLOSE = {torch.float64: (1e-11, 1e-12), torch.float32: (1e-5, 1e-6), torch.bfloat16: (1e-2, 1e-2)}
 
 Leaf = Tensor | bool | int | float | str | None
@@ -40,18 +41,17 @@ Leaf = Tensor | bool | int | float | str | None
 
 @dataclass(frozen=True, eq=False)
 class Case:
-    """What is done with which module.
+    """A module and its use.
 
-    ``stock`` is the reason for which stock TorchScript gives something else than eager; ours may then give either, or
-    has to give eager's where the case ``asks_more``.
-    ``close`` is the reason for which ours may have another last bit than either. ``fails`` names strategies (or "every
-    strategy") that do not agree yet, each with the reason.
+    ``stock`` is the reason why stock TorchScript differs from eager. Ours may then equal either of them, or has to
+    equal eager if the case ``asks_more``. ``close`` is the reason why the last bits of ours may differ from both.
+    ``fails`` has strategies (or "every strategy") that do not agree yet, with the reasons.
     """
 
     name: str
     make: Callable[[], nn.Module]
     use: Callable[[nn.Module], Any]
-    error: str = ""  # a pattern that the error's text matches
+    error: str = ""  # a pattern for the message of the error that the case raises
     stock: str = ""
     asks_more: bool = False
     close: str = ""
@@ -60,11 +60,11 @@ class Case:
 
 
 class Disagreement(AssertionError):
-    """A lowered module gives something else than eager."""
+    """A lowered module differs from eager."""
 
 
 def every(cases: Sequence[Case]) -> Any:
-    """Parametrises a test by each case and each strategy; what is known to fail has to fail."""
+    """Parametrises a test by cases and strategies. Combinations that are known to fail have to fail."""
     assert len({case.name for case in cases}) == len(cases)
     parameters = []
     for case in cases:
@@ -78,14 +78,14 @@ def every(cases: Sequence[Case]) -> Any:
 
 @dataclass
 class Outcome:
-    """What could be seen of each call, or the error that ended them."""
+    """What a caller can see after each call, and the error that ended the calls, if any."""
 
     calls: list[list[Leaf]] = field(default_factory=list)
     error: Exception | None = None
 
 
 def leaves(value: Any) -> list[Leaf]:
-    """What a nested value consists of, in order."""
+    """Returns the tensors, numbers and strings of a nested value, in order."""
     if isinstance(value, Tensor):
         return [value.detach().clone()]
     if isinstance(value, Mapping):
@@ -97,13 +97,13 @@ def leaves(value: Any) -> list[Leaf]:
 
 
 def visible(module: nn.Module) -> list[Leaf]:
-    """The module's state and the random generator's, as the caller can see them."""
+    """Returns the state of the module and of the random generator."""
     state = {name: [parameter, parameter.grad] for name, parameter in module.named_parameters()}
     return leaves([state, dict(module.named_buffers()), torch.get_rng_state()])
 
 
 def run(case: Case, way: Callable[[nn.Module], nn.Module]) -> Outcome:
-    """All calls of the case, of a new module that went through ``way``."""
+    """Runs all calls of the case on a new module, after passing it to ``way``."""
     outcome = Outcome()
     torch.manual_seed(0)
     with warnings.catch_warnings():
@@ -114,7 +114,7 @@ def run(case: Case, way: Callable[[nn.Module], nn.Module]) -> Outcome:
                 module.zero_grad(set_to_none=True)
                 torch.manual_seed(100 + call)
                 outcome.calls.append(leaves(case.use(module)) + visible(module))
-        except Exception as error:  # whatever eager raises is what the others have to raise
+        except Exception as error:  # the others have to raise whatever eager raises
             outcome.error = error
     return outcome
 
@@ -138,13 +138,13 @@ def _word(leaf: Leaf) -> str:
 
 
 def difference(actual: Outcome, expected: Outcome, exact: bool = True) -> str:
-    """In words what differs; empty where nothing does. What errors say is compared by ``_error_difference``."""
+    """Describes the first difference; empty if there is none. Messages are compared by ``_error_difference``."""
     if len(actual.calls) != len(expected.calls) or (actual.error is None) != (expected.error is None):
         return f"call {len(actual.calls)}: {actual.error!r} in place of {expected.error!r}"
-    for call, (a, b) in enumerate(zip(actual.calls, expected.calls)):
+    for call, (a, b) in enumerate(zip(actual.calls, expected.calls, strict=True)):
         if len(a) != len(b):
             return f"call {call} gives {len(a)} values in place of {len(b)}"
-        for index, (left, right) in enumerate(zip(a, b)):
+        for index, (left, right) in enumerate(zip(a, b, strict=True)):
             what = _leaf_difference(left, right, exact)
             if what:
                 return f"call {call}, value {index}: {what}"
@@ -159,27 +159,32 @@ def _error_difference(actual: Exception, pattern: str, known: Sequence[Exception
 
 
 @lru_cache(maxsize=8)
-def _references(case: Case) -> "tuple[Outcome, Outcome, bool]":
-    """Eager, stock TorchScript, and whether the two agree in every bit."""
+def _references(case: Case) -> tuple[Outcome, Outcome, bool]:
+    """Returns the outcomes of eager and stock TorchScript, and whether they are equal to the bit."""
     eager, stock = run(case, lambda module: module), run(case, case.script)
     if eager.error is not None:
-        assert case.error and re.search(case.error, str(eager.error)), f"the case itself fails: {eager.error!r}"
+        assert case.error, f"the case itself fails: {eager.error!r}"
+        assert re.search(case.error, str(eager.error)), f"the case itself fails: {eager.error!r}"
     exact = not difference(stock, eager)
     agrees = exact or not difference(stock, eager, exact=False)
     if stock.error is not None and agrees:
         agrees = bool(re.search(case.error, str(stock.error)))
     if case.stock:
-        assert not agrees, "stock TorchScript is said to differ from eager, and does not"
+        assert not agrees, "the case states that stock TorchScript differs from eager, but it does not"
     else:
         assert agrees, f"stock TorchScript differs from eager: {difference(stock, eager, exact=False) or stock.error}"
     return eager, stock, exact
 
 
+def _lowered(case: Case, options: dict[str, Any], module: nn.Module) -> torch.jit.ScriptModule:
+    return aten_recompute.lower(case.script(module), options)
+
+
 def check(case: Case, strategy: str) -> None:
-    """Raises Disagreement with what differs from eager; skips where no plan fits into the budget."""
+    """Raises Disagreement if ours differs from eager. Skips the test if no plan keeps the budget."""
     eager, stock, exact = _references(case)
     for options in STRATEGIES[strategy]:
-        actual = run(case, lambda module: aten_recompute.lower(case.script(module), options))
+        actual = run(case, partial(_lowered, case, options))
         if actual.error is None or UNREACHABLE not in str(actual.error):
             break
     else:

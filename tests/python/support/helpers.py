@@ -1,8 +1,8 @@
-"""What the tests of lowered modules have in common."""
+"""Functions that most tests of lowered modules use."""
 
 import copy
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -32,8 +32,16 @@ def scripted_copy(module: nn.Module) -> torch.jit.ScriptModule:
 
 
 def lowered_copy(module: nn.Module, strategy: Any = None, **options: Any) -> torch.jit.ScriptModule:
-    """A lowered module with its own copy of the parameters."""
+    """Returns a lowered module with its own copy of the parameters."""
     return aten_recompute.lower(scripted_copy(module), strategy, **options)
+
+
+def to_backend(module: torch.jit.ScriptModule, spec: Any) -> torch.jit.ScriptModule:
+    """Lowers the method ``forward`` by PyTorch's own function for backends."""
+    lowered: torch.jit.ScriptModule = torch._C._jit_to_backend(  # type: ignore[attr-defined]
+        "aten_recompute", module, {"forward": spec}
+    )
+    return lowered
 
 
 def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -44,7 +52,7 @@ def saved_and_loaded(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
 
 def tensors_in(value: Any) -> list[Tensor]:
-    """Tensors of a nested result, in order."""
+    """Returns the tensors of a nested result, in order."""
     if isinstance(value, Tensor):
         return [value]
     if isinstance(value, dict):
@@ -57,7 +65,7 @@ def tensors_in(value: Any) -> list[Tensor]:
 def step(
     module: Callable[..., Any], parameters: list[Tensor], inputs: tuple[Any, ...], seed: int = 7
 ) -> tuple[list[Tensor], list[Tensor | None]]:
-    """Outputs and parameter gradients of one forward and backward from a fixed seed."""
+    """Runs one forward and backward from a fixed seed; returns the outputs and the gradients of the parameters."""
     for parameter in parameters:
         parameter.grad = None
     torch.manual_seed(seed)
@@ -66,18 +74,18 @@ def step(
     return [o.detach() for o in outputs], [p.grad for p in parameters]
 
 
-def assert_same(a: list[Tensor | None], b: list[Tensor | None]) -> None:
-    """Equal bits, and None where the other is None."""
+def assert_same(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> None:
+    """Asserts that the tensors are equal to the bit, and that None stands at the same places."""
     assert len(a) == len(b)
-    for index, (left, right) in enumerate(zip(a, b)):
+    for index, (left, right) in enumerate(zip(a, b, strict=True)):
         assert (left is None) == (right is None), f"tensor {index}: one of the two is None"
-        if left is not None:
+        if left is not None and right is not None:
             assert left.dtype == right.dtype
             assert left.shape == right.shape
             assert torch.equal(left, right), f"tensor {index} differs by up to {(left - right).abs().max().item():.3g}"
 
 
 def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> list[int]:
-    """Regions of each specialisation of a method."""
+    """Returns the number of regions in each specialisation of a method."""
     report = aten_recompute.report(lowered)["methods"][method]
     return [len(each["regions"]) for each in report["specialisations"]]

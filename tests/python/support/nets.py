@@ -18,7 +18,7 @@ class Block(nn.Module):
 
 
 class Residual(nn.Module):
-    """Four residual blocks: the layers that strategies talk about."""
+    """Four residual blocks, which are its layers."""
 
     def __init__(self, width: int = 16, dropout: float = 0.0) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Residual(nn.Module):
 
 
 class TwoOutputs(nn.Module):
-    """Two outputs with a common part and a parameter of their own each."""
+    """Two outputs with a common part; each has parameters of its own."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,7 +47,7 @@ class TwoOutputs(nn.Module):
 
 
 class ConvNet(nn.Module):
-    """Batch norm, in-place relu, dropout, pooling."""
+    """A network with batch norm, ReLU in place, dropout and pooling."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -68,7 +68,7 @@ class ConvNet(nn.Module):
 
 
 class Tied(nn.Module):
-    """One weight used at both ends."""
+    """A network that uses one weight at both ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -81,7 +81,7 @@ class Tied(nn.Module):
 
 
 class Containers(nn.Module):
-    """Dict, list, tuple and optional, in and out; a default argument."""
+    """Takes and returns dicts, lists, tuples and optional values, and has a default argument."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -121,7 +121,7 @@ class TwoMethods(nn.Module):
 
 
 class Tanh(nn.Module):
-    """Two linear layers, small enough for second derivatives; what tests derive from it has its layers."""
+    """Two linear layers, small enough for second derivatives; tests derive their own methods from it."""
 
     def __init__(self) -> None:
         super().__init__()

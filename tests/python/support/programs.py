@@ -1,6 +1,6 @@
-"""Modules as people write them: library layers, control flow, state, randomness, views.
+"""Modules as people write them: with library layers, control flow, state, random numbers and views.
 
-Each entry of PROGRAMS is (factory, shape of its one input). They are trained eagerly and lowered by test_programs.py.
+Each entry of PROGRAMS is a factory and the shape of its only input. test_programs.py trains them, eager and lowered.
 """
 
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from torch.nn import functional as F
 
 
 class SelfAttention(nn.Module):
-    """nn.MultiheadAttention asks `key is value` and branches on it."""
+    """nn.MultiheadAttention branches on `key is value`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -42,7 +42,7 @@ class Recurrent(nn.Module):
 
 
 class UNet(nn.Module):
-    """A long skip over a transposed convolution."""
+    """A skip connection over a transposed convolution."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class NoGradInside(nn.Module):
 
 
 class MovingAverage(nn.Module):
-    """A buffer and a number that the method changes, and reads afterwards."""
+    """The method changes a buffer and a number, and reads them afterwards."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -144,8 +144,8 @@ class LoopsOnData(nn.Module):
         return x
 
 
-class ReturnsWhatItGot(nn.Module):
-    """Outputs that are the input, a view of it, and a parameter."""
+class ReturnsItsInput(nn.Module):
+    """Returns the input, a view of it, and a parameter, among others."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class ComplexNumbers(nn.Module):
 
 
 class StateOnTape(nn.Module):
-    """Instance norm updates running statistics and has no rule: it must not run twice."""
+    """Instance norm updates running statistics and has no rule, so it must not run twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +209,7 @@ class ListsOfTensors(nn.Module):
 
 
 class ListsThatChange(nn.Module):
-    """Dense connections: each layer reads what the list holds by then; in-place activations end up in lists."""
+    """Each layer reads all that a list holds so far; the results of in-place activations are put into lists."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -227,7 +227,7 @@ class ListsThatChange(nn.Module):
 
 
 class GatesInPlace(nn.Module):
-    """Parts of a tensor that no view relates to it, written to: what nn.GRUCell does inside."""
+    """Writes to parts of a tensor that are no views for autograd, as nn.GRUCell does."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -240,7 +240,7 @@ class GatesInPlace(nn.Module):
 
 
 class ReadsTwice(nn.Module):
-    """Three gradients of one value, two of them from one operator: sums in another order are other numbers."""
+    """One value has three gradients, two of them from one operator; their sum depends on the order."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -253,7 +253,7 @@ class ReadsTwice(nn.Module):
 
 
 class ReturnsItsArgument(nn.Module):
-    """Operators that have nothing to do return their argument: gradients of both names are one sum."""
+    """Operators that have nothing to do return their argument, so the gradients of both names are one sum."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ class ReturnsItsArgument(nn.Module):
 
 
 class ListAcrossABreak(nn.Module):
-    """A list that no view can make again, read after what ends a region."""
+    """A list whose elements are no views, read after the end of a region."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -292,7 +292,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], list[int]]] = {
     "moving_average": (MovingAverage, [4, 8]),
     "named_tuple": (ReturnsNamedTuple, [4, 8]),
     "loops_on_data": (LoopsOnData, [4, 8]),
-    "returns_what_it_got": (ReturnsWhatItGot, [4, 8]),
+    "returns_its_input": (ReturnsItsInput, [4, 8]),
     "draws_random_numbers": (DrawsRandomNumbers, [4, 8]),
     "complex_numbers": (ComplexNumbers, [4, 8]),
     "state_on_tape": (StateOnTape, [4, 8]),

@@ -1,4 +1,4 @@
-"""The cases of test_rules_layers.py: one line each."""
+"""Cases of test_rules.py: arithmetic, activations, matrices, convolutions, norms, dropout, embeddings and losses."""
 
 import torch
 
@@ -8,7 +8,7 @@ C64, C128 = torch.complex64, torch.complex128
 
 
 def n(*size: int) -> Factory:
-    """Normal numbers, without gradient."""
+    """Normally distributed numbers that do not require grad."""
     return lambda dtype: torch.randn(size).to(dtype)
 
 
@@ -17,12 +17,12 @@ def positive(*size: int) -> Factory:
 
 
 def unit(*size: int) -> Factory:
-    """Between 0 and 1, both excluded."""
+    """Numbers between 0 and 1, both excluded."""
     return lambda dtype: (torch.rand(size) * 0.9 + 0.05).to(dtype).requires_grad_()
 
 
 def small(*size: int) -> Factory:
-    """Few different numbers, so that comparisons meet equal ones, and zeros."""
+    """Integers from -2 to 2, so that there are equal elements and zeros."""
     return lambda dtype: torch.randint(-2, 3, size).to(dtype).requires_grad_()
 
 
@@ -35,7 +35,7 @@ def frozen(factory: Factory) -> Factory:
 
 
 def transposed(*size: int) -> Factory:
-    """The last two dimensions lie in memory the other way round."""
+    """Numbers whose last two dimensions are transposed in memory."""
     return lambda dtype: torch.randn(*size[:-2], size[-1], size[-2]).to(dtype).transpose(-1, -2).requires_grad_()
 
 
@@ -50,7 +50,9 @@ def float32(factory: Factory) -> Factory:
 CASES: list[Case] = []
 
 
-def case(name: str, body: str, dtypes=(F32, F64), tolerance: float = 0, **factories: Factory) -> None:
+def case(
+    name: str, body: str, dtypes: tuple[torch.dtype, ...] = (F32, F64), tolerance: float = 0, **factories: Factory
+) -> None:
     CASES.append(Case(name, body, factories, dtypes, tolerance))
 
 
@@ -356,6 +358,14 @@ case("embedding tied", "F.linear(F.embedding(i, w), w)", i=index(10, 3, 40), w=g
 # ---- losses ----
 
 REDUCTIONS = ("none", "mean", "sum")
+# Sizes of predictions and targets: for one sample, for a batch, and with up to three further dimensions.
+TARGETS: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((4, 5), (4,)),
+    ((5,), ()),
+    ((4, 5, 6), (4, 6)),
+    ((4, 5, 6, 2), (4, 6, 2)),
+    ((2, 5, 2, 3, 2), (2, 2, 3, 2)),
+]
 for r in REDUCTIONS:
     for loss in ("mse_loss", "l1_loss", "smooth_l1_loss", "huber_loss"):
         case(f"{loss} {r}", f"F.{loss}(x, y, reduction='{r}')", HALVES, x=g(3, 4), y=g(3, 4))
@@ -383,22 +393,20 @@ for r in REDUCTIONS:
     case(f"soft_margin {r}", f"F.soft_margin_loss(x, y, reduction='{r}')", x=g(3, 4), y=frozen(small(3, 4)))
     case(f"kl_div {r}", f"F.kl_div(x, y, reduction='{r}')", x=g(3, 4), y=unit(3, 4))
     case(f"kl_div log {r}", f"F.kl_div(x, y, reduction='{r}', log_target=True)", x=g(3, 4), y=g(3, 4))
-    for shape, target in (
-        ((4, 5), (4,)),
-        ((5,), ()),
-        ((4, 5, 6), (4, 6)),
-        ((4, 5, 6, 2), (4, 6, 2)),
-        ((2, 5, 2, 3, 2), (2, 2, 3, 2)),
-    ):
+    for predicted, wanted in TARGETS:
         case(
-            f"nll {len(shape)} {r}", f"F.nll_loss(x, t, reduction='{r}')", (F32, F64), x=g(*shape), t=index(5, *target)
+            f"nll {len(predicted)} {r}",
+            f"F.nll_loss(x, t, reduction='{r}')",
+            (F32, F64),
+            x=g(*predicted),
+            t=index(5, *wanted),
         )
         case(
-            f"nll {len(shape)} weight {r}",
+            f"nll {len(predicted)} weight {r}",
             f"F.nll_loss(x, t, w, reduction='{r}', ignore_index=1)",
             (F32, F64),
-            x=g(*shape),
-            t=index(5, *target),
+            x=g(*predicted),
+            t=index(5, *wanted),
             w=frozen(unit(5)),
         )
         for keywords in (
@@ -409,20 +417,20 @@ for r in REDUCTIONS:
             ", weight=w, ignore_index=1, label_smoothing=0.1",
         ):
             case(
-                f"cross_entropy {len(shape)} {r}{keywords}",
+                f"cross_entropy {len(predicted)} {r}{keywords}",
                 f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
                 (F32, F64),
-                x=g(*shape),
-                t=index(5, *target),
+                x=g(*predicted),
+                t=index(5, *wanted),
                 w=frozen(unit(5)),
             )
         for keywords in ("", ", weight=w", ", label_smoothing=0.1", ", weight=w, label_smoothing=0.1"):
             case(
-                f"cross_entropy p {len(shape)} {r}{keywords}",
+                f"cross_entropy p {len(predicted)} {r}{keywords}",
                 f"F.cross_entropy(x, t, reduction='{r}'{keywords})",
                 (F32, F64),
-                x=g(*shape),
-                t=unit(*shape),
+                x=g(*predicted),
+                t=unit(*predicted),
                 w=frozen(unit(5)),
             )
 case("kl_div broadcast", "F.kl_div(x, y)", tolerance=1e-6, x=g(3, 4), y=unit(4))

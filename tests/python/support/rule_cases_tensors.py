@@ -1,7 +1,8 @@
-"""The cases of test_rules_tensors.py: one line each."""
+"""Cases of test_rules.py: shapes, softmax, indexing, reductions, pooling and attention."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 
@@ -10,9 +11,11 @@ F32, F64, BF16, F16 = torch.float32, torch.float64, torch.bfloat16, torch.float1
 
 @dataclass
 class Case:
+    """A function to differentiate: the lines of its body, the last of which is the result, and its arguments."""
+
     name: str
     body: str
-    factories: dict[str, Callable[[torch.dtype], torch.Tensor]]
+    factories: "dict[str, Factory]"
     dtypes: tuple[torch.dtype, ...] = (F32, F64)
     tolerance: float = 0
 
@@ -25,29 +28,29 @@ Factory = Callable[[torch.dtype], torch.Tensor]
 
 
 def g(*size: int) -> Factory:
-    """Normal numbers, with gradient."""
+    """Normally distributed numbers that require grad."""
     return lambda dtype: torch.randn(size).to(dtype).requires_grad_()
 
 
 def strided(*size: int) -> Factory:
-    """The same, not contiguous."""
+    """Normally distributed numbers that require grad and are not contiguous."""
     return lambda dtype: (
         torch.randn(*size, 2).to(dtype)[..., 1].transpose(0, -1).contiguous().transpose(0, -1).requires_grad_()
     )
 
 
 def last(*size: int) -> Factory:
-    """The same, channels last."""
+    """Normally distributed numbers that require grad, in channels-last layout."""
     return lambda dtype: torch.randn(size).to(dtype).to(memory_format=torch.channels_last).requires_grad_()
 
 
 def cplx(*size: int) -> Factory:
-    """Complex numbers, with gradient."""
+    """Complex numbers that require grad."""
     return lambda dtype: torch.randn(size, dtype=torch.complex64 if dtype == F32 else torch.complex128).requires_grad_()
 
 
 def ties(*size: int) -> Factory:
-    """Whole numbers from -2 to 2, with gradient: equal elements and zeros."""
+    """Integers from -2 to 2 that require grad, so that there are equal elements and zeros."""
     return lambda dtype: torch.randint(-2, 3, size).to(dtype).requires_grad_()
 
 
@@ -350,7 +353,7 @@ case("grid_sample_grid", "F.grid_sample(x, y, align_corners=True)", x=const(2, 3
 case("grid_sample_3d", "F.grid_sample(x, y, align_corners=False)", x=g(1, 2, 3, 3, 3), y=g(1, 2, 2, 2, 3))
 
 # ---- attention ----
-QKV = {"q": g(2, 3, 5, 8), "k": g(2, 3, 7, 8), "v": g(2, 3, 7, 8)}
+QKV: dict[str, Any] = {"q": g(2, 3, 5, 8), "k": g(2, 3, 7, 8), "v": g(2, 3, 7, 8)}
 case("sdpa", "F.scaled_dot_product_attention(q, k, v)", dtypes=(F32, F64, BF16, F16), **QKV)
 case("sdpa_causal", "F.scaled_dot_product_attention(q, k, v, is_causal=True)", **QKV)
 case("sdpa_scale", "F.scaled_dot_product_attention(q, k, v, scale=0.3)", **QKV)
@@ -405,7 +408,7 @@ case(
 case("sdpa_3d", "F.scaled_dot_product_attention(q, k, v)", q=g(3, 5, 8), k=g(3, 7, 8), v=g(3, 7, 6))
 case("sdpa_2d", "F.scaled_dot_product_attention(q, k, v)", q=g(5, 8), k=g(7, 8), v=g(7, 8))
 case("sdpa_broadcast", "F.scaled_dot_product_attention(q, k, v)", q=g(2, 3, 5, 8), k=g(1, 3, 7, 8), v=g(2, 1, 7, 8))
-# Eager multiplies a matrix without a batch by all rows at once, which rounds otherwise.
+# Eager multiplies a matrix without a batch dimension by all rows at once, which rounds differently.
 case(
     "sdpa_no_batch",
     "F.scaled_dot_product_attention(q, k, v)",

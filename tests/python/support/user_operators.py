@@ -1,15 +1,13 @@
-"""Operators of a user's own, with autograd formulas for eager: what the tests of register_rule train."""
+"""Operators as users define them, with autograd formulas for eager, for the tests of register_rule."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
-import pytest
 import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from aten_recompute import register_rule
-
+from aten_recompute._report import Variant
 from support.helpers import assert_same, step
 
 STRATEGIES: dict[str, dict[str, Any]] = {
@@ -20,8 +18,8 @@ STRATEGIES: dict[str, dict[str, Any]] = {
     "budget": {"strategy": "budget", "time_budget": 1.4, "cost_model": "flops"},
 }
 
-# Every kernel notes its name here when it runs. Operators below differ from eager's only in who
-# calls them: a rule here, torch.library's autograd formula in eager.
+# Every kernel appends its name when it runs. In eager, torch.library's autograd formula calls the kernels of the
+# backward; in a lowered module, a rule does.
 calls: list[str] = []
 
 library = torch.library.Library("recompute_rules", "DEF")
@@ -31,15 +29,15 @@ def define(schema: str, kernel: Callable[..., Any], tags: tuple[Any, ...] = ()) 
     name = schema[: schema.index("(")]
     library.define(schema, tags=tags)
 
-    def noted(*arguments: Any) -> Any:
+    def recorded(*arguments: Any) -> Any:
         calls.append(name)
         return kernel(*arguments)
 
-    library.impl(name, noted, "CPU")
+    library.impl(name, recorded, "CPU")
 
 
 def autograd(name: str, backward: Callable[..., Any], keep: Callable[..., tuple[Any, ...]]) -> None:
-    """``keep(inputs, output)``: what ``backward`` reads behind the gradients."""
+    """Registers a formula for eager. ``keep(inputs, output)`` returns what ``backward`` reads beside the gradients."""
 
     def setup(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         kept = keep(inputs, output)
@@ -47,7 +45,7 @@ def autograd(name: str, backward: Callable[..., Any], keep: Callable[..., tuple[
         ctx.save_for_backward(*(value if isinstance(value, Tensor) else None for value in kept))
 
     def run(ctx: Any, *gradients: Any) -> Any:
-        kept = [p if t is None else t for p, t in zip(ctx.plain, ctx.saved_tensors)]
+        kept = [p if t is None else t for p, t in zip(ctx.plain, ctx.saved_tensors, strict=True)]
         return backward(ctx, *gradients, *kept)
 
     torch.library.register_autograd(f"recompute_rules::{name}", run, setup_context=setup, lib=library)
@@ -67,7 +65,7 @@ def scaled_tanh_backward(grad, result, scale: float):
     return grad * (scale - result * result / scale)
 
 
-# Two outputs, an Optional tensor, an int.
+# An operator with two outputs, an Optional[Tensor] and an int.
 define(
     "affine(Tensor x, Tensor weight, Tensor? bias, int dim) -> (Tensor, Tensor)",
     lambda x, weight, bias, dim: (
@@ -96,7 +94,7 @@ def affine_bias(grad):
     return grad.sum(0)
 
 
-AFFINE = {"weight": affine_weight, "bias": affine_bias, "x": affine_x}
+AFFINE: dict[str, Callable[..., Any]] = {"weight": affine_weight, "bias": affine_bias, "x": affine_x}
 autograd(
     "affine",
     lambda ctx, grad, grad1, x, weight, bias, dim: (
@@ -108,7 +106,7 @@ autograd(
     lambda inputs, output: inputs,
 )
 
-# One function for all gradients; indices have none.
+# An operator with one function for all gradients; indices have no gradient.
 define("lookup(Tensor table, Tensor indices, float scale) -> Tensor", lambda t, i, s: t[i] * s)
 
 
@@ -122,7 +120,7 @@ autograd(
     lambda inputs, output: inputs,
 )
 
-# What training runs returns more than the operator: the inverse of the norm.
+# An operator whose forward for training also returns the inverse of the norm.
 define("unit(Tensor x, float eps) -> Tensor", lambda x, eps: x * (x.square().sum(-1, True) + eps).rsqrt())
 
 
@@ -143,7 +141,7 @@ autograd(
 
 library.define("half(Tensor(a) x) -> Tensor(a)")
 
-# A list of tensors.
+# An operator with a list of tensors as an argument.
 define("weighted(Tensor[] xs, float weight) -> Tensor", lambda xs, weight: xs[0] * weight + xs[1])
 
 
@@ -151,13 +149,13 @@ def weighted_backward(grad, weight: float):
     return [grad * weight, grad]
 
 
-# A list comes back, with None for the part that nobody used.
+# An operator that returns a list. The gradient of a part that is not used is None.
 define("thirds(Tensor x) -> Tensor[]", lambda x: [part.clone() for part in x.split([3, 3, 2], -1)])
 
 
 def thirds_backward(grads: list[Tensor | None], x):
     parts: list[Tensor] = []
-    for part, grad in zip(x.split([3, 3, 2], -1), grads):
+    for part, grad in zip(x.split([3, 3, 2], -1), grads):  # noqa: B905  (TorchScript's zip has no strict)
         parts.append(torch.zeros_like(part) if grad is None else grad)
     return torch.cat(parts, -1)
 
@@ -252,17 +250,6 @@ class Noise(nn.Module):
         return torch.ops.recompute_rules.noise(x)
 
 
-@pytest.fixture
-def no_rules() -> Iterator[None]:
-    """Rules stay until others take their place, or nothing does."""
-    yield
-    names = ("scaled_tanh", "affine", "lookup", "unit", "weighted", "thirds", "custom", "state", "noise")
-    for name in names:
-        if hasattr(torch.ops.recompute_rules, name):
-            register_rule(f"recompute_rules::{name}", replace=True)
-    register_rule("aten::tanh", replace=True)
-
-
 class Net(nn.Module):
     """Blocks of a linear layer, the operator and a relu."""
 
@@ -288,13 +275,15 @@ CASES: dict[str, tuple[str, Callable[[], nn.Module], dict[str, Any]]] = {
 }
 
 
-def variant(lowered: torch.jit.ScriptModule) -> dict[str, Any]:
+def variant(lowered: torch.jit.ScriptModule) -> Variant:
+    """Returns the report of the last variant of the only region."""
     (method,) = aten_recompute.report(lowered)["methods"]
     (region,) = method["specialisations"][0]["regions"]
     return region["variants"][-1]
 
 
 def compare(net: nn.Module, lowered: torch.jit.ScriptModule, steps: int = 2, rows: int = 6) -> None:
+    """Asserts that both give the same outputs and gradients."""
     torch.manual_seed(3)
     for seed in range(steps):
         x = torch.randn(rows, 8)
