@@ -1,4 +1,4 @@
-"""Every test of this folder compares bits, so sums are taken in one order: by one thread."""
+"""Tests of this folder compare results to the bit, so one thread computes sums, in one order."""
 
 from collections.abc import Iterator
 

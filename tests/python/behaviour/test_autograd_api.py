@@ -1,4 +1,4 @@
-"""What callers do with torch.autograd around a lowered module."""
+"""Callers may use torch.autograd around a lowered module as around a module in eager."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from support.eager_comparison import Case, check, every
 from support.nets import Tanh
 
-ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"
+ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
 ZEROS = "TorchScript's own formulas give zeros where eager gives no gradient"
 UNBATCHED = "TorchScript's own detach cannot be vectorised"
 
@@ -50,7 +50,7 @@ class Attending(nn.Module):
 
 
 class Copied(Tanh):
-    """Written into memory that holds nothing yet."""
+    """Writes to uninitialised memory."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.empty_like(x)
@@ -82,7 +82,7 @@ def data(module: nn.Module, rows: int = 4) -> Tensor:
 
 
 def gradient_penalty(module: nn.Module) -> Any:
-    """As a Wasserstein critic is trained."""
+    """Trains as one trains a Wasserstein critic."""
     x = data(module)
     y = module(x)
     (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
@@ -98,7 +98,7 @@ def hessian_vector(module: nn.Module) -> Any:
 
 
 def cotangents_too(module: nn.Module) -> Any:
-    """The incoming gradient has a history of its own, as it does in torch.autograd.functional.jvp."""
+    """The incoming gradient requires grad, as in torch.autograd.functional.jvp."""
     x = data(module)
     y = module(x)
     v = torch.randn_like(y).requires_grad_()
@@ -121,7 +121,7 @@ def create_graph_backward(module: nn.Module) -> Any:
     x = data(module)
     module(x).square().mean().backward(create_graph=True)
     grads = [p.grad for p in module.parameters()]
-    penalty = sum(g.square().sum() for g in grads)
+    penalty: Any = sum(g.square().sum() for g in grads if g is not None)
     for p in module.parameters():
         p.grad = None
     penalty.backward()
@@ -129,7 +129,7 @@ def create_graph_backward(module: nn.Module) -> Any:
 
 
 def create_graph_unused(module: nn.Module) -> Any:
-    """The graph of the gradient is asked for and never used, as optimizers of second order do it in some steps."""
+    """Asks for the graph of the gradient without using it, as second-order optimizers do in some steps."""
     x = data(module)
     return torch.autograd.grad(module(x).square().mean(), [x, *module.parameters()], create_graph=True)
 
@@ -154,8 +154,11 @@ def hessian(module: nn.Module) -> Any:
 def functional_products(module: nn.Module) -> Any:
     x = data(module)
     v = torch.randn_like(x)
-    scalar = lambda z: module(z).square().sum()
     functional = torch.autograd.functional
+
+    def scalar(z: Tensor) -> Any:
+        return module(z).square().sum()
+
     return functional.vjp(scalar, x), functional.hvp(scalar, x, v), functional.jvp(scalar, x, v)
 
 
@@ -236,5 +239,5 @@ CASES = [
 
 
 @every(CASES)
-def test_around(case: Case, strategy: str) -> None:
+def test_uses_of_autograd_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)

@@ -1,4 +1,4 @@
-"""What methods are made of besides operators: branches, loops, state, assertions, writes, autocast, traced submodules."""
+"""Methods may have branches, loops, state, assertions, in-place writes and autocast blocks."""
 
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +24,7 @@ class Autocast(Base):
 
 
 class AutocastLast(Base):
-    """The result is of the lower precision."""
+    """The result has the lower precision."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.tanh(self.first(x))
@@ -34,7 +34,7 @@ class AutocastLast(Base):
 
 
 class AutocastInside(Base):
-    """Switched off around what needs all digits."""
+    """Autocast is switched off for a part that needs full precision."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu", dtype=torch.bfloat16):
@@ -52,7 +52,7 @@ class AutocastOff(Base):
 
 
 class AppendsToAttribute(Base):
-    """An attribute that remembers: each call appends once."""
+    """Each call appends to an attribute once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -87,7 +87,7 @@ class CountsInAttribute(Base):
 
 
 class KeepsTensors(Base):
-    """Results of earlier calls in a list, as memory banks have them."""
+    """Keeps results of earlier calls in a list, as memory banks do."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -100,7 +100,7 @@ class KeepsTensors(Base):
 
 
 class MovingAverage(Base):
-    """A buffer that each call replaces, and one that it writes to."""
+    """Each call replaces one buffer and writes to another."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -181,7 +181,7 @@ class WritesIndices(Base):
 
 
 class Triangular(Base):
-    """Row by row, each of those before, as a flow's inverse."""
+    """Computes each column from the earlier ones, as the inverse of a flow does."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.zeros_like(x)
@@ -191,7 +191,7 @@ class Triangular(Base):
 
 
 class Factories(Base):
-    """Tensors without a dtype of their own, written to afterwards."""
+    """Makes tensors without a dtype and writes to them."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.tanh(self.first(x))
@@ -222,7 +222,7 @@ class AccumulatesLoss(Base):
 
 
 class WhileLoop(Base):
-    """Until it is small enough, at most ten times."""
+    """Repeats until the norm is small enough, at most ten times."""
 
     def forward(self, x: Tensor) -> Tensor:
         count = 0
@@ -310,14 +310,15 @@ def under_autocast(module: nn.Module) -> Any:
     return y, x.grad
 
 
-IGNORED = "TorchScript ignores torch.autocast(enabled=False) where the caller has switched autocast on"
-ROUNDED = "TorchScript makes the casts of nested autocast blocks itself, and rounds elsewhere"
+IGNORED = "TorchScript ignores torch.autocast(enabled=False) if the caller has switched autocast on"
+ROUNDED = "TorchScript inserts the casts of nested autocast blocks itself, and rounds at other places"
 
 CASES = [
     *(Case(make.__name__, make, trained()) for make in (
         Autocast, AutocastLast, AutocastOff, AppendsToAttribute, CountsInDict, CountsInAttribute, KeepsTensors,
-        MovingAverage, AssertsOnData, RaisesOnData, CopiesIntoEmpty, CopiesHalves, WritesSlices, WritesIndices, Triangular,
-        Factories, AccumulatesLoss, WhileLoop, LoopWithBreak, EarlyReturn, BranchesOnData, Optionals, LocalContainers,
+        MovingAverage, AssertsOnData, RaisesOnData, CopiesIntoEmpty, CopiesHalves, WritesSlices, WritesIndices,
+        Triangular, Factories, AccumulatesLoss, WhileLoop, LoopWithBreak, EarlyReturn, BranchesOnData, Optionals,
+        LocalContainers,
     )),
     Case("AutocastInside", AutocastInside, trained(), stock=ROUNDED),
     Case("AssertFails", AssertFails, trained(), error="too small"),
@@ -328,5 +329,5 @@ CASES = [
 
 
 @every(CASES)
-def test_control_flow(case: Case, strategy: str) -> None:
+def test_methods_with_control_flow_and_state_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)

@@ -1,4 +1,4 @@
-"""DistributedDataParallel over two processes: a lowered module trains bit for bit as the same module in eager does."""
+"""DistributedDataParallel over two processes trains a lowered module as it trains the module in eager, to the bit."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -46,12 +46,12 @@ def plain(module: nn.Module, rank: int, **options: Any) -> None:
 
 
 def views(module: nn.Module, rank: int) -> None:
-    """Gradients are views of the buckets."""
+    """Trains with gradients that are views of the buckets."""
     plain(module, rank, gradient_as_bucket_view=True)
 
 
 def no_sync(module: nn.Module, rank: int) -> None:
-    """Every other backward stays in its own process."""
+    """Synchronises every second backward only."""
     parallel = DistributedDataParallel(module, bucket_cap_mb=0.002)
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.05)
     for step in range(STEPS):
@@ -64,7 +64,7 @@ def no_sync(module: nn.Module, rank: int) -> None:
 
 
 def fused(module: nn.Module, rank: int) -> None:
-    """The optimizer runs for each bucket as soon as it is reduced, while the backward goes on."""
+    """Runs the optimizer for each bucket as soon as it is reduced, while the backward continues."""
     parallel = DistributedDataParallel(module, bucket_cap_mb=0.002, broadcast_buffers=False)
     parallel._register_fused_optim(torch.optim.SGD, 0.5)
     for step in range(STEPS):
@@ -73,7 +73,7 @@ def fused(module: nn.Module, rank: int) -> None:
 
 
 def unused(module: nn.Module, rank: int) -> None:
-    """DDP looks through the graph for parameters that get no gradient."""
+    """Lets DDP search the graph for parameters that get no gradient."""
     plain(module, rank, find_unused_parameters=True)
 
 
@@ -81,7 +81,7 @@ WAYS: list[Callable[[nn.Module, int], None]] = [plain, views, no_sync, fused, un
 
 
 def _train(rank: int, folder: str) -> None:
-    """One process: every way of training, in eager and under every strategy; what comes out goes into a file."""
+    """Trains in one process, in all ways, in eager and under every strategy, and writes the states to a file."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=PROCESSES)
     found: dict[str, list[Tensor]] = {}
@@ -99,7 +99,7 @@ def _train(rank: int, folder: str) -> None:
 
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Tensor]]]:
-    """What each process has trained."""
+    """The states of the modules after training, by process."""
     folder: Path = tmp_path_factory.mktemp("distributed")
     multiprocessing.spawn(_train, (str(folder),), nprocs=PROCESSES)
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
@@ -107,22 +107,24 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Ten
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_as_in_eager(trained: list[dict[str, list[Tensor]]], way: Callable[..., None], strategy: str) -> None:
+def test_state_after_training_equals_eager(
+    trained: list[dict[str, list[Tensor]]], way: Callable[..., None], strategy: str
+) -> None:
     for found in trained:
         actual, expected = found[f"{way.__name__} {strategy}"], found[f"{way.__name__} eager"]
-        assert len(actual) == len(expected)
-        for a, b in zip(actual, expected):
+        for a, b in zip(actual, expected, strict=True):
             assert torch.equal(a, b)
 
 
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
-def test_processes_agree(trained: list[dict[str, list[Tensor]]], way: Callable[..., None]) -> None:
-    """The figures mean something: both processes hold the same weights, and other ones than at the start."""
+def test_eager_processes_have_equal_weights_that_changed(
+    trained: list[dict[str, list[Tensor]]], way: Callable[..., None]
+) -> None:
     torch.manual_seed(0)
     net = Net()
     buffers = {name for name, _ in net.named_buffers()}
     first, second = (found[f"{way.__name__} eager"] for found in trained)
-    for name, start, a, b in zip(net.state_dict(), net.state_dict().values(), first, second):
+    for name, start, a, b in zip(net.state_dict(), net.state_dict().values(), first, second, strict=True):
         if name not in buffers:
             assert torch.equal(a, b)
         if name.endswith("weight"):

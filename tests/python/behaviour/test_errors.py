@@ -1,4 +1,4 @@
-"""Errors of the user's are one line that says what is wrong, wherever they come up."""
+"""A mistake of the user raises one line that names it, wherever it is noticed."""
 
 import re
 import zipfile
@@ -11,12 +11,12 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, to_backend
 from support.nets import ConvNet, Residual
 
 
 def line_of(call: Callable[[], Any]) -> str:
-    """What a call that fails says: one line, without a traceback of TorchScript's."""
+    """Returns the message of a call that fails, which is one line without a traceback of TorchScript."""
     with pytest.raises((RuntimeError, ValueError)) as raised:
         call()
     assert "\n" not in str(raised.value)
@@ -27,7 +27,7 @@ def line_of(call: Callable[[], Any]) -> str:
 
 
 class Broken(nn.Module):
-    """Two regions."""
+    """Has two regions."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -47,10 +47,10 @@ WAYS = ["called", "loaded", "inside", "to_backend"]
 
 
 def make(net: nn.Module, way: str, options: str) -> Callable[..., Any]:
-    """A lowered module that is called from Python, or from TorchScript."""
+    """Returns a lowered module that is called from Python or from TorchScript."""
     scripted = scripted_copy(net)
     if way == "to_backend":
-        return torch._C._jit_to_backend("aten_recompute", scripted, {"forward": options})
+        return to_backend(scripted, options)
     lowered = aten_recompute.lower(scripted, options)
     if way == "loaded":
         return saved_and_loaded(lowered)
@@ -58,7 +58,7 @@ def make(net: nn.Module, way: str, options: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_budget_that_cannot_be_kept(way: str) -> None:
+def test_a_budget_that_cannot_be_kept_raises_one_line(way: str) -> None:
     options = '{"strategy": "budget", "memory_budget": 1000, "cost_model": "flops"}'
     module = make(Residual(), way, options)
     x = rows()
@@ -69,17 +69,17 @@ def test_a_budget_that_cannot_be_kept(way: str) -> None:
         module(x)
 
 
-def test_a_budget_of_several_regions_that_cannot_be_kept() -> None:
+def test_a_budget_that_several_regions_cannot_keep_raises_one_line() -> None:
     lowered = lowered_copy(Broken(), "budget", memory_budget=1e-6, cost_model="flops")
     assert "memory_budget: the peak cannot be kept under 0 bytes" in line_of(lambda: lowered(rows(), []))
 
 
-def test_sizes_can_be_told_apart() -> None:
+def test_a_message_prints_different_sizes_differently() -> None:
     lowered = lowered_copy(Residual(), "budget", memory_budget=1000, cost_model="flops")
     x = rows()
     smallest = re.search(r"reached is ([\d.]+) KiB", line_of(lambda: lowered(x)))
     assert smallest is not None
-    # A few bytes less than what is reached, which is no whole number of tenths of a KiB.
+    # The limit is a few bytes below what can be reached, and no multiple of a tenth of a KiB.
     limit = int(float(smallest.group(1)) * 1024) - 60
     near = lowered_copy(Residual(), "budget", memory_budget=limit, cost_model="flops")
     sizes = re.search(r"under ([\d.]+ \w+); .* reached is ([\d.]+ \w+)", line_of(lambda: near(x)))
@@ -87,17 +87,19 @@ def test_sizes_can_be_told_apart() -> None:
     assert sizes.group(1) != sizes.group(2)
 
 
-def test_times_and_sizes_that_exclude_each_other() -> None:
+def test_budgets_that_exclude_each_other_raise_one_line() -> None:
     net = ConvNet()
     x = torch.rand(4, 3, 8, 8)
     refusal = line_of(lambda: lowered_copy(net, "budget", memory_budget=1000, cost_model="flops")(x))
-    share = float(re.search(r"\(([\d.]+) of", refusal).group(1)) * 1.01
+    match = re.search(r"\(([\d.]+) of", refusal)
+    assert match is not None
+    share = float(match.group(1)) * 1.01
     lowered = lowered_copy(net, "budget", memory_budget=share, time_budget=1.0, cost_model="flops")
     assert "no plan keeps both" in line_of(lambda: lowered(x))
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_plan_of_another_model(way: str, tmp_path: Path) -> None:
+def test_a_plan_for_another_model_raises_one_line(way: str, tmp_path: Path) -> None:
     planned = lowered_copy(Residual(), "all", profile=True)
     planned(rows())
     aten_recompute.save_plan(planned, tmp_path / "plan.json")
@@ -107,13 +109,13 @@ def test_a_plan_of_another_model(way: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("way", ["called", "loaded"])
-def test_fullgraph(way: str) -> None:
+def test_fullgraph_raises_one_line(way: str) -> None:
     module = make(Broken(), way, '{"strategy": "all", "fullgraph": true}')
     line = line_of(lambda: module(rows(), []))
     assert "fullgraph: forward has 2 regions instead of one; breaks: aten::append" in line
 
 
-def test_a_layer_pattern_that_matches_nothing() -> None:
+def test_a_layer_pattern_that_matches_nothing_raises_one_line() -> None:
     lowered = lowered_copy(Residual(), "layers", pattern="towers")
     assert 'layer_pattern "towers" matches no module path' in line_of(lambda: lowered(rows()))
 
@@ -127,7 +129,9 @@ def test_a_layer_pattern_that_matches_nothing() -> None:
     ids=["format", "strategy"],
 )
 @pytest.mark.parametrize("from_memory", [False, True], ids=["file", "buffer"])
-def test_files_that_cannot_be_read(old: bytes, new: bytes, message: str, from_memory: bool, tmp_path: Path) -> None:
+def test_a_file_that_cannot_be_read_raises_one_line(
+    old: bytes, new: bytes, message: str, from_memory: bool, tmp_path: Path
+) -> None:
     lowered_copy(Residual(), "segments").save(str(tmp_path / "net.pt"))
     with zipfile.ZipFile(tmp_path / "net.pt") as before, zipfile.ZipFile(tmp_path / "new.pt", "w") as after:
         for item in before.infolist():
@@ -143,10 +147,10 @@ def test_files_that_cannot_be_read(old: bytes, new: bytes, message: str, from_me
     assert re.search(message, line_of(load))
 
 
-def test_other_errors_stay_torchscripts() -> None:
-    """With the source line of the module that was lowered."""
+def test_other_errors_are_those_of_torchscript() -> None:
+    """They have the source line of the original module."""
     lowered = lowered_copy(Residual())
-    with pytest.raises(RuntimeError, match="linear.py(.|\n)*mat1 and mat2 shapes cannot be multiplied"):
+    with pytest.raises(RuntimeError, match=r"linear\.py(.|\n)*mat1 and mat2 shapes cannot be multiplied"):
         lowered(torch.rand(2, 3))
 
     def fail(x: Tensor) -> Tensor:
@@ -162,10 +166,10 @@ def test_other_errors_stay_torchscripts() -> None:
         torch.jit.script(Fails())(torch.rand(2))
 
 
-# ---- words that match nothing ----------------------------------------------------------------------
+# ---- words that match nothing ----
 
 
-def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture) -> list[str]:
+def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture[str]) -> list[str]:
     capfd.readouterr()
     for _ in range(2):
         lowered(rows())
@@ -182,8 +186,8 @@ def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture) -
         ("ops", {"ops": ["soft", "max"]}, "max, soft;", "gelu"),
     ],
 )
-def test_words_that_match_nothing(
-    strategy: str, options: dict, unmatched: str, there: str, capfd: pytest.CaptureFixture
+def test_words_that_match_nothing_are_warned_about(
+    strategy: str, options: dict[str, Any], unmatched: str, there: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     (line,) = warnings_of(lowered_copy(Residual(), strategy, **options), capfd)
     assert "warning" in line.lower()
@@ -196,11 +200,13 @@ def test_words_that_match_nothing(
 @pytest.mark.parametrize(
     ("strategy", "options"), [("names", {"keywords": ["gelu"]}), ("ops", {"ops": ["gelu", "linear"]})]
 )
-def test_words_that_match(strategy: str, options: dict, capfd: pytest.CaptureFixture) -> None:
+def test_words_that_match_give_no_warning(
+    strategy: str, options: dict[str, Any], capfd: pytest.CaptureFixture[str]
+) -> None:
     assert warnings_of(lowered_copy(Residual(), strategy, **options), capfd) == []
 
 
-def test_a_word_needs_one_region_only(capfd: pytest.CaptureFixture) -> None:
+def test_a_word_that_matches_in_one_region_gives_no_warning(capfd: pytest.CaptureFixture[str]) -> None:
     class Two(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -214,8 +220,8 @@ def test_a_word_needs_one_region_only(capfd: pytest.CaptureFixture) -> None:
     assert warnings_of(lowered_copy(Two(), "ops", ops=["sigmoid"]), capfd) == []
 
 
-def test_a_pinned_plan_is_no_error_for_calls_of_another_kind(tmp_path, capfd) -> None:
-    """Evaluation and frozen layers are not another model: they run unplanned, with eager's gradients and one warning."""
+def test_calls_that_a_plan_file_does_not_cover_run_unplanned(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """Evaluation and frozen layers do not make another model. Such calls run unplanned, with one warning."""
     net = nn.Sequential(nn.Linear(16, 32), nn.Dropout(0.2), nn.ReLU(), nn.Linear(32, 16), nn.Tanh(), nn.Linear(16, 4))
     x = torch.randn(64, 16)
     first = lowered_copy(net, "budget", memory_budget=0.9)

@@ -1,4 +1,4 @@
-"""Methods that ask about gradients, switch them off and cut histories: requires_grad, is_leaf, no_grad, detach_."""
+"""Methods may branch on requires_grad and is_leaf, use no_grad and set_grad_enabled, and detach tensors."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from support.eager_comparison import Case, check, every
 from support.nets import Tanh
 
-MARKED = "TorchScript's result requires grad, though nothing does that it was made of"
+MARKED = "TorchScript's result requires grad, although none of its operands does"
 
 
 class IfRequiresGrad(Tanh):
@@ -72,7 +72,7 @@ class NoGrad(Tanh):
 
 
 class NoGradLayers(Tanh):
-    """A frozen stem."""
+    """The first layer is frozen."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -90,7 +90,7 @@ class NoGradQuestion(Tanh):
 
 
 class SetGradEnabled(Tanh):
-    """Switched off and on again without a block."""
+    """Switches gradients off and on again without a block."""
 
     def forward(self, x: Tensor) -> Tensor:
         torch.set_grad_enabled(False)
@@ -100,7 +100,7 @@ class SetGradEnabled(Tanh):
 
 
 class NoGradWrites(Tanh):
-    """Weights are clamped at each call, under no_grad."""
+    """Clamps weights at each call, under no_grad."""
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.no_grad():
@@ -123,7 +123,7 @@ class StraightThrough(Tanh):
 
 
 class RequiresGradInside(Tanh):
-    """A leaf that the method makes, which the caller gets and differentiates with respect to."""
+    """Makes a leaf and returns it; the caller differentiates with respect to it."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         z = x.detach().clone().requires_grad_(True)
@@ -160,13 +160,13 @@ CASES = [
     Case(f"{make.__name__}{suffix}", make, use,
          stock=MARKED if make is NoGradLayers and suffix == "_frozen" else "")
     for make in (
-        IfRequiresGrad, IfNotRequiresGrad, IfLeaf, IfInputRequiresGrad, IfParameterRequiresGrad, IfDetached, IfGradEnabled,
-        NoGrad, NoGradLayers, NoGradQuestion, SetGradEnabled, NoGradWrites, DetachInPlace, StraightThrough, RequiresGradInside,
-        FreezesParameter,
+        IfRequiresGrad, IfNotRequiresGrad, IfLeaf, IfInputRequiresGrad, IfParameterRequiresGrad, IfDetached,
+        IfGradEnabled, NoGrad, NoGradLayers, NoGradQuestion, SetGradEnabled, NoGradWrites, DetachInPlace,
+        StraightThrough, RequiresGradInside, FreezesParameter,
     ) for suffix, use in _WAYS.items()
 ]  # fmt: skip
 
 
 @every(CASES)
-def test_questions_and_blocks(case: Case, strategy: str) -> None:
+def test_methods_that_use_grad_mode_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)

@@ -1,6 +1,7 @@
-"""Hooks on tensors, parameters and modules; optimizers that step in the middle of the backward."""
+"""Hooks on tensors, parameters and modules run as in eager, and optimizers may update parameters in the backward."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch.nn import functional as F
 
 from support.eager_comparison import Case, check, every
 
-HIDDEN = "what TorchScript differentiates as a whole does not pass the hooks of the values in it"
+HIDDEN = "TorchScript differentiates a subgraph as a whole, without the hooks of the values in it"
 
 
 class Attention(nn.Module):
@@ -42,7 +43,7 @@ class Recurrent(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A parameter that is used twice, directly and through a view."""
+    """Uses a parameter directly and through a view."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -60,19 +61,33 @@ def tokens() -> Tensor:
     return torch.randint(0, 11, (2, 5))
 
 
-# Each layer stands behind another one and before another one, so that gradients go on through it.
+# Each layer is between two others, so that gradients pass through it.
 LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "linear": (lambda: nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 8)), floats(3, 8)),
-    "perceptron": (lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), floats(3, 8)),
+    "perceptron": (
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.ReLU(), nn.Linear(8, 8), nn.Tanh(), nn.Linear(8, 8)), floats(3, 8)
+    ),
     "conv1d": (lambda: nn.Sequential(nn.Conv1d(2, 3, 3), nn.Conv1d(3, 2, 3)), floats(2, 2, 9)),
     "conv2d": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ReLU(), nn.Conv2d(3, 3, 3)), floats(2, 2, 7, 7)),
     "transposed": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.ConvTranspose2d(3, 2, 3)), floats(2, 2, 7, 7)),
-    "batch_norm": (lambda: nn.Sequential(nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)), floats(2, 2, 7, 7)),
-    "batch_norm_eval": (lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8)).eval(), floats(4, 8)),
+    "batch_norm": (
+        lambda: nn.Sequential(
+            nn.Conv2d(2, 3, 3), nn.BatchNorm2d(3), nn.ReLU(), nn.Conv2d(3, 3, 3), nn.BatchNorm2d(3)
+        ),
+        floats(2, 2, 7, 7),
+    ),
+    "batch_norm_eval": (
+        lambda: nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.BatchNorm1d(8)).eval(), floats(4, 8)
+    ),
     "layer_norm": (lambda: nn.Sequential(nn.Linear(8, 8), nn.LayerNorm(8), nn.LayerNorm(8)), floats(3, 8)),
     "rms_norm": (lambda: nn.Sequential(nn.Linear(8, 8), nn.RMSNorm(8), nn.RMSNorm(8)), floats(3, 8)),
-    "group_norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.GroupNorm(1, 4)), floats(2, 2, 7, 7)),
-    "instance_norm": (lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.Conv2d(4, 2, 3)), floats(2, 2, 9, 9)),
+    "group_norm": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.GroupNorm(2, 4), nn.GroupNorm(1, 4)), floats(2, 2, 7, 7)
+    ),
+    "instance_norm": (
+        lambda: nn.Sequential(nn.Conv2d(2, 4, 3), nn.InstanceNorm2d(4, affine=True), nn.Conv2d(4, 2, 3)),
+        floats(2, 2, 9, 9),
+    ),
     "prelu": (lambda: nn.Sequential(nn.Linear(8, 8), nn.PReLU(), nn.PReLU(8)), floats(3, 8)),
     "bilinear": (lambda: Pairs(), floats(3, 8)),
     "embedding": (lambda: nn.Sequential(nn.Embedding(11, 8), nn.Linear(8, 8), nn.LayerNorm(8)), tokens),
@@ -96,15 +111,18 @@ class Pairs(nn.Module):
 
 
 def optimizer_in_backward(make_input: Callable[[], Tensor], clear: bool = True) -> Callable[[nn.Module], Any]:
-    """Each parameter steps when its gradient is there, as torch.distributed.optim and torchtune do it."""
+    """Updates each parameter when its gradient is complete, as torch.distributed.optim and torchtune do."""
 
-    def use(module: nn.Module) -> Any:
+    def use(module: Any) -> Any:
         seen: dict[str, list[Tensor]] = {name: [] for name, _ in module.named_parameters()}
 
         def hook(parameter: Tensor, name: str) -> None:
-            seen[name].append(parameter.grad.clone())
+            gradient = parameter.grad
+            assert gradient is not None
+            seen[name].append(gradient.clone())
             with torch.no_grad():
-                parameter.add_(parameter.grad, alpha=-0.5)
+                parameter.add_(gradient, alpha=-0.5)
+            del gradient
             if clear:
                 parameter.grad = None
 
@@ -128,7 +146,7 @@ IN_BACKWARD = [
 
 
 @every(IN_BACKWARD)
-def test_optimizer_in_backward(case: Case, strategy: str) -> None:
+def test_an_optimizer_in_the_backward_equals_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
@@ -150,7 +168,7 @@ class ThreeWithHidden(Three):
 
 
 class TwoResults(nn.Module):
-    """Two results with a layer each: the loss may need one of them."""
+    """Has two results with a layer each, of which the loss may need only one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -161,7 +179,7 @@ class TwoResults(nn.Module):
         return torch.tanh(self.first(x)), torch.tanh(self.second(x))
 
 
-def one_result(module: nn.Module) -> Any:
+def one_result(module: Any) -> Any:
     """Hooks of parameters that get no gradient are not called."""
     seen: dict[str, list[Any]] = {name: [] for name, _ in module.named_parameters()}
     handles = []
@@ -175,8 +193,8 @@ def one_result(module: nn.Module) -> Any:
     return seen
 
 
-def writes_another(module: nn.Module) -> Any:
-    """The last layer's hook changes a weight that the backward has still to read: autograd notices, and raises."""
+def writes_another(module: Any) -> Any:
+    """The hook of the last layer changes a weight that the backward still has to read, which raises."""
     target = module.second.weight
 
     def hook(_: Tensor) -> None:
@@ -188,8 +206,8 @@ def writes_another(module: nn.Module) -> Any:
     module(x).square().sum().backward()
 
 
-def writes_one_that_is_done(module: nn.Module) -> Any:
-    """The first layer's hook changes the last layer's weight, which nobody reads any more."""
+def writes_one_that_is_done(module: Any) -> Any:
+    """The hook of the first layer changes the weight of the last layer, which is not read any more."""
     target = module.third.weight
 
     def hook(_: Tensor) -> None:
@@ -202,23 +220,28 @@ def writes_one_that_is_done(module: nn.Module) -> Any:
     handle.remove()
 
 
-def gradient_hooks(module: nn.Module) -> Any:
-    """Hooks see each gradient once, may replace it, and go when they are removed."""
+def gradient_hooks(module: Any) -> Any:
+    """Hooks see each gradient once, may replace it, and are not called after their removal."""
     seen: list[str] = []
+
+    def multiply(factor: float, name: str, grad: Tensor) -> Tensor:
+        seen.append(name)
+        return grad * factor
+
     handles = []
     for name, parameter in module.named_parameters():
-        handles.append(parameter.register_hook(lambda grad, name=name: (seen.append(name), grad * 2)[1]))
+        handles.append(parameter.register_hook(partial(multiply, 2, name)))
     x = torch.randn(3, 6, requires_grad=True)
     handles.append(x.register_hook(lambda grad: grad.clamp(-0.1, 0.1)))
     y = module(x)
-    handles.append(y.register_hook(lambda grad: (seen.append("result"), grad * 3)[1]))
+    handles.append(y.register_hook(partial(multiply, 3, "result")))
     y.square().sum().backward()
     for handle in handles:
         handle.remove()
     return sorted(seen), x.grad
 
 
-def hooks_on_hidden(module: nn.Module) -> Any:
+def hooks_on_hidden(module: Any) -> Any:
     x = torch.randn(3, 6, requires_grad=True)
     y, h = module(x)
     h.retain_grad()
@@ -227,7 +250,7 @@ def hooks_on_hidden(module: nn.Module) -> Any:
     return h.grad, x.grad
 
 
-def raising_hook(module: nn.Module) -> Any:
+def raising_hook(module: Any) -> Any:
     def hook(grad: Tensor) -> None:
         raise ValueError("the hook raises")
 
@@ -238,7 +261,7 @@ def raising_hook(module: nn.Module) -> Any:
         handle.remove()
 
 
-def after_a_raising_hook(module: nn.Module) -> Any:
+def after_a_raising_hook(module: Any) -> Any:
     with pytest.raises(ValueError, match="the hook raises"):
         raising_hook(module)
     module.zero_grad()
@@ -246,7 +269,7 @@ def after_a_raising_hook(module: nn.Module) -> Any:
 
 
 class Holder(nn.Module):
-    """A ScriptModule takes no backward hooks: a module of Python around it does."""
+    """A Python module around a ScriptModule, which accepts no backward hooks itself."""
 
     def __init__(self, inner: nn.Module) -> None:
         super().__init__()
@@ -256,10 +279,10 @@ class Holder(nn.Module):
         return self.inner(x)
 
 
-def module_hooks(module: nn.Module) -> Any:
-    """Full backward hooks around the module see what enters and what leaves."""
+def module_hooks(module: Any) -> Any:
+    """Full backward hooks around the module see the incoming and the outgoing gradients."""
     seen: list[Any] = []
-    holder = Holder(module)
+    holder: Any = Holder(module)
     holder.register_full_backward_pre_hook(lambda m, grads: tuple(g * 2 for g in grads))
     holder.register_full_backward_hook(lambda m, entering, leaving: seen.append([entering, leaving]))
     holder.register_forward_hook(lambda m, arguments, result: result + 1)
@@ -270,7 +293,7 @@ def module_hooks(module: nn.Module) -> Any:
     return y, x.grad, seen
 
 
-def multi_grad_hook(module: nn.Module) -> Any:
+def multi_grad_hook(module: Any) -> Any:
     seen: list[int] = []
     parameters = list(module.parameters())
     handle = torch.autograd.graph.register_multi_grad_hook(parameters, lambda grads: seen.append(len(grads)))
@@ -279,7 +302,7 @@ def multi_grad_hook(module: nn.Module) -> Any:
     return seen
 
 
-def grad_fn_hooks(module: nn.Module) -> Any:
+def grad_fn_hooks(module: Any) -> Any:
     seen: list[Any] = []
     x = torch.randn(3, 6, requires_grad=True)
     y = module(x)
@@ -288,8 +311,8 @@ def grad_fn_hooks(module: nn.Module) -> Any:
     return seen, x.grad
 
 
-def another_backward_in_a_hook(module: nn.Module) -> Any:
-    """A hook that trains something else, through the same module."""
+def another_backward_in_a_hook(module: Any) -> Any:
+    """The hook runs another backward through the same module."""
     x = torch.randn(3, 6)
     found: list[Tensor] = []
 
@@ -315,7 +338,7 @@ CASES = [
         stock=HIDDEN,
         asks_more=True,
         fails={
-            "every strategy": "a hook on a result that the method reads sees the caller's part of its gradient alone"
+            "every strategy": "a hook on a result that the method reads sees only the caller's part of its gradient"
         },
     ),
     Case("raising_hook", Three, raising_hook, error="the hook raises"),
@@ -329,12 +352,12 @@ CASES = [
 
 
 @every(CASES)
-def test_hooks(case: Case, strategy: str) -> None:
+def test_hooks_see_what_they_see_in_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
 class Unread(nn.Module):
-    """A parameter that is read for the result, and again for what nobody reads."""
+    """Reads a parameter for a result that is used, and again for one that may not be used."""
 
     def __init__(self, returned: bool) -> None:
         super().__init__()
@@ -351,14 +374,14 @@ class Unread(nn.Module):
         return y, z if self.returned else y
 
 
-def use_first_result(module: nn.Module) -> list[Tensor]:
+def use_first_result(module: Any) -> list[Tensor]:
     calls = []
     module.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(weight.grad.clone()))
     module(torch.linspace(-1, 1, 12).view(4, 3))[0].sum().backward()
     return calls
 
 
-def ask_for_unused(module: nn.Module) -> list[Any]:
+def ask_for_unused(module: Any) -> list[Any]:
     calls: list[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     x = torch.linspace(-1, 1, 12).view(4, 3).requires_grad_()
@@ -377,7 +400,7 @@ class TwoParameters(nn.Module):
 
 
 class UnreadAlone(TwoParameters):
-    """The parameter's only reader makes what nobody asks about."""
+    """Reads a parameter only for a result that is not used."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = x * self.other * 0.5
@@ -387,20 +410,20 @@ class UnreadAlone(TwoParameters):
         return y, z
 
 
-def ask_for_what_has_none(module: nn.Module) -> list[Any]:
+def ask_for_what_has_none(module: Any) -> list[Any]:
     calls: list[Tensor] = []
     for parameter in (module.weight, module.other):
         parameter.register_hook(lambda gradient: calls.append(gradient.clone()))
     y, z = module(torch.linspace(-1, 1, 12).view(4, 3))
     has_history = z.requires_grad
     found = torch.autograd.grad(y.sum(), [module.weight, module.other], allow_unused=True)
-    del y, z  # another graph that leads to the parameter: then its hooks are called with None
+    del y, z  # while another graph leads to the parameter, its hooks are called with None
     module(torch.ones(4, 3))[0].sum().backward(inputs=[module.weight, module.other])
     return [*found, has_history, *calls]
 
 
 class UnreadTwice(TwoParameters):
-    """The same, read twice: its gradient has two summands, which leave one after the other."""
+    """Reads the parameter of a result that is not used twice, so that its gradient has two summands."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.relu(x * self.other)
@@ -417,7 +440,7 @@ class ReadTwice(nn.Module):
         return self.weight * x + (self.weight * self.weight).sum(0), x
 
 
-def use_twice(module: nn.Module) -> list[Any]:
+def use_twice(module: Any) -> list[Any]:
     module.weight.register_hook(lambda gradient: gradient * 2.0)
     y = module(torch.linspace(-1, 1, 12).view(4, 3))[0]
     (first,) = torch.autograd.grad(y.square().sum(), [module.weight], create_graph=True)
@@ -425,7 +448,7 @@ def use_twice(module: nn.Module) -> list[Any]:
 
 
 class UnreadByTwoRegions(TwoParameters):
-    """The same in two regions, with a branch on data between them; only ``other`` reaches the first result."""
+    """Has two regions with a branch on data between them; only ``other`` is read for the first result."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         y = torch.tanh(x * self.other)
@@ -436,17 +459,17 @@ class UnreadByTwoRegions(TwoParameters):
 
 
 class LikeAParameter(TwoParameters):
-    """Of the parameter nothing but the sizes are read; it is a result, so that its gradient is there at once."""
+    """Reads only the sizes of a parameter and returns it, so that its gradient is complete at once."""
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         noise = torch.rand_like(self.weight) * self.other
         return torch.tanh(noise * x) + torch.full_like(self.weight, 0.5) * self.other, self.weight
 
 
-def update_at_once(module: nn.Module) -> list[Any]:
+def update_at_once(module: Any) -> list[Any]:
     def update(parameter: Tensor) -> None:
         if parameter.grad is None:
-            return  # stock TorchScript calls it so
+            return  # in stock TorchScript
         with torch.no_grad():
             parameter.sub_(parameter.grad, alpha=0.5)
         parameter.grad = None
@@ -458,7 +481,7 @@ def update_at_once(module: nn.Module) -> list[Any]:
 
 
 class UnreadBehindAView(TwoParameters):
-    """What makes a view of the parameter, or works on it in another region, has no part in the backward either."""
+    """Reads a view of the parameter, or a region's result made of it, for a result that is not used."""
 
     def __init__(self, region_between: bool) -> None:
         super().__init__()
@@ -474,8 +497,8 @@ class UnreadBehindAView(TwoParameters):
         return used, view * 0.5
 
 
-def hook_what_is_unread(module: nn.Module) -> list[Any]:
-    """Hooks of the parameter, and of what an eager program made of it, behind which the module is called."""
+def hook_what_is_unread(module: Any) -> list[Any]:
+    """Uses hooks of the parameters, and of a value that eager code makes of one of them and passes to the module."""
     calls: list[Any] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     module.weight.register_post_accumulate_grad_hook(lambda weight: calls.append(weight.grad.clone()))
@@ -489,7 +512,7 @@ def hook_what_is_unread(module: nn.Module) -> list[Any]:
     return calls
 
 
-def while_another_graph_is_alive(module: nn.Module) -> list[Any]:
+def while_another_graph_is_alive(module: Any) -> list[Any]:
     calls: list[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     alive = (module.weight * 2).sum()
@@ -499,16 +522,16 @@ def while_another_graph_is_alive(module: nn.Module) -> list[Any]:
     return [*asked, *calls, module.weight.grad]
 
 
-def begin_at_the_parameter(module: nn.Module) -> list[Any]:
-    """The backward is given a gradient of the parameter itself, beside the result that it is not read for."""
+def begin_at_the_parameter(module: Any) -> list[Any]:
+    """Passes a gradient of the parameter itself to the backward, beside a result for which it is not read."""
     calls: list[Tensor] = []
     module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
     torch.autograd.backward([module(torch.ones(4, 3))[0].sum(), module.weight], [None, torch.ones(4, 3)])
     return [*calls, module.weight.grad]
 
 
-def hook_the_node(module: nn.Module) -> list[Any]:
-    """Hooks of the node that accumulates the gradient: before and after it."""
+def hook_the_node(module: Any) -> list[Any]:
+    """Uses hooks before and after the node that accumulates the gradient."""
     calls: list[Any] = []
     node = module.weight.view_as(module.weight).grad_fn.next_functions[0][0]
     node.register_prehook(lambda gradients: calls.append([gradient.clone() for gradient in gradients]))
@@ -519,7 +542,7 @@ def hook_the_node(module: nn.Module) -> list[Any]:
     return calls
 
 
-def hook_both_together(module: nn.Module) -> list[Any]:
+def hook_both_together(module: Any) -> list[Any]:
     calls: list[Any] = []
     torch.autograd.graph.register_multi_grad_hook(
         [module.weight, module.other], lambda gradients: calls.append([gradient is None for gradient in gradients])
@@ -533,9 +556,9 @@ UNREAD = [
     Case("asked-none-twice", UnreadTwice, ask_for_what_has_none),
     Case("asked-unused", lambda: Unread(True), ask_for_unused),
     Case("asked-none", UnreadAlone, ask_for_what_has_none),
-    *(Case(f"unread-{returned}", lambda returned=returned: Unread(returned), use_first_result) for returned in (False, True)),
+    *(Case(f"unread-{returned}", partial(Unread, returned), use_first_result) for returned in (False, True)),
     *(
-        Case(f"view-{between}", lambda between=between: UnreadBehindAView(between), hook_what_is_unread)
+        Case(f"view-{between}", partial(UnreadBehindAView, between), hook_what_is_unread)
         for between in (False, True)
     ),
     Case("like-a-parameter", LikeAParameter, update_at_once),
@@ -544,11 +567,13 @@ UNREAD = [
     Case("node", UnreadByTwoRegions, hook_the_node),
     Case(
         "together", UnreadByTwoRegions, hook_both_together,
-        fails={"every strategy": "PyTorch counts the parameter among those that it waits for, as edges of a region lead to it"},
+        fails={
+            "every strategy": "PyTorch waits for the gradient of the parameter, because edges of a region lead to it"
+        },
     ),
 ]  # fmt: skip
 
 
 @every(UNREAD)
-def test_a_parameter_that_has_a_gradient_from_one_of_two_reads(case: Case, strategy: str) -> None:
+def test_hooks_of_parameters_that_the_loss_may_not_need_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)

@@ -1,6 +1,7 @@
-"""Methods that differentiate: torch.autograd.grad and backward() inside of forward, as interatomic potentials have them."""
+"""Methods may call torch.autograd.grad and backward() inside of forward, as interatomic potentials do."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -8,12 +9,12 @@ from torch import Tensor, nn
 
 from support.eager_comparison import Case, check, every
 
-ORDER = "a region that runs again for a second derivative adds up in another order what reaches an input"
-HIDDEN = "what TorchScript differentiates as a whole hides the history of the values in it"
+ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
+HIDDEN = "TorchScript differentiates a subgraph as a whole, which hides the history of the values in it"
 
 
 def energy_forces(energy: Tensor, positions: Tensor, training: bool) -> Tensor:
-    """As MACE, SchNetPack and TorchMD-NET write it."""
+    """Computes forces as MACE, SchNetPack and TorchMD-NET do."""
     ones: list[Tensor | None] = [torch.ones_like(energy)]
     gradient = torch.autograd.grad(
         [energy], [positions], ones, retain_graph=training, create_graph=training, allow_unused=True
@@ -38,7 +39,7 @@ class Once(Weighted):
 
 
 class Graph(Weighted):
-    """The result is differentiated again, by the caller."""
+    """The caller differentiates the result again."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = (x.sin() * x * self.w).sum()
@@ -48,7 +49,7 @@ class Graph(Weighted):
 
 
 class GraphOfLeaf(Weighted):
-    """The leaf is made in the method."""
+    """Makes the leaf in the method."""
 
     def forward(self, x: Tensor) -> Tensor:
         z = x.detach().clone().requires_grad_(True)
@@ -77,7 +78,7 @@ class RequiresInput(Weighted):
 
 
 class Twice(Weighted):
-    """A second derivative, in the method as a whole."""
+    """Computes a second derivative in the method."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = (x.sin() * x * self.w).sum()
@@ -89,7 +90,7 @@ class Twice(Weighted):
 
 
 class InnerStep(Weighted):
-    """A step of gradient descent on a parameter, through which the caller differentiates (MAML)."""
+    """Makes a step of gradient descent on a parameter, through which the caller differentiates (MAML)."""
 
     def forward(self, x: Tensor) -> Tensor:
         loss = (x * self.w).tanh().square().mean()
@@ -109,7 +110,7 @@ class SeveralOfSeveral(Weighted):
 
 
 class OfAnInnerValue(Weighted):
-    """With respect to a value that is neither input nor parameter."""
+    """Differentiates with respect to a value that is neither an input nor a parameter."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = x.tanh() * self.w
@@ -129,7 +130,7 @@ class Unused(Weighted):
 
 
 class Dropped(Weighted):
-    """Random numbers before the gradient and after it."""
+    """Draws random numbers before the gradient and after it."""
 
     def forward(self, x: Tensor) -> Tensor:
         h = torch.dropout(x.tanh() * self.w, 0.4, True)
@@ -139,7 +140,7 @@ class Dropped(Weighted):
 
 
 class InALoop(Weighted):
-    """A few steps down the energy, as a relaxation has them."""
+    """Makes a few steps down the energy, as a relaxation does."""
 
     def forward(self, x: Tensor) -> Tensor:
         z = x
@@ -168,7 +169,7 @@ class BackwardTwice(Weighted):
 
 
 class WithoutHistory(Weighted):
-    """No gradient flows from the input: torch.autograd.grad raises."""
+    """torch.autograd.grad raises, since the value does not depend on the input."""
 
     def forward(self, x: Tensor) -> Tensor:
         y = (x.detach() * 2).sum()
@@ -196,7 +197,7 @@ def trained(requires_grad: bool = True, dtype: torch.dtype = torch.float32) -> C
 
 
 def accumulated(module: nn.Module) -> Any:
-    """Gradients that the method itself has accumulated, and then those of the caller."""
+    """Returns the gradients that the method itself accumulated, and those of the caller."""
     x = torch.randn(2, 3, requires_grad=True)
     y = module(x)
     before = [p.grad.clone() for p in [x, *module.parameters()] if p.grad is not None]
@@ -227,12 +228,12 @@ CASES = [
 
 
 @every(CASES)
-def test_gradients_inside(case: Case, strategy: str) -> None:
+def test_methods_that_compute_gradients_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
 class Potential(nn.Module):
-    """Energy and forces of some atoms."""
+    """Computes the energy and the forces of atoms."""
 
     def __init__(self, frozen: bool = False) -> None:
         super().__init__()
@@ -255,7 +256,7 @@ class PotentialOfDict(Potential):
 
 
 class PotentialOfEdges(Potential):
-    """Distances along edges, messages summed by index_add, a virial by a displacement that is made in the method."""
+    """Sums messages along edges with index_add, and differentiates with respect to a displacement that it makes."""
 
     def forward(self, positions: Tensor, training: bool) -> tuple[Tensor, Tensor]:
         displacement = torch.zeros([3, 3], dtype=positions.dtype, device=positions.device)
@@ -289,11 +290,11 @@ def simulated(training: bool, as_dict: bool = False) -> Callable[[nn.Module], An
 
 POTENTIALS = [
     Case(f"{make.__name__}_{'training' if training else 'forces'}{'_frozen' if frozen else ''}",
-         lambda make=make, frozen=frozen: make(frozen), simulated(training, make is PotentialOfDict))
+         partial(make, frozen), simulated(training, make is PotentialOfDict))
     for make in (Potential, PotentialOfDict, PotentialOfEdges) for training in (True, False) for frozen in (True, False)
 ]  # fmt: skip
 
 
 @every(POTENTIALS)
-def test_forces(case: Case, strategy: str) -> None:
+def test_forces_of_potentials_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)

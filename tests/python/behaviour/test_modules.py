@@ -1,4 +1,4 @@
-"""Lowered modules are modules like any other: what torch.jit does with scripted ones, it does with them."""
+"""torch.jit does with lowered modules what it does with scripted ones: freezing, scripting, saving, containers."""
 
 import copy
 import enum
@@ -12,12 +12,12 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy, step, to_backend
 from support.nets import ConvNet, Residual, TwoMethods
 
 
 class Outer(nn.Module):
-    """Calls ``inner``, which may be lowered, and a layer of its own."""
+    """Calls ``inner``, which may be lowered, and then a layer of its own."""
 
     def __init__(self, inner: nn.Module, width: int = 16) -> None:
         super().__init__()
@@ -38,19 +38,19 @@ class Twice(nn.Module):
         return self.a(x) + self.b(x).tanh()
 
 
-def half_lowered(net: nn.Module, strategy: str = "none") -> torch.jit.ScriptModule:
-    """A scripted Outer of which ``inner`` is lowered, with copies of the parameters."""
+def half_lowered(net: Any, strategy: str = "none") -> torch.jit.ScriptModule:
+    """Returns a scripted Outer with copies of the parameters, whose ``inner`` is lowered."""
     net = copy.deepcopy(net)
     net.inner = aten_recompute.lower(torch.jit.script(net.inner), strategy)
     return torch.jit.script(net)
 
 
-# ---- freezing, unlower -----------------------------------------------------------------------------
+# ---- freezing, unlower ----
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["made", "loaded"])
 @pytest.mark.parametrize("to_frozen", [torch.jit.freeze, torch.jit.optimize_for_inference])
-def test_freeze(to_frozen: Any, again: bool) -> None:
+def test_freezing_equals_eager_and_does_not_change_the_module(to_frozen: Any, again: bool) -> None:
     net = ConvNet()
     lowered = lowered_copy(net, "all")
     x = torch.rand(4, 3, 8, 8)
@@ -63,7 +63,7 @@ def test_freeze(to_frozen: Any, again: bool) -> None:
     torch.testing.assert_close(frozen(x), net(x))
     assert not list(frozen.parameters())
     assert "aten_recompute" not in str(frozen.graph)
-    # The given module is what it was.
+    # The lowered module itself is not changed.
     assert list(lowered.state_dict()) == names
     assert torch.equal(lowered(x), net(x))
     lowered.train(), net.train()
@@ -71,8 +71,8 @@ def test_freeze(to_frozen: Any, again: bool) -> None:
     assert_same(step(lowered, list(lowered.parameters()), (x,))[1], expected[1])
 
 
-def test_freeze_a_parent_of_lowered_modules() -> None:
-    net = Outer(Twice(Residual(), nn.Sequential(Residual(), nn.Linear(16, 16)))).eval()
+def test_a_parent_of_lowered_modules_can_be_frozen() -> None:
+    net: Any = Outer(Twice(Residual(), nn.Sequential(Residual(), nn.Linear(16, 16)))).eval()
     x = torch.rand(3, 16)
     half = copy.deepcopy(net)
     half.inner.a = aten_recompute.lower(torch.jit.script(half.inner.a), "all")
@@ -86,7 +86,7 @@ def test_freeze_a_parent_of_lowered_modules() -> None:
     assert torch.equal(saved_and_loaded(frozen)(x), frozen(x))
 
 
-def test_freeze_keeps_what_is_asked_for() -> None:
+def test_freezing_preserves_attributes() -> None:
     net = TwoMethods().eval()
     lowered = lowered_copy(net, "all").eval()
     x = torch.rand(2, 5)
@@ -95,21 +95,21 @@ def test_freeze_keeps_what_is_asked_for() -> None:
     torch.testing.assert_close(frozen(x), net(x))
 
 
-def test_unlower_has_the_present_tensors() -> None:
+def test_unlower_returns_the_module_with_its_present_tensors() -> None:
     net = ConvNet()
-    lowered = lowered_copy(net, "segments")
+    lowered: Any = lowered_copy(net, "segments")
     with torch.no_grad():
         for module in (net, lowered):
             for parameter in module.parameters():
                 parameter.mul_(0.5)
-    weight = nn.Parameter(torch.rand_like(net.head.weight))
+    weight: Any = nn.Parameter(torch.rand_like(net.head.weight))
     lowered.head.weight, net.head.weight = weight, weight
     plain = aten_recompute.unlower(lowered)
     assert list(plain.state_dict()) == list(lowered.state_dict())
-    for (name, ours), theirs in zip(plain.named_parameters(), lowered.parameters()):
+    for (name, ours), theirs in zip(plain.named_parameters(), lowered.parameters(), strict=True):
         assert ours is theirs, name
-    for (name, ours), theirs in zip(plain.named_buffers(), lowered.buffers()):
-        assert ours is theirs, name
+    for (name, buffer), theirs in zip(plain.named_buffers(), lowered.buffers(), strict=True):
+        assert buffer is theirs, name
     x = torch.rand(4, 3, 8, 8)
     expected = step(net, list(net.parameters()), (x,))
     assert_same(step(plain, list(plain.parameters()), (x,))[1], expected[1])
@@ -119,13 +119,14 @@ def test_unlower_has_the_present_tensors() -> None:
     assert aten_recompute.unlower(plain) is plain
 
 
-def test_unlower_what_pytorch_lowered() -> None:
+def test_unlower_accepts_modules_lowered_by_pytorchs_own_function() -> None:
     net = ConvNet()
     scripted = scripted_copy(net)
-    plain = aten_recompute.unlower(torch._C._jit_to_backend("aten_recompute", scripted, {"forward": ""}))
+    plain = aten_recompute.unlower(to_backend(scripted, ""))
     for (name, ours), (_, theirs) in zip(
-        list(plain.named_parameters()) + list(plain.named_buffers()),
-        list(scripted.named_parameters()) + list(scripted.named_buffers()),
+        [*plain.named_parameters(), *plain.named_buffers()],
+        [*scripted.named_parameters(), *scripted.named_buffers()],
+        strict=True,
     ):
         assert ours is theirs, name
     x = torch.rand(4, 3, 8, 8)
@@ -133,18 +134,18 @@ def test_unlower_what_pytorch_lowered() -> None:
     assert_same(step(plain, list(scripted.parameters()), (x,))[1], expected[1])
 
 
-# ---- lowering what is lowered ----------------------------------------------------------------------
+# ---- lowering again ----
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["made", "loaded"])
-def test_lower_a_lowered_module_again(again: bool) -> None:
+def test_a_lowered_module_can_be_lowered_again(again: bool) -> None:
     net = ConvNet()
     first = lowered_copy(net, "none")
     if again:
         first = saved_and_loaded(first)
     lowered = aten_recompute.lower(first, "all")
     assert aten_recompute.report(lowered)["methods"][0]["options"]["strategy"] == "all"
-    assert all(ours is theirs for ours, theirs in zip(lowered.parameters(), first.parameters()))
+    assert all(ours is theirs for ours, theirs in zip(lowered.parameters(), first.parameters(), strict=True))
     x = torch.rand(4, 3, 8, 8)
     expected = step(net, list(net.parameters()), (x,))
     assert_same(step(lowered, list(lowered.parameters()), (x,))[1], expected[1])
@@ -152,7 +153,7 @@ def test_lower_a_lowered_module_again(again: bool) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_lower_the_parent_of_a_lowered_module(depth: int, tmp_path: Path) -> None:
+def test_the_parent_of_a_lowered_module_can_be_lowered(depth: int, tmp_path: Path) -> None:
     net: nn.Module = Outer(Residual())
     half = half_lowered(net)
     if depth == 2:
@@ -168,21 +169,21 @@ def test_lower_the_parent_of_a_lowered_module(depth: int, tmp_path: Path) -> Non
     assert list(lowered.state_dict()) == list(net.state_dict())
 
 
-def test_pytorchs_route_takes_parents_of_lowered_modules() -> None:
+def test_pytorchs_own_function_lowers_the_parent_of_a_lowered_module() -> None:
     net = Outer(Residual())
     half = half_lowered(net)
-    lowered = torch._C._jit_to_backend("aten_recompute", half, {"forward": '{"strategy": "all"}'})
+    lowered = to_backend(half, '{"strategy": "all"}')
     x = torch.rand(3, 16)
     expected = step(net, list(net.parameters()), (x,))
     assert_same(step(lowered, list(half.parameters()), (x,))[1], expected[1])
     assert len(aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"]) == 1
 
 
-# ---- methods ---------------------------------------------------------------------------------------
+# ---- methods ----
 
 
 class Methods(nn.Module):
-    """Methods that call one another; ``scale`` and ``offset`` are read by all of them."""
+    """Has methods that call one another and read ``scale`` and ``offset``."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -209,7 +210,7 @@ class Methods(nn.Module):
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["made", "loaded"])
-def test_methods_that_are_not_named_stay(again: bool) -> None:
+def test_methods_that_are_not_lowered_remain(again: bool) -> None:
     net = Methods()
     lowered = lowered_copy(net, "all")
     if again:
@@ -225,15 +226,15 @@ def test_methods_that_are_not_named_stay(again: bool) -> None:
             expected = step(getattr(net, name), list(net.parameters()), (x,))
             result = step(getattr(lowered, name), list(lowered.parameters()), (x,))
             assert_same(result[0], expected[0])
-            for ours, theirs in zip(result[1], expected[1]):
+            for ours, theirs in zip(result[1], expected[1], strict=True):
                 torch.testing.assert_close(ours, theirs)
-    # The lowered one is planned also where another method calls it, the others are not.
+    # The lowered method is planned even if another method calls it; the other methods are not planned.
     (method,) = aten_recompute.report(lowered)["methods"]
     assert method["method"] == "forward"
     assert method["specialisations"]
 
 
-def test_one_method_is_a_name() -> None:
+def test_a_single_method_can_be_given_by_its_name() -> None:
     net = TwoMethods()
     lowered = lowered_copy(net, "all", methods="encode")
     x = torch.rand(2, 5)
@@ -244,11 +245,11 @@ def test_one_method_is_a_name() -> None:
         lowered_copy(net, "all", methods="decode")
 
 
-# ---- scripted hooks --------------------------------------------------------------------------------
+# ---- scripted hooks ----
 
 
 class Hooked(nn.Module):
-    """Hooks that are scripted with the module, on itself and on a child that it calls."""
+    """Has hooks that are scripted with the module, on itself and on a child that it calls."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -274,7 +275,7 @@ def _through_layer(module: nn.Module, inputs: tuple[Tensor], output: Tensor) -> 
     return module.layer(output)
 
 
-def test_scripted_hooks() -> None:
+def test_scripted_hooks_run_once() -> None:
     net = Hooked()
     lowered = lowered_copy(net, "all")
     x = torch.rand(2, 3)
@@ -291,7 +292,7 @@ def test_scripted_hooks() -> None:
     assert torch.equal(lowered.inner(x), net.inner(x))
 
 
-# ---- types of arguments ----------------------------------------------------------------------------
+# ---- types of arguments ----
 
 
 class Pair(NamedTuple):
@@ -326,16 +327,17 @@ class OnePair(nn.Module):
 
 
 @pytest.mark.parametrize("again", [False, True], ids=["made", "loaded"])
-def test_named_tuples(again: bool) -> None:
+def test_methods_take_and_return_named_tuples(again: bool) -> None:
     net = Pairs()
     lowered = lowered_copy(net, "all")
     if again:
         lowered = saved_and_loaded(lowered)
     a, b = torch.rand(2, 3), torch.rand(2, 3)
-    for inputs in (
+    examples: list[tuple[Any, ...]] = [
         (Pair(a, b), Pair(b), [Pair(a), Pair(b)], {"x": Pair(a)}),
         (Pair(a), None, [], {}),
-    ):
+    ]
+    for inputs in examples:
         expected = step(net, list(net.parameters()), inputs)
         result = step(lowered, list(lowered.parameters()), inputs)
         assert_same(result[0] + result[1], expected[0] + expected[1])
@@ -346,7 +348,7 @@ def test_named_tuples(again: bool) -> None:
         assert list(named) == ["sum"]
 
 
-def test_a_named_tuple_comes_back() -> None:
+def test_a_returned_named_tuple_has_gradients() -> None:
     lowered = lowered_copy(OnePair(), "none")
     x = torch.rand(3, requires_grad=True)
     for module in (lowered, saved_and_loaded(lowered)):
@@ -376,7 +378,7 @@ class ByEnum(nn.Module):
         return x, activation
 
 
-def test_enums() -> None:
+def test_methods_take_and_return_enums() -> None:
     net = ByEnum()
     lowered = lowered_copy(net, "all")
     loaded = saved_and_loaded(lowered)
@@ -407,17 +409,17 @@ class OnObjects(nn.Module):
         return Scaled(torch.tanh(self.layer(scaled.value())), 3)
 
 
-def test_objects_of_scripted_classes() -> None:
+def test_methods_take_and_return_objects_of_scripted_classes() -> None:
     net = OnObjects()
     lowered = lowered_copy(net, "all")
     x = torch.rand(2, 3)
     expected = step(lambda: torch.tanh(net.layer(x * 2)) * 3, list(net.parameters()), ())
     for module in (lowered, saved_and_loaded(lowered)):
-        result = step(lambda: module(Scaled(x, 2)).value(), list(module.parameters()), ())
+        result = step(lambda module=module: module(Scaled(x, 2)).value(), list(module.parameters()), ())
         assert_same(result[0] + result[1], expected[0] + expected[1])
 
 
-# ---- containers ------------------------------------------------------------------------------------
+# ---- containers ----
 
 
 class Stacks(nn.Module):
@@ -434,7 +436,7 @@ class Stacks(nn.Module):
         return self.heads["a"](x), self.heads["b"](x)
 
 
-def containers_as_on_a_scripted_module(lowered: torch.jit.ScriptModule, net: Stacks) -> None:
+def assert_containers_work(lowered: Any, net: Stacks) -> None:
     x = torch.rand(2, 16)
     assert len(lowered.blocks) == 3
     assert len(lowered.tail) == 2
@@ -457,22 +459,22 @@ def containers_as_on_a_scripted_module(lowered: torch.jit.ScriptModule, net: Sta
     assert [child.weight.size(0) for _, child in lowered.heads.items()] == [2, 3]
 
 
-def test_containers() -> None:
+def test_containers_of_a_lowered_module_can_be_indexed() -> None:
     net = Stacks()
     lowered = lowered_copy(net, "all")
-    containers_as_on_a_scripted_module(lowered, net)
+    assert_containers_work(lowered, net)
     assert lowered.tail[0].weight is dict(lowered.named_parameters())["tail.0.weight"]
 
 
-def test_containers_of_a_loaded_module(tmp_path: Path) -> None:
+def test_containers_of_a_loaded_module_can_be_indexed(tmp_path: Path) -> None:
     net = Stacks()
     lowered_copy(net, "all").save(str(tmp_path / "stacks.pt"))
-    containers_as_on_a_scripted_module(aten_recompute.load(tmp_path / "stacks.pt"), net)
+    assert_containers_work(aten_recompute.load(tmp_path / "stacks.pt"), net)
 
 
-def test_a_lowered_container() -> None:
+def test_a_container_can_be_lowered_itself() -> None:
     net = nn.Sequential(Residual(), nn.Linear(16, 4))
-    lowered = lowered_copy(net, "all")
+    lowered: Any = lowered_copy(net, "all")
     assert len(lowered) == 2
     assert [name for name, _ in lowered.named_children()] == ["0", "1"]
     assert lowered[1].weight.shape == (4, 16)
@@ -480,16 +482,16 @@ def test_a_lowered_container() -> None:
     assert torch.equal(lowered[1](lowered[0](x)), net(x))
 
 
-def test_children_are_those_of_the_module() -> None:
+def test_a_lowered_module_has_the_children_of_the_original() -> None:
     net = ConvNet()
     assert [name for name, _ in lowered_copy(net).named_modules()] == [name for name, _ in net.named_modules()]
 
 
-# ---- files -----------------------------------------------------------------------------------------
+# ---- files ----
 
 
-def test_a_file_says_what_it_needs(tmp_path: Path) -> None:
-    """In a process that has not loaded the library."""
+def test_a_file_names_the_library_that_it_needs(tmp_path: Path) -> None:
+    """The process that loads it here has not loaded the library."""
     path = tmp_path / "net.pt"
     half_lowered(Outer(Residual())).save(str(path))
     script = f"import torch\ntry:\n    torch.jit.load({str(path)!r})\nexcept RuntimeError as error:\n    print(error)"
@@ -500,7 +502,7 @@ def test_a_file_says_what_it_needs(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("route", ["lower", "to_backend"])
-def test_a_file_holds_its_plan(route: str, tmp_path: Path) -> None:
+def test_a_file_contains_its_plan(route: str, tmp_path: Path) -> None:
     net = Residual()
     x = torch.rand(3, 16, requires_grad=True)
     planned = lowered_copy(net, "all", profile=True)
@@ -510,7 +512,7 @@ def test_a_file_holds_its_plan(route: str, tmp_path: Path) -> None:
     if route == "lower":
         lowered = lowered_copy(net, plan=str(plan))
     else:
-        lowered = torch._C._jit_to_backend("aten_recompute", scripted_copy(net), {"forward": f'{{"plan": "{plan}"}}'})
+        lowered = to_backend(scripted_copy(net), f'{{"plan": "{plan}"}}')
     lowered.save(str(tmp_path / "net.pt"))
     plan.unlink()
     loaded = torch.jit.load(str(tmp_path / "net.pt"))

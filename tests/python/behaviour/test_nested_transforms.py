@@ -1,5 +1,6 @@
-"""torch.func and forward-mode differentiation through a lowered module, and that calls behind them are still planned."""
+"""torch.func and forward-mode differentiation work through a lowered module, and later calls are still planned."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -9,9 +10,10 @@ from torch import Tensor, nn
 from torch.autograd import forward_ad
 
 import aten_recompute
+from benchmarks.memory import Tracker
 from support.eager_comparison import STRATEGIES, Case, check, every
 
-DETACHED = "TorchScript's interpreter detaches what it calls with, and with it what a transform of torch.func follows"
+DETACHED = "TorchScript's interpreter detaches arguments, and with them what a transform of torch.func follows"
 STATELESS = "torch.func.functional_call refuses every ScriptModule"
 
 
@@ -48,7 +50,7 @@ def grad_of_grad(module: nn.Module) -> Any:
 
 
 def vjp(module: nn.Module) -> Any:
-    y, pull = torch.func.vjp(module, torch.randn(4, 6))
+    y, pull = torch.func.vjp(module, torch.randn(4, 6))  # type: ignore[misc]
     return y, pull(torch.ones_like(y))
 
 
@@ -57,7 +59,7 @@ def vmap(module: nn.Module) -> Any:
 
 
 def vmap_of_grad(module: nn.Module) -> Any:
-    """Gradients of each sample."""
+    """Computes the gradient of each sample."""
     return torch.func.vmap(torch.func.grad(lambda x: module(x).square().sum()))(torch.randn(4, 6))
 
 
@@ -85,7 +87,7 @@ def dual(module: nn.Module) -> Any:
 
 
 def functional_call(module: nn.Module) -> Any:
-    """Other tensors stand in for the parameters, of which some require grad."""
+    """Replaces the parameters by other tensors, some of which require grad."""
     others = {
         name: torch.rand_like(p).requires_grad_(name.startswith("first")) for name, p in module.named_parameters()
     }
@@ -123,11 +125,11 @@ CASES = [
 
 
 @every(CASES)
-def test_transforms(case: Case, strategy: str) -> None:
+def test_transforms_of_torch_func_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
-def peak(module: nn.Module, x: Tensor, tracker: Any) -> int:
+def peak(module: nn.Module, x: Tensor, tracker: Tracker) -> int:
     module.zero_grad(set_to_none=True)
     with tracker.measure_peak() as measured:
         module(x).sum().backward()
@@ -136,10 +138,10 @@ def peak(module: nn.Module, x: Tensor, tracker: Any) -> int:
 
 @pytest.mark.parametrize("use", [grad, vmap, jvp, dual, functionalised, inference], ids=lambda use: use.__name__)
 @pytest.mark.parametrize("strategy", ["none", "segments", "budget"])
-def test_calls_behind_a_transform_are_planned(use: Callable[[nn.Module], Any], strategy: str, tracker: Any) -> None:
-    """Whether the transform worked or raised, and though it was the first call: the peak is that of a module without one.
+def test_calls_after_a_transform_are_planned(use: Callable[[nn.Module], Any], strategy: str, tracker: Tracker) -> None:
+    """The transform is the first call and may raise; later calls have the peak of a module that saw no transform.
 
-    Plans are made from operations, as measured times choose one plan or the other from run to run.
+    Plans are made from numbers of operations, because measured times may lead to another plan in each run.
     """
     options = {**STRATEGIES[strategy][0], "cost_model": "flops"} if strategy == "budget" else STRATEGIES[strategy][0]
     torch.manual_seed(0)
@@ -149,10 +151,8 @@ def test_calls_behind_a_transform_are_planned(use: Callable[[nn.Module], Any], s
     for first in (None, use):
         lowered = aten_recompute.lower(torch.jit.script(net), options)
         if first is not None:
-            try:
+            with contextlib.suppress(RuntimeError):
                 first(lowered)
-            except RuntimeError:
-                pass
         for _ in range(2):
             peak(lowered, x, tracker)
         peaks.append(peak(lowered, x, tracker))

@@ -1,4 +1,4 @@
-"""Optimizers of PyTorch train a lowered module as they train one in eager."""
+"""Optimizers of PyTorch train a lowered module as they train the module in eager."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,7 +15,7 @@ _apply_optimizer_in_backward: Any = pytest.importorskip(
 
 
 class Net(nn.Module):
-    """Layers of several kinds, and a weight that is used at both ends."""
+    """Has layers of several kinds, and a weight that is used at both ends."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ def _state(optimizer: torch.optim.Optimizer) -> list[Tensor]:
 
 
 def closures(make: Make) -> Callable[[nn.Module], Any]:
-    """The optimizer calls the module itself, several times in a step."""
+    """Lets the optimizer call the module itself, several times in a step."""
 
     def use(module: nn.Module) -> Any:
         optimizer = make(list(module.parameters()))
@@ -76,14 +76,14 @@ def closures(make: Make) -> Callable[[nn.Module], Any]:
             return loss
 
         for _ in range(2):
-            optimizer.step(closure)
+            optimizer.step(closure)  # type: ignore[arg-type]
         return calls
 
     return use
 
 
 def accumulated(module: nn.Module) -> Any:
-    """Three backwards into gradients that exist, then a step."""
+    """Runs three backwards into existing gradients, then a step."""
     optimizer = torch.optim.AdamW(module.parameters(), lr=0.01)
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -94,7 +94,7 @@ def accumulated(module: nn.Module) -> Any:
 
 
 def groups(module: nn.Module) -> Any:
-    """Parameter groups by name, with a schedule."""
+    """Uses parameter groups and a schedule."""
     decay = [p for name, p in module.named_parameters() if name.endswith("weight") and "norm" not in name]
     rest = [p for name, p in module.named_parameters() if not (name.endswith("weight") and "norm" not in name)]
     optimizer = torch.optim.AdamW(
@@ -109,7 +109,7 @@ def groups(module: nn.Module) -> Any:
 
 
 def averaged(module: nn.Module) -> Any:
-    """A running mean of the weights beside the module."""
+    """Keeps a running mean of the weights beside the module."""
     means: dict[str, Tensor] = {name: p.detach().clone() for name, p in module.named_parameters()}
     optimizer = torch.optim.SGD(module.parameters(), lr=0.5, momentum=0.9, nesterov=True)
     for _ in range(3):
@@ -122,7 +122,7 @@ def averaged(module: nn.Module) -> Any:
 
 
 def in_backward(module: nn.Module) -> Any:
-    """Each parameter's optimizer steps as soon as its gradient is accumulated."""
+    """Updates each parameter as soon as its gradient is accumulated."""
     if not hasattr(module.up.weight, "_in_backward_optimizers"):
         _apply_optimizer_in_backward(torch.optim.SGD, list(module.parameters()), {"lr": 0.5})
     for _ in range(2):
@@ -131,7 +131,7 @@ def in_backward(module: nn.Module) -> Any:
 
 
 def sharpness_aware(module: nn.Module) -> Any:
-    """Two gradients at each step: the second one at weights that the first one has moved."""
+    """Computes two gradients per step, the second one at weights that the first one has moved."""
     optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
     inputs, targets = tokens(), torch.randint(0, 13, (6,))
     for _ in range(2):
@@ -168,5 +168,5 @@ CASES = [
 
 
 @every(CASES)
-def test_optimizers(case: Case, strategy: str) -> None:
+def test_training_with_an_optimizer_equals_eager(case: Case, strategy: str) -> None:
     check(case, strategy)

@@ -1,4 +1,4 @@
-"""torch.autograd.graph.saved_tensors_hooks and torch.utils.checkpoint around a lowered module."""
+"""saved_tensors_hooks and torch.utils.checkpoint work around a lowered module."""
 
 import gc
 from collections.abc import Callable
@@ -11,14 +11,15 @@ from torch.autograd.graph import save_on_cpu, saved_tensors_hooks
 from torch.utils.checkpoint import checkpoint, set_checkpoint_early_stop
 
 import aten_recompute
+from benchmarks.memory import Tracker
 from support.eager_comparison import STRATEGIES, Case, check, difference, every, run
 
-# Recomputation under checkpoint(use_reentrant=False) ends with an exception, unless it is told to run to the end.
-LOST = "exceptions of Python lose their type on their way through TorchScript's interpreter"
+# Recomputation in checkpoint(use_reentrant=False) ends with an exception, unless early stop is switched off.
+LOST = "Python exceptions lose their type in TorchScript's interpreter"
 
 
 class Perceptron(nn.Module):
-    """Nothing of it is as large as its activations."""
+    """The activations are its largest tensors."""
 
     def __init__(self, depth: int = 4, dropout: float = 0.0) -> None:
         super().__init__()
@@ -87,7 +88,10 @@ def pack_raises(module: nn.Module) -> Any:
 def checkpointed(
     make_input: Callable[[], Tensor], reentrant: bool, times: int = 1, early_stop: bool = False, warm: bool = True
 ) -> Callable[[nn.Module], Any]:
-    """Gradients through checkpoints. TorchScript keeps other tensors in its first runs: ``warm`` makes those before."""
+    """Computes gradients through checkpoints.
+
+    TorchScript saves other tensors in its first two calls. With ``warm``, these run before the checkpoints.
+    """
 
     def use(module: nn.Module) -> Any:
         for _ in range(2 if warm else 0):
@@ -114,7 +118,8 @@ CASES = [
     Case("hooks_refused", Perceptron, refused),
     Case("pack_raises", Perceptron, pack_raises, error="nothing is packed here", stock=LOST),
     Case("early_stop", Perceptron, checkpointed(vectors, False, early_stop=True), stock=LOST),
-    *(Case(f"checkpoint{'_reentrant' if reentrant else ''}_{name}_{times}", make, checkpointed(make_input, reentrant, times))
+    *(Case(f"checkpoint{'_reentrant' if reentrant else ''}_{name}_{times}", make,
+           checkpointed(make_input, reentrant, times))
       for reentrant in (False, True)
       for name, make, make_input, times in (
           ("linear", Perceptron, vectors, 1),
@@ -127,13 +132,13 @@ CASES = [
 
 
 @every(CASES)
-def test_same_results(case: Case, strategy: str) -> None:
+def test_results_with_hooks_and_checkpoints_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
-def test_checkpoint_around_the_first_call(strategy: str) -> None:
-    """The second call, which computes again what the first one did, keeps as many tensors, of the same sizes."""
+def test_a_checkpoint_may_surround_the_first_call(strategy: str) -> None:
+    """The checkpoint runs the call twice; both times it has to save tensors of the same number and sizes."""
     case = Case("first", Perceptron, checkpointed(vectors, reentrant=False, warm=False))
     expected = run(case, lambda module: module)
     options = STRATEGIES[strategy][-1]
@@ -146,7 +151,7 @@ WAYS = pytest.mark.parametrize("strategy", ["eager", *STRATEGIES])
 
 
 def prepared(strategy: str, depth: int = 4) -> nn.Module:
-    """A module in eager or lowered, which has run its first steps."""
+    """Returns a module, in eager or lowered, that has run its first steps."""
     torch.manual_seed(0)
     module: nn.Module = Perceptron(depth)
     if strategy != "eager":
@@ -162,8 +167,8 @@ def prepared(strategy: str, depth: int = 4) -> nn.Module:
 
 
 @WAYS
-def test_hooks_see_what_is_kept(strategy: str, tracker: Any) -> None:
-    """All memory that lives on after the forward was shown to the hooks, or is the result."""
+def test_hooks_see_all_memory_that_is_kept(strategy: str, tracker: Tracker) -> None:
+    """All memory in use after the forward was passed to the hooks, or belongs to the result."""
     module = prepared(strategy)
     x = torch.randn(256, 16, requires_grad=True)
     seen: list[Any] = []
@@ -180,13 +185,13 @@ def test_hooks_see_what_is_kept(strategy: str, tracker: Any) -> None:
     known = {tensor.untyped_storage().data_ptr() for tensor in [x, y, *module.parameters()]}
     shown = sum({place: size for place, size in seen if place not in known}.values())
     result = y.untyped_storage().nbytes()
-    assert kept > result  # something is kept at all
+    assert kept > result  # otherwise, nothing is kept
     assert shown >= 0.95 * (kept - result)
 
 
 @WAYS
-def test_what_hooks_take_is_let_go(strategy: str, tracker: Any) -> None:
-    """Packed into other memory, nothing but the result stays behind."""
+def test_memory_that_hooks_pack_is_freed(strategy: str, tracker: Tracker) -> None:
+    """Hooks that pack tensors into other memory leave only the result."""
     module = prepared(strategy)
     x = torch.randn(256, 16, requires_grad=True)
     before = tracker.live_bytes
@@ -198,8 +203,8 @@ def test_what_hooks_take_is_let_go(strategy: str, tracker: Any) -> None:
 
 @WAYS
 @pytest.mark.parametrize("reentrant", [False, True])
-def test_checkpoints_lower_the_peak(strategy: str, reentrant: bool, tracker: Any) -> None:
-    """Six modules, each checkpointed: one of them keeps its activations at a time."""
+def test_checkpoints_lower_the_peak(strategy: str, reentrant: bool, tracker: Tracker) -> None:
+    """Of six checkpointed modules, only one keeps its activations at a time."""
     modules = [prepared(strategy, 6) for _ in range(6)]
 
     def peak(around: Callable[..., Tensor]) -> int:
@@ -214,5 +219,5 @@ def test_checkpoints_lower_the_peak(strategy: str, reentrant: bool, tracker: Any
 
     plain = peak(lambda module, x: module(x))
     checkpointed = peak(lambda module, x: checkpoint(module, x, use_reentrant=reentrant))
-    # Strategies that compute again keep less to begin with.
+    # Strategies that recompute keep less anyway.
     assert checkpointed < (0.5 if strategy in ("eager", "none") else 0.9) * plain

@@ -1,6 +1,7 @@
-"""Traced modules, alone and inside of scripted ones, called with other shapes and ranks than they were traced with."""
+"""Traced modules, alone or inside of scripted ones, can be called with shapes and ranks other than the traced ones."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,7 +11,7 @@ from support.eager_comparison import Case, check, every
 
 
 class Chunked(nn.Module):
-    """A gated unit, cut along a dimension that is counted from the end."""
+    """A gated unit, split along a dimension that is counted from the end."""
 
     def __init__(self, dim: int = -1) -> None:
         super().__init__()
@@ -29,7 +30,7 @@ class Split(Chunked):
 
 
 class Added(nn.Module):
-    """A parameter that broadcasts against whatever comes."""
+    """Has a parameter that is broadcast to the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -41,7 +42,7 @@ class Added(nn.Module):
 
 
 class Product(nn.Module):
-    """In double precision: on some processors TorchScript's batched product has another last bit than eager's."""
+    """Uses double precision: on some processors TorchScript's batched product differs from eager in the last bit."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,7 +53,7 @@ class Product(nn.Module):
 
 
 class Normed(nn.Module):
-    """Statistics of a batch norm, whose count a trace adds to in another way than a script."""
+    """Has a batch norm, whose count of batches a trace increments differently from a script."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class Normed(nn.Module):
 
 
 class Constants(nn.Module):
-    """Constants of the trace, tensors without history, numbers of the shape."""
+    """Has constants of the trace, new tensors and sizes of the input."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -86,8 +87,12 @@ class Holder(nn.Module):
         return self.inner(self.outer(x)) + 1
 
 
+def held(make: Callable[[], nn.Module]) -> nn.Module:
+    return Holder(make())
+
+
 def traced(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
-    """The module as a trace, with its buffers as they were."""
+    """Returns a function that traces a module and restores its buffers."""
 
     def script(module: nn.Module) -> torch.jit.ScriptModule:
         state = {name: buffer.clone() for name, buffer in module.named_buffers()}
@@ -101,13 +106,16 @@ def traced(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
 
 
 def traced_inside(*shape: int) -> Callable[[nn.Module], torch.jit.ScriptModule]:
-    """A scripted module whose one part is a trace."""
+    """Returns a function that scripts a module after tracing its part ``inner``."""
 
-    def script(module: nn.Module) -> torch.jit.ScriptModule:
+    def script(module: Any) -> torch.jit.ScriptModule:
         module.inner = traced(*shape)(module.inner)
         return torch.jit.script(module)
 
     return script
+
+
+Shapes = tuple[tuple[int, ...], ...]
 
 
 def trained(*shapes: tuple[int, ...]) -> Callable[[nn.Module], Any]:
@@ -123,11 +131,11 @@ def trained(*shapes: tuple[int, ...]) -> Callable[[nn.Module], Any]:
     return use
 
 
-_ALIKE = ((4, 8), (6, 8), (2, 8))
-_RANKS = ((4, 8), (3, 4, 8), (8,), (2, 3, 4, 8))
+_ALIKE: Shapes = ((4, 8), (6, 8), (2, 8))
+_RANKS: Shapes = ((4, 8), (3, 4, 8), (8,), (2, 3, 4, 8))
 
 CASES = [
-    Case(f"{name}_{where}{'_ranks' if shapes is _RANKS else ''}", make if where == "alone" else lambda make=make: Holder(make()),
+    Case(f"{name}_{where}{'_ranks' if shapes is _RANKS else ''}", make if where == "alone" else partial(held, make),
          trained(*shapes), script=(traced if where == "alone" else traced_inside)(4, 8))
     for where in ("alone", "inside")
     for name, make, choices in (
@@ -143,5 +151,5 @@ CASES = [
 
 
 @every(CASES)
-def test_traced(case: Case, strategy: str) -> None:
+def test_traced_modules_equal_eager_for_other_shapes(case: Case, strategy: str) -> None:
     check(case, strategy)

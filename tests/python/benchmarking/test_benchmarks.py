@@ -1,33 +1,39 @@
-"""The benchmark: its peers train what eager trains, and its fronts and tables say what was measured."""
+"""The peers of the benchmark train as eager does, and its fronts and tables have what was measured."""
 
 import copy
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tqdm import tqdm
 
 from benchmarks import configurations, front, kernels, measure, models, peers, plots, run
 from benchmarks.configurations import Configuration
 from benchmarks.measure import Options, Result
+from benchmarks.memory import Tracker
 
 # ---- Peers -----------------------------------------------------------------------------------------------------------
 
 
-def step_of(workload: models.Workload, module: torch.nn.Module, reseed: Any) -> tuple:
-    """Loss and gradients in the order of the parameters of `workload`'s module."""
+def step_of(
+    workload: models.Workload, module: torch.nn.Module, reseed: Callable[[], None]
+) -> tuple[torch.Tensor, list[Any]]:
+    """Returns the loss and the gradients of the parameters."""
     reseed()
     loss = workload.step(module)
     return loss, [parameter.grad for parameter in module.parameters()]
 
 
-def assert_trains_alike(workload: models.Workload, peer: configurations.Compile, reseed: Any) -> None:
+def assert_trains_as_eager(workload: models.Workload, peer: configurations.Compile, reseed: Callable[[], None]) -> None:
     expected_loss, expected = step_of(workload, copy.deepcopy(workload.module), reseed)
     loss, actual = step_of(workload, peer(copy.deepcopy(workload.module)), reseed)
     torch.testing.assert_close(loss, expected_loss)
-    # Names and order of the parameters are a peer's own affair.
+    # A peer may rename and reorder parameters.
     torch.testing.assert_close(
         sorted(gradient.double().norm().item() for gradient in actual),
         sorted(gradient.double().norm().item() for gradient in expected),
@@ -38,33 +44,33 @@ def assert_trains_alike(workload: models.Workload, peer: configurations.Compile,
 
 @pytest.mark.parametrize("name", models.NAMES)
 @pytest.mark.parametrize("peer", peers.CHECKPOINTS)
-def test_checkpoints_train_alike(name: str, peer: str, reseed: Any) -> None:
-    assert_trains_alike(models.make(name, size="small"), peers.CHECKPOINTS[peer], reseed)
+def test_checkpoints_train_as_eager_does(name: str, peer: str, reseed: Callable[[], None]) -> None:
+    assert_trains_as_eager(models.make(name, size="small"), peers.CHECKPOINTS[peer], reseed)
 
 
-def test_checkpointed_bottlenecks_train_alike(reseed: Any) -> None:
-    assert_trains_alike(models.make("densenet121", size="small"), peers.checkpoint_bottlenecks, reseed)
+def test_checkpointed_bottlenecks_train_as_eager_does(reseed: Callable[[], None]) -> None:
+    assert_trains_as_eager(models.make("densenet121", size="small"), peers.checkpoint_bottlenecks, reseed)
 
 
 @pytest.mark.parametrize("budget", [1.0, 0.5, 0.0])
-def test_aot_draws_the_masks_of_dropout_once(budget: float, reseed: Any) -> None:
-    assert_trains_alike(models.make("gpt", size="small"), peers.aot_min_cut(budget), reseed)
+def test_aot_does_not_draw_dropout_masks_again(budget: float, reseed: Callable[[], None]) -> None:
+    assert_trains_as_eager(models.make("gpt", size="small"), peers.aot_min_cut(budget), reseed)
 
 
-def test_aot_recomputes_batch_norm_and_updates_its_statistics_once(reseed: Any) -> None:
+def test_aot_recomputes_batch_norm_and_updates_its_statistics_once(reseed: Callable[[], None]) -> None:
     workload = models.make("resnet50", size="small")
     eager = copy.deepcopy(workload.module)
-    peer = peers.aot_min_cut(0.25)(copy.deepcopy(workload.module))
-    assert_trains_alike(workload, peers.aot_min_cut(0.25), reseed)
+    peer: Any = peers.aot_min_cut(0.25)(copy.deepcopy(workload.module))
+    assert_trains_as_eager(workload, peers.aot_min_cut(0.25), reseed)
 
     workload.step(eager)
     workload.step(peer)
     buffers = dict(peer.orig_module.named_buffers())
     for name, buffer in eager.named_buffers():
-        torch.testing.assert_close(buffers[name], buffer, msg=lambda text, name=name: f"{name}: {text}")
+        torch.testing.assert_close(buffers[name], buffer, msg=partial("{}: {}".format, name))
 
 
-def test_a_checkpoint_lowers_the_peak(tracker: Any) -> None:
+def test_a_checkpoint_lowers_the_peak(tracker: Tracker) -> None:
     workload = models.make("gpt", size="small")
     peaks = []
     for compile_module in (lambda module: module, peers.checkpoint_blocks):
@@ -76,7 +82,7 @@ def test_a_checkpoint_lowers_the_peak(tracker: Any) -> None:
 
 
 def test_the_gradient_check_finds_a_mask_that_was_drawn_twice() -> None:
-    """Dropout whose backward draws its own mask: finite gradients, but not those of the loss."""
+    """A dropout whose backward draws a mask of its own has finite gradients, but wrong ones."""
 
     class Redrawn(torch.autograd.Function):
         @staticmethod
@@ -98,18 +104,19 @@ def test_the_gradient_check_finds_a_mask_that_was_drawn_twice() -> None:
             x = Redrawn.apply(x) if self.redrawn else x * (torch.rand_like(x) < 0.5)
             return x.square().mean()
 
-    right, wrong = [
+    right, wrong = (
         measure.check_gradient(models.Workload("net", net, (torch.randn(64, 32),)), net)
         for net in (Net(False), Net(True))
-    ]
+    )
     assert right == pytest.approx(1.0, abs=0.01)
+    assert wrong is not None
     assert abs(wrong - 1.0) > measure.GRADIENT_TOLERANCE
 
 
 # ---- Configurations --------------------------------------------------------------------------------------------------
 
 
-def test_every_configuration_has_one_name() -> None:
+def test_names_of_configurations_are_unique() -> None:
     for model in models.NAMES:
         names = [each.name for each in configurations.fixed(model)]
         assert len(names) == len(set(names))
@@ -120,7 +127,7 @@ def test_budgets_are_bytes_of_eagers_peak() -> None:
     assert [each.budget_bytes for each in configurations.sweep(1000.0, [1.0, 0.25])] == [1000, 250]
 
 
-def test_equal_peaks_share_a_partner() -> None:
+def test_nearly_equal_peaks_share_a_budget() -> None:
     budgets = [each.budget_bytes for each in configurations.partners([300_000_000, 100_000_000, 100_200_000])]
     assert budgets == [300_000_000, 100_000_000]
 
@@ -128,7 +135,7 @@ def test_equal_peaks_share_a_partner() -> None:
 # ---- Measuring -------------------------------------------------------------------------------------------------------
 
 
-def test_a_budget_out_of_reach_is_no_failure() -> None:
+def test_an_unreachable_budget_is_not_recorded_as_an_error() -> None:
     limited = Result("gpt", "budget_0.1", "ours", budget_bytes=100)
     text = (
         "The following operation failed in the TorchScript interpreter.\nTraceback\n"
@@ -148,8 +155,10 @@ def test_keys_are_found_at_any_depth() -> None:
     assert list(measure.find_key({"a": [{"k": 1}, {"b": {"k": 2}}], "k": 3}, "k")) == [1, 2, 3]
 
 
-def test_one_run_measures_both_phases(tracker: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`segments` stands in for ours with a budget: what matters is which budgets are asked for."""
+def test_a_run_measures_peers_and_then_budgets_of_ours(
+    tracker: Tracker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`segments` replaces ours with a budget, because only the budgets matter here."""
 
     def refuse(module: torch.nn.Module) -> torch.nn.Module:
         raise RuntimeError("not today")
@@ -186,9 +195,7 @@ def test_one_run_measures_both_phases(tracker: Any, tmp_path: Any, monkeypatch: 
     assert (tmp_path / "gpt.png").stat().st_size > 0
 
 
-def test_the_selection_decides_what_is_prepared(tracker: Any) -> None:
-    from tqdm import tqdm
-
+def test_only_selected_configurations_are_measured(tracker: Tracker) -> None:
     results = measure.run_model(
         "mlp", Options(only=["eager", "checkpoint_sqrt"], repeats=1, size="small"), tqdm(total=0, disable=True)
     )
@@ -217,15 +224,15 @@ POINTS = [
 ]
 
 
-def test_the_front_holds_what_nothing_beats() -> None:
+def test_the_front_has_the_points_that_nothing_beats() -> None:
     usable = [each for each in POINTS if each.comparable]
     assert [each.configuration for each in front.pareto(usable)] == ["compile_0.5", "budget_0.4", "budget_0.1"]
     assert front.pareto([]) == []
 
 
-def test_points_of_the_peers_are_matched_or_stay() -> None:
+def test_points_of_the_peers_are_matched_or_remain() -> None:
     comparisons = {each.peer: each for each in front.compare(POINTS)}
-    # Without what failed and what does not train.
+    # Configurations that failed or have wrong gradients are left out.
     assert list(comparisons) == ["eager", "checkpoint", "selective", "compile_0.5"]
     assert comparisons["eager"].matched_by == "none"  # one percent longer
     assert comparisons["checkpoint"].matched_by == "budget_0.4"
@@ -239,7 +246,7 @@ def test_points_of_the_peers_are_matched_or_stay() -> None:
     assert left.closest_time_ratio == pytest.approx(1.5)
 
 
-def test_the_front_table_names_what_stays() -> None:
+def test_the_front_table_has_the_points_that_remain() -> None:
     text = front.format_front(front.compare(POINTS))
     assert "than 3 of 4 points of the peers" in text
     assert [line.split()[1] for line in text.splitlines() if line.startswith("gpt")] == ["compile_0.5"]
@@ -272,20 +279,20 @@ def test_summaries_take_medians_and_compare_with_eager() -> None:
     assert not eager.wrong_gradients
 
 
-def test_no_picture_without_a_point(tmp_path: Any) -> None:
+def test_no_picture_is_written_without_a_point(tmp_path: Path) -> None:
     plots.plot_model([POINTS[4], POINTS[5]], tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
 
 
-def test_accumulated_gradients_rest(tracker: Any) -> None:
-    """The gradients of a step before are not part of the peak, and each step begins with zeros in their place."""
+def test_accumulated_gradients_do_not_count_for_the_peak(tracker: Tracker) -> None:
+    """Each step begins with the gradients of the step before, set to zero, which are not part of the peak."""
     workload = models.make("mlp", size="small")
     peaks = {}
     for accumulate in (False, True):
         contender = measure.Contender(workload, configurations.baselines()[0], measure.Options(accumulate=accumulate))
         contender.attempt(contender.warm_up)
         for repetition in range(2):
-            contender.attempt(lambda repetition=repetition: contender.measure(repetition))
+            contender.attempt(partial(contender.measure, repetition))
         assert contender.result.error is None
         peaks[accumulate] = contender.result.peaks_bytes
     gradients = sum(parameter.nbytes for parameter in workload.module.parameters())
@@ -293,10 +300,10 @@ def test_accumulated_gradients_rest(tracker: Any) -> None:
     assert min(peaks[False]) - max(peaks[True]) <= gradients
 
 
-# ---- Where a step's time goes -----------------------------------------------------------------------------------------
+# ---- Times of kernels ------------------------------------------------------------------------------------------------
 
 
-def test_products_are_told_from_what_lies_between_them() -> None:
+def test_products_are_distinguished_from_other_operators() -> None:
     matrix = torch.ones(64, 64)
     library, rest = kernels.split(lambda: torch.relu(matrix))
     assert library == 0.0
@@ -305,7 +312,7 @@ def test_products_are_told_from_what_lies_between_them() -> None:
     assert library > 0.0
 
 
-def test_every_way_is_split(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_times_are_split_for_every_way(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(kernels.WAYS, "torch.compile")  # takes half a minute
     found = kernels.measure("unet", size="small", repeats=1)
     assert list(found) == ["eager", "none"]

@@ -1,4 +1,4 @@
-"""The demo trains both models alike, checks what it claims, and ends with one line where it cannot go on."""
+"""The demo trains both models equally, its checks hold, and it ends with one line if it cannot continue."""
 
 import importlib.util
 import sys
@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from benchmarks.memory import Tracker
+
 REPOSITORY = Path(__file__).resolve().parents[3]
 
 
 @pytest.fixture
-def demo(monkeypatch: pytest.MonkeyPatch, tracker: Any) -> Any:
+def demo(monkeypatch: pytest.MonkeyPatch, tracker: Tracker) -> Any:
     """The script as a module, with a model that trains in milliseconds."""
     spec = importlib.util.spec_from_file_location("demo", REPOSITORY / "examples" / "demo.py")
     assert spec is not None
@@ -36,12 +38,14 @@ def test_the_demo_runs_and_its_checks_hold(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["gpt.pt", "memory.png", "tokens.pt"]
 
 
-def test_an_unreachable_budget_is_one_line(demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unreachable_budget_ends_with_one_line(
+    demo: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert demo.main(["--steps", "2", "--out", str(tmp_path), "--budget", "0.01"]) == 1
     assert "the smallest that can be reached is" in capsys.readouterr().err.splitlines()[-1]
 
 
-def test_a_difference_of_losses_and_an_exceeded_budget_fail(demo: Any) -> None:
+def test_different_losses_and_an_exceeded_budget_raise(demo: Any) -> None:
     ours, eager = (demo.Trainer(name, demo.GPT(1, 16, 2, 16, demo.VOCABULARY)) for name in ("lowered", "eager"))
     eager.losses, ours.losses = [2.0, 1.0], [2.0, 1.01]
     with pytest.raises(demo.DemoError, match="the losses do not agree"):

@@ -1,6 +1,7 @@
-"""The tracking allocator counts bytes exactly. The expected numbers are worked out in comments."""
+"""The tracking allocator counts bytes exactly. Comments compute the expected numbers."""
 
 import threading
+from pathlib import Path
 
 import pytest
 import torch
@@ -11,11 +12,11 @@ KIB = 1024
 
 
 def floats(kib: int) -> torch.Tensor:
-    """A float32 tensor of `kib` KiB: 256 elements of 4 bytes each per KiB."""
+    """Returns a float32 tensor of `kib` KiB; a KiB has 256 elements of 4 bytes."""
     return torch.empty(kib * 256)
 
 
-def test_a_tensor_counts_with_exactly_its_bytes(tracker):
+def test_a_tensor_counts_exactly_its_bytes(tracker: Tracker) -> None:
     before = tracker.live_bytes
     x = torch.empty(1000)
     assert tracker.live_bytes - before == 4000
@@ -23,7 +24,7 @@ def test_a_tensor_counts_with_exactly_its_bytes(tracker):
     assert tracker.live_bytes == before
 
 
-def test_views_cost_nothing_and_hold_their_storage(tracker):
+def test_a_view_adds_no_bytes_and_keeps_its_storage(tracker: Tracker) -> None:
     before = tracker.live_bytes
     x = floats(64)
     view = x.view(2, -1)[1]
@@ -34,31 +35,31 @@ def test_views_cost_nothing_and_hold_their_storage(tracker):
     assert tracker.live_bytes == before
 
 
-def test_peak_is_measured_above_the_resting_level(tracker):
+def test_the_peak_is_above_the_level_at_the_start(tracker: Tracker) -> None:
     resting = floats(512)
     with tracker.measure_peak() as peak:
-        a = floats(100)  # 100 KiB above rest
+        a = floats(100)  # 100 KiB above the start
         b = floats(200)  # 300
         del a  # 200
-        c = floats(50)  # 250: the peak stays 300
+        c = floats(50)  # 250, so the peak remains 300
     assert peak.bytes == 300 * KIB
     assert peak.mib == 300 / 1024
     assert peak.resting_bytes >= 512 * KIB
     del b, c, resting
 
 
-def test_peak_of_one_training_step(tracker):
-    """Y = relu(x @ w), loss = y.sum(), with x of 64x256 and w of 256x256 resting before.
+def test_the_peak_of_a_training_step_is_the_computed_one(tracker: Tracker) -> None:
+    """The step computes relu(x @ w).sum() with x of 64x256 and w of 256x256, which exist before.
 
-    x @ w     64 * 256 * 4 = 64 KiB, released when relu has returned, since relu saves its result
-    y         64 KiB, alive until its backward is done
-    peak of the forward: 128 KiB, plus nothing else: the sum (4 bytes) comes when x @ w is gone.
+    x @ w     64 * 256 * 4 = 64 KiB, freed when relu has returned, since relu saves its result
+    relu      64 KiB, in use until its backward has run
+    The peak of the forward is 128 KiB: the sum (4 bytes) is made after x @ w is freed.
 
-    grad of the sum                 4 bytes, expanded to y's shape as a view
-    grad of x @ w (threshold)      64 KiB
-    grad of w    256 * 256 * 4 = 256 KiB, made while the grad of x @ w is alive
-    y is released with relu's node once that node has run; `y` itself is not held here.
-    peak of the backward: between 64 + 256 KiB and that plus y's 64 KiB and the few scalars.
+    gradient of the sum                 4 bytes, expanded to the shape of relu's result as a view
+    gradient of x @ w                  64 KiB
+    gradient of w    256 * 256 * 4 = 256 KiB, made while the gradient of x @ w is in use
+    The result of relu is freed after relu's autograd node has run. The peak of the backward is therefore between
+    64 + 256 KiB and that plus 64 KiB and a few scalars.
     """
     x, w = torch.randn(64, 256), torch.randn(256, 256, requires_grad=True)
     with tracker.measure_peak() as peak:
@@ -67,7 +68,7 @@ def test_peak_of_one_training_step(tracker):
     assert w.grad is not None
 
 
-def test_memory_from_before_is_not_counted_when_it_goes(tracker):
+def test_the_release_of_memory_from_before_is_not_counted(tracker: Tracker) -> None:
     tracker.uninstall()
     old = floats(32)
     tracker.install()
@@ -76,7 +77,7 @@ def test_memory_from_before_is_not_counted_when_it_goes(tracker):
     assert tracker.live_bytes == before
 
 
-def test_memory_made_while_installed_is_counted_when_it_goes_later(tracker):
+def test_the_release_of_counted_memory_is_counted_after_uninstall(tracker: Tracker) -> None:
     before = tracker.live_bytes
     x = floats(32)
     tracker.uninstall()
@@ -88,7 +89,7 @@ def test_memory_made_while_installed_is_counted_when_it_goes_later(tracker):
     assert tracker.live_bytes == before
 
 
-def test_empty_tensors_and_resizing(tracker):
+def test_empty_and_resized_tensors_count_their_bytes(tracker: Tracker) -> None:
     before = tracker.live_bytes
     x = torch.empty(0)
     assert tracker.live_bytes == before
@@ -98,29 +99,29 @@ def test_empty_tensors_and_resizing(tracker):
     assert tracker.live_bytes == before
 
 
-def test_timeline_follows_each_allocation_and_release(tracker):
+def test_a_timeline_has_a_sample_per_allocation_and_release(tracker: Tracker) -> None:
     with tracker.record_timeline() as timeline:
         a = floats(1)
         b = floats(2)
         del a
         del b
-    # One sample at the start, one per change, one at the end.
+    # There is one sample at the start, one per change, and one at the end.
     assert timeline.bytes == [0, 1 * KIB, 3 * KIB, 2 * KIB, 0, 0]
     assert timeline.seconds[0] == 0.0
     assert timeline.seconds == sorted(timeline.seconds)
     assert timeline.dropped == 0
 
 
-def test_a_full_timeline_says_what_it_dropped(tracker):
+def test_a_full_timeline_counts_dropped_samples(tracker: Tracker) -> None:
     with tracker.record_timeline(capacity=3) as timeline:
         for _ in range(4):
-            floats(1)  # made and released: two samples
-    # 1 + 4 * 2 + 1 samples, three of which fit.
+            floats(1)  # one sample when it is made, one when it is freed
+    # There are 1 + 4 * 2 + 1 samples, three of which fit.
     assert timeline.bytes == [0, 1 * KIB, 0]
     assert timeline.dropped == 7
 
 
-def test_threads_are_counted_together(tracker):
+def test_memory_of_all_threads_is_counted(tracker: Tracker) -> None:
     before = tracker.live_bytes
 
     def churn() -> None:
@@ -134,26 +135,26 @@ def test_threads_are_counted_together(tracker):
         for thread in threads:
             thread.join()
     assert tracker.live_bytes == before
-    # At least one tensor at a time, at most one for each thread.
+    # At least one tensor is in use at a time, and at most one per thread.
     assert 1 * KIB <= peak.bytes <= 4 * KIB
 
 
-def test_measuring_without_installing_is_refused(tracker):
+def test_measuring_without_installing_raises(tracker: Tracker) -> None:
     tracker.uninstall()
-    with pytest.raises(TrackerError, match="call tracker.install"), tracker.measure_peak():
+    with pytest.raises(TrackerError, match=r"call tracker\.install"), tracker.measure_peak():
         pass
-    with pytest.raises(TrackerError, match="call tracker.install"), tracker.record_timeline():
+    with pytest.raises(TrackerError, match=r"call tracker\.install"), tracker.record_timeline():
         pass
 
 
-def test_a_missing_library_is_one_clear_line(tmp_path):
+def test_a_missing_library_raises_one_line(tmp_path: Path) -> None:
     missing = Tracker(tmp_path / "libmissing.so")
     with pytest.raises(TrackerError, match=r"^libmissing\.so is not in .*: run `make build` first$"):
         missing.install()
 
 
-def test_a_broken_library_is_one_clear_line(tmp_path):
+def test_a_broken_library_raises_one_line(tmp_path: Path) -> None:
     broken = tmp_path / "libbroken.so"
     broken.write_bytes(b"not a library")
-    with pytest.raises(TrackerError, match="libbroken.so cannot be loaded"):
+    with pytest.raises(TrackerError, match=r"libbroken\.so cannot be loaded"):
         Tracker(broken).install()

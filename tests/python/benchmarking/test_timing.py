@@ -1,18 +1,18 @@
-"""Step times that other programs have disturbed are recognised."""
+"""Step times that other programs disturbed are recognised."""
 
 from benchmarks.timing import disturbed
 
 
-def test_a_few_slow_steps_leave_the_median_usable():
+def test_a_few_slow_steps_do_not_count_as_disturbed() -> None:
     # The median of the nine is 0.15, 1.15 times the fastest.
     assert not disturbed([0.13, 0.14, 0.15, 3.1, 0.14, 0.15, 2.4, 0.16, 0.17])
 
 
-def test_a_median_far_above_the_fastest_step_is_disturbed():
+def test_a_median_far_above_the_fastest_step_counts_as_disturbed() -> None:
     # The median of the five is 1.1, more than eight times the fastest.
     assert disturbed([0.13, 1.1, 2.4, 0.14, 3.1])
 
 
-def test_one_step_tells_nothing():
+def test_fewer_than_two_steps_do_not_count_as_disturbed() -> None:
     assert not disturbed([])
     assert not disturbed([0.5])
