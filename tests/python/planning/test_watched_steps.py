@@ -1,0 +1,122 @@
+"""A step under a budget is watched, and plans are corrected by the memory that it needs outside of regions."""
+
+import threading
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from benchmarks.memory import Tracker
+from support.helpers import lowered_copy
+
+
+class Recurrent(nn.Module):
+    """Has an LSTM between two regions, which runs under ordinary autograd and keeps most of the memory."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.before = nn.ModuleList([nn.Linear(64, 64) for _ in range(4)])
+        self.recurrent = nn.LSTM(64, 64, num_layers=2, bidirectional=True, batch_first=True)
+        self.after = nn.ModuleList([nn.Linear(128, 128) for _ in range(4)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.before:
+            x = torch.tanh(layer(x)) * 1.1
+        x, _ = self.recurrent(x)
+        for layer in self.after:
+            x = torch.tanh(layer(x)) * 1.1
+        return x.pow(2).mean()
+
+
+def test_memory_of_operators_between_regions_is_learnt_in_the_first_step(
+    tracker: Tracker, capfd: pytest.CaptureFixture[str]
+) -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+    x = torch.randn(16, 100, 64)
+    for step in range(4):
+        for parameter in lowered.parameters():
+            parameter.grad = None
+        with tracker.measure_peak() as peak:
+            lowered(x).backward()
+        plan = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["plans"][-1]
+        assert step == 0 or peak.bytes <= 0.95 * plan["unplanned_peak_bytes"]
+    assert plan["outside_bytes"] > 0
+    assert plan["measured_saved_bytes"] == pytest.approx(plan["predicted_saved_bytes"], rel=0.01)
+    assert plan["measured_peak_bytes"] == pytest.approx(peak.bytes, rel=0.01)
+    assert plan["predicted_peak_bytes"] == pytest.approx(peak.bytes, rel=0.03)
+    assert capfd.readouterr().err == ""
+
+
+def test_a_budget_that_operators_between_regions_exceed_is_refused(capfd: pytest.CaptureFixture[str]) -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.4)
+    with pytest.raises(RuntimeError, match=r"as operators between the regions need [0-9.]+ MiB"):
+        lowered(torch.randn(16, 100, 64))
+    leanest = lowered_copy(Recurrent(), "budget", memory_budget=0.4, unreachable="leanest")
+    leanest(torch.randn(16, 100, 64)).backward()
+    assert "it runs so" in capfd.readouterr().err
+
+
+def test_a_profiler_may_begin_while_a_step_is_watched() -> None:
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+    x = torch.randn(4, 20, 64)
+    for _ in range(3):
+        loss = lowered(x)
+        with torch.profiler.profile(profile_memory=True) as profile:
+            loss.backward()
+            lowered(x).backward()
+        assert any("aten::mm" in event.key or "aten::addmm" in event.key for event in profile.key_averages())
+
+
+def test_steps_of_several_threads_are_watched_one_at_a_time() -> None:
+    x = torch.randn(4, 20, 64)
+    errors: list[BaseException] = []
+
+    def train() -> None:
+        try:
+            lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+            for _ in range(4):
+                lowered(x).backward()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=train) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not errors
+    # The backward may run on another thread than the call.
+    lowered = lowered_copy(Recurrent(), "budget", memory_budget=0.95)
+    for _ in range(3):
+        loss = lowered(x)
+        backward = threading.Thread(target=loss.backward)
+        backward.start()
+        backward.join()
+    assert lowered.before[0].weight.grad is not None
+
+
+class Unfinished(nn.Module):
+    """The first region has no part in the backward."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unread = nn.Linear(8, 8)
+        self.read = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = torch.tanh(self.unread(x))
+        if bool(x.sum() > 1e9):
+            x = torch.relu(x)
+        return torch.tanh(self.read(x)).sum(), y
+
+
+@pytest.mark.parametrize("backward", [True, False])
+def test_nothing_is_watched_once_the_step_has_ended(backward: bool, tracker: Tracker) -> None:
+    lowered = lowered_copy(Unfinished(), "budget", memory_budget=1.0)
+    for _ in range(3):
+        with tracker.measure_peak():  # raises if another allocator is installed
+            loss = lowered(torch.randn(2, 8))[0]
+            if backward:
+                loss.backward()
+            del loss
