@@ -12,7 +12,7 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 
-// What was before a block.
+// Autocast's settings before a block was entered, which its end restores.
 struct Block {
   at::DeviceType device;
   bool enabled;

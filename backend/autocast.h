@@ -1,19 +1,21 @@
-// Autocast: is it on, and the blocks of it that a method opens itself.
+// Autocast at run time: whether it is on, and the operators at both ends of its blocks.
 #pragma once
 
 #include <cstddef>
 
 namespace aten_recompute {
 
-// Operators are cast before they run, so that a plan made of the graph as it stands would be of
-// another program.
+// Returns whether autocast is on, for the CPU or for CUDA devices. The dispatcher then casts
+// operands before an operator runs, so a plan made from the graph would belong to another program.
 bool autocast_enabled();
 
 // Registers aten_recompute::enter_autocast(str device, bool enabled, int dtype) and
-// aten_recompute::exit_autocast(), which do what torch.autocast does at the ends of its block.
+// aten_recompute::exit_autocast(), which do what torch.autocast does at the ends of its block. The
+// latter throws c10::Error where no block is open. Only the first call registers anything.
 void register_autocast_operators();
 
-// Closes the blocks that a method has opened and, because it raised, not closed.
+// When destroyed, closes the autocast blocks that this thread has opened since construction and has
+// not closed: those of a method that raised.
 class CloseAutocastBlocks {
  public:
   CloseAutocastBlocks();
@@ -22,7 +24,7 @@ class CloseAutocastBlocks {
   CloseAutocastBlocks& operator=(const CloseAutocastBlocks&) = delete;
 
  private:
-  size_t open_;
+  size_t open_;  // number of blocks at construction
 };
 
 }  // namespace aten_recompute

@@ -9,7 +9,7 @@
 namespace aten_recompute {
 namespace {
 
-// What a prediction may be off by, as a share of the peak.
+// Error of a prediction that is tolerated, as a fraction of the peak.
 constexpr double kTolerance = 0.03;
 
 std::vector<bool> expanded_dimensions(const CallerBehaviour::Output& output) {
@@ -27,7 +27,7 @@ bool is_on(bool flag) {
   return flag;
 }
 
-// Turns off in `flags` what is off in `others`. Returns whether any flag changed.
+// Clears each flag in `flags` that is not set in `others`. Returns whether any flag changed.
 bool turn_off(std::vector<bool>& flags, const std::vector<bool>& others) {
   bool changed = false;
   for (size_t i = 0; i < flags.size(); ++i) {
@@ -121,7 +121,6 @@ void CallerBehaviour::see_loss(double loss_factor, double held_factor) {
   differs_ = differs_ || has_other_loss();
 }
 
-// With the lock held.
 bool CallerBehaviour::has_other_loss() const {
   return seen_.loss_factor &&
          (seen_.loss_factor != assumed_.loss_factor || seen_.held_factor != assumed_.held_factor);

@@ -1,5 +1,4 @@
-// What the caller does between the forward of a region and its backward, as far as memory depends
-// on it.
+// What the caller does between a region's forward and its backward, as far as it affects memory.
 #pragma once
 
 #include <torch/csrc/autograd/variable.h>
@@ -14,52 +13,59 @@
 
 namespace aten_recompute {
 
-// Shared by all compiled regions of a region that were planned with one profile. Thread-safe.
+// Observes outputs, their gradients and the loss. The compiled regions of one region that were
+// planned with the same profile share one object. Thread-safe.
 //
-// A profile takes every incoming gradient for a tensor with memory for all of its elements, the
-// loss to need as much again, and the caller to hold on to the outputs. But the gradient of a sum
-// is one number, expanded; an output that the loss does not read has none; and the output in
-// `f(x).sum().backward()` is gone when the backward begins. Then the prediction is too high, and a
-// fraction of it is no fraction of the peak.
+// A profile assumes that every incoming gradient has memory for all of its elements, that the loss
+// needs as much again, and that the caller holds the outputs. But the gradient of a sum is one
+// number, expanded; an output that the loss does not read has no gradient; and the output in
+// `f(x).sum().backward()` is freed before the backward begins. The predicted peak is then too high,
+// and so is a budget that is a fraction of it.
 class CallerBehaviour {
  public:
-  // `assumed`: what the profile went by. `peak_bytes`: what was predicted. `loss_is_measured`:
-  // see_loss() is called where a loss takes more than was planned for. Otherwise an output counts
-  // as let go only behind a sum, as other losses may hold tensors as large as the output.
+  // `assumed` is what the profile assumed, `peak_bytes` the predicted peak. `loss_is_measured` says
+  // that see_loss() is called where a loss takes more than was planned for. Without it, an output
+  // counts as freed before the backward only if its gradient is that of a sum, because other losses
+  // may hold tensors as large as the output.
   CallerBehaviour(SeenInCalls assumed, int64_t peak_bytes, bool loss_is_measured);
 
-  // Where several regions run in a call, most outputs are for other regions to read, and how long
-  // they stay is known. Once this is called, only the outputs with these numbers, and those of
-  // earlier calls of it, count as the caller's.
+  // Makes only the outputs with these indices, and those given in earlier calls, count as the
+  // caller's. Where several regions run in a call, other regions read most outputs, and the planner
+  // knows how long these live.
   void count_only(const std::vector<size_t>& outputs);
 
-  // One output that requires grad, at the beginning of a backward.
+  // One output that requires grad, when a backward begins.
   struct Output {
     std::vector<int64_t> sizes;
     size_t element_bytes = 0;
-    at::Tensor gradient;  // undefined: there is none
+    at::Tensor gradient;  // undefined where the output has none
     bool is_freed_before_backward = false;
   };
+  // Notes the outputs that require grad, all of them and in order, when a backward begins. Logs a
+  // warning where they and their gradients take more than was planned for.
   void see(const std::vector<Output>& outputs);
 
-  // A loss takes more than was planned for; as multiples of the gradients that it makes
-  // (SeenInCalls).
+  // Notes that a loss takes more than was planned for. Both factors are multiples of the bytes of
+  // the gradients that it makes (SeenInCalls).
   void see_loss(double loss_factor, double held_factor);
 
-  // All gradients were whole and all outputs held, so there is nothing that see() could change.
+  // Returns whether all gradients were whole and all outputs held; see() can then change nothing.
   bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
-  // The caller behaves otherwise than was assumed, and it matters for the peak.
+  // Returns whether the caller behaves differently than assumed, so that the peak changes.
   bool differs() const { return differs_.load(std::memory_order_relaxed); }
-  // What held in all backwards so far.
+  // These return what held in all backwards so far, as SeenInCalls has it. The factors are at least
+  // those assumed; loss_factor() is nullopt where a loss was neither measured nor assumed.
   ExpandedDimensions expanded() const;
   std::vector<bool> freed_before_backward() const;
   std::optional<double> loss_factor() const;
   double held_factor() const;
 
  private:
-  // The bytes that gradients, loss and outputs take if the caller behaves as `behaviour` says.
+  // Returns the bytes of gradients, loss and outputs if the caller behaves as `behaviour` says.
   int64_t bytes_of(const std::vector<Output>& outputs, const SeenInCalls& behaviour) const;
+  // Returns whether the output counts as the caller's (count_only()).
   bool counts(size_t output) const;
+  // Returns whether the measured loss differs from the assumed one. Needs mutex_ to be held.
   bool has_other_loss() const;
 
   const SeenInCalls assumed_;
@@ -67,7 +73,7 @@ class CallerBehaviour {
   const bool loss_is_measured_;
   mutable std::mutex mutex_;
   SeenInCalls seen_;
-  std::optional<std::vector<size_t>> counted_;  // nothing: all
+  std::optional<std::vector<size_t>> counted_;  // nullopt: all outputs count
   bool has_seen_ = false;
   std::atomic<bool> differs_{false};
   std::atomic<bool> settled_{false};

@@ -15,13 +15,13 @@ namespace {
 
 using torch::jit::Value;
 
-// Takes None for a gradient that is undefined.
+// Returns whether the node accepts None for an undefined gradient.
 bool tolerates_undefined(const torch::jit::Node* node) {
   return node->kind() == symbols::kAccumulate || node->kind() == symbols::kAccumulateList ||
          node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
 }
 
-// A result may be, be in, or hold on to the memory of an operand: views, containers, tapes.
+// Returns whether a result may keep an operand's memory alive: views, containers and tapes do.
 bool may_hold_its_operands(const torch::jit::Node* node) {
   return may_alias_an_argument(node) || node->maybeSchema() == nullptr ||
          node->kind() == symbols::kTapeForward;
@@ -116,8 +116,6 @@ void CompiledRegion::find_metadata() {
   std::for_each(backward_.outputs().begin(), backward_.outputs().end(), read);
 }
 
-// Per region input: how many instructions of the backward have run when it, or what lies in its
-// memory, has been read for the last time.
 std::vector<size_t> CompiledRegion::last_reads_of_inputs() const {
   const auto& gradient = graphs_.gradient;
   std::vector<std::vector<size_t>> inputs_of;  // per capture
@@ -141,8 +139,8 @@ std::vector<size_t> CompiledRegion::last_reads_of_inputs() const {
 
 void CompiledRegion::find_stages() {
   const size_t count = backward_.graph()->outputs().size();
-  // Summands of one gradient leave in their order, and none while what it is the gradient of is
-  // still to be read.
+  // Summands of one gradient leave in order, and only after the last read of the input that the
+  // gradient belongs to.
   const auto last_reads = last_reads_of_inputs();
   std::vector<size_t> leaves_after;
   for (size_t i = 0; i < count; ++i) {
@@ -182,7 +180,7 @@ void CompiledRegion::find_stages() {
 }
 
 void CompiledRegion::find_aliases() {
-  // Follow operators that may return what they were given; the base may be a region input.
+  // Follow operators whose results may share an operand's memory back to the region inputs.
   std::unordered_map<Value*, std::set<size_t>> bases;
   const auto inputs = graphs_.gradient.f->inputs();
   for (size_t i = 0; i < inputs.size(); ++i)
@@ -216,7 +214,7 @@ void CompiledRegion::note_step(const StepMemory& step, PeakDifference& differenc
   const bool is_as_planned = is_like_plan(step, options.accumulate) && !is_outdated();
   const bool matters = is_too_low(figures.predicted_peak_bytes, step.peak,
                                   budget_bytes(options, figures.unplanned_peak_bytes));
-  // What the loss takes matters where the peak does, or where a new plan is made anyway.
+  // The loss is noted only where the predicted peak is too low, or a new plan is made anyway.
   const auto loss = loss_memory(*graphs_.problem, step);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
@@ -236,7 +234,7 @@ std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
   if (slot != nullptr)
     return slot;
 
-  // reached: some vjp reaches the register. alive: a defined one does.
+  // reached: some vjp reaches the register. alive: a defined vjp reaches it.
   std::vector<bool> reached(backward_.num_registers(), false);
   std::vector<bool> alive(backward_.num_registers(), false);
   for (size_t k = 0; k < num_vjps(); ++k) {
@@ -263,8 +261,8 @@ std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
       alive[output] = any_alive;
     }
   }
-  // Dead values that a living operator cannot do without are computed from zeros. What is computed
-  // again for dead ones alone is not read.
+  // Dead values that a live operator needs as tensors are computed from zeros. A value that is
+  // recomputed only for dead ones is read by nobody.
   auto result = std::make_shared<UndefinedGradients>();
   std::vector<bool> required(backward_.num_registers(), false);
   std::vector<bool> read(backward_.num_registers(), false);
@@ -275,7 +273,7 @@ std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
   result->skip.assign(instructions.size(), false);
   for (size_t i = instructions.size(); i-- > 0;) {
     const auto& instruction = instructions[i];
-    bool has_readers = false;  // as the program is
+    bool has_readers = false;  // of any output, before anything is skipped
     bool dead = true;
     bool needed = false;
     bool is_read = false;

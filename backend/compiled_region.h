@@ -1,4 +1,4 @@
-// A region compiled for one set of inputs that require grad: what its forward and its stages share.
+// A region compiled for one SpecialisationKey: what its forward and its stages share.
 #pragma once
 
 #include <atomic>
@@ -18,18 +18,18 @@
 
 namespace aten_recompute {
 
-// What a region is compiled for.
+// The properties of a call's inputs that a region is compiled for.
 struct SpecialisationKey {
   std::vector<bool> requires_grad;  // per input
-  std::vector<bool> returned;       // ReturnedArguments::find
-  // Pairs of inputs, the former before the latter, that are one and the same tensor.
+  std::vector<bool> returned;       // what ReturnedArguments::find returned
+  // Pairs of inputs, the smaller index first, that are the same tensor.
   std::vector<std::pair<size_t, size_t>> same;
   auto operator<=>(const SpecialisationKey&) const = default;
 };
 
-// A stretch of the backward program that is one autograd node. No parameter gradient waits for the
-// end of the region: it leaves once it is made and its parameter has been read for the last time,
-// as whoever gets it may update the parameter at once.
+// A stretch of the backward program that is one autograd node. A parameter's gradient does not wait
+// for the end of the region: it leaves once it is computed and its parameter has been read for the
+// last time, because whoever receives the gradient may update the parameter at once.
 //
 //   program   0: dw2 = mm(dy, h)  1: dh = mm(dy, w2)  2: threshold_backward  3: dw1 = mm(dh, x)
 //   stages    |------------------0-------------------|------------------1---------------------|
@@ -37,64 +37,71 @@ struct SpecialisationKey {
 struct Stage {
   size_t begin = 0;  // instructions [begin, end) of the backward program
   size_t end = 0;
-  std::vector<size_t> gradients;  // outputs of the backward program that leave with it
-  std::vector<bool> live_after;   // per register: read by a later stage
+  std::vector<size_t> gradients;  // outputs of the backward program that the stage returns
+  std::vector<bool> live_after;   // per register: whether a later stage reads it
 };
 
-// What changes where only some of the outputs have a gradient.
+// How the backward changes where only some of the outputs have a gradient.
 struct UndefinedGradients {
-  std::vector<bool> skip;       // per instruction: works on, or for, undefined gradients only
-  std::vector<bool> undefined;  // per gradient: no defined one reaches it
-  std::vector<bool> zero_vjp;   // per vjp: undefined, but needed as a zero tensor
+  std::vector<bool> skip;       // per instruction: only undefined gradients are read or need it
+  std::vector<bool> undefined;  // per gradient: no defined vjp reaches it
+  std::vector<bool> zero_vjp;   // per vjp: it is undefined, but an operator needs it as zeros
 };
+
+// The programs of a compiled region, and what its calls need to know of them. Thread-safe.
 
 class CompiledRegion {
  public:
-  // `caller`: of the compiled regions that were planned with the same profile; nullptr: there are
-  // none.
+  // `caller` is that of the compiled regions that were planned with the same profile. With nullptr
+  // the region gets one of its own, if it has a profile.
   CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehaviour> caller = nullptr);
 
   const RegionGraphs& graphs() const { return graphs_; }
   const torch::jit::Gradient& gradient() const { return graphs_.gradient; }
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }
-  // Gradients leave summand by summand (passes/partition/split_sums.h): for each output of the
-  // backward, the index in Gradient::df_output_vjps of what it is a summand of.
+  // Returns, for each output of the backward, the index in Gradient::df_output_vjps of the gradient
+  // that it is a summand of. Gradients leave summand by summand (passes/partition/split_sums.h).
   const std::vector<size_t>& summand_of() const { return graphs_.summand_of; }
   const std::vector<Stage>& stages() const { return stages_; }
   size_t num_vjps() const { return graphs_.gradient.df_input_vjps.size(); }
 
-  // For each captured output that may share memory with a region input: those inputs. A change of
-  // the input must then be noticed although the input itself is not captured.
+  // Returns, for each captured output, the region inputs that it may share memory with. A change of
+  // such an input must be noticed although the input itself is not captured.
   const std::vector<std::vector<size_t>>& aliased_inputs() const { return aliased_inputs_; }
 
-  // Per register of the backward: the registers of captures whose memory it may lie in. A capture's
-  // own is among its.
+  // Returns, for each register of the backward, the registers of the captures whose memory its
+  // value may share. The list of a capture contains its own register.
   const std::vector<std::vector<int32_t>>& captures_of() const { return captures_of_; }
 
-  // Per captured input: nothing but its metadata is read. Then it does not matter whether somebody
-  // writes to it before the backward.
+  // Returns, for each captured input, whether the backward reads its metadata only. Writing to such
+  // an input before the backward does no harm.
   const std::vector<bool>& read_as_metadata() const { return read_as_metadata_; }
 
-  // Per capture: the first stage that reads it, or what lies in its memory.
+  // Returns, for each capture, the first stage that reads it or a value in its memory.
   const std::vector<size_t>& first_stage_of() const { return first_stage_of_; }
 
-  // Made when it is first asked for; thread-safe.
+  // Returns the region's replay, which the first call makes.
   const RegionReplay& replay() const;
-  // nullptr: without a profile.
+  // Returns nullptr for a region without a profile.
   const std::shared_ptr<CallerBehaviour>& caller() const { return caller_; }
-  // The caller does what the plan was not made for.
+  // Returns whether the caller does something that the plan was not made for.
   bool is_outdated() const { return caller_ != nullptr && caller_->differs(); }
-  // A step is to be watched: none has been that could be compared with the plan.
+  // Returns whether the next step is to be watched: no step so far could be compared with the plan,
+  // and fewer than kMaxWatchedSteps were watched. Counts the step if so.
   bool wants_watch() const { return measured_peak_bytes_ < 0 && num_watched_++ < kMaxWatchedSteps; }
-  // A step of this region alone.
+  // Notes the memory of a step of this region alone: what the loss took, and where the step can be
+  // compared with the plan, its peak, which `difference` compares with the prediction. Needs a
+  // region with a profile.
   void note_step(const StepMemory& step, PeakDifference& difference) const;
-  // Bytes; -1: unknown.
+  // Returns the measured peak of a step in bytes; -1 where none is known.
   int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
+  // Returns, for each input, whether the region itself writes to it.
   const std::vector<bool>& written_inputs() const { return written_inputs_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
 
-  // `defined[k]`: vjp k is defined. Computed once per mask; thread-safe.
+  // Returns how the backward changes where `defined[k]` says whether vjp k is defined. This is
+  // computed once for each mask.
   std::shared_ptr<const UndefinedGradients> undefined_gradients(
       const std::vector<bool>& defined) const;
 
@@ -104,6 +111,8 @@ class CompiledRegion {
   void find_captures();
   void find_first_stages();
   void find_metadata();
+  // Returns, for each region input, the number of instructions of the backward that have run when
+  // it, or a value in its memory, has been read for the last time.
   std::vector<size_t> last_reads_of_inputs() const;
 
   RegionGraphs graphs_;

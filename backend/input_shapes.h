@@ -1,4 +1,4 @@
-// What a plan was made for, as far as memory depends on it.
+// The shapes of inputs that a plan was made for, as far as memory depends on them.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -8,24 +8,27 @@
 
 namespace aten_recompute {
 
-// How many shapes a region or a method keeps plans for; the one not used for longest goes.
+// Number of shapes that a region or a method keeps plans for. Beyond it, the least recently used
+// plan is dropped.
 inline constexpr size_t kMaxPlans = 8;
 
-// Sizes and element widths of the tensors among some inputs.
+// Sizes and element widths in bytes of the tensors among a call's inputs.
 class InputShapes {
  public:
   InputShapes() = default;
-  // Inputs with `ignored[i]` are left out: parameters do not change from call to call.
+  // Leaves out inputs with `ignored[i]`, such as parameters, which do not change between calls.
+  // `ignored` may be shorter than `inputs`.
   explicit InputShapes(const std::vector<c10::IValue>& inputs,
                        const std::vector<bool>& ignored = {});
 
-  // No tensor of `other` is larger than its counterpart here, in any dimension. Then a plan made
-  // for these keeps its peak in bytes for those: every value is at most as large.
+  // Returns whether no tensor of `other` is larger in any dimension than its counterpart here. A
+  // plan made for these shapes then keeps its peak in bytes for `other`, because every value is at
+  // most as large.
   bool cover(const InputShapes& other) const;
   bool operator==(const InputShapes&) const = default;
 
  private:
-  // Per tensor: dimensions, bytes of an element, sizes. Other inputs have no dimensions: -1.
+  // Per tensor: its rank, the bytes of an element, its sizes. Other inputs have -1 only.
   std::vector<int64_t> numbers_;
 };
 

@@ -25,10 +25,10 @@ namespace prim = c10::prim;
 
 const c10::Symbol kCall = c10::Symbol::fromQualString("aten_recompute::call");
 
-// An attribute that is there for its type's name: a process that has not loaded the library cannot
-// read a lowered module's file, and PyTorch's error names the type that it does not know. It is
-// read where a method is called, and its value is a list, so that torch::jit::freeze refuses the
-// module, as it cannot look into lists of C++ objects, and does not make one that cannot run.
+// An attribute that exists for its type's name: a process that has not loaded the library cannot
+// read a lowered module's file, and PyTorch's error names the unknown type. Every lowered method
+// reads it, and its value is a list: torch::jit::freeze cannot look into lists of C++ objects, so
+// it refuses the module, where it would otherwise make one that cannot run.
 constexpr const char* kNeeds = "__needs__";
 constexpr const char* kNeedsClass =
     "lowered_module_needs__import_aten_recompute__or__dlopen_libaten_recompute_so";
@@ -42,14 +42,15 @@ TORCH_LIBRARY_FRAGMENT(aten_recompute, m) {
                   [](int64_t /*state*/) { return c10::make_intrusive<Needs>(); });
 }
 
-// Traced modules call their arguments "input.7", which callers cannot say.
+// Returns the argument under a name that callers can use as a keyword. Traced modules have
+// arguments with names such as "input.7".
 c10::Argument with_plain_name(const c10::Argument& argument) {
   auto name = argument.name();
   std::replace(name.begin(), name.end(), '.', '_');
   return {name, argument.type(), argument.N(), argument.default_value(), argument.kwarg_only()};
 }
 
-// A method that hands itself and its arguments to the lowered method:
+// Adds a method that passes the module and its arguments to the lowered method:
 //   return unchecked_cast(T, aten_recompute::call(self.__loweredModule__, "m", self, [x]))
 void add_method(Module& module, const Module& original, const std::string& method) {
   const auto& schema = original.get_method(method).function().getSchema();
@@ -75,8 +76,8 @@ void add_method(Module& module, const Module& original, const std::string& metho
   function->setSchema(c10::FunctionSchema(method, "", std::move(arguments), {schema.returns()[0]}));
 }
 
-// Those that are not lowered run as they are, on the module that they are called on. How the
-// original was saved is no business of a lowered module.
+// Copies the methods that are not lowered; they run on the module that they are called on. A
+// lowered module has its own way of being saved, so __getstate__ and __setstate__ are left out.
 void add_other_methods(Module& module, const Module& original,
                        const std::vector<std::string>& lowered) {
   for (const auto* function : original.type()->methods()) {
@@ -98,9 +99,9 @@ void copy_attributes(const Module& from, Module& to) {
     to.type()->addConstant(type->getConstantName(i), type->getConstant(i));
 }
 
-// Upstream's part of a lowered module: it holds the processed module, and makes the handles of the
-// methods again when it is loaded. It is made without methods of its own, as their source could not
-// name every type (a NamedTuple's, say), and nobody calls them.
+// Returns upstream's part of a lowered module: it holds the processed module, and makes the handles
+// of the methods again when it is loaded. It gets no methods of its own, because nobody calls them
+// and their source could not name every type (a NamedTuple's, for example).
 Module backend_module(const Module& module, const c10::Dict<c10::IValue, c10::IValue>& specs) {
   const auto any_dict = c10::DictType::create(c10::StringType::get(), c10::AnyType::get());
   const c10::Dict<c10::IValue, c10::IValue> none(c10::StringType::get(), c10::AnyType::get());
@@ -113,14 +114,15 @@ Module backend_module(const Module& module, const c10::Dict<c10::IValue, c10::IV
   return lowered;
 }
 
-// Modules of one class share methods, whose schemas LibTorch fills in where they are first asked
-// for, without a lock.
+// Returns the mutex for cloning modules. Modules of one class share methods, and LibTorch fills in
+// the schema of a method at its first use, without a lock.
 std::mutex& cloning() {
   static std::mutex mutex;
   return mutex;
 }
 
-// What a saved module says: a plan is in it and not only its path.
+// Returns the spec with a plan file's content in place of its path, so that a saved module does not
+// depend on the file.
 std::string self_contained(const std::string& spec) {
   const auto options = parse_options(spec);
   return options.strategy == StrategyKind::kPlan ? to_json(options) : spec;
@@ -149,14 +151,14 @@ Module lower(const Module& module, const std::string& options,
   share_tensors(module, processed);
   copy_hooks(clone, processed);
 
-  // Upstream's wrapper hides the parameters. This one has what the module has, under the same
-  // names, and runs the lowered methods on itself: whatever is assigned to it is what they read.
+  // Upstream's wrapper hides the parameters. This module has the original's attributes under the
+  // same names, and runs the lowered methods on itself, so that they read what is assigned to it.
   Module result(c10::QualifiedName("__torch__.aten_recompute." + module.type()->name()->name()),
                 lowered._ivalue()->compilation_unit(), /*shouldMangle=*/true);
   copy_attributes(processed, result);
   const c10::IValue needs(c10::List<c10::intrusive_ptr<Needs>>({c10::make_intrusive<Needs>()}));
   result.register_attribute(kNeeds, needs.type(), needs);
-  // Of type Any, it is none of the module's children.
+  // An attribute of type Any does not count as a child of the module.
   result.register_attribute(kLoweredModule, c10::AnyType::get(), lowered._ivalue());
   for (const auto& method : methods)
     add_method(result, processed, method);

@@ -36,7 +36,7 @@ std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
   return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
 }
 
-// Why a call cannot follow a plan; nullptr where it can.
+// Returns the reason why a call cannot follow a plan; nullptr where it can.
 const char* why_unplanned() {
   if (autocast_enabled())
     return "autocast is on";
@@ -57,7 +57,8 @@ void say_that_unplanned(const std::string& reason) {
     log_warning(reason + ": lowered modules run unplanned, as plain TorchScript");
 }
 
-// {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
+// Returns how often each operator was differentiated in each way:
+//   {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
 nlohmann::json counts(const DifferentiatedOperators& operators) {
   const auto count = [](const std::vector<std::string>& names) {
     std::map<std::string, size_t> counted;
@@ -83,7 +84,8 @@ nlohmann::json to_json(const PlanMetrics& figures) {
           {"profiled_classes", figures.num_classes}};
 }
 
-// Ordinary autograd runs some operator outside of regions, and may keep something for it.
+// Returns whether some operator outside regions runs under ordinary autograd, which may keep
+// tensors for it.
 bool keeps_memory_outside(torch::jit::Graph& graph) {
   bool found = false;
   for_each_node(graph.block(), [&](const torch::jit::Node* node) {
@@ -112,17 +114,18 @@ struct LoweredMethod::Specialisation {
   c10::TypePtr self_type;
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
-  std::shared_ptr<MethodPlans> plans;  // where several regions share a budget or a pinned plan
+  std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
 
   MethodPlans::List method_plans() const {
     return plans == nullptr ? MethodPlans::List{} : plans->plans();
   }
+  // Returns the region's compiled regions in the plans for the whole method, or where there are
+  // none, those that the region planned by itself.
   std::vector<std::shared_ptr<const CompiledRegion>> variants_of(const Region& region) const;
 };
 
-// Of the plans for the whole method, or where there are none, the region's own.
 std::vector<std::shared_ptr<const CompiledRegion>> LoweredMethod::Specialisation::variants_of(
     const Region& region) const {
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
@@ -140,7 +143,7 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, cons
   if (!module_.find_method(method_)) {
     throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
   }
-  // What inject_layer_tags() left; a pattern in the spec comes first.
+  // inject_layer_tags() sets this attribute. A pattern in the spec takes precedence.
   if (options_.layer_pattern.empty() && module_.hasattr(kLayerPatternAttribute)) {
     options_.layer_pattern = module_.attr(kLayerPatternAttribute).toStringRef();
   }

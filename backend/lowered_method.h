@@ -1,4 +1,4 @@
-// One method of a lowered module: its specialisations, compiled at first use.
+// One method of a lowered module, with its specialisations.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -23,16 +23,19 @@ struct Code;
 
 namespace aten_recompute {
 
-// Attribute of a module: Options::layer_pattern, where the spec has none.
+// Name of a module's attribute that gives Options::layer_pattern where the spec has none.
 inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
 
+// Compiles a specialisation of the method at the first call that no earlier one fits.
 class LoweredMethod : public torch::CustomClassHolder {
  public:
-  // `module` gives the code, and the attributes where run() is not told otherwise. `spec` is JSON.
+  // `module` has the code, and the attributes that the second run() reads. `spec` is JSON.
   // Throws std::invalid_argument for an invalid spec or a method that does not exist.
   LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec);
 
-  // Runs the method on `self`, which has the attributes of the module. Thread-safe.
+  // Runs the method on `self`, which has the attributes of the module, or on the module itself.
+  // Returns what the method returns. Throws UserError where a budget or an option cannot be met,
+  // and otherwise what the method's operators throw. Thread-safe.
   c10::IValue run(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                   std::vector<c10::IValue> inputs);
   c10::IValue run(std::vector<c10::IValue> inputs) {
@@ -42,41 +45,44 @@ class LoweredMethod : public torch::CustomClassHolder {
   const std::string& name() const { return method_; }
   const Options& options() const { return options_; }
 
-  // One JSON object: options, specialisations, regions.
+  // Returns one JSON object with the options, specialisations and regions (docs/report.md).
   std::string report() const;
-  // Problem::to_json of each region compiled region that was profiled.
+  // Returns the planning problem of each compiled region that was profiled, as to_json() writes it.
   std::vector<std::string> problems() const;
-  // plan_to_json of the same.
+  // Returns the plans of these regions, as plan_to_json() writes them.
   std::vector<std::string> plans() const;
 
  private:
   struct Specialisation;
   using SpecialisationPtr = std::shared_ptr<Specialisation>;
 
+  // Returns the specialisation for these inputs; compiles it if there is none.
   SpecialisationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                          const std::vector<c10::IValue>& inputs);
+  // Throws UserError where Options::fullgraph is set and the method has several regions.
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
-  // Says once which words of the options match nothing in any region that has been compiled.
+  // Warns once of words in the options that match nothing in any region compiled so far.
   void warn_of_unmatched_words(const Specialisation& specialisation);
-  // Of the region compiled regions that were compiled with a profile.
+  // Calls `function` for each compiled region that has a profile.
   void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
+  // Runs the method as plain TorchScript.
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             std::vector<c10::IValue> inputs);
-  // The method as it was scripted, for modules of this type.
+  // Returns the code of the method as it was scripted, for modules of this type.
   std::shared_ptr<torch::jit::Code> unplanned_code(const c10::TypePtr& type);
 
   torch::jit::Module module_;
   std::string method_;
   Options options_;
   std::shared_ptr<PinnedPlan> pinned_plan_ = std::make_shared<PinnedPlan>();
-  mutable std::mutex mutex_;  // guards what follows; held while compiling
+  mutable std::mutex mutex_;  // guards the next two members; held while compiling
   std::vector<SpecialisationPtr> specialisations_;
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
   std::atomic<bool> checked_words_{false};
 };
 
-// The operator that runs a region inside of a method's graph.
+// Registers the operator that runs a region inside a method's graph.
 void register_region_operator();
 
 }  // namespace aten_recompute

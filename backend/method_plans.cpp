@@ -20,21 +20,22 @@ namespace {
 
 thread_local MethodCall* current_call = nullptr;
 
-// The last call on this thread that was watched; its backward may be under way.
+// The last call on this thread that was watched. Its backward may be under way.
 struct LastStep {
   std::weak_ptr<MethodPlans> plans;
-  std::shared_ptr<const MethodPlan> plan;  // for the next
+  std::shared_ptr<const MethodPlan> plan;  // for the next call
   std::vector<std::shared_ptr<const CompiledRegion>>
-      compiled_regions;  // that ran, of those planned
+      compiled_regions;  // those that ran and take part in the plan
   std::shared_ptr<StepWatch> watch;
   bool was_planned = false;
 };
 thread_local LastStep last_step;
 
-// A new plan keeps other values than the one before, and so may operators between the regions.
+// Limits how often a method is planned again. Under a new plan, operators between the regions may
+// keep other values, so the predictions need not converge.
 constexpr size_t kMaxLatePlans = 8;
-// Of those, the ones made because the need of such operators was less than assumed. Few, as what
-// one plan shows of them need not hold of the next.
+// Limits how many of these plans are made because such operators needed less than assumed. The
+// limit is low, because what they need under one plan need not hold under the next.
 constexpr size_t kMaxLoweredPlans = 3;
 
 bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
@@ -59,8 +60,8 @@ RetentionPlan pinned(const JointProblem& joint, const std::vector<RegionRun>& ru
   return join_decisions(joint, runs, decisions);
 }
 
-// A region that runs under ordinary autograd has no compiled region, and one that cannot be
-// profiled no problem.
+// A run takes no part in a plan if its region runs under ordinary autograd (it then has no compiled
+// region) or cannot be profiled (it then has no problem).
 bool has_part_in_plan(const PlannedRun& run) {
   return run.compiled_region != nullptr && run.compiled_region->graphs().problem != nullptr;
 }
@@ -104,8 +105,7 @@ PlanMetrics joint_figures(const JointProblem& joint, const RetentionPlan& decisi
   return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
 }
 
-// A checkpoint makes its call again inside of a backward. The step around it is the one that is
-// watched.
+// A checkpoint repeats its call inside a backward. Only the step around it is watched.
 bool is_in_backward() {
   return torch::autograd::get_current_graph_task_id() >= 0;
 }
@@ -142,8 +142,8 @@ void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>&
   const std::lock_guard<std::mutex> lock(mutex_);
   if (use_again(inputs, runs))
     return;
-  // Plans are of little use where every call takes another way, so such calls are recorded at
-  // growing intervals: after 1, 2, 4, 8 of them.
+  // Plans are of little use where every call takes another way through the method. So such calls
+  // are recorded at growing intervals: after 1, 2, 4, 8 of them.
   ++num_left_;
   record_ = (num_left_ & (num_left_ - 1)) == 0;
   if (!said_that_left_) {
@@ -178,8 +178,6 @@ std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
   return plan(unfinished, /*is_late=*/false);
 }
 
-// Finishes a plan of which inputs, runs and links are known. `is_late`: that the budget cannot be
-// kept turns out in the middle of a training, too late for an error.
 std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<MethodPlan>& plan,
                                                     bool is_late) {
   const auto start = std::chrono::steady_clock::now();
@@ -222,8 +220,6 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   return plan;
 }
 
-// Plans for other sizes of the same way through the method; `owned` keeps their decisions. None
-// where a plan was found wanting.
 std::vector<KnownPlan> MethodPlans::known_plans(const JointProblem& joint, const MethodPlan& plan,
                                                 std::list<RetentionPlan>& owned,
                                                 bool is_late) const {
@@ -289,7 +285,8 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
     return;
   const auto by = decisions_of_variants(compiled_regions);
   auto linked = plan->linked;
-  // Gradients that will rest are no need of this plan.
+  // New gradients stay allocated and later steps add to them, so the plan need not allow for their
+  // memory.
   if (!options_.accumulate || memory.num_new_gradients == 0)
     note_beyond_in_backward(linked, plan->kept_after, by, memory);
   const auto next = decisions_of_variants(planned_variants(plan->runs));
@@ -310,8 +307,6 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   }
 }
 
-// What plans before this one showed of operators between the regions is replaced by what a step
-// under this one did. False: that would not change the prediction.
 bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
                         const std::vector<const RetentionPlan*>& decisions,
                         const StepMemory& memory) {
@@ -357,7 +352,7 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
     return;
   settle_last_step();
   inputs_ = InputShapes(inputs);
-  // A checkpoint around the call makes it again and wants to see the same tensors kept.
+  // A checkpoint around the call repeats it and expects it to keep the same tensors.
   is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)

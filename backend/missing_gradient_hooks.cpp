@@ -35,16 +35,16 @@ bool none_defined(const variable_list& gradients) {
                       [](const at::Tensor& gradient) { return gradient.defined(); });
 }
 
-// The last stage on this thread that handed on no gradient, and its backward. It may be where that
-// backward begins, and the engine does not list that node among those of the graph.
+// The last stage on this thread that had no gradient to pass on, and its backward. The backward may
+// begin at this stage, and the engine does not list that node among those of the graph.
 struct LastStage {
   int graph_task = -1;
   const Node* node = nullptr;
 };
 thread_local LastStage last_stage;
 
-// Finds what eager's backward would not have run: nodes that only regions lead to, directly or by
-// operators that regions alone lead to.
+// Finds nodes that the backward in eager PyTorch would not have reached: those that only regions
+// lead to, directly or through operators that only regions lead to.
 class Unreached {
  public:
   Unreached() {
@@ -58,6 +58,7 @@ class Unreached {
       add(last_stage.node);
   }
 
+  // Returns whether eager's backward would not have reached the node.
   bool contains(const Node* node) {
     const auto [known, is_new] = known_.emplace(node, false);
     if (!is_new)
@@ -73,8 +74,9 @@ class Unreached {
     return is_unreached;
   }
 
-  // A function that a program wrote may have no gradient for an argument whatever it is given.
-  // Those of LibTorch's operators have no base class of their own.
+  // Returns whether the node is that of a LibTorch operator, which returns gradients if it is given
+  // any. A function that a user wrote may return none whatever it is given. The nodes of LibTorch's
+  // operators have no base class of their own, so the name of their namespace tells.
   static bool gives_what_it_is_given(const Node* node) {
     static constexpr std::string_view kNamespace = "torch8autograd9generated";
     return std::string_view(typeid(*node).name()).find(kNamespace) != std::string_view::npos;
@@ -88,20 +90,20 @@ class Unreached {
     }
   }
 
-  std::unordered_map<const Node*, std::vector<const Node*>> readers_;  // whose edges lead to it
-  std::unordered_map<const Node*, bool> known_;
+  std::unordered_map<const Node*, std::vector<const Node*>> readers_;  // nodes with an edge to it
+  std::unordered_map<const Node*, bool> known_;                        // results of contains()
 };
 
 bool is_missing_gradient(const variable_list& gradients, const Node* node) {
   return none_defined(gradients) && Unreached().contains(node);
 }
 
-// What both kinds of wrapped hooks share.
+// A hook that calls another one, unless its gradient is missing. The base of all kinds of them.
 template <typename Hook>
 class Wrapped : public Hook {
  public:
-  // Puts a wrapper into `place`, which is never empty meanwhile: another thread's backward may be
-  // calling the hook.
+  // Wraps the hook in `place` if it is not wrapped yet, and notes its node. `place` is never empty
+  // meanwhile, because another thread's backward may be calling the hook.
   template <typename Wrapper>
   static void wrap(std::unique_ptr<Hook>& place, const Node& node) {
     auto* wrapper = dynamic_cast<Wrapper*>(place.get());
@@ -126,7 +128,8 @@ class Wrapped : public Hook {
 
  private:
   std::unique_ptr<Hook> owner_;
-  // A tensor's hooks outlive the node that accumulates its gradient; it is only compared with.
+  // May dangle, because a tensor's hooks outlive the node that accumulates its gradient. It is only
+  // compared, never dereferenced.
   std::atomic<const Node*> node_ = nullptr;
 };
 
@@ -144,10 +147,10 @@ class WrappedPostHook : public Wrapped<FunctionPostHook> {
   }
 };
 
-// The parameter that this thread's engine accumulates next, where its gradient is missing.
+// The parameter that this thread accumulates next if its gradient is missing; nullptr otherwise.
 thread_local const at::TensorImpl* missing_for = nullptr;
 
-// Stands before an accumulation, as hooks after it are not told what was accumulated.
+// Sets `missing_for` before an accumulation, because hooks after it do not see the gradient.
 class NoteMissing : public FunctionPreHook {
  public:
   explicit NoteMissing(const AccumulateGrad& node) : node_(&node) {}
@@ -161,7 +164,7 @@ class NoteMissing : public FunctionPreHook {
   void compiled_args(CompiledNodeArgs&) const override {}
 
  private:
-  const AccumulateGrad* node_;  // it owns this hook
+  const AccumulateGrad* node_;  // owns this hook
 };
 
 class WrappedPostAccumulateHook : public Wrapped<PostAccumulateGradHook> {

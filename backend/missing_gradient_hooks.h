@@ -1,4 +1,4 @@
-// Hooks of a parameter that a region's backward reaches without a gradient for it.
+// Keeps the hooks of a parameter from being called where a region has no gradient for it.
 #pragma once
 
 namespace torch::autograd {
@@ -9,14 +9,17 @@ namespace aten_recompute {
 
 class StageNode;
 
-// In eager a parameter that only unread outputs depend on is not reached by a backward, and its
-// hooks are not called. The edges of a region lead to all tensors that the region reads, and the
-// engine runs what lies behind them, and calls hooks with None where there is no gradient. From
-// here on hooks are not called with None in a backward in which only regions lead to their tensor,
-// or operators that only regions lead to; what others hand on reaches the hooks as before.
+// To be called in a backward where `stage` has no gradient for `target`, the end of one of its
+// edges. Wraps the hooks of `target` and of the nodes that it leads to.
 //
-// Hooks that C++ registered after the accumulation (DistributedDataParallel waits for its own) are
-// called as before. `stage` has no gradient for `target`, where one of its edges leads to.
+// In eager PyTorch a backward does not reach a parameter that only unread outputs depend on, so its
+// hooks are not called. The edges of a region lead to all tensors that the region reads; the engine
+// follows them, and calls hooks with None where there is no gradient. A wrapped hook is not called
+// with None if only regions, or operators that only regions lead to, lead to its tensor in the
+// present backward. What other nodes pass on reaches the hooks as before.
+//
+// Hooks that C++ code registered to run after the accumulation are called as before, because
+// DistributedDataParallel waits for its own.
 void keep_missing_gradient_from_hooks(const StageNode& stage, torch::autograd::Node& target);
 
 }  // namespace aten_recompute

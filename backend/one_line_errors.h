@@ -1,18 +1,18 @@
-// Errors of the user's that come up while TorchScript's interpreter runs.
+// One-line messages for a user's errors that are thrown while TorchScript's interpreter runs.
 //
-// Whatever is thrown there comes out as one text: source lines of the method that ran, then the
-// message. The source lines have nothing to do with a budget that cannot be kept. A prefix makes
-// such messages known in the text, so that they can be had back as they were: by us, where a method
-// of ours runs inside of another, and for Python by register/python_route.cpp.
+// The interpreter turns every exception into one string: source lines of the method that ran, then
+// the message. The source lines have nothing to do with a budget that cannot be kept. A prefix
+// marks such messages, so that they can be cut out of the string again: here, where a lowered
+// method runs inside another one, and for Python in register/python_route.cpp.
 #pragma once
 
 namespace aten_recompute {
 
 inline constexpr const char* kErrorPrefix = "aten_recompute: ";
 
-// To be called where an exception is handled. A UserError or std::invalid_argument, or a text from
-// the interpreter with the message of one in it, is thrown as a UserError that has the prefix;
-// everything else as it is.
+// Needs to be called while an exception is handled. Throws a UserError with the prefix if that is a
+// UserError or std::invalid_argument, or the interpreter's error with the message of one in it.
+// Otherwise throws the same exception again.
 [[noreturn]] void rethrow_in_one_line();
 
 }  // namespace aten_recompute

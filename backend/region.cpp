@@ -27,8 +27,8 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
          a.toTensor().storage().is_alias_of(b.storage());
 }
 
-// Notes what running the region again needs beside its captures. Per input: is it kept alive for
-// it?
+// Notes in `call` what a replay of the region needs besides the captures. Returns, for each input,
+// whether it is kept alive for that.
 std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
   std::vector<bool> is_kept(inputs.size(), false);
   std::vector<bool> captured(inputs.size(), false);
@@ -101,7 +101,7 @@ std::shared_ptr<const CompiledRegion> Region::variant_for(const SpecialisationKe
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
-    return nullptr;  // it raises when it runs
+    return nullptr;  // the region's own run raises the error
   } catch (const std::exception&) {
     rethrow_in_one_line();
   }
@@ -211,7 +211,7 @@ SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
     return key;
-  // By address, then by index: what is one tensor stands together, the first of them in front.
+  // Sorted by address, then by index, so that equal tensors are neighbours.
   std::vector<std::pair<const void*, size_t>> tensors;
   tensors.reserve(inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -226,12 +226,12 @@ SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
       first = k;
       continue;
     }
-    // Tied weights are left to the profile, which knows them.
+    // The profile handles tied weights by itself.
     const auto [a, b] = std::pair(tensors[first].second, tensors[k].second);
     if (!(is_attribute_[a] && is_attribute_[b]))
       key.same.emplace_back(a, b);
   }
-  std::sort(key.same.begin(), key.same.end());  // and not in the order of addresses
+  std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
   return key;
 }
 
@@ -249,7 +249,8 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& ke
 
 std::shared_ptr<const CompiledRegion> Region::choose(const SpecialisationKey& key,
                                                      const std::vector<c10::IValue>& inputs) {
-  // Only budgets promise a peak; a pinned plan of several regions tells their runs apart.
+  // Shapes matter only under a budget, which promises a peak, and for a pinned plan of several
+  // regions, where they tell the runs apart.
   if (options_.strategy != StrategyKind::kBudget &&
       !(options_.strategy == StrategyKind::kPlan && is_one_of_several_))
     return variant_for(key, inputs, {}, false, false);
@@ -318,7 +319,7 @@ void Region::run(Stack& stack) {
   for (auto i : gradient.df_output_vjps) {
     edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
   }
-  // A region without a profile has no part in a plan for the whole method.
+  // A region without a profile takes no part in a plan for the whole method.
   auto* links = MethodCall::current() == nullptr || compiled_region->graphs().problem == nullptr
                     ? nullptr
                     : MethodCall::current()->links();
@@ -361,8 +362,8 @@ void Region::run(Stack& stack) {
     for (size_t i = 0; i < forward.outputs().size(); ++i) {
       outputs.push_back(forward.take_output(registers, i));
     }
-    // An operator may have returned its input as it is: that object has a history of its own. And
-    // torch.zeros(3) is a constant to the program, but a new tensor to who gets it.
+    // An operator may have returned its input, which has a history of its own. And torch.zeros(3),
+    // a constant in the program, must be a new tensor for each caller.
     for (size_t i = 0; i < gradient.f_real_outputs; ++i) {
       if (!outputs[i].isTensor() || !outputs[i].toTensor().defined())
         continue;
@@ -389,7 +390,7 @@ void Region::run(Stack& stack) {
     if (output.has_storage())
       metadata.storage = output.storage().getWeakStorageImpl();
     call->add_output(std::move(metadata));
-    // Only the call knows that these are the indices of a maximum.
+    // Only the call shows that an output is not differentiable, such as the indices of a maximum.
     if (torch::autograd::isDifferentiableType(output.scalar_type())) {
       torch::autograd::set_history(output, node);
     } else {

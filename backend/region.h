@@ -1,4 +1,4 @@
-// One differentiable region at run time.
+// One differentiable region of a method, at run time.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -19,36 +19,38 @@
 
 namespace aten_recompute {
 
-// Of a pinned plan: some region of the method was compiled by it. Then it is the plan of this
-// model, and a call that it says nothing of (in evaluation, with frozen layers) is no reason for an
-// error.
+// What the regions of a method share about a pinned plan.
 struct PinnedPlan {
+  // Some region was compiled by the plan, so it is a plan of this model. A call that it does not
+  // cover (in evaluation, with frozen layers) is then no error.
   std::atomic<bool> matched{false};
   std::atomic<bool> said_that_unplanned{false};
 };
 
 class RegionCall;
 
+// Chooses the compiled region for each call's inputs, and runs it. Thread-safe.
 class Region : public torch::CustomClassHolder {
  public:
-  // `graph` is the region's forward; `is_attribute[i]`: input i was read from the module.
-  // `is_one_of_several`: under strategy budget, calls are planned as a whole.
+  // `graph` is the region's forward. `is_attribute[i]` says whether input i was read from the
+  // module. With `is_one_of_several`, strategies budget and plan plan calls of the method as a
+  // whole.
   Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute, Options options,
          bool is_one_of_several,
          std::shared_ptr<PinnedPlan> pinned_plan = std::make_shared<PinnedPlan>());
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
-  // history. Compiles a compiled region for each new set of inputs that require grad (and of
-  // operators that return their argument), and under strategy budget for inputs that are larger
-  // than any before: a plan made for larger ones keeps a budget in bytes for smaller ones, too (a
-  // fraction is one of the peak at the sizes planned for). In a call that is planned as a whole
-  // (backend/method_plans.h) it runs what that plan says. Thread-safe.
+  // history. Compiles the region for each new SpecialisationKey, and under strategy budget for
+  // inputs that are larger than any before. A plan made for larger inputs keeps a budget in bytes
+  // for smaller ones, too; a budget that is a fraction refers to the peak at the sizes planned for.
+  // In a call that is planned as a whole (backend/method_plans.h) the region runs by that plan.
+  // Throws UserError where a budget or a pinned plan cannot be kept.
   void run(torch::jit::Stack& stack);
 
-  // Variants that it planned by itself, in the order in which they were compiled.
+  // Returns the compiled regions that this region planned by itself, in the order of compiling.
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions() const;
 
-  // `before` under another plan.
+  // Returns `before`, which has this key and a profile, compiled under another plan.
   std::shared_ptr<const CompiledRegion> compile_again(const CompiledRegion& before,
                                                       const SpecialisationKey& key,
                                                       const RetentionPlan& decisions) const;
@@ -56,47 +58,57 @@ class Region : public torch::CustomClassHolder {
  private:
   struct Planned {
     InputShapes shapes;
-    std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr: see variant_for
+    std::shared_ptr<const CompiledRegion> compiled_region;  // may be nullptr; see variant_for()
     size_t number = 0;                                      // in the order of compiling
-    // A call had more than was planned for (passes/profile/profile.h): not used again.
+    // The data of a call made larger tensors than planned for (DataSizes), so the plan is not used
+    // again.
     bool outgrown = false;
   };
 
-  // Plans of one kind of call.
+  // Plans for one SpecialisationKey.
   struct Plans {
     LruCache<Planned> planned{kMaxPlans};
-    SeenInCalls seen;  // where a plan turned out to be made for other sizes
-    // A plan that kept the budget turned out to be made for another caller: that the budget cannot
-    // be kept is found in the middle of a training then, too late for an error.
+    SeenInCalls seen;            // what calls have shown that an earlier plan did not assume
+    // A plan is replaced because the caller behaves differently than assumed. Training is then
+    // under way, too late for an error if the budget cannot be kept.
     bool is_late = false;
   };
 
+  // Returns the key of these inputs, without `returned`.
   SpecialisationKey key_of(const std::vector<c10::IValue>& inputs) const;
-  // The forward, without operators that return their argument and second names of one input: a
-  // value's gradients are added in the order of its readers, whatever they call it.
+  // Returns the forward without operators that return their argument, and with one name for inputs
+  // that are the same tensor. A value's gradients are then added in the order of all its readers,
+  // as in eager PyTorch.
   std::shared_ptr<torch::jit::Graph> graph_for(const SpecialisationKey& key) const;
-  // What runs for these inputs, and is to be recorded in a call that is planned as a whole.
+  // Returns what to run for these inputs, and tells the call if that is planned as a whole. Returns
+  // nullptr as variant_for() does.
   std::shared_ptr<const CompiledRegion> choose(const SpecialisationKey& key,
                                                const std::vector<c10::IValue>& inputs);
-  // nullptr: the region cannot be differentiated ahead of time.
+  // Returns a compiled region that this region planned by itself; compiles one if none fits. A plan
+  // for larger shapes fits unless `exact`. `leanest` asks for the smallest peak instead of the
+  // budget. Returns nullptr if the region cannot be differentiated ahead of time, or raises on
+  // these inputs. Throws UserError where a budget or a pinned plan cannot be kept.
   std::shared_ptr<const CompiledRegion> variant_for(const SpecialisationKey& key,
                                                     const std::vector<c10::IValue>& inputs,
                                                     const InputShapes& shapes, bool exact,
                                                     bool leanest);
-  // Notes a call in which data made something larger than the plan has it; such plans are made
-  // again.
+  // Returns whether the data of a call made a tensor larger than planned for. If so, the sizes are
+  // noted and the plans for this key are made again.
   bool has_outgrown(const SpecialisationKey& key, const CompiledRegion& compiled_region,
                     const DataSizes& sizes);
+  // Needs mutex_ to be held. Throws NotDifferentiable, NotProfiled, std::runtime_error where a
+  // budget cannot be kept, and std::invalid_argument where a pinned plan does not fit.
   std::shared_ptr<const CompiledRegion> compile(const SpecialisationKey& key,
                                                 const std::vector<c10::IValue>& inputs,
                                                 const Options& options, bool leanest,
                                                 const Plans& plans) const;
-  // Takes out what is not to be used again; `seen` then has the reason.
+  // Removes plans that are not to be used again, and notes the caller's behaviour in `seen`.
   static void remove_outdated(Plans& plans);
-  // Has the call watched, where its peak is to be held against a plan. Returns the watch of a step
-  // of this region alone, which ends with the region's forward; nullptr: there is none.
+  // Has the call watched if its peak is to be compared with a plan. Returns the watch of a step
+  // that runs this region alone, so that the call ends with the region's forward; nullptr
+  // otherwise.
   std::shared_ptr<StepWatch> watch(RegionCall& call) const;
-  // The forward as it is, without gradients or under ordinary autograd.
+  // Runs the forward as it was scripted, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
   std::shared_ptr<torch::jit::Graph> graph_;
@@ -112,7 +124,7 @@ class Region : public torch::CustomClassHolder {
   size_t num_compiled_ = 0;
   bool said_that_planned_again_ = false;
   bool said_that_outgrown_ = false;
-  std::shared_ptr<PeakDifference> difference_;  // of steps of this region alone
+  std::shared_ptr<PeakDifference> difference_;  // for steps of this region alone
 };
 
 }  // namespace aten_recompute

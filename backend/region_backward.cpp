@@ -110,7 +110,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     }
   }
   if (!keep) {
-    // From here on the registers hold the captures alone, each until its last use.
+    // From here on only the registers hold the captures, each until its last use.
     released_ = true;
     forget_captures();
   }
@@ -133,7 +133,7 @@ std::vector<CallerBehaviour::Output> RegionCall::outputs_seen_with(
       output.gradient = inputs[k].toTensor();
     if (keeps_captures)
       continue;
-    // What nobody but the captures holds.
+    // The output is freed if nobody but the captures holds its storage.
     const auto storage = outputs_[k].storage.lock();
     const auto holds_it = [&](const c10::IValue& input) {
       return input.isTensor() && input.toTensor().defined() && input.toTensor().has_storage() &&
@@ -340,7 +340,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
 NodePtr<Node> make_stages(const std::shared_ptr<RegionCall>& call, std::vector<Edge> edges) {
   const auto& stages = call->compiled_region().stages();
   std::vector<NodePtr<StageNode>> nodes(stages.size());
-  // Last stage first: nodes made later run earlier where the engine has a choice.
+  // Make the last stage first: where the engine has a choice, it runs younger nodes earlier.
   for (size_t i = stages.size(); i-- > 0;) {
     nodes[i] = make_node<StageNode>(call, i);
     for (auto gradient : stages[i].gradients)

@@ -22,42 +22,45 @@
 namespace aten_recompute {
 
 // A value kept for the backward. Tensors that the caller can reach (region inputs and outputs) are
-// SavedVariables, which notice in-place changes; the rest nobody else can see.
+// SavedVariables, which detect in-place changes. Nobody else can see the other values.
 struct SavedCapture {
-  torch::autograd::SavedVariable variable;
-  c10::IValue value;
+  torch::autograd::SavedVariable variable;  // used if `is_variable`
+  c10::IValue value;                        // used otherwise
   bool is_variable = false;
-  // Under saved_tensors_hooks, for tensors of any origin: it is unpacked by the stage that reads
+  // Used under saved_tensors_hooks, for every tensor. The first stage that reads the value unpacks
   // it.
   std::shared_ptr<torch::autograd::SavedVariable> packed;
 };
 
-// Keeps `value`. `reachable`: the caller can get hold of it; `is_output`: it is an output of the
-// region and has the region's history.
+// Returns `value`, saved. `reachable` says whether the caller can reach it, `is_output` whether it
+// is an output of the region and has the region's history.
 SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_output);
 
-// A region input that the backward does not read, kept for running the region again. Of an output
-// of another region, which that region can compute again, nothing is kept alive.
+// A region input that the backward does not read, noted for a replay of the region. An output of
+// another region is not kept alive, because that region can compute it again.
 struct ReplayInput {
-  size_t input = 0;
-  SavedCapture saved;
+  size_t input = 0;    // index among the region's inputs
+  SavedCapture saved;  // unused for the output of another region, which has the other fields
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor{c10::intrusive_ptr<c10::TensorImpl>()};
   uint32_t version = 0;
-  torch::autograd::Edge maker;  // valid: `tensor` is what counts, and not `saved`
+  torch::autograd::Edge maker;  // valid only for the output of another region
 };
-// `is_written`: by the region itself.
+// Returns what is noted of `value`, the region's input of this index. `is_written` says that the
+// region itself writes to it, so that its version does not matter.
 ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written);
 
-// Sizes and type of a region output, to make a zero gradient of, and its memory.
+// Sizes and type of a region output, from which a zero gradient can be made, and its memory.
 struct OutputMetadata {
   std::vector<int64_t> sizes;
   at::TensorOptions options;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage{c10::intrusive_ptr<c10::StorageImpl>()};
 };
 
-// State that the stages of one call share. The captures go when the backward has taken them.
+// State that the stages of one call share. Unless the graph is retained, the first backward takes
+// the captures out. run_stage(), replay(), replay_output() and release() are thread-safe.
 class RegionCall {
  public:
+  // `inputs` are the captured inputs, in the order of the backward's inputs.
   RegionCall(std::shared_ptr<const CompiledRegion> compiled_region,
              std::vector<SavedCapture> inputs)
       : compiled_region_(std::move(compiled_region)), captures_(std::move(inputs)) {}
@@ -67,94 +70,112 @@ class RegionCall {
   RegionCall& operator=(const RegionCall&) = delete;
 
   const CompiledRegion& compiled_region() const { return *compiled_region_; }
-  // Inputs that are no captures; before the region's forward, in the order of the inputs.
+  // Adds an input that is not captured. Needs to be called before the region's forward, in the
+  // order of the inputs.
   void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
-  // Of the step that this is a part of, as its region run `number`.
+  // Sets the watch of the step in which this call is region run `number`.
   void set_watch(std::shared_ptr<StepWatch> watch, size_t number) {
     watch_ = std::move(watch);
     watch_->hold();
     number_ = number;
   }
-  // The same where the plan is for this region alone: at the end of its backward the peak of the
-  // step is noted in the compiled region, and held against the prediction.
+  // Sets the watch of a step that runs this region alone. When its backward ends, the compiled
+  // region notes the step's memory, and `difference` compares the peak with the prediction.
   void set_own_watch(std::shared_ptr<StepWatch> watch, std::shared_ptr<PeakDifference> difference) {
     const auto number = watch->begin_forward();
     set_watch(std::move(watch), number);
     difference_ = std::move(difference);
   }
-  // A gradient is about to be handed on to `target`.
+  // Notes that a gradient is about to be passed to `target`.
   void watch_gradient(const torch::autograd::Node& target) const;
   void set_random_states(RandomStates states) { random_states_ = std::move(states); }
 
-  // The backward that was built ahead of time does not do: a derivative of the gradients is asked
-  // for, or they are batched, carry tangents or are not LibTorch's own tensors.
+  // Returns whether the backward that was compiled ahead of time cannot compute these gradients,
+  // because their derivatives are wanted, or because the vjps are batched, carry tangents or are of
+  // a tensor subclass.
   static bool must_replay(const torch::autograd::variable_list& vjps);
 
-  // In place of the stages: runs the region again under ordinary autograd, and that backward.
-  // `needed`: per gradient. run_stage() then hands the results out.
+  // Runs the region again under ordinary autograd, and the backward of that, in place of the
+  // stages; run_stage() then returns the results. `needed` has one flag per gradient of the region,
+  // `node` is the first stage. Throws as run_stage() does.
   void replay(torch::autograd::variable_list&& vjps, const std::vector<bool>& needed,
               const NodePtr<torch::autograd::Node>& node);
-  // Output `vjp` of the region once more, its history that of the first.
+  // Computes output `vjp` of the region again and returns it with the history of the first one.
+  // Throws as run_stage() does.
   at::Tensor replay_output(uint32_t vjp, const NodePtr<torch::autograd::Node>& node);
 
   void add_capture(SavedCapture capture) { captures_.push_back(std::move(capture)); }
-  // A region input that a captured value, the one of this index, shares memory with.
+  // Adds a region input that the captured value of this index shares memory with.
   void add_guard(size_t capture, const at::Tensor& input) {
     guards_.emplace_back(capture, torch::autograd::SavedVariable(input, /*is_output=*/false));
   }
   void add_output(OutputMetadata metadata) { outputs_.push_back(std::move(metadata)); }
 
-  // Runs a stage for the current graph task; returns its gradients. `needed` has one flag per
-  // gradient of the stage, `later_stages` says whether a stage behind it will run.
+  // Runs a stage for the current graph task and returns its gradients. `needed` has one flag per
+  // gradient of the stage, `later_stages` says whether a later stage will run. `vjps` are read by
+  // the first stage only. Throws c10::Error where the captures are released already or one that is
+  // read was changed in place, and where anomaly detection finds a NaN.
   torch::autograd::variable_list run_stage(size_t stage, torch::autograd::variable_list&& vjps,
                                            const std::vector<bool>& needed, bool later_stages,
                                            const NodePtr<torch::autograd::Node>& node);
+  // Drops the captures; later stages throw.
   void release();
 
  private:
-  // Version of a capture when the backward began. Hooks run between two stages, and may write.
+  // Version of a capture when the backward began. Hooks that run between two stages may write to
+  // it.
   struct CaptureVersion {
     size_t capture;  // index into captures_
     c10::VariableVersion counter;
     uint32_t version;
   };
 
+  // State of one backward through the stages.
   struct Run {
     Program::Registers registers;
-    std::shared_ptr<const UndefinedGradients> undefined;  // nullptr: all vjps are defined
-    // Captures that were changed in place, by register, and what unpacking them raised. Only what
-    // reads one raises it: in eager, the nodes of other gradients do not run and do not notice.
+    std::shared_ptr<const UndefinedGradients> undefined;  // nullptr if all vjps are defined
+    // Captures that were changed in place, by register, with the exception that unpacking threw. It
+    // is thrown only where such a capture is read: in eager PyTorch, nodes of gradients that are
+    // not needed do not run and do not notice either.
     std::map<size_t, std::exception_ptr> changed;
     std::vector<CaptureVersion> versions;  // of captures that the caller can reach
+    // Captures that are not unpacked yet: their index, and what holds them.
     std::vector<std::pair<size_t, std::shared_ptr<torch::autograd::SavedVariable>>> packed;
     bool is_replay = false;
-    torch::autograd::variable_list replayed;  // per gradient, where replay() has run
+    torch::autograd::variable_list replayed;  // per gradient, if replay() has run
   };
 
-  // Notes what has been changed since the backward began, for check_for_changes().
+  // Adds captures that were changed since the backward began to `run.changed`.
   void find_changes(Run& run) const;
 
-  // Runs the stage's instructions. Under anomaly detection, returns the first of them that made a
-  // NaN of values without any.
+  // Runs the stage's instructions. Under anomaly detection, returns the first one whose result
+  // has a NaN; nullptr otherwise.
   const torch::jit::Node* run_instructions(Run& run, const Stage& stage,
                                            const std::vector<bool>& skip) const;
 
-  // Raises where the stage reads a capture that was changed. `skip`: per instruction, or empty. The
-  // first stage, where all of its gradients are asked for, looks for all that follow: eager raises
-  // before a gradient of the same operator has left.
+  // Throws if the stage reads a capture that was changed. `skip` has a flag per instruction, or is
+  // empty. The first stage, if all gradients are needed, checks the later stages as well, because
+  // eager PyTorch throws before any gradient of the same operator has left.
   void check_for_changes(const Run& run, const Program& program, const Stage& stage,
                          const std::vector<bool>& needed, bool all_needed,
                          const std::vector<bool>& skip) const;
 
+  // Begins a backward: takes the captures out, or copies them where the graph is retained. Needs
+  // mutex_ to be held. Throws c10::Error where the captures are released already.
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
-  // `inputs` of the backward, their gradients `defined`.
+  // Returns the state of the region's outputs. `inputs` are those of the backward program, and
+  // `defined` says which vjps are. With `keeps_captures` no output counts as freed.
   std::vector<CallerBehaviour::Output> outputs_seen_with(const std::vector<c10::IValue>& inputs,
                                                          const std::vector<bool>& defined,
                                                          bool keeps_captures) const;
+  // Unpacks the captures that this stage is the first to read.
   void unpack_for_stage(Run& run, size_t stage, const NodePtr<torch::autograd::Node>& node) const;
+  // Returns the region's inputs for a replay. Needs mutex_ to be held. Throws c10::Error where the
+  // captures are released or an input was changed in place.
   std::vector<c10::IValue> unpack_inputs(const NodePtr<torch::autograd::Node>& node) const;
+  // Replays the region with the random numbers of the first run, and returns its outputs.
   std::vector<c10::IValue> run_again(std::vector<c10::IValue> inputs) const;
-  // Of outputs whose memory is gone.
+  // Returns the bytes of outputs whose memory has been freed.
   int64_t bytes_let_go() const;
   void forget_captures();
 
@@ -164,16 +185,16 @@ class RegionCall {
   std::vector<OutputMetadata> outputs_;  // per vjp
   std::vector<ReplayInput> replay_inputs_;
   RandomStates random_states_;
-  std::shared_ptr<StepWatch> watch_;  // nullptr: nobody watches
-  size_t number_ = 0;
-  std::shared_ptr<PeakDifference> difference_;  // nullptr: somebody else compares
+  std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
+  size_t number_ = 0;                           // this run's number in the watch
+  std::shared_ptr<PeakDifference> difference_;  // set if the step runs this region alone
   std::mutex mutex_;
   bool released_ = false;
-  std::map<int, Run> runs_;  // by graph task: retained graphs may be walked by several at once
+  std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once
 };
 
-// Makes the stages' nodes and links them; returns the first one, which outputs are attached to.
-// `edges[i]` is where output i of the backward program goes.
+// Makes the nodes of the stages, links them, and returns the first one, which becomes the history
+// of the region's outputs. `edges[i]` is where output i of the backward program goes.
 NodePtr<torch::autograd::Node> make_stages(const std::shared_ptr<RegionCall>& call,
                                            std::vector<torch::autograd::Edge> edges);
 

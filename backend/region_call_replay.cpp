@@ -19,6 +19,7 @@ namespace {
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 
+// Returns whether the tensor is a wrapper of functorch or of a Python class.
 bool is_made_elsewhere(const at::Tensor& tensor) {
   using c10::DispatchKey;
   const auto keys = tensor.key_set();
@@ -26,7 +27,8 @@ bool is_made_elsewhere(const at::Tensor& tensor) {
          keys.has(DispatchKey::FuncTorchGradWrapper) || keys.has(DispatchKey::Python);
 }
 
-// Keeps transforms and modes of vmap away: what runs again ran without them.
+// Dispatch keys of transforms and modes such as vmap's. A replay excludes them, because the first
+// run ran without them.
 constexpr c10::DispatchKeySet kTransforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
                                            c10::DispatchKey::FuncTorchDynamicLayerBackMode,
                                            c10::DispatchKey::VmapMode});
@@ -128,8 +130,8 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
   const auto& gradient = compiled_region_->gradient();
   const auto& summand_of = compiled_region_->summand_of();
   const OrdinaryAutograd guard;
-  // The inputs under names of their own: gradients are those of the region alone, even where one
-  // input was made of another.
+  // Aliases separate the inputs from each other: gradients are those of the region alone, even
+  // where one input was computed from another.
   torch::autograd::edge_list ends;
   std::vector<size_t> first_summands;
   for (size_t k = 0; k < summand_of.size(); ++k) {

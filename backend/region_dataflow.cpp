@@ -141,7 +141,7 @@ std::vector<RegionRun::Incoming> RegionDataflowRecorder::incoming_of(
       }
     }
     incoming.from_loss = std::find(from_loss.begin(), from_loss.end(), target) != from_loss.end();
-    // Somebody holds what nothing is known of, and may hand in a gradient with the loss's.
+    // An output that is alive without a known reader may get its gradient with the loss.
     if (incoming.gradients.empty() && !incoming.from_loss)
       incoming.from_loss = is_alive(record, k);
     all.push_back(std::move(incoming));
@@ -171,7 +171,7 @@ std::vector<int32_t> RegionDataflowRecorder::stays_of(
   const auto& results = record.compiled_region->graphs().problem->results;
   std::unordered_set<int32_t> gone;
   std::vector<int32_t> live_to_end;
-  // Outputs that only later regions read are theirs to keep; others may be gone already.
+  // Outputs that later regions read count with those regions; others may be freed already.
   for (size_t i = 0; i < ends.outputs.size(); ++i) {
     const auto value = ends.outputs[i];
     const bool is_returned = returned.count(record.outputs[i]._unsafe_get_target()) != 0;
@@ -179,7 +179,7 @@ std::vector<int32_t> RegionDataflowRecorder::stays_of(
       gone.insert(value);
     }
   }
-  // Gradients that go on to earlier regions, and those added to what a later region made.
+  // Gradients that go to earlier regions or are added to one that a later region made do not stay.
   for (size_t i = 0; i < record.gradients.size(); ++i) {
     const auto& gradient = record.gradients[i];
     auto goes_there = [&](const Gradient& other) {
@@ -194,7 +194,7 @@ std::vector<int32_t> RegionDataflowRecorder::stays_of(
     if (!gradient.targets.empty() || any(run + 1, records_.size()))
       gone.insert(ends.gradients[i]);
     else if (accumulate && any(0, run))
-      live_to_end.push_back(ends.gradients[i]);  // it waits for those that are added to it
+      live_to_end.push_back(ends.gradients[i]);  // gradients of earlier runs are added to it
   }
   for (auto value : results) {
     if (gone.count(value) == 0)
@@ -226,7 +226,7 @@ std::vector<RegionRun> RegionDataflowRecorder::runs(const c10::IValue& result,
     const auto& live_to_end = runs.back().live_to_end;
     const auto& outputs = record.compiled_region->graphs().ends.outputs;
     const auto& freed_before_backward =
-        record.compiled_region->graphs().problem->freed_before_backward;  // of a region alone
+        record.compiled_region->graphs().problem->freed_before_backward;  // for this region alone
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (returned.count(record.outputs[i]._unsafe_get_target()) != 0 &&
           std::find(freed_before_backward.begin(), freed_before_backward.end(), outputs[i]) !=

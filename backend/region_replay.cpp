@@ -19,8 +19,8 @@ void copy_operand(Node* node, size_t operand) {
   node->replaceInput(operand, graph.insert(c10::aten::clone, {node->input(operand)}));
 }
 
-// Operands that the node writes to: as its schema says, the statistics of a normalisation, and of
-// an operator that may run once only all that it is given.
+// Returns the operands that the node may write to: those that its schema says, the running
+// statistics of a normalisation, and all tensors of an operator with other hidden state.
 std::vector<size_t> written_operands(const Node* node) {
   std::vector<size_t> written;
   if (node->maybeSchema() == nullptr)
@@ -39,7 +39,7 @@ std::vector<size_t> written_operands(const Node* node) {
   return written;
 }
 
-// z = zero(x)  ==>  z = zero_(clone(x)); copy(x, y) likewise.
+// Rewrites z = zero(x) to z = zero_(clone(x)), and z = copy(x, y) to z = copy_(clone(x), y).
 void write_in_place(Node* node) {
   auto& graph = *node->owningGraph();
   const torch::jit::WithInsertPoint guard(node);
@@ -51,6 +51,7 @@ void write_in_place(Node* node) {
   node->destroy();
 }
 
+// Returns a copy of the graph without warnings and writes to its inputs.
 std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
   auto graph = forward->copy();
   std::vector<Node*> nodes;
@@ -60,7 +61,7 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       node->destroy();
       continue;
     }
-    // What zero_() and copy_() became, autograd knows as these alone.
+    // Functionalization made these of zero_() and copy_(), and autograd knows only those.
     if (node->kind() == c10::aten::zero || node->kind() == c10::aten::copy) {
       write_in_place(node);
       continue;

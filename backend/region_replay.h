@@ -1,6 +1,6 @@
-// A region's forward run once more under ordinary autograd, as a checkpoint would: for derivatives
-// of the region's gradients, and for gradients that are batched or carry tangents, which the
-// backward that was built ahead of time knows nothing of.
+// Runs a region's forward again under ordinary autograd, as a checkpoint would. This serves
+// derivatives of the region's gradients, and gradients that are batched or carry tangents, which
+// the backward that was compiled ahead of time cannot compute.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -16,24 +16,25 @@ struct Graph;
 
 namespace aten_recompute {
 
+// A region's forward without effects. Thread-safe.
 class RegionReplay {
  public:
-  // `forward` is the region as it was scripted; not changed.
+  // `forward` is the region as it was scripted. It is copied, not changed.
   explicit RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward);
 
-  // The region's outputs, as autograd is at the time. It warns of nothing again and changes no
-  // statistics, counters or buffers: what the region writes to is given to it as a copy.
+  // Returns the region's outputs, with a history if gradients are enabled. Repeats no warning and
+  // changes no statistics, counters or buffers: the region gets copies of what it writes to.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
  private:
   Program program_;
 };
 
-// Per input of the region: the region itself writes to it, so that a later change is none that
-// running it again has to notice.
+// Returns, for each input of the region, whether the region itself writes to it. A replay need not
+// notice later changes of such an input.
 std::vector<bool> inputs_written_by(torch::jit::Graph& forward);
 
-// Does any operator of the region draw random numbers?
+// Returns whether an operator of the region may draw random numbers.
 bool draws_random_numbers(torch::jit::Graph& forward);
 
 }  // namespace aten_recompute

@@ -17,6 +17,7 @@ namespace {
 using torch::jit::CompilationUnit;
 using torch::jit::Module;
 
+// Calls `visit` with the name and the slot of each attribute of the module's class.
 template <class Visit>
 void visit_slots(const Module& module, const Visit& visit) {
   const auto type = module.type();
@@ -28,7 +29,7 @@ bool is_module(const c10::IValue& value) {
   return value.isModule();
 }
 
-// The parameter that `copy` was cloned from, or an undefined tensor.
+// Returns the parameter that `copy` was cloned from, or an undefined tensor.
 at::Tensor origin_of(const at::Tensor& copy) {
   const auto& clone_node = copy.grad_fn();
   if (clone_node == nullptr || clone_node->num_outputs() != 1 ||
@@ -40,13 +41,13 @@ at::Tensor origin_of(const at::Tensor& copy) {
   return leaf == nullptr ? at::Tensor() : leaf->variable;
 }
 
-// What the module's methods are: its own class, or the one that was lowered.
+// Returns the module that has the original code: the module itself, or the one that was lowered.
 Module code_of(const Module& module) {
   return is_lowered(module) ? processed_module(module) : module;
 }
 
-// Name, slot and current value of each attribute that the module's code knows. A lowered module has
-// them itself, except for upstream's wrapper, which leaves them to the processed module.
+// Calls `visit` with name, slot and current value of each attribute that the original code has. A
+// lowered module has them itself; in upstream's wrapper only the processed module has them.
 template <class Visit>
 void visit_values(const Module& module, const Visit& visit) {
   const auto code = code_of(module);
@@ -57,6 +58,7 @@ void visit_values(const Module& module, const Visit& visit) {
 
 using Units = std::unordered_set<std::shared_ptr<CompilationUnit>>;
 
+// Adds the compilation units of the module and of all modules inside it to `units`.
 void collect_units(const Module& module, Units& units) {
   units.insert(module._ivalue()->compilation_unit());
   units.insert(code_of(module)._ivalue()->compilation_unit());
@@ -66,20 +68,21 @@ void collect_units(const Module& module, Units& units) {
   });
 }
 
-// A compilation unit never forgets a class, and Python's lives as long as the process: classes of a
-// clone are in a unit of their own. Their methods may call functions of the module's units, which
-// therefore live as long.
+// Returns a new compilation unit for the classes of a clone of `module`. A unit never frees a
+// class, and Python's unit lives as long as the process, so a clone gets a unit of its own. Its
+// methods may call functions of the module's units, so those live as long as the new one.
 std::shared_ptr<CompilationUnit> unit_beside(const Module& module) {
   Units units;
   collect_units(module, units);
-  // Classes hold weak pointers, which would keep what the deleter holds.
+  // Weak pointers in classes keep the deleter alive, so it drops the units as soon as it has run.
   return {new CompilationUnit(), [units](CompilationUnit* unit) mutable {
             delete unit;
             units.clear();
           }};
 }
 
-// Values and code of a module, said to be of another compilation unit.
+// Returns a module with the values and the original class of `module`, whose object names another
+// compilation unit.
 Module shadow(const Module& module, const std::shared_ptr<CompilationUnit>& unit) {
   Module result(unit, code_of(module).type());
   visit_values(module, [&](const std::string& /*name*/, size_t slot, const c10::IValue& value) {
@@ -91,8 +94,8 @@ Module shadow(const Module& module, const std::shared_ptr<CompilationUnit>& unit
 
 using Types = std::unordered_map<c10::TypePtr, c10::TypePtr>;
 
-// The classes of each module in `from`, its own and of its code, and that of the module at its
-// place in `to`.
+// Maps the classes of each module in `from`, its own and that of its original code, to the class of
+// the module in the same place in `to`.
 void collect_types(const Module& from, const Module& to, Types& types) {
   types.emplace(from.type(), to.type());
   types.emplace(code_of(from).type(), to.type());
@@ -109,7 +112,8 @@ auto remap_with(const Types& types) {
   };
 }
 
-// Methods that read a lowered module from an attribute say what its class is.
+// Replaces classes in the graphs and schemas of all methods: methods that read a lowered module
+// from an attribute name its class.
 void remap_types(const Module& module, const Types& types) {
   std::unordered_set<c10::TypePtr> done;
   for (const auto& each : module.modules()) {
@@ -165,7 +169,7 @@ void replace_functions(torch::jit::Block* block, const Functions& functions) {
 bool is_lowered(const Module& module) {
   if (!module.hasattr(kLoweredModule))
     return false;
-  // Modules of other backends look alike.
+  // Modules that were lowered for other backends have the same attribute.
   const auto backend = module.attr(kLoweredModule).toObjectRef().type()->findAttribute("__backend");
   const auto type = backend == nullptr ? nullptr : backend->cast<c10::ClassType>();
   return type != nullptr && type->name() && type->name()->name() == "aten_recompute";

@@ -1,43 +1,44 @@
-// Lowered modules use the tensors of the module that was lowered, and know its code.
+// Clones of modules that share tensors with the original, and what tells lowered modules apart.
 #pragma once
 
 #include <torch/csrc/jit/api/module.h>
 
 namespace aten_recompute {
 
-// Attribute of a lowered module, as upstream's wrapper calls it.
+// Name of the attribute in which a lowered module holds upstream's part of it; upstream's wrapper
+// uses the same name.
 inline constexpr const char* kLoweredModule = "__loweredModule__";
 
-// Is the module itself one that lower() or PyTorch's to_backend made with this backend?
+// Returns whether lower() or PyTorch's to_backend made the module itself with this backend.
 bool is_lowered(const torch::jit::Module& module);
 
-// Is it, or a module anywhere inside of it?
+// Returns whether the module or a module anywhere inside it is lowered.
 bool holds_lowered(const torch::jit::Module& module);
 
-// Gives `to` every attribute value of `from` that is not a module, submodule by submodule. `to` is
-// a clone of `from`, or of the code of `from` where that is lowered: the same names, classes of its
-// own.
+// Gives `to` every attribute value of `from` that is not a module, submodule by submodule. `to`
+// needs to be a clone of `from`, or of its original code if `from` is lowered: attributes have the
+// same names, classes may differ.
 void share_tensors(const torch::jit::Module& from, const torch::jit::Module& to);
 
-// Gives the classes of `to` the forward hooks that the classes of `from` have: LibTorch's clone
-// leaves them behind. Modules as above.
+// Gives the classes of `to` the forward hooks of the classes of `from`, which LibTorch's clone
+// leaves out. Needs modules as share_tensors() does.
 void copy_hooks(const torch::jit::Module& from, const torch::jit::Module& to);
 
-// A clone that shares all attribute values. Modules that are lowered, the module itself or any
-// inside of it, have their original code in it and nothing of the backend. Its classes and methods
-// are in a compilation unit of their own, and go when it and its clones go.
+// Returns a clone that shares all attribute values. In it, lowered modules (the module itself or
+// any inside it) have their original code and nothing of the backend. Its classes and methods are
+// in a compilation unit of their own, which is freed with the clone and its own clones.
 torch::jit::Module plain_clone(const torch::jit::Module& module);
 
-// The same with empty tensors: cloning it again costs nothing.
+// Returns such a clone with empty tensors, so that cloning it again costs nothing.
 torch::jit::Module clone_without_tensors(const torch::jit::Module& module);
 
-// The module that a lowered module runs the code of (see preprocess in register/backend.cpp).
+// Returns the module whose code a lowered module runs (see preprocess in register/backend.cpp).
 torch::jit::Module processed_module(const torch::jit::Module& lowered);
 
-// PyTorch's to_backend hands its preprocess function a deep copy of the module, whose parameters
-// are `parameter.clone()` under autograd. Where that history is there, puts the parameter itself
+// PyTorch's to_backend gives its preprocess function a deep copy of the module, whose parameters
+// are `parameter.clone()` under autograd. Follows that history and puts the parameters themselves
 // back, so that an optimizer made before goes on working. Returns how many tensors remain copies
-// (buffers, parameters that do not require grad, everything if gradients were off).
+// (buffers, parameters that do not require grad, or all tensors if gradients were disabled).
 size_t undo_parameter_copies(const torch::jit::Module& module);
 
 }  // namespace aten_recompute

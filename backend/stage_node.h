@@ -13,11 +13,15 @@
 
 namespace aten_recompute {
 
+// Runs its stage when the autograd engine reaches it. The edge after those of the stage's gradients
+// leads to the next stage.
 class StageNode : public torch::autograd::Node {
  public:
   StageNode(std::shared_ptr<RegionCall> call, size_t stage)
       : call_(std::move(call)), stage_(stage) {}
 
+  // Returns the gradients of the stage, and an undefined one for the edge to the next stage. `vjps`
+  // are those of the region's outputs for the first stage. Throws as RegionCall::run_stage() does.
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
     if (stage_ == 0 && RegionCall::must_replay(vjps))
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
@@ -34,7 +38,7 @@ class StageNode : public torch::autograd::Node {
         continue;
       if (gradients[i].defined())
         call_->watch_gradient(*next_edge(i).function);
-      else if (needed[i])  // otherwise the engine runs nothing behind the edge
+      else if (needed[i])  // otherwise the engine does not follow the edge
         keep_missing_gradient_from_hooks(*this, *next_edge(i).function);
     }
     if (!last)
@@ -52,7 +56,7 @@ class StageNode : public torch::autograd::Node {
   RegionCall& call() const { return *call_; }
 
  private:
-  // Per gradient of the region. For the first stage.
+  // Returns, for each gradient of the region, whether it is needed. Only valid for the first stage.
   std::vector<bool> needed_of_all_stages() {
     const auto& compiled_region = call_->compiled_region();
     std::vector<bool> needed(compiled_region.summand_of().size(), false);

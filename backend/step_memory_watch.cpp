@@ -11,8 +11,8 @@
 namespace aten_recompute {
 namespace {
 
-// The CPU's allocator, counting what one thread allocates while it is on. Never destroyed, as its
-// blocks may live longer than anything of this library.
+// Wraps the CPU's allocator and counts what one thread allocates while it is on. It is never
+// destroyed, because its blocks may outlive everything else in this library.
 class CountingAllocator final : public c10::Allocator {
  public:
   static CountingAllocator& instance() {
@@ -20,6 +20,8 @@ class CountingAllocator final : public c10::Allocator {
     return *instance;
   }
 
+  // Starts to count the calling thread. Returns false if it counts already, or cannot wrap the
+  // present allocator.
   bool install() {
     auto* present = c10::GetAllocator(c10::kCPU);
     if (present != this && (present->raw_deleter() == nullptr || ends_here(present)))
@@ -88,14 +90,14 @@ class CountingAllocator final : public c10::Allocator {
   struct Block {
     c10::DeleterFnPtr deleter;
     int64_t bytes;
-    uint64_t watch;  // that counts it; 0: none
+    uint64_t watch;  // number of the watch that counts it; 0 if none does
   };
 
-  // c10::SetAllocator takes the last of the highest priority.
+  // Of the allocators with the highest priority, c10::SetAllocator uses the last one set.
   static constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 
-  // Another wrapper that was put around this one: around that one again, memory would be asked for
-  // in a circle.
+  // Returns whether the allocator is a wrapper around this one. Wrapping it again would make
+  // allocations recurse without end.
   static bool ends_here(c10::Allocator* allocator) {
     is_asked = false;
     allocator->raw_deleter()(allocator->raw_allocate(1));
@@ -109,7 +111,7 @@ class CountingAllocator final : public c10::Allocator {
     auto deleter = self.wrapped_.load()->raw_deleter();
     {
       const std::lock_guard<std::mutex> lock(self.mutex_);
-      // oneDNN frees by the allocator that is there then, whoever it had the memory from.
+      // oneDNN frees memory with the present allocator, whichever one it came from.
       if (const auto found = self.blocks_.find(memory); found != self.blocks_.end()) {
         const auto& block = found->second;
         deleter = block.deleter;
@@ -127,7 +129,7 @@ class CountingAllocator final : public c10::Allocator {
   std::atomic<c10::Allocator*> wrapped_{nullptr};
   bool is_on_ = false;
   std::thread::id thread_;
-  uint64_t watch_ = 0;  // the number of the present or last one
+  uint64_t watch_ = 0;  // number of the present or last watch
   std::unordered_map<const void*, Block> blocks_;
   int64_t alive_ = 0;
   int64_t peak_ = 0;

@@ -8,20 +8,22 @@
 namespace aten_recompute {
 
 // Counts what one thread allocates on the CPU from start() to stop(): a call, a loss, and the
-// backward that the autograd engine runs for it. A profiler's place stays free, as one may
-// begin at any time; so LibTorch's CPU allocator is wrapped meanwhile. Blocks keep what they need
-// to be freed by it, whenever that is. One watch at a time in a process.
+// backward that the autograd engine runs for it. It wraps LibTorch's CPU allocator meanwhile
+// instead of registering as a profiler, because a real profiler may begin at any time. Each block
+// is freed by the allocator that it came from, however late. There is at most one watch in a
+// process.
 class StepMemoryWatch {
  public:
-  // nullptr where there is a watch already, or an allocator that cannot be wrapped.
+  // Starts to count the calling thread. Returns nullptr if there is a watch already, or if the
+  // present allocator cannot be wrapped.
   static std::unique_ptr<StepMemoryWatch> start();
   ~StepMemoryWatch();
   StepMemoryWatch(const StepMemoryWatch&) = delete;
   StepMemoryWatch& operator=(const StepMemoryWatch&) = delete;
 
-  // From here on nothing is counted.
+  // Ends counting and puts the allocator back. May be called repeatedly.
   void stop();
-  // What this thread allocates is counted.
+  // Returns whether allocations of the calling thread are counted.
   bool is_here() const;
 
   int64_t alive_bytes() const;  // allocated since the start and not freed

@@ -8,7 +8,7 @@
 namespace aten_recompute {
 namespace {
 
-// As shares of the peak.
+// Differences as fractions of the peak.
 constexpr double kTooLow = 0.01;
 constexpr double kTooHigh = 0.03;
 constexpr double kWorthSaying = 0.03;
@@ -17,7 +17,8 @@ bool exceeds(int64_t bytes, double share, int64_t of) {
   return bytes > static_cast<int64_t>(share * static_cast<double>(of));
 }
 
-// A loss outside is a scalar or two.
+// Returns whether the budget is exceeded, apart from a loss outside the regions, which is a scalar
+// or two.
 bool is_over(int64_t measured, int64_t budget) {
   constexpr int64_t kScalars = 256;
   return measured - budget > kScalars + budget / 1000;
@@ -44,7 +45,8 @@ PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
 
 namespace {
 
-// The same with nodes for the beginning and the end of every run's backward, `runs` included.
+// Predicts the step with nodes for the beginning and the end of every run's backward; for that,
+// sets RegionRun::beyond_in_backward where it is not set.
 PredictedStep predict_with_ends(std::vector<RegionRun>& runs, int64_t kept_after,
                                 const std::vector<const RetentionPlan*>& decisions) {
   for (auto& run : runs)
@@ -64,7 +66,7 @@ void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
     run.kept_before = 0;
   const auto step = predict(measured, 0, decisions);
   int64_t beyond = memory.saved - step.saved_bytes;
-  std::vector<int64_t> by_run(runs.size() + 1, beyond);  // kept before it
+  std::vector<int64_t> by_run(runs.size() + 1, beyond);  // bytes kept before each run
   for (size_t i = runs.size(); i-- > 0;) {
     beyond = std::min(beyond, memory.at_forward[i] - step.bytes[step.joint.between[i]]);
     by_run[i] = beyond;

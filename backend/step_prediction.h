@@ -1,4 +1,4 @@
-// What is predicted of a step of several regions, held against what was measured.
+// Predicts the memory of a step, and compares predictions with measurements.
 #pragma once
 
 #include <atomic>
@@ -15,47 +15,53 @@
 
 namespace aten_recompute {
 
-// A step as the simulator has it: by node of the joint problem, the bytes while it runs; in the
-// backward, with the forward nodes that are run again for it.
+// The simulation of a step of several regions.
 struct PredictedStep {
   JointProblem joint;
+  // Bytes while each node of the joint problem runs. Forward nodes that run again count with the
+  // backward node that they run for.
   std::vector<int64_t> bytes;
   int64_t saved_bytes = 0;
   int64_t peak_bytes = 0;
 };
+// Simulates the step. `kept_after` is that of join(); `decisions` has the plan of each run.
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
                       const std::vector<const RetentionPlan*>& decisions);
 
-// What operators between the regions keep for their own backward is what the call had allocated
-// beyond what the regions explain, and still has when the method has returned. Noted in `runs` and
-// `kept_after`, where it is more than is known already. `decisions`: what the runs ran by.
+// Attributes what the call allocated beyond the prediction, and still holds when the method has
+// returned, to operators between the regions, which keep it for their own backward. Raises
+// RegionRun::kept_before and `kept_after` to that. `decisions` has the plans that the runs
+// followed.
 void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
                        const std::vector<const RetentionPlan*>& decisions,
                        const StepMemory& memory);
 
-// What is needed in the backward beyond what the problem says: from the beginning of the last run's
-// backward on, how much more was allocated than the same step of a simulation has.
+// Raises RegionRun::beyond_in_backward and beyond_after_backward to what the backward needed beyond
+// the prediction. Both are compared relative to the beginning of the last run's backward.
 void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
                              const std::vector<const RetentionPlan*>& decisions,
                              const StepMemory& memory);
 
-// Every backward of the step was watched, and its gradients were new, or added to existing ones, as
-// the plan has it (Options::accumulate). Then it can be compared with the prediction.
+// Returns whether the step can be compared with the prediction: its backward was watched to the
+// end, and its gradients were new or added to existing ones as the plan assumes
+// (Options::accumulate).
 bool is_like_plan(const StepMemory& step, bool accumulate);
 
-// The predicted peak, in bytes, is too low by more than 1 %, or so much that a budget of so many
-// bytes is not kept, or too high by more than 3 %.
+// Returns whether the predicted peak is too low by more than 1 %, or meets the budget although the
+// measured one does not. All figures are bytes.
 bool is_too_low(int64_t predicted, int64_t measured, int64_t budget);
+// Returns whether the predicted peak is too high by more than 3 %.
 bool is_too_high(int64_t predicted, int64_t measured);
 
-// Says, once, that the peak of a step was not the predicted one. Thread-safe.
+// Warns once that the peak of a step was not the predicted one. Thread-safe.
 class PeakDifference {
  public:
-  // `of`: what the message begins with.
+  // `of` is the beginning of the message.
   PeakDifference(std::string of, Options options)
       : of_(std::move(of)), options_(std::move(options)) {}
 
-  // Off by more than 3 %, or over the budget, in a step that is like the plan.
+  // Logs the warning if the peak of `step` differs from the prediction by more than 3 %, or exceeds
+  // the budget. The step needs to be like the plan. `is_planned_again` says that the region is.
   void say(const PlanMetrics& figures, const StepMemory& step, bool is_planned_again = false);
   const Options& options() const { return options_; }
 
@@ -65,23 +71,23 @@ class PeakDifference {
   std::atomic<bool> has_said_{false};
 };
 
-// What a caller's loss takes, in bytes.
+// Memory of a caller's loss, in bytes.
 struct LossMemory {
   int64_t incoming = 0;  // the gradients that it makes
-  int64_t beside = 0;    // while it makes them (Problem::loss_bytes)
-  int64_t held = 0;      // to the end of the backward (Problem::held_by_caller)
+  int64_t beside = 0;    // beside them while it makes them (Problem::loss_bytes)
+  int64_t held = 0;      // held to the end of the backward (Problem::held_by_caller)
 };
-// What the loss of `step` took; `problem` is of a region, or a joint one. Nothing, where that is
-// more than eight times the gradients, so that something else must have run between the call and
-// its backward, or where the size of these is unknown.
+// Returns the memory of the loss in `step`. `problem` is that of a region, or a joint one. Returns
+// nullopt if that is more than eight times the gradients: something else must then have run between
+// the call and its backward, or the size of the gradients is unknown.
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step);
 
-// What the loss took, and what of it, or of the caller's, was still there when the backward of the
-// last run began.
+// Raises RegionRun::beyond_in_loss and held_by_caller of the last run to what the loss needed, and
+// what was still allocated of it when the backward of the last run began.
 void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
                const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory);
 
-// What of a joint problem is the need of operators outside of the regions, at most.
+// Returns an upper bound of what operators outside the regions need, in bytes.
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after);
 
 }  // namespace aten_recompute

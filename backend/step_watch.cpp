@@ -16,7 +16,7 @@ std::shared_ptr<StepWatch> StepWatch::start() {
 }
 
 StepWatch::StepWatch(std::unique_ptr<StepMemoryWatch> watch) : watch_(std::move(watch)) {
-  // In a profiler's place: only where there is none.
+  // MemoryWatch takes a profiler's place, so it is used only where there is none.
   if (at::globalContext().hasCUDA() && !at::hasCallbacks())
     on_any_device_ = std::make_unique<MemoryWatch>();
 }
@@ -47,8 +47,8 @@ void StepWatch::end_call() {
     watch_->stop();
 }
 
-// Runs go backward one after the other, each once; anything else is no step that can be compared
-// with a plan.
+// Only a step in which the runs go backward one after the other, each once, can be compared with a
+// plan.
 void StepWatch::give_up_if(bool condition) {
   has_given_up_ = has_given_up_ || condition;
 }
@@ -84,7 +84,7 @@ void StepWatch::end_backward(size_t run) {
   memory_.peak = std::max(memory_.peak, watch_->peak_bytes());
   watch_->reset_peak();
   if (run == 0)
-    watch_->stop();  // what comes now is the caller's
+    watch_->stop();  // the caller's own work follows
 }
 
 void StepWatch::hand_on(bool is_added) {
