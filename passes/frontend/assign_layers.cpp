@@ -30,12 +30,13 @@ bool is_number(const std::string& text) {
   return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
 }
 
-// "Block" for __torch__.model.___torch_mangle_3.Block: like modules have one class name.
+// Returns "Block" for __torch__.model.___torch_mangle_3.Block, so that equal modules have the same
+// name.
 std::string class_name(const c10::ClassTypePtr& type) {
   return type->name()->name();
 }
 
-// Class names of a container's children by index; empty where the module is no container.
+// Returns the class names of a container's children by index; empty for other modules.
 std::vector<std::string> children_of_container(const c10::ClassTypePtr& type) {
   std::map<size_t, std::string> children;
   for (size_t i = 0; i < type->numAttributes(); ++i) {
@@ -55,8 +56,8 @@ std::vector<std::string> children_of_container(const c10::ClassTypePtr& type) {
   return names;
 }
 
-// The layer, within its container, that child `index` belongs to; nothing where the children are
-// not alike, or the child stands before the first layer.
+// Returns the number of the layer, within its container, that child `index` belongs to; nullopt if
+// no class occurs twice, or if the child comes before the first layer.
 std::optional<size_t> layer_in_container(const std::vector<std::string>& children, size_t index) {
   std::map<std::string, size_t> counts;
   for (const auto& child : children)
@@ -78,7 +79,8 @@ std::optional<size_t> layer_in_container(const std::vector<std::string>& childre
   return begun - 1;
 }
 
-// Names the layer that a module path lies in, e.g. "blocks#3"; empty: in none.
+// Returns a name for the layer that contains a module path, such as "blocks#3"; empty if there is
+// none. `type` is the root module's class.
 std::string layer_key(const std::string& path, c10::ClassTypePtr type,
                       const std::optional<std::regex>& pattern) {
   std::string prefix;

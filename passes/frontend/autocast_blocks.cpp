@@ -16,7 +16,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// torch.autocast, torch.cuda.amp.autocast, torch.cpu.amp.autocast.
+// Returns whether the value is a torch.autocast, torch.cuda.amp.autocast or torch.cpu.amp.autocast.
 bool is_autocast(const Value* value) {
   const auto type = value->type()->cast<c10::ClassType>();
   return type != nullptr && type->name() && type->name()->name() == "autocast" &&

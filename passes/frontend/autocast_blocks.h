@@ -1,4 +1,4 @@
-// `with torch.autocast(...)` written in a method.
+// Makes `with torch.autocast(...)` in a method work as in eager PyTorch.
 #pragma once
 
 namespace torch::jit {
@@ -7,9 +7,9 @@ struct Graph;
 
 namespace aten_recompute {
 
-// TorchScript's interpreter does nothing where such a block is entered; LibTorch has a pass that
-// inserts casts in its place, by lists of its own. Here entering and leaving become operators that
-// do what the Python classes do (backend/autocast.h), so that the dispatcher casts as in eager.
+// Replaces entering and leaving such blocks by operators that do what the Python classes do
+// (backend/autocast.h), so that the dispatcher casts as in eager PyTorch. TorchScript's interpreter
+// ignores the blocks; LibTorch's own pass inserts casts instead, by lists of its own.
 //
 //   %a = prim::CreateObject()               %a = prim::CreateObject()
 //   prim::SetAttr[name="_enabled"](%a, %e)  prim::SetAttr[name="_enabled"](%a, %e)
@@ -18,8 +18,8 @@ namespace aten_recompute {
 //   %y = aten::linear(%x, %w)               %y = aten::linear(%x, %w)
 //   %c = prim::Exit(%a)                     aten_recompute::exit_autocast()
 //
-// Both operators end regions, and what lies between them runs under ordinary autograd.
-// Needs: inline_modules() has run.
+// Both operators end regions, and nodes between them run under ordinary autograd.
+// Needs inline_modules() to have run.
 void autocast_blocks(torch::jit::Graph& graph);
 
 }  // namespace aten_recompute

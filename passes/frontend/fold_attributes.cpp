@@ -96,7 +96,7 @@ std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph
 
 void hoist_attributes(const std::shared_ptr<Graph>& graph) {
   const auto set_names = set_attributes(*graph);
-  // An object is read before what it holds.
+  // Reads of an object come before reads of its attributes, so one pass moves both.
   for (auto* read : attribute_reads(*graph)) {
     auto* holder = read->owningBlock()->owningNode();
     while (holder != nullptr && holder->kind() == prim::If &&

@@ -19,6 +19,7 @@ using torch::jit::Value;
 namespace aten = c10::aten;
 namespace prim = c10::prim;
 
+// Returns whether the node's operands are the same tensor; nullopt if that is not known.
 std::optional<bool> are_identical(const Node* node) {
   const auto* a = node->input(0);
   const auto* b = node->input(1);
@@ -38,14 +39,15 @@ std::optional<std::string> constant_text(const Value* value) {
   return constant && constant->isString() ? std::optional(constant->toStringRef()) : std::nullopt;
 }
 
-// What is left of a format when nothing is filled in. str.format() writes {{ and }} for braces,
-// TorchScript's does not know them: either way they are words.
+// Returns the literal text of a format. Python's str.format() writes braces as {{ and }}, which
+// TorchScript's does not know; they are literal text either way.
 std::string words_of(std::string format) {
   for (size_t at = format.find("{}"); at != std::string::npos; at = format.find("{}", at))
     format.erase(at, 2);
   return format;
 }
 
+// Returns whether the string cannot be empty.
 bool has_words(const Value* text) {
   if (const auto constant = constant_text(text))
     return !constant->empty();
@@ -63,7 +65,7 @@ bool has_words(const Value* text) {
   });
 }
 
-// Of `length > bound`.
+// Returns true for a node `len(string) > 0` whose string cannot be empty; nullopt otherwise.
 std::optional<bool> is_longer(const Node* node) {
   const auto* length = node->input(0)->node();
   if (length->kind() != aten::len || length->input(0)->type()->kind() != c10::TypeKind::StringType)
@@ -73,6 +75,7 @@ std::optional<bool> is_longer(const Node* node) {
   return nothing && has_words(length->input(0)) ? std::optional(true) : std::nullopt;
 }
 
+// Returns the value of the condition that the node computes; nullopt if it is not known.
 std::optional<bool> answer(const Node* node) {
   switch (node->kind()) {
     case aten::__is__:

@@ -1,4 +1,4 @@
-// Questions of a program that its graph can answer, and LibTorch's passes do not.
+// Folds conditions that follow from the graph, and that LibTorch's passes leave.
 #pragma once
 
 #include <memory>
@@ -9,17 +9,17 @@ struct Graph;
 
 namespace aten_recompute {
 
-// Replaces by a constant, and returns whether there was any:
+// Replaces these conditions by constants, and returns whether there was any:
 //
-//   a is b, a is not b   of tensors: True for one and the same value, False where one of the two is
-//                        the new result of an operator. Two different inputs of the method are left
-//                        alone: a caller may pass one tensor twice
-//   len(text) > 0        True where every way to `text` ends in a string that is not empty: a
-//                        constant, or a format with words in it
+//   a is b, a is not b   for tensors: they are the same if they are one value of the graph, and
+//                        different if an operator makes one of them anew. Two different inputs of
+//                        the method are left alone, because a caller may pass one tensor twice
+//   len(string) > 0      is true if every branch gives a string that cannot be empty: a constant,
+//                        or a format with literal text
 //
-// nn.MultiheadAttention asks the first to know self-attention. It keeps why it does not take its
-// fast path in a text, and asks the second; which reason it is may depend on types, that there is
-// one does not.
+// nn.MultiheadAttention uses the former to detect self-attention. For the latter, it stores the
+// reason why it cannot take its fast path in a string. Which reason it is may depend on types, but
+// not whether there is one.
 bool fold_conditions(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace aten_recompute

@@ -26,15 +26,16 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Can be repeated after the region from the values it reads, at no cost.
+// Returns whether the node can be repeated after the region, from the values it reads, at no cost.
 bool can_stand_after(const Node* node) {
   return may_alias_an_argument(node) || node->kind() == prim::ListConstruct ||
          node->kind() == prim::ListUnpack || node->kind() == prim::unchecked_cast ||
          (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
 }
 
-// Takes elements from a list that only the region can make: unsafe_chunk's, say. Those leave the
-// region one by one, because no gradient passes through a list that leaves it.
+// Returns whether the node takes elements from a list that only the region can make, such as that
+// of unsafe_chunk. They leave the region one by one, because no gradient passes through a list that
+// leaves it.
 bool takes_from_list_made_in(const std::unordered_set<Node*>& region, const Node* node) {
   if (node->kind() != prim::ListUnpack && node->kind() != c10::aten::__getitem__)
     return false;
@@ -42,6 +43,7 @@ bool takes_from_list_made_in(const std::unordered_set<Node*>& region, const Node
   return region.count(maker) != 0 && !can_stand_after(maker);
 }
 
+// Forms the regions of one block.
 class BlockFormer {
  public:
   BlockFormer(Block* block, const RegionFacts& facts, Regions& regions)
@@ -62,6 +64,7 @@ class BlockFormer {
   }
 
  private:
+  // Adds the node to the present region, moves it before or after that, or ends the region with it.
   void place(Node* node) {
     if (makes_what_is_asked_for_) {
       pending_break_ =
@@ -85,7 +88,7 @@ class BlockFormer {
           after_.insert(node);
           after_order_.push_back(node);
         } else if (!region_.empty()) {
-          // It reads nothing of the region: it can stand before it.
+          // It reads nothing of the region, so it can stand before it.
           node->moveBefore(region_.front());
         }
         return;
@@ -119,6 +122,7 @@ class BlockFormer {
 
   // ---- closing a region ----
 
+  // Ends the present region, if any, before the node `cut`.
   void close(Node* cut) {
     const bool has_tensors = std::any_of(region_.begin(), region_.end(), [](Node* node) {
       return std::any_of(node->outputs().begin(), node->outputs().end(),
@@ -164,12 +168,13 @@ class BlockFormer {
     }
   }
 
+  // Replaces the present region by its node. Nodes that stand after it move before `cut`.
   void emit(Node* cut) {
     for (auto* node : after_order_)
       node->moveBefore(cut);
     Node* first_after = after_order_.empty() ? cut : after_order_.front();
 
-    // Views and lists that are seen outside are made outside, from what they are made of.
+    // Views and lists that are used outside are made again outside, from their operands.
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
       if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node))
@@ -229,7 +234,7 @@ class BlockFormer {
     for (auto it = region_.rbegin(); it != region_.rend(); ++it)
       (*it)->destroy();
     torch::jit::EliminateDeadCode(subgraph->block());
-    // What only views that are made outside have read is no input any more.
+    // Remove inputs that only such views have read.
     for (size_t i = subgraph->inputs().size(); i-- > 0;) {
       if (subgraph->inputs()[i]->hasUses())
         continue;
@@ -261,7 +266,8 @@ class BlockFormer {
   std::optional<RegionBreak> pending_last_break_;  // reported once another region follows it
 };
 
-// Lists of tensors can leave a region only where what makes them can stand after it.
+// Keeps nodes out of regions that make a list of tensors which would have to leave the region. Only
+// lists that can be made after it may do so.
 void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_out) {
   for (auto* node : block->nodes()) {
     for (auto* inner : node->blocks())
@@ -282,7 +288,8 @@ void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_ou
   }
 }
 
-// Inputs of autograd.grad(), and what retain_grad() is called on.
+// Finds values whose gradient the method itself asks for: inputs of autograd.grad(), and values
+// that retain_grad() is called on.
 void find_what_is_asked_for(Graph& graph, std::unordered_set<const Value*>& asked_for) {
   const auto add = [&](const Value* value) {
     while (is_cast(value->node())) {

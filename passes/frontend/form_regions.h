@@ -1,4 +1,4 @@
-// Finds the stretches of a method that are differentiated ahead of time.
+// Finds the stretches of a method that can be differentiated ahead of time.
 #pragma once
 
 #include <memory>
@@ -13,11 +13,11 @@ struct Node;
 
 namespace aten_recompute {
 
-// A node that stays outside of every region and ends the one before it.
+// A node that stays outside every region and ends the one before it.
 struct RegionBreak {
   std::string node;  // "aten::append"
   std::string reason;
-  std::string location;  // "model.py:12", empty where unknown
+  std::string location;  // "model.py:12"; empty if unknown
 };
 
 struct Regions {
@@ -26,17 +26,21 @@ struct Regions {
 };
 
 // Replaces each maximal straight-line stretch of functional nodes by one node
-// aten_recompute::DifferentiableGraph with the stretch as attr::Subgraph; attribute
-// symbols::kIsAttribute has one int per input: 1 where the value was read from the module.
+// aten_recompute::DifferentiableGraph with the stretch as attr::Subgraph. Its attribute
+// symbols::kIsAttribute has one int per input: 1 if the value is read from the module.
 //
-//   Inside a region, besides ordinary operators: control flow without tensor outputs (size checks
-//   that may raise) and in-place updates of buffers that nothing in the graph reads as a tensor
-//   (num_batches_tracked.add_(1)). Both run in the forward only.
-//   Around it, under ordinary autograd: views of the region's values that the caller sees (so that
-//   in-place operators on them behave as in eager), tuples, lists and dicts.
+//   %h = aten::mul(%x, %w)            %y = aten_recompute::DifferentiableGraph(%x, %w)
+//   %y = aten::relu(%h)         ==>
+//   prim::Print(%y)                   prim::Print(%y)
 //
-// Blocks of prim::If and prim::Loop nodes outside of regions are treated in turn.
-// Needs: prepare() has run.
+// A region also contains control flow without tensor outputs (size checks that may raise), and
+// in-place updates of buffers that nothing in the graph reads as a tensor
+// (num_batches_tracked.add_(1)). Both run in the forward only. Views of a region's values that the
+// caller sees (in-place operators on them must behave as in eager PyTorch), tuples, lists and dicts
+// are made outside, under ordinary autograd.
+//
+// Blocks of prim::If and prim::Loop nodes outside regions get regions of their own.
+// Needs prepare() to have run.
 Regions form_regions(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace aten_recompute

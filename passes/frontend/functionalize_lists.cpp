@@ -23,10 +23,10 @@ const c10::Symbol kClear = c10::Symbol::fromQualString("aten::clear");
 const c10::Symbol kExtend = c10::Symbol::fromQualString("aten::extend");
 const c10::Symbol kDelete = c10::Symbol::fromQualString("aten::Delete");
 
-// What the list holds after a change, and the element that the change hands out.
+// The effect of a change of a list.
 struct Change {
-  std::vector<Value*> elements;
-  Value* taken = nullptr;
+  std::vector<Value*> elements;  // of the list after the change
+  Value* taken = nullptr;        // the element that pop() returns
 };
 
 bool can_hold_a_list(const c10::Type& type) {
@@ -39,7 +39,7 @@ bool can_hold_a_list(const c10::Type& type) {
                      [](const auto& each) { return can_hold_a_list(*each); });
 }
 
-// Reads the list, and neither changes it nor hands it on.
+// Returns whether a user of a list reads it, and neither changes it nor passes it on.
 bool only_reads(const Node* user) {
   if (user->kind() == prim::ListUnpack)
     return true;
@@ -50,7 +50,7 @@ bool only_reads(const Node* user) {
                       [](const Value* output) { return can_hold_a_list(*output->type()); });
 }
 
-// Made in the block of `change`, and until then nothing but read.
+// Returns whether the list is made in the block of `change`, and only read before that node.
 bool is_own_until(Value* list, Node* change) {
   if (list->node()->kind() != prim::ListConstruct ||
       list->node()->owningBlock() != change->owningBlock()) {
@@ -61,7 +61,8 @@ bool is_own_until(Value* list, Node* change) {
   });
 }
 
-// The constant in input `input`, counted from the front.
+// Returns the constant index in input `input`, counted from the front of a list of this size;
+// nullopt if it is not constant.
 std::optional<int64_t> position(const Node* change, size_t input, size_t size) {
   const auto given = torch::jit::constant_as<int64_t>(change->input(input));
   if (!given)
@@ -69,7 +70,8 @@ std::optional<int64_t> position(const Node* change, size_t input, size_t size) {
   return *given < 0 ? *given + static_cast<int64_t>(size) : *given;
 }
 
-// Where an element of the list lies; nothing for a position that raises.
+// Returns the index of the element that is changed; nullopt if it is not constant or out of range,
+// where the operator raises.
 std::optional<size_t> element(const Node* change, const std::vector<Value*>& elements) {
   const auto at = position(change, 1, elements.size());
   if (!at || *at < 0 || *at >= static_cast<int64_t>(elements.size()))
@@ -77,6 +79,7 @@ std::optional<size_t> element(const Node* change, const std::vector<Value*>& ele
   return static_cast<size_t>(*at);
 }
 
+// Returns the effect of a change; nullopt for nodes that are none, or that cannot be replaced.
 std::optional<Change> changed_elements(Node* change) {
   const auto before = change->input(0)->node()->inputs();
   Change result{{before.begin(), before.end()}};
@@ -93,7 +96,7 @@ std::optional<Change> changed_elements(Node* change) {
     const auto at = position(change, 1, elements.size());
     if (!at)
       return std::nullopt;
-    // As in Python, a position beyond an end is that end.
+    // As in Python, an index beyond an end means that end.
     const auto place = std::clamp<int64_t>(*at, 0, static_cast<int64_t>(elements.size()));
     elements.insert(elements.begin() + place, change->input(2));
   } else if (change->kind() == aten::_set_item) {

@@ -1,4 +1,4 @@
-// Lists that the method fills step by step become lists that are made at once.
+// Replaces lists that a method fills step by step by lists that are made at once.
 #pragma once
 
 #include <memory>
@@ -9,19 +9,19 @@ struct Graph;
 
 namespace aten_recompute {
 
-// Replaces a change of a list by a new list of what it then holds:
+// Replaces each change of a list by a new list with the elements after the change:
 //
 //   xs = [a]                     xs = [a]
 //   b = cat(xs)                  b = cat(xs)
 //   xs.append(b)         ==>     xs' = [a, b]
 //   c = cat(xs)                  c = cat(xs')
 //
-// where the list was made by a prim::ListConstruct of the same block and, before the change, was
-// only read by operators that cannot hand the list itself on. What happens to it afterwards does
-// not matter: every later use, in nested blocks too, means the new list. Changes: append, extend,
-// +=, insert, pop, del and assignment of an element (at constant positions), reverse, clear.
+// This needs a list that a prim::ListConstruct of the same block makes, and that operators before
+// the change only read, without passing on the list itself. Uses after the change do not matter:
+// all of them, also in nested blocks, become uses of the new list. Changes are append, extend, +=,
+// insert, pop, del and assignment of an element (at constant positions), reverse and clear.
 //
-// Lists that are no longer read are left for dead code elimination.
+// Dead code elimination removes the lists that nothing reads any more.
 void functionalize_lists(const std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace aten_recompute

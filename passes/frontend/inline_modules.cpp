@@ -18,7 +18,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// "blocks.3" for GetAttr[3](GetAttr[blocks](%self)).
+// Returns "blocks.3" for GetAttr[3](GetAttr[blocks](%self)).
 std::string module_path(const Value* value) {
   std::string path;
   while (value->node()->kind() == prim::GetAttr) {
@@ -30,7 +30,7 @@ std::string module_path(const Value* value) {
 }
 
 bool can_carry_attributes(const Node* node) {
-  // Constants keep their value in attributes, which are compared when constants are pooled.
+  // Constants have their value in attributes, and constant pooling compares all attributes.
   return node->kind() != prim::Constant && node->kind() != prim::GetAttr;
 }
 
@@ -49,6 +49,7 @@ void tag(Block* block, const std::string& path) {
     tag(node, path);
 }
 
+// Returns the function that the node calls; nullptr if there is none that can be inlined.
 torch::jit::GraphFunction* callee(Node* node) {
   if (node->kind() == prim::CallFunction)
     return torch::jit::tryToGraphFunction(node);
@@ -83,13 +84,14 @@ void inline_calls(Block* block) {
       node->removeInput(0);  // the function itself
       argument = node->inputs().empty() ? nullptr : node->input(0);
     }
-    // The header's name of the flag is wrong: true inserts the optimized graph, already inlined.
+    // LibTorch's name of the flag is misleading: true inserts the optimised graph, which is inlined
+    // already.
     torch::jit::inlineCallTo(node, function, /*inline_optimized_graph=*/false);
     if (argument != nullptr)
       shorten_size_check(*function, argument, before, after);
     for (auto* added = before->next(); added != after; added = added->next())
       tag(added, path);
-    // What was inlined may call further: go on at its first node.
+    // The inlined nodes may contain calls, so continue with the first of them.
     it = before->next()->iterator();
   }
 }

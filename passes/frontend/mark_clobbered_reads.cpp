@@ -20,7 +20,8 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Views, casts and in-place operators: the result lies in the memory of the first input.
+// Returns whether the result is in the memory of the first input: views, casts and in-place
+// operators.
 bool passes_memory_on(const Node* node) {
   return !node->inputs().empty() &&
          (node->kind() == prim::ListUnpack || is_cast(node) ||
@@ -28,8 +29,8 @@ bool passes_memory_on(const Node* node) {
           (node->kind().is_aten() && may_alias_an_argument(node)));
 }
 
-// Which values may be names of one memory: a value and what control flow hands it on as, the same
-// attribute read twice.
+// Tells which values may share memory. Joins values that control flow passes on, and repeated reads
+// of the same attribute.
 class Memory {
  public:
   explicit Memory(Graph& graph) {
@@ -43,7 +44,7 @@ class Memory {
     });
   }
 
-  // What `value` may lie in; several where it is a list.
+  // Returns representatives of the memory that `value` may be in; several for a list.
   std::unordered_set<const Value*> of(const Value* value) {
     std::unordered_set<const Value*> found;
     std::unordered_set<const Value*> seen;
@@ -97,8 +98,8 @@ class Memory {
     }
   }
 
-  // Loop(count, condition, carried...): the block's inputs are (i, carried...), its outputs
-  // (condition, carried...).
+  // A node Loop(count, condition, carried...) has a block with the inputs (i, carried...) and the
+  // outputs (condition, carried...).
   void join_rounds(Node* node) {
     auto* block = node->blocks()[0];
     for (size_t i = 0; i < node->outputs().size(); ++i) {
@@ -123,7 +124,7 @@ class Memory {
   }
 
   std::unordered_map<const Value*, const Value*> parent_;
-  std::unordered_map<std::string, const Value*> attributes_;  // by path, what read it first
+  std::unordered_map<std::string, const Value*> attributes_;  // the first read, by path
 };
 
 }  // namespace

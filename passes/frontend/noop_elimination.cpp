@@ -25,6 +25,7 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
+// Returns whether sizes and strides decide if the node returns its argument.
 bool depends_on_layout(const Node* node) {
   if (has_fact(node, Fact::kReturnsArgumentOfSameLayout))
     return true;
@@ -53,12 +54,14 @@ bool passes_a_gradient(const Node* node) {
                      [](const Value* value) { return contains_tensor(*value->type()); });
 }
 
-// Positions of the nodes of which it matters: all that may be one value in eager is read three
-// times, and not under one name.
+// Returns the positions of the nodes where it matters if they return their argument: the values
+// that may be one tensor in eager PyTorch are read at least three times, and not all through one
+// value.
 std::vector<size_t> undecided_nodes(const Graph& graph) {
+  // Values that may be one tensor.
   struct Family {
-    std::vector<size_t> nodes;
-    std::unordered_set<const Value*> names;
+    std::vector<size_t> nodes;               // that may return their argument
+    std::unordered_set<const Value*> names;  // values that are read
     size_t reads = 0;
   };
   std::unordered_map<const Value*, const Value*> origins;
@@ -90,7 +93,7 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
     read(output);
   std::vector<size_t> undecided;
   for (auto& [origin, family] : families) {
-    // An input may be read outside of the region as well, and gradients join these from there.
+    // An input may be read outside the region as well, and then gets gradients from there, too.
     if (origin->node() == graph.param_node()) {
       family.names.insert(origin);
       ++family.reads;
@@ -102,6 +105,7 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
   return undecided;
 }
 
+// Adds the node and everything that it depends on to `needed`.
 void add_what_it_needs(Node* node, std::unordered_set<Node*>& needed) {
   if (!needed.insert(node).second)
     return;
@@ -118,7 +122,7 @@ std::vector<Node*> nodes_of(Graph& graph) {
   return {graph.nodes().begin(), graph.nodes().end()};
 }
 
-// Statistics that an operator updates unsaid are given to it as a copy.
+// Gives the operator copies of its tensors. It updates statistics without its schema saying so.
 void copy_what_it_updates(Node* node, Graph& graph) {
   const torch::jit::WithInsertPoint guard(node);
   for (size_t i = 0; i < node->inputs().size(); ++i) {
@@ -129,6 +133,7 @@ void copy_what_it_updates(Node* node, Graph& graph) {
 
 enum Kind : int64_t { kOther, kTensor, kList, kInt, kBool, kDouble, kDevice };
 
+// Appends what identifies the value's type and, with `with_layout`, its sizes and strides.
 void append(std::vector<int64_t>& numbers, const IValue& value, bool with_layout) {
   if (value.isTensor() && value.toTensor().defined()) {
     const auto& tensor = value.toTensor();
@@ -236,7 +241,7 @@ std::vector<bool> ReturnedArguments::find(const std::vector<IValue>& inputs) {
   try {
     returned = look(inputs);
   } catch (const c10::Error&) {
-    return std::vector<bool>(nodes_.size(), false);  // the region's own run raises it again
+    return std::vector<bool>(nodes_.size(), false);  // the region's own run throws it again
   }
   known_.insert({std::move(now), returned});
   return returned;

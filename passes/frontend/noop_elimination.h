@@ -1,9 +1,9 @@
-// Operators of a region that return their very argument where there is nothing to do: to() of a
-// tensor that has the type, contiguous() of one that is.
+// Removes operators of a region that return their argument itself because there is nothing to do:
+// to() of a tensor that has the type already, contiguous() of a contiguous tensor.
 //
-// In eager such a call is no operator: what reads its result reads the argument, and gradients of
-// all readers are added in the order of their use. As a node of its own it would first add up those
-// of its result, and with three gradients that is another number.
+// In eager PyTorch such a call leaves no node: readers of its result read the argument, and the
+// gradients of all readers are added in the order of use. A node would first add up the gradients
+// of its own result, and with three gradients another order of addition gives another sum.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -18,23 +18,27 @@
 
 namespace aten_recompute {
 
+// Finds and removes such operators of one region.
 class ReturnedArguments {
  public:
-  // `graph` is a region's forward; not changed.
+  // `graph` is a region's forward. It is not changed.
   explicit ReturnedArguments(const std::shared_ptr<torch::jit::Graph>& graph);
 
-  // For each node of which it matters: does it return its argument? Known from a run of what the
-  // nodes depend on, without effects, that is repeated only for inputs of another type or, where a
-  // result may depend on them, other sizes or strides. Empty: there are no such nodes.
+  // Returns, for each node where it matters, whether it returns its argument; empty if there are no
+  // such nodes. Runs, without effects, everything that the nodes depend on. This is repeated only
+  // for inputs of another type or, where a result may depend on them, other sizes or strides. If an
+  // operator throws, returns false for every node, because the region's own run throws again.
   // Thread-safe.
   std::vector<bool> find(const std::vector<c10::IValue>& inputs);
 
-  // The graph without the nodes that return their argument.
+  // Returns the graph without the nodes that return their argument. `returned` is a result of
+  // find().
   std::shared_ptr<torch::jit::Graph> fold(const std::vector<bool>& returned) const;
 
  private:
-  // What the answer depends on.
+  // Returns the properties of the inputs that the results of find() depend on.
   std::vector<int64_t> signature(const std::vector<c10::IValue>& inputs) const;
+  // Runs the nodes' dependencies and returns the flags.
   std::vector<bool> look(std::vector<c10::IValue> inputs) const;
 
   struct Known {
@@ -43,10 +47,10 @@ class ReturnedArguments {
   };
 
   std::shared_ptr<torch::jit::Graph> graph_;
-  std::vector<size_t> nodes_;  // positions in the graph
-  bool needs_layout_ = false;  // the answer depends on sizes and strides
-  std::unique_ptr<Program> question_;
-  std::vector<size_t> read_inputs_;  // by the question
+  std::vector<size_t> nodes_;          // positions in the graph
+  bool needs_layout_ = false;          // the flags depend on sizes and strides
+  std::unique_ptr<Program> question_;  // computes the flags
+  std::vector<size_t> read_inputs_;    // inputs that it reads
   std::mutex mutex_;
   LruCache<Known> known_{64};
 };

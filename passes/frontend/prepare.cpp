@@ -33,8 +33,9 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace aten = c10::aten;
 
-// Optional inputs become None or their element type; tensor inputs get their rank, so that dim() of
-// them, and of what is computed from them, is a constant.
+// Replaces Optional inputs by None or gives them their element type, and gives tensor inputs their
+// rank, so that dim() of them and of values computed from them is constant. Returns what is
+// assumed.
 std::vector<InputAssumption> specialise_inputs(const std::shared_ptr<Graph>& graph,
                                                const std::vector<c10::IValue>& inputs) {
   std::vector<InputAssumption> assumptions;
@@ -65,8 +66,8 @@ std::vector<InputAssumption> specialise_inputs(const std::shared_ptr<Graph>& gra
   return assumptions;
 }
 
-// dropout(x, p, train=False) is x itself; left in the graph it would alias its input without saying
-// so.
+// Removes dropout that does nothing: dropout(x, p, train=False) returns x itself, an alias that its
+// schema does not declare.
 void remove_idle_dropout(Block* block) {
   for (auto it = block->nodes().begin(); it != block->nodes().end();) {
     auto* node = *it++;
@@ -83,8 +84,8 @@ void remove_idle_dropout(Block* block) {
   }
 }
 
-// A view "as" another tensor reads the other's sizes alone; made again for the backward, it would
-// keep that tensor for them.
+// Rewrites expand_as(x, y), view_as(x, y) and reshape_as(x, y) to expand(x, y.size()) and so on.
+// They read the sizes of y only; made again for the backward, they would keep y itself.
 void view_by_sizes(Graph& graph) {
   std::vector<Node*> found;
   for_each_node(graph.block(), [&](Node* node) {
@@ -107,7 +108,8 @@ void view_by_sizes(Graph& graph) {
   }
 }
 
-// LibTorch's peephole pass takes every number for a real one, and raises at x * 1j.
+// Returns whether the block has complex constants. LibTorch's peephole pass takes every number for
+// a real one, and throws at x * 1j.
 bool has_complex_constant(Block* block) {
   bool found = false;
   for_each_node(block, [&](Node* node) {
@@ -127,8 +129,8 @@ std::vector<Value*> tensor_constants(Block* block) {
   return constants;
 }
 
-// torch.zeros(3) is a new tensor at each call, and who gets hold of it may write to it. Where a
-// folded one could be seen outside of the operators that read it, a copy stands in its place.
+// Propagates constants. torch.zeros(3) is a new tensor at each call, which the caller may write to.
+// So where a folded tensor may be seen by others than the operators that read it, it is copied.
 void propagate_constants(std::shared_ptr<Graph>& graph) {
   std::unordered_set<size_t> known;
   for (const auto* constant : tensor_constants(graph->block()))
@@ -175,13 +177,14 @@ void pool_constants(std::shared_ptr<Graph>& graph) {
 }
 
 void fold_constants(std::shared_ptr<Graph>& graph) {
-  // A condition that is answered may leave an `if` with one branch, in which the next one stands.
+  // A folded condition may remove an `if`, which may make the next condition constant.
   do {
     run_fold_conditions(graph);
     if (!has_complex_constant(graph->block()))
       run_pass(Pass::kSimplify, graph, [&] { torch::jit::PeepholeOptimize(graph); });
     run_propagate_constants(graph);
   } while (run_fold_conditions(graph));
+  // Constant propagation removes dead nodes only if it has changed something.
   run_pass(Pass::kEliminateDeadCode, graph, [&] { torch::jit::EliminateDeadCode(graph->block()); });
 }
 
@@ -194,9 +197,9 @@ void keep_ranks_only(at::ArrayRef<Value*> values) {
   }
 }
 
-// LibTorch finds shapes by running operators on tensors that it makes up, which some do not take.
-// What is known by then is as true as it was. Of what it finds, ranks alone are used: it takes
-// torch.zeros(3) for a tensor of doubles, whatever the default is.
+// Infers ranks with LibTorch's shape propagation. That runs operators on made-up tensors, which
+// some operators refuse; what was inferred before remains valid. Only ranks are used, because it
+// takes torch.zeros(3) for a tensor of doubles, whatever the default type is.
 void propagate_shapes(std::shared_ptr<Graph>& graph) {
   try {
     torch::jit::PropagateInputShapes(graph);
@@ -210,6 +213,7 @@ void propagate_shapes(std::shared_ptr<Graph>& graph) {
   });
 }
 
+// Returns the number of `if`s and loops with tensor outputs.
 size_t num_choices_of_tensors(Block* block) {
   size_t count = 0;
   for_each_node(block, [&](const Node* node) {
@@ -221,7 +225,7 @@ size_t num_choices_of_tensors(Block* block) {
   return count;
 }
 
-// Every `if` only checks, and there is no loop: nothing that is computed hangs on an answer.
+// Returns whether no result depends on a condition: every `if` only checks, and there is no loop.
 bool is_straight(Block* block) {
   bool straight = num_choices_of_tensors(block) == 0;
   for_each_node(block, [&](const Node* node) {
@@ -231,7 +235,8 @@ bool is_straight(Block* block) {
   return straight;
 }
 
-// An `if` on dim() that is gone tells the rank of what follows it, and so the next can go.
+// Folds `if`s on dim(). Folding one may determine the rank of its results, so that the next can be
+// folded.
 void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
                 Assumptions& assumptions) {
   auto before = std::numeric_limits<size_t>::max();
@@ -273,27 +278,28 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
                     const std::vector<c10::IValue>& inputs) {
   auto graph = given;
   Assumptions assumptions;
-  // What a trace wrote on its values holds for its example alone.
+  // The shapes in a trace hold for its example inputs only.
   torch::jit::EraseShapeInformation(graph);
   run_pass(Pass::kFoldAttributes, graph,
            [&] { assumptions.attributes = fold_attributes(graph, self); });
   run_pass(Pass::kSpecialiseInputs, graph,
            [&] { assumptions.inputs = specialise_inputs(graph, inputs); });
   run_pass(Pass::kViewBySizes, graph, [&] { view_by_sizes(*graph); });
-  // Most of what an unused branch holds is gone before anyone asks what aliases what.
+  // Removes most branches that are never taken before passes that run the slower alias analysis.
   run_pass(Pass::kPropagateConstants, graph,
            [&] { torch::jit::ConstantPropagationImmutableTypes(graph); });
-  // A third of all nodes are constants otherwise, in each pass.
+  // Otherwise constants are a third of all nodes in every later pass.
   pool_constants(graph);
   if (is_straight(graph->block()))
-    run_propagate_constants(graph);  // what else there is to fold can wait for the shapes
+    run_propagate_constants(graph);  // the rest can be folded after shapes are propagated
   else
     fold_constants(graph);
   run_pass(Pass::kUnrollLoops, graph, [&] { torch::jit::UnrollConstantLoops(graph); });
   lower_tuples(graph);
   run_pass(Pass::kFunctionalizeLists, graph, [&] { functionalize_lists(graph); });
   simplify_lists(graph);
-  // Each time takes as long as all other passes together in a graph of a thousand layers.
+  // In a graph of a thousand layers this takes as long as all other passes together, so it is done
+  // only if there is something to gain.
   if (num_choices_of_tensors(graph->block()) > 0)
     fold_constants(graph);
   run_pass(Pass::kFunctionalize, graph, [&] { functionalize(graph); });

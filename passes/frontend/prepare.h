@@ -1,4 +1,4 @@
-// A method's graph, made ready for regions.
+// Brings a method's graph into a form in which regions can be found.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -14,11 +14,11 @@ struct Graph;
 
 namespace aten_recompute {
 
-// What a prepared graph assumes of one call's inputs.
+// What a prepared graph assumes about one input.
 struct InputAssumption {
-  size_t input = 0;      // index among the method's inputs, self not counted
-  bool is_none = false;  // an Optional input
-  int64_t rank = -1;     // dimensions of a tensor input; -1: not assumed
+  size_t input = 0;      // index among the method's inputs, not counting self
+  bool is_none = false;  // whether an Optional input is None
+  int64_t rank = -1;     // number of dimensions of a tensor input; -1 if not assumed
 };
 
 // Everything that must hold for a prepared graph to be used for a call.
@@ -26,14 +26,16 @@ struct Assumptions {
   std::vector<FoldedAttribute> attributes;
   std::vector<InputAssumption> inputs;
 
+  // Returns whether the assumptions hold for a call on `self` with these inputs.
   bool hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
             const std::vector<c10::IValue>& inputs) const;
 };
 
-// Folds what is constant for this call and brings the graph into the form that form_regions()
-// wants: no `if` on attributes, None or dim(), in-place operators on values that the method made
-// itself as functional ones, no tuples between operators, loops over modules unrolled, dropout gone
-// in evaluation. `graph` is changed; inline_modules() has run on it.
+// Folds what is constant for this call, and brings `graph` into the form that form_regions() needs:
+// without `if`s on attributes, None or dim(), without tuples between operators, without dropout in
+// evaluation, with loops over modules unrolled, and with functional operators in place of in-place
+// ones on values that the method made itself. Returns what the graph now assumes. Needs
+// inline_modules() to have run.
 Assumptions prepare(const std::shared_ptr<torch::jit::Graph>& graph,
                     const c10::intrusive_ptr<c10::ivalue::Object>& self,
                     const std::vector<c10::IValue>& inputs);

@@ -25,7 +25,7 @@ bool is_tensor(const Value* value) {
   return value->type()->kind() == c10::TypeKind::TensorType;
 }
 
-// Of a list of ints.
+// Returns the length of a list of ints; nullopt if it is unknown.
 Rank length_of(const Value* list) {
   if (list->node()->kind() == prim::ListConstruct)
     return static_cast<int64_t>(list->node()->inputs().size());
@@ -100,7 +100,8 @@ class Ranks {
     }
   }
 
-  // A two-dimensional attribute, which is assumed from here on.
+  // Returns whether the weight has two dimensions. If it is an attribute, that is assumed from here
+  // on.
   bool is_matrix(Value* weight) {
     if (const auto rank = rank_of(weight))
       return *rank == 2;

@@ -1,4 +1,4 @@
-// Numbers of dimensions, as far as a graph's own operators tell them.
+// Infers ranks (numbers of dimensions) of tensors from a graph's operators.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -14,10 +14,10 @@ struct Graph;
 
 namespace aten_recompute {
 
-// Gives tensors whose rank follows from that of others a type that says so, where LibTorch's shape
-// propagation did not get that far: it does not know linear() and nested `if`s, so it loses track
-// within one layer of nn.TransformerEncoder, which asks for dim() in the next. Weights of linear()
-// are taken to keep the rank that `root` holds, which is returned as assumptions.
+// Gives tensors whose rank follows from that of others a type with this rank, where LibTorch's
+// shape propagation did not. It does not know linear() or nested `if`s, so it stops within one
+// layer of nn.TransformerEncoder, and the next layer calls dim(). Weights of linear() are assumed
+// to keep the rank that they have in `root`, the module. Returns these assumptions.
 std::vector<FoldedAttribute> propagate_ranks(const std::shared_ptr<torch::jit::Graph>& graph,
                                              const c10::intrusive_ptr<c10::ivalue::Object>& root);
 

@@ -12,7 +12,7 @@ using torch::jit::Block;
 using torch::jit::Node;
 namespace prim = c10::prim;
 
-// Types that a region computes with; tuples, dicts and objects stay outside.
+// Returns whether a region may compute with the type. Tuples, dicts and objects stay outside.
 bool is_region_type(const c10::Type& type) {
   switch (type.kind()) {
     case c10::TypeKind::TensorType:
@@ -37,6 +37,7 @@ bool is_harmless_effect(const Node* node) {
   return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn;
 }
 
+// Returns whether both nodes read the same attribute of the same object.
 bool same_attribute(const Node* a, const Node* b) {
   while (a->kind() == prim::GetAttr && b->kind() == prim::GetAttr) {
     if (a->s(c10::attr::name) != b->s(c10::attr::name))
@@ -93,7 +94,6 @@ Eligibility RegionJudge::judge(Node* node) const {
   return {Place::kRegion, ""};
 }
 
-// A pure node that does not belong in a region need not end it.
 Eligibility RegionJudge::outside(Node* node, const std::string& reason) const {
   const bool pure = !node->hasSideEffects() && !facts_.aliases.hasWriters(node) &&
                     !node->isNondeterministic() && node->kind() != prim::CallMethod &&
@@ -101,7 +101,7 @@ Eligibility RegionJudge::outside(Node* node, const std::string& reason) const {
   return {pure ? Place::kOutside : Place::kBreak, reason};
 }
 
-// Checks that compute no tensor may stay: they run in the forward, in order.
+// Checks that compute no tensor may be part of a region. They run in the forward, in order.
 Eligibility RegionJudge::judge_control_flow(Node* node) const {
   for (auto* output : node->outputs()) {
     if (contains_tensor(*output->type())) {
@@ -151,13 +151,14 @@ bool RegionJudge::only_checks(Block* block) const {
   return true;
 }
 
-// An update of a buffer that no node reads as a tensor cannot change what is recomputed later.
+// An update of a buffer that no node reads as a tensor may be part of a region, because it cannot
+// change values that are recomputed later.
 Eligibility RegionJudge::judge_mutation(Node* node) const {
   const Eligibility no{Place::kBreak, "writes in place to a value that the method did not make"};
   if (node->outputs().size() != 1 || node->output()->hasUses())
     return no;
   auto* target = node->input(0);
-  // A list or a dict is read by more than tensor operators, and a profile would change it, too.
+  // Other nodes than tensor operators read a list or a dict, and profiling would change it, too.
   if (target->node()->kind() != prim::GetAttr || !is_tensor_type(*target->type()))
     return no;
   for (size_t i = 1; i < node->inputs().size(); ++i) {
@@ -177,7 +178,7 @@ Eligibility RegionJudge::judge_mutation(Node* node) const {
     if (mutates_an_argument(use.user))
       return no;
   }
-  // The same buffer under another name.
+  // Another node may read the same buffer.
   for (auto* other : block_->nodes()) {
     if (other->kind() != prim::GetAttr || other->output() == target)
       continue;

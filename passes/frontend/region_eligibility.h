@@ -1,4 +1,4 @@
-// What may be part of a region, and why not.
+// Decides which nodes may be part of a region, and gives the reason if one may not.
 #pragma once
 
 #include <string>
@@ -19,41 +19,44 @@ namespace aten_recompute {
 
 enum class Place {
   kRegion,   // part of a region
-  kOutside,  // pure, but not for a region: stands before or after it
+  kOutside,  // pure, but not part of a region: it moves before or after the region
   kBreak     // ends the region before it
 };
 
 struct Eligibility {
   Place place = Place::kRegion;
-  std::string reason;
+  std::string reason;  // for the log; empty for nodes that are part of a region
 };
 
-// A list, or a list in a list, that holds tensors.
+// Returns whether the type is a list, or a list of lists, of tensors.
 bool is_list_with_tensors(const c10::Type& type);
 
-// What a method's nodes are judged by.
+// What is known of a method when its nodes are judged.
 struct RegionFacts {
   const torch::jit::AliasDb& aliases;
-  std::unordered_set<const torch::jit::Node*> kept_out;  // stay outside whatever they are
-  std::unordered_set<std::string> set_attributes;        // names of those that the method sets
-  // Values that the method asks autograd about by name: what reads them comes in another region, so
-  // that they are on the way of the gradients.
+  std::unordered_set<const torch::jit::Node*> kept_out;  // nodes that must stay outside
+  std::unordered_set<std::string> set_attributes;        // names of attributes that the method sets
+  // Values whose gradient the method itself asks for. A region ends after each of them, so that
+  // gradients between two regions pass through the value.
   std::unordered_set<const torch::jit::Value*> asked_for;
 };
 
-// Judges the nodes of one block, in order.
+// Decides about the nodes of one block, which need to be given in order.
 class RegionJudge {
  public:
-  // All outlive it. `in_region` is the region at the time of the question.
+  // The arguments need to outlive this object. `in_region` has the nodes of the present region.
   RegionJudge(torch::jit::Block* block, const RegionFacts& facts,
               const std::unordered_set<torch::jit::Node*>& in_region)
       : block_(block), facts_(facts), in_region_(in_region) {}
 
+  // Returns where the node belongs, with the reason.
   Eligibility judge(torch::jit::Node* node) const;
 
  private:
+  // Returns the place of a node that may not be part of a region: kOutside if it is pure.
   Eligibility outside(torch::jit::Node* node, const std::string& reason) const;
   Eligibility judge_control_flow(torch::jit::Node* node) const;
+  // Returns whether the block computes no tensors and has no effect but to raise or warn.
   bool only_checks(torch::jit::Block* block) const;
   Eligibility judge_mutation(torch::jit::Node* node) const;
 

@@ -13,9 +13,9 @@ using torch::jit::Value;
 
 namespace {
 
-// What the function asks, as an operator of ours; nullptr: it is another function.
+// Returns the operator that computes the condition of the check; nullptr for other functions.
 const char* question_of(const torch::jit::Function& function) {
-  // Loaded modules have their functions under mangled names.
+  // In loaded modules the functions have mangled names.
   if (function.qualname().qualifiedName().rfind("__torch__.torch.nn.functional.", 0) != 0)
     return nullptr;
   if (function.name() == "_verify_batch_size")
@@ -40,7 +40,7 @@ void shorten_size_check(const torch::jit::Function& function, Value* size, Node*
   auto* check = before->next();
   while (check != after && check->kind() != c10::prim::If)
     check = check->next();
-  // Another version of PyTorch may have written it otherwise.
+  // Other versions of PyTorch may write the check differently.
   if (check == after || !check->outputs().empty())
     return;
   auto* graph = check->owningGraph();

@@ -1,4 +1,4 @@
-// Checks of sizes that torch.nn.functional writes as loops.
+// Simplifies checks of sizes that torch.nn.functional writes as loops.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@ struct Value;
 
 namespace aten_recompute {
 
-// _verify_batch_size and _verify_spatial_size multiply sizes in a loop and raise an error where the
-// product is 1. Each batch norm in training has one: of a DenseNet's nodes, a quarter. If
-// `function`, whose argument was `size` and whose inlined body lies between `before` and `after`,
-// is one of the two, one operator takes the place of the loop; the error stays as it was.
+// _verify_batch_size and _verify_spatial_size multiply sizes in a loop and raise an error if the
+// product is 1. Each batch norm in training has one; in a DenseNet they are a quarter of all nodes.
+// If `function` is one of the two, replaces the loop by one operator; the error remains. `size` is
+// the argument of the function, and its inlined body is between the nodes `before` and `after`.
 void shorten_size_check(const torch::jit::Function& function, torch::jit::Value* size,
                         torch::jit::Node* before, torch::jit::Node* after);
 
