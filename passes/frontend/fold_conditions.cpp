@@ -34,49 +34,49 @@ std::optional<bool> are_identical(const Node* node) {
   return std::nullopt;
 }
 
-std::optional<std::string> constant_text(const Value* value) {
+std::optional<std::string> constant_string(const Value* value) {
   const auto constant = torch::jit::toIValue(value);
   return constant && constant->isString() ? std::optional(constant->toStringRef()) : std::nullopt;
 }
 
 // Returns the literal text of a format. Python's str.format() writes braces as {{ and }}, which
 // TorchScript's does not know; they are literal text either way.
-std::string words_of(std::string format) {
+std::string literal_text(std::string format) {
   for (size_t at = format.find("{}"); at != std::string::npos; at = format.find("{}", at))
     format.erase(at, 2);
   return format;
 }
 
 // Returns whether the string cannot be empty.
-bool has_words(const Value* text) {
-  if (const auto constant = constant_text(text))
+bool is_never_empty(const Value* value) {
+  if (const auto constant = constant_string(value))
     return !constant->empty();
-  const auto* node = text->node();
+  const auto* node = value->node();
   if (node->kind() == aten::format) {
-    const auto format = constant_text(node->input(0));
-    return format && !words_of(*format).empty();
+    const auto format = constant_string(node->input(0));
+    return format && !literal_text(*format).empty();
   }
   if (node->kind() == aten::add)
-    return has_words(node->input(0)) || has_words(node->input(1));
+    return is_never_empty(node->input(0)) || is_never_empty(node->input(1));
   if (node->kind() != prim::If)
     return false;
   return std::all_of(node->blocks().begin(), node->blocks().end(), [&](const Block* block) {
-    return has_words(block->outputs()[text->offset()]);
+    return is_never_empty(block->outputs()[value->offset()]);
   });
 }
 
 // Returns true for a node `len(string) > 0` whose string cannot be empty; nullopt otherwise.
-std::optional<bool> is_longer(const Node* node) {
+std::optional<bool> is_length_positive(const Node* node) {
   const auto* length = node->input(0)->node();
   if (length->kind() != aten::len || length->input(0)->type()->kind() != c10::TypeKind::StringType)
     return std::nullopt;
   const auto bound = torch::jit::toIValue(node->input(1));
   const bool nothing = bound && bound->isInt() && bound->toInt() == 0;
-  return nothing && has_words(length->input(0)) ? std::optional(true) : std::nullopt;
+  return nothing && is_never_empty(length->input(0)) ? std::optional(true) : std::nullopt;
 }
 
 // Returns the value of the condition that the node computes; nullopt if it is not known.
-std::optional<bool> answer(const Node* node) {
+std::optional<bool> value_of(const Node* node) {
   switch (node->kind()) {
     case aten::__is__:
       return are_identical(node);
@@ -85,7 +85,7 @@ std::optional<bool> answer(const Node* node) {
       return identical ? std::optional(!*identical) : std::nullopt;
     }
     case aten::gt:
-      return is_longer(node);
+      return is_length_positive(node);
     default:
       return std::nullopt;
   }
@@ -97,7 +97,7 @@ bool fold(Block* block, Graph& graph) {
     auto* node = *it++;
     for (auto* inner : node->blocks())
       folded |= fold(inner, graph);
-    const auto known = answer(node);
+    const auto known = value_of(node);
     if (!known)
       continue;
     const torch::jit::WithInsertPoint guard(node);

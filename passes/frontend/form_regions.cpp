@@ -51,7 +51,7 @@ class BlockFormer {
         graph_(*block->owningGraph()),
         regions_(regions),
         facts_(facts),
-        judge_(block, facts, in_region_) {}
+        checker_(block, facts, in_region_) {}
 
   void run() {
     std::vector<Node*> nodes(block_->nodes().begin(), block_->nodes().end());
@@ -66,22 +66,22 @@ class BlockFormer {
  private:
   // Adds the node to the present region, moves it before or after that, or ends the region with it.
   void place(Node* node) {
-    if (makes_what_is_asked_for_) {
+    if (makes_gradient_target_) {
       pending_break_ =
           RegionBreak{qualified_operator_name(region_.back()), "autograd is asked for its gradient",
                       location_of(region_.back())};
       close(node);
     }
-    auto verdict = judge_.judge(node);
-    if (verdict.place == Place::kRegion && reads_any(node, after_))
+    auto eligibility = checker_.check(node);
+    if (eligibility.place == Place::kRegion && reads_any(node, after_))
       close(node);
-    switch (verdict.place) {
+    switch (eligibility.place) {
       case Place::kRegion:
         region_.push_back(node);
         in_region_.insert(node);
-        makes_what_is_asked_for_ =
-            std::any_of(node->outputs().begin(), node->outputs().end(),
-                        [&](const Value* output) { return facts_.asked_for.count(output) != 0; });
+        makes_gradient_target_ = std::any_of(
+            node->outputs().begin(), node->outputs().end(),
+            [&](const Value* output) { return facts_.gradient_targets.count(output) != 0; });
         return;
       case Place::kOutside:
         if (reads_any(node, in_region_) || reads_any(node, after_)) {
@@ -95,7 +95,7 @@ class BlockFormer {
       case Place::kBreak:
         if (!region_.empty()) {
           pending_break_ =
-              RegionBreak{qualified_operator_name(node), verdict.reason, location_of(node)};
+              RegionBreak{qualified_operator_name(node), eligibility.reason, location_of(node)};
         }
         close(node);
         return;
@@ -139,7 +139,7 @@ class BlockFormer {
     pending_break_.reset();
     region_.clear();
     in_region_.clear();
-    makes_what_is_asked_for_ = false;
+    makes_gradient_target_ = false;
     after_.clear();
     after_order_.clear();
   }
@@ -256,10 +256,10 @@ class BlockFormer {
   Graph& graph_;
   Regions& regions_;
   const RegionFacts& facts_;
-  RegionJudge judge_;
+  EligibilityChecker checker_;
   std::vector<Node*> region_;
   std::unordered_set<Node*> in_region_;
-  bool makes_what_is_asked_for_ = false;  // the last node of the region
+  bool makes_gradient_target_ = false;  // the last node of the region
   std::unordered_set<Node*> after_;
   std::vector<Node*> after_order_;
   std::optional<RegionBreak> pending_break_;       // ends the region that is being closed
@@ -268,10 +268,10 @@ class BlockFormer {
 
 // Keeps nodes out of regions that make a list of tensors which would have to leave the region. Only
 // lists that can be made after it may do so.
-void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_out) {
+void exclude_list_makers(Block* block, std::unordered_set<const Node*>& excluded) {
   for (auto* node : block->nodes()) {
     for (auto* inner : node->blocks())
-      keep_out_list_makers(inner, kept_out);
+      exclude_list_makers(inner, excluded);
     if (can_stand_after(node) || !node->blocks().empty())
       continue;
     for (auto* output : node->outputs()) {
@@ -281,7 +281,7 @@ void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_ou
         if (use.user->kind() != prim::ListUnpack && use.user->kind() != c10::aten::__getitem__ &&
             use.user->kind() != c10::aten::cat && use.user->kind() != c10::aten::stack &&
             use.user->kind() != c10::aten::len) {
-          kept_out.insert(node);
+          excluded.insert(node);
         }
       }
     }
@@ -290,13 +290,13 @@ void keep_out_list_makers(Block* block, std::unordered_set<const Node*>& kept_ou
 
 // Finds values whose gradient the method itself asks for: inputs of autograd.grad(), and values
 // that retain_grad() is called on.
-void find_what_is_asked_for(Graph& graph, std::unordered_set<const Value*>& asked_for) {
+void find_gradient_targets(Graph& graph, std::unordered_set<const Value*>& gradient_targets) {
   const auto add = [&](const Value* value) {
     while (is_cast(value->node())) {
-      asked_for.insert(value);
+      gradient_targets.insert(value);
       value = value->node()->input(0);
     }
-    asked_for.insert(value);
+    gradient_targets.insert(value);
   };
   for_each_node(graph.block(), [&](const Node* node) {
     if (node->kind() == c10::aten::grad && node->input(1)->node()->kind() == prim::ListConstruct) {
@@ -326,8 +326,8 @@ Regions form_regions(const std::shared_ptr<Graph>& graph) {
   const AliasDb aliases(graph);
   run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_reads_of_what_is_written_later(*graph); });
   RegionFacts facts{aliases, {}, set_attributes(*graph), {}};
-  find_what_is_asked_for(*graph, facts.asked_for);
-  keep_out_list_makers(graph->block(), facts.kept_out);
+  find_gradient_targets(*graph, facts.gradient_targets);
+  exclude_list_makers(graph->block(), facts.excluded);
   form_in_block(graph->block(), facts, regions);
   return regions;
 }

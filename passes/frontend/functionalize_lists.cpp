@@ -51,7 +51,7 @@ bool only_reads(const Node* user) {
 }
 
 // Returns whether the list is made in the block of `change`, and only read before that node.
-bool is_own_until(Value* list, Node* change) {
+bool is_only_read_before(Value* list, Node* change) {
   if (list->node()->kind() != prim::ListConstruct ||
       list->node()->owningBlock() != change->owningBlock()) {
     return false;
@@ -63,7 +63,7 @@ bool is_own_until(Value* list, Node* change) {
 
 // Returns the constant index in input `input`, counted from the front of a list of this size;
 // nullopt if it is not constant.
-std::optional<int64_t> position(const Node* change, size_t input, size_t size) {
+std::optional<int64_t> constant_index(const Node* change, size_t input, size_t size) {
   const auto given = torch::jit::constant_as<int64_t>(change->input(input));
   if (!given)
     return std::nullopt;
@@ -72,8 +72,8 @@ std::optional<int64_t> position(const Node* change, size_t input, size_t size) {
 
 // Returns the index of the element that is changed; nullopt if it is not constant or out of range,
 // where the operator raises.
-std::optional<size_t> element(const Node* change, const std::vector<Value*>& elements) {
-  const auto at = position(change, 1, elements.size());
+std::optional<size_t> changed_index(const Node* change, const std::vector<Value*>& elements) {
+  const auto at = constant_index(change, 1, elements.size());
   if (!at || *at < 0 || *at >= static_cast<int64_t>(elements.size()))
     return std::nullopt;
   return static_cast<size_t>(*at);
@@ -88,24 +88,24 @@ std::optional<Change> changed_elements(Node* change) {
     elements.push_back(change->input(1));
   } else if (change->kind() == kExtend || change->kind() == aten::add_) {
     auto* other = change->input(1);
-    if (other == change->input(0) || !is_own_until(other, change))
+    if (other == change->input(0) || !is_only_read_before(other, change))
       return std::nullopt;
     const auto more = other->node()->inputs();
     elements.insert(elements.end(), more.begin(), more.end());
   } else if (change->kind() == aten::insert) {
-    const auto at = position(change, 1, elements.size());
+    const auto at = constant_index(change, 1, elements.size());
     if (!at)
       return std::nullopt;
     // As in Python, an index beyond an end means that end.
     const auto place = std::clamp<int64_t>(*at, 0, static_cast<int64_t>(elements.size()));
     elements.insert(elements.begin() + place, change->input(2));
   } else if (change->kind() == aten::_set_item) {
-    const auto at = element(change, elements);
+    const auto at = changed_index(change, elements);
     if (!at)
       return std::nullopt;
     elements[*at] = change->input(2);
   } else if (change->kind() == aten::pop || change->kind() == kDelete) {
-    const auto at = element(change, elements);
+    const auto at = changed_index(change, elements);
     if (!at)
       return std::nullopt;
     result.taken = elements[*at];
@@ -141,7 +141,7 @@ void functionalize_in(Block* block) {
     const auto* schema = node->maybeSchema();
     if (schema == nullptr || !schema->is_mutable() || node->inputs().empty() ||
         node->input(0)->type()->kind() != c10::TypeKind::ListType ||
-        !is_own_until(node->input(0), node)) {
+        !is_only_read_before(node->input(0), node)) {
       continue;
     }
     if (const auto result = changed_elements(node))

@@ -22,7 +22,7 @@ namespace prim = c10::prim;
 
 // Returns whether the result is in the memory of the first input: views, casts and in-place
 // operators.
-bool passes_memory_on(const Node* node) {
+bool shares_memory_with_input(const Node* node) {
   return !node->inputs().empty() &&
          (node->kind() == prim::ListUnpack || is_cast(node) ||
           node->kind() == c10::aten::__getitem__ || mutates_an_argument(node) ||
@@ -31,14 +31,14 @@ bool passes_memory_on(const Node* node) {
 
 // Tells which values may share memory. Joins values that control flow passes on, and repeated reads
 // of the same attribute.
-class Memory {
+class MemoryGroups {
  public:
-  explicit Memory(Graph& graph) {
+  explicit MemoryGroups(Graph& graph) {
     for_each_node(graph.block(), [&](Node* node) {
       if (node->kind() == prim::If)
         join_branches(node);
       else if (node->kind() == prim::Loop)
-        join_rounds(node);
+        join_iterations(node);
       else if (node->kind() == prim::GetAttr)
         join_attribute(node);
     });
@@ -55,7 +55,7 @@ class Memory {
  private:
   void collect(const Value* value, std::unordered_set<const Value*>& found,
                std::unordered_set<const Value*>& seen) {
-    while (passes_memory_on(value->node()))
+    while (shares_memory_with_input(value->node()))
       value = value->node()->input(0);
     if (!seen.insert(value).second)
       return;
@@ -67,8 +67,8 @@ class Memory {
       collect(element, found, seen);
   }
 
-  static const Value* behind_views(const Value* value) {
-    while (passes_memory_on(value->node()))
+  static const Value* base_of(const Value* value) {
+    while (shares_memory_with_input(value->node()))
       value = value->node()->input(0);
     return value;
   }
@@ -85,8 +85,8 @@ class Memory {
   void join(const Value* a, const Value* b) {
     if (!contains_tensor(*a->type()))
       return;
-    a = representative(behind_views(a));
-    b = representative(behind_views(b));
+    a = representative(base_of(a));
+    b = representative(base_of(b));
     parent_.emplace(b, b);
     parent_[a] = b;
   }
@@ -100,7 +100,7 @@ class Memory {
 
   // A node Loop(count, condition, carried...) has a block with the inputs (i, carried...) and the
   // outputs (condition, carried...).
-  void join_rounds(Node* node) {
+  void join_iterations(Node* node) {
     auto* block = node->blocks()[0];
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       auto* carried = block->inputs()[i + 1];
@@ -136,10 +136,10 @@ void mark_reads_of_what_is_written_later(Graph& graph) {
   std::copy_if(nodes.begin(), nodes.end(), std::back_inserter(writers), mutates_an_argument);
   if (writers.empty())
     return;
-  Memory memory(graph);
+  MemoryGroups groups(graph);
   std::unordered_map<const Value*, std::vector<const Node*>> writers_of;
   for (const auto* writer : writers) {
-    for (const auto* written : memory.of(writer->input(0)))
+    for (const auto* written : groups.of(writer->input(0)))
       writers_of[written].push_back(writer);
   }
   const auto is_written_later = [&](const Node* node, const Value* read) {
@@ -157,7 +157,7 @@ void mark_reads_of_what_is_written_later(Graph& graph) {
         std::any_of(node->inputs().begin(), node->inputs().end(), [&](const Value* input) {
           if (!contains_tensor(*input->type()))
             return false;
-          const auto read = memory.of(input);
+          const auto read = groups.of(input);
           return std::any_of(read.begin(), read.end(), [&](const Value* each) {
             return in_a_loop ? writers_of.count(each) != 0 : is_written_later(node, each);
           });

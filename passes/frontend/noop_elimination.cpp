@@ -59,21 +59,21 @@ bool passes_a_gradient(const Node* node) {
 // value.
 std::vector<size_t> undecided_nodes(const Graph& graph) {
   // Values that may be one tensor.
-  struct Family {
+  struct AliasGroup {
     std::vector<size_t> nodes;               // that may return their argument
     std::unordered_set<const Value*> names;  // values that are read
     size_t reads = 0;
   };
   std::unordered_map<const Value*, const Value*> origins;
-  std::unordered_map<const Value*, Family> families;
+  std::unordered_map<const Value*, AliasGroup> groups;
   auto origin_of = [&](const Value* value) {
     const auto found = origins.find(value);
     return found == origins.end() ? value : found->second;
   };
   auto read = [&](const Value* value) {
-    auto& family = families[origin_of(value)];
-    family.names.insert(value);
-    ++family.reads;
+    auto& group = groups[origin_of(value)];
+    group.names.insert(value);
+    ++group.reads;
   };
   size_t position = 0;
   for (const auto* node : graph.nodes()) {
@@ -82,7 +82,7 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
     } else if (may_return_its_argument(node)) {
       const auto* origin = origin_of(node->input(0));
       origins[node->output()] = origin;
-      families[origin].nodes.push_back(position);
+      groups[origin].nodes.push_back(position);
     } else if (passes_a_gradient(node)) {
       for (const auto* input : node->inputs())
         read(input);
@@ -92,29 +92,29 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
   for (const auto* output : graph.outputs())
     read(output);
   std::vector<size_t> undecided;
-  for (auto& [origin, family] : families) {
+  for (auto& [origin, group] : groups) {
     // An input may be read outside the region as well, and then gets gradients from there, too.
     if (origin->node() == graph.param_node()) {
-      family.names.insert(origin);
-      ++family.reads;
+      group.names.insert(origin);
+      ++group.reads;
     }
-    if (family.reads > 2 && family.names.size() > 1)
-      undecided.insert(undecided.end(), family.nodes.begin(), family.nodes.end());
+    if (group.reads > 2 && group.names.size() > 1)
+      undecided.insert(undecided.end(), group.nodes.begin(), group.nodes.end());
   }
   std::sort(undecided.begin(), undecided.end());
   return undecided;
 }
 
 // Adds the node and everything that it depends on to `needed`.
-void add_what_it_needs(Node* node, std::unordered_set<Node*>& needed) {
+void add_dependencies(Node* node, std::unordered_set<Node*>& needed) {
   if (!needed.insert(node).second)
     return;
   for (auto* input : node->inputs())
-    add_what_it_needs(input->node(), needed);
+    add_dependencies(input->node(), needed);
   for (auto* block : node->blocks()) {
     for (auto* inner : block->nodes())
-      add_what_it_needs(inner, needed);
-    add_what_it_needs(block->return_node(), needed);
+      add_dependencies(inner, needed);
+    add_dependencies(block->return_node(), needed);
   }
 }
 
@@ -123,7 +123,7 @@ std::vector<Node*> nodes_of(Graph& graph) {
 }
 
 // Gives the operator copies of its tensors. It updates statistics without its schema saying so.
-void copy_what_it_updates(Node* node, Graph& graph) {
+void copy_tensor_operands(Node* node, Graph& graph) {
   const torch::jit::WithInsertPoint guard(node);
   for (size_t i = 0; i < node->inputs().size(); ++i) {
     if (node->input(i)->type()->kind() == c10::TypeKind::TensorType)
@@ -134,7 +134,7 @@ void copy_what_it_updates(Node* node, Graph& graph) {
 enum Kind : int64_t { kOther, kTensor, kList, kInt, kBool, kDouble, kDevice };
 
 // Appends what identifies the value's type and, with `with_layout`, its sizes and strides.
-void append(std::vector<int64_t>& numbers, const IValue& value, bool with_layout) {
+void append_signature(std::vector<int64_t>& numbers, const IValue& value, bool with_layout) {
   if (value.isTensor() && value.toTensor().defined()) {
     const auto& tensor = value.toTensor();
     numbers.insert(numbers.end(),
@@ -150,7 +150,7 @@ void append(std::vector<int64_t>& numbers, const IValue& value, bool with_layout
   } else if (value.isList()) {
     numbers.insert(numbers.end(), {kList, static_cast<int64_t>(value.toListRef().size())});
     for (const auto& element : value.toListRef())
-      append(numbers, element, with_layout);
+      append_signature(numbers, element, with_layout);
   } else if (value.isInt()) {
     numbers.insert(numbers.end(), {kInt, value.toInt()});
   } else if (value.isBool()) {
@@ -171,18 +171,18 @@ ReturnedArguments::ReturnedArguments(const std::shared_ptr<Graph>& graph)
     : graph_(graph), nodes_(undecided_nodes(*graph)) {
   if (nodes_.empty())
     return;
-  auto question = graph->copy();
-  const auto all = nodes_of(*question);
+  auto flags_graph = graph->copy();
+  const auto all = nodes_of(*flags_graph);
   std::unordered_set<Node*> needed;
-  while (!question->outputs().empty())
-    question->eraseOutput(0);
+  while (!flags_graph->outputs().empty())
+    flags_graph->eraseOutput(0);
   std::vector<size_t> decidable;
   for (auto position : nodes_) {
     auto* node = all[position];
     const bool by_layout = depends_on_layout(node);
     if (by_layout) {
       std::unordered_set<Node*> before;
-      add_what_it_needs(node, before);
+      add_dependencies(node, before);
       if (std::any_of(before.begin(), before.end(), [](const Node* each) {
             return !each->blocks().empty() || has_sizes_of_data(each);
           }))
@@ -190,43 +190,43 @@ ReturnedArguments::ReturnedArguments(const std::shared_ptr<Graph>& graph)
     }
     needs_layout_ = needs_layout_ || by_layout;
     decidable.push_back(position);
-    add_what_it_needs(node, needed);
-    auto* is_same = question->create(c10::aten::__is__, {node->input(0), node->output()}, 1);
+    add_dependencies(node, needed);
+    auto* is_same = flags_graph->create(c10::aten::__is__, {node->input(0), node->output()}, 1);
     is_same->output()->setType(c10::BoolType::get());
     is_same->insertAfter(node);
-    question->registerOutput(is_same->output());
+    flags_graph->registerOutput(is_same->output());
     needed.insert(is_same);
   }
   nodes_ = std::move(decidable);
-  const auto extended = nodes_of(*question);
+  const auto extended = nodes_of(*flags_graph);
   for (auto node = extended.rbegin(); node != extended.rend(); ++node) {
     if (needed.count(*node) == 0)
       (*node)->destroy();
     else if (updates_hidden_state(*node))
-      copy_what_it_updates(*node, *question);
+      copy_tensor_operands(*node, *flags_graph);
   }
-  for (size_t i = 0; i < question->inputs().size(); ++i) {
-    if (question->inputs()[i]->hasUses())
+  for (size_t i = 0; i < flags_graph->inputs().size(); ++i) {
+    if (flags_graph->inputs()[i]->hasUses())
       read_inputs_.push_back(i);
   }
-  question_ = std::make_unique<Program>(std::move(question));
+  flags_program_ = std::make_unique<Program>(std::move(flags_graph));
 }
 
 std::vector<int64_t> ReturnedArguments::signature(const std::vector<IValue>& inputs) const {
   std::vector<int64_t> numbers;
   for (auto i : read_inputs_)
-    append(numbers, inputs[i], needs_layout_);
+    append_signature(numbers, inputs[i], needs_layout_);
   return numbers;
 }
 
-std::vector<bool> ReturnedArguments::look(std::vector<IValue> inputs) const {
+std::vector<bool> ReturnedArguments::compute_flags(std::vector<IValue> inputs) const {
   const RestoreGenerators restore(inputs);
   const WithoutAutograd guard;
-  auto registers = question_->start(std::move(inputs));
-  question_->run(registers, 0, question_->instructions().size());
+  auto registers = flags_program_->start(std::move(inputs));
+  flags_program_->run(registers, 0, flags_program_->instructions().size());
   std::vector<bool> returned;
   for (size_t i = 0; i < nodes_.size(); ++i)
-    returned.push_back(question_->take_output(registers, i).toBool());
+    returned.push_back(flags_program_->take_output(registers, i).toBool());
   return returned;
 }
 
@@ -239,7 +239,7 @@ std::vector<bool> ReturnedArguments::find(const std::vector<IValue>& inputs) {
     return found->returned;
   std::vector<bool> returned;
   try {
-    returned = look(inputs);
+    returned = compute_flags(inputs);
   } catch (const c10::Error&) {
     return std::vector<bool>(nodes_.size(), false);  // the region's own run throws it again
   }

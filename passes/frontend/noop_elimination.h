@@ -39,7 +39,7 @@ class ReturnedArguments {
   // Returns the properties of the inputs that the results of find() depend on.
   std::vector<int64_t> signature(const std::vector<c10::IValue>& inputs) const;
   // Runs the nodes' dependencies and returns the flags.
-  std::vector<bool> look(std::vector<c10::IValue> inputs) const;
+  std::vector<bool> compute_flags(std::vector<c10::IValue> inputs) const;
 
   struct Known {
     std::vector<int64_t> signature;
@@ -47,10 +47,10 @@ class ReturnedArguments {
   };
 
   std::shared_ptr<torch::jit::Graph> graph_;
-  std::vector<size_t> nodes_;          // positions in the graph
-  bool needs_layout_ = false;          // the flags depend on sizes and strides
-  std::unique_ptr<Program> question_;  // computes the flags
-  std::vector<size_t> read_inputs_;    // inputs that it reads
+  std::vector<size_t> nodes_;               // positions in the graph
+  bool needs_layout_ = false;               // the flags depend on sizes and strides
+  std::unique_ptr<Program> flags_program_;  // computes the flags
+  std::vector<size_t> read_inputs_;         // inputs that it reads
   std::mutex mutex_;
   LruCache<Known> known_{64};
 };

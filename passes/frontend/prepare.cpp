@@ -86,7 +86,7 @@ void remove_idle_dropout(Block* block) {
 
 // Rewrites expand_as(x, y), view_as(x, y) and reshape_as(x, y) to expand(x, y.size()) and so on.
 // They read the sizes of y only; made again for the backward, they would keep y itself.
-void view_by_sizes(Graph& graph) {
+void replace_view_as(Graph& graph) {
   std::vector<Node*> found;
   for_each_node(graph.block(), [&](Node* node) {
     if (node->kind() == aten::expand_as || node->kind() == aten::view_as ||
@@ -214,7 +214,7 @@ void propagate_shapes(std::shared_ptr<Graph>& graph) {
 }
 
 // Returns the number of `if`s and loops with tensor outputs.
-size_t num_choices_of_tensors(Block* block) {
+size_t num_tensor_branches(Block* block) {
   size_t count = 0;
   for_each_node(block, [&](const Node* node) {
     const auto outputs = node->outputs();
@@ -226,8 +226,8 @@ size_t num_choices_of_tensors(Block* block) {
 }
 
 // Returns whether no result depends on a condition: every `if` only checks, and there is no loop.
-bool is_straight(Block* block) {
-  bool straight = num_choices_of_tensors(block) == 0;
+bool is_straight_line(Block* block) {
+  bool straight = num_tensor_branches(block) == 0;
   for_each_node(block, [&](const Node* node) {
     const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
     straight = straight && node->kind() != c10::prim::Loop && !is_choice;
@@ -240,7 +240,7 @@ bool is_straight(Block* block) {
 void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
                 Assumptions& assumptions) {
   auto before = std::numeric_limits<size_t>::max();
-  for (auto count = num_choices_of_tensors(graph->block()); count > 0 && count < before;) {
+  for (auto count = num_tensor_branches(graph->block()); count > 0 && count < before;) {
     run_pass(Pass::kPropagateRanks, graph, [&] {
       const auto found = propagate_ranks(graph, self);
       assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
@@ -249,7 +249,7 @@ void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::iva
     lower_tuples(graph);
     simplify_lists(graph);
     before = count;
-    count = num_choices_of_tensors(graph->block());
+    count = num_tensor_branches(graph->block());
   }
 }
 
@@ -284,13 +284,13 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
            [&] { assumptions.attributes = fold_attributes(graph, self); });
   run_pass(Pass::kSpecialiseInputs, graph,
            [&] { assumptions.inputs = specialise_inputs(graph, inputs); });
-  run_pass(Pass::kViewBySizes, graph, [&] { view_by_sizes(*graph); });
+  run_pass(Pass::kReplaceViewAs, graph, [&] { replace_view_as(*graph); });
   // Removes most branches that are never taken before passes that run the slower alias analysis.
   run_pass(Pass::kPropagateConstants, graph,
            [&] { torch::jit::ConstantPropagationImmutableTypes(graph); });
   // Otherwise constants are a third of all nodes in every later pass.
   pool_constants(graph);
-  if (is_straight(graph->block()))
+  if (is_straight_line(graph->block()))
     run_propagate_constants(graph);  // the rest can be folded after shapes are propagated
   else
     fold_constants(graph);
@@ -300,7 +300,7 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   simplify_lists(graph);
   // In a graph of a thousand layers this takes as long as all other passes together, so it is done
   // only if there is something to gain.
-  if (num_choices_of_tensors(graph->block()) > 0)
+  if (num_tensor_branches(graph->block()) > 0)
     fold_constants(graph);
   run_pass(Pass::kFunctionalize, graph, [&] { functionalize(graph); });
   lower_tuples(graph);

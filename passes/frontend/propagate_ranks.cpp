@@ -38,10 +38,10 @@ class Ranks {
   Ranks(Graph& graph, const c10::intrusive_ptr<c10::ivalue::Object>& root)
       : graph_(graph), root_(root), set_attributes_(set_attributes(graph)) {}
 
-  void walk(Block* block) {
+  void infer_in(Block* block) {
     for (auto* node : block->nodes()) {
       for (auto* inner : node->blocks())
-        walk(inner);
+        infer_in(inner);
       for (size_t i = 0; i < node->outputs().size(); ++i) {
         auto* output = node->output(i);
         if (!is_tensor(output) || rank_of(output))
@@ -129,7 +129,7 @@ class Ranks {
 std::vector<FoldedAttribute> propagate_ranks(const std::shared_ptr<Graph>& graph,
                                              const c10::intrusive_ptr<c10::ivalue::Object>& root) {
   Ranks ranks(*graph, root);
-  ranks.walk(graph->block());
+  ranks.infer_in(graph->block());
   return std::move(ranks.assumptions);
 }
 

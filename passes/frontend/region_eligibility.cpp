@@ -33,7 +33,7 @@ bool is_region_type(const c10::Type& type) {
   }
 }
 
-bool is_harmless_effect(const Node* node) {
+bool raises_or_warns(const Node* node) {
   return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn;
 }
 
@@ -56,8 +56,8 @@ bool is_list_with_tensors(const c10::Type& type) {
   return type.kind() != c10::TypeKind::TensorType && !is_tensor_type(type) && contains_tensor(type);
 }
 
-Eligibility RegionJudge::judge(Node* node) const {
-  if (facts_.kept_out.count(node) != 0)
+Eligibility EligibilityChecker::check(Node* node) const {
+  if (facts_.excluded.count(node) != 0)
     return {Place::kOutside, ""};
   if (node->kind() == prim::GetAttr) {
     return facts_.set_attributes.count(node->s(c10::attr::name)) != 0
@@ -69,10 +69,10 @@ Eligibility RegionJudge::judge(Node* node) const {
   if (asks_autograd(node))
     return outside(node, "asks autograd, which is off inside of a region");
   if (!node->blocks().empty())
-    return judge_control_flow(node);
+    return check_control_flow(node);
   if (mutates_an_argument(node))
-    return judge_mutation(node);
-  if (node->hasSideEffects() && !is_harmless_effect(node)) {
+    return check_mutation(node);
+  if (node->hasSideEffects() && !raises_or_warns(node)) {
     return {Place::kBreak, "has side effects"};
   }
   if (node->maybeOperator() == nullptr && node->kind() != prim::ListConstruct &&
@@ -94,7 +94,7 @@ Eligibility RegionJudge::judge(Node* node) const {
   return {Place::kRegion, ""};
 }
 
-Eligibility RegionJudge::outside(Node* node, const std::string& reason) const {
+Eligibility EligibilityChecker::outside(Node* node, const std::string& reason) const {
   const bool pure = !node->hasSideEffects() && !facts_.aliases.hasWriters(node) &&
                     !node->isNondeterministic() && node->kind() != prim::CallMethod &&
                     node->kind() != prim::CallFunction;
@@ -102,7 +102,7 @@ Eligibility RegionJudge::outside(Node* node, const std::string& reason) const {
 }
 
 // Checks that compute no tensor may be part of a region. They run in the forward, in order.
-Eligibility RegionJudge::judge_control_flow(Node* node) const {
+Eligibility EligibilityChecker::check_control_flow(Node* node) const {
   for (auto* output : node->outputs()) {
     if (contains_tensor(*output->type())) {
       return {Place::kBreak, "control flow with tensor results"};
@@ -115,16 +115,16 @@ Eligibility RegionJudge::judge_control_flow(Node* node) const {
       return {Place::kBreak, "control flow"};
   }
   for (auto* block : node->blocks()) {
-    if (!only_checks(block))
+    if (!only_raises_or_warns(block))
       return {Place::kBreak, "control flow with effects or tensors"};
   }
   return {Place::kRegion, ""};
 }
 
-bool RegionJudge::only_checks(Block* block) const {
+bool EligibilityChecker::only_raises_or_warns(Block* block) const {
   for (auto* node : block->nodes()) {
     for (auto* inner : node->blocks()) {
-      if (!only_checks(inner))
+      if (!only_raises_or_warns(inner))
         return false;
     }
     if (asks_autograd(node) || runs_autograd(node) || mutates_an_argument(node) ||
@@ -132,7 +132,7 @@ bool RegionJudge::only_checks(Block* block) const {
         node->kind() == prim::CallMethod || node->kind() == prim::CallFunction) {
       return false;
     }
-    if (node->hasSideEffects() && node->blocks().empty() && !is_harmless_effect(node)) {
+    if (node->hasSideEffects() && node->blocks().empty() && !raises_or_warns(node)) {
       return false;
     }
     for (auto* input : node->inputs()) {
@@ -153,7 +153,7 @@ bool RegionJudge::only_checks(Block* block) const {
 
 // An update of a buffer that no node reads as a tensor may be part of a region, because it cannot
 // change values that are recomputed later.
-Eligibility RegionJudge::judge_mutation(Node* node) const {
+Eligibility EligibilityChecker::check_mutation(Node* node) const {
   const Eligibility no{Place::kBreak, "writes in place to a value that the method did not make"};
   if (node->outputs().size() != 1 || node->output()->hasUses())
     return no;

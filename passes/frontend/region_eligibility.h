@@ -34,31 +34,31 @@ bool is_list_with_tensors(const c10::Type& type);
 // What is known of a method when its nodes are judged.
 struct RegionFacts {
   const torch::jit::AliasDb& aliases;
-  std::unordered_set<const torch::jit::Node*> kept_out;  // nodes that must stay outside
+  std::unordered_set<const torch::jit::Node*> excluded;  // nodes that must stay outside
   std::unordered_set<std::string> set_attributes;        // names of attributes that the method sets
   // Values whose gradient the method itself asks for. A region ends after each of them, so that
   // gradients between two regions pass through the value.
-  std::unordered_set<const torch::jit::Value*> asked_for;
+  std::unordered_set<const torch::jit::Value*> gradient_targets;
 };
 
 // Decides about the nodes of one block, which need to be given in order.
-class RegionJudge {
+class EligibilityChecker {
  public:
   // The arguments need to outlive this object. `in_region` has the nodes of the present region.
-  RegionJudge(torch::jit::Block* block, const RegionFacts& facts,
-              const std::unordered_set<torch::jit::Node*>& in_region)
+  EligibilityChecker(torch::jit::Block* block, const RegionFacts& facts,
+                     const std::unordered_set<torch::jit::Node*>& in_region)
       : block_(block), facts_(facts), in_region_(in_region) {}
 
   // Returns where the node belongs, with the reason.
-  Eligibility judge(torch::jit::Node* node) const;
+  Eligibility check(torch::jit::Node* node) const;
 
  private:
   // Returns the place of a node that may not be part of a region: kOutside if it is pure.
   Eligibility outside(torch::jit::Node* node, const std::string& reason) const;
-  Eligibility judge_control_flow(torch::jit::Node* node) const;
+  Eligibility check_control_flow(torch::jit::Node* node) const;
   // Returns whether the block computes no tensors and has no effect but to raise or warn.
-  bool only_checks(torch::jit::Block* block) const;
-  Eligibility judge_mutation(torch::jit::Node* node) const;
+  bool only_raises_or_warns(torch::jit::Block* block) const;
+  Eligibility check_mutation(torch::jit::Node* node) const;
 
   torch::jit::Block* block_;
   const RegionFacts& facts_;

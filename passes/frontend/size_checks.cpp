@@ -14,7 +14,7 @@ using torch::jit::Value;
 namespace {
 
 // Returns the operator that computes the condition of the check; nullptr for other functions.
-const char* question_of(const torch::jit::Function& function) {
+const char* condition_operator(const torch::jit::Function& function) {
   // In loaded modules the functions have mangled names.
   if (function.qualname().qualifiedName().rfind("__torch__.torch.nn.functional.", 0) != 0)
     return nullptr;
@@ -34,8 +34,8 @@ bool is_dead(const Node* node) {
 
 void shorten_size_check(const torch::jit::Function& function, Value* size, Node* before,
                         Node* after) {
-  const auto* question = question_of(function);
-  if (question == nullptr)
+  const auto* condition = condition_operator(function);
+  if (condition == nullptr)
     return;
   auto* check = before->next();
   while (check != after && check->kind() != c10::prim::If)
@@ -45,7 +45,7 @@ void shorten_size_check(const torch::jit::Function& function, Value* size, Node*
     return;
   auto* graph = check->owningGraph();
   const torch::jit::WithInsertPoint guard(check);
-  check->replaceInput(0, graph->insert(c10::Symbol::fromQualString(question), {size}));
+  check->replaceInput(0, graph->insert(c10::Symbol::fromQualString(condition), {size}));
   for (auto* node = check->prev(); node != before;) {
     auto* earlier = node->prev();
     if (is_dead(node))

@@ -28,7 +28,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kAssignLayers, "assign_layers", kOptional},
     PassInfo{Pass::kFoldAttributes, "fold_attributes", kOptional},
     PassInfo{Pass::kSpecialiseInputs, "specialise_inputs", kOptional},
-    PassInfo{Pass::kViewBySizes, "view_by_sizes", kOptional},
+    PassInfo{Pass::kReplaceViewAs, "replace_view_as", kOptional},
     PassInfo{Pass::kPoolConstants, "pool_constants", kOptional},
     PassInfo{Pass::kFoldConditions, "fold_conditions", kOptional},
     PassInfo{Pass::kPropagateConstants, "propagate_constants", kOptional},

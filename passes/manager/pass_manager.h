@@ -28,7 +28,7 @@ enum class Pass : uint8_t {
   kAssignLayers,
   kFoldAttributes,
   kSpecialiseInputs,
-  kViewBySizes,
+  kReplaceViewAs,
   kPoolConstants,
   kFoldConditions,
   kPropagateConstants,
