@@ -109,8 +109,7 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
         "memory_budget may be exceeded by this backward: the region's outputs and their gradients "
         "take " +
         std::to_string(more) +
-        " bytes more than in the calls that it was planned by. It is planned again before the "
-        "next call");
+        " bytes more than its plan assumes. The region is planned again before the next call");
   }
 }
 

@@ -148,8 +148,9 @@ void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>&
   record_ = (num_left_ & (num_left_ - 1)) == 0;
   if (!said_that_left_) {
     log_warning(method_ +
-                ": a call ran other regions than those planned for, as lean as they can; its peak "
-                "may exceed memory_budget. It is planned for when it comes next");
+                ": a call ran other regions than those planned for, with as little memory as "
+                "possible; its peak may exceed memory_budget. It is planned for when it occurs "
+                "again");
   }
   said_that_left_ = true;
 }
@@ -256,7 +257,7 @@ void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured,
   log_warning(method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
               std::to_string(predicted) +
               " were predicted, because of operators between the regions, so that this step's peak "
-              "may exceed its budget. The next is planned with what was measured");
+              "may exceed its budget. The next step is planned with the measured figures");
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::measured(

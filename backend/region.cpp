@@ -190,7 +190,7 @@ bool Region::has_outgrown(const SpecialisationKey& key, const CompiledRegion& co
   if (!said_that_outgrown_) {
     log_warning(
         "memory_budget may be exceeded by this call: its data made tensors larger than those "
-        "planned for. It is planned again before the next");
+        "planned for. The region is planned again before the next call");
   }
   said_that_outgrown_ = true;
   return true;

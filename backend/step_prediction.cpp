@@ -142,19 +142,19 @@ void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
   if (is_planned_again) {
     why =
         ": the loss needed more than the outputs and their gradients, so that memory_budget may "
-        "have been exceeded. It is planned again before the next call";
+        "have been exceeded. The region is planned again before the next call";
   } else if (is_more && of_caller > 0) {
     why = "; " + std::to_string(of_caller) +
-          " bytes were allocated between the call and its backward (by a loss, say), of which "
-          "memory_budget knows nothing";
+          " bytes were allocated between the call and its backward (by a loss, for example), which "
+          "memory_budget does not include";
   } else if (is_more) {
     why = ", so that memory_budget may have been exceeded";
   } else {
     why =
-        ", so that more may be computed again than memory_budget asks for. Where gradients are "
-        "added to existing ones, or freed in the backward, \"accumulate\": true says so";
+        ", so that more may be recomputed than memory_budget requires. If gradients are added to "
+        "existing ones, or freed in the backward, set \"accumulate\": true";
   }
-  log_warning(of_ + "a step took " + std::to_string(step.peak) + " bytes at most where " +
+  log_warning(of_ + "the peak of a step was " + std::to_string(step.peak) + " bytes where " +
               std::to_string(predicted) + " were predicted" + why);
 }
 

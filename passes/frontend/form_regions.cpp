@@ -67,9 +67,8 @@ class BlockFormer {
   // Adds the node to the present region, moves it before or after that, or ends the region with it.
   void place(Node* node) {
     if (makes_gradient_target_) {
-      pending_break_ =
-          RegionBreak{qualified_operator_name(region_.back()), "autograd is asked for its gradient",
-                      location_of(region_.back())};
+      pending_break_ = RegionBreak{qualified_operator_name(region_.back()),
+                                   "the method asks for its gradient", location_of(region_.back())};
       close(node);
     }
     auto eligibility = checker_.check(node);

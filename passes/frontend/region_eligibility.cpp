@@ -65,9 +65,9 @@ Eligibility EligibilityChecker::check(Node* node) const {
                : Eligibility{Place::kOutside, ""};
   }
   if (runs_autograd(node))
-    return {Place::kBreak, "runs autograd inside of the method"};
+    return {Place::kBreak, "runs autograd inside the method"};
   if (asks_autograd(node))
-    return outside(node, "asks autograd, which is off inside of a region");
+    return outside(node, "reads the state of autograd, which is off inside a region");
   if (!node->blocks().empty())
     return check_control_flow(node);
   if (mutates_an_argument(node))
@@ -84,7 +84,7 @@ Eligibility EligibilityChecker::check(Node* node) const {
     if (!is_region_type(*input->type()))
       return outside(node, "takes a " + input->type()->str());
     if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0) {
-      return outside(node, "takes a list of tensors from outside of the region");
+      return outside(node, "takes a list of tensors from outside the region");
     }
   }
   for (auto* output : node->outputs()) {
