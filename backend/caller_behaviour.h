@@ -34,7 +34,7 @@ class CallerBehaviour {
   // knows how long these live.
   void count_only(const std::vector<size_t>& outputs);
 
-  // One output that requires grad, when a backward begins.
+  // The state of an output that requires grad, when a backward begins.
   struct Output {
     std::vector<int64_t> sizes;
     size_t element_bytes = 0;

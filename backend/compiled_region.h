@@ -43,7 +43,7 @@ struct Stage {
 
 // How the backward changes where only some of the outputs have a gradient.
 struct UndefinedGradients {
-  std::vector<bool> skip;       // per instruction: only undefined gradients are read or need it
+  std::vector<bool> skip;       // per instruction: it serves or reads undefined gradients only
   std::vector<bool> undefined;  // per gradient: no defined vjp reaches it
   std::vector<bool> zero_vjp;   // per vjp: it is undefined, but an operator needs it as zeros
 };

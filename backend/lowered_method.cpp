@@ -57,7 +57,7 @@ void say_that_unplanned(const std::string& reason) {
     log_warning(reason + ": lowered modules run unplanned, as plain TorchScript");
 }
 
-// Returns how often each operator was differentiated in each way:
+// Returns, for each source of gradients, how often it served which operator:
 //   {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
 nlohmann::json counts(const DifferentiatedOperators& operators) {
   const auto count = [](const std::vector<std::string>& names) {

@@ -59,7 +59,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Returns the specialisation for these inputs; compiles it if there is none.
   SpecialisationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                          const std::vector<c10::IValue>& inputs);
-  // Throws UserError where Options::fullgraph is set and the method has several regions.
+  // Returns a new specialisation. Throws UserError if Options::fullgraph forbids several regions.
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
   // Warns once of words in the options that match nothing in any region compiled so far.

@@ -31,8 +31,8 @@ struct PlannedRun {
   InputShapes shapes;
   std::shared_ptr<const CompiledRegion> compiled_region;
 
-  // Returns whether this run's plan serves `other` too: it is the same region and key, and the
-  // shapes here cover those of `other`.
+  // Returns whether what this run was planned for serves `other`: both have the same region and
+  // key, and the shapes here cover those of `other`.
   bool is_like(const PlannedRun& other) const {
     return region == other.region && key == other.key && shapes.cover(other.shapes);
   }

@@ -15,8 +15,8 @@ class StageNode;
 // In eager PyTorch a backward does not reach a parameter that only unread outputs depend on, so its
 // hooks are not called. The edges of a region lead to all tensors that the region reads; the engine
 // follows them, and calls hooks with None where there is no gradient. A wrapped hook is not called
-// with None if only regions, or operators that only regions lead to, lead to its tensor in the
-// present backward. What other nodes pass on reaches the hooks as before.
+// with None in a backward that reaches its tensor only through regions, or through operators that
+// only regions lead to. What other nodes pass on reaches the hooks as before.
 //
 // Hooks that C++ code registered to run after the accumulation are called as before, because
 // DistributedDataParallel waits for its own.

@@ -96,8 +96,9 @@ class Region : public torch::CustomClassHolder {
   // noted and the plans for this key are made again.
   bool has_outgrown(const SpecialisationKey& key, const CompiledRegion& compiled_region,
                     const DataSizes& sizes);
-  // Needs mutex_ to be held. Throws NotDifferentiable, NotProfiled, std::runtime_error where a
-  // budget cannot be kept, and std::invalid_argument where a pinned plan does not fit.
+  // Returns the region compiled for these inputs. Needs mutex_ to be held. Throws
+  // NotDifferentiable, NotProfiled, std::runtime_error for a budget or std::invalid_argument for a
+  // plan it cannot keep.
   std::shared_ptr<const CompiledRegion> compile(const SpecialisationKey& key,
                                                 const std::vector<c10::IValue>& inputs,
                                                 const Options& options, bool leanest,

@@ -45,7 +45,7 @@ struct ReplayInput {
   uint32_t version = 0;
   torch::autograd::Edge maker;  // valid only for the output of another region
 };
-// Returns what is noted of `value`, the region's input of this index. `is_written` says that the
+// Returns the record of `value`, the region's input of this index. `is_written` says that the
 // region itself writes to it, so that its version does not matter.
 ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written);
 

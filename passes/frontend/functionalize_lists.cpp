@@ -79,7 +79,7 @@ std::optional<size_t> changed_index(const Node* change, const std::vector<Value*
   return static_cast<size_t>(*at);
 }
 
-// Returns the effect of a change; nullopt for nodes that are none, or that cannot be replaced.
+// Returns the effect of a change; nullopt if the node is no change, or cannot be replaced.
 std::optional<Change> changed_elements(Node* change) {
   const auto before = change->input(0)->node()->inputs();
   Change result{{before.begin(), before.end()}};
