@@ -28,7 +28,8 @@ std::unique_ptr<CompiledRegion> compile(const JointGraph& joint) {
 //   4: dx = mm(dh, w1)
 // with registers dy, x, w1, w2, a, dw2, da, dh, dw1, dx.
 std::unique_ptr<CompiledRegion> two_layers() {
-  return compile(test::parse_joint(R"(
+  return compile(test::parse_joint(
+      {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0, 1, 2}}, R"(
 graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::mm(%x, %w1)
@@ -41,8 +42,7 @@ graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
   %dw1 : Tensor = aten::mm(%x, %dh)
   %dx : Tensor = aten::mm(%dh, %w1)
   return (%y, %dx, %dw1, %dw2)
-)",
-                                   3, 1, {0}, {0, 1, 2}));
+)"));
 }
 
 // The gradient of a weight is complete before the weight has been read for the last time; whoever
@@ -70,15 +70,15 @@ TEST_F(CompiledRegionTest, LiveAfterAStageIsWhatLaterStagesRead) {
 }
 
 TEST_F(CompiledRegionTest, AVjpThatIsAGradientLeavesFirst) {
-  const auto compiled_region = compile(test::parse_joint(R"(
+  const auto compiled_region = compile(test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0, 1}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %one : int = prim::Constant[value=1]()
   %y : Tensor = aten::sub(%x, %w, %one)
   aten_recompute::backward_start()
   %dw : Tensor = aten::neg(%dy)
   return (%y, %dy, %dw)
-)",
-                                                         2, 1, {0}, {0, 1}));
+)"));
   ASSERT_THAT(compiled_region->stages(), SizeIs(2));
   EXPECT_EQ(compiled_region->stages()[0].end, 0U);
   EXPECT_THAT(compiled_region->stages()[0].gradients, ElementsAre(0));
@@ -86,20 +86,20 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
 }
 
 TEST_F(CompiledRegionTest, WithoutGradientsThereIsOneEmptyStage) {
-  const auto compiled_region = compile(test::parse_joint(R"(
+  const auto compiled_region = compile(test::parse_joint({.num_inputs = 1, .num_outputs = 1}, R"(
 graph(%x : Tensor):
   %y : Tensor = aten::neg(%x)
   aten_recompute::backward_start()
   return (%y)
-)",
-                                                         1, 1, {}, {}));
+)"));
   ASSERT_THAT(compiled_region->stages(), SizeIs(1));
   EXPECT_THAT(compiled_region->stages()[0].gradients, IsEmpty());
 }
 
 // 0: d2 = mul(dy2, w)  1: dw = mul(dy2, x)  2: d1 = mul(dy1, c)  3: dx = accumulate(d2, d1)
 std::unique_ptr<CompiledRegion> two_outputs() {
-  return compile(test::parse_joint(R"(
+  return compile(test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 2, .vjp_outputs = {0, 1}, .gradient_inputs = {0, 1}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %c : Tensor = aten::cos(%x)
   %y1 : Tensor = aten::sin(%x)
@@ -110,8 +110,7 @@ graph(%x : Tensor, %w : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %d1 : Tensor = aten::mul(%dy1, %c)
   %dx : Tensor = aten_recompute::accumulate(%d2, %d1)
   return (%y1, %y2, %dx, %dw)
-)",
-                                   2, 2, {0, 1}, {0, 1}));
+)"));
 }
 
 TEST_F(CompiledRegionTest, WhatHangsOnAnUndefinedGradientIsSkipped) {
@@ -135,7 +134,8 @@ TEST_F(CompiledRegionTest, WithoutAnyGradientEverythingIsUndefined) {
 
 // mul() cannot do without its second gradient: it is computed from zeros.
 TEST_F(CompiledRegionTest, WhatALivingOperatorNeedsIsComputedFromZeros) {
-  const auto compiled_region = compile(test::parse_joint(R"(
+  const auto compiled_region = compile(test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 2, .vjp_outputs = {0, 1}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %y1 : Tensor = aten::sin(%x)
   %y2 : Tensor = aten::cos(%x)
@@ -143,8 +143,7 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %d2 : Tensor = aten::neg(%dy2)
   %dx : Tensor = aten::mul(%dy1, %d2)
   return (%y1, %y2, %dx)
-)",
-                                                         1, 2, {0, 1}, {0}));
+)"));
   const auto mask = compiled_region->undefined_gradients({true, false});
   EXPECT_THAT(mask->skip, ElementsAre(false, false));
   EXPECT_THAT(mask->undefined, ElementsAre(false));
@@ -153,7 +152,8 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
 
 // Recomputation hangs on no gradient at all: it runs where what reads it runs.
 TEST_F(CompiledRegionTest, RecomputationForAnUndefinedGradientIsSkipped) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 2, .vjp_outputs = {0, 1}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %a : Tensor = aten::exp(%x)
   %y1 : Tensor = aten::sin(%a)
@@ -163,8 +163,7 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   %d2 : Tensor = aten::mul(%dy2, %a)
   %dx : Tensor = aten_recompute::accumulate(%d1, %d2)
   return (%y1, %y2, %dx)
-)",
-                                 1, 2, {0, 1}, {0});
+)");
   splice(joint, {});
   const auto compiled_region = compile(joint);
   EXPECT_THAT(compiled_region->undefined_gradients({false, true})->skip,
@@ -182,7 +181,8 @@ TEST_F(CompiledRegionTest, AMaskIsComputedOnce) {
 
 // Captures are a (memory of its own), xt (views x) and r (may be x itself, or a copy of it).
 TEST_F(CompiledRegionTest, CapturesThatMayShareMemoryWithInputsAreKnown) {
-  const auto compiled_region = compile(test::parse_joint(R"(
+  const auto compiled_region = compile(test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1}}, R"(
 graph(%w : Tensor, %x : Tensor, %dy : Tensor):
   %a : Tensor = aten::exp(%x)
   %xt : Tensor = aten::t(%x)
@@ -194,8 +194,7 @@ graph(%w : Tensor, %x : Tensor, %dy : Tensor):
   %d2 : Tensor = aten::mul(%d1, %xt)
   %d3 : Tensor = aten::mul(%d2, %r)
   return (%y, %d3)
-)",
-                                                         2, 1, {0}, {1}));
+)"));
   EXPECT_THAT(compiled_region->aliased_inputs(),
               ElementsAre(IsEmpty(), ElementsAre(1), ElementsAre(1)));
 }

@@ -14,15 +14,14 @@ class RandomState : public test::TorchTest {};
 
 // forward draws `n`, then `other` from the same generator; the backward draws n again.
 std::shared_ptr<torch::jit::Graph> replaying() {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint({.num_inputs = 1, .num_outputs = 2, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor):
   %n : Tensor = aten_recompute_test::noise(%x)
   %other : Tensor = aten_recompute_test::noise(%x)
   aten_recompute::backward_start()
   %again : Tensor = aten::neg(%n)
   return (%n, %other, %again)
-)",
-                                 1, 2, {}, {0});
+)");
   splice(joint, {});
   return joint.graph;
 }

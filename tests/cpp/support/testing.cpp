@@ -189,12 +189,11 @@ std::vector<c10::IValue> run_graph(const std::shared_ptr<Graph>& graph,
   return inputs;
 }
 
-JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outputs,
-                       std::vector<size_t> vjp_outputs, std::vector<size_t> gradient_inputs) {
+JointGraph parse_joint(JointShape shape, const std::string& ir) {
   JointGraph joint;
   joint.graph = parse(ir);
-  joint.num_inputs = num_inputs;
-  joint.num_outputs = num_outputs;
+  joint.num_inputs = shape.num_inputs;
+  joint.num_outputs = shape.num_outputs;
   for (auto* node : joint.graph->nodes()) {
     if (node->kind() == symbols::kBackwardStart) {
       joint.backward_start = node;
@@ -204,18 +203,18 @@ JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outp
     joint.backward_start =
         joint.graph->appendNode(joint.graph->create(symbols::kBackwardStart, /*num_outputs=*/0));
   }
-  joint.output_requires_grad.assign(num_outputs, false);
-  for (auto output : vjp_outputs) {
+  joint.output_requires_grad.assign(shape.num_outputs, false);
+  for (auto output : shape.vjp_outputs) {
     joint.output_requires_grad.at(output) = true;
   }
   mark_requires_grad(joint);
-  joint.vjp_outputs = std::move(vjp_outputs);
-  joint.gradient_inputs = std::move(gradient_inputs);
+  joint.vjp_outputs = std::move(shape.vjp_outputs);
+  joint.gradient_inputs = std::move(shape.gradient_inputs);
   return joint;
 }
 
 JointGraph parse_forward(const std::string& ir) {
-  auto joint = parse_joint(ir, 0, 0, {}, {});
+  auto joint = parse_joint({}, ir);
   joint.num_inputs = joint.graph->inputs().size();
   joint.num_outputs = joint.graph->outputs().size();
   joint.output_requires_grad.assign(joint.num_outputs, true);

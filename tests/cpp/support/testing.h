@@ -65,12 +65,18 @@ std::vector<torch::jit::Node*> find_nodes(const torch::jit::Graph& graph, const 
 std::vector<c10::IValue> run_graph(const std::shared_ptr<torch::jit::Graph>& graph,
                                    std::vector<c10::IValue> inputs);
 
-// A joint graph whose text holds one aten_recompute::backward_start(). Inputs after `num_inputs`
-// are the vjps of `vjp_outputs`, outputs after `num_outputs` the gradients of `gradient_inputs`.
-// Every tensor of the forward requires grad.
-JointGraph parse_joint(const std::string& ir, size_t num_inputs, size_t num_outputs,
-                       std::vector<size_t> vjp_outputs, std::vector<size_t> gradient_inputs);
-// The same without a backward: num_outputs outputs, all of which require grad.
+// How inputs and outputs of a joint graph's text are to be read; JointGraph describes the fields.
+struct JointShape {
+  size_t num_inputs = 0;
+  size_t num_outputs = 0;
+  std::vector<size_t> vjp_outputs{};
+  std::vector<size_t> gradient_inputs{};
+};
+
+// Returns the joint graph of this text, which contains one aten_recompute::backward_start(). Every
+// tensor of the forward requires grad.
+JointGraph parse_joint(JointShape shape, const std::string& ir);
+// Returns a joint graph with an empty backward. All outputs require grad.
 JointGraph parse_forward(const std::string& ir);
 
 SavePlan plan_of(const JointGraph& joint, const std::vector<std::string>& saved);

@@ -14,7 +14,8 @@ using ::testing::ElementsAre;
 class HoistMetadata : public test::TorchTest {};
 
 TEST_F(HoistMetadata, SizesOfForwardValuesAreReadInTheForward) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %false : bool = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
@@ -26,8 +27,7 @@ graph(%x : Tensor, %dy : Tensor):
   %wide : Tensor = aten::expand(%dy, %size, %false)
   %dx : Tensor = aten_recompute::reduce_grad(%wide, %size, %dtype)
   return (%y, %dx)
-)",
-                                 1, 1, {0}, {0});
+)");
   hoist_metadata(joint);
   joint.graph->lint();
   // Each read stands right behind what it reads.
@@ -40,7 +40,8 @@ graph(%x : Tensor, %dy : Tensor):
 }
 
 TEST_F(HoistMetadata, WhatIsComputedFromSizesFollowsThem) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %dim : int = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
@@ -56,15 +57,15 @@ graph(%x : Tensor, %dy : Tensor):
       -> (%rows)
   %dx : Tensor = aten::div(%dy, %scale)
   return (%y, %dx)
-)",
-                                 1, 1, {0}, {0});
+)");
   hoist_metadata(joint);
   joint.graph->lint();
   EXPECT_THAT(backward_listing(joint), ElementsAre("dx = aten::div(dy, scale)"));
 }
 
 TEST_F(HoistMetadata, SizesOfGradientsStay) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %y : Tensor = aten::relu(%x)
   aten_recompute::backward_start()
@@ -72,15 +73,15 @@ graph(%x : Tensor, %dy : Tensor):
   %size : int[] = aten::size(%d)
   %dx : Tensor = aten::reshape(%d, %size)
   return (%y, %dx)
-)",
-                                 1, 1, {0}, {0});
+)");
   const auto before = joint.graph->toString();
   hoist_metadata(joint);
   EXPECT_EQ(joint.graph->toString(), before);
 }
 
 TEST_F(HoistMetadata, ABlockThatReadsAGradientStays) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %flag : bool, %dy : Tensor):
   %y : Tensor = aten::relu(%x)
   aten_recompute::backward_start()
@@ -93,15 +94,15 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
       -> (%b)
   %dx : Tensor = aten::mul(%dy, %rank)
   return (%y, %dx)
-)",
-                                 2, 1, {0}, {0});
+)");
   const auto before = joint.graph->toString();
   hoist_metadata(joint);
   EXPECT_EQ(joint.graph->toString(), before);
 }
 
 TEST_F(HoistMetadata, TensorsStayEvenIfTheForwardHasAllTheyNeed) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %y : Tensor = aten::relu(%x)
   aten_recompute::backward_start()
@@ -109,8 +110,7 @@ graph(%x : Tensor, %dy : Tensor):
   %list : Tensor[] = prim::ListConstruct(%y, %mask)
   %dx : Tensor = aten::mul(%dy, %mask)
   return (%y, %dx)
-)",
-                                 1, 1, {0}, {0});
+)");
   const auto before = joint.graph->toString();
   hoist_metadata(joint);
   EXPECT_EQ(joint.graph->toString(), before);

@@ -70,15 +70,15 @@ graph(%x : Tensor):
 }
 
 TEST_F(NameValues, InputsConstantsAndTheBackwardKeepTheirNames) {
-  const auto joint = test::parse_joint(R"(
+  const auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %y : Tensor = aten::relu(%x)
   aten_recompute::backward_start()
   %dx : Tensor = aten::threshold_backward(%dy, %y, %zero)
   return (%y, %dx)
-)",
-                                       1, 1, {0}, {0});
+)");
   name_values(joint);
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("dx = aten::threshold_backward(dy, relu_0_y, 0)"));

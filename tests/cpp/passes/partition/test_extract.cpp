@@ -16,7 +16,8 @@ using ::testing::ElementsAre;
 class Extract : public test::TorchTest {};
 
 JointGraph chain() {
-  return test::parse_joint(R"(
+  return test::parse_joint(
+      {.num_inputs = 3, .num_outputs = 2, .vjp_outputs = {1}, .gradient_inputs = {2}}, R"(
 graph(%n : int, %x : Tensor, %w : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::mm(%x, %w)
@@ -28,8 +29,7 @@ graph(%n : int, %x : Tensor, %w : Tensor, %dy : Tensor):
   %xt : Tensor = aten::t(%x)
   %dw : Tensor = aten::mm(%xt, %dh)
   return (%n, %y, %dw)
-)",
-                           3, 2, {1}, {2});
+)");
 }
 
 TEST_F(Extract, CapturesFollowTheOutputsUnlessTheyAreOutputs) {
@@ -83,14 +83,14 @@ TEST_F(Extract, ForwardAndBackwardTogetherComputeWhatTheJointGraphDoes) {
 }
 
 TEST_F(Extract, AGradientThatTheForwardComputedIsCaptured) {
-  const auto gradient = extract(test::parse_joint(R"(
+  const auto gradient = extract(test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0, 1}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %a : Tensor = aten::sin(%x)
   %y : Tensor = aten::mul(%w, %a)
   aten_recompute::backward_start()
   return (%y, %a, %dy)
-)",
-                                                  2, 1, {0}, {0, 1}));
+)"));
   EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "a"));
   EXPECT_THAT(test::names(gradient.df->outputs()), ElementsAre("a", "dy"));
   EXPECT_THAT(gradient.df_input_captured_outputs, ElementsAre(1));

@@ -30,7 +30,8 @@ class Splice : public test::TorchTest {};
 // h = mm(x, w), a = relu(h), y = sigmoid(a). The output is not y itself: what the caller holds is
 // not computed again.
 JointGraph chain() {
-  return test::parse_joint(R"(
+  return test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::mm(%x, %w)
@@ -42,13 +43,13 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %xt : Tensor = aten::t(%x)
   %dw : Tensor = aten::mm(%xt, %dh)
   return (%out, %dw)
-)",
-                           2, 1, {0}, {1});
+)");
 }
 
 // y = exp(h) * cos(h), with h = sin(x)
 JointGraph branches() {
-  return test::parse_joint(R"(
+  return test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %h : Tensor = aten::sin(%x)
   %b : Tensor = aten::exp(%h)
@@ -58,8 +59,7 @@ graph(%x : Tensor, %dy : Tensor):
   %d1 : Tensor = aten::mul(%dy, %b)
   %d2 : Tensor = aten::mul(%d1, %c)
   return (%y, %d2)
-)",
-                           1, 1, {0}, {0});
+)");
 }
 
 JointGraph spliced(JointGraph joint, const std::vector<std::string>& saved) {
@@ -184,7 +184,8 @@ TEST_F(Splice, WhatTheForwardKeptCanBeDroppedInBetween) {
 
 // Two layers  h = mm(x, w), a = relu(h);  y = tanh of the second, of which the output is made.
 JointGraph two_layers() {
-  return test::parse_joint(R"(
+  return test::parse_joint(
+      {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1, 2}}, R"(
 graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h1 : Tensor = aten::mm(%x, %w1)
@@ -200,8 +201,7 @@ graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
   %dh1 : Tensor = aten::threshold_backward(%da1, %a1, %zero)
   %xt : Tensor = aten::t(%x)
   %dw1 : Tensor = aten::mm(%xt, %dh1)return (%out, %dw1, %dw2)
-)",
-                           3, 1, {0}, {1, 2});
+)");
 }
 
 TEST_F(Splice, WhatIsRecomputedStandsJustBeforeItsFirstUse) {
@@ -226,7 +226,9 @@ TEST_F(Splice, WhatTheFirstNodeNeedsStandsFirst) {
 
 // Of three chains each waits for the node that reads it.
 TEST_F(Splice, SeparateValuesWaitSeparately) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %a : Tensor = aten::sin(%x)
   %b : Tensor = aten::exp(%x)
@@ -238,9 +240,8 @@ graph(%x : Tensor, %dy : Tensor):
   %d2 : Tensor = aten::mul(%d1, %b)
   %d3 : Tensor = aten::mul(%d2, %a)
   return (%y, %d3)
-)",
-                                               1, 1, {0}, {0}),
-                             {});
+)"),
+      {});
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("c_recomputed = aten::cos(x)", "d1 = aten::mul(dy, c_recomputed)",
                           "b_recomputed = aten::exp(x)", "d2 = aten::mul(d1, b_recomputed)",
@@ -249,7 +250,9 @@ graph(%x : Tensor, %dy : Tensor):
 
 // Of a node with two outputs one is saved: readers of it go on reading it.
 TEST_F(Splice, TheSavedOneOfTwoOutputsIsRead) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %a : Tensor, %b : Tensor = aten::frexp(%x)
   %y : Tensor = aten::mul(%a, %b)
@@ -257,16 +260,17 @@ graph(%x : Tensor, %dy : Tensor):
   %d1 : Tensor = aten::mul(%dy, %a)
   %d2 : Tensor = aten::mul(%d1, %b)
   return (%y, %d2)
-)",
-                                               1, 1, {0}, {0}),
-                             {"a"});
+)"),
+      {"a"});
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("d1 = aten::mul(dy, a)", "a_recomputed, b_recomputed = aten::frexp(x)",
                           "d2 = aten::mul(d1, b_recomputed)"));
 }
 
 TEST_F(Splice, ValuesThatAreNoTensorsAreAlwaysKept) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %false : bool = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
@@ -276,9 +280,8 @@ graph(%x : Tensor, %dy : Tensor):
   aten_recompute::backward_start()
   %dx : Tensor = aten::expand(%dy, %size, %false)
   return (%y, %dx)
-)",
-                                               1, 1, {0}, {0}),
-                             {});
+)"),
+      {});
   EXPECT_THAT(backward_listing(joint), ElementsAre("dx = aten::expand(dy, size, False)"));
   EXPECT_THAT(extract(joint).df_input_captured_outputs, ElementsAre(1));
 }
@@ -286,7 +289,9 @@ graph(%x : Tensor, %dy : Tensor):
 // What leaves the region, an output or a gradient that the forward computed already, is there to
 // the end, whatever the plan says.
 TEST_F(Splice, WhatLeavesTheRegionIsKept) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0, 1}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %a : Tensor = aten::sin(%x)
   %y : Tensor = aten::mul(%w, %a)
@@ -294,16 +299,17 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %d1 : Tensor = aten::mul(%dy, %a)
   %d2 : Tensor = aten::mul(%d1, %y)
   return (%y, %d2, %a)
-)",
-                                               2, 1, {0}, {0, 1}),
-                             {});
+)"),
+      {});
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("d1 = aten::mul(dy, a)", "d2 = aten::mul(d1, y)"));
   EXPECT_EQ(joint.graph->outputs()[2]->debugName(), "a");
 }
 
 TEST_F(Splice, UsesInsideOfControlFlowReadTheCopy) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %flag : bool, %dy : Tensor):
   %a : Tensor = aten::sin(%x)
   %y : Tensor = aten::mul(%a, %a)
@@ -315,9 +321,8 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
     block1():
       -> (%a)
   return (%y, %dx)
-)",
-                                               2, 1, {0}, {0}),
-                             {});
+)"),
+      {});
   auto* branch = find_nodes(*joint.graph, "prim::If").at(0);
   EXPECT_THAT(test::listing(*branch->blocks()[0]),
               ElementsAre("inner = aten::mul(dy, a_recomputed)"));
@@ -326,7 +331,9 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
 
 // The copy stands before the outer node, and after what does not need it.
 TEST_F(Splice, AUseInsideOfControlFlowCountsAsItsNode) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %flag : bool, %dy : Tensor):
   %a : Tensor = aten::sin(%x)
   %y : Tensor = aten::mul(%a, %a)
@@ -339,25 +346,25 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
     block1():
       -> (%d1)
   return (%y, %d2)
-)",
-                                               2, 1, {0}, {0}),
-                             {});
+)"),
+      {});
   EXPECT_THAT(
       backward_listing(joint),
       ElementsAre("d1 = aten::neg(dy)", "a_recomputed = aten::sin(x)", "d2 = prim::If(flag)"));
 }
 
 TEST_F(Splice, ARandomOperatorRunsAgainFromItsState) {
-  auto joint = spliced(test::parse_joint(R"(
+  auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 1, .num_outputs = 2, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %n : Tensor = aten_recompute_test::noise(%x)%later : Tensor = aten_recompute_test::noise(%x)
   %y : Tensor = aten::abs(%n)
   aten_recompute::backward_start()
   %d : Tensor = aten::neg(%n)
   return (%y, %later, %d)
-)",
-                                         1, 2, {0}, {0}),
-                       {});
+)"),
+      {});
   EXPECT_THAT(forward_listing(joint),
               ElementsAre("random_state = aten_recompute::random_state(x)",
                           "n = aten_recompute_test::noise(x)",
@@ -370,15 +377,16 @@ graph(%x : Tensor, %dy : Tensor):
 
 // A saved random value needs neither its state nor a copy.
 TEST_F(Splice, ASavedRandomValueIsNotReplayed) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %n : Tensor = aten_recompute_test::noise(%x)
   aten_recompute::backward_start()
   %d : Tensor = aten::mul(%dy, %n)
   return (%n, %d)
-)",
-                                               1, 1, {0}, {0}),
-                             {"n"});
+)"),
+      {"n"});
   EXPECT_THAT(find_nodes(*joint.graph, "aten_recompute::random_state"), IsEmpty());
 }
 
@@ -397,7 +405,9 @@ graph(%x : Tensor):
 }
 
 TEST_F(Splice, BatchNormIsReplayedWithoutItsRunningStatistics) {
-  auto joint = spliced(test::parse_joint(R"(
+  auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
   %true : bool = prim::Constant[value=1]()
   %none : NoneType = prim::Constant()
@@ -408,9 +418,8 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
   aten_recompute::backward_start()
   %d : Tensor = aten::neg(%y)
   return (%out, %d)
-)",
-                                         3, 1, {0}, {0}),
-                       {});
+)"),
+      {});
   EXPECT_EQ(recompute_veto(test::find_value(*joint.graph, "y")->node()), RecomputeVeto::kNone);
   EXPECT_EQ(joint.graph->outputs()[1]->node()->input(0)->debugName(), "y_recomputed");
 
@@ -424,7 +433,9 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
 }
 
 TEST_F(Splice, WhatUpdatesHiddenStateWithoutAReplayIsKept) {
-  const auto joint = spliced(test::parse_joint(R"(
+  const auto joint = spliced(
+      test::parse_joint(
+          {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
   %true : bool = prim::Constant[value=1]()
   %none : NoneType = prim::Constant()
@@ -434,16 +445,16 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
   aten_recompute::backward_start()
   %d : Tensor = aten::mul(%dy, %y)
   return (%y, %d)
-)",
-                                               3, 1, {0}, {0}),
-                             {});
+)"),
+      {});
   EXPECT_THAT(backward_listing(joint), ElementsAre("d = aten::mul(dy, y)"));
   EXPECT_EQ(recompute_veto(test::find_value(*joint.graph, "y")->node()), RecomputeVeto::kMutates);
   EXPECT_STREQ(to_string(RecomputeVeto::kMutates), "writes to an argument");
 }
 
 TEST_F(Splice, SavingEverythingSavesWhatAViewViews) {
-  const auto joint = test::parse_joint(R"(
+  const auto joint = test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %h : Tensor = aten::sin(%x)
   %ht : Tensor = aten::t(%h)
@@ -453,8 +464,7 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %d1 : Tensor = aten::mm(%dy, %wt)
   %d2 : Tensor = aten::mm(%ht, %d1)
   return (%y, %d2)
-)",
-                                       2, 1, {0}, {0});
+)");
   EXPECT_THAT(test::names(captured_values(joint)), ElementsAre("ht", "wt"));
   // wt views an input, which is there anyway.
   EXPECT_THAT(test::saved_names(joint, save_everything(joint)), ElementsAre("h"));

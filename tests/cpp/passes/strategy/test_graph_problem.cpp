@@ -25,7 +25,8 @@ std::vector<std::string> names(const Problem& problem, std::span<const int32_t> 
 
 // h = mm(x, w), y = relu(h); dw reads a view of x.
 JointGraph layer() {
-  return test::parse_joint(R"(
+  return test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::mm(%x, %w)
@@ -36,8 +37,7 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %xt : Tensor = aten::t(%x)
   %dw : Tensor = aten::mm(%xt, %dh)
   return (%y, %dw)
-)",
-                           2, 1, {0}, {1});
+)");
 }
 
 TEST_F(GraphProblemTest, NodesAndTensorsOfTheJointGraph) {
@@ -101,7 +101,9 @@ graph(%x : Tensor):
 // tanh_backward writes over h only where the gradient lies as h does: that of a sum does not.
 TEST_F(GraphProblemTest, AnExpandedOperandKeepsOthersFromBeingOverwritten) {
   auto overwritten = [](const char* gradient) {
-    const auto joint = test::parse_joint(std::string(R"(
+    const auto joint = test::parse_joint(
+        {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}},
+        std::string(R"(
 graph(%x : Tensor, %d : Tensor):
   %false : bool = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
@@ -109,11 +111,11 @@ graph(%x : Tensor, %d : Tensor):
   %size : int[] = aten::size(%h)
   %y : Tensor = aten::sum(%h, %none)
   aten_recompute::backward_start()
-  %dh : Tensor = )") + gradient + R"(
+  %dh : Tensor = )") +
+            gradient + R"(
   %dx : Tensor = aten::tanh_backward(%dh, %h)
   return (%y, %dx)
-)",
-                                         1, 1, {0}, {0});
+)");
     const auto costs = profile(joint, {at::randn({4, 8})}, CostModel::kFlops);
     const auto graph = make_problem(joint, &costs);
     return names(graph.problem, graph.problem.overwrites[graph.problem.num_nodes - 1]);
@@ -154,7 +156,8 @@ TEST_F(GraphProblemTest, AccumulatedGradientsAreNoResults) {
 
 // a and b are one tensor, a tied weight: autograd adds their gradients in the memory of the first.
 TEST_F(GraphProblemTest, OfATensorThatIsTwoInputsOneGradientStays) {
-  const auto joint = test::parse_joint(R"(
+  const auto joint = test::parse_joint(
+      {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1, 2}}, R"(
 graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
   %h : Tensor = aten::mul(%x, %a)
   %y : Tensor = aten::mul(%h, %b)
@@ -163,8 +166,7 @@ graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
   %dh : Tensor = aten::mul(%dy, %b)
   %da : Tensor = aten::mul(%dh, %x)
   return (%y, %da, %db)
-)",
-                                       3, 1, {0}, {1, 2});
+)");
   const auto x = at::randn({4}), tied = at::randn({4});
   const std::vector<bool> attributes{false, true, true};
   const auto same = profile(joint, {x, tied, tied}, CostModel::kFlops);
@@ -183,7 +185,8 @@ graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
 }
 
 TEST_F(GraphProblemTest, ASavedViewKeepsWhatItViews) {
-  const auto joint = test::parse_joint(R"(
+  const auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
   %h : Tensor = aten::sin(%x)
   %t : Tensor = aten::t(%h)
@@ -193,8 +196,7 @@ graph(%x : Tensor, %dy : Tensor):
   %d1 : Tensor = aten::mm(%dy, %c)
   %d2 : Tensor = aten::mm(%t, %d1)
   return (%y, %d2)
-)",
-                                       1, 1, {0}, {0});
+)");
   const auto graph = make_problem(joint, nullptr);
   const auto decisions = decisions_of(graph, test::plan_of(joint, {"t"}));
   auto dropped = [&](const char* name, size_t slot) {

@@ -88,7 +88,9 @@ std::vector<std::string> banned(const Region& region, const std::string& options
 // returns something that nobody else reads.
 Region region(const std::string& forward, const std::string& backward, const Memory& memory,
               const std::string& output = "out") {
-  return region_of(test::parse_joint(R"(
+  return region_of(
+      test::parse_joint(
+          {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %none : NoneType = prim::Constant()
   %false : bool = prim::Constant[value=0]()
@@ -101,9 +103,8 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   aten_recompute::backward_start()
   )" + backward + R"(
   return (%)" + output + R"(, %d)
-)",
-                                     2, 1, {0}, {0}),
-                   memory);
+)"),
+      memory);
 }
 
 const std::string kExp = "%a : Tensor = aten::exp(%h)";

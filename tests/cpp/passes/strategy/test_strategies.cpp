@@ -18,7 +18,8 @@ class Strategies : public test::TorchTest {};
 // a2.
 //   layer of    stem: -1    h0, a0: 0    h1, a1: 1    h2, a2: 2    y: as its input, 2
 JointGraph three_layers() {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %stem : Tensor = aten::tanh(%x)
@@ -35,8 +36,7 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %g0 : Tensor = aten::threshold_backward(%g1, %a0, %zero)
   %gx : Tensor = aten::tanh_backward(%g0, %stem)
   return (%y, %gx)
-)",
-                                 2, 1, {0}, {0});
+)");
   for (const auto& [name, layer] : std::vector<std::pair<std::string, int64_t>>{
            {"h0", 0}, {"a0", 0}, {"h1", 1}, {"a1", 1}, {"h2", 2}, {"a2", 2}}) {
     find_value(*joint.graph, name)->node()->i_(symbols::kLayer, layer);
@@ -146,7 +146,8 @@ TEST_F(Strategies, WhichStrategiesLookAtSizes) {
 }
 
 TEST_F(Strategies, AMaskThatNeedsNoGradientIsSavedBesideTheSeparators) {
-  auto joint = test::parse_joint(R"(
+  auto joint = test::parse_joint(
+      {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %lengths : Tensor, %dy : Tensor):
   %mask : Tensor = aten::sign(%lengths)
   %h : Tensor = aten::sin(%x)
@@ -155,8 +156,7 @@ graph(%x : Tensor, %lengths : Tensor, %dy : Tensor):
   %d1 : Tensor = aten::mul(%dy, %mask)
   %d2 : Tensor = aten::mul(%d1, %h)
   return (%y, %d2)
-)",
-                                 2, 1, {0}, {0});
+)");
   for (const char* name : {"lengths", "mask"}) {
     joint.requires_grad.erase(find_value(*joint.graph, name)->unique());
   }
