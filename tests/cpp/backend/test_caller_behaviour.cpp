@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 
 constexpr int64_t kPeak = 10'000;  // bytes
 
-// Of 10 by 100 floats.
+// An output of 10 by 100 floats.
 CallerBehaviour::Output output(at::Tensor gradient, bool is_freed_before_backward) {
   return {{10, 100}, 4, std::move(gradient), is_freed_before_backward};
 }
@@ -33,7 +33,7 @@ TEST(CallerBehaviour, WholeGradientsAndHeldOutputsAreAsAssumed) {
   EXPECT_TRUE(caller.is_settled());
 }
 
-TEST(CallerBehaviour, AGradientOfASumTakesNoMemory) {
+TEST(CallerBehaviour, AnExpandedGradientTakesNoMemory) {
   CallerBehaviour caller({}, kPeak, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_TRUE(caller.differs());
@@ -41,26 +41,26 @@ TEST(CallerBehaviour, AGradientOfASumTakesNoMemory) {
   EXPECT_THAT(caller.freed_before_backward(), ElementsAre(true));
 }
 
-TEST(CallerBehaviour, NeitherDoesOneThatIsNotThere) {
+TEST(CallerBehaviour, AnUndefinedGradientTakesNoMemory) {
   CallerBehaviour caller({}, kPeak, true);
   caller.see({output({}, false)});
   EXPECT_TRUE(caller.differs());
 }
 
-TEST(CallerBehaviour, OfALargeRegionItDoesNotMatter) {
+TEST(CallerBehaviour, SmallDifferencesDoNotMatterToALargeRegion) {
   CallerBehaviour caller({}, 1'000'000, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_FALSE(caller.differs());
 }
 
-TEST(CallerBehaviour, AnOutputThatIsGoneTakesNoMemory) {
+TEST(CallerBehaviour, AFreedOutputTakesNoMemory) {
   CallerBehaviour caller({}, kPeak, true);
   caller.see({output(whole(), true)});
   EXPECT_THAT(caller.freed_before_backward(), ElementsAre(true));
   EXPECT_TRUE(caller.differs());
 }
 
-TEST(CallerBehaviour, ALossThatIsNotMeasuredMayHoldMoreThanTheOutput) {
+TEST(CallerBehaviour, AnUnmeasuredLossMayKeepAsMuchAsTheOutput) {
   CallerBehaviour caller({}, kPeak, false);
   caller.see({output(whole(), true)});
   EXPECT_THAT(caller.freed_before_backward(), ElementsAre(false));

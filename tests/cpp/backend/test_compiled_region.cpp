@@ -23,7 +23,7 @@ std::unique_ptr<CompiledRegion> compile(const JointGraph& joint) {
   return std::make_unique<CompiledRegion>(std::move(graphs));
 }
 
-// The header's example: the backward is
+// The example of compiled_region.h. Its backward is
 //   0: dw2 = mm(a, dy)  1: da = mm(dy, w2)  2: dh = threshold_backward(da, a)  3: dw1 = mm(x, dh)
 //   4: dx = mm(dh, w1)
 // with registers dy, x, w1, w2, a, dw2, da, dh, dw1, dx.
@@ -45,9 +45,9 @@ graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
 )"));
 }
 
-// The gradient of a weight is complete before the weight has been read for the last time; whoever
-// gets it may update the weight.
-TEST_F(CompiledRegionTest, AGradientLeavesOnceItsInputIsReadNoMore) {
+// The gradient of a weight is complete before the last read of the weight, and its receiver may
+// update the weight.
+TEST_F(CompiledRegionTest, AGradientLeavesAfterTheLastReadOfItsInput) {
   const auto compiled_region = two_layers();
   ASSERT_THAT(compiled_region->stages(), SizeIs(2));
   std::vector<std::pair<size_t, size_t>> bounds;
@@ -113,7 +113,7 @@ graph(%x : Tensor, %w : Tensor, %dy1 : Tensor, %dy2 : Tensor):
 )"));
 }
 
-TEST_F(CompiledRegionTest, WhatHangsOnAnUndefinedGradientIsSkipped) {
+TEST_F(CompiledRegionTest, OperatorsOfUndefinedGradientsAreSkipped) {
   const auto compiled_region = two_outputs();
   const auto first = compiled_region->undefined_gradients({true, false});
   EXPECT_THAT(first->skip, ElementsAre(true, true, false, false));
@@ -132,8 +132,8 @@ TEST_F(CompiledRegionTest, WithoutAnyGradientEverythingIsUndefined) {
   EXPECT_THAT(none->zero_vjp, Each(false));
 }
 
-// mul() cannot do without its second gradient: it is computed from zeros.
-TEST_F(CompiledRegionTest, WhatALivingOperatorNeedsIsComputedFromZeros) {
+// mul() needs its second operand, so that is computed from zeros.
+TEST_F(CompiledRegionTest, UndefinedGradientsThatAreReadBecomeZeros) {
   const auto compiled_region = compile(test::parse_joint(
       {.num_inputs = 1, .num_outputs = 2, .vjp_outputs = {0, 1}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
@@ -150,7 +150,7 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   EXPECT_THAT(mask->zero_vjp, ElementsAre(false, true));
 }
 
-// Recomputation hangs on no gradient at all: it runs where what reads it runs.
+// A recomputed node reads no gradient. It runs if one of its readers does.
 TEST_F(CompiledRegionTest, RecomputationForAnUndefinedGradientIsSkipped) {
   auto joint = test::parse_joint(
       {.num_inputs = 1, .num_outputs = 2, .vjp_outputs = {0, 1}, .gradient_inputs = {0}}, R"(
@@ -179,7 +179,7 @@ TEST_F(CompiledRegionTest, AMaskIsComputedOnce) {
             compiled_region->undefined_gradients({true, false}));
 }
 
-// Captures are a (memory of its own), xt (views x) and r (may be x itself, or a copy of it).
+// The captures are a, which has its own memory, xt, a view of x, and r, which is x or a copy.
 TEST_F(CompiledRegionTest, CapturesThatMayShareMemoryWithInputsAreKnown) {
   const auto compiled_region = compile(test::parse_joint(
       {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1}}, R"(

@@ -13,7 +13,7 @@ InputShapes shapes(std::vector<std::vector<int64_t>> sizes, at::ScalarType type 
   return InputShapes(inputs);
 }
 
-TEST(InputShapes, CoverWhatIsAtMostAsLargeInEveryDimension) {
+TEST(InputShapes, CoverShapesThatAreAtMostAsLargeInEveryDimension) {
   const auto made_for = shapes({{4, 8}, {3}});
   EXPECT_TRUE(made_for.cover(made_for));
   EXPECT_TRUE(made_for.cover(shapes({{4, 7}, {1}})));

@@ -28,7 +28,7 @@ using torch::jit::Module;
 
 class Lower : public test::TorchTest {};
 
-// Linear, ReLU, dropout, Linear; equal parameters at every call.
+// Returns Linear, ReLU, dropout, Linear, with equal parameters at every call.
 Module make_model() {
   at::manual_seed(1);
   auto model = test::make_module("Model");
@@ -44,7 +44,7 @@ def forward(self, x, scale: float = 2.0):
   return model;
 }
 
-// Steps of plain SGD; returns the losses.
+// Does steps of plain SGD and returns the losses.
 std::vector<at::Tensor> train(Module& model, int steps) {
   at::manual_seed(2);
   std::vector<at::Tensor> losses;
@@ -92,8 +92,8 @@ INSTANTIATE_TEST_SUITE_P(
                       R"({"strategy": "segments"})",
                       R"({"strategy": "ops", "ops": ["relu", "apply_dropout_mask"]})"));
 
-// A compilation unit keeps its classes for good, and many modules may share one.
-TEST_F(Lower, LeavesNothingInTheModulesCompilationUnits) {
+// A compilation unit never frees a class, and many modules may share one.
+TEST_F(Lower, AddsNothingToTheModulesCompilationUnits) {
   auto model = make_model();
   const auto num_functions = [&] {
     size_t count = 0;
@@ -107,7 +107,7 @@ TEST_F(Lower, LeavesNothingInTheModulesCompilationUnits) {
   EXPECT_EQ(num_functions(), before);
 }
 
-// Its methods may call functions that are there.
+// The lowered methods may call functions of the original units.
 TEST_F(Lower, KeepsTheModulesCompilationUnitsAlive) {
   std::weak_ptr<torch::jit::CompilationUnit> unit;
   {
@@ -140,7 +140,7 @@ TEST_F(Lower, ParametersAreThoseOfTheModule) {
   }
 }
 
-TEST_F(Lower, TheModuleGoesOnWorking) {
+TEST_F(Lower, TheOriginalModuleStillWorks) {
   auto model = make_model();
   const auto before = test::method_graph(model)->toString();
   auto lowered = lower(model);
@@ -189,7 +189,7 @@ TEST_F(Lower, EvaluationIsAnotherSpecialisation) {
   EXPECT_EQ(json["methods"][0]["specialisations"].size(), 2U);
 }
 
-TEST_F(Lower, SeveralMethods) {
+TEST_F(Lower, SeveralMethodsCanBeLowered) {
   const auto model = make_model();
   auto lowered = lower(model, R"({"strategy": "all"})", {"encode", "forward"});
   const auto x = at::randn({5, 4});
@@ -250,20 +250,20 @@ std::vector<std::string> attribute_names(const Module& module) {
   return names;
 }
 
-TEST_F(Lower, MethodsThatAreNotNamedStay) {
+TEST_F(Lower, MethodsThatAreNotNamedStayUnchanged) {
   const auto model = make_model();
   const auto lowered = lower(model);
   const auto x = at::randn({5, 4});
   EXPECT_TRUE(test::bitwise_equal(lowered.get_method("encode")({x}).toTensor(),
                                   model.get_method("encode")({x}).toTensor()));
-  // They read what the lowered module has now.
+  // Such a method reads the attributes of the lowered module.
   lowered.attr("first").toModule().setattr("weight", at::zeros({8, 4}));
   const auto bias = model.attr("first").toModule().attr("bias").toTensor();
   EXPECT_TRUE(test::bitwise_equal(lowered.get_method("encode")({x}).toTensor(),
                                   at::relu(bias).expand({5, 8})));
 }
 
-TEST_F(Lower, UnloweredModulesAreAsBefore) {
+TEST_F(Lower, UnloweringRestoresTheModule) {
   auto lowered = lower(make_model(), R"({"strategy": "all"})");
   auto model = make_model();
   train(model, 2);
@@ -284,13 +284,13 @@ TEST_F(Lower, UnloweredModulesAreAsBefore) {
     EXPECT_TRUE(ours[i].is_same(theirs[i])) << i;
 }
 
-TEST_F(Lower, AModuleWithNothingLoweredIsUnloweredItself) {
+TEST_F(Lower, UnloweringAModuleThatIsNotLoweredReturnsIt) {
   const auto model = make_model();
   EXPECT_EQ(unlower(model)._ivalue(), model._ivalue());
 }
 
 TEST_F(Lower, UnloweredModulesCanBeFrozen) {
-  // Without it LibTorch leaves calls of submodules in a frozen graph, and takes their methods away.
+  // If it is off, LibTorch leaves calls of submodules in a frozen graph, but removes the methods.
   torch::jit::setGraphExecutorOptimize(true);
   for (const auto& lowered : {lower(make_model()), make_outer(lower(make_model())),
                               make_outer(make_outer(lower(make_model())))}) {
@@ -301,12 +301,12 @@ TEST_F(Lower, UnloweredModulesCanBeFrozen) {
     const auto frozen = torch::jit::freeze(unlower(module));
     EXPECT_THAT(parameters_of(frozen), IsEmpty());
     EXPECT_TRUE(at::allclose(frozen.get_method("forward")({x}).toTensor(), expected));
-    // The given module still is lowered.
+    // unlower() does not change the given module.
     EXPECT_TRUE(test::bitwise_equal(module.forward({x}).toTensor(), expected));
   }
 }
 
-TEST_F(Lower, WhatIsLoweredAlreadyIsPlannedAnew) {
+TEST_F(Lower, ALoweredModuleCanBeLoweredAgain) {
   auto twice = lower(lower(make_model(), R"({"strategy": "none"})"), R"({"strategy": "all"})");
   auto model = make_model();
   expect_equal(train(twice, 3), train(model, 3));
@@ -323,12 +323,12 @@ TEST_F(Lower, WhatIsLoweredAlreadyIsPlannedAnew) {
   EXPECT_TRUE(parameters_of(whole)[0].is_same(parameters_of(half)[0]));
 }
 
-TEST_F(Lower, AMethodThatDoesNotExistIsNamed) {
+TEST_F(Lower, AMissingMethodIsAnErrorThatNamesIt) {
   EXPECT_THAT([&] { lower(make_model(), "", {"forwards"}); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("no method \"forwards\"")));
 }
 
-TEST_F(Lower, AReportIsOfLoweredModulesOnly) {
+TEST_F(Lower, AReportNeedsALoweredModule) {
   EXPECT_THAT([&] { report(make_model()); },
               ThrowsMessage<std::invalid_argument>(HasSubstr("not a lowered module")));
 }
@@ -347,8 +347,8 @@ def forward(self, x):
                                                   HasSubstr("prim::Print has side effects"))));
 }
 
-// The interpreter's traceback is of the call and not of what the method was at.
-TEST_F(Lower, ABudgetThatCannotBeKeptBlamesNoOperator) {
+// The interpreter's traceback names the call, and no operator of the method.
+TEST_F(Lower, AnUnreachableBudgetIsNotBlamedOnAnOperator) {
   auto lowered =
       make_outer(lower(make_model(), R"({"strategy": "budget", "memory_budget": "100"})"));
   EXPECT_THAT(
@@ -371,7 +371,7 @@ TEST_F(Lower, AnOperatorsErrorNamesItsSourceLine) {
           AllOf(HasSubstr("torch.linear"), Not(HasSubstr("aten_recompute: ")))));
 }
 
-// Reads the state that a file holds, with `format` in place of what is there, into a module.
+// Restores a module from its own saved state, in which `format` replaces the format's name.
 void restore_with_format(const Module& lowered, const std::string& format) {
   const auto wrapper = lowered.attr("__loweredModule__").toModule();
   const auto state = wrapper.get_method("__getstate__")({}).toTuple();
@@ -384,7 +384,7 @@ void restore_with_format(const Module& lowered, const std::string& format) {
   wrapper.get_method("__setstate__")({c10::ivalue::Tuple::create(std::move(elements))});
 }
 
-TEST_F(Lower, ANewerFormatIsRefused) {
+TEST_F(Lower, AFileOfANewerFormatIsRefused) {
   const auto lowered = lower(make_model());
   EXPECT_NO_THROW(restore_with_format(lowered, "aten_recompute/1"));
   EXPECT_THAT(

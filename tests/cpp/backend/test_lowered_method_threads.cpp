@@ -38,7 +38,7 @@ std::vector<at::Tensor> parameters_of(const Module& module) {
   return parameters;
 }
 
-// Calls `work(thread)` in every thread; the messages of what they threw.
+// Calls `work(thread)` in every thread and returns the messages of the exceptions.
 std::vector<std::string> in_threads(const std::function<void(int)>& work) {
   std::vector<std::string> errors(kThreads);
   std::vector<std::thread> threads;
@@ -57,7 +57,7 @@ std::vector<std::string> in_threads(const std::function<void(int)>& work) {
   return errors;
 }
 
-// The first calls race to compile; every thread has inputs, and so gradients, of its own.
+// The first calls race to compile. Every thread has its own inputs and gradients.
 TEST_F(Threads, EveryThreadGetsItsOwnGradients) {
   for (const char* options :
        {R"({"strategy": "none"})", R"({"strategy": "all"})", R"({"strategy": "segments"})"}) {
@@ -87,7 +87,7 @@ TEST_F(Threads, EveryThreadGetsItsOwnGradients) {
   }
 }
 
-// Ranks and sets of inputs that require grad differ between threads: each compiles its own.
+// Threads differ in ranks and in which inputs require grad, so each compiles a specialisation.
 TEST_F(Threads, ThreadsCompileDifferentSpecialisations) {
   auto model = make_model();
   auto lowered = lower(model, R"({"strategy": "all"})");
@@ -114,7 +114,7 @@ TEST_F(Threads, ThreadsCompileDifferentSpecialisations) {
   EXPECT_THAT(wrong, ::testing::Each(0));
 }
 
-// One forward, its graph retained, walked by all threads at once.
+// All threads run the retained backward of one forward at once.
 TEST_F(Threads, ARetainedGraphIsWalkedBySeveralThreads) {
   auto model = make_model();
   auto lowered = lower(model, R"({"strategy": "all"})");

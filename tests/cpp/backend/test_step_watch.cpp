@@ -49,7 +49,7 @@ TEST(StepWatch, TellsTheForwardFromTheBackward) {
   EXPECT_EQ(memory.peak, 1500 + 70 + 300);
 }
 
-TEST(StepWatch, GivesUpOnABackwardThatIsNoStep) {
+TEST(StepWatch, IgnoresABackwardThatIsNotAStep) {
   for (const bool twice : {false, true}) {
     const auto watch = StepWatch::start();
     ASSERT_NE(watch, nullptr);
@@ -66,7 +66,7 @@ TEST(StepWatch, GivesUpOnABackwardThatIsNoStep) {
   }
 }
 
-TEST(StepWatch, OneStepAtATime) {
+TEST(StepWatch, WatchesOneStepAtATime) {
   const auto watch = StepWatch::start();
   EXPECT_EQ(StepWatch::start(), nullptr);
   watch->stop();
@@ -76,7 +76,7 @@ TEST(StepWatch, OneStepAtATime) {
   next->stop();
 }
 
-TEST(StepWatch, MemoryFromBeforeAndMemoryThatStaysAreFreedByTheirOwn) {
+TEST(StepWatch, MemoryThatIsOlderOrOutlivesTheStepIsFreedCorrectly) {
   auto before = bytes(1000);
   auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
@@ -85,7 +85,7 @@ TEST(StepWatch, MemoryFromBeforeAndMemoryThatStaysAreFreedByTheirOwn) {
   before.reset();
   watch->end_call();
   EXPECT_EQ(watch->memory().saved, 100);
-  // As oneDNN does: by the allocator that is there.
+  // oneDNN asks the registered allocator for memory in this way.
   auto* allocator = c10::GetAllocator(c10::kCPU);
   auto* handed = allocator->raw_allocate(64);
   watch->stop();
@@ -101,7 +101,7 @@ TEST(StepWatch, MemoryFromBeforeAndMemoryThatStaysAreFreedByTheirOwn) {
   watch->stop();
 }
 
-TEST(StepWatch, EndsWithThoseWhoseBackwardMayCome) {
+TEST(StepWatch, EndsWhenNoBackwardCanFollow) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
   watch->hold();
@@ -117,7 +117,7 @@ TEST(StepWatch, EndsWithThoseWhoseBackwardMayCome) {
   next->stop();
 }
 
-TEST(StepWatch, CountsItsOwnThread) {
+TEST(StepWatch, CountsOnlyItsOwnThread) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
   at::Tensor of_another;
@@ -128,8 +128,8 @@ TEST(StepWatch, CountsItsOwnThread) {
   watch->stop();
 }
 
-// A wrapper around the wrapper: memory asked of both would go in a circle.
-TEST(StepWatch, StaysAwayFromAnAllocatorThatWrapsItsOwn) {
+// A second wrapper: if both forwarded to each other, an allocation would never end.
+TEST(StepWatch, IsOffIfAnotherAllocatorWrapsItsOwn) {
   class Wrapper final : public c10::Allocator {
    public:
     explicit Wrapper(c10::Allocator* wrapped) : wrapped_(wrapped) {}

@@ -32,7 +32,7 @@ class LogTest : public ::testing::Test {
     env_->unset("RECOMPUTE_LOG_FILE");
   }
 
-  // Later tests log with the settings they were started with.
+  // Restores the settings that the program was started with, for later tests.
   void TearDown() override {
     env_.reset();
     set_log_sink_for_testing(nullptr);
@@ -76,7 +76,7 @@ TEST_F(LogTest, LevelIsReadWithoutRegardToCase) {
   EXPECT_THAT(messages_, ElementsAre(Pair(LogLevel::kDebug, "d")));
 }
 
-TEST_F(LogTest, OffIsSilentAndNoLevelOfAMessage) {
+TEST_F(LogTest, OffIsSilent) {
   env_->set("RECOMPUTE_LOG_LEVEL", "OFF");
   capture();
   log_error("e");

@@ -137,7 +137,7 @@ TEST(Options, FullgraphGoesWithEveryStrategyAndWithNone) {
   EXPECT_FALSE(parse_options(R"({"strategy": "none", "fullgraph": false})").fullgraph);
 }
 
-TEST(Options, WhatIsSaidOfTheStepGoesWithEveryStrategyAndWithNone) {
+TEST(Options, OptionsAboutTheStepGoWithEveryStrategyAndWithNone) {
   EXPECT_TRUE(parse_options(R"({"profile": true})").profile);
   EXPECT_TRUE(parse_options(R"({"4": 0.5, "profile": "true"})").profile);
   EXPECT_FALSE(parse_options(R"({"strategy": "all", "profile": false})").profile);
@@ -203,7 +203,7 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(key "memory_budget": got 0, accepted is a fraction of the unplanned peak)"},
         Refused{R"({"strategy": "budget", "memory_budget": -0.5})",
                 R"(key "memory_budget": got -0.5)"},
-        // Neither a fraction nor a whole number of bytes.
+        // This is neither a fraction nor a whole number of bytes.
         Refused{R"({"strategy": "budget", "memory_budget": 1.5})",
                 R"(key "memory_budget": got 1.5)"},
         Refused{R"({"strategy": "budget", "memory_budget": "600MIB"})",
@@ -212,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(key "memory_budget": got "MiB")"},
         Refused{R"({"strategy": "budget", "memory_budget": "0.5 B"})",
                 R"(key "memory_budget": got "0.5 B")"},
-        // A number of bytes that would be read back as a fraction.
+        // This number of bytes would be read back as a fraction.
         Refused{R"({"strategy": "budget", "memory_budget": "1 B"})",
                 R"(key "memory_budget": got "1 B")"},
         Refused{R"({"strategy": "budget", "memory_budget": "-1MiB"})",
@@ -294,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"[1]", "got [1], accepted is a JSON object"},
         Refused{"null", "got null, accepted is a JSON object"}));
 
-TEST(Options, CanonicalJsonAndShortForm) {
+TEST(Options, JsonIsCanonicalAndTheShortFormIsForPeople) {
   EXPECT_EQ(to_json(parse_options("")), R"({"strategy":"none"})");
   EXPECT_EQ(to_json(parse_options(R"({"3": [0, 2]})")),
             R"({"strategy":"layers","start":0,"stride":2})");
@@ -350,7 +350,7 @@ TEST_F(ResolveOptions, TheVariableDecidesWhereTheSpecNamesNoStrategy) {
   EXPECT_EQ(resolve_options(R"({"fullgraph": true})"), expected);
 }
 
-// What goes with every strategy is the spec's to say, also where the variable names the strategy.
+// The spec sets the keys of every strategy even if the variable names the strategy.
 TEST_F(ResolveOptions, TheSpecsCommonKeysGoWithTheVariablesStrategy) {
   env_.set("RECOMPUTE", R"({"strategy": "budget", "memory_budget": 0.5, "profile": true})");
   Options expected = make_fraction(0.5);

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 
 class Functionalize : public test::TorchTest {};
 
-// Functionalizing leaves the graph as it is.
+// Expects that functionalize() does not change the graph.
 void expect_left(const std::string& ir) {
   const auto graph = parse(ir);
   const auto before = graph->toString();
@@ -21,7 +21,7 @@ void expect_left(const std::string& ir) {
   EXPECT_EQ(graph->toString(), before);
 }
 
-TEST_F(Functionalize, ReluOfAnOwnValueAndLaterReadsOfIt) {
+TEST_F(Functionalize, AWriteToAnOwnValueBecomesANewValue) {
   const auto graph = parse(R"(
 graph(%x : Tensor, %w : Tensor):
   %h : Tensor = aten::mm(%x, %w)
@@ -62,7 +62,7 @@ graph(%x : Tensor, %w : Tensor, %flag : bool):
   }
 }
 
-TEST_F(Functionalize, AChainOfWritesToOneValue) {
+TEST_F(Functionalize, AChainOfWritesBecomesAChainOfValues) {
   const auto graph = parse(R"(
 graph(%x : Tensor, %w : Tensor):
   %one : int = prim::Constant[value=1]()
@@ -74,7 +74,7 @@ graph(%x : Tensor, %w : Tensor):
 )");
   functionalize(graph);
   graph->lint();
-  // Both writes go to h's memory: tanh(h) reads what the second one left.
+  // Both writes go to the memory of h, so tanh(h) reads the result of the second.
   EXPECT_THAT(listing(*graph),
               ElementsAre("h = aten::mm(x, w)", "$0 = prim::dtype(h)", "$1 = aten::add(h, x, 1)",
                           "a = aten::to($1, $0, False, False, None)", "b = aten::relu(a)",
@@ -99,7 +99,7 @@ graph(%x : Tensor, %z : Tensor):
   EXPECT_TRUE(test::bitwise_equal(test::run_graph(graph, {x, z})[0].toTensor(), expected));
 }
 
-TEST_F(Functionalize, InputsAreLeft) {
+TEST_F(Functionalize, WritesToInputsAreLeft) {
   expect_left(R"(
 graph(%x : Tensor):
   %y : Tensor = aten::relu_(%x)
@@ -107,7 +107,7 @@ graph(%x : Tensor):
 )");
 }
 
-TEST_F(Functionalize, ViewsOfInputsAreLeft) {
+TEST_F(Functionalize, WritesToViewsOfInputsAreLeft) {
   expect_left(R"(
 graph(%x : Tensor):
   %v : Tensor = aten::t(%x)
@@ -116,7 +116,7 @@ graph(%x : Tensor):
 )");
 }
 
-TEST_F(Functionalize, ViewsOfOwnValuesAreLeft) {
+TEST_F(Functionalize, WritesToViewsOfOwnValuesAreLeft) {
   expect_left(R"(
 graph(%x : Tensor):
   %h : Tensor = aten::neg(%x)
@@ -149,7 +149,7 @@ graph(%x : Tensor):
 )");
 }
 
-TEST_F(Functionalize, ListsAndViewsOfTheResultAreMadeOfIt) {
+TEST_F(Functionalize, ListsAndViewsAreMadeOfTheNewValue) {
   const auto graph = parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -213,7 +213,7 @@ graph(%x : Tensor, %flag : bool):
 )");
 }
 
-TEST_F(Functionalize, OneValueOfTwoCanBeLeft) {
+TEST_F(Functionalize, ValuesAreDecidedIndependently) {
   const auto graph = parse(R"(
 graph(%x : Tensor):
   %h : Tensor = aten::neg(%x)

@@ -32,7 +32,7 @@ using ::testing::IsEmpty;
 using ::testing::ThrowsMessage;
 using torch::jit::Module;
 
-// x^3 * scale: differentiated by a torch::autograd::Function, or (with the square) by nobody.
+// x^3 * scale, differentiated by a torch::autograd::Function; the pair with x^2 has no derivative.
 at::Tensor cube(const at::Tensor& x, double scale) {
   return x * x * x * scale;
 }
@@ -78,7 +78,7 @@ def backward(grad, x, scale: float):
 
 class RegisterRule : public test::TorchTest {
  protected:
-  // Nothing in place of what there is.
+  // Removes the rules.
   ~RegisterRule() override {
     for (const auto* op : {"aten_recompute_rules::cube", "aten_recompute_rules::cube_and_square"})
       register_rule(op, {.replace = true});
@@ -100,7 +100,7 @@ def forward(self, x):
   return model;
 }
 
-// Gradients of the parameters, and of the input.
+// Returns the gradients of the input and of the parameters.
 std::vector<at::Tensor> gradients_of(Module& model, const at::Tensor& x) {
   const auto input = x.detach().clone().requires_grad_();
   model.forward({input}).toTensor().backward();
@@ -148,7 +148,7 @@ TEST_F(RegisterRule, TheReportCountsItsOperators) {
 class RegisterRuleStrategy : public RegisterRule,
                              public ::testing::WithParamInterface<const char*> {};
 
-TEST_P(RegisterRuleStrategy, AnAutogradFunctionNeedsNone) {
+TEST_P(RegisterRuleStrategy, AnAutogradFunctionNeedsNoRule) {
   auto model = make_model();
   auto lowered = lower(make_model(), GetParam());
   for (int step = 0; step < 2; ++step) {
@@ -158,7 +158,7 @@ TEST_P(RegisterRuleStrategy, AnAutogradFunctionNeedsNone) {
   EXPECT_TRUE(is_on_tape(lowered));
 }
 
-TEST_P(RegisterRuleStrategy, GradientsAreThoseOfTheAutogradFunction) {
+TEST_P(RegisterRuleStrategy, ARuleGivesTheGradientsOfTheAutogradFunction) {
   register_rule("aten_recompute_rules::cube", {.backward = {{"x", kBackward}}});
   auto model = make_model();
   auto lowered = lower(make_model(), GetParam());
@@ -182,7 +182,7 @@ graph(%x : Tensor):
 
 const std::string kCube = "%y : Tensor = aten_recompute_rules::cube(%h, %scale)";
 
-TEST_F(RegisterRule, CompiledFunctionsAndHelpers) {
+TEST_F(RegisterRule, FunctionsMayBeCompiledAndCallHelpers) {
   const auto unit = torch::jit::compile("def backward(grad, x):\n    return grad * x\n");
   register_rule("aten_recompute_rules::cube",
                 {.backward = {{"x", unit->get_function("backward")}}});
@@ -200,7 +200,7 @@ TEST_F(RegisterRule, CompiledFunctionsAndHelpers) {
               HasSubstr("aten::mul(grad_0, 2)"));
 }
 
-TEST_F(RegisterRule, AForwardAndWhatItReturnsBeyondTheOutputs) {
+TEST_F(RegisterRule, AForwardMayReturnExtras) {
   register_rule("aten_recompute_rules::cube",
                 {.backward = {{"x",
                                "def backward(grad, squares, scale: float):\n"
@@ -215,7 +215,7 @@ TEST_F(RegisterRule, AForwardAndWhatItReturnsBeyondTheOutputs) {
   EXPECT_THAT(captured_values(joint), ::testing::SizeIs(1));
 }
 
-TEST_F(RegisterRule, IfsOnNoneAreDecidedWhereTheTypeSaysIt) {
+TEST_F(RegisterRule, IfsOnNoneAreDecidedByTheType) {
   register_rule("aten_recompute_rules::cube_and_square", {.backward = {{"x", R"(
 def backward(grad: Optional[Tensor], grad1: Optional[Tensor], x):
     gradient = x
@@ -232,7 +232,7 @@ def backward(grad: Optional[Tensor], grad1: Optional[Tensor], x):
   EXPECT_THAT(test::find_nodes(*joint.graph, "aten::add"), IsEmpty());
 }
 
-TEST_F(RegisterRule, AFunctionThatWritesToWhatItMadeIsOneOperator) {
+TEST_F(RegisterRule, AFunctionThatWritesInPlaceIsOneOperator) {
   register_rule("aten_recompute_rules::cube",
                 {.backward = {{"x",
                                "def backward(grad, x, scale: float, needs_x: bool):\n"
@@ -251,7 +251,7 @@ TEST_F(RegisterRule, AFunctionThatWritesToWhatItMadeIsOneOperator) {
   EXPECT_FALSE(draws_random_numbers(nodes[0]));
 }
 
-TEST_F(RegisterRule, WhatAFunctionRunsSaysWhetherItMayRunAgain) {
+TEST_F(RegisterRule, AFunctionRunsAgainIfItsOperatorsMay) {
   register_rule(
       "aten_recompute_rules::cube",
       {.backward = {{"x", "def backward(grad):\n    return grad"}},
@@ -269,10 +269,10 @@ TEST_F(RegisterRule, WhatAFunctionRunsSaysWhetherItMayRunAgain) {
   EXPECT_EQ(recompute_veto(nodes[0]), RecomputeVeto::kRule);
 }
 
-TEST_F(RegisterRule, WhatMayRunAgainAndHow) {
+TEST_F(RegisterRule, ARuleSaysWhetherAndHowAnOperatorRunsAgain) {
   auto joint = differentiated(kCube);
   auto* tape = test::find_value(*joint.graph, "y")->node();
-  EXPECT_TRUE(draws_random_numbers(tape));  // nobody said anything
+  EXPECT_TRUE(draws_random_numbers(tape));  // no rule says that it does not
   EXPECT_EQ(recompute_veto(tape), RecomputeVeto::kNone);
   register_rule("aten_recompute_rules::cube", {.random = false, .recomputable = false});
   EXPECT_FALSE(draws_random_numbers(tape));
@@ -286,7 +286,7 @@ TEST_F(RegisterRule, WhatMayRunAgainAndHow) {
   EXPECT_EQ(recompute_veto(node), RecomputeVeto::kNone);
 }
 
-TEST_F(RegisterRule, FlopsOfTheOperatorWhereverItRuns) {
+TEST_F(RegisterRule, FlopsOfARuleHoldWhereverTheOperatorRuns) {
   const auto joint = differentiated(kCube);
   auto* tape = test::find_value(*joint.graph, "y")->node();
   const auto x = at::empty({3, 4}, at::TensorOptions().device(at::kMeta));
@@ -313,7 +313,7 @@ TEST_F(RegisterRule, FlopsOfTheOperatorWhereverItRuns) {
               ThrowsMessage<c10::Error>(HasSubstr("aten_recompute_rules::cube: its rule's flops")));
 }
 
-TEST_F(RegisterRule, Errors) {
+TEST_F(RegisterRule, InvalidRulesAreErrorsThatNameTheOperator) {
   const auto message = [](const std::string& op, const OperatorRule& rule) -> std::string {
     try {
       register_rule(op, rule);
@@ -340,11 +340,11 @@ TEST_F(RegisterRule, Errors) {
               HasSubstr("aten_recompute has a rule for it already"));
 }
 
-// Some threads register one of two rules, others lower, run and compare: each sees one of the two.
-TEST_F(RegisterRule, ThreadsRegisterAndCompile) {
+// Some threads register one of two rules; others lower and run, and each sees one of the two.
+TEST_F(RegisterRule, ThreadsMayRegisterAndCompileAtOnce) {
   register_rule("aten_recompute_rules::cube", {.backward = {{"x", kBackward}}});
   std::atomic<int> wrong = 0;
-  // LibTorch names types with a counter that threads may not share: modules are made beforehand.
+  // LibTorch's counter for names of types is not thread-safe, so modules are made beforehand.
   std::vector<torch::jit::Module> modules;
   for (int i = 0; i < 80; ++i) {
     modules.push_back(test::make_module("Cube"));

@@ -1,4 +1,4 @@
-// What rules capture, and ways of computing again.
+// Tests what rules capture, and replays.
 #include "rules/rule.h"
 
 #include <ATen/ATen.h>
@@ -40,7 +40,7 @@ TEST_F(Rules, AStandInHasTheLayoutAndReadsAsZeros) {
   EXPECT_EQ(z.scalar_type(), x.scalar_type());
   EXPECT_EQ(stand_in(layout(at::zeros({}))).dim(), 0);
   EXPECT_EQ(stand_in({0, 3}, {3, 1}, at::kFloat, at::kCPU).numel(), 0);
-  // More than this machine has: nothing is allocated.
+  // The tensor is larger than any memory, so it cannot have been allocated.
   EXPECT_EQ(stand_in({1LL << 42}, {1}, at::kByte, at::kCPU).numel(), 1LL << 42);
 }
 
@@ -63,7 +63,7 @@ graph(%x : Tensor):
   }
 }
 
-TEST_F(Rules, AConvolutionIsReadForItsWeightFirst) {
+TEST_F(Rules, TheGradientOfAConvolutionsWeightComesFirst) {
   const auto joint = differentiate(test::parse(R"(
 graph(%x : Tensor, %w : Tensor, %b : Tensor):
   %one : int = prim::Constant[value=1]()

@@ -1,4 +1,3 @@
-// Operators that overwrite an operand which dies there.
 #include "runtime/in_place.h"
 
 #include <ATen/ATen.h>
@@ -18,13 +17,13 @@ namespace {
 
 using InPlace = test::TorchTest;
 
-// The same bytes in the same order: zeros keep their sign, NaN equals itself.
+// Compares bytes, so that zeros keep their sign and NaN equals itself.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
          a.strides() == b.strides() && std::memcmp(a.data_ptr(), b.data_ptr(), a.nbytes()) == 0;
 }
 
-// Runs the program on `inputs`, which it owns alone; returns its output.
+// Runs the program on `inputs`, which nothing else refers to, and returns its output.
 at::Tensor run(const std::string& ir, std::vector<c10::IValue> inputs) {
   const Program program(test::parse(ir));
   auto registers = program.start(std::move(inputs));
@@ -38,7 +37,7 @@ graph(%x : Tensor):
   return (%y)
 )";
 
-// Nodes with operands of one layout: what they read, and which operands they may overwrite.
+// A node whose operands have one layout, and the operands that it may overwrite.
 struct Form {
   std::string name;
   std::string constants;
@@ -116,7 +115,7 @@ std::vector<Form> forms() {
       all.push_back(
           {op + " over " + dim, constants, "aten::" + op + "(%x, %dim, %no)", {0}, true, false});
     }
-    // The type of the input: of x.
+    // The last argument is the type of x.
     for (const std::string op : {"_softmax_backward_data", "_log_softmax_backward_data"}) {
       all.push_back({op + " over " + dim,
                      constants + "  %dtype : int = prim::dtype(%x)\n",
@@ -131,7 +130,7 @@ std::vector<Form> forms() {
 
 class InPlaceForms : public test::TorchTest, public testing::WithParamInterface<Form> {};
 
-TEST_P(InPlaceForms, GiveWhatTheOperatorGives) {
+TEST_P(InPlaceForms, GiveTheResultOfTheOperator) {
   const auto& form = GetParam();
   const auto graph = test::parse("graph(%x : Tensor, %y : Tensor):\n" + form.constants +
                                  "  %z : Tensor = " + form.call + "\n  return (%z)\n");
@@ -140,7 +139,7 @@ TEST_P(InPlaceForms, GiveWhatTheOperatorGives) {
   const auto in_place = in_place_forms(node);
   ASSERT_EQ(in_place.size(), form.operands.size());
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
-    // Sizes: whole vectors and a rest, more than one thread's share, another order in memory.
+    // Sizes with a rest after whole vectors, for several threads, and in another memory order.
     for (const auto& like : {at::empty({1037}), at::empty({130, 1031}),
                              at::empty({3, 5, 7, 9}, at::MemoryFormat::ChannelsLast)}) {
       const auto x = at::randn_like(like, at::TensorOptions().dtype(dtype)).mul_(3);
@@ -188,7 +187,7 @@ INSTANTIATE_TEST_SUITE_P(Operators, InPlaceForms, testing::ValuesIn(forms()), []
   return name;
 });
 
-TEST_F(InPlace, AMaskIsFilledInPlaceWhereItFits) {
+TEST_F(InPlace, AMaskIsFilledInPlaceIfItFits) {
   const auto graph = test::parse(R"(
 graph(%x : Tensor, %mask : Tensor):
   %value : float = prim::Constant[value=-0.3]()
@@ -210,7 +209,7 @@ graph(%x : Tensor, %mask : Tensor):
   };
   EXPECT_TRUE(try_with(wide, wide > 0));
   EXPECT_TRUE(try_with(wide.to(at::kBFloat16), at::rand({5, 1}) > 0.5));
-  // The result is contiguous, and as large as both together.
+  // The result is contiguous and has the broadcast sizes.
   EXPECT_FALSE(try_with(wide.transpose(0, 1), at::rand({5, 3, 7}) > 0.5));
   EXPECT_FALSE(try_with(at::randn({5, 1}), at::rand({3, 5, 7}) > 0.5));
 }
@@ -283,12 +282,12 @@ graph(%x : Tensor):
     return std::string(ir).replace(std::string(ir).find("%%kept"), 6, end);
   };
   EXPECT_TRUE(at::equal(run(with("return (%y)"), {x}), at::relu(-x).view({16})));
-  // The base is read after the view has been overwritten, were it to be.
+  // The base is read after the node that could overwrite the view.
   EXPECT_TRUE(
       at::equal(run(with("%b : Tensor = aten::exp(%a)\n  return (%b, %y)"), {x}), at::exp(-x)));
 }
 
-TEST_F(InPlace, TheSecondOperandIsOverwrittenWhereTheFirstLivesOn) {
+TEST_F(InPlace, TheSecondOperandIsOverwrittenIfTheFirstLivesOn) {
   const auto x = at::randn({16});
   const auto expected = at::sub(at::neg(x), at::exp(x));
   EXPECT_TRUE(at::equal(run(R"(
@@ -311,7 +310,7 @@ TEST_F(InPlace, ACallersBufferIsNotOverwritten) {
   EXPECT_EQ(buffer, std::vector<float>(16, -1.0F));
 }
 
-TEST_F(InPlace, AnOperandThatSomebodyHoldsIsNot) {
+TEST_F(InPlace, AnOperandThatSomebodyHoldsIsNotOverwritten) {
   const auto x = at::randn({16});
   const auto before = x.clone();
   const auto y = run(kRelu, {x});
@@ -319,7 +318,7 @@ TEST_F(InPlace, AnOperandThatSomebodyHoldsIsNot) {
   EXPECT_TRUE(at::equal(x, before));
 }
 
-TEST_F(InPlace, AnOperandWhoseMemoryAViewSharesIsNot) {
+TEST_F(InPlace, AnOperandWhoseMemoryAViewSharesIsNotOverwritten) {
   auto x = at::randn({4, 4});
   const auto view = x.view({16});
   const auto before = view.clone();
@@ -328,7 +327,7 @@ TEST_F(InPlace, AnOperandWhoseMemoryAViewSharesIsNot) {
   EXPECT_TRUE(at::equal(view, before));
 }
 
-TEST_F(InPlace, AnOperandThatIsReadLaterIsNot) {
+TEST_F(InPlace, AnOperandThatIsReadLaterIsNotOverwritten) {
   auto x = at::randn({16});
   const auto expected = at::relu(x) * x;
   std::vector<c10::IValue> inputs{std::move(x)};
@@ -371,7 +370,7 @@ graph(%x : Tensor, %s : complex):
   EXPECT_FALSE(may_overwrite(form, stack));
 }
 
-TEST_F(InPlace, SumsOfGradientsSeeForThemselves) {
+TEST_F(InPlace, SumsOfGradientsChooseTheirOperandThemselves) {
   const auto graph = test::parse(R"(
 graph(%x : Tensor, %y : Tensor):
   %z : Tensor = aten_recompute::accumulate(%x, %y)

@@ -16,7 +16,7 @@ at::Tensor bytes(int64_t size) {
   return at::empty({size}, at::TensorOptions().dtype(at::kByte));
 }
 
-TEST_F(MemoryWatchTest, CountsWhatIsAliveAndTheMostThatWas) {
+TEST_F(MemoryWatchTest, CountsLiveBytesAndTheirPeak) {
   const MemoryWatch watch;
   EXPECT_EQ(watch.alive_bytes(), 0);
   EXPECT_EQ(watch.peak_bytes(), 0);
@@ -29,18 +29,18 @@ TEST_F(MemoryWatchTest, CountsWhatIsAliveAndTheMostThatWas) {
   EXPECT_EQ(watch.alive_bytes(), 1000);
   const auto view = a.view({10, 100})[3];
   EXPECT_EQ(watch.alive_bytes(), 1000);
-  a = bytes(200);  // the view keeps the old one
+  a = bytes(200);  // the view keeps the former memory alive
   EXPECT_EQ(watch.alive_bytes(), 1200);
   EXPECT_EQ(watch.peak_bytes(), 1500);
 }
 
-TEST_F(MemoryWatchTest, IsNoProfilerThatIsOn) {
+TEST_F(MemoryWatchTest, DoesNotCountAsAnEnabledProfiler) {
   const MemoryWatch watch;
   EXPECT_FALSE(torch::profiler::impl::profilerEnabled());
   EXPECT_TRUE(torch::profiler::impl::getProfilerConfig().disabled());
 }
 
-TEST_F(MemoryWatchTest, WhatWasThereBeforeDoesNotCountNorDoesItsEnd) {
+TEST_F(MemoryWatchTest, OlderMemoryAndItsReleaseDoNotCount) {
   auto before = bytes(1000);
   const MemoryWatch watch;
   before.reset();
@@ -50,13 +50,13 @@ TEST_F(MemoryWatchTest, WhatWasThereBeforeDoesNotCountNorDoesItsEnd) {
   EXPECT_EQ(watch.peak_bytes(), 10);
 }
 
-TEST_F(MemoryWatchTest, ResetStartsFromNothing) {
+TEST_F(MemoryWatchTest, ResetStartsFromZero) {
   MemoryWatch watch;
   auto a = bytes(1000);
   watch.reset();
   EXPECT_EQ(watch.alive_bytes(), 0);
   EXPECT_EQ(watch.peak_bytes(), 0);
-  a.reset();  // from before the reset
+  a.reset();  // this memory is older than the reset
   EXPECT_EQ(watch.alive_bytes(), 0);
   const auto b = bytes(30);
   EXPECT_EQ(watch.peak_bytes(), 30);
@@ -70,7 +70,7 @@ TEST_F(MemoryWatchTest, TemporariesOfOperatorsCount) {
   EXPECT_EQ(watch.peak_bytes(), 8000);
 }
 
-TEST_F(MemoryWatchTest, TheInnerOneSeesAndTheOuterOneGoesOnAfterwards) {
+TEST_F(MemoryWatchTest, AnInnerWatchInterruptsTheOuterOne) {
   const MemoryWatch outer;
   const auto a = bytes(100);
   {

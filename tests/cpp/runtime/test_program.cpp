@@ -46,7 +46,7 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_TRUE(test::bitwise_equal(outputs[1].toTensor(), at::mm(x, w)));
 }
 
-// x is read by neg alone: when the next operator runs, its memory is free.
+// Only neg reads x, so the memory of x is free when the next operator runs.
 TEST_F(ProgramTest, AValueIsFreeBeforeTheOperatorAfterItsLastUse) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
@@ -97,7 +97,7 @@ graph(%x : Tensor):
   EXPECT_TRUE(x_alive.expired());
 }
 
-TEST_F(ProgramTest, AnInputThatNobodyReadsIsGoneAtTheStart) {
+TEST_F(ProgramTest, AnUnreadInputIsFreedAtTheStart) {
   const Program program(test::parse(R"(
 graph(%x : Tensor, %y : Tensor):
   %a : Tensor = aten::neg(%y)
@@ -110,8 +110,8 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_TRUE(x_alive.expired());
 }
 
-// The operator gets the only reference, so it may use the memory again.
-TEST_F(ProgramTest, AnOperatorOwnsWhatItReadsLast) {
+// The operator gets the only reference, so it may reuse the memory.
+TEST_F(ProgramTest, AnOperatorOwnsOperandsThatItReadsLast) {
   const Program program(test::parse(R"(
 graph(%a : Tensor, %b : Tensor):
   %s : Tensor = aten_recompute::accumulate(%a, %b)
@@ -127,7 +127,7 @@ graph(%a : Tensor, %b : Tensor):
   EXPECT_TRUE(test::bitwise_equal(b, at::ones({4})));
 }
 
-TEST_F(ProgramTest, ItStopsAndGoesOn) {
+TEST_F(ProgramTest, AProgramCanStopAndContinue) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
   %a : Tensor = aten::neg(%x)
@@ -144,7 +144,7 @@ graph(%x : Tensor):
   EXPECT_TRUE(test::bitwise_equal(program.take_output(registers, 1).toTensor(), at::relu(-x)));
 }
 
-TEST_F(ProgramTest, SkippedInstructionsDoNotRunAndReleaseWhatDiesAtThem) {
+TEST_F(ProgramTest, SkippedInstructionsOnlyReleaseTheirOperands) {
   const Program program(test::parse(R"(
 graph(%x : Tensor, %y : Tensor):
   %a : Tensor = aten_recompute_test::probe(%x)
@@ -165,7 +165,7 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_TRUE(test::bitwise_equal(program.take_output(registers, 1).toTensor(), -at::ones({4})));
 }
 
-TEST_F(ProgramTest, AnObserverSeesValuesBeforeTheyGo) {
+TEST_F(ProgramTest, AnObserverSeesValuesBeforeTheyAreFreed) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
   %a : Tensor = aten::neg(%x)
@@ -182,7 +182,7 @@ graph(%x : Tensor):
   };
   auto registers = program.start({at::ones({4})});
   program.run(registers, 0, 2, nullptr, &observer);
-  // Registers x, a, b: x is there after neg, gone after relu.
+  // The registers are x, a, b. x is alive after neg and freed after relu.
   EXPECT_THAT(seen, ElementsAre("0:TT-", "1:-TT"));
 }
 
@@ -226,7 +226,7 @@ graph(%x : Tensor, %flag : bool):
   EXPECT_TRUE(run_all(program, {at::ones({1}), false})[0].isTensor());
 }
 
-TEST_F(ProgramTest, OutputsCanBeInputsConstantsAndOneAnother) {
+TEST_F(ProgramTest, OutputsCanBeInputsConstantsOrOtherOutputs) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
   %seven : int = prim::Constant[value=7]()
@@ -244,7 +244,7 @@ graph(%x : Tensor):
   EXPECT_TRUE(outputs[4].toTensor().is_same(outputs[2].toTensor()));
 }
 
-TEST_F(ProgramTest, ListsAndOperatorsWithAnyNumberOfArguments) {
+TEST_F(ProgramTest, OperatorsMayHaveAnyNumberOfArguments) {
   const Program program(test::parse(R"(
 graph(%x : Tensor, %y : Tensor):
   %text : str = prim::Constant[value="{} of {}"]()
@@ -262,7 +262,7 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_EQ(outputs[2].toStringRef(), "1 of 1");
 }
 
-// Where views are not tracked, as in regions.
+// This holds where views are not tracked, as in regions.
 TEST_F(ProgramTest, AWriteIsCountedByTheTensorsVersion) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
@@ -280,9 +280,9 @@ graph(%x : Tensor):
   EXPECT_EQ(x._version(), before + 1);
 }
 
-// As in eager, where matmul hands a conjugated matrix to mm, which reads it as it is: made real
-// first, the product differs by a rounding.
-TEST_F(ProgramTest, AnOperatorOfOthersSeesLazyConjugation) {
+// Eager's matmul passes a lazily conjugated matrix to mm. If it were resolved first, the product
+// would differ by a rounding.
+TEST_F(ProgramTest, OperatorsSeeLazyConjugation) {
   const Program program(test::parse(R"(
 graph(%x : Tensor):
   %y : Tensor = aten::conj(%x)

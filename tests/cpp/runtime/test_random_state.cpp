@@ -12,7 +12,7 @@ namespace {
 
 class RandomState : public test::TorchTest {};
 
-// forward draws `n`, then `other` from the same generator; the backward draws n again.
+// The forward draws `n`, then `other` from the same generator. The backward draws n again.
 std::shared_ptr<torch::jit::Graph> replaying() {
   auto joint = test::parse_joint({.num_inputs = 1, .num_outputs = 2, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor):
@@ -26,14 +26,14 @@ graph(%x : Tensor):
   return joint.graph;
 }
 
-TEST_F(RandomState, AReplayDrawsTheNumbersOfTheFirstTime) {
+TEST_F(RandomState, AReplayDrawsTheNumbersOfTheFirstRun) {
   const auto values = test::run_graph(replaying(), {at::zeros({16})});
   EXPECT_TRUE(test::bitwise_equal(values[2].toTensor(), -values[0].toTensor()));
   EXPECT_FALSE(at::equal(values[1].toTensor(), values[0].toTensor()));
 }
 
-// With or without the replay, the generator goes on as after `other`.
-TEST_F(RandomState, AReplayPutsTheGeneratorBack) {
+// With or without the replay, the generator continues from its state after `other`.
+TEST_F(RandomState, AReplayRestoresTheGenerator) {
   const auto x = at::zeros({16});
   test::run_graph(replaying(), {x});
   const auto after_replay = at::rand({4});
@@ -48,7 +48,7 @@ graph(%x : Tensor):
   EXPECT_TRUE(test::bitwise_equal(at::rand({4}), after_replay));
 }
 
-TEST_F(RandomState, NotingTheStateDrawsNothing) {
+TEST_F(RandomState, SavingTheStateDrawsNothing) {
   const auto graph = test::parse(R"(
 graph(%x : Tensor):
   %state : Any = aten_recompute::random_state(%x)
@@ -71,7 +71,7 @@ TEST_F(RandomState, GeneratorsAreRestoredAtTheEndOfAScope) {
   EXPECT_TRUE(test::bitwise_equal(at::rand({4}), expected));
 }
 
-TEST_F(RandomState, TheyAreRestoredWhereAnErrorIsRaised) {
+TEST_F(RandomState, GeneratorsAreRestoredAfterAnError) {
   const auto expected = at::rand({4});
   at::manual_seed(20);
   EXPECT_THROW(

@@ -18,7 +18,7 @@ using ::testing::SizeIs;
 
 class TapeTest : public test::TorchTest {};
 
-// A region of tape operators taken apart into forward and backward, run as regions run.
+// Forward and backward of a region of tape operators, run as regions are run.
 struct Taped {
   explicit Taped(const std::string& ir, size_t num_inputs = 1) {
     const auto graph = test::parse(ir);
@@ -38,7 +38,7 @@ struct Taped {
   torch::jit::Gradient gradient;
 };
 
-TEST_F(TapeTest, GradientsAreAutograds) {
+TEST_F(TapeTest, GradientsAreThoseOfAutograd) {
   const Taped taped(R"(
 graph(%x : Tensor):
   %y : Tensor = aten_recompute_test::square(%x)
@@ -66,7 +66,7 @@ graph(%x : Tensor):
   EXPECT_FALSE(x.grad().defined());
 }
 
-TEST_F(TapeTest, AnUndefinedGradientBeyondTheTapeIsZero) {
+TEST_F(TapeTest, UndefinedGradientsAreZeros) {
   const Taped taped(R"(
 graph(%x : Tensor):
   %a : Tensor, %b : Tensor = aten_recompute_test::pair(%x)
@@ -80,7 +80,7 @@ graph(%x : Tensor):
   EXPECT_TRUE(test::bitwise_equal(zero.toTensor(), at::zeros({2, 2})));
 }
 
-TEST_F(TapeTest, ListsInAndOut) {
+TEST_F(TapeTest, ListsMayGoInAndComeOut) {
   const Taped taped(R"(
 graph(%x : Tensor, %y : Tensor):
   %list : Tensor[] = prim::ListConstruct(%x, %y)
@@ -101,8 +101,8 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_TRUE(test::bitwise_equal(gradients[1].toTensor(), at::tensor({2.0F})));
 }
 
-// One of two list elements has no gradient.
-TEST_F(TapeTest, AnElementWithoutAGradient) {
+// Only one of two list elements has a gradient.
+TEST_F(TapeTest, AListElementMayHaveNoGradient) {
   const Taped taped(R"(
 graph(%x : Tensor):
   %halves : Tensor[] = aten_recompute_test::halves(%x)
@@ -117,8 +117,8 @@ graph(%x : Tensor):
   EXPECT_TRUE(test::bitwise_equal(dx, at::tensor({0.0F, 0.0F, 2.0F, 2.0F})));
 }
 
-// What autograd does not save is not kept alive: x * 3 saves nothing, x * x saves x.
-TEST_F(TapeTest, OnlyWhatAutogradSavesStaysAlive) {
+// Autograd saves nothing for x * 3, and x for x * x.
+TEST_F(TapeTest, OnlySavedTensorsStayAlive) {
   for (const bool saves : {false, true}) {
     const Taped taped(std::string(R"(
 graph(%x : Tensor):

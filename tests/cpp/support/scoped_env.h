@@ -1,4 +1,4 @@
-// Sets environment variables for one test and puts back what was there.
+// Sets environment variables for one test and restores them afterwards.
 #pragma once
 
 #include <cstdlib>

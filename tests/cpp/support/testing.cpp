@@ -79,7 +79,7 @@ std::vector<std::string> list_range(const Node* begin, const Node* end) {
   return lines;
 }
 
-// Every tensor of the forward.
+// Marks every tensor of the forward.
 void mark_requires_grad(JointGraph& joint) {
   auto mark = [&](const Value* value) {
     if (is_tensor_type(*value->type())) {

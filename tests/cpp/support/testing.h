@@ -1,5 +1,4 @@
-// Helpers that the C++ tests share: graphs from text, graphs as text, modules, and operators whose
-// behaviour no gradient rule changes.
+// Helpers of the C++ tests: graphs from and to text, modules, and operators without gradient rules.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,9 +26,9 @@ struct Value;
 
 namespace aten_recompute::test {
 
-// Seeds the generator, turns gradients on, hides RECOMPUTE; puts back what was there. Scripted
-// modules run as eager does meanwhile: LibTorch's optimizing executor has gradient formulas of its
-// own, which round differently.
+// Seeds the generator, enables gradients and unsets RECOMPUTE for one test. Scripted modules then
+// run as in eager: LibTorch's optimizing executor, which has its own gradient formulas with other
+// rounding, is off.
 class TorchTest : public ::testing::Test {
  protected:
   TorchTest();
@@ -46,9 +45,10 @@ class TorchTest : public ::testing::Test {
 
 std::shared_ptr<torch::jit::Graph> parse(const std::string& ir);
 
-// One line per node of a block, constants written where they are read and themselves left out:
-//   "h = aten::mm(x, w)", "a, b = prim::ListUnpack(c)", "aten::relu_(h)" where no output is.
-// Values without a name are $0, $1, ... in order of appearance. Nested blocks are not entered.
+// Returns one line per node of a block:
+//   "h = aten::mm(x, w)", "a, b = prim::ListUnpack(c)", or "aten::relu_(h)" without an output.
+// Constants are written where they are read and have no line. Values without a name are $0, $1, ...
+// in order of appearance. Nested blocks are left out.
 std::vector<std::string> listing(const torch::jit::Block& block);
 std::vector<std::string> listing(const torch::jit::Graph& graph);
 std::vector<std::string> forward_listing(const JointGraph& joint);   // before backward_start
@@ -57,9 +57,10 @@ std::vector<std::string> backward_listing(const JointGraph& joint);  // after it
 std::vector<std::string> names(c10::ArrayRef<const torch::jit::Value*> values);
 std::vector<std::string> names(c10::ArrayRef<torch::jit::Value*> values);
 
-// The value of this name in the graph's own block.
+// Returns the value of this name in the graph's outermost block. Throws std::out_of_range if there
+// is none.
 torch::jit::Value* find_value(const torch::jit::Graph& graph, const std::string& name);
-// Nodes of this kind, nested blocks included.
+// Returns the nodes of this kind, nested blocks included.
 std::vector<torch::jit::Node*> find_nodes(const torch::jit::Graph& graph, const std::string& kind);
 
 std::vector<c10::IValue> run_graph(const std::shared_ptr<torch::jit::Graph>& graph,
@@ -80,15 +81,14 @@ JointGraph parse_joint(JointShape shape, const std::string& ir);
 JointGraph parse_forward(const std::string& ir);
 
 SavePlan plan_of(const JointGraph& joint, const std::vector<std::string>& saved);
-// Names of what the plan saves, in forward order.
+// Returns the names of the saved values, in forward order.
 std::vector<std::string> saved_names(const JointGraph& joint, const SavePlan& plan);
 
 // ---- modules ----
 
-// A module class of this name with attribute `training`; classes of one name are told apart as
-// TorchScript does, by mangling.
+// Returns a module of a new class with the attribute `training`. A name that is taken is mangled.
 torch::jit::Module make_module(const std::string& class_name);
-// forward(x) = linear(x, weight, bias), with parameters drawn from the default generator.
+// Returns a module with forward(x) = linear(x, weight, bias) and random parameters.
 torch::jit::Module make_linear(int64_t inputs, int64_t outputs);
 
 std::shared_ptr<torch::jit::Graph> method_graph(const torch::jit::Module& module,
@@ -98,15 +98,16 @@ bool bitwise_equal(const at::Tensor& a, const at::Tensor& b);
 
 // ---- operators of aten_recompute_test:: ----
 //
-//   square(Tensor x) -> Tensor             x * x; differentiated by autograd, so it is on tape
-//   pair(Tensor x) -> (Tensor, Tensor)     (x * 2, x * 3); the same
-//   triple(Tensor x) -> Tensor             x * 3; the same, and autograd saves nothing of x
-//   join(Tensor[] xs) -> Tensor            cat(xs); the same
-//   halves(Tensor x) -> Tensor[]           x.chunk(2); the same
+//   square(Tensor x) -> Tensor             x * x; has no rule, so it is put on tape
+//   pair(Tensor x) -> (Tensor, Tensor)     (x * 2, x * 3); has no rule
+//   triple(Tensor x) -> Tensor             x * 3; has no rule, and autograd saves nothing
+//   join(Tensor[] xs) -> Tensor            cat(xs); has no rule
+//   halves(Tensor x) -> Tensor[]           x.chunk(2); has no rule
 //   noise(Tensor x) -> Tensor              x + rand_like(x); tagged random
-//   probe(Tensor x) -> Tensor              x + 0, after calling what set_probe() was given
-//   is_conjugated(Tensor x) -> bool        x.is_conj(), made of other operators
+//   probe(Tensor x) -> Tensor              x + 0, after calling the function of ScopedProbe
+//   is_conjugated(Tensor x) -> bool        x.is_conj(), a composite of other operators
 
+// Sets the function that probe() calls, for the lifetime of this object.
 class ScopedProbe {
  public:
   explicit ScopedProbe(std::function<void()> probe);

@@ -1,4 +1,4 @@
-// The operators of aten_recompute_test::, see testing.h.
+// The operators of aten_recompute_test::, which testing.h describes.
 #include <ATen/ATen.h>
 #include <torch/library.h>
 
@@ -41,8 +41,7 @@ at::Tensor probe(const at::Tensor& x) {
   }
   return x + 0;
 }
-// Consists of other operators, as the dispatcher sees it: like any with no kernel of a device's
-// own.
+// Has no kernel for a device, so the dispatcher treats it as a composite of other operators.
 bool is_conjugated(const at::Tensor& x) {
   return x.is_conj();
 }
@@ -56,7 +55,7 @@ TORCH_LIBRARY(aten_recompute_test, m) {
   m.def(torch::schema("noise(Tensor x) -> Tensor"), {at::Tag::nondeterministic_seeded});
   m.impl("noise", &noise);
   m.def("probe(Tensor x) -> Tensor", &probe);
-  // A kernel for tensors without memory says that sizes do not depend on what operands hold.
+  // A kernel for meta tensors tells that sizes do not depend on data.
   m.impl("probe", torch::dispatch(c10::DispatchKey::Meta,
                                   [](const at::Tensor& x) { return at::empty_like(x); }));
   m.def("is_conjugated(Tensor x) -> bool", &is_conjugated);

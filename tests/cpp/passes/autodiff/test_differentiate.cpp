@@ -22,7 +22,7 @@ using ::testing::SizeIs;
 
 class Differentiate : public test::TorchTest {};
 
-// Outputs and gradients of the joint graph, every vjp a tensor of ones.
+// Returns outputs and gradients of the joint graph. Every vjp is a tensor of ones.
 std::vector<at::Tensor> run_joint(const JointGraph& joint, const std::vector<at::Tensor>& inputs) {
   const at::NoGradGuard guard;
   std::vector<c10::IValue> arguments(inputs.begin(), inputs.end());
@@ -36,7 +36,7 @@ std::vector<at::Tensor> run_joint(const JointGraph& joint, const std::vector<at:
   return results;
 }
 
-// square() is on tape whatever rules there are; neg, mul and relu may be.
+// square() has no rule, so it is always on tape.
 constexpr const char* kSquares = R"(
 graph(%x : Tensor, %w : Tensor):
   %a : Tensor = aten_recompute_test::square(%x)
@@ -59,7 +59,7 @@ TEST_F(Differentiate, GradientsAreThoseOfEager) {
   EXPECT_TRUE(at::allclose(results[2], expected[1]));
 }
 
-TEST_F(Differentiate, IndicesSayWhatIsWhat) {
+TEST_F(Differentiate, IndicesNameOutputsAndInputs) {
   const auto joint = differentiate(parse(kSquares), {true, true}, {true});
   EXPECT_EQ(joint.num_inputs, 2U);
   EXPECT_EQ(joint.num_outputs, 1U);
@@ -71,10 +71,10 @@ TEST_F(Differentiate, IndicesSayWhatIsWhat) {
   EXPECT_EQ(joint.backward_start->kind(), symbols::kBackwardStart);
 }
 
-TEST_F(Differentiate, OnlyInputsThatRequireGradGetOne) {
+TEST_F(Differentiate, OnlyInputsThatRequireGradGetAGradient) {
   const auto joint = differentiate(parse(kSquares), {false, true}, {true});
   EXPECT_THAT(joint.gradient_inputs, ElementsAre(1));
-  // The first square needs no tape then: nothing before it requires grad.
+  // The first square then needs no tape, because nothing before it requires grad.
   EXPECT_THAT(forward_listing(joint), Contains("a = aten_recompute_test::square(x)"));
   EXPECT_EQ(joint.operators.on_tape.size(),
             differentiate(parse(kSquares), {true, true}, {true}).operators.on_tape.size() - 1);
@@ -87,7 +87,7 @@ TEST_F(Differentiate, TheGivenGraphIsNotChanged) {
   EXPECT_EQ(graph->toString(), before);
 }
 
-// Of values with one name the last one has it plain; "tape.1" stands before "tape".
+// LibTorch renames the earlier of two values of one name: "tape.1" is created before "tape".
 TEST_F(Differentiate, OperatorsOnTapeAreNamedAndCounted) {
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor):
@@ -105,7 +105,7 @@ graph(%x : Tensor):
                           "$1 = aten_recompute::tape_backward(tape.1, $0)"));
 }
 
-// The list hands gradients on, nothing passes through the comparison.
+// A list only forwards gradients, and no gradient passes through a comparison.
 TEST_F(Differentiate, OperatorsAreCountedByWhereTheirGradientComesFrom) {
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor, %n : Tensor):
@@ -125,7 +125,7 @@ graph(%x : Tensor, %n : Tensor):
   EXPECT_THAT(joint.operators.on_tape, ElementsAre("aten_recompute_test::square"));
 }
 
-TEST_F(Differentiate, AnOutputWithoutAGradientIsNoneToTheTape) {
+TEST_F(Differentiate, AnOutputWithoutAGradientIsNoneForTheTape) {
   const auto graph = parse(R"(
 graph(%x : Tensor):
   %b : Tensor, %c : Tensor = aten_recompute_test::pair(%x)
@@ -155,7 +155,7 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_THAT(all.vjp_outputs, ElementsAre(0, 1));
   EXPECT_THAT(first.vjp_outputs, ElementsAre(0));
   EXPECT_THAT(second.vjp_outputs, ElementsAre(1));
-  // w reaches output 0 alone.
+  // w contributes to output 0 only.
   EXPECT_THAT(all.gradient_inputs, ElementsAre(0, 1));
   EXPECT_THAT(first.gradient_inputs, ElementsAre(0, 1));
   EXPECT_THAT(second.gradient_inputs, ElementsAre(0));
@@ -169,7 +169,7 @@ TEST_F(Differentiate, WithoutAGradientThereIsNoBackward) {
   EXPECT_THAT(joint.output_requires_grad, ElementsAre(true));
 }
 
-// Eager's engine runs the node made last first, so the last use's gradient stands on the left.
+// Eager's engine runs the newest node first, so the gradient of the last use is the left operand.
 TEST_F(Differentiate, GradientsAreAddedFromTheLastUseToTheFirst) {
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor):
@@ -201,7 +201,7 @@ graph(%x : Tensor):
                           "$2 = aten_recompute::tape_backward(tape.1, $1)"));
 }
 
-TEST_F(Differentiate, OutputsThatNoGradientPassesThroughRequireNone) {
+TEST_F(Differentiate, NonDifferentiableOutputsRequireNoGradient) {
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor):
   %dim : int = prim::Constant[value=0]()
@@ -235,8 +235,8 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_TRUE(test::bitwise_equal(results[2].toTensor(), y * 2));
 }
 
-// As in torch.nn.functional's losses: the targets of a network that is trained require no gradient.
-TEST_F(Differentiate, OfWhatIsBroadcastOnlyWhatRequiresGradGetsAGradient) {
+// torch.nn.functional's losses broadcast targets, which usually require no gradient.
+TEST_F(Differentiate, OnlyBroadcastTensorsThatRequireGradGetAGradient) {
   const auto graph = parse(R"(
 graph(%x : Tensor, %t : Tensor):
   %both : Tensor[] = prim::ListConstruct(%x, %t)
@@ -256,7 +256,7 @@ graph(%x : Tensor, %t : Tensor):
   EXPECT_TRUE(test::bitwise_equal(results[2], x.expand({2, 2}).contiguous()));
 }
 
-TEST_F(Differentiate, AnInputThatIsAnOutputHasItsGradientPassedOn) {
+TEST_F(Differentiate, AnInputThatIsAnOutputGetsTheOutputsGradient) {
   const auto joint = differentiate(parse(R"(
 graph(%x : Tensor):
   %y : Tensor = aten_recompute_test::square(%x)

@@ -30,7 +30,7 @@ graph(%x : Tensor, %dy : Tensor):
 )");
   hoist_metadata(joint);
   joint.graph->lint();
-  // Each read stands right behind what it reads.
+  // Each read directly follows the node whose result it reads.
   EXPECT_THAT(forward_listing(joint),
               ElementsAre("dtype = prim::dtype(x)", "h = aten::relu(x)", "size = aten::size(h)",
                           "y = aten::sum(h, None)"));
@@ -39,7 +39,7 @@ graph(%x : Tensor, %dy : Tensor):
                           "dx = aten_recompute::reduce_grad(wide, size, dtype)"));
 }
 
-TEST_F(HoistMetadata, WhatIsComputedFromSizesFollowsThem) {
+TEST_F(HoistMetadata, ArithmeticOnSizesMovesWithThem) {
   auto joint = test::parse_joint(
       {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
@@ -63,7 +63,7 @@ graph(%x : Tensor, %dy : Tensor):
   EXPECT_THAT(backward_listing(joint), ElementsAre("dx = aten::div(dy, scale)"));
 }
 
-TEST_F(HoistMetadata, SizesOfGradientsStay) {
+TEST_F(HoistMetadata, SizesOfGradientsAreReadInTheBackward) {
   auto joint = test::parse_joint(
       {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
@@ -79,7 +79,7 @@ graph(%x : Tensor, %dy : Tensor):
   EXPECT_EQ(joint.graph->toString(), before);
 }
 
-TEST_F(HoistMetadata, ABlockThatReadsAGradientStays) {
+TEST_F(HoistMetadata, ABlockThatReadsAGradientStaysInTheBackward) {
   auto joint = test::parse_joint(
       {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %flag : bool, %dy : Tensor):
@@ -100,7 +100,7 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
   EXPECT_EQ(joint.graph->toString(), before);
 }
 
-TEST_F(HoistMetadata, TensorsStayEvenIfTheForwardHasAllTheyNeed) {
+TEST_F(HoistMetadata, TensorsAreComputedInTheBackwardAsBefore) {
   auto joint = test::parse_joint(
       {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):

@@ -30,7 +30,7 @@ graph(%x : Tensor, %w : Tensor):
                           "mm_1 = aten::mm(relu_0, w)", "relu_1 = aten::relu(mm_1)"));
 }
 
-TEST_F(NameValues, TheNameInTheSourceStandsBehindWithoutItsNumber) {
+TEST_F(NameValues, TheSourceNameIsAppendedWithoutItsNumber) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %w : Tensor):
   %q : Tensor = aten::mm(%x, %w)

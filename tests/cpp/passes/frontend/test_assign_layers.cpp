@@ -24,7 +24,7 @@ Module activation(const std::string& class_name, const std::string& function) {
   return module;
 }
 
-// forward runs the children one after the other. TorchScript writes a child called 0 as getattr().
+// forward() calls the children in order. TorchScript reads a child called 0 with getattr().
 Module sequential(const std::vector<Module>& children) {
   auto module = test::make_module("Sequential");
   std::string source = "def forward(self, x):\n";
@@ -37,7 +37,7 @@ Module sequential(const std::vector<Module>& children) {
   return module;
 }
 
-// forward(x) = head(body(stem(x))), with stem = sigmoid and head = tanh of the root itself.
+// forward(x) = tanh(body(sigmoid(x))), where sigmoid and tanh run in the root's own method.
 Module model_of(const Module& body) {
   auto model = test::make_module("Model");
   model.register_module("body", body);
@@ -48,7 +48,7 @@ def forward(self, x):
   return model;
 }
 
-// "relu:0" for each operator with its layer, "relu:-" without.
+// Returns "relu:0" for each operator in layer 0, "relu:-" for one in no layer.
 std::vector<std::string> layers(const Module& model, const std::string& pattern = "") {
   auto graph = test::method_graph(model);
   inline_modules(graph);
@@ -70,7 +70,7 @@ Module relu() {
   return activation("ReLU", "relu");
 }
 
-TEST_F(AssignLayers, EachOfLikeModulesIsALayer) {
+TEST_F(AssignLayers, EachOfSeveralModulesOfOneClassIsALayer) {
   EXPECT_THAT(layers(model_of(sequential({relu(), relu(), relu()}))),
               ElementsAre("sigmoid:-", "relu:0", "relu:1", "relu:2", "tanh:-"));
 }
@@ -81,25 +81,25 @@ TEST_F(AssignLayers, ALinearBeginsALayerThatItsReluBelongsTo) {
               ElementsAre("sigmoid:-", "linear:0", "relu:0", "linear:1", "relu:1", "tanh:-"));
 }
 
-TEST_F(AssignLayers, WhatStandsBeforeTheFirstLikeModuleIsInNoLayer) {
+TEST_F(AssignLayers, NodesBeforeTheFirstLayerAreInNoLayer) {
   const auto body =
       sequential({activation("Neg", "neg"), test::make_linear(2, 2), test::make_linear(2, 2)});
   EXPECT_THAT(layers(model_of(body)),
               ElementsAre("sigmoid:-", "neg:-", "linear:0", "linear:1", "tanh:-"));
 }
 
-TEST_F(AssignLayers, OfNestedContainersTheOutermostCounts) {
+TEST_F(AssignLayers, TheOutermostOfNestedContainersCounts) {
   const auto body = sequential({sequential({relu(), relu()}), sequential({relu(), relu()})});
   EXPECT_THAT(layers(model_of(body)),
               ElementsAre("sigmoid:-", "relu:0", "relu:0", "relu:1", "relu:1", "tanh:-"));
 }
 
-TEST_F(AssignLayers, AContainerOfOneIsLookedThrough) {
+TEST_F(AssignLayers, AContainerWithOneChildIsIgnored) {
   const auto body = sequential({sequential({relu(), relu()})});
   EXPECT_THAT(layers(model_of(body)), ElementsAre("sigmoid:-", "relu:0", "relu:1", "tanh:-"));
 }
 
-TEST_F(AssignLayers, UnlikeChildrenAreNoLayers) {
+TEST_F(AssignLayers, ChildrenOfDifferentClassesAreNoLayers) {
   const auto body = sequential({relu(), activation("Neg", "neg")});
   EXPECT_THAT(layers(model_of(body)), ElementsAre("sigmoid:-", "relu:-", "neg:-", "tanh:-"));
 }
@@ -137,14 +137,14 @@ TEST_F(AssignLayers, APatternNamesWholePaths) {
   const auto model = model_of(sequential({relu(), activation("Neg", "neg"), relu()}));
   EXPECT_THAT(layers(model, "body\\.[02]"),
               ElementsAre("sigmoid:-", "relu:0", "neg:-", "relu:1", "tanh:-"));
-  // One layer: everything inside of the matching module.
+  // Everything inside the matching module is one layer.
   EXPECT_THAT(layers(model, "body"),
               ElementsAre("sigmoid:-", "relu:0", "neg:0", "relu:0", "tanh:-"));
 }
 
 TEST_F(AssignLayers, APatternThatMatchesNothingIsAnError) {
   const auto model = model_of(sequential({relu(), relu()}));
-  // "od" is a part of "body", not a whole path.
+  // "od" matches a part of "body", but no whole path.
   for (const char* pattern : {"blocks\\..*", "od"}) {
     EXPECT_THAT([&] { layers(model, pattern); },
                 ::testing::ThrowsMessage<std::invalid_argument>(
@@ -167,7 +167,7 @@ TEST_F(AssignLayers, MarkLayerOverrulesModules) {
   auto* mark = graph->insert(symbols::kMarkLayer, {first->input(0), graph->insertConstant(5)});
   first->replaceInput(0, mark);
   assign_layers(graph, "");
-  // No pattern is looked at either.
+  // A pattern is ignored as well.
   assign_layers(graph, "matches nothing");
   for (auto* node : test::find_nodes(*graph, "aten::relu")) {
     EXPECT_FALSE(node->hasAttribute(symbols::kLayer));

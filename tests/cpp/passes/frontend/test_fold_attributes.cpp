@@ -17,7 +17,7 @@ using torch::jit::testing::FileCheck;
 
 class FoldAttributes : public test::TorchTest {};
 
-// scale * x if flag, in a submodule, so that paths have two atoms.
+// A submodule computes scale * x if flag is set, so paths have two names.
 Module with_attributes() {
   auto leaf = test::make_module("Leaf");
   leaf.register_attribute("flag", c10::BoolType::get(), true);
@@ -62,7 +62,7 @@ TEST_F(FoldAttributes, PlainValuesBecomeConstants) {
   }
 }
 
-TEST_F(FoldAttributes, WhatWasFoldedHoldsUntilTheAttributeChanges) {
+TEST_F(FoldAttributes, AnAssumptionHoldsUntilTheAttributeChanges) {
   const auto module = with_attributes();
   std::shared_ptr<torch::jit::Graph> graph;
   const auto folded = fold(module, graph);
@@ -99,7 +99,7 @@ def forward(self, x):
   EXPECT_FALSE(holds(folded[0], module._ivalue()));
 }
 
-TEST_F(FoldAttributes, AnOptionalAttributeThatIsSetGetsItsElementType) {
+TEST_F(FoldAttributes, AnOptionalAttributeWithAValueGetsItsElementType) {
   auto module = test::make_module("M");
   module.register_attribute("bias", c10::OptionalType::ofTensor(), at::ones({1}));
   module.define(R"(
@@ -117,14 +117,14 @@ def forward(self, x):
       .check("Tensor? = prim::GetAttr[name=\"bias\"]")
       ->check_next("Tensor = prim::unchecked_cast")
       ->run(*graph);
-  // Another tensor is fine, None is not.
+  // Another tensor keeps the assumption, and None breaks it.
   module.setattr("bias", at::zeros({2}));
   EXPECT_TRUE(holds(folded[0], module._ivalue()));
   module.setattr("bias", c10::IValue());
   EXPECT_FALSE(holds(folded[0], module._ivalue()));
 }
 
-TEST_F(FoldAttributes, AttributesThatTheMethodSetsAreLeft) {
+TEST_F(FoldAttributes, AttributesThatTheMethodSetsAreNotFolded) {
   auto module = test::make_module("M");
   module.register_attribute("calls", c10::IntType::get(), 0);
   module.define(R"(

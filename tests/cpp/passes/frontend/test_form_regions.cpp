@@ -85,7 +85,7 @@ TEST_F(FormRegions, AttributesAreReadOutsideAndMarked) {
   EXPECT_THAT(formed.regions.nodes[0]->is(symbols::kIsAttribute), ElementsAre(0, 1, 1));
 }
 
-TEST_F(FormRegions, AViewThatTheCallerSeesIsMadeOutside) {
+TEST_F(FormRegions, AReturnedViewIsMadeOutside) {
   const auto formed = form(R"(
 graph(%x : Tensor, %w : Tensor):
   %h : Tensor = aten::mm(%x, %w)
@@ -93,14 +93,14 @@ graph(%x : Tensor, %w : Tensor):
   %y : Tensor = aten::relu(%v)
   return (%v, %y)
 )");
-  // The region gives h instead of v; relu reads a v of its own inside.
+  // The region returns h, of which v is made outside; relu reads a second view inside.
   EXPECT_THAT(listing(*formed.graph),
               ElementsAre("h, y = aten_recompute::DifferentiableGraph(x, w)", "v = aten::t(h)"));
   EXPECT_THAT(formed.inside(0),
               ElementsAre(HasSubstr("aten::mm("), HasSubstr("aten::t("), HasSubstr("aten::relu(")));
 }
 
-TEST_F(FormRegions, AViewOfAViewIsMadeOutsideFromWhatItViews) {
+TEST_F(FormRegions, AReturnedViewOfAViewIsMadeOutsideFromItsBase) {
   const auto formed = form(R"(
 graph(%x : Tensor, %w : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -114,7 +114,7 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_THAT(formed.inside(0), ElementsAre(HasSubstr("aten::mm(")));
 }
 
-TEST_F(FormRegions, ATupleStandsBehindTheRegion) {
+TEST_F(FormRegions, ATupleIsMadeAfterTheRegion) {
   const auto formed = form(R"(
 graph(%x : Tensor):
   %a : Tensor = aten::relu(%x)
@@ -190,7 +190,7 @@ def forward(self, x):
       ->run(*formed.regions.nodes[0]->g(c10::attr::Subgraph));
 }
 
-// num_batches_tracked: nothing reads it as a tensor.
+// An example is num_batches_tracked, which nothing reads as a tensor.
 TEST_F(FormRegions, ACounterOfTheModuleStaysInside) {
   auto module = test::make_module("M");
   module.register_buffer("count", at::zeros({}, at::kLong));
@@ -221,7 +221,7 @@ def forward(self, x):
   EXPECT_EQ(formed.regions.breaks[0].node, "aten::add_.Scalar");
 }
 
-TEST_F(FormRegions, AnIfWithATensorResultIsABreakAndItsBlocksAreFormed) {
+TEST_F(FormRegions, AnIfWithATensorResultIsABreakAndItsBlocksHaveRegions) {
   const auto formed = form(R"(
 graph(%x : Tensor, %flag : bool):
   %h : Tensor = aten::neg(%x)
@@ -248,7 +248,7 @@ graph(%x : Tensor, %flag : bool):
   EXPECT_EQ(formed.regions.breaks[0].reason, "control flow with tensor results");
 }
 
-TEST_F(FormRegions, AListReachesTheRegionThatUsesItOnlyFromInside) {
+TEST_F(FormRegions, AListIsMadeInTheRegionThatReadsIt) {
   const auto formed = form(R"(
 graph(%x : Tensor, %y : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -263,7 +263,7 @@ graph(%x : Tensor, %y : Tensor):
                           HasSubstr("aten::cat(")));
 }
 
-TEST_F(FormRegions, AListThatTheCallerGetsIsMadeOutside) {
+TEST_F(FormRegions, AReturnedListIsMadeOutside) {
   const auto formed = form(R"(
 graph(%x : Tensor):
   %a : Tensor = aten::relu(%x)

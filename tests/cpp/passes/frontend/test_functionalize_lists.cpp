@@ -29,7 +29,7 @@ void expect_left(const std::string& ir) {
   EXPECT_EQ(graph->toString(), before);
 }
 
-TEST_F(FunctionalizeLists, AppendBetweenReads) {
+TEST_F(FunctionalizeLists, ReadsBeforeAnAppendSeeTheShorterList) {
   EXPECT_THAT(listing_after(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -46,7 +46,7 @@ graph(%x : Tensor):
                           "$1 = prim::ListConstruct(x, a, b)", "c = aten::cat($1, 0)"));
 }
 
-TEST_F(FunctionalizeLists, EveryChangeOfAList) {
+TEST_F(FunctionalizeLists, EveryKindOfChangeBecomesANewList) {
   const std::string ir = R"(
 graph(%a : Tensor, %b : Tensor, %c : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -84,7 +84,7 @@ graph(%a : Tensor, %b : Tensor, %c : Tensor):
     EXPECT_TRUE(test::bitwise_equal(results[i].toTensor(), expected[i].toTensor())) << i;
 }
 
-TEST_F(FunctionalizeLists, WhatAChangeReturnsIsTheList) {
+TEST_F(FunctionalizeLists, TheResultOfAChangeIsTheNewList) {
   EXPECT_THAT(listing_after(R"(
 graph(%x : Tensor, %y : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -96,7 +96,7 @@ graph(%x : Tensor, %y : Tensor):
               ElementsAre("$0 = prim::ListConstruct(x, y)", "a = aten::cat($0, 0)"));
 }
 
-TEST_F(FunctionalizeLists, LaterUsesInNestedBlocksMeanTheNewList) {
+TEST_F(FunctionalizeLists, LaterUsesInNestedBlocksReadTheNewList) {
   const std::string ir = R"(
 graph(%x : Tensor, %y : Tensor, %flag : bool):
   %zero : int = prim::Constant[value=0]()
@@ -114,7 +114,7 @@ graph(%x : Tensor, %y : Tensor, %flag : bool):
   const auto graph = parse(ir);
   functionalize_lists(graph);
   graph->lint();
-  // The one in the block may or may not happen, so it stays; the one before it is gone.
+  // The change in the block may not happen, so it stays; the one before it is replaced.
   EXPECT_EQ(test::find_nodes(*graph, "aten::append").size(), 1U);
   const auto x = at::randn({2});
   const auto y = at::randn({2});

@@ -25,13 +25,13 @@ std::string path_of(const Node* node) {
   return node->hasAttribute(symbols::kModulePath) ? node->s(symbols::kModulePath) : "(none)";
 }
 
-// The module path of the only node of this kind.
+// Returns the module path of the only node of this kind.
 std::string path_of_only(const Graph& graph, const std::string& kind) {
   const auto nodes = find_nodes(graph, kind);
   return nodes.size() == 1 ? path_of(nodes[0]) : std::to_string(nodes.size()) + " nodes";
 }
 
-// root { body { 0: Leaf, 1: Leaf } }; Leaf.forward = tanh in a method of its own.
+// root { body { 0: Leaf, 1: Leaf } }, where Leaf.forward calls Leaf.act, which calls tanh.
 Module nested() {
   auto body = test::make_module("Body");
   for (const char* name : {"0", "1"}) {
@@ -68,7 +68,7 @@ TEST_F(InlineModules, NodesGetThePathOfTheModuleWhoseMethodTheyComeFrom) {
   for (auto* node : find_nodes(*graph, "aten::tanh")) {
     tanh_paths.push_back(path_of(node));
   }
-  // The path of Leaf.act's nodes is that of the leaf: a method is no module of its own.
+  // The nodes of Leaf.act have the path of the leaf, because a method is not a module.
   EXPECT_THAT(tanh_paths, ElementsAre("body.0", "body.1"));
   EXPECT_EQ(path_of_only(*graph, "aten::relu"), "body");
   EXPECT_EQ(path_of_only(*graph, "aten::sigmoid"), "(none)");
@@ -87,7 +87,7 @@ TEST_F(InlineModules, NodesOfAFunctionGetTheirCallersPath) {
   auto helpers = std::make_shared<torch::jit::CompilationUnit>();
   helpers->define(std::nullopt, "def helper(x):\n    return torch.tanh(x)\n",
                   torch::jit::nativeResolver(), nullptr);
-  // A graph that calls `helper` from inside of a method: leaf.forward(x) = helper(x).
+  // The graph calls a function from a method: leaf.forward(x) = helper(x).
   auto leaf = test::make_module("Leaf");
   auto leaf_graph = std::make_shared<Graph>();
   leaf_graph->addInput("self")->setType(leaf.type());
@@ -127,7 +127,7 @@ def forward(self, x, again: bool):
   EXPECT_EQ(path_of_only(*graph, "aten::relu"), "body");
 }
 
-TEST_F(InlineModules, ConstantsAndAttributeReadsCarryNoPath) {
+TEST_F(InlineModules, ConstantsAndAttributeReadsHaveNoPath) {
   auto graph = test::method_graph(nested());
   inline_modules(graph);
   for (const char* kind : {"prim::Constant", "prim::GetAttr"}) {

@@ -22,8 +22,8 @@ std::vector<std::string> marked(const std::string& ir) {
   return names;
 }
 
-// The view is made again for who reads it: that one is marked.
-TEST(WrittenLater, ReadsBeforeTheWriteAreMarked) {
+// Recomputation would make the view again, so its reader is marked.
+TEST(MarkClobberedReads, ReadsBeforeTheWriteAreMarked) {
   EXPECT_THAT(marked(R"(
 graph(%x : Tensor, %table : Tensor):
   %one : int = prim::Constant[value=1]()
@@ -37,7 +37,7 @@ graph(%x : Tensor, %table : Tensor):
               ElementsAre("before"));
 }
 
-TEST(WrittenLater, AWriteToAViewIsAWrite) {
+TEST(MarkClobberedReads, AWriteToAViewMarksReadsOfItsBase) {
   EXPECT_THAT(marked(R"(
 graph(%x : Tensor, %table : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -49,8 +49,8 @@ graph(%x : Tensor, %table : Tensor):
               ElementsAre("before"));
 }
 
-// Round the loop the read comes again behind the write, and the write behind the read.
-TEST(WrittenLater, InALoopEveryWriteIsLater) {
+// In the next iteration the read comes after the write, and the write after the read.
+TEST(MarkClobberedReads, ReadsInALoopWithAWriteAreMarked) {
   EXPECT_THAT(marked(R"(
 graph(%x : Tensor, %table : Tensor):
   %one : int = prim::Constant[value=1]()

@@ -11,9 +11,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class ReturnedArgumentsTest : public test::TorchTest {};
+class NoopElimination : public test::TorchTest {};
 
-// relu reads %y, mul and add read %x: three gradients meet.
+// relu reads %y, mul and add read %x, so three gradients are summed.
 std::string graph_with(const std::string& node) {
   return R"(
 graph(%x : Tensor):
@@ -33,29 +33,29 @@ graph(%x : Tensor):
 constexpr const char* kTo = "aten::to(%x, %double, %no, %no, %none)";
 constexpr const char* kContiguous = "aten::contiguous(%x, %zero)";
 
-TEST_F(ReturnedArgumentsTest, ToIsDecidedByTheTypeAndNotAgainForOtherSizes) {
+TEST_F(NoopElimination, ToIsDecidedByTheTypeOnceForAllSizes) {
   ReturnedArguments returned(test::parse(graph_with(kTo)));
   EXPECT_THAT(returned.find({torch::rand({2, 3}, at::kDouble)}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 3})}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({5, 3}, at::kDouble).t()}), ElementsAre(true));
 }
 
-TEST_F(ReturnedArgumentsTest, ContiguousIsDecidedByStrides) {
+TEST_F(NoopElimination, ContiguousIsDecidedByStrides) {
   ReturnedArguments returned(test::parse(graph_with(kContiguous)));
   EXPECT_THAT(returned.find({torch::rand({2, 3})}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 3}).t()}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({1, 3}).t()}), ElementsAre(true));
 }
 
-TEST_F(ReturnedArgumentsTest, FoldTakesOutWhatReturnsItsArgument) {
+TEST_F(NoopElimination, FoldRemovesOperatorsThatReturnTheirArgument) {
   const ReturnedArguments returned(test::parse(graph_with(kTo)));
   EXPECT_THAT(test::listing(*returned.fold({true})),
               ElementsAre("p = aten::mul(x, x)", "q = aten::relu(x)"));
   EXPECT_EQ(test::listing(*returned.fold({false})).size(), 3);
 }
 
-// One name only, or two gradients only: the sum is the same.
-TEST_F(ReturnedArgumentsTest, NothingIsAskedWhereTheOrderIsTheSame) {
+// With one name, or with two gradients, the order of the sum cannot change.
+TEST_F(NoopElimination, NothingIsTestedIfTheOrderOfSumsCannotChange) {
   ReturnedArguments one_name(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -78,8 +78,8 @@ graph(%x : Tensor):
   EXPECT_THAT(two_reads.find({torch::rand({2, 3})}), IsEmpty());
 }
 
-// The caller may read the input, too: c returned beside c.to(torch.float64) * c.var(1).
-TEST_F(ReturnedArgumentsTest, AnInputMayBeReadOutsideAsWell) {
+// The caller may read the input, too, as if c is returned beside c.to(torch.float64) * c.var(1).
+TEST_F(NoopElimination, AnInputThatIsReadOutsideTooIsTested) {
   ReturnedArguments of_input(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -91,8 +91,8 @@ graph(%x : Tensor):
   EXPECT_THAT(of_input.find({torch::rand({2, 3})}), ElementsAre(true));
 }
 
-// What is asked has no effect: running statistics and random numbers stay as they are.
-TEST_F(ReturnedArgumentsTest, AskingLeavesNoTrace) {
+// Testing changes neither running statistics nor the random state.
+TEST_F(NoopElimination, TheTestHasNoSideEffects) {
   ReturnedArguments returned(test::parse(R"(
 graph(%x : Tensor, %mean : Tensor, %var : Tensor):
   %none : NoneType = prim::Constant()
@@ -114,8 +114,8 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor):
   EXPECT_TRUE(state.equal(at::globalContext().defaultGenerator(at::kCPU).get_state()));
 }
 
-// Sizes that follow from what a tensor holds are not known from the inputs' sizes.
-TEST_F(ReturnedArgumentsTest, WhatDependsOnDataIsLeftAlone) {
+// Sizes that depend on data do not follow from the sizes of inputs.
+TEST_F(NoopElimination, OperatorsThatDependOnDataAreNotFolded) {
   ReturnedArguments returned(test::parse(R"(
 graph(%x : Tensor, %mask : Tensor):
   %zero : int = prim::Constant[value=0]()

@@ -39,7 +39,7 @@ Module define(const std::string& source) {
   return module;
 }
 
-TEST_F(Prepare, IfsOnTrainingAreGoneAndAssumed) {
+TEST_F(Prepare, IfsOnTrainingAreDecidedAndAssumed) {
   auto module = define(R"(
 def forward(self, x):
     if self.training:
@@ -61,7 +61,7 @@ def forward(self, x):
   EXPECT_TRUE(evaluation.assumptions.hold(module._ivalue(), {x}));
 }
 
-TEST_F(Prepare, IfsOnNoneAreGoneAndAssumed) {
+TEST_F(Prepare, IfsOnNoneAreDecidedAndAssumed) {
   const auto module = define(R"(
 def forward(self, x, mask: Optional[Tensor] = None):
     if mask is not None:
@@ -83,7 +83,7 @@ def forward(self, x, mask: Optional[Tensor] = None):
   EXPECT_FALSE(with.assumptions.hold(module._ivalue(), {x, c10::IValue()}));
 }
 
-TEST_F(Prepare, IfsOnTheRankAreGoneAndAssumed) {
+TEST_F(Prepare, IfsOnTheRankAreDecidedAndAssumed) {
   const auto module = define(R"(
 def forward(self, x):
     y = torch.relu(x)
@@ -102,8 +102,8 @@ def forward(self, x):
   EXPECT_THAT(find_nodes(*prepare_forward(module, {vector}).graph, "aten::t"), IsEmpty());
 }
 
-// The way in which nn.MultiheadAttention keeps why it does not take its fast path.
-TEST_F(Prepare, IfsOnATextThatIsNeverEmptyAreGone) {
+// nn.MultiheadAttention notes in this way why it does not take its fast path.
+TEST_F(Prepare, IfsOnAStringThatIsNeverEmptyAreDecided) {
   auto module = define(R"(
 def forward(self, x, y):
     why = ""
@@ -128,7 +128,7 @@ def forward(self, x, y):
   EXPECT_TRUE(test::bitwise_equal(same_types[0].toTensor(), at::relu(at::tanh(x))));
 }
 
-TEST_F(Prepare, AFormatOfNothingButValuesMayBeEmpty) {
+TEST_F(Prepare, AFormatWithoutLettersMayBeEmpty) {
   const auto module = define(R"(
 def forward(self, x, name: str):
     if "{}{}".format(name, name):
@@ -144,8 +144,8 @@ def forward(self, x, name: str):
   EXPECT_TRUE(test::bitwise_equal(y, at::tanh(x)));
 }
 
-// Only behind the first answer can the second be seen.
-TEST_F(Prepare, IdentityIsKnownBehindAnotherIf) {
+// The second answer is known only once the first `if` is decided.
+TEST_F(Prepare, IdentityIsKnownAfterAnotherIfIsDecided) {
   const auto module = define(R"(
 def forward(self, x):
     a, b = x, x
@@ -164,8 +164,8 @@ def forward(self, x):
                                            HasSubstr("aten::exp")));
 }
 
-// The graph is for any sizes and types; only the number of dimensions was used.
-TEST_F(Prepare, SizesAndTypesAreNotInTheGraph) {
+// The graph is valid for any sizes and types, because only the ranks were used.
+TEST_F(Prepare, SizesAndTypesAreNotAssumed) {
   const auto module = define(R"(
 def forward(self, x):
     return torch.relu(x).view(x.size(0) * x.size(1))
@@ -179,7 +179,7 @@ def forward(self, x):
   EXPECT_TRUE(test::bitwise_equal(y, at::relu(x).view(20)));
 }
 
-TEST_F(Prepare, AnIfOnAValueStays) {
+TEST_F(Prepare, AnIfOnDataStays) {
   const auto module = define(R"(
 def forward(self, x):
     if bool(x.sum() > 0):
@@ -189,7 +189,7 @@ def forward(self, x):
   EXPECT_THAT(find_nodes(*prepare_forward(module, {at::randn({2})}).graph, "prim::If"), SizeIs(1));
 }
 
-TEST_F(Prepare, TuplesBetweenOperatorsAreGone) {
+TEST_F(Prepare, TuplesBetweenOperatorsAreRemoved) {
   const auto module = define(R"(
 def pair(self, x):
     return torch.relu(x), torch.tanh(x)
@@ -214,7 +214,7 @@ def forward(self, x):
   EXPECT_THAT(find_nodes(*prepared.graph, "aten::relu"), SizeIs(3));
 }
 
-TEST_F(Prepare, ListsThatGrowAreBuiltAtOnce) {
+TEST_F(Prepare, ListsThatGrowAreMadeByOneNode) {
   const auto module = define(R"(
 def forward(self, x):
     parts: List[Tensor] = []
@@ -229,7 +229,7 @@ def forward(self, x):
   EXPECT_EQ(lists[0]->inputs().size(), 2U);
 }
 
-TEST_F(Prepare, InPlaceOnOwnValuesIsFunctional) {
+TEST_F(Prepare, WritesToOwnValuesBecomeFunctional) {
   const auto module = define(R"(
 def forward(self, x, w):
     return torch.mm(x, w).relu_()
@@ -239,7 +239,7 @@ def forward(self, x, w):
   EXPECT_THAT(find_nodes(*prepared.graph, "aten::relu"), SizeIs(1));
 }
 
-TEST_F(Prepare, DropoutIsGoneInEvaluationAndWithProbabilityZero) {
+TEST_F(Prepare, DropoutIsRemovedInEvaluationAndWithProbabilityZero) {
   auto module = define(R"(
 def forward(self, x):
     return torch.dropout(torch.relu(x), 0.5, self.training)
@@ -255,7 +255,7 @@ def forward(self, x):
   EXPECT_THAT(find_nodes(*prepare_forward(zero, {x}).graph, "aten::dropout"), IsEmpty());
 }
 
-TEST_F(Prepare, AStraightMethodIsAssumedOfItsRanksOnly) {
+TEST_F(Prepare, AMethodWithoutIfsAssumesRanksOnly) {
   const auto module = test::make_linear(2, 3);
   const auto x = at::randn({5, 2});
   const auto prepared = prepare_forward(module, {x});

@@ -1,4 +1,3 @@
-// extract() of passes/partition/splice.h: upstream's Gradient from a joint graph.
 #include <ATen/Functions.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
@@ -32,7 +31,7 @@ graph(%n : int, %x : Tensor, %w : Tensor, %dy : Tensor):
 )");
 }
 
-TEST_F(Extract, CapturesFollowTheOutputsUnlessTheyAreOutputs) {
+TEST_F(Extract, CapturesThatAreNoOutputsFollowTheOutputs) {
   const auto gradient = extract(chain());
   gradient.f->lint();
   gradient.df->lint();
@@ -42,7 +41,7 @@ TEST_F(Extract, CapturesFollowTheOutputsUnlessTheyAreOutputs) {
   EXPECT_THAT(test::names(gradient.f->outputs()), ElementsAre("n", "y", "a"));
   EXPECT_THAT(gradient.df_input_vjps, ElementsAre(1));
   EXPECT_THAT(gradient.df_input_captured_inputs, ElementsAre(1));
-  // In the order in which df reads them: y (output 1 itself), then a.
+  // In the order in which df reads them: y, which is output 1, then a.
   EXPECT_THAT(gradient.df_input_captured_outputs, ElementsAre(1, 2));
   EXPECT_THAT(gradient.df_output_vjps, ElementsAre(2));
 }
@@ -56,13 +55,13 @@ TEST_F(Extract, TheBackwardTakesVjpsThenInputsThenOutputs) {
   EXPECT_THAT(test::names(gradient.df->outputs()), ElementsAre("dw"));
 }
 
-TEST_F(Extract, WhatIsRecomputedIsNotCaptured) {
+TEST_F(Extract, RecomputedValuesAreNotCaptured) {
   auto joint = chain();
   splice(joint, {});
   const auto gradient = extract(joint);
   EXPECT_THAT(test::names(gradient.f->outputs()), ElementsAre("n", "y"));
   EXPECT_THAT(gradient.df_input_captured_inputs, ElementsAre(1, 2));
-  // y, output 1, is the caller's and there anyway.
+  // y, output 1, is held by the caller in any case.
   EXPECT_THAT(gradient.df_input_captured_outputs, ElementsAre(1));
   EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "x", "w", "y"));
 }

@@ -27,8 +27,8 @@ using ::testing::SizeIs;
 
 class Splice : public test::TorchTest {};
 
-// h = mm(x, w), a = relu(h), y = sigmoid(a). The output is not y itself: what the caller holds is
-// not computed again.
+// h = mm(x, w), a = relu(h), y = sigmoid(a). The output is not y itself, because outputs are never
+// recomputed.
 JointGraph chain() {
   return test::parse_joint(
       {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1}}, R"(
@@ -68,7 +68,7 @@ JointGraph spliced(JointGraph joint, const std::vector<std::string>& saved) {
   return joint;
 }
 
-// `decide` gets a function from names to the problem's values.
+// `decide` is given a function that returns the problem's value of a name.
 void splice_decisions(
     JointGraph& joint,
     const std::function<void(const std::function<int32_t(const char*)>&, RetentionPlan&)>& decide) {
@@ -111,7 +111,7 @@ TEST_F(Splice, AValueThatOnlyRecomputationReadsCanBeSaved) {
   EXPECT_THAT(test::names(captured_values(joint)), ElementsAre("h"));
 }
 
-TEST_F(Splice, EverythingSavedIsNoChange) {
+TEST_F(Splice, SavingEverythingChangesNothing) {
   auto joint = chain();
   const auto before = joint.graph->toString();
   const auto plan = save_everything(joint);
@@ -131,7 +131,7 @@ TEST_F(Splice, CopiesAreMarkedAndNothingElseIs) {
   EXPECT_THAT(marked, ElementsAre("y_recomputed"));
 }
 
-// b reads h as c does: h is copied once, with b, which is needed first; c waits for d2.
+// b and c both read h. h is copied once, before b, which is needed first; c is copied for d2.
 TEST_F(Splice, BothBranchesReadOneCopy) {
   const auto joint = spliced(branches(), {});
   EXPECT_THAT(
@@ -141,7 +141,7 @@ TEST_F(Splice, BothBranchesReadOneCopy) {
                   "d2 = aten::mul(d1, c_recomputed)"));
 }
 
-TEST_F(Splice, OneBranchSavedTheOtherCopied) {
+TEST_F(Splice, ASavedBranchIsReadAndTheOtherIsCopied) {
   const auto joint = spliced(branches(), {"b"});
   EXPECT_THAT(
       backward_listing(joint),
@@ -149,15 +149,15 @@ TEST_F(Splice, OneBranchSavedTheOtherCopied) {
                   "c_recomputed = aten::cos(h_recomputed)", "d2 = aten::mul(d1, c_recomputed)"));
 }
 
-// The schedule says where a value goes again: h after d1 (slot 1), so c needs a second copy of it.
-TEST_F(Splice, WhatIsDroppedInBetweenIsCopiedTwice) {
+// The plan drops h again after d1 (slot 1), so c needs a second copy of it.
+TEST_F(Splice, AValueThatIsDroppedInBetweenIsCopiedTwice) {
   auto joint = branches();
   splice_decisions(joint, [](const auto& index, RetentionPlan& decisions) {
     for (const char* name : {"h", "b", "c"})
       decisions.drop(index(name), 0);
     decisions.drop(index("h"), 1);
   });
-  // LibTorch renames the elder of two values of one name.
+  // LibTorch renames the older of two values of one name.
   EXPECT_THAT(
       backward_listing(joint),
       ElementsAre("h_recomputed.1 = aten::sin(x)", "b_recomputed = aten::exp(h_recomputed.1)",
@@ -166,9 +166,8 @@ TEST_F(Splice, WhatIsDroppedInBetweenIsCopiedTwice) {
   EXPECT_THAT(captured_values(joint), IsEmpty());
 }
 
-// A value that the forward handed over can be let go in between, too: b reads the forward's h, c
-// a copy.
-TEST_F(Splice, WhatTheForwardKeptCanBeDroppedInBetween) {
+// A value that the forward saved can be dropped during the backward: b reads the saved h, c a copy.
+TEST_F(Splice, ASavedValueCanBeDroppedInBetween) {
   auto joint = branches();
   splice_decisions(joint, [](const auto& index, RetentionPlan& decisions) {
     decisions.drop(index("b"), 0);
@@ -182,7 +181,7 @@ TEST_F(Splice, WhatTheForwardKeptCanBeDroppedInBetween) {
   EXPECT_THAT(test::names(captured_values(joint)), ElementsAre("h"));
 }
 
-// Two layers  h = mm(x, w), a = relu(h);  y = tanh of the second, of which the output is made.
+// Two layers  h = mm(x, w), a = relu(h);  y = tanh of the second, and the output reads y.
 JointGraph two_layers() {
   return test::parse_joint(
       {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1, 2}}, R"(
@@ -204,7 +203,7 @@ graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
 )");
 }
 
-TEST_F(Splice, WhatIsRecomputedStandsJustBeforeItsFirstUse) {
+TEST_F(Splice, ACopyStandsJustBeforeItsFirstUse) {
   const auto joint = spliced(two_layers(), {"y"});
   EXPECT_THAT(
       backward_listing(joint),
@@ -215,7 +214,7 @@ TEST_F(Splice, WhatIsRecomputedStandsJustBeforeItsFirstUse) {
                   "dw1 = aten::mm(xt, dh1)"));
 }
 
-TEST_F(Splice, WhatTheFirstNodeNeedsStandsFirst) {
+TEST_F(Splice, CopiesForTheFirstNodeStandFirst) {
   const auto joint = spliced(two_layers(), {"a1"});
   const auto lines = backward_listing(joint);
   EXPECT_THAT(
@@ -224,8 +223,8 @@ TEST_F(Splice, WhatTheFirstNodeNeedsStandsFirst) {
                   "dh2 = aten::tanh_backward(dy, y_recomputed)"));
 }
 
-// Of three chains each waits for the node that reads it.
-TEST_F(Splice, SeparateValuesWaitSeparately) {
+// Each of three chains is copied just before its reader.
+TEST_F(Splice, CopiesOfSeparateChainsStandSeparately) {
   const auto joint = spliced(
       test::parse_joint(
           {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
@@ -248,8 +247,8 @@ graph(%x : Tensor, %dy : Tensor):
                           "a_recomputed = aten::sin(x)", "d3 = aten::mul(d2, a_recomputed)"));
 }
 
-// Of a node with two outputs one is saved: readers of it go on reading it.
-TEST_F(Splice, TheSavedOneOfTwoOutputsIsRead) {
+// One of two outputs of a node is saved, and its readers keep reading the saved one.
+TEST_F(Splice, TheSavedOutputOfTwoIsRead) {
   const auto joint = spliced(
       test::parse_joint(
           {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
@@ -286,9 +285,8 @@ graph(%x : Tensor, %dy : Tensor):
   EXPECT_THAT(extract(joint).df_input_captured_outputs, ElementsAre(1));
 }
 
-// What leaves the region, an output or a gradient that the forward computed already, is there to
-// the end, whatever the plan says.
-TEST_F(Splice, WhatLeavesTheRegionIsKept) {
+// Outputs, and gradients that the forward already computed, live to the end whatever the plan says.
+TEST_F(Splice, OutputsOfTheRegionAreKept) {
   const auto joint = spliced(
       test::parse_joint(
           {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0, 1}}, R"(
@@ -329,8 +327,8 @@ graph(%x : Tensor, %flag : bool, %dy : Tensor):
   EXPECT_THAT(test::names(branch->blocks()[1]->outputs()), ElementsAre("a_recomputed"));
 }
 
-// The copy stands before the outer node, and after what does not need it.
-TEST_F(Splice, AUseInsideOfControlFlowCountsAsItsNode) {
+// The copy stands before the outer node, and after nodes that do not need it.
+TEST_F(Splice, ACopyForControlFlowStandsBeforeTheOuterNode) {
   const auto joint = spliced(
       test::parse_joint(
           {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
@@ -432,7 +430,7 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
   EXPECT_TRUE(at::allclose(mean, x.mean(0) * 0.5));
 }
 
-TEST_F(Splice, WhatUpdatesHiddenStateWithoutAReplayIsKept) {
+TEST_F(Splice, OperatorsThatUpdateStateWithoutAReplayAreKept) {
   const auto joint = spliced(
       test::parse_joint(
           {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
@@ -452,7 +450,7 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor, %dy : Tensor):
   EXPECT_STREQ(to_string(RecomputeVeto::kMutates), "writes to an argument");
 }
 
-TEST_F(Splice, SavingEverythingSavesWhatAViewViews) {
+TEST_F(Splice, SavingEverythingSavesBasesOfViews) {
   const auto joint = test::parse_joint(
       {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
@@ -466,7 +464,7 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   return (%y, %d2)
 )");
   EXPECT_THAT(test::names(captured_values(joint)), ElementsAre("ht", "wt"));
-  // wt views an input, which is there anyway.
+  // wt is a view of an input, which is available in any case.
   EXPECT_THAT(test::saved_names(joint, save_everything(joint)), ElementsAre("h"));
 }
 

@@ -11,7 +11,7 @@ namespace {
 
 using ::testing::ElementsAre;
 
-// Backward of a region whose input %x has three readers, the last of them first.
+// The backward of a region whose input %x has three readers; the last reader comes first.
 torch::jit::Gradient backward_of(const std::string& ir) {
   const auto graph = test::parse(ir);
   const std::vector<bool> inputs(graph->inputs().size(), true);
@@ -37,8 +37,8 @@ graph(%x : Tensor, %w : Tensor):
     EXPECT_STRNE(node->kind().toQualString(), "aten_recompute::accumulate");
 }
 
-// What reads a copy adds up at the copy, in eager, too.
-TEST(SplitSums, ASumOfAnotherValueStaysOne) {
+// Eager, too, sums the gradients of a copy at the copy.
+TEST(SplitSums, SumsOfOtherValuesStayWhole) {
   const auto gradient = backward_of(R"(
 graph(%x : Tensor):
   %none : NoneType = prim::Constant()

@@ -13,7 +13,7 @@ using ::testing::ElementsAre;
 
 class UndefinedGradients : public test::TorchTest {};
 
-// A backward of one vjp, %g, in which std_mean stands for a tape with two results.
+// A backward with one vjp, %g. std_mean stands for a tape with two results.
 std::shared_ptr<torch::jit::Graph> backward_with(const std::string& body) {
   auto graph = test::parse("graph(%g : Tensor, %w : Tensor, %tape : Tensor):\n" + body);
   auto* tape = graph->create(symbols::kTapeBackward, {graph->inputs()[2], graph->inputs()[0]}, 2);
@@ -29,7 +29,7 @@ const torch::jit::Node* tape_of(const std::shared_ptr<torch::jit::Graph>& graph)
   return test::find_nodes(*graph, "aten_recompute::tape_backward").at(0);
 }
 
-TEST_F(UndefinedGradients, WhatReadsOneGradientIsLeftOutWithIt) {
+TEST_F(UndefinedGradients, OperatorsOfOneUndefinedGradientAreSkipped) {
   const auto graph = backward_with(R"(
   %true : bool = prim::Constant[value=1]()
   %d1 : Tensor, %d2 : Tensor = aten::std_mean(%g, %true)
@@ -40,13 +40,13 @@ TEST_F(UndefinedGradients, WhatReadsOneGradientIsLeftOutWithIt) {
   allow_undefined_gradients(*graph, 1);
   EXPECT_THAT(tape_of(graph)->is(symbols::kMayBeUndefined), ElementsAre(1, 1));
   EXPECT_EQ(test::find_nodes(*graph, "aten::mul").at(0)->i(symbols::kSkipIfUndefined), 0);
-  // A sum takes what there is.
+  // A sum accepts undefined operands.
   EXPECT_FALSE(test::find_nodes(*graph, "aten_recompute::accumulate")
                    .at(0)
                    ->hasAttribute(symbols::kSkipIfUndefined));
 }
 
-TEST_F(UndefinedGradients, WhatIsReadBesideAnotherGradientIsDefined) {
+TEST_F(UndefinedGradients, AGradientThatIsReadBesideAnotherIsDefined) {
   const auto graph = backward_with(R"(
   %true : bool = prim::Constant[value=1]()
   %d1 : Tensor, %d2 : Tensor = aten::std_mean(%g, %true)
@@ -71,7 +71,7 @@ graph(%g : Tensor, %w : Tensor):
   EXPECT_EQ(graph->toString(), before);
 }
 
-TEST_F(UndefinedGradients, AProgramPassesNoneOn) {
+TEST_F(UndefinedGradients, AProgramPassesUndefinedGradientsOn) {
   const auto graph = test::parse(R"(
 graph(%d : Tensor, %w : Tensor):
   %a : Tensor = aten::mul(%d, %w)

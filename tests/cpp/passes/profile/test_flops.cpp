@@ -1,4 +1,4 @@
-// Counts against 2 m n k, by hand.
+// Compares counts with 2 m n k, computed by hand.
 #include "passes/profile/flops.h"
 
 #include <ATen/Functions.h>
@@ -15,7 +15,7 @@ at::Tensor sized(std::initializer_list<int64_t> sizes) {
   return at::empty(sizes, at::TensorOptions().device(at::kMeta));
 }
 
-// Only the operator's name is read of the node.
+// The formula reads only the operator's name from the node.
 double count(const std::string& name, const std::vector<c10::IValue>& operands,
              const std::vector<c10::IValue>& results) {
   torch::jit::Graph graph;
@@ -23,7 +23,7 @@ double count(const std::string& name, const std::vector<c10::IValue>& operands,
   return count_flops(node, operands, results);
 }
 
-TEST_F(Flops, OfProducts) {
+TEST_F(Flops, ProductsCountTwoPerMultiplication) {
   EXPECT_DOUBLE_EQ(count("aten::mm", {sized({3, 4}), sized({4, 5})}, {sized({3, 5})}),
                    2.0 * 3 * 5 * 4);
   EXPECT_DOUBLE_EQ(count("aten::mv", {sized({3, 4}), sized({4})}, {sized({3})}), 2.0 * 3 * 4);
@@ -35,14 +35,14 @@ TEST_F(Flops, OfProducts) {
   const auto input = sized({2, 3, 8}), weight = sized({16, 8}), output = sized({2, 3, 16});
   EXPECT_DOUBLE_EQ(count("aten::linear", {input, weight, sized({16})}, {output}),
                    2.0 * (2 * 3) * 16 * 8);
-  // Its gradients are products of the same three sizes.
+  // The gradients are products of the same three sizes.
   EXPECT_DOUBLE_EQ(count("aten_recompute::linear_grad_weight", {output, input}, {weight}),
                    2.0 * (2 * 3) * 16 * 8);
   EXPECT_DOUBLE_EQ(count("aten_recompute::linear_grad_input", {output, weight}, {input}),
                    2.0 * (2 * 3) * 16 * 8);
 }
 
-TEST_F(Flops, OfProductsInBatches) {
+TEST_F(Flops, BatchesMultiplyTheFlopsOfAProduct) {
   const auto a = sized({7, 3, 4}), b = sized({7, 4, 5}), c = sized({7, 3, 5});
   EXPECT_DOUBLE_EQ(count("aten::bmm", {a, b}, {c}), 7 * 2.0 * 3 * 5 * 4);
   EXPECT_DOUBLE_EQ(count("aten::baddbmm", {c, a, b}, {c}), 7 * 2.0 * 3 * 5 * 4);
@@ -54,14 +54,14 @@ TEST_F(Flops, OfProductsInBatches) {
   EXPECT_DOUBLE_EQ(
       count("aten::matmul", {sized({2, 7, 3, 4}), sized({2, 1, 4, 5})}, {sized({2, 7, 3, 5})}),
       2 * 7 * 2.0 * 3 * 5 * 4);
-  // Dimensions meet from the last on: b's 7 is a's second.
+  // Dimensions are matched from the last one: the 7 of b goes with the second of a.
   EXPECT_DOUBLE_EQ(count("aten::matmul", {sized({2, 7, 3, 4}), b}, {sized({2, 7, 3, 5})}),
                    2 * 7 * 2.0 * 3 * 5 * 4);
 }
 
 // Two groups of 3 input and 4 output channels; each of the 2 * 8 * 10 * 10 results sums 3 * 3 * 3
 // products.
-TEST_F(Flops, OfConvolutions) {
+TEST_F(Flops, ConvolutionsCountTheProductsPerResult) {
   const auto input = sized({2, 6, 10, 10}), weight = sized({8, 3, 3, 3});
   const auto output = sized({2, 8, 10, 10});
   const double forward = 2.0 * (2 * 8 * 10 * 10) * (3 * 3 * 3);
@@ -80,9 +80,9 @@ TEST_F(Flops, OfConvolutions) {
                    2 * forward);
 }
 
-// Two groups of 3 input and 4 output channels; each of the 2 * 6 * 5 * 5 inputs meets 4 * 3 * 3
-// weights.
-TEST_F(Flops, OfTransposedConvolutions) {
+// Two groups of 3 input and 4 output channels; each of the 2 * 6 * 5 * 5 inputs is multiplied by
+// 4 * 3 * 3 weights.
+TEST_F(Flops, TransposedConvolutionsCountTheProductsPerInput) {
   const auto input = sized({2, 6, 5, 5}), weight = sized({6, 4, 3, 3});
   const auto output = sized({2, 8, 7, 7});
   const double forward = 2.0 * (2 * 6 * 5 * 5) * (4 * 3 * 3);
@@ -93,14 +93,14 @@ TEST_F(Flops, OfTransposedConvolutions) {
                    2 * forward);
 }
 
-// Queries and keys, weights and values: two products of 16 x 24 x 8 per head, and the result.
-TEST_F(Flops, OfAttention) {
+// Queries with keys and weights with values are two products of 16 x 24 x 8 per head.
+TEST_F(Flops, AttentionCountsItsTwoProducts) {
   const auto query = sized({2, 4, 16, 8}), key = sized({2, 4, 24, 8});
   EXPECT_DOUBLE_EQ(count("aten::scaled_dot_product_attention", {query, key, key}, {query}),
                    2 * 4 * (2 * 2.0 * 16 * 24 * 8) + 2 * 4 * 16 * 8);
 }
 
-TEST_F(Flops, OfEverythingElseAreTheElementsOfItsResults) {
+TEST_F(Flops, OtherOperatorsCountOnePerElementOfTheirResults) {
   EXPECT_DOUBLE_EQ(count("aten::relu", {sized({3, 4})}, {sized({3, 4})}), 12);
   EXPECT_DOUBLE_EQ(count("aten::sum", {sized({3, 4})}, {sized({})}), 1);
   const std::vector<at::Tensor> halves{sized({3, 2}), sized({3, 2})};
@@ -109,8 +109,8 @@ TEST_F(Flops, OfEverythingElseAreTheElementsOfItsResults) {
   EXPECT_DOUBLE_EQ(count("aten::size", {sized({3, 4})}, {3}), 0);
 }
 
-// 100 GFLOP/s, 10 GB/s and 2 us a call.
-TEST_F(Flops, SecondsAreThoseOfTheImaginaryMachine) {
+// The model assumes 100 GFLOP/s, 10 GB/s and 2 us per call.
+TEST_F(Flops, SecondsFollowFromFlopsAndBytes) {
   EXPECT_DOUBLE_EQ(model_seconds(0, 0), 2e-6);
   EXPECT_DOUBLE_EQ(model_seconds(100e9, 0), 1.000002);
   EXPECT_DOUBLE_EQ(model_seconds(50e9, 20e9), 2.500002);

@@ -21,7 +21,7 @@ std::vector<int32_t> storages(const JointGraph& joint, const Profile& profile,
   return profile.storages.at(find_value(*joint.graph, name)->unique());
 }
 
-// Bytes of a value that lies in one storage.
+// Returns the bytes of a value that lies in one storage.
 int64_t bytes(const JointGraph& joint, const Profile& profile, const std::string& name) {
   const auto of_value = storages(joint, profile, name);
   EXPECT_THAT(of_value, SizeIs(1)) << name;
@@ -54,11 +54,11 @@ TEST_F(ProfileTest, BytesAreThoseOfTheTensors) {
   EXPECT_EQ(bytes(joint, costs, "h"), 4 * 16 * 4);
   EXPECT_EQ(bytes(joint, costs, "y"), 4 * 16 * 4);
   EXPECT_NE(storages(joint, costs, "h"), storages(joint, costs, "y"));
-  // What the caller holds, and what it does not.
+  // The caller holds x and w; the region allocates the rest.
   EXPECT_TRUE(is_callers(joint, costs, "x"));
   EXPECT_TRUE(is_callers(joint, costs, "w"));
   EXPECT_FALSE(is_callers(joint, costs, "h"));
-  // The incoming gradient is as large as the output, the gradients as what they are gradients of.
+  // A gradient is as large as its value.
   auto bytes_of = [&](const torch::jit::Value* value) {
     return costs.storage_bytes.at(costs.storages.at(value->unique()).at(0));
   };
@@ -68,14 +68,14 @@ TEST_F(ProfileTest, BytesAreThoseOfTheTensors) {
   EXPECT_EQ(bytes_of(joint.graph->outputs()[2]), 8 * 16 * 4);
 }
 
-TEST_F(ProfileTest, DtypesCount) {
+TEST_F(ProfileTest, BytesFollowTheDtype) {
   const auto joint = region(kLayer);
   const auto costs = profile(
       joint, {at::randn({4, 8}, at::kDouble), at::randn({8, 16}, at::kDouble)}, CostModel::kFlops);
   EXPECT_EQ(bytes(joint, costs, "h"), 4 * 16 * 8);
 }
 
-TEST_F(ProfileTest, ViewsShareTheStorageOfWhatTheyView) {
+TEST_F(ProfileTest, ViewsShareTheStorageOfTheirBase) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -93,14 +93,14 @@ graph(%x : Tensor):
   const auto h = storages(joint, costs, "h");
   for (const char* view : {"t", "row", "halves", "first", "second"})
     EXPECT_EQ(storages(joint, costs, view), h) << view;
-  EXPECT_EQ(bytes(joint, costs, "row"), 4 * 6 * 4);  // all of h stays
+  EXPECT_EQ(bytes(joint, costs, "row"), 4 * 6 * 4);  // a view keeps all of h
   EXPECT_EQ(storages(joint, costs, "of_x"), storages(joint, costs, "x"));
   EXPECT_TRUE(is_callers(joint, costs, "of_x"));
   EXPECT_NE(storages(joint, costs, "y"), h);
 }
 
-// The same operator, of a contiguous tensor and of a transposed one.
-TEST_F(ProfileTest, AReshapeThatCopiesAndOneThatDoesNot) {
+// reshape() of a contiguous tensor is a view, and of a transposed one a copy.
+TEST_F(ProfileTest, AReshapeHasAStorageOfItsOwnOnlyIfItCopies) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %all : int = prim::Constant[value=-1]()
@@ -119,7 +119,7 @@ graph(%x : Tensor):
   EXPECT_FALSE(is_callers(joint, costs, "copy"));
 }
 
-TEST_F(ProfileTest, AListHoldsAllThatIsInIt) {
+TEST_F(ProfileTest, AListHasTheStoragesOfItsElements) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -135,8 +135,8 @@ graph(%x : Tensor):
   EXPECT_EQ(bytes(joint, costs, "y"), 3 * 4 * 4);
 }
 
-// Four calls on equal sizes are one class, which runs once (measured: a few times); the fifth is
-// larger.
+// Four calls on equal sizes are one class, which runs once, or a few times to be timed. The fifth
+// call is larger.
 TEST_F(ProfileTest, EqualNodesAreRunOnce) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %large : Tensor):
@@ -153,7 +153,7 @@ graph(%x : Tensor, %large : Tensor):
   const auto costs = profile(joint, inputs, CostModel::kFlops);
   EXPECT_EQ(runs, 2);
   EXPECT_EQ(costs.num_classes, 2U);
-  // Each has memory of its own nevertheless.
+  // Each call has its own memory nevertheless.
   EXPECT_NE(storages(joint, costs, "a"), storages(joint, costs, "b"));
   const auto measured = profile(joint, inputs, CostModel::kMeasured);
   auto seconds = [&](const char* name) {
@@ -164,8 +164,8 @@ graph(%x : Tensor, %large : Tensor):
   EXPECT_GT(seconds("a"), 0.0);
 }
 
-// Sizes, dtypes, strides and arguments tell classes apart.
-TEST_F(ProfileTest, WhatIsNotEqualIsAnotherClass) {
+// Classes differ in sizes, dtypes, strides and arguments.
+TEST_F(ProfileTest, DifferentNodesAreDifferentClasses) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %d : Tensor):
   %one : int = prim::Constant[value=1]()
@@ -181,7 +181,7 @@ graph(%x : Tensor, %d : Tensor):
 )");
   const auto costs =
       profile(joint, {at::randn({4, 4}), at::randn({4, 4}, at::kDouble)}, CostModel::kFlops);
-  // a, b, c, e; f and g read two storages where a reads one, and are equal to each other.
+  // The classes are a, b, c, e, and one of f and g, which read two storages where a reads one.
   EXPECT_EQ(costs.num_classes, 5U);
 }
 
@@ -207,11 +207,11 @@ graph(%x : Tensor):
   return (%sin_a, %sin_b, %sin_d, %ab, %bc, %ac)
 )");
   const auto costs = profile(joint, {at::randn({64})}, CostModel::kFlops);
-  // sin of a and of b, of d, which is in the middle of a line; a + b and b + c, a + c.
+  // sin(a) and sin(b); sin(d), where d begins inside a cache line; a + b and b + c; a + c.
   EXPECT_EQ(costs.num_classes, 4U);
 }
 
-TEST_F(ProfileTest, AViewOfASliceLiesWhereTheSliceDoes) {
+TEST_F(ProfileTest, AViewOfASliceHasTheAlignmentOfTheSlice) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -227,7 +227,7 @@ graph(%x : Tensor):
 )");
   const auto costs = profile(joint, {at::randn({32})}, CostModel::kFlops);
   EXPECT_EQ(storages(joint, costs, "same_b"), storages(joint, costs, "x"));
-  // contiguous of a, of b, and one sum: its operands lie in one place.
+  // contiguous(a), contiguous(b), and the sums, whose operands share memory.
   EXPECT_EQ(costs.num_classes, 3U);
 }
 
@@ -239,13 +239,13 @@ TEST_F(ProfileTest, WithTheFlopModelSecondsAreTheSameEachTime) {
   ASSERT_EQ(first.nodes.size(), second.nodes.size());
   for (const auto& [node, cost] : first.nodes)
     EXPECT_EQ(cost.seconds, second.nodes.at(node).seconds);
-  // mm: 2 * 4 * 16 * 8 operations; 4 x 8, 8 x 16 and 4 x 16 floats moved.
+  // mm does 2 * 4 * 16 * 8 operations and moves 4 x 8, 8 x 16 and 4 x 16 floats.
   const auto& mm = first.nodes.at(find_value(*joint.graph, "h")->node());
   EXPECT_DOUBLE_EQ(mm.flops, 1024.0);
   EXPECT_DOUBLE_EQ(mm.seconds, 1024.0 / 100e9 + 4.0 * (32 + 128 + 64) / 10e9 + 2e-6);
 }
 
-// Sizes that no machine has memory for: 4 TiB each.
+// No machine has memory for these tensors of 4 TiB each.
 TEST_F(ProfileTest, MetaInputsNeedNoMemory) {
   const auto joint = region(kLayer);
   const auto meta = at::TensorOptions().device(at::kMeta);
@@ -255,11 +255,11 @@ TEST_F(ProfileTest, MetaInputsNeedNoMemory) {
   EXPECT_EQ(bytes(joint, costs, "h"), n * n * 4);
   EXPECT_TRUE(is_callers(joint, costs, "x"));
   EXPECT_FALSE(is_callers(joint, costs, "h"));
-  // 2 n^3 operations at 100 GFLOP/s, not the moment that a meta operator takes.
+  // 2 n^3 operations at 100 GFLOP/s, and not the time that the meta operator takes.
   EXPECT_GT(costs.nodes.at(find_value(*joint.graph, "h")->node()).seconds, 1e6);
 }
 
-TEST_F(ProfileTest, MetaInputsGiveWhatRealOnesGive) {
+TEST_F(ProfileTest, MetaInputsGiveTheSameProfileAsRealOnes) {
   const auto joint = region(kLayer);
   const auto meta = at::TensorOptions().device(at::kMeta);
   const auto real = profile(joint, {at::randn({4, 8}), at::randn({8, 16})}, CostModel::kFlops);
@@ -272,8 +272,8 @@ TEST_F(ProfileTest, MetaInputsGiveWhatRealOnesGive) {
     EXPECT_EQ(described.nodes.at(node).seconds, cost.seconds);
 }
 
-// noise() is x + rand_like(x): the random tensor is there beside the result.
-TEST_F(ProfileTest, WorkspaceIsWhatIsAliveBesideTheResults) {
+// noise() is x + rand_like(x), so the random tensor is alive beside the result.
+TEST_F(ProfileTest, WorkspaceIsMemoryBeyondTheResults) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %a : Tensor = aten_recompute_test::noise(%x)
@@ -304,7 +304,7 @@ graph(%x : Tensor):
   EXPECT_EQ(replay_bytes("b"), 0);
 }
 
-// x * x keeps x for its gradient: with the tape h stays, and nothing else.
+// x * x saves x for its gradient, so the tape keeps h, and nothing else.
 TEST_F(ProfileTest, ATapeHoldsItsOperands) {
   const auto joint = region(R"(
 graph(%x : Tensor):
@@ -321,7 +321,7 @@ graph(%x : Tensor):
   for (auto storage : tape)
     sum += costs.storage_bytes.at(storage);
   EXPECT_EQ(sum, 400);
-  // The backward of the tape was run, on a tape of its own.
+  // The backward of the tape was run, on a separate tape.
   const auto backward = find_nodes(*joint.graph, "aten_recompute::tape_backward");
   ASSERT_THAT(backward, SizeIs(1));
   EXPECT_GT(costs.nodes.at(backward[0]).seconds, 0.0);
@@ -357,7 +357,7 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor, %count : Tensor):
   EXPECT_TRUE(test::bitwise_equal(at::detail::getDefaultCPUGenerator().get_state(), state));
 }
 
-// Instance norm has no rule: it runs on a tape, and again for its tape's backward.
+// Instance norm has no rule, so it runs on a tape, and once more for the tape's backward.
 TEST_F(ProfileTest, NothingOnATapeIsMutatedEither) {
   const auto joint = differentiate(test::parse(R"(
 graph(%x : Tensor, %mean : Tensor, %var : Tensor):
@@ -377,7 +377,7 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor):
   EXPECT_TRUE(test::bitwise_equal(var, var_before));
 }
 
-TEST_F(ProfileTest, WhatItCannotDescribeItSays) {
+TEST_F(ProfileTest, ATensorThatCannotBeDescribedIsNamed) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %y : Tensor = aten::neg(%x)

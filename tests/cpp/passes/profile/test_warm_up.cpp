@@ -5,7 +5,7 @@
 namespace aten_recompute {
 namespace {
 
-TEST(WarmUp, IsTheMedianOfSomeOfAnOperator) {
+TEST(WarmUp, TheFactorIsTheMedianOfSomeRunsOfAnOperator) {
   WarmUp warm_up;
   for (const double second : {0.5, 0.9, 0.8, 3.0}) {
     warm_up.learn("mm", 1.0, second);
@@ -17,7 +17,7 @@ TEST(WarmUp, IsTheMedianOfSomeOfAnOperator) {
   EXPECT_DOUBLE_EQ(warm_up.without("mm", 4.0), 3.2);
 }
 
-TEST(WarmUp, ASecondRunIsNotTakenToBeSlower) {
+TEST(WarmUp, ASecondRunIsNeverAssumedToBeSlower) {
   WarmUp warm_up;
   for (int i = 0; i < 5; ++i)
     warm_up.learn("mm", 0.0, 1.0);

@@ -25,7 +25,7 @@ TEST_F(ZeroedMemoryTest, StoragesLieSideBySideAndAreZero) {
   EXPECT_TRUE(std::all_of(begin_of(b), begin_of(b) + 200, [](char byte) { return byte == 0; }));
 }
 
-TEST_F(ZeroedMemoryTest, WhatIsEnoughServesAgain) {
+TEST_F(ZeroedMemoryTest, MemoryThatIsLargeEnoughIsReused) {
   ZeroedMemory memory;
   memory.reserve(at::kCPU, 1, 1000);
   const auto* first = begin_of(memory.take(at::kCPU, 1000));
@@ -34,7 +34,7 @@ TEST_F(ZeroedMemoryTest, WhatIsEnoughServesAgain) {
   EXPECT_NE(begin_of(memory.take(at::kCPU, 100)), first);
 }
 
-TEST_F(ZeroedMemoryTest, MoreThanReservedIsNotThere) {
+TEST_F(ZeroedMemoryTest, MoreThanWasReservedIsRefused) {
   ZeroedMemory memory;
   memory.reserve(at::kCPU, 1, 100);
   memory.take(at::kCPU, 100);

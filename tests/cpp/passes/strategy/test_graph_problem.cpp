@@ -23,7 +23,7 @@ std::vector<std::string> names(const Problem& problem, std::span<const int32_t> 
   return result;
 }
 
-// h = mm(x, w), y = relu(h); dw reads a view of x.
+// h = mm(x, w), y = relu(h), and dw reads a view of x.
 JointGraph layer() {
   return test::parse_joint(
       {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1}}, R"(
@@ -40,7 +40,7 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
 )");
 }
 
-TEST_F(GraphProblemTest, NodesAndTensorsOfTheJointGraph) {
+TEST_F(GraphProblemTest, TheProblemHasTheNodesAndTensorsOfTheJointGraph) {
   const auto joint = layer();
   const auto graph = make_problem(joint, nullptr);
   const auto& problem = graph.problem;
@@ -48,7 +48,7 @@ TEST_F(GraphProblemTest, NodesAndTensorsOfTheJointGraph) {
                                               "aten::threshold_backward", "aten::t", "aten::mm"));
   EXPECT_EQ(problem.num_forward, 3U);
   EXPECT_EQ(problem.num_nodes, 6U);
-  // Neither constants nor sizes.
+  // Constants and sizes are no values of the problem.
   EXPECT_THAT(problem.value_names, ElementsAre("x", "w", "dy", "h", "y", "dh", "xt", "dw"));
   EXPECT_THAT(names(problem, problem.inputs[0]), ElementsAre("x", "w"));
   EXPECT_THAT(names(problem, problem.outputs[0]), ElementsAre("h"));
@@ -57,7 +57,7 @@ TEST_F(GraphProblemTest, NodesAndTensorsOfTheJointGraph) {
   EXPECT_THAT(problem.is_view, ElementsAre(0, 0, 0, 0, 1, 0));
   EXPECT_THAT(names(problem, problem.incoming), ElementsAre("dy"));
   EXPECT_THAT(names(problem, problem.results), ElementsAre("y", "dw"));
-  // Without a profile nothing has a size, and what it views is known of the operator alone.
+  // Without a profile values have no bytes, and only operators that always view are views.
   EXPECT_THAT(problem.bytes, ::testing::Each(0));
   EXPECT_THAT(problem.held, ElementsAre(1, 1, 0, 0, 0, 0, 0));
   EXPECT_EQ(problem.storages[graph.index.at(find_value(*joint.graph, "xt"))][0],
@@ -84,7 +84,7 @@ TEST_F(GraphProblemTest, AProfileGivesBytesAndCosts) {
   EXPECT_EQ(problem.seconds[1], 0.0);  // reading a size
 }
 
-// relu may write over h, which the program made; the same of the caller's x it may not.
+// relu may overwrite h, which the program made, but not x, which is the caller's.
 TEST_F(GraphProblemTest, OnlyTheProgramsOwnMemoryIsOverwritten) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
@@ -98,7 +98,7 @@ graph(%x : Tensor):
   EXPECT_THAT(names(graph.problem, graph.problem.overwrites[2]), ElementsAre("h"));
 }
 
-// tanh_backward writes over h only where the gradient lies as h does: that of a sum does not.
+// tanh_backward overwrites h only if the gradient has the strides of h. That of a sum has not.
 TEST_F(GraphProblemTest, AnExpandedOperandKeepsOthersFromBeingOverwritten) {
   auto overwritten = [](const char* gradient) {
     const auto joint = test::parse_joint(
@@ -124,8 +124,8 @@ graph(%x : Tensor, %d : Tensor):
   EXPECT_THAT(overwritten("aten::expand(%d, %size, %false)"), IsEmpty());
 }
 
-// softmax gives a contiguous result, whatever it reads.
-TEST_F(GraphProblemTest, RowsAreOverwrittenWhereTheyLieInOrder) {
+// The result of softmax is contiguous, whatever its operand is.
+TEST_F(GraphProblemTest, RowsAreOverwrittenIfTheyAreContiguous) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %false : bool = prim::Constant[value=0]()
@@ -144,18 +144,18 @@ graph(%x : Tensor):
   EXPECT_THAT(overwritten(at::empty({4, 8}, at::kMeta)), IsEmpty());
 }
 
-// Gradients that are added to existing ones are gone at once.
+// Gradients that are added to existing ones are freed at once.
 TEST_F(GraphProblemTest, AccumulatedGradientsAreNoResults) {
   const auto joint = layer();
   const auto attribute = make_problem(joint, nullptr, {false, true});
   EXPECT_THAT(names(attribute.problem, attribute.problem.results), ElementsAre("y"));
-  // w is no attribute: its gradient goes to the caller.
+  // w is no attribute, so its gradient goes to the caller.
   const auto other = make_problem(joint, nullptr, {true, false});
   EXPECT_THAT(names(other.problem, other.problem.results), ElementsAre("y", "dw"));
 }
 
-// a and b are one tensor, a tied weight: autograd adds their gradients in the memory of the first.
-TEST_F(GraphProblemTest, OfATensorThatIsTwoInputsOneGradientStays) {
+// a and b are one tensor, a tied weight. Autograd sums their gradients in the memory of the first.
+TEST_F(GraphProblemTest, ATensorThatIsTwoInputsHasOneGradient) {
   const auto joint = test::parse_joint(
       {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {1, 2}}, R"(
 graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
@@ -177,14 +177,14 @@ graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
   };
   EXPECT_THAT(results(same, {}), ElementsAre("y", "db"));
   EXPECT_THAT(results(same, attributes), ElementsAre("y", "db"));
-  // Two tensors of one memory are two.
+  // Two tensors that share memory have two gradients.
   const auto different = profile(joint, {x, tied, tied.view({4})}, CostModel::kFlops);
   EXPECT_THAT(different.same_as, ElementsAre(0, 1, 2));
   EXPECT_THAT(results(different, {}), ElementsAre("y", "da", "db"));
   EXPECT_THAT(results(different, attributes), ElementsAre("y"));
 }
 
-TEST_F(GraphProblemTest, ASavedViewKeepsWhatItViews) {
+TEST_F(GraphProblemTest, ASavedViewKeepsItsBase) {
   const auto joint = test::parse_joint(
       {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
@@ -204,7 +204,7 @@ graph(%x : Tensor, %dy : Tensor):
   };
   EXPECT_FALSE(dropped("h", 0));
   EXPECT_TRUE(dropped("c", 0));
-  EXPECT_FALSE(dropped("c", 1));  // what was computed again stays for the rest
+  EXPECT_FALSE(dropped("c", 1));  // a recomputed value is kept from then on
 }
 
 }  // namespace

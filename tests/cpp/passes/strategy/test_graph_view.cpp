@@ -19,7 +19,7 @@ std::vector<std::string> separators(const JointGraph& joint,
   return test::names(single_value_separators(view_forward(joint, is_attribute)));
 }
 
-// Edges as pairs of names: a node is called by its first output.
+// Returns edges as pairs of names; a node has the name of its first output.
 std::vector<std::pair<std::string, std::string>> edges(const GraphView& view) {
   auto name = [&](GraphView::Vertex v) -> std::string {
     if (v == view.source) {
@@ -43,7 +43,7 @@ graph(%x : Tensor, %w : Tensor):
   return (%y)
 )";
 
-TEST_F(GraphViewTest, OfAChainEveryValueSeparates) {
+TEST_F(GraphViewTest, EveryValueOfAChainIsASeparator) {
   const auto joint = test::parse_forward(kChain);
   EXPECT_THAT(separators(joint, {false, true}), ElementsAre("h", "a", "y"));
   EXPECT_THAT(
@@ -51,9 +51,8 @@ TEST_F(GraphViewTest, OfAChainEveryValueSeparates) {
       UnorderedElementsAre(Pair("source", "h"), Pair("h", "a"), Pair("a", "y"), Pair("y", "sink")));
 }
 
-// x -> h -> (a -> b) + h -> s -> (c) + s -> y: what stands inside of a residual branch does not
-// separate.
-TEST_F(GraphViewTest, OfAResidualNetTheSumsSeparate) {
+// x -> h -> (a -> b) + h -> s -> (c) + s -> y: no value inside a residual branch is a separator.
+TEST_F(GraphViewTest, SumsOfResidualBranchesAreSeparators) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %one : int = prim::Constant[value=1]()
@@ -68,8 +67,8 @@ graph(%x : Tensor):
   EXPECT_THAT(separators(joint, {false}), ElementsAre("h", "s", "y"));
 }
 
-// An encoder x -> a -> b, and a decoder y -> c -> d that reads b twice: all that the two have in
-// common is their end.
+// An encoder x -> a -> b, and a decoder y -> c -> d that reads b twice. Only the end is common to
+// both.
 TEST_F(GraphViewTest, AnEncoderAndADecoderHaveSeparatorsOfTheirOwn) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %y : Tensor):
@@ -89,13 +88,13 @@ graph(%x : Tensor, %y : Tensor):
               ElementsAre("a", "b", "c", "s", "d", "t", "z"));
 }
 
-TEST_F(GraphViewTest, OfOneSourceTheSeparatorsAreTheSame) {
+TEST_F(GraphViewTest, OneSourceChangesNoSeparators) {
   const auto joint = test::parse_forward(kChain);
   const auto view = view_forward(joint, {false, true});
   EXPECT_EQ(separators_by_source(view), single_value_separators(view));
 }
 
-TEST_F(GraphViewTest, UnderALongSkipNothingSeparates) {
+TEST_F(GraphViewTest, ALongSkipConnectionLeavesNoSeparators) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %one : int = prim::Constant[value=1]()
@@ -108,7 +107,7 @@ graph(%x : Tensor):
   EXPECT_THAT(separators(joint, {false}), ElementsAre("y"));
 }
 
-TEST_F(GraphViewTest, WithTwoOutputsThePathsToBothCount) {
+TEST_F(GraphViewTest, PathsToBothOfTwoOutputsCount) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %h : Tensor = aten::neg(%x)
@@ -132,8 +131,8 @@ graph(%x : Tensor):
   EXPECT_THAT(separators(joint, {false}), ElementsAre("h", "a"));
 }
 
-// Norms give statistics that only the backward reads, beside the value that goes on.
-TEST_F(GraphViewTest, TheFirstOutputSeparatesWhereTheOthersEnd) {
+// Norms also return statistics, which only the backward reads.
+TEST_F(GraphViewTest, AnOutputOfANodeIsASeparatorIfTheOthersEnd) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %a : Tensor, %b : Tensor = aten_recompute_test::pair(%x)
@@ -143,7 +142,7 @@ graph(%x : Tensor):
   EXPECT_THAT(separators(joint, {false}), ElementsAre("a", "y"));
 }
 
-TEST_F(GraphViewTest, ANodeOfWhichBothOutputsGoOnDoesNotSeparate) {
+TEST_F(GraphViewTest, ANodeWithTwoOutputsInUseIsNoSeparator) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %h : Tensor = aten::neg(%x)
@@ -154,8 +153,8 @@ graph(%x : Tensor):
   EXPECT_THAT(separators(joint, {false}), ElementsAre("h", "y"));
 }
 
-// wt is made of a parameter alone: an edge to both products would be a way around h.
-TEST_F(GraphViewTest, WhatComesFromParametersAloneIsNoVertex) {
+// wt depends on a parameter only. Edges to both products would be a path around h.
+TEST_F(GraphViewTest, NodesOfParametersAloneAreNoVertices) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %w : Tensor):
   %wt : Tensor = aten::t(%w)
@@ -168,13 +167,13 @@ graph(%x : Tensor, %w : Tensor):
   ASSERT_EQ(view.nodes.size(), 2U);
   EXPECT_EQ(view.nodes[0]->output()->debugName(), "h");
   EXPECT_EQ(view.nodes[1]->output()->debugName(), "y");
-  // As an ordinary input it is a way around h.
+  // If w is an ordinary input, wt is a path around h.
   EXPECT_THAT(separators(joint, {false, false}), ElementsAre("y"));
 }
 
-// A padding mask is read by every layer: it is a way around nothing, as no gradient passes through
-// it.
-TEST_F(GraphViewTest, WhatNeedsNoGradientIsNoVertex) {
+// Every layer reads a padding mask, but it is no path around a layer, because no gradient passes
+// through it.
+TEST_F(GraphViewTest, NodesWithoutAGradientAreNoVertices) {
   auto joint = test::parse_forward(R"(
 graph(%x : Tensor, %lengths : Tensor):
   %mask : Tensor = aten::neg(%lengths)
@@ -188,8 +187,8 @@ graph(%x : Tensor, %lengths : Tensor):
   EXPECT_THAT(separators(joint, {false, false}), ElementsAre("h", "y"));
 }
 
-// A batch needs no gradient itself; what is computed from it and parameters does.
-TEST_F(GraphViewTest, TheFirstNodesThatNeedAGradientStandBehindTheSource) {
+// A batch needs no gradient, but values that are computed from it and parameters do.
+TEST_F(GraphViewTest, TheFirstNodesWithAGradientFollowTheSource) {
   auto joint = test::parse_forward(kChain);
   joint.requires_grad.erase(test::find_value(*joint.graph, "x")->unique());
   EXPECT_THAT(separators(joint, {false, true}), ElementsAre("h", "a", "y"));

@@ -22,8 +22,7 @@ using ::testing::Not;
 
 class MinCut : public test::TorchTest {};
 
-// What a test says about memory: bytes of values (1000 where it says nothing), and what is a view
-// of what.
+// Bytes of values, 1000 for values that are not listed, and the base of each view.
 struct Memory {
   std::map<std::string, int64_t> bytes;
   std::map<std::string, std::string> views;
@@ -84,8 +83,8 @@ std::vector<std::string> banned(const Region& region, const std::string& options
   return lines;
 }
 
-// h = mm(x, w), then `forward`; the backward is `backward`, which makes %d of %dy. The region
-// returns something that nobody else reads.
+// h = mm(x, w), then `forward`. `backward` computes %d from %dy. The region returns a value that
+// nothing else reads.
 Region region(const std::string& forward, const std::string& backward, const Memory& memory,
               const std::string& output = "out") {
   return region_of(
@@ -117,21 +116,21 @@ const Memory kSmallH{{{"h", 100}}, {}};
 
 // ---- the network ----
 
-// Saving h costs 100 * 1.1^2, saving a 1000 * 1.1 * 2.
-TEST_F(MinCut, WhatIsCheaperToSaveIsSaved) {
+// Saving h costs 100 * 1.1^2, and saving a costs 1000 * 1.1 * 2.
+TEST_F(MinCut, TheCheaperValueIsSaved) {
   const auto small_h = region(kExp, kReadsA, kSmallH);
   EXPECT_THAT(saved(small_h), ElementsAre("h"));
   const auto small_a = region(kExp, kReadsA, {{{"a", 100}}, {}});
   EXPECT_THAT(saved(small_a), ElementsAre("a"));
 }
 
-TEST_F(MinCut, WhatTheBackwardDoesNotDependOnIsNeitherSavedNorBanned) {
+TEST_F(MinCut, UnneededValuesAreNeitherSavedNorBanned) {
   const auto idle = region(kExp, "%d : Tensor = aten::neg(%dy)", {});
   EXPECT_THAT(saved(idle), IsEmpty());
   EXPECT_THAT(banned(idle), IsEmpty());
 }
 
-// Both a and b can be made from h, so h is paid for once.
+// Both a and b can be computed from h, so h is paid for once.
 TEST_F(MinCut, OneSavedValueServesSeveralReaders) {
   const auto both = region("%a : Tensor = aten::exp(%h)\n  %b : Tensor = aten::sin(%h)",
                            "%e : Tensor = aten::mul(%dy, %a)\n  %d : Tensor = aten::mul(%e, %b)",
@@ -141,14 +140,14 @@ TEST_F(MinCut, OneSavedValueServesSeveralReaders) {
   EXPECT_THAT(saved(one), ElementsAre("a"));
 }
 
-TEST_F(MinCut, WhatTheRegionReturnsIsFreeToSave) {
+TEST_F(MinCut, OutputsOfTheRegionAreFreeToSave) {
   EXPECT_THAT(saved(region(kExp, kReadsA, {{{"a", 5000}}, {}}, "a")), ElementsAre("a"));
   const auto view =
       region(kExp + "\n  %t : Tensor = aten::t(%a)", kReadsA, {{{"a", 5000}}, {{"t", "a"}}}, "t");
   EXPECT_THAT(saved(view), ElementsAre("a"));
 }
 
-// A list has no memory: its elements are saved, or what they are views of.
+// A list has no memory of its own; its elements, or their bases, are saved.
 TEST_F(MinCut, ListsAreNotSaved) {
   const auto pieces = region(
       "%s : Tensor[] = aten::split(%h, %one, %zero)\n"
@@ -165,7 +164,7 @@ TEST_F(MinCut, ListsAreNotSaved) {
   EXPECT_THAT(saved(gathered, R"("aggressive_recomputation": true)"), ElementsAre("h"));
 }
 
-TEST_F(MinCut, WhatCannotRunTwiceIsSaved) {
+TEST_F(MinCut, ResultsOfOperatorsThatRunOnceAreSaved) {
   const auto branch = region(R"(%a : Tensor = prim::If(%false)
     block0():
       %b : Tensor = aten::exp(%h)
@@ -180,7 +179,7 @@ TEST_F(MinCut, WhatCannotRunTwiceIsSaved) {
 
 // ---- lists of operators ----
 
-TEST_F(MinCut, BanIfNotInAllowlist) {
+TEST_F(MinCut, BanIfNotInAllowlistBansUnlistedOperators) {
   const auto softmax = region(kSoftmaxExp, kReadsB, kSmallH);
   EXPECT_THAT(saved(softmax), ElementsAre("a"));
   EXPECT_THAT(banned(softmax),
@@ -205,11 +204,11 @@ TEST_F(MinCut, ComputeIntensiveOpsReplaceTheDefaultList) {
   const std::string off = R"("ban_if_not_in_allowlist": false, "compute_intensive_ops": )";
   EXPECT_THAT(saved(softmax, off + R"(["softmax"])"), ElementsAre("a"));
   EXPECT_THAT(saved(softmax, off + R"(["mm"])"), ElementsAre("h"));
-  // From x, which is there anyway.
+  // They are computed from x, which is available in any case.
   EXPECT_THAT(saved(softmax, off + "[]"), IsEmpty());
 }
 
-TEST_F(MinCut, AggressiveRecomputation) {
+TEST_F(MinCut, AggressiveRecomputationBansComputeIntensiveOperatorsOnly) {
   const auto softmax = region(kSoftmax, kMultipliesA, kSmallH);
   EXPECT_THAT(saved(softmax), ElementsAre("a"));
   EXPECT_THAT(saved(softmax, R"("aggressive_recomputation": true)"), ElementsAre("h"));
@@ -227,8 +226,8 @@ TEST_F(MinCut, RandomOperatorsRunAgainOnRequest) {
 
 // ---- bans ----
 
-// exp could not be fused with the product, so it would have to write a in the backward.
-TEST_F(MinCut, BanIfMaterializedBackward) {
+// exp cannot be fused with the product, so it would have to write a to memory in the backward.
+TEST_F(MinCut, BanIfMaterializedBackwardBansOperandsOfUnfusibleNodes) {
   const auto product = region(kExp, kMultipliesA, kSmallH);
   EXPECT_THAT(saved(product), ElementsAre("a"));
   EXPECT_THAT(banned(product), ElementsAre(HasSubstr("h: "),
@@ -244,7 +243,7 @@ TEST_F(MinCut, BanIfMaterializedBackwardSeesThroughViews) {
   EXPECT_THAT(saved(product, R"("ban_if_materialized_backward": false)"), ElementsAre("h"));
 }
 
-// What makes an operand of a cat writes into the result; a stack reads its operands from memory.
+// The producer of a cat's operand writes into the result; a stack reads its operands from memory.
 TEST_F(MinCut, EverythingFusesIntoACat) {
   for (const auto& [op, expected] :
        std::map<std::string, std::string>{{"cat", "h"}, {"stack", "a"}}) {
@@ -257,8 +256,8 @@ TEST_F(MinCut, EverythingFusesIntoACat) {
   }
 }
 
-// The sum can be made again from h, which is saved anyway, but is small enough to be saved as well.
-TEST_F(MinCut, BanIfReduction) {
+// The sum can be computed from h, which is saved anyway, but is small enough to be saved as well.
+TEST_F(MinCut, BanIfReductionBansLargeReductions) {
   const std::string sum = "%a : Tensor = aten::sum(%h, %none)";
   const std::string reads_both =
       "%e : Tensor = aten::mul(%dy, %h)\n  %d : Tensor = aten::mul(%e, %a)";
@@ -272,11 +271,11 @@ TEST_F(MinCut, BanIfReduction) {
   const auto larger = region(sum, reads_both, {{{"a", 260}}, {}});
   EXPECT_THAT(saved(larger), ElementsAre("h"));
   EXPECT_THAT(saved(larger, R"("reduction_ratio": 3.5)"), ElementsAre("h", "a"));
-  // Aggressive or not.
+  // The ban also holds under aggressive_recomputation.
   EXPECT_THAT(saved(small, R"("aggressive_recomputation": true)"), ElementsAre("h", "a"));
 }
 
-// A large storage is not what the operator reads, if that is a slice of it.
+// An operator that reads a slice reads less than the storage.
 TEST_F(MinCut, ReductionsCompareTensorsNotStorages) {
   const auto slice = region(
       "%s : Tensor = aten::slice(%h, %zero, %zero, %one, %one)\n  %a : Tensor = aten::exp(%s)",
@@ -285,8 +284,8 @@ TEST_F(MinCut, ReductionsCompareTensorsNotStorages) {
   EXPECT_THAT(saved(slice), ElementsAre("h"));
 }
 
-// d reads a twice removed: behind a product that reads what is computed from a.
-TEST_F(MinCut, BanIfUsedFarApart) {
+// The forward reader of a comes after a product that depends on a.
+TEST_F(MinCut, BanIfUsedFarApartBansValuesWithDistantReaders) {
   const auto apart = region(R"(%a : Tensor = aten::exp(%h)
   %b : Tensor = aten::sin(%a)
   %c : Tensor = aten::mm(%b, %w)
@@ -299,7 +298,7 @@ TEST_F(MinCut, BanIfUsedFarApart) {
   EXPECT_THAT(saved(apart, R"("ban_if_used_far_apart": false)"), ElementsAre("h", "c"));
 }
 
-TEST_F(MinCut, BothReadersInFrontOfTheFirstUnfusibleOneAreNear) {
+TEST_F(MinCut, ReadersBeforeTheFirstUnfusibleOneAreNear) {
   const auto near = region(R"(%a : Tensor = aten::exp(%h)
   %b : Tensor = aten::sin(%a)
   %far : Tensor = aten::mul(%a, %b)
@@ -308,7 +307,7 @@ TEST_F(MinCut, BothReadersInFrontOfTheFirstUnfusibleOneAreNear) {
   EXPECT_THAT(saved(near), ElementsAre("h"));
 }
 
-TEST_F(MinCut, BanIfLongFusibleChains) {
+TEST_F(MinCut, BanIfLongFusibleChainsCutsLongChains) {
   const auto chain = region(R"(%a : Tensor = aten::exp(%h)
   %b : Tensor = aten::sin(%a)
   %c : Tensor = aten::exp(%b)
@@ -325,8 +324,8 @@ TEST_F(MinCut, BanIfLongFusibleChains) {
               ElementsAre("h"));
 }
 
-// b is at distance 1 of the backward, a at 2.
-TEST_F(MinCut, MaxDistFromBw) {
+// b is at distance 1 from the backward, and a at 2.
+TEST_F(MinCut, MaxDistFromBwLimitsTheDistanceFromTheBackward) {
   const auto chain =
       region(kExp + "\n  %b : Tensor = aten::sin(%a)", "%d : Tensor = aten::mul(%dy, %b)", kSmallH);
   EXPECT_THAT(saved(chain), ElementsAre("h"));
@@ -338,8 +337,8 @@ TEST_F(MinCut, MaxDistFromBw) {
 
 // ---- costs ----
 
-// 1000 * w^2 for h against 1090 * w for a.
-TEST_F(MinCut, DistanceWeight) {
+// h costs 1000 * w^2, and a costs 1090 * w.
+TEST_F(MinCut, DistanceWeightRaisesTheCostOfDistantValues) {
   const auto close = region(kSoftmax, kMultipliesA, {{{"a", 1090}}, {}});
   const std::string off = R"("aggressive_recomputation": true)";
   EXPECT_THAT(saved(close, off), ElementsAre("a"));
@@ -347,15 +346,15 @@ TEST_F(MinCut, DistanceWeight) {
   EXPECT_THAT(saved(close, off + R"(, "distance_weight": 1.08)"), ElementsAre("h"));
 }
 
-// 1000 * 1.1^2 for h, which mm writes in any case, against 600 * 1.1 * 2 for a, which a compiler
-// would not write if it were not to be saved.
-TEST_F(MinCut, NotMaterializedWeight) {
+// h, which mm writes in any case, costs 1000 * 1.1^2; a, which a compiler would write only to save
+// it, costs 600 * 1.1 * 2.
+TEST_F(MinCut, NotMaterializedWeightRaisesTheCostOfFusedValues) {
   const auto fused = region(kExp, kReadsA, {{{"a", 600}}, {}});
   EXPECT_THAT(saved(fused), ElementsAre("h"));
   EXPECT_THAT(saved(fused, R"("not_materialized_weight": 1)"), ElementsAre("a"));
 }
 
-TEST_F(MinCut, RecomputeViews) {
+TEST_F(MinCut, RecomputeViewsLetsViewsRunAgain) {
   const auto view =
       region("%t : Tensor = aten::t(%h)", "%d : Tensor = aten::mm(%dy, %t)", {{}, {{"t", "h"}}});
   EXPECT_THAT(saved(view), ElementsAre("t"));
@@ -367,7 +366,7 @@ TEST_F(MinCut, ParametersAreFreeToSave) {
   EXPECT_THAT(saved(of_parameter), IsEmpty());
   EXPECT_THAT(saved(of_parameter, R"("treat_parameters_as_free_to_save": false)"),
               ElementsAre("a"));
-  // Other inputs are not.
+  // Other inputs are not free.
   const auto of_batch = region("%a : Tensor = aten::exp(%x)", kReadsA, {{{"x", 3000}}, {}});
   EXPECT_THAT(saved(of_batch), ElementsAre("a"));
 }
@@ -379,7 +378,7 @@ Region tagged(const std::string& tag) {
                 {{{"h", 100}}, {{"t", "a"}}});
 }
 
-TEST_F(MinCut, MustSave) {
+TEST_F(MinCut, MustSaveOverrulesCostsAndBans) {
   EXPECT_THAT(saved(tagged("must_save")), ElementsAre("a"));
   EXPECT_THAT(saved(tagged("must_save"), R"("aggressive_recomputation": true)"), ElementsAre("a"));
   EXPECT_THAT(banned(tagged("must_save")), ElementsAre(HasSubstr("h: "), "a: tagged must_save"));
@@ -391,8 +390,8 @@ TEST_F(MinCut, PreferSaveYieldsToAggressiveRecomputation) {
               ElementsAre("h"));
 }
 
-// In spite of every ban, and of what it costs.
-TEST_F(MinCut, MustRecomputeAndPreferRecompute) {
+// The tag overrules every ban and every cost.
+TEST_F(MinCut, MustRecomputeAndPreferRecomputeAreObeyed) {
   for (const std::string tag : {"must_recompute", "prefer_recompute"}) {
     const auto softmax = region(kSoftmax + "\n  %t : Tensor = aten_recompute::" + tag + "(%a)",
                                 kMultipliesA, {{{"h", 9000}}, {{"t", "a"}}});
@@ -425,7 +424,7 @@ std::vector<std::string> tags_of(const Region& region) {
   return lines;
 }
 
-TEST_F(Tags, StandOnWhatIsViewed) {
+TEST_F(Tags, ATagOnAViewStandsOnItsBase) {
   const auto view = region(kExp +
                                "\n  %t : Tensor = aten::t(%a)\n"
                                "  %u : Tensor = aten_recompute::must_save(%t)\n"
@@ -454,7 +453,7 @@ TEST_F(Tags, MustSaveAndMustRecomputeContradictEachOther) {
                   "aten_recompute: value %h is tagged must_save and must_recompute"));
 }
 
-TEST_F(Tags, WhatTheRegionReturnsStays) {
+TEST_F(Tags, OutputsOfTheRegionLiveToTheEnd) {
   const auto returned = region(kExp + "\n  %t : Tensor = aten_recompute::must_recompute(%a)",
                                kReadsA, {{}, {{"t", "a"}}}, "t");
   EXPECT_THAT(tags_of(returned), IsEmpty());
@@ -462,7 +461,7 @@ TEST_F(Tags, WhatTheRegionReturnsStays) {
                                      "the region returns it"));
 }
 
-TEST_F(Tags, WhatCannotBeRecomputedIsWarnedAbout) {
+TEST_F(Tags, AnImpossibleMustRecomputeIsWarnedAbout) {
   const auto branch = region(R"(%a : Tensor = prim::If(%false)
     block0():
       %b : Tensor = aten::exp(%h)
@@ -477,9 +476,9 @@ TEST_F(Tags, WhatCannotBeRecomputedIsWarnedAbout) {
                                            HasSubstr("control flow"))));
 }
 
-// ---- what operators are ----
+// ---- operator types ----
 
-TEST_F(MinCut, OperatorTypes) {
+TEST_F(MinCut, OperatorsAreSortedByTheDefaultLists) {
   const OperatorTypes types(std::nullopt, std::nullopt, false);
   auto node = [](const std::string& line) {
     const auto graph = test::parse(
@@ -509,7 +508,7 @@ TEST_F(MinCut, OperatorTypes) {
     EXPECT_FALSE(types.recomputable(ir) || types.fusible(ir) || types.compute_intensive(ir))
         << line;
   }
-  // Fuses, but draws other numbers when it runs again.
+  // It can be fused, but would draw other numbers in a second run.
   const auto [graph, ir] = node("aten_recompute::dropout_mask(%x, %half)");
   EXPECT_TRUE(types.random(ir) && types.fusible(ir));
   EXPECT_FALSE(types.recomputable(ir));
@@ -518,7 +517,7 @@ TEST_F(MinCut, OperatorTypes) {
 
 // ---- options, log ----
 
-TEST_F(MinCut, OptionsRoundTripAndOnlyWhatDiffersIsSaid) {
+TEST_F(MinCut, OptionsRoundTripAndDefaultsAreLeftOut) {
   EXPECT_EQ(to_json(parse_options(R"({"strategy": "min_cut"})")), R"({"strategy":"min_cut"})");
   const std::string every = R"({"strategy":"min_cut","aggressive_recomputation":true,)"
                             R"("ban_if_used_far_apart":false,"ban_if_long_fusible_chains":false,)"

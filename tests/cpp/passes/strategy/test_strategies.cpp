@@ -14,8 +14,8 @@ using ::testing::IsEmpty;
 
 class Strategies : public test::TorchTest {};
 
-// Three layers  h = mm(x, w), a = relu(h),  each reading the one before; the backward reads a0, a1,
-// a2.
+// Three layers  h = mm(x, w), a = relu(h),  each of which reads the one before. The backward reads
+// a0, a1 and a2.
 //   layer of    stem: -1    h0, a0: 0    h1, a1: 1    h2, a2: 2    y: as its input, 2
 JointGraph three_layers() {
   auto joint = test::parse_joint(
@@ -65,8 +65,8 @@ TEST_F(Strategies, NoneSavesWhatTheBackwardReads) {
               ElementsAre("stem", "a0", "a1", "a2"));
 }
 
-// What a layer hands to the next stays, the last layer's output too: y reads it from no layer's
-// inside.
+// The inputs of layers are saved, and so is the last layer's output, which y reads outside of
+// layers.
 TEST_F(Strategies, AllSavesTheInputsOfLayers) {
   EXPECT_THAT(saved(three_layers(), R"({"strategy": "all"})"), ElementsAre("stem", "a0", "a1"));
 }
@@ -89,15 +89,15 @@ TEST_F(Strategies, LayersRecomputesTheSelectedOnes) {
               ElementsAre("stem", "a0", "a1"));
 }
 
-// Half of three layers is llround(1.5) = 2: layers 0 and 1.
+// Half of three layers are llround(1.5) = 2, layers 0 and 1.
 TEST_F(Strategies, ARatioSelectsTheFirstLayers) {
   auto joint = three_layers();
-  // g1 reads h1 too, inside of layer 1 and at no boundary: saved unless layer 1 is recomputed.
+  // g1 also reads h1, which is inside layer 1, so h1 is saved unless layer 1 is recomputed.
   find_value(*joint.graph, "g1")->node()->replaceInput(1, find_value(*joint.graph, "h1"));
   EXPECT_THAT(saved(joint, R"({"strategy": "none"})"), ElementsAre("stem", "a0", "h1", "a2"));
   EXPECT_THAT(saved(joint, R"({"strategy": "layers", "ratio": 0.5})"),
               ElementsAre("stem", "a0", "a1", "a2"));
-  // A third: layer 0 alone, and h1 stays.
+  // A third is layer 0 alone, and h1 is saved.
   EXPECT_THAT(saved(joint, R"({"strategy": "layers", "ratio": 0.3})"),
               ElementsAre("stem", "a0", "h1", "a1", "a2"));
 }
@@ -116,11 +116,11 @@ TEST_F(Strategies, OpsRecomputesByOperator) {
               ElementsAre("a0", "a1", "a2"));
 }
 
-// Separators are stem, h0, a0, h1, a1, h2, a2, y; the backward reads stem, a0, a1 and a2, of 4, 16,
-// 16 and 16 bytes, everything else has 100. Keeping nothing: 4 + 16 + 16 + 16 = 52 bytes come back
-// at once. a0 alone: 16 + max(4 + 16, 16 + 16) = 48. a1 alone: 16 + max(36, 16) = 52. a0 and a1: 32
-// + 20 = 52.
-TEST_F(Strategies, SegmentsKeepsTheSeparatorsThatPay) {
+// Separators are stem, h0, a0, h1, a1, h2, a2, y. The backward reads stem, a0, a1 and a2, of 4, 16,
+// 16 and 16 bytes; other values have 100. If nothing is kept, 4 + 16 + 16 + 16 = 52 bytes are
+// recomputed at once. Keeping a0 takes 16 + max(4 + 16, 16 + 16) = 48 bytes, keeping a1 takes
+// 16 + max(36, 16) = 52, and keeping both takes 32 + 20 = 52.
+TEST_F(Strategies, SegmentsKeepsTheBestSeparators) {
   const auto joint = three_layers();
   const auto bytes = bytes_of(joint, {{"stem", 4},
                                       {"h0", 100},
@@ -137,7 +137,7 @@ TEST_F(Strategies, SegmentsKeepsTheSeparatorsThatPay) {
               ElementsAre("a0", "a1"));
 }
 
-TEST_F(Strategies, WhichStrategiesLookAtSizes) {
+TEST_F(Strategies, OnlySomeStrategiesNeedAProfile) {
   EXPECT_TRUE(needs_profile(parse_options(R"({"strategy": "segments"})")));
   for (const char* strategy : {"none", "all"}) {
     Options options = parse_options(std::string(R"({"strategy": ")") + strategy + "\"}");
@@ -166,7 +166,7 @@ graph(%x : Tensor, %lengths : Tensor, %dy : Tensor):
   EXPECT_THAT(test::saved_names(joint, plan), ElementsAre("mask"));
 }
 
-TEST_F(Strategies, ALayerIsTheGreatestOfItsOwnAndItsInputs) {
+TEST_F(Strategies, TheLayerOfANodeIsTheHighestOfItsOwnAndItsInputs) {
   auto joint = three_layers();
   const auto layers = value_layers(joint);
   auto layer = [&](const std::string& name) {
@@ -175,12 +175,12 @@ TEST_F(Strategies, ALayerIsTheGreatestOfItsOwnAndItsInputs) {
   EXPECT_EQ(layer("stem"), -1);
   EXPECT_EQ(layer("h0"), 0);
   EXPECT_EQ(layer("a1"), 1);
-  EXPECT_EQ(layer("y"), 2);  // neg() is in no layer: it follows what it reads
-  // The backward has no layers.
+  EXPECT_EQ(layer("y"), 2);  // neg() is in no layer, so it gets the layer of its operand
+  // Values of the backward have no layers.
   EXPECT_EQ(layers.count(find_value(*joint.graph, "g1")->unique()), 0U);
 }
 
-TEST_F(Strategies, MarkLayerSetsTheLayerOfWhatFollows) {
+TEST_F(Strategies, MarkLayerSetsTheLayerOfLaterNodes) {
   const auto joint = test::parse_forward(R"(
 graph(%x : Tensor):
   %three : int = prim::Constant[value=3]()

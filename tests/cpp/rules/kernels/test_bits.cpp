@@ -1,4 +1,3 @@
-// Masks kept as bits.
 #include "rules/kernels/bits.h"
 
 #include <ATen/ATen.h>
@@ -13,7 +12,7 @@ namespace {
 
 using Bits = test::TorchTest;
 
-// The same bytes in the same order: zeros keep their sign, NaN equals itself.
+// Compares bytes, so that zeros keep their sign and NaN equals itself.
 bool same_bits(const at::Tensor& a, const at::Tensor& b) {
   return a.scalar_type() == b.scalar_type() && a.sizes() == b.sizes() &&
          a.strides() == b.strides() &&
@@ -34,7 +33,7 @@ void expect_round_trip(const at::Tensor& mask) {
   EXPECT_TRUE(at::equal(again, mask));
   EXPECT_TRUE(again.is_non_overlapping_and_dense());
   EXPECT_EQ(again.strides(), at::empty_like(mask).strides());
-  // Other devices go the same way by other means.
+  // Other devices use other kernels for the same layout.
   EXPECT_TRUE(at::equal(detail::pack_bits_by_operators(mask), bits));
   EXPECT_TRUE(same_bits(detail::unpack_bits_by_operators(bits, sizes, strides), again));
 }
@@ -62,14 +61,14 @@ TEST_F(Bits, ElementIIsBitIOfItsByte) {
   EXPECT_TRUE(at::equal(pack_bits(mask), at::tensor({0b1001, 0b10, 0b1000}, at::kByte)));
 }
 
-TEST_F(Bits, WhatDoesNotFitIsRefused) {
+TEST_F(Bits, BitsOfAnotherSizeAreRefused) {
   const auto bits = pack_bits(random_mask({20}));
   EXPECT_THROW(unpack_bits(bits, {30}, {1}), c10::Error);
   EXPECT_THROW(threshold_backward_bits(at::randn({30}), bits, {1}), c10::Error);
   EXPECT_THROW(pack_bits(at::randn({20})), c10::Error);
 }
 
-// What relu may have for a result, and more.
+// Possible results of relu, and further values.
 at::Tensor results(at::IntArrayRef size, at::ScalarType dtype) {
   auto tensor = at::randn(size).to(dtype);
   auto flat = tensor.view(-1);
@@ -81,7 +80,7 @@ at::Tensor results(at::IntArrayRef size, at::ScalarType dtype) {
   return tensor;
 }
 
-TEST_F(Bits, TheGradientOfReluIsThresholdBackwards) {
+TEST_F(Bits, TheGradientOfReluEqualsThresholdBackward) {
   for (const auto dtype : {at::kFloat, at::kDouble, at::kBFloat16, at::kHalf}) {
     for (const auto& result :
          {results({1037}, dtype), results({3}, dtype), results({300, 401}, dtype),
@@ -90,7 +89,7 @@ TEST_F(Bits, TheGradientOfReluIsThresholdBackwards) {
           results({30, 40}, dtype).slice(1, 1, 40, 2)}) {
       const auto bits = positive_bits(result);
       EXPECT_EQ(bits.numel(), (result.numel() + 7) / 8);
-      // Laid out as the result, and otherwise.
+      // The gradient has the strides of the result, or others.
       for (const auto& grad :
            {at::randn_like(result), at::randn(result.sizes()).to(dtype),
             at::randn(result.sizes()).to(dtype).mul_(std::numeric_limits<double>::infinity())}) {
@@ -103,7 +102,7 @@ TEST_F(Bits, TheGradientOfReluIsThresholdBackwards) {
   }
 }
 
-TEST_F(Bits, OtherTypesGoByOperators) {
+TEST_F(Bits, IntegersGiveTheSameGradient) {
   const auto result = at::randint(-3, 3, {37}, at::kInt);
   const auto grad = at::randint(-3, 3, {37}, at::kInt);
   EXPECT_TRUE(at::equal(threshold_backward_bits(grad, positive_bits(result), {1}),
