@@ -557,6 +557,13 @@ std::vector<std::string> operators_with(Fact fact) {
   return names;
 }
 
+std::vector<std::string> operator_fact_rows() {
+  std::vector<std::string> names;
+  for (const auto& row : rows())
+    names.push_back(row.name);
+  return names;
+}
+
 bool is_backward_of_whole_view(const std::string& autograd_node) {
   static const std::unordered_set<std::string> names{
       "AliasBackward0",     "PermuteBackward0",   "ReshapeAliasBackward0",

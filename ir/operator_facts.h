@@ -146,6 +146,10 @@ const OverwritingForm* overwriting_form(const torch::jit::Node* node);
 // other namespaces.
 std::vector<std::string> operators_with(Fact fact);
 
+// Returns the names of the table's rows as they are written there: "aten::add" for all overloads,
+// "aten::add.Tensor" for one, "aten::where." for the overload without a name.
+std::vector<std::string> operator_fact_rows();
+
 // Returns whether LibTorch's autograd node of this name, e.g. "ViewBackward0", returns a view of
 // its gradient with as many elements. This is so for the backward of a view that shows all
 // elements.
