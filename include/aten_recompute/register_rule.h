@@ -61,8 +61,8 @@ struct OperatorRule {
     /// Names of the arguments whose gradients `function` returns, in this order: "x" or "x,
     /// weight". If empty, these are all arguments of type Tensor, Tensor? or Tensor[], in the order
     /// of the schema.
-    std::string arguments;
-    RuleFunction function;
+    std::string arguments{};
+    RuleFunction function{};
   };
 
   /// The functions that compute gradients. A function runs if one of its gradients is needed, in
@@ -85,30 +85,30 @@ struct OperatorRule {
   /// of a size to which the argument can be broadcast is summed to the argument's size, and the
   /// dtype becomes the argument's. Other sizes raise an error when the function runs. Return None
   /// for an argument that never has a gradient (indices).
-  std::vector<Backward> backward;
+  std::vector<Backward> backward{};
 
   /// The function that runs in place of the operator if a gradient is needed. Its parameters are
   /// the operator's arguments and needs_<argument>; it returns the operator's outputs, then the
   /// extras. If empty, the operator itself runs.
-  RuleFunction forward;
+  RuleFunction forward{};
   std::vector<std::string>
-      extras;  ///< names of the values that `forward` returns after the outputs
+      extras{};  ///< names of the values that `forward` returns after the outputs
 
   /// The function that computes the outputs again, bit for bit, if a second run must differ from
   /// the first (for example, not update statistics again). Its parameters are the operator's
   /// arguments.
-  RuleFunction replay;
+  RuleFunction replay{};
 
   /// The function that returns the number of floating-point operations of one run, as an int or a
   /// float; a multiply-add counts as two. Its parameters are the operator's arguments and result,
   /// result1, ...; it may read only sizes and types of tensors. Plans use it under "cost_model":
   /// "flops". If empty, one operation is counted per element of the results.
-  RuleFunction flops;
+  RuleFunction flops{};
 
   /// Whether the operator draws random numbers. If true, the generator's state is recorded and
   /// restored when the operator runs again. If not given, the tag nondeterministic_seeded decides;
   /// for an operator without that tag the state is recorded to be safe.
-  std::optional<bool> random;
+  std::optional<bool> random{};
 
   /// If false, the operator runs only once, and its results are kept if the backward needs them.
   /// Strategies that measure (budget, segments, min_cut) still run it on zeros when they profile a
