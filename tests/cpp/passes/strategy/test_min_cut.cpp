@@ -1,14 +1,9 @@
 #include "passes/strategy/min_cut.h"
 
-#include <torch/csrc/jit/ir/ir.h>
-
 #include <map>
 #include <stdexcept>
 
-#include "common/log.h"
-#include "ir/symbols.h"
-#include "passes/strategy/operator_types.h"
-#include "passes/strategy/tags.h"
+#include "tests/cpp/support/profiled_region.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -20,49 +15,11 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
+using test::Memory;
+using test::region;
+using Region = test::ProfiledRegion;
+
 class MinCut : public test::TorchTest {};
-
-// Bytes of values, 1000 for values that are not listed, and the base of each view.
-struct Memory {
-  std::map<std::string, int64_t> bytes;
-  std::map<std::string, std::string> views;
-};
-
-struct Region {
-  JointGraph joint;
-  Profile profile;
-  GraphProblem graph;
-};
-
-Region region_of(JointGraph joint, const Memory& memory) {
-  Region region{std::move(joint), {}, {}};
-  auto& profile = region.profile;
-  auto add = [&](torch::jit::Value* value, bool callers) {
-    const auto name = value->debugName();
-    const auto found = memory.bytes.find(name);
-    const int64_t bytes = found == memory.bytes.end() ? 1000 : found->second;
-    profile.tensor_bytes[value->unique()] = bytes;
-    if (const auto view = memory.views.find(name); view != memory.views.end()) {
-      const auto* base = test::find_value(*region.joint.graph, view->second);
-      profile.storages[value->unique()] = profile.storages.at(base->unique());
-      return;
-    }
-    profile.storages[value->unique()] = {static_cast<int32_t>(profile.storage_bytes.size())};
-    profile.storage_bytes.push_back(bytes);
-    profile.storage_is_callers.push_back(callers);
-  };
-  const auto inputs = region.joint.graph->inputs();
-  for (size_t i = 0; i < inputs.size(); ++i)
-    add(inputs[i], i < region.joint.num_inputs);
-  for (auto* node : region.joint.graph->nodes()) {
-    for (auto* output : node->outputs()) {
-      if (node->kind() != c10::prim::Constant)
-        add(output, false);
-    }
-  }
-  region.graph = make_problem(region.joint, &profile);
-  return region;
-}
 
 MinCutPlan plan_of(const Region& region, const std::string& options) {
   const auto parsed =
@@ -81,29 +38,6 @@ std::vector<std::string> banned(const Region& region, const std::string& options
   for (const auto& each : plan_of(region, options).banned)
     lines.push_back(each.value + ": " + each.reason);
   return lines;
-}
-
-// h = mm(x, w), then `forward`. `backward` computes %d from %dy. The region returns a value that
-// nothing else reads.
-Region region(const std::string& forward, const std::string& backward, const Memory& memory,
-              const std::string& output = "out") {
-  return region_of(
-      test::parse_joint(
-          {.num_inputs = 2, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
-graph(%x : Tensor, %w : Tensor, %dy : Tensor):
-  %none : NoneType = prim::Constant()
-  %false : bool = prim::Constant[value=0]()
-  %zero : int = prim::Constant[value=0]()
-  %one : int = prim::Constant[value=1]()
-  %half : float = prim::Constant[value=0.5]()
-  %h : Tensor = aten::mm(%x, %w)
-  )" + forward + R"(
-  %out : Tensor = aten::neg(%h)
-  aten_recompute::backward_start()
-  )" + backward + R"(
-  return (%)" + output + R"(, %d)
-)"),
-      memory);
 }
 
 const std::string kExp = "%a : Tensor = aten::exp(%h)";
@@ -401,118 +335,6 @@ TEST_F(MinCut, MustRecomputeAndPreferRecomputeAreObeyed) {
                                 "%d : Tensor = aten::mm(%dy, %t)", {{}, {{"t", "h"}}});
     EXPECT_THAT(saved(product), IsEmpty());
   }
-}
-
-class Tags : public test::TorchTest {
- protected:
-  void SetUp() override {
-    set_log_sink_for_testing(
-        [this](LogLevel, const std::string& message) { messages_.push_back(message); });
-  }
-  void TearDown() override { set_log_sink_for_testing(nullptr); }
-
-  std::vector<std::string> messages_;
-};
-
-std::vector<std::string> tags_of(const Region& region) {
-  std::vector<std::string> lines;
-  const auto tags = value_tags(region.graph);
-  for (size_t i = 0; i < tags.size(); ++i) {
-    if (tags[i] != Tag::kNone)
-      lines.push_back(region.graph.problem.value_names[i] + " " + to_string(tags[i]));
-  }
-  return lines;
-}
-
-TEST_F(Tags, ATagOnAViewStandsOnItsBase) {
-  const auto view = region(kExp +
-                               "\n  %t : Tensor = aten::t(%a)\n"
-                               "  %u : Tensor = aten_recompute::must_save(%t)\n"
-                               "  %v : Tensor = aten_recompute::prefer_recompute(%h)",
-                           kReadsA, {{}, {{"t", "a"}, {"u", "a"}, {"v", "h"}}});
-  EXPECT_THAT(tags_of(view), ElementsAre("h prefer_recompute", "a must_save"));
-}
-
-TEST_F(Tags, MustComesBeforePreferAndTheLastPreferenceCounts) {
-  const auto several = region(R"(%a : Tensor = aten_recompute::must_save(%h)
-  %b : Tensor = aten_recompute::prefer_recompute(%a)
-  %e : Tensor = aten::exp(%b)
-  %f : Tensor = aten_recompute::prefer_recompute(%e)
-  %g : Tensor = aten_recompute::prefer_save(%f))",
-                              "%d : Tensor = aten::mul(%dy, %e)",
-                              {{}, {{"a", "h"}, {"b", "h"}, {"f", "e"}, {"g", "e"}}});
-  EXPECT_THAT(tags_of(several), ElementsAre("h must_save", "e prefer_save"));
-}
-
-TEST_F(Tags, MustSaveAndMustRecomputeContradictEachOther) {
-  const auto both = region(R"(%a : Tensor = aten_recompute::must_save(%h)
-  %b : Tensor = aten_recompute::must_recompute(%a))",
-                           kReadsA, {{}, {{"a", "h"}, {"b", "h"}}});
-  EXPECT_THAT([&] { value_tags(both.graph); },
-              ::testing::ThrowsMessage<std::invalid_argument>(
-                  "aten_recompute: value %h is tagged must_save and must_recompute"));
-}
-
-TEST_F(Tags, OutputsOfTheRegionLiveToTheEnd) {
-  const auto returned = region(kExp + "\n  %t : Tensor = aten_recompute::must_recompute(%a)",
-                               kReadsA, {{}, {{"t", "a"}}}, "t");
-  EXPECT_THAT(tags_of(returned), IsEmpty());
-  EXPECT_THAT(messages_, ElementsAre("value %a is tagged must_recompute, but it is saved: "
-                                     "the region returns it"));
-}
-
-TEST_F(Tags, AnImpossibleMustRecomputeIsWarnedAbout) {
-  const auto branch = region(R"(%a : Tensor = prim::If(%false)
-    block0():
-      %b : Tensor = aten::exp(%h)
-      -> (%b)
-    block1():
-      -> (%h)
-  %t : Tensor = aten_recompute::must_recompute(%a)
-  %u : Tensor = aten_recompute::must_recompute(%x))",
-                             kReadsA, {{}, {{"t", "a"}, {"u", "x"}}});
-  EXPECT_THAT(tags_of(branch), IsEmpty());
-  EXPECT_THAT(messages_, ElementsAre(AllOf(HasSubstr("%a is tagged must_recompute"),
-                                           HasSubstr("control flow"))));
-}
-
-// ---- operator types ----
-
-TEST_F(MinCut, OperatorsAreSortedByTheDefaultLists) {
-  const OperatorTypes types(std::nullopt, std::nullopt, false);
-  auto node = [](const std::string& line) {
-    const auto graph = test::parse(
-        "graph(%x : Tensor, %y : Tensor):\n"
-        "  %one : int = prim::Constant[value=1]()\n"
-        "  %half : float = prim::Constant[value=0.5]()\n"
-        "  %none : NoneType = prim::Constant()\n"
-        "  %r : Tensor = " +
-        line + "\n  return (%r)\n");
-    return std::make_pair(graph, test::find_value(*graph, "r")->node());
-  };
-  for (const char* line :
-       {"aten::add(%x, %y, %one)", "aten::add(%x, %one, %one)", "aten::tanh_backward(%x, %y)",
-        "aten::relu(%x)", "aten::sum(%x, %none)", "aten::contiguous(%x, %one)",
-        "aten_recompute::mark_layer(%x, %one)", "aten_recompute::accumulate(%x, %y)"}) {
-    const auto [graph, ir] = node(line);
-    EXPECT_TRUE(types.recomputable(ir) && types.fusible(ir)) << line;
-    EXPECT_FALSE(types.compute_intensive(ir)) << line;
-  }
-  for (const char* line : {"aten::mm(%x, %y)", "aten::linear(%x, %y, %none)"}) {
-    const auto [graph, ir] = node(line);
-    EXPECT_FALSE(types.recomputable(ir) || types.fusible(ir)) << line;
-    EXPECT_TRUE(types.compute_intensive(ir)) << line;
-  }
-  for (const char* line : {"aten::softmax(%x, %one, %none)", "aten::cumsum(%x, %one, %none)"}) {
-    const auto [graph, ir] = node(line);
-    EXPECT_FALSE(types.recomputable(ir) || types.fusible(ir) || types.compute_intensive(ir))
-        << line;
-  }
-  // It can be fused, but would draw other numbers in a second run.
-  const auto [graph, ir] = node("aten_recompute::dropout_mask(%x, %half)");
-  EXPECT_TRUE(types.random(ir) && types.fusible(ir));
-  EXPECT_FALSE(types.recomputable(ir));
-  EXPECT_TRUE(OperatorTypes(std::nullopt, std::nullopt, true).recomputable(ir));
 }
 
 // ---- options, log ----
