@@ -282,7 +282,9 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
                         const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
                         const StepMemory& memory, bool was_planned) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (memory.backward.empty() || std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
+  // A call that returns early runs fewer regions than the plan has, and cannot be compared with it.
+  if (memory.backward.empty() || compiled_regions.size() != plan->linked.size() ||
+      std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
     return;
   const auto by = decisions_of_variants(compiled_regions);
   auto linked = plan->linked;

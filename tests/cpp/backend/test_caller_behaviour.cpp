@@ -88,7 +88,10 @@ TEST(CallerBehaviour, ALossIsPlannedForAsItWasMeasured) {
 
 TEST(CallerBehaviour, OneWholeGradientIsEnoughToPlanForIt) {
   testing::internal::CaptureStderr();
-  CallerBehaviour caller({{}, {{true, true}}, {true}}, kPeak, true);
+  SeenInCalls assumed;
+  assumed.expanded = {{true, true}};
+  assumed.freed_before_backward = {true};
+  CallerBehaviour caller(assumed, kPeak, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_FALSE(caller.differs());
   caller.see({output(whole(), false)});
