@@ -21,9 +21,9 @@ c10::Symbol own(const char* name) {
   return c10::Symbol::fromQualString(std::string("aten_recompute::") + name);
 }
 
-class Adder {
+class AlternativeAdder {
  public:
-  explicit Adder(JointGraph& joint) : joint_(joint), graph_(*joint.graph) {}
+  explicit AlternativeAdder(JointGraph& joint) : joint_(joint), graph_(*joint.graph) {}
 
   void run() {
     std::vector<Node*> forward;
@@ -48,7 +48,7 @@ class Adder {
   }
 
  private:
-  // In place of `node`, right behind it.
+  // Marks `alternative` as a node whose outputs can replace the outputs `gives` of `node`.
   void mark(Node* alternative, Node* node, const std::vector<int64_t>& gives) {
     alternative->i_(symbols::kAlternativeTo, static_cast<int64_t>(node->output(0)->unique()));
     alternative->is_(symbols::kGives, gives);
@@ -56,7 +56,8 @@ class Adder {
       alternative->output(i)->setType(node->output(gives[i])->type());
   }
 
-  Value* optional(const char* op, Value* value, const std::string& suffix) {
+  // Inserts a node that only an alternative reads, and returns its output.
+  Value* insert_optional(const char* op, Value* value, const std::string& suffix) {
     auto* bits = graph_.insert(own(op), {value});
     bits->node()->i_(symbols::kOptional, 1);
     if (value->node()->hasAttribute(symbols::kLayer))
@@ -68,7 +69,7 @@ class Adder {
   void keep_mask_as_bits(Node* node) {
     const torch::jit::WithInsertPoint guard(node->next());
     auto* mask = node->output();
-    auto* bits = optional("pack_bits", mask, "_bits");
+    auto* bits = insert_optional("pack_bits", mask, "_bits");
     auto* size = graph_.insert(c10::aten::size, {mask});
     auto* stride = graph_.insert(c10::aten::stride, {mask});
     auto* unpacked = graph_.insert(own("unpack_bits"), {bits, size, stride});
@@ -89,7 +90,7 @@ class Adder {
       }
     }
     torch::jit::insertGraph(graph_, *replay.formula.graph, arguments);
-    // A plan's unit is a node: a formula of several is no alternative to one.
+    // A plan chooses between nodes, so a formula of several nodes is no alternative to one.
     std::vector<Node*> added;
     for (auto* next = node->next(); next != after; next = next->next())
       added.push_back(next);
@@ -118,7 +119,7 @@ class Adder {
     Value* stride = nullptr;
     {
       const torch::jit::WithInsertPoint guard(relu->next());
-      bits = optional("positive_bits", result, "_sign");
+      bits = insert_optional("positive_bits", result, "_sign");
       stride = graph_.insert(c10::aten::stride, {result});
     }
     const torch::jit::WithInsertPoint guard(node->next());
@@ -137,7 +138,7 @@ class Adder {
 }  // namespace
 
 void add_alternatives(JointGraph& joint) {
-  Adder(joint).run();
+  AlternativeAdder(joint).run();
 }
 
 }  // namespace aten_recompute

@@ -1,29 +1,30 @@
-// Other ways to the same value, for the plan to choose from.
+// Adds other ways to compute a value, which a plan may choose.
 #pragma once
 
 #include "ir/joint_graph.h"
 
 namespace aten_recompute {
 
-// Adds nodes to the joint graph, marked by attributes, that nothing reads yet:
+// Adds nodes to the joint graph that nothing reads yet. Attributes mark them:
 //
-//   kAlternativeTo   on a node that can run in place of the node before it whose Value::unique() is
-//                    the attribute's value; attribute kGives says which outputs of that node it
-//                    gives
-//   kOptional        on a forward node that is of use to an alternative only
+//   kAlternativeTo   on a node that can run in place of an earlier node: the Value::unique() of
+//   that
+//                    node's first output. Attribute kGives lists the outputs that it replaces
+//   kOptional        on a forward node that only an alternative reads
 //
-//   mask = dropout_mask(x, p)                             drawing again, or
-//   bits = pack_bits(mask)                   kOptional    an eighth of the bytes kept, and
+//   mask = dropout_mask(x, p)                             the mask is drawn again, or
+//   bits = pack_bits(mask)                   kOptional    an eighth of its bytes is kept
 //   mask' = unpack_bits(bits, size, stride)  kAlternativeTo mask
 //
-//   y, mean, inverse, ... = batch_norm(x, w, b, ...)      the statistics once more, or
-//   y' = batch_norm_from_statistics(x, w, b, mean, ...)   kAlternativeTo y
+//   y, mean, inverse, ... = batch_norm(x, w, b, ...)      the statistics are computed again, or
+//   y' = batch_norm_from_statistics(x, w, b, mean, ...)   kAlternativeTo y: they are kept
 //
-//   bits = positive_bits(y)                  kOptional    of a relu's result y
-//   dx = threshold_backward(dy, y, 0)                     reading y, or
-//   dx' = threshold_backward_bits(dy, bits, stride)       kAlternativeTo dx
+//   y = relu(x)
+//   bits = positive_bits(y)                  kOptional
+//   dx = threshold_backward(dy, y, 0)                     the backward reads y, or
+//   dx' = threshold_backward_bits(dy, bits, stride)       kAlternativeTo dx: it reads bits
 //
-// splice() keeps what a plan chose and removes the others. Results have equal bits either way.
+// splice() keeps the nodes that a plan chose and removes the others. Results are equal bit for bit.
 void add_alternatives(JointGraph& joint);
 
 }  // namespace aten_recompute

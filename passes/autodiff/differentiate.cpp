@@ -1,6 +1,5 @@
 #include "passes/autodiff/differentiate.h"
 
-#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/jit_log.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
@@ -9,21 +8,18 @@
 
 #include <algorithm>
 #include <functional>
-#include <map>
-#include <stdexcept>
-#include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/autodiff/apply_rule.h"
+#include "passes/autodiff/broadcast_gradients.h"
 #include "passes/autodiff/gradient_sums.h"
 #include "passes/autodiff/hoist_metadata.h"
+#include "passes/autodiff/list_gradients.h"
 #include "passes/autodiff/put_on_tape.h"
-#include "passes/autodiff/specialise_formula.h"
 #include "passes/manager/pass_manager.h"
 #include "rules/rule.h"
-#include "rules/user_rules.h"
 
 namespace aten_recompute {
 namespace {
@@ -33,436 +29,180 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-bool passes_gradient_unchanged(const Node* node) {
-  return is_cast(node) || is_marker(node);
-}
-
-// A list of tensors made here is broadcast, and only unpacked.
-bool is_broadcast(const Node* node) {
-  if (node->kind() != c10::aten::broadcast_tensors ||
-      node->input()->node()->kind() != prim::ListConstruct) {
-    return false;
-  }
-  const auto& uses = node->output()->uses();
-  return std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-    return use.user->kind() == prim::ListUnpack;
-  });
-}
-
-class Differentiator {
+// Where a forward node comes from. The nodes of its backward are marked with this, for errors and
+// profilers.
+class Origin {
  public:
-  explicit Differentiator(std::shared_ptr<Graph> graph)
-      : graph_(std::move(graph)), sums_(*graph_) {}
+  explicit Origin(const Node* node)
+      : op_(qualified_operator_name(node)), source_(node->sourceRange()) {
+    if (node->hasAttribute(symbols::kModulePath))
+      module_path_ = node->s(symbols::kModulePath);
+  }
 
-  JointGraph run(const std::vector<bool>& requires_grad, const std::vector<bool>& vjp_defined) {
-    joint_.graph = graph_;
-    joint_.num_inputs = graph_->inputs().size();
-    joint_.num_outputs = graph_->outputs().size();
-    for (size_t i = 0; i < joint_.num_inputs; ++i) {
-      if (requires_grad[i])
-        sums_.require(graph_->inputs()[i]);
-    }
-    prepare_forward();
-    start_backward(vjp_defined);
-    for (size_t i = backward_steps_.size(); i-- > 0;) {
-      auto* before = graph_->return_node()->prev();
-      backward_steps_[i]();
-      for (auto* added = before->next(); added != graph_->return_node(); added = added->next())
-        origins_[i].mark(added);
-    }
-    register_gradients(requires_grad);
-    joint_.requires_grad = gradient_path_;
-    for (const auto* value : sums_.required())
-      joint_.requires_grad.insert(value->unique());
-    return joint_;
+  void mark(Node* added) const {
+    if (added->kind() == prim::Constant)
+      return;
+    added->setSourceRange(source_);
+    added->s_(symbols::kBackwardOf, op_);
+    if (!module_path_.empty())
+      added->s_(symbols::kModulePath, module_path_);
   }
 
  private:
-  using BackwardStep = std::function<void()>;
-
-  // Where the nodes of a backward step come from: for errors and profilers.
-  struct Origin {
-    std::string op;
-    std::string module_path;
-    torch::jit::SourceRange source;
-
-    explicit Origin(const Node* node)
-        : op(qualified_operator_name(node)), source(node->sourceRange()) {
-      if (node->hasAttribute(symbols::kModulePath))
-        module_path = node->s(symbols::kModulePath);
-    }
-    void mark(Node* added) const {
-      if (added->kind() == prim::Constant)
-        return;
-      added->setSourceRange(source);
-      added->s_(symbols::kBackwardOf, op);
-      if (!module_path.empty())
-        added->s_(symbols::kModulePath, module_path);
-    }
-  };
-  using Arguments = std::vector<std::pair<std::string, Value*>>;  // as the schema names them
-
-  // ---- forward: replace operators by what their rules compute, remember how to go back ----
-
-  void prepare_forward() {
-    std::vector<Node*> nodes(graph_->nodes().begin(), graph_->nodes().end());
-    for (auto* node : nodes) {
-      bool any = false;
-      for (auto* input : node->inputs())
-        any = any || sums_.requires_grad(input);
-      if (!any || !node->blocks().empty() || mutates_an_argument(node) ||
-          is_non_differentiable(node)) {
-        continue;
-      }
-      bool tensor_output = false;
-      for (auto* output : node->outputs()) {
-        tensor_output = tensor_output || contains_tensor(*output->type());
-      }
-      if (!tensor_output)
-        continue;
-      const Origin origin(node);
-      if (node->kind() == prim::ListConstruct) {
-        prepare_list_construct(node);
-      } else if (is_broadcast(node)) {
-        mark(node->output());
-      } else if (node->kind() == prim::ListUnpack && is_broadcast(node->input()->node())) {
-        prepare_broadcast(node);
-      } else if (node->kind() == prim::ListUnpack) {
-        prepare_list_unpack(node);
-      } else if (node->kind() == c10::aten::__getitem__ && is_list_of_tensors(node->input(0))) {
-        prepare_list_item(node);
-      } else if (is_cast(node) && is_tensor_type(*node->output()->type())) {
-        mark(node->output());
-        sums_.make_one(node->output(), node->input(0));
-      } else if (passes_gradient_unchanged(node)) {
-        mark(node->output());
-        backward_steps_.emplace_back([this, in = node->input(0), out = node->output()] {
-          if (auto* gradient = sums_.of(out))
-            sums_.add(in, gradient);
-        });
-      } else if (const auto* rule = find_rule(node)) {
-        prepare_rule(node, *rule);
-      } else {
-        prepare_tape(node);
-      }
-      while (origins_.size() < backward_steps_.size())
-        origins_.push_back(origin);
-    }
-  }
-
-  void mark(Value* value) {
-    if (contains_tensor(*value->type()))
-      sums_.require(value);
-  }
-
-  void prepare_list_construct(Node* node) {
-    mark(node->output());
-    backward_steps_.emplace_back([this, node] {
-      auto* gradient = sums_.of(node->output());
-      if (gradient == nullptr)
-        return;
-      if (!gradient->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
-              *c10::TensorType::get())) {
-        throw NotDifferentiable("a list of tensors is built in one place and indexed in another");
-      }
-      auto* unpack = graph_->insertNode(graph_->createListUnpack(gradient, node->inputs().size()));
-      for (size_t i = 0; i < node->inputs().size(); ++i) {
-        sums_.add(node->input(i), unpack->output(i));
-      }
-    });
-  }
-
-  void prepare_list_unpack(Node* node) {
-    for (auto* output : node->outputs())
-      mark(output);
-    backward_steps_.emplace_back([this, node] {
-      if (auto* list = sums_.list_of(node->outputs()))
-        sums_.add(node->input(), list);
-    });
-  }
-
-  // The results of a broadcast, each an operand expanded: not one list, of which all requires grad
-  // if the predictions of a loss do, and its targets with them.
-  void prepare_broadcast(Node* unpack) {
-    joint_.operators.by_rule.emplace_back("aten::broadcast_tensors");
-    const auto operands = unpack->input()->node()->input()->node()->inputs();
-    for (size_t i = 0; i < operands.size(); ++i) {
-      auto* result = unpack->output(i);
-      auto* operand = operands[i];
-      if (!sums_.requires_grad(operand))
-        continue;
-      mark(result);
-      backward_steps_.emplace_back([this, result, operand] {
-        auto* gradient = sums_.of(result);
-        if (gradient == nullptr)
-          return;
-        auto* sizes = graph_->insert(c10::aten::size, {operand});
-        auto* dtype = graph_->insert(prim::dtype, {operand});
-        sums_.add(operand, graph_->insert(symbols::kReduceGrad, {gradient, sizes, dtype}));
-      });
-    }
-  }
-
-  void prepare_list_item(Node* node) {
-    mark(node->output());
-    backward_steps_.emplace_back([this, node] {
-      auto* gradient = sums_.of(node->output());
-      if (gradient == nullptr)
-        return;
-      auto* length = graph_->insert(c10::aten::len, {node->input(0)});
-      auto* list = graph_->insertNode(
-          graph_->create(symbols::kListGradient, {gradient, node->input(1), length}, 1));
-      list->output()->setType(c10::ListType::create(c10::OptionalType::ofTensor()));
-      sums_.add(node->input(0), list->output());
-    });
-  }
-
-  void prepare_rule(Node* node, const Rule& rule) {
-    auto& operators = joint_.operators;
-    (rule.is_users ? operators.by_user_rule : operators.by_rule)
-        .push_back(qualified_operator_name(node));
-    std::unordered_map<std::string, Value*> names;
-    Arguments node_arguments;
-    const auto& schema = node->schema();
-    for (size_t i = 0; i < schema.arguments().size(); ++i) {
-      names[schema.arguments()[i].name()] = node->input(i);
-      node_arguments.emplace_back(schema.arguments()[i].name(), node->input(i));
-    }
-    std::vector<Value*> outputs(node->outputs().begin(), node->outputs().end());
-    if (rule.has_forward())
-      outputs = replace_by_forward(node, rule, names);
-    for (size_t i = 0; i < schema.returns().size(); ++i) {
-      names[i == 0 ? "result" : "result" + std::to_string(i)] = outputs[i];
-    }
-    outputs.resize(schema.returns().size());
-    std::vector<const CompiledFormula*> formulas;
-    for (size_t i = 0; i < rule.gradients.size(); ++i) {
-      formulas.push_back(&compiled_gradient(rule, i, node));
-    }
-    // Outputs whose gradient no formula reads have none: the indices of a maximum.
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      const auto gradient = "grad" + std::to_string(i);
-      if (i == 0 || std::any_of(formulas.begin(), formulas.end(), [&](const auto* formula) {
-            const auto& used = formula->parameters;
-            return std::find(used.begin(), used.end(), gradient) != used.end();
-          })) {
-        mark(outputs[i]);
-      }
-    }
-    if (rule.has_forward())
-      node->destroy();
-    backward_steps_.emplace_back([this, &rule, formulas, names, node_arguments, outputs] {
-      apply_formulas(rule, formulas, names, node_arguments, outputs);
-    });
-  }
-
-  // Inlines the rule's forward in place of `node`; returns outputs and binds extras.
-  std::vector<Value*> replace_by_forward(Node* node, const Rule& rule,
-                                         std::unordered_map<std::string, Value*>& names) {
-    const auto& formula = compiled_forward(rule, node);
-    std::vector<Value*> arguments;
-    const torch::jit::WithInsertPoint guard(node);
-    auto* before = node->prev();
-    for (const auto& name : formula.parameters)
-      arguments.push_back(bind(name, names));
-    auto values = unpacked(
-        torch::jit::insertGraph(*graph_, *specialise_formula(formula, arguments), arguments));
-    for (auto* added = before->next(); added != node; added = added->next()) {
-      note_gradient_path(added);
-      added->copyMetadata(node);
-      for (auto attribute : {symbols::kLayer, symbols::kModulePath, symbols::kReadsWritten}) {
-        if (!node->hasAttribute(attribute) || added->kind() == prim::Constant)
-          continue;
-        if (attribute == symbols::kModulePath) {
-          added->s_(attribute, node->s(attribute));
-        } else {
-          added->i_(attribute, node->i(attribute));
-        }
-      }
-    }
-    const size_t count = node->outputs().size();
-    if (values.size() != count + rule.extras.size()) {
-      throw std::logic_error("gradient rule for " + rule.op + ": forward returns " +
-                             std::to_string(values.size()) + " values, expected " +
-                             std::to_string(count + rule.extras.size()));
-    }
-    for (size_t i = 0; i < count; ++i) {
-      if (node->output(i)->hasDebugName() && !values[i]->hasDebugName()) {
-        values[i]->setDebugName(node->output(i)->debugNameBase());
-      }
-      node->output(i)->replaceAllUsesWith(values[i]);
-    }
-    for (size_t i = 0; i < rule.extras.size(); ++i) {
-      names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[count + i];
-    }
-    return values;
-  }
-
-  // What a rule's forward computes on the way is no value that formulas ask gradients of, but plans
-  // want to know that a gradient passes by.
-  void note_gradient_path(Node* node) {
-    if (is_non_differentiable(node))
-      return;
-    for (auto* input : node->inputs()) {
-      if (!sums_.requires_grad(input) && gradient_path_.count(input->unique()) == 0)
-        continue;
-      for (auto* output : node->outputs()) {
-        if (contains_tensor(*output->type()))
-          gradient_path_.insert(output->unique());
-      }
-    }
-  }
-
-  void prepare_tape(Node* node) {
-    joint_.operators.on_tape.push_back(qualified_operator_name(node));
-    auto* tape = put_on_tape(node, sums_);
-    backward_steps_.emplace_back([this, tape] { insert_tape_backward(tape, sums_); });
-  }
-
-  // ---- backward ----
-
-  void start_backward(const std::vector<bool>& vjp_defined) {
-    joint_.backward_start =
-        graph_->appendNode(graph_->create(symbols::kBackwardStart, /*num_outputs=*/0));
-    for (size_t i = 0; i < joint_.num_outputs; ++i) {
-      auto* output = graph_->outputs()[i];
-      const bool differentiable = sums_.requires_grad(output) && is_tensor_type(*output->type());
-      if (!differentiable && sums_.requires_grad(output))
-        throw NotDifferentiable("a list of tensors leaves it");
-      joint_.output_requires_grad.push_back(differentiable);
-      if (!differentiable || !vjp_defined[i])
-        continue;
-      joint_.vjp_outputs.push_back(i);
-      auto* vjp = graph_->addInput()->setType(c10::TensorType::get());
-      vjp->setDebugName("grad_" + std::to_string(i));
-      sums_.add(output, vjp);
-    }
-  }
-
-  void apply_formulas(const Rule& rule, const std::vector<const CompiledFormula*>& formulas,
-                      const std::unordered_map<std::string, Value*>& names,
-                      const Arguments& node_arguments, const std::vector<Value*>& outputs) {
-    bool defined = false;
-    std::map<size_t, Value*> waiting;  // by argument
-    for (auto* output : outputs)
-      defined = defined || sums_.of(output) != nullptr;
-    if (!defined)
-      return;
-    for (size_t i = 0; i < formulas.size(); ++i) {
-      const auto targets = split_names(rule.gradients[i].inputs);
-      bool needed = false;
-      for (const auto& target : targets) {
-        needed = needed || sums_.requires_grad(names.at(target));
-      }
-      if (!needed)
-        continue;
-      std::vector<Value*> arguments;
-      for (size_t k = 0; k < formulas[i]->parameters.size(); ++k) {
-        const auto& parameter = formulas[i]->parameters[k];
-        auto* gradient =
-            bind_gradient(parameter, *formulas[i]->graph->inputs()[k]->type(), names, outputs);
-        arguments.push_back(gradient != nullptr ? gradient : bind(parameter, names));
-      }
-      auto values = unpacked(torch::jit::insertGraph(
-          *graph_, *specialise_formula(*formulas[i], arguments), arguments));
-      if (values.size() != targets.size()) {
-        throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
-                               rule.gradients[i].inputs + " returns " +
-                               std::to_string(values.size()) + " values");
-      }
-      for (size_t k = 0; k < targets.size(); ++k) {
-        if (!sums_.requires_grad(names.at(targets[k])))
-          continue;
-        auto* gradient = values[k];
-        if (rule.is_users)
-          gradient = insert_gradient_check(gradient, names.at(targets[k]), rule.op, targets[k]);
-        if (gradient != nullptr)
-          add_or_wait(node_arguments, targets[k], gradient, waiting);
-      }
-    }
-    for (const auto& [index, gradient] : waiting)
-      sums_.add(node_arguments[index].second, gradient);
-  }
-
-  // An operator that reads one value twice (x @ x) gives it two gradients. Eager's engine adds them
-  // in the order of the arguments, whatever the order in which formulas stand: those wait.
-  void add_or_wait(const Arguments& arguments, const std::string& target, Value* gradient,
-                   std::map<size_t, Value*>& waiting) {
-    const auto found = std::find_if(arguments.begin(), arguments.end(),
-                                    [&](const auto& each) { return each.first == target; });
-    auto* value = found->second;
-    const auto readers = std::count_if(arguments.begin(), arguments.end(),
-                                       [&](const auto& each) { return each.second == value; });
-    if (readers > 1) {
-      waiting.emplace(found - arguments.begin(), gradient);
-    } else {
-      sums_.add(value, gradient);
-    }
-  }
-
-  Value* bind(const std::string& parameter, const std::unordered_map<std::string, Value*>& names) {
-    if (const auto found = names.find(parameter); found != names.end())
-      return found->second;
-    return graph_->insertConstant(sums_.requires_grad(names.at(parameter.substr(6))));
-  }
-
-  // grad, grads, grad1, ...; nullptr for any other parameter. A gradient that is undefined is None
-  // where the parameter takes that, and zero where it does not.
-  Value* bind_gradient(const std::string& parameter, const c10::Type& type,
-                       const std::unordered_map<std::string, Value*>& names,
-                       const std::vector<Value*>& outputs) {
-    if (parameter.rfind("grad", 0) != 0 || names.count(parameter) != 0)
-      return nullptr;
-    if (parameter == "grads")
-      return sums_.of(outputs[0]);
-    const auto index = parameter == "grad" ? size_t{0} : std::stoul(parameter.substr(4));
-    if (auto* gradient = sums_.of(outputs.at(index)))
-      return gradient;
-    if (type.kind() == c10::TypeKind::OptionalType)
-      return graph_->insertConstant(c10::IValue());
-    return graph_->insert(c10::aten::zeros_like, {outputs[index]});
-  }
-
-  // The values that a formula returns: one, or the elements of a tuple.
-  std::vector<Value*> unpacked(const std::vector<Value*>& outputs) {
-    if (outputs.size() != 1 || outputs[0]->type()->kind() != c10::TypeKind::TupleType) {
-      return outputs;
-    }
-    if (outputs[0]->node()->kind() == prim::TupleConstruct) {
-      // The elements themselves: what is noted of a value has to hold after the tuple is gone.
-      const auto elements = outputs[0]->node()->inputs();
-      return {elements.begin(), elements.end()};
-    }
-    auto* unpack = graph_->insertNode(graph_->createTupleUnpack(outputs[0]));
-    return {unpack->outputs().begin(), unpack->outputs().end()};
-  }
-
-  void register_gradients(const std::vector<bool>& requires_grad) {
-    for (size_t i = 0; i < joint_.num_inputs; ++i) {
-      if (!requires_grad[i])
-        continue;
-      auto* gradient = sums_.of(graph_->inputs()[i]);
-      if (gradient == nullptr)
-        continue;
-      joint_.gradient_inputs.push_back(i);
-      graph_->registerOutput(gradient);
-    }
-  }
-
-  std::shared_ptr<Graph> graph_;
-  GradientSums sums_;
-  JointGraph joint_;
-  std::unordered_set<size_t> gradient_path_;
-  std::vector<BackwardStep> backward_steps_;
-  std::vector<Origin> origins_;  // of each
+  std::string op_;
+  std::string module_path_;
+  torch::jit::SourceRange source_;
 };
+
+// Inserts the backward of one forward node.
+using InsertBackward = std::function<void()>;
+
+struct BackwardStep {
+  Origin origin;
+  InsertBackward insert;
+};
+
+// Returns whether a gradient passes through the node.
+bool is_differentiated(Node* node, const GradientSums& sums) {
+  const auto inputs = node->inputs();
+  const auto outputs = node->outputs();
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](auto* input) { return sums.requires_grad(input); }) &&
+         node->blocks().empty() && !mutates_an_argument(node) && !is_non_differentiable(node) &&
+         std::any_of(outputs.begin(), outputs.end(),
+                     [](const auto* output) { return contains_tensor(*output->type()); });
+}
+
+InsertBackward prepare_rule(Node* node, const Rule& rule, JointGraph& joint, GradientSums& sums) {
+  auto& operators = joint.operators;
+  (rule.is_users ? operators.by_user_rule : operators.by_rule)
+      .push_back(qualified_operator_name(node));
+  return [applied = apply_rule_forward(node, rule, sums, joint.requires_grad), &sums] {
+    insert_rule_backward(applied, sums);
+  };
+}
+
+InsertBackward prepare_tape(Node* node, JointGraph& joint, GradientSums& sums) {
+  joint.operators.on_tape.push_back(qualified_operator_name(node));
+  return [tape = put_on_tape(node, sums), &sums] { insert_tape_backward(tape, sums); };
+}
+
+// Marks the outputs of `node` that require grad, and replaces the node where its rule or the tape
+// says so. Returns what inserts its backward; an empty function where there is nothing to insert.
+InsertBackward prepare_node(Node* node, JointGraph& joint, GradientSums& sums) {
+  if (is_broadcast(node)) {
+    sums.require_tensor(node->output());
+    return {};
+  }
+  if (unpacks_broadcast(node)) {
+    joint.operators.by_rule.emplace_back("aten::broadcast_tensors");
+    require_broadcast_results(node, sums);
+    return [node, &sums] { insert_broadcast_backward(node, sums); };
+  }
+  if (is_list_operator(node)) {
+    for (auto* output : node->outputs())
+      sums.require_tensor(output);
+    return [node, &sums] { insert_list_backward(node, sums); };
+  }
+  if (is_cast(node) && is_tensor_type(*node->output()->type())) {
+    sums.require_tensor(node->output());
+    sums.share_gradient(node->output(), node->input(0));
+    return {};
+  }
+  if (is_cast(node) || is_marker(node)) {
+    sums.require_tensor(node->output());
+    return [in = node->input(0), out = node->output(), &sums] {
+      if (auto* gradient = sums.gradient_of(out))
+        sums.add(in, gradient);
+    };
+  }
+  if (const auto* rule = find_rule(node))
+    return prepare_rule(node, *rule, joint, sums);
+  return prepare_tape(node, joint, sums);
+}
+
+// Prepares each node of the forward. Returns the backward of each, in the order of the forward.
+std::vector<BackwardStep> prepare_forward(JointGraph& joint, GradientSums& sums) {
+  std::vector<BackwardStep> steps;
+  const std::vector<Node*> nodes(joint.graph->nodes().begin(), joint.graph->nodes().end());
+  for (auto* node : nodes) {
+    if (!is_differentiated(node, sums))
+      continue;
+    Origin origin(node);  // the node may be gone afterwards
+    if (auto insert = prepare_node(node, joint, sums))
+      steps.push_back({std::move(origin), std::move(insert)});
+  }
+  return steps;
+}
+
+// Appends backward_start, and adds an input for the gradient of each output that has one.
+void start_backward(JointGraph& joint, const std::vector<bool>& vjp_defined, GradientSums& sums) {
+  auto& graph = *joint.graph;
+  joint.backward_start = graph.appendNode(graph.create(symbols::kBackwardStart, /*num_outputs=*/0));
+  for (size_t i = 0; i < joint.num_outputs; ++i) {
+    auto* output = graph.outputs()[i];
+    const bool differentiable = sums.requires_grad(output) && is_tensor_type(*output->type());
+    if (!differentiable && sums.requires_grad(output))
+      throw NotDifferentiable("a list of tensors leaves it");
+    joint.output_requires_grad.push_back(differentiable);
+    if (!differentiable || !vjp_defined[i])
+      continue;
+    joint.vjp_outputs.push_back(i);
+    auto* vjp = graph.addInput()->setType(c10::TensorType::get());
+    vjp->setDebugName("grad_" + std::to_string(i));
+    sums.add(output, vjp);
+  }
+}
+
+// Inserts the backward of each step, the last step's first.
+void insert_backward(Graph& graph, const std::vector<BackwardStep>& steps) {
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    auto* before = graph.return_node()->prev();
+    step->insert();
+    for (auto* added = before->next(); added != graph.return_node(); added = added->next())
+      step->origin.mark(added);
+  }
+}
+
+// Makes the gradients of the region's inputs outputs of the graph.
+void register_gradients(JointGraph& joint, const std::vector<bool>& requires_grad,
+                        const GradientSums& sums) {
+  for (size_t i = 0; i < joint.num_inputs; ++i) {
+    auto* gradient = requires_grad[i] ? sums.gradient_of(joint.graph->inputs()[i]) : nullptr;
+    if (gradient == nullptr)
+      continue;
+    joint.gradient_inputs.push_back(i);
+    joint.graph->registerOutput(gradient);
+  }
+}
+
+JointGraph build_joint_graph(const std::shared_ptr<Graph>& graph,
+                             const std::vector<bool>& requires_grad,
+                             const std::vector<bool>& vjp_defined) {
+  JointGraph joint;
+  joint.graph = graph;
+  joint.num_inputs = graph->inputs().size();
+  joint.num_outputs = graph->outputs().size();
+  GradientSums sums(*graph);
+  for (size_t i = 0; i < joint.num_inputs; ++i) {
+    if (requires_grad[i])
+      sums.require(graph->inputs()[i]);
+  }
+  const auto steps = prepare_forward(joint, sums);
+  start_backward(joint, vjp_defined, sums);
+  insert_backward(*graph, steps);
+  register_gradients(joint, requires_grad, sums);
+  for (const auto* value : sums.required())
+    joint.requires_grad.insert(value->unique());
+  return joint;
+}
 
 }  // namespace
 
 JointGraph differentiate(const std::shared_ptr<Graph>& forward,
                          const std::vector<bool>& requires_grad,
                          const std::vector<bool>& vjp_defined) {
-  auto joint = Differentiator(forward->copy()).run(requires_grad, vjp_defined);
+  auto joint = build_joint_graph(forward->copy(), requires_grad, vjp_defined);
   torch::jit::ConstantPropagation(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph->block());
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });

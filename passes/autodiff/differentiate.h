@@ -15,14 +15,15 @@ struct NotDifferentiable : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// `forward` is a region's subgraph (straight-line; control flow in it has no tensor outputs). It is
-// copied, not changed.
-// `requires_grad[i]`: input i needs a gradient. `vjp_defined[j]`: output j has a gradient; an
-// output that does not require grad is left out whatever this says. Gradients that depend on no
-// defined vjp are left out of the result, as eager leaves them undefined.
+// Returns the joint graph of `forward` and its backward. `forward` is a region's subgraph:
+// straight-line, and control flow in it has no tensor outputs. It is copied, not changed.
 //
-// Each node's rule is the first of: a rule of passes/rules, the tape (runtime/tape.h), so every
-// operator that eager can differentiate has one.
+// `requires_grad[i]`: input i needs a gradient. `vjp_defined[j]`: output j has a gradient; this is
+// ignored for an output that does not require grad. A gradient that depends on no defined vjp is
+// left out of the result, as eager leaves it undefined.
+//
+// Each operator's gradient comes from the first of: a rule that the program registered, a rule of
+// rules/, the tape (runtime/tape.h). So every operator that eager can differentiate has one.
 //
 // The forward part of the result does not depend on `vjp_defined`: the n-th forward node is the
 // same for every mask. Throws NotDifferentiable where a construct cannot be differentiated ahead of

@@ -6,54 +6,58 @@
 #include "ir/symbols.h"
 
 namespace aten_recompute {
-namespace {
 
 using torch::jit::Value;
 namespace prim = c10::prim;
-
-bool has_tensor_elements(const Value* list) {
-  return list->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
-      *c10::TensorType::get());
-}
-
-}  // namespace
 
 bool is_list_of_tensors(const Value* value) {
   auto list = value->type()->cast<c10::ListType>();
   return list != nullptr && is_tensor_type(*list->getElementType());
 }
 
-void GradientSums::make_one(Value* cast, Value* value) {
-  other_names_[cast] = named(value);
+bool has_tensor_elements(const Value* list) {
+  return list->type()->expect<c10::ListType>()->getElementType()->isSubtypeOf(
+      *c10::TensorType::get());
 }
 
-Value* GradientSums::named(Value* value) const {
-  const auto found = other_names_.find(value);
-  return found == other_names_.end() ? value : found->second;
+void GradientSums::require_tensor(Value* value) {
+  if (contains_tensor(*value->type()))
+    require(value);
 }
 
-Value* GradientSums::of(Value* value) const {
-  const auto found = gradients_.find(named(value));
+void GradientSums::share_gradient(Value* cast, Value* value) {
+  originals_[cast] = original(value);
+}
+
+Value* GradientSums::original(Value* value) const {
+  const auto found = originals_.find(value);
+  return found == originals_.end() ? value : found->second;
+}
+
+Value* GradientSums::gradient_of(Value* value) const {
+  const auto found = gradients_.find(original(value));
   return found == gradients_.end() ? nullptr : found->second;
 }
 
-Value* GradientSums::list_of(c10::ArrayRef<Value*> values) {
-  if (std::none_of(values.begin(), values.end(), [&](auto* each) { return of(each) != nullptr; }))
+Value* GradientSums::insert_list_of(c10::ArrayRef<Value*> values) {
+  if (std::none_of(values.begin(), values.end(),
+                   [&](auto* each) { return gradient_of(each) != nullptr; }))
     return nullptr;
   std::vector<Value*> elements;
   for (auto* value : values) {
-    auto* gradient = of(value);
+    auto* gradient = gradient_of(value);
     elements.push_back(gradient != nullptr ? gradient : graph_.insertConstant(c10::IValue()));
   }
   return graph_.insertNode(graph_.createList(c10::OptionalType::ofTensor(), elements))->output();
 }
 
 void GradientSums::add(Value* value, Value* gradient) {
-  value = named(value);
+  value = original(value);
   if (!requires_grad(value))
     return;
   const bool list = is_list_of_tensors(value);
-  // Gradients of a list's elements may be missing, unless the list is made from them here.
+  // An element of a list may have no gradient, unless a node of the graph makes the list from its
+  // elements: those all get one.
   if (list && value->node()->kind() != prim::ListConstruct && has_tensor_elements(gradient)) {
     gradient = graph_.insertNode(graph_.create(symbols::kOptionalList, {gradient}, 1))->output();
     gradient->setType(c10::ListType::create(c10::OptionalType::ofTensor()));

@@ -10,40 +10,51 @@
 
 namespace aten_recompute {
 
+// Whether the value is a list of tensors or of optional tensors.
 bool is_list_of_tensors(const torch::jit::Value* value);
 
-// New nodes stand at the graph's insert point.
+// Whether no element of the list can be None. The value must be a list.
+bool has_tensor_elements(const torch::jit::Value* list);
+
+// The forward values that require grad, and the sum of the gradients that each of them has got so
+// far. Sums are nodes inserted at the graph's insert point:
 //
-//   add(x, a)         nothing: the gradient of x is a
-//   add(x, b)         $0 = aten_recompute::accumulate(a, b); the gradient of x is $0
+//   add(x, a)         inserts nothing; the gradient of x is a
+//   add(x, b)         inserts $0 = aten_recompute::accumulate(a, b); the gradient of x is $0
 class GradientSums {
  public:
   explicit GradientSums(torch::jit::Graph& graph) : graph_(graph) {}
 
-  // From now on `value` takes part: what is added to others is dropped.
+  // Marks the value as one that requires grad. Gradients of other values are ignored.
   void require(torch::jit::Value* value) { requires_grad_.insert(value); }
+  // Does this if the value is, or can hold, a tensor.
+  void require_tensor(torch::jit::Value* value);
   bool requires_grad(torch::jit::Value* value) const { return requires_grad_.count(value) != 0; }
   const std::unordered_set<torch::jit::Value*>& required() const { return requires_grad_; }
 
-  // `cast` is `value` under another type: their gradients are one.
-  void make_one(torch::jit::Value* cast, torch::jit::Value* value);
+  // Makes `cast`, which is `value` under another type, share the gradient of `value`.
+  void share_gradient(torch::jit::Value* cast, torch::jit::Value* value);
 
-  // The sum so far; nullptr: undefined. Of a list that is made here the list of what was added, of
-  // any other a List[Optional[Tensor]].
-  torch::jit::Value* of(torch::jit::Value* value) const;
+  // Returns the sum so far, or nullptr where the gradient is undefined. The gradient of a list that
+  // a node of the graph makes has the type of what was added; that of any other list is a
+  // List[Optional[Tensor]].
+  torch::jit::Value* gradient_of(torch::jit::Value* value) const;
 
-  // List[Optional[Tensor]] of the gradients of `values`; nullptr where none has one.
-  torch::jit::Value* list_of(c10::ArrayRef<torch::jit::Value*> values);
+  // Inserts and returns a List[Optional[Tensor]] of the gradients of `values`; returns nullptr
+  // where none of them has one.
+  torch::jit::Value* insert_list_of(c10::ArrayRef<torch::jit::Value*> values);
 
+  // Adds to the gradient of `value`.
   void add(torch::jit::Value* value, torch::jit::Value* gradient);
 
  private:
-  torch::jit::Value* named(torch::jit::Value* value) const;
+  // The value that `value` shares its gradient with, or `value` itself.
+  torch::jit::Value* original(torch::jit::Value* value) const;
 
   torch::jit::Graph& graph_;
   std::unordered_set<torch::jit::Value*> requires_grad_;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> gradients_;
-  std::unordered_map<torch::jit::Value*, torch::jit::Value*> other_names_;
+  std::unordered_map<torch::jit::Value*, torch::jit::Value*> originals_;  // by cast
 };
 
 }  // namespace aten_recompute

@@ -14,6 +14,7 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
+// Appends what the node and its blocks read.
 void collect_reads(Node* node, std::vector<Value*>& reads) {
   reads.insert(reads.end(), node->inputs().begin(), node->inputs().end());
   for (auto* block : node->blocks()) {
@@ -23,14 +24,14 @@ void collect_reads(Node* node, std::vector<Value*>& reads) {
   }
 }
 
-// Right after the last of the values that it reads is made: at the end of the forward the read
-// would keep a tensor alive for its size.
+// Moves the node to right after the last node that makes a value of `reads`. At the end of the
+// forward it would keep a tensor alive for its size.
 void move_into_forward(Node* node, const std::vector<Value*>& reads) {
   Node* last = node->owningGraph()->param_node();
   for (auto* value : reads) {
     auto* maker = value->node();
     if (maker->owningBlock() != node->owningBlock() || maker == node)
-      continue;  // made inside of it
+      continue;  // made inside of the node
     if (maker->kind() != c10::prim::Param &&
         (last->kind() == c10::prim::Param || last->isBefore(maker))) {
       last = maker;

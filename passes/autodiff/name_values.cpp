@@ -10,6 +10,7 @@
 namespace aten_recompute {
 namespace {
 
+// Returns the name without namespace; for a tape, that of the operator that it runs.
 std::string operator_name(const torch::jit::Node* node) {
   if (node->kind() == symbols::kTapeForward) {
     for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
@@ -19,7 +20,8 @@ std::string operator_name(const torch::jit::Node* node) {
   return node->kind().toUnqualString();
 }
 
-// "q" for "q.3": what the source calls it, without the number that keeps names apart.
+// Returns "q" for a value named "q.3" or "q": the name in the source, without the number that makes
+// it unique. Returns "" for a value without a name.
 std::string source_name(const torch::jit::Value* value) {
   if (!value->hasDebugName())
     return "";

@@ -54,12 +54,12 @@ void insert_tape_backward(Node* tape, GradientSums& sums) {
   auto& graph = *tape->owningGraph();
   const auto outputs = tape->outputs().slice(0, tape->outputs().size() - 1);
   if (std::none_of(outputs.begin(), outputs.end(),
-                   [&](auto* output) { return sums.of(output) != nullptr; })) {
+                   [&](auto* output) { return sums.gradient_of(output) != nullptr; })) {
     return;
   }
   std::vector<Value*> arguments{tape->outputs().back()};
   for (auto* output : outputs) {
-    auto* gradient = sums.of(output);
+    auto* gradient = sums.gradient_of(output);
     arguments.push_back(gradient != nullptr ? gradient : graph.insertConstant(c10::IValue()));
   }
   auto* backward = graph.create(symbols::kTapeBackward, arguments, 0);

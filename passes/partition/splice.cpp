@@ -12,7 +12,7 @@
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/autodiff/specialise_formula.h"
+#include "passes/autodiff/insert_formula.h"
 #include "passes/strategy/graph_problem.h"
 #include "planner/model/simulator.h"
 #include "rules/recomputability.h"
@@ -33,17 +33,7 @@ std::vector<Value*> insert_replay(Graph& graph, const CompiledFormula& formula, 
   std::vector<Value*> arguments;
   for (const auto& name : formula.parameters)
     arguments.push_back(map(node->input(node->schema().argumentIndexWithName(name).value())));
-  auto values = torch::jit::insertGraph(graph, *specialise_formula(formula, arguments), arguments);
-  if (values.size() == 1 && values[0]->type()->kind() == c10::TypeKind::TupleType) {
-    if (values[0]->node()->kind() == prim::TupleConstruct) {
-      // The elements themselves: they keep their names when the tuple is gone.
-      const auto elements = values[0]->node()->inputs();
-      return {elements.begin(), elements.end()};
-    }
-    auto* unpack = graph.insertNode(graph.createTupleUnpack(values[0]));
-    values.assign(unpack->outputs().begin(), unpack->outputs().end());
-  }
-  return values;
+  return insert_formula(graph, formula, arguments);
 }
 
 // An operator on a tape, too, is computed again as its replay rule says.

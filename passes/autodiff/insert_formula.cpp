@@ -1,9 +1,11 @@
-#include "passes/autodiff/specialise_formula.h"
+#include "passes/autodiff/insert_formula.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
+
+#include <memory>
 
 #include "ir/symbols.h"
 
@@ -14,6 +16,7 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 namespace aten = c10::aten;
+namespace prim = c10::prim;
 
 bool can_be_none(const c10::Type& type) {
   return type.kind() == c10::TypeKind::OptionalType || type.kind() == c10::TypeKind::NoneType ||
@@ -24,23 +27,24 @@ bool is_none(const Value* value) {
   return value->type()->kind() == c10::TypeKind::NoneType;
 }
 
-// `x is None` for an input that is not.
-void answer_that_it_is_there(Value* input) {
-  std::vector<Node*> questions;
+// Replaces `input is None` by False, and `input is not None` by True.
+void replace_none_checks(Value* input) {
+  std::vector<Node*> checks;
   for (const auto& use : input->uses()) {
     if (use.user->kind() == aten::__is__ || use.user->kind() == aten::__isnot__)
-      questions.push_back(use.user);
+      checks.push_back(use.user);
   }
-  for (auto* question : questions) {
-    if (!is_none(question->input(0)) && !is_none(question->input(1)))
+  for (auto* check : checks) {
+    if (!is_none(check->input(0)) && !is_none(check->input(1)))
       continue;
-    const torch::jit::WithInsertPoint guard(question);
-    question->output()->replaceAllUsesWith(
-        question->owningGraph()->insertConstant(question->kind() == aten::__isnot__));
+    const torch::jit::WithInsertPoint guard(check);
+    check->output()->replaceAllUsesWith(
+        check->owningGraph()->insertConstant(check->kind() == aten::__isnot__));
   }
 }
 
-// The graph as the subgraph of one node, which reads what the graph reads of its inputs.
+// Returns a graph with one node, which has `graph` as its subgraph and reads those inputs that
+// `graph` uses.
 std::shared_ptr<Graph> as_one_operator(Graph& graph) {
   auto outer = std::make_shared<Graph>();
   auto inner = graph.copy();
@@ -69,9 +73,10 @@ std::shared_ptr<Graph> as_one_operator(Graph& graph) {
   return outer;
 }
 
-std::shared_ptr<Graph> with_constants(const CompiledFormula& formula,
-                                      const std::vector<Value*>& arguments) {
-  if (torch::jit::findAllNodes(*formula.graph, c10::prim::If, /*recurse=*/true).empty())
+// Returns the formula's graph, in which each `if` that the arguments decide is gone.
+std::shared_ptr<Graph> decide_conditions(const CompiledFormula& formula,
+                                         const std::vector<Value*>& arguments) {
+  if (torch::jit::findAllNodes(*formula.graph, prim::If, /*recurse=*/true).empty())
     return formula.graph;
   auto graph = formula.graph->copy();
   const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
@@ -79,7 +84,7 @@ std::shared_ptr<Graph> with_constants(const CompiledFormula& formula,
     if (const auto constant = torch::jit::toIValue(arguments[i]))
       graph->inputs()[i]->replaceAllUsesWith(graph->insertConstant(*constant));
     else if (!can_be_none(*arguments[i]->type()))
-      answer_that_it_is_there(graph->inputs()[i]);
+      replace_none_checks(graph->inputs()[i]);
   }
   torch::jit::ConstantPropagation(graph);
   torch::jit::LowerSimpleTuples(graph);
@@ -88,10 +93,21 @@ std::shared_ptr<Graph> with_constants(const CompiledFormula& formula,
 
 }  // namespace
 
-std::shared_ptr<Graph> specialise_formula(const CompiledFormula& formula,
-                                          const std::vector<Value*>& arguments) {
-  auto graph = with_constants(formula, arguments);
-  return formula.is_one_operator ? as_one_operator(*graph) : graph;
+std::vector<Value*> insert_formula(Graph& graph, const CompiledFormula& formula,
+                                   const std::vector<Value*>& arguments) {
+  auto decided = decide_conditions(formula, arguments);
+  if (formula.is_one_operator)
+    decided = as_one_operator(*decided);
+  auto results = torch::jit::insertGraph(graph, *decided, arguments);
+  if (results.size() != 1 || results[0]->type()->kind() != c10::TypeKind::TupleType)
+    return results;
+  if (results[0]->node()->kind() == prim::TupleConstruct) {
+    // Callers name the elements and note facts about them, which must survive the tuple's removal.
+    const auto elements = results[0]->node()->inputs();
+    return {elements.begin(), elements.end()};
+  }
+  auto* unpack = graph.insertNode(graph.createTupleUnpack(results[0]));
+  return {unpack->outputs().begin(), unpack->outputs().end()};
 }
 
 }  // namespace aten_recompute

@@ -1,0 +1,239 @@
+#include "passes/autodiff/apply_rule.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/autodiff/insert_formula.h"
+#include "rules/user_rules.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+using Names = std::unordered_map<std::string, Value*>;
+// Gradients by the index of their argument.
+using GradientsByArgument = std::map<size_t, Value*>;
+
+bool requires_grad(const std::string& name, const Names& names, const GradientSums& sums) {
+  return sums.requires_grad(names.at(name));
+}
+
+// Returns the value for a parameter of a formula that is no gradient: a value of the rule, or for
+// "needs_<argument>" a constant that says whether that argument requires grad.
+Value* bind_value(Graph& graph, const std::string& parameter, const Names& names,
+                  const GradientSums& sums) {
+  if (const auto found = names.find(parameter); found != names.end())
+    return found->second;
+  const auto argument = parameter.substr(std::string("needs_").size());
+  return graph.insertConstant(requires_grad(argument, names, sums));
+}
+
+// ---- forward ----
+
+// The values inside a rule's forward have no gradients of their own in `sums`, but a plan has to
+// know that a gradient passes through them.
+void note_gradient_path(Node* node, const GradientSums& sums,
+                        std::unordered_set<size_t>& gradient_path) {
+  if (is_non_differentiable(node))
+    return;
+  const auto inputs = node->inputs();
+  if (std::none_of(inputs.begin(), inputs.end(), [&](Value* input) {
+        return sums.requires_grad(input) || gradient_path.count(input->unique()) != 0;
+      })) {
+    return;
+  }
+  for (auto* output : node->outputs()) {
+    if (contains_tensor(*output->type()))
+      gradient_path.insert(output->unique());
+  }
+}
+
+// Copies the source line and the attributes that say where `original` comes from.
+void copy_origin(Node* original, Node* added) {
+  added->copyMetadata(original);
+  if (added->kind() == prim::Constant)
+    return;
+  for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
+    if (original->hasAttribute(attribute))
+      added->i_(attribute, original->i(attribute));
+  }
+  if (original->hasAttribute(symbols::kModulePath))
+    added->s_(symbols::kModulePath, original->s(symbols::kModulePath));
+}
+
+// Makes `values`, the results of the rule's forward, take the place of the outputs of `node`.
+void replace_outputs(Node* node, const std::vector<Value*>& values) {
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    if (node->output(i)->hasDebugName() && !values[i]->hasDebugName())
+      values[i]->setDebugName(node->output(i)->debugNameBase());
+    node->output(i)->replaceAllUsesWith(values[i]);
+  }
+}
+
+// Inserts the rule's forward before `node` and makes its results take the place of the outputs of
+// `node`. Adds the extras to `names`. Returns the outputs, then the extras.
+std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientSums& sums,
+                                   std::unordered_set<size_t>& gradient_path, Names& names) {
+  auto& graph = *node->owningGraph();
+  const auto& formula = compiled_forward(rule, node);
+  const torch::jit::WithInsertPoint guard(node);
+  auto* before = node->prev();
+  std::vector<Value*> arguments;
+  for (const auto& parameter : formula.parameters)
+    arguments.push_back(bind_value(graph, parameter, names, sums));
+  const auto values = insert_formula(graph, formula, arguments);
+  for (auto* added = before->next(); added != node; added = added->next()) {
+    note_gradient_path(added, sums, gradient_path);
+    copy_origin(node, added);
+  }
+  const size_t count = node->outputs().size();
+  if (values.size() != count + rule.extras.size()) {
+    throw std::logic_error("gradient rule for " + rule.op + ": forward returns " +
+                           std::to_string(values.size()) + " values, expected " +
+                           std::to_string(count + rule.extras.size()));
+  }
+  replace_outputs(node, values);
+  for (size_t i = 0; i < rule.extras.size(); ++i)
+    names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[count + i];
+  return values;
+}
+
+// Marks the outputs that require grad. A further output whose gradient no formula reads has none:
+// the indices of a maximum.
+void require_outputs(const AppliedRule& applied, GradientSums& sums) {
+  for (size_t i = 0; i < applied.outputs.size(); ++i) {
+    const auto gradient = "grad" + std::to_string(i);
+    const auto reads_gradient = [&](const CompiledFormula* formula) {
+      const auto& parameters = formula->parameters;
+      return std::find(parameters.begin(), parameters.end(), gradient) != parameters.end();
+    };
+    if (i == 0 || std::any_of(applied.formulas.begin(), applied.formulas.end(), reads_gradient)) {
+      sums.require_tensor(applied.outputs[i]);
+    }
+  }
+}
+
+// ---- backward ----
+
+// Returns the value for parameter grad, grads, grad1, ... and nullptr for any other parameter. An
+// undefined gradient is None where the parameter accepts that, and zeros where it does not.
+Value* bind_gradient(Graph& graph, const std::string& parameter, const c10::Type& type,
+                     const AppliedRule& applied, const GradientSums& sums) {
+  if (parameter.rfind("grad", 0) != 0 || applied.names.count(parameter) != 0)
+    return nullptr;
+  if (parameter == "grads")
+    return sums.gradient_of(applied.outputs[0]);
+  const auto index = parameter == "grad" ? size_t{0} : std::stoul(parameter.substr(4));
+  auto* output = applied.outputs.at(index);
+  if (auto* gradient = sums.gradient_of(output))
+    return gradient;
+  if (type.kind() == c10::TypeKind::OptionalType)
+    return graph.insertConstant(c10::IValue());
+  return graph.insert(c10::aten::zeros_like, {output});
+}
+
+// Adds the gradient of an argument to `sums`. An operator that reads one value twice (x @ x) gives
+// it two gradients, which eager's engine adds in the order of the arguments, whatever the order of
+// the formulas: these are put into `postponed` instead.
+void add_or_postpone(const AppliedRule& applied, const std::string& argument, Value* gradient,
+                     GradientSums& sums, GradientsByArgument& postponed) {
+  const auto& arguments = applied.arguments;
+  const auto found = std::find_if(arguments.begin(), arguments.end(),
+                                  [&](const auto& each) { return each.first == argument; });
+  auto* value = found->second;
+  const auto readers = std::count_if(arguments.begin(), arguments.end(),
+                                     [&](const auto& each) { return each.second == value; });
+  if (readers > 1)
+    postponed.emplace(found - arguments.begin(), gradient);
+  else
+    sums.add(value, gradient);
+}
+
+// Inserts formula `index` of the rule and adds the gradients that it returns.
+void insert_gradient_formula(Graph& graph, const AppliedRule& applied, size_t index,
+                             const std::vector<std::string>& targets, GradientSums& sums,
+                             GradientsByArgument& postponed) {
+  const auto& rule = *applied.rule;
+  const auto& formula = *applied.formulas[index];
+  std::vector<Value*> arguments;
+  for (size_t k = 0; k < formula.parameters.size(); ++k) {
+    const auto& parameter = formula.parameters[k];
+    auto* gradient =
+        bind_gradient(graph, parameter, *formula.graph->inputs()[k]->type(), applied, sums);
+    arguments.push_back(gradient != nullptr ? gradient
+                                            : bind_value(graph, parameter, applied.names, sums));
+  }
+  const auto values = insert_formula(graph, formula, arguments);
+  if (values.size() != targets.size()) {
+    throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
+                           rule.gradients[index].inputs + " returns " +
+                           std::to_string(values.size()) + " values");
+  }
+  for (size_t k = 0; k < targets.size(); ++k) {
+    if (!requires_grad(targets[k], applied.names, sums))
+      continue;
+    auto* gradient = values[k];
+    if (rule.is_users) {
+      gradient = insert_gradient_check(gradient, applied.names.at(targets[k]), rule.op, targets[k]);
+    }
+    if (gradient != nullptr)
+      add_or_postpone(applied, targets[k], gradient, sums, postponed);
+  }
+}
+
+}  // namespace
+
+AppliedRule apply_rule_forward(Node* node, const Rule& rule, GradientSums& sums,
+                               std::unordered_set<size_t>& gradient_path) {
+  AppliedRule applied;
+  applied.rule = &rule;
+  const auto& schema = node->schema();
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    const auto& name = schema.arguments()[i].name();
+    applied.names[name] = node->input(i);
+    applied.arguments.emplace_back(name, node->input(i));
+  }
+  applied.outputs = rule.has_forward()
+                        ? insert_forward(node, rule, sums, gradient_path, applied.names)
+                        : node->outputs().vec();
+  applied.outputs.resize(schema.returns().size());
+  for (size_t i = 0; i < applied.outputs.size(); ++i)
+    applied.names[i == 0 ? "result" : "result" + std::to_string(i)] = applied.outputs[i];
+  for (size_t i = 0; i < rule.gradients.size(); ++i)
+    applied.formulas.push_back(&compiled_gradient(rule, i, node));
+  require_outputs(applied, sums);
+  if (rule.has_forward())
+    node->destroy();
+  return applied;
+}
+
+void insert_rule_backward(const AppliedRule& applied, GradientSums& sums) {
+  const auto& outputs = applied.outputs;
+  if (std::none_of(outputs.begin(), outputs.end(),
+                   [&](Value* output) { return sums.gradient_of(output) != nullptr; })) {
+    return;
+  }
+  auto& graph = *outputs[0]->owningGraph();
+  GradientsByArgument postponed;
+  for (size_t i = 0; i < applied.formulas.size(); ++i) {
+    const auto targets = split_names(applied.rule->gradients[i].inputs);
+    if (std::any_of(targets.begin(), targets.end(), [&](const std::string& target) {
+          return requires_grad(target, applied.names, sums);
+        })) {
+      insert_gradient_formula(graph, applied, i, targets, sums, postponed);
+    }
+  }
+  for (const auto& [index, gradient] : postponed)
+    sums.add(applied.arguments[index].second, gradient);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,37 @@
+// Applies the gradient rule of an operator.
+#pragma once
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "passes/autodiff/gradient_sums.h"
+#include "rules/rule.h"
+
+namespace aten_recompute {
+
+// A rule bound to the values of one forward node: what its backward needs.
+struct AppliedRule {
+  const Rule* rule = nullptr;
+  std::vector<const CompiledFormula*> formulas;  // in the order of `rule->gradients`
+  // The operator's arguments, in the order and with the names of its schema.
+  std::vector<std::pair<std::string, torch::jit::Value*>> arguments;
+  std::vector<torch::jit::Value*> outputs;
+  // By the names that formulas use: arguments, outputs ("result", "result1") and extras.
+  std::unordered_map<std::string, torch::jit::Value*> names;
+};
+
+// Marks in `sums` the outputs of `node` that require grad. If the rule has a forward, inserts it in
+// place of `node`, which is destroyed, and adds to `gradient_path` the Value::unique() of each
+// value inside it that a gradient passes through. Throws std::logic_error where the rule is wrong.
+AppliedRule apply_rule_forward(torch::jit::Node* node, const Rule& rule, GradientSums& sums,
+                               std::unordered_set<size_t>& gradient_path);
+
+// Inserts the formulas of those arguments that require grad, and adds what they return to `sums`.
+// Does nothing where no output has a gradient. Throws std::logic_error where the rule is wrong.
+void insert_rule_backward(const AppliedRule& applied, GradientSums& sums);
+
+}  // namespace aten_recompute
