@@ -9,6 +9,7 @@
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/forward_values.h"
 #include "ir/node_traits.h"
@@ -18,67 +19,86 @@ namespace aten_recompute {
 using torch::jit::Node;
 using torch::jit::Value;
 
-GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute) {
-  GraphView view;
-  std::unordered_map<Value*, GraphView::Vertex> producer;
-  std::unordered_set<Value*> activations;
-  view.source = boost::add_vertex(view.graph);
-  view.sink = boost::add_vertex(view.graph);
-  for (size_t i = 0; i < joint.num_inputs; ++i) {
-    auto* input = joint.graph->inputs()[i];
-    if (is_attribute[i] || !contains_tensor(*input->type()))
-      continue;
-    activations.insert(input);
-    if (joint.requires_grad.count(input->unique()) != 0)
-      producer[input] = view.source;
-  }
-  for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start)
-      break;
-    if (!node->blocks().empty() || mutates_an_argument(node))
-      continue;
-    bool needs_gradient = false;
-    for (auto* output : node->outputs()) {
-      needs_gradient = needs_gradient || joint.requires_grad.count(output->unique()) != 0;
+namespace {
+
+class ViewBuilder {
+ public:
+  ViewBuilder(const JointGraph& joint, const std::vector<bool>& is_attribute) : joint_(joint) {
+    view_.source = boost::add_vertex(view_.graph);
+    view_.sink = boost::add_vertex(view_.graph);
+    for (size_t i = 0; i < joint.num_inputs; ++i) {
+      if (!is_attribute[i])
+        add_input(joint.graph->inputs()[i]);
     }
-    bool is_activation = false;
-    std::vector<GraphView::Vertex> sources;
+  }
+
+  void add_node(Node* node) {
+    if (!node->blocks().empty() || mutates_an_argument(node) || !reads_activation(node))
+      return;
+    for (auto* output : node->outputs()) {
+      if (contains_tensor(*output->type()))  // sizes are no activations
+        activations_.insert(output);
+    }
+    if (needs_gradient(node))
+      add_vertex(node);
+  }
+
+  void connect_outputs() {
+    for (size_t i = 0; i < joint_.num_outputs; ++i) {
+      const auto found = producer_.find(joint_.graph->outputs()[i]);
+      if (found != producer_.end() && joint_.output_requires_grad[i])
+        boost::add_edge(found->second, view_.sink, view_.graph);
+    }
+  }
+
+  GraphView& view() { return view_; }
+
+ private:
+  void add_input(Value* input) {
+    if (!contains_tensor(*input->type()))
+      return;
+    activations_.insert(input);
+    if (joint_.requires_grad.count(input->unique()) != 0)
+      producer_[input] = view_.source;
+  }
+
+  bool reads_activation(const Node* node) const {
+    const auto inputs = node->inputs();
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const Value* input) { return activations_.count(input) != 0; });
+  }
+
+  bool needs_gradient(const Node* node) const {
+    const auto outputs = node->outputs();
+    return std::any_of(outputs.begin(), outputs.end(), [&](const Value* output) {
+      return joint_.requires_grad.count(output->unique()) != 0;
+    });
+  }
+
+  void add_vertex(Node* node) {
+    std::vector<GraphView::Vertex> predecessors;
     for (auto* input : node->inputs()) {
-      is_activation = is_activation || activations.count(input) != 0;
-      const auto found = producer.find(input);
-      if (found == producer.end())
-        continue;
-      if (std::find(sources.begin(), sources.end(), found->second) == sources.end()) {
-        sources.push_back(found->second);
+      const auto found = producer_.find(input);
+      if (found != producer_.end() && std::find(predecessors.begin(), predecessors.end(),
+                                                found->second) == predecessors.end()) {
+        predecessors.push_back(found->second);
       }
     }
-    if (!is_activation)
-      continue;
-    for (auto* output : node->outputs()) {
-      if (contains_tensor(*output->type()))
-        activations.insert(output);  // sizes carry nothing on
-    }
-    if (!needs_gradient)
-      continue;
-    if (sources.empty())
-      sources.push_back(view.source);
-    const auto vertex = boost::add_vertex(view.graph);
-    view.nodes.push_back(node);
-    for (auto from : sources)
-      boost::add_edge(from, vertex, view.graph);
+    if (predecessors.empty())
+      predecessors.push_back(view_.source);
+    const auto vertex = boost::add_vertex(view_.graph);
+    view_.nodes.push_back(node);
+    for (auto from : predecessors)
+      boost::add_edge(from, vertex, view_.graph);
     for (auto* output : node->outputs())
-      producer[output] = vertex;
+      producer_[output] = vertex;
   }
-  for (size_t i = 0; i < joint.num_outputs; ++i) {
-    const auto found = producer.find(joint.graph->outputs()[i]);
-    if (found == producer.end() || !joint.output_requires_grad[i])
-      continue;
-    boost::add_edge(found->second, view.sink, view.graph);
-  }
-  return view;
-}
 
-namespace {
+  const JointGraph& joint_;
+  GraphView view_;
+  std::unordered_map<const Value*, GraphView::Vertex> producer_;
+  std::unordered_set<const Value*> activations_;
+};
 
 struct CopyEdges : boost::default_bfs_visitor {
   explicit CopyEdges(GraphView::Graph& copy) : copy(copy) {}
@@ -89,15 +109,16 @@ struct CopyEdges : boost::default_bfs_visitor {
   GraphView::Graph& copy;
 };
 
-// The edges that paths from `root` take, over the same vertices. (Boost's dominators go wrong where
-// an unreachable vertex has an edge to one that is reached.)
+// Returns the same vertices with the edges that paths from `root` take. Boost's dominators are
+// wrong where an unreachable vertex has an edge to a reachable one.
 GraphView::Graph reachable(const GraphView::Graph& graph, GraphView::Vertex root) {
   GraphView::Graph edges(boost::num_vertices(graph));
   boost::breadth_first_search(graph, root, boost::visitor(CopyEdges(edges)));
   return edges;
 }
 
-// Vertices through which every path from `root` to the sink goes; none if there is no path.
+// Returns the vertices through which every path from `root` to the sink goes; none if there is no
+// path.
 std::vector<GraphView::Vertex> dominators_of_sink(const GraphView& view, GraphView::Vertex root) {
   const auto reached = reachable(view.graph, root);
   const auto none = boost::graph_traits<GraphView::Graph>::null_vertex();
@@ -112,21 +133,23 @@ std::vector<GraphView::Vertex> dominators_of_sink(const GraphView& view, GraphVi
   return dominators;
 }
 
-// What the vertices separate by, in forward order.
-std::vector<Value*> values_of(const GraphView& view, const std::set<GraphView::Vertex>& chosen) {
+// Returns the values by which the vertices separate the graph, in forward order. A vertex whose
+// node has no single such value is left out.
+std::vector<Value*> separating_values(const GraphView& view,
+                                      const std::set<GraphView::Vertex>& chosen) {
   const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
   std::vector<Value*> separators;
   for (auto v : chosen) {
-    // A node with several outputs separates by its first one, unless another goes on in the
-    // forward: layer norm's mean and deviation, for example, are read by its backward only.
+    // A node with several outputs separates by its first one, if other nodes of the forward read no
+    // other: a layer norm's mean and deviation, for example, are read by its backward only.
     auto* node = view.node(v);
-    bool others_go_on = false;
+    bool reads_others = false;
     for (size_t i = 1; i < node->outputs().size(); ++i) {
       for (const auto& use : node->output(i)->uses()) {
-        others_go_on = others_go_on || vertices.count(use.user) != 0;
+        reads_others = reads_others || vertices.count(use.user) != 0;
       }
     }
-    if (others_go_on)
+    if (reads_others)
       continue;
     auto* single = node->outputs()[0];
     if (single->type()->kind() == c10::TypeKind::TensorType)
@@ -137,9 +160,20 @@ std::vector<Value*> values_of(const GraphView& view, const std::set<GraphView::V
 
 }  // namespace
 
+GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute) {
+  ViewBuilder builder(joint, is_attribute);
+  for (auto* node : joint.graph->nodes()) {
+    if (node == joint.backward_start)
+      break;
+    builder.add_node(node);
+  }
+  builder.connect_outputs();
+  return std::move(builder.view());
+}
+
 std::vector<Value*> single_value_separators(const GraphView& view) {
   const auto dominators = dominators_of_sink(view, view.source);
-  return values_of(view, {dominators.begin(), dominators.end()});
+  return separating_values(view, {dominators.begin(), dominators.end()});
 }
 
 std::vector<Value*> separators_by_source(const GraphView& view) {
@@ -148,7 +182,7 @@ std::vector<Value*> separators_by_source(const GraphView& view) {
     const auto dominators = dominators_of_sink(view, boost::target(*edge, view.graph));
     chosen.insert(dominators.begin(), dominators.end());
   }
-  return values_of(view, chosen);
+  return separating_values(view, chosen);
 }
 
 }  // namespace aten_recompute

@@ -1,4 +1,4 @@
-// A region's forward as Boost.Graph sees it.
+// A region's forward as a Boost graph, and the values that separate it.
 #pragma once
 
 #include <boost/graph/adjacency_list.hpp>
@@ -15,12 +15,12 @@ struct Value;
 
 namespace aten_recompute {
 
-// Vertices are the forward nodes that a gradient passes through and that work on activations:
-// values computed, at any distance, from a region input that is not an attribute of the module (a
-// batch, hidden states). What depends on parameters and constants alone (position embeddings, a
-// transposed weight) is no vertex, nor is what needs no gradient (masks, targets): an edge from it
-// would connect everything with everything. A vertex without a predecessor has an edge from the
-// source.
+// Vertices are the forward nodes that a gradient passes through and that work on activations. An
+// activation is computed, at any distance, from a region input that is not an attribute of the
+// module: a batch, hidden states. No vertices are nodes that depend on parameters and constants
+// alone (position embeddings, a transposed weight) and nodes that need no gradient (masks,
+// targets), because edges from them would connect everything with everything. A vertex without a
+// predecessor has an edge from the source.
 //
 //   tokens   W_emb           source
 //       \    /                 |
@@ -42,18 +42,20 @@ struct GraphView {
   torch::jit::Node* node(Vertex v) const { return nodes[v - 2]; }
 };
 
-// `is_attribute[i]`: region input i was read from the module (parameter or buffer). The sink stands
-// behind every output that requires grad.
+// `is_attribute[i]`: region input i is a parameter or buffer of the module. Each node that makes an
+// output of the region that requires grad has an edge to the sink.
 GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute);
 
-// Values through which every path from source to sink goes, in forward order: one output of one
-// node each. Keeping such a value separates what comes before it from what comes after. Dominators
-// of the sink, by Lengauer and Tarjan (1979), Boost's implementation; O(E log V).
+// Returns the values through which every path from source to sink goes, in forward order; each is
+// the output of another node. Keeping such a value separates what comes before it from what comes
+// after. They are dominators of the sink, found with Boost's implementation of Lengauer and Tarjan
+// (1979) in O(E log V).
 std::vector<torch::jit::Value*> single_value_separators(const GraphView& view);
 
-// The same for each vertex at the source, and the paths that begin there: an encoder and a decoder
-// that reads it in every layer have no separators in common, but each has its own. In forward
-// order; where one vertex alone stands at the source, the same as single_value_separators().
+// Returns, in forward order, the values through which every path goes that begins at some one
+// successor of the source. An encoder and a decoder that reads it in every layer have no separators
+// in common, but each has its own. With one successor of the source, the result is that of
+// single_value_separators().
 std::vector<torch::jit::Value*> separators_by_source(const GraphView& view);
 
 }  // namespace aten_recompute

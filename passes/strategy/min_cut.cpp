@@ -5,37 +5,22 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
-#include <functional>
-#include <limits>
 #include <map>
-#include <queue>
 #include <set>
-#include <utility>
 
-#include "ir/symbols.h"
+#include "passes/strategy/min_cut_bans.h"
+#include "passes/strategy/operator_graph.h"
 #include "passes/strategy/operator_types.h"
 #include "passes/strategy/tags.h"
 #include "planner/graph/flow_network.h"
-#include "rules/recomputability.h"
 
 namespace aten_recompute {
 namespace {
 
-namespace prim = c10::prim;
-
-constexpr int64_t kUnreachable = std::numeric_limits<int32_t>::max();
-// From here on max_dist_from_bw is not looked at, whatever it is: PyTorch's rule, and the reason
-// why its default, the same number, bans nothing.
-constexpr int64_t kMaxDistance = 1000;
-// The weight of a distance grows no further.
+// Distances beyond this one weigh no more than it.
 constexpr int64_t kMaxWeightedDistance = 100;
 
-// A list or tuple that exists to hand its elements to one operator: that operator reads them.
-bool collects(const torch::jit::Node* node) {
-  return node->kind() == prim::ListConstruct || node->kind() == prim::TupleConstruct ||
-         node->kind() == symbols::kOptionalList;
-}
-
+// Returns the options with those bans off that `aggressive_recomputation` turns off.
 MinCutOptions effective(MinCutOptions options) {
   if (options.aggressive_recomputation) {
     options.ban_if_used_far_apart = false;
@@ -46,390 +31,186 @@ MinCutOptions effective(MinCutOptions options) {
   return options;
 }
 
-// Of a number without trailing zeros.
-std::string text_of(double number) {
-  char text[32];
-  std::snprintf(text, sizeof(text), "%g", number);
-  return text;
-}
-
-class Planner {
+// What saving a value costs.
+class SavingCosts {
  public:
-  Planner(const JointGraph& joint, const GraphProblem& graph, const Profile& profile,
-          const std::vector<bool>& is_attribute, const MinCutOptions& options)
-      : joint_(joint),
-        graph_(graph),
-        problem_(graph.problem),
-        profile_(profile),
-        is_attribute_(is_attribute),
-        options_(effective(options)),
-        types_(options.recomputable_ops, options.compute_intensive_ops, options.recompute_random),
-        tags_(value_tags(graph)),
-        roots_(base_values(problem_)),
-        stays_(stays_for_caller(problem_)) {}
+  SavingCosts(const Problem& problem, const OperatorGraph& operators, const MinCutOptions& options)
+      : problem_(problem),
+        operators_(operators),
+        options_(options),
+        base_values_(base_values(problem)),
+        live_to_end_(live_to_end(problem)) {}
 
-  MinCutPlan run() {
-    classify();
-    find_readers();
-    find_distances();
-    ban_by_operator();
-    if (options_.ban_if_used_far_apart)
-      ban_used_far_apart();
-    if (options_.ban_if_long_fusible_chains)
-      ban_long_fusible_chains();
-    return cut();
+  // Returns the capacity of the value's edge: its bytes, weighted.
+  int64_t capacity(int32_t value) const {
+    const auto producer = problem_.producer[value];
+    const auto distance =
+        std::clamp<int64_t>(operators_.distance_of_value(value), 1, kMaxWeightedDistance);
+    double weight = std::pow(options_.distance_weight, static_cast<double>(distance));
+    const auto& readers = operators_.readers_of_value(value);
+    const bool materialized =
+        producer < 0 || std::any_of(readers.begin(), readers.end(), [&](int32_t reader) {
+          return !operators_.fuses(producer, reader);
+        });
+    if (!materialized)
+      weight *= options_.not_materialized_weight;
+    return static_cast<int64_t>(static_cast<double>(bytes(value)) * weight);
   }
 
  private:
-  bool is_forward(int32_t node) const { return problem_.in_forward(node); }
-  bool is_view(int32_t node) const { return problem_.is_view[node] != 0; }
-
-  // Operators of the forward that make tensors and always run. An optional one serves the choice
-  // between an operator and what can stand in for it, which is not made here.
-  bool takes_part(int32_t node) const {
-    return is_forward(node) && !problem_.outputs[node].empty() && !problem_.optional[node];
-  }
-
-  bool fuses(int32_t maker, int32_t reader) const {
-    return concatenates_[reader] || (fusible_[maker] && fusible_[reader]);
-  }
-
-  void classify() {
-    for (size_t node = 0; node < problem_.num_nodes; ++node) {
-      fusible_.push_back(types_.fusible(graph_.nodes[node]));
-      concatenates_.push_back(types_.concatenates(graph_.nodes[node]));
-    }
-    order_.resize(problem_.num_nodes);
-    int32_t next = 0;
-    for (size_t node = 0; node < problem_.num_forward; ++node) {
-      if (takes_part(static_cast<int32_t>(node)) && !collects(graph_.nodes[node]))
-        order_[node] = next++;
-    }
-  }
-
-  // From the last node to the first, so that who reads a list is known before who is in it.
-  void find_readers() {
-    value_readers_.resize(problem_.num_values());
-    readers_.resize(problem_.num_nodes);
-    for (size_t i = problem_.num_nodes; i-- > 0;) {
-      const auto node = static_cast<int32_t>(i);
-      if (is_forward(node) && !takes_part(node))
-        continue;
-      for (auto output : problem_.outputs[node])
-        readers_[node].insert(value_readers_[output].begin(), value_readers_[output].end());
-      for (auto input : problem_.inputs[node]) {
-        auto& readers = value_readers_[input];
-        if (collects(graph_.nodes[node])) {
-          readers.insert(readers_[node].begin(), readers_[node].end());
-        } else {
-          readers.insert(node);
-        }
-      }
-    }
-  }
-
-  // Operators between a value and the nearest backward node that depends on it.
-  void find_distances() {
-    distance_.assign(problem_.num_nodes, 0);
-    for (size_t i = problem_.num_forward; i-- > 0;)
-      distance_[i] = distance_over(readers_[i]);
-  }
-
-  int64_t distance_over(const std::set<int32_t>& readers) const {
-    int64_t distance = kUnreachable;
-    for (auto reader : readers)
-      distance = std::min(distance, distance_[reader] + 1);
-    return distance;
-  }
-
-  // ---- bans ----
-
-  Tag tag_of(int32_t node) const {
-    auto tag = Tag::kNone;
-    for (auto output : problem_.outputs[node])
-      tag = std::max(tag, tags_[output]);
-    return tag;
-  }
-
-  // Views cost nothing to make again, and what the program says comes before what heuristics say.
-  void ban(int32_t node, const std::string& reason) {
-    const auto tag = tag_of(node);
-    if (is_view(node) || tag == Tag::kMustRecompute || tag == Tag::kPreferRecompute)
-      return;
-    reasons_.emplace(node, reason);
-  }
-
-  void ban_by_operator() {
-    for (size_t i = 0; i < problem_.num_forward; ++i) {
-      const auto node = static_cast<int32_t>(i);
-      if (!takes_part(node))
-        continue;
-      if (!problem_.recomputable[node]) {
-        reasons_.emplace(node, std::string(to_string(recompute_veto(graph_.nodes[node]))));
-      } else if (const auto reason = reason_of(node); !reason.empty()) {
-        ban(node, reason);
-      }
-    }
-  }
-
-  std::string reason_of(int32_t node) const {
-    const auto* ir = graph_.nodes[node];
-    const auto tag = tag_of(node);
-    if (tag == Tag::kMustSave || (tag == Tag::kPreferSave && !options_.aggressive_recomputation))
-      return std::string("tagged ") + to_string(tag);
-    if (is_view(node))
-      return "";
-    if (types_.random(ir) && !options_.recompute_random)
-      return "random (recompute_random)";
-    if (options_.ban_if_not_in_allowlist) {
-      if (!types_.recomputable(ir))
-        return "not among recomputable_ops (ban_if_not_in_allowlist)";
-    } else if (types_.compute_intensive(ir)) {
-      return "among compute_intensive_ops";
-    }
-    if (options_.ban_if_materialized_backward && materialized_in_backward(node))
-      return "written to memory in the backward (ban_if_materialized_backward)";
-    if (distance_[node] < kMaxDistance && distance_[node] > options_.max_dist_from_bw)
-      return "far from the backward (max_dist_from_bw)";
-    if (options_.ban_if_reduction && reduces(node)) {
-      return text_of(options_.reduction_ratio) +
-             " times smaller than its operands (ban_if_reduction)";
-    }
-    return "";
-  }
-
-  // A backward operator reads it, or a view of it, that it cannot be fused with.
-  bool materialized_in_backward(int32_t node) const {
-    std::vector<int32_t> found{node};
-    std::set<int32_t> seen;
-    while (!found.empty()) {
-      const auto maker = found.back();
-      found.pop_back();
-      for (auto reader : readers_[maker]) {
-        if (!is_forward(reader) && !fuses(maker, reader))
-          return true;
-        if (is_view(reader) && seen.insert(reader).second)
-          found.push_back(reader);
-      }
-    }
-    return false;
-  }
-
-  bool reduces(int32_t node) const {
-    int64_t read = 0;
-    for (auto input : problem_.inputs[node])
-      read += tensor_bytes(input);
-    int64_t made = 0;
-    for (auto output : problem_.outputs[node])
-      made += tensor_bytes(output);
-    return static_cast<double>(made) * options_.reduction_ratio < static_cast<double>(read);
-  }
-
-  int64_t tensor_bytes(int32_t value) const {
-    const auto found = profile_.tensor_bytes.find(graph_.values[value]->unique());
-    return found == profile_.tensor_bytes.end() ? 0 : found->second;
-  }
-
-  // A value that is read nearby and, behind something that does not fuse, once more: recomputing
-  // both readers, a compiler could not fuse the two.
-  void ban_used_far_apart() {
-    for (size_t i = 0; i < problem_.num_forward; ++i) {
-      const auto maker = static_cast<int32_t>(i);
-      if (!takes_part(maker) || collects(graph_.nodes[maker]))
-        continue;
-      std::vector<int32_t> readers;
-      for (auto reader : readers_[maker]) {
-        if (is_forward(reader))
-          readers.push_back(reader);
-      }
-      if (readers.empty())
-        continue;
-      const auto last = *std::max_element(readers.begin(), readers.end(),
-                                          [&](auto a, auto b) { return order_[a] < order_[b]; });
-      const auto first_unfusible = find_first_unfusible(readers, order_[last]);
-      for (auto reader : readers) {
-        if (order_[reader] > first_unfusible && fuses(maker, reader))
-          ban(reader, "reads a value used far apart (ban_if_used_far_apart)");
-      }
-    }
-  }
-
-  // The position of the first operator, following readers from `start` up to position `end`, that
-  // does not fuse with what it reads.
-  int32_t find_first_unfusible(const std::vector<int32_t>& start, int32_t end) const {
-    struct Step {
-      int32_t order;
-      int32_t node;
-      bool fuses;
-      auto operator<=>(const Step&) const = default;
-    };
-    std::set<Step> ahead;
-    for (auto node : start)
-      ahead.insert({order_[node], node, true});
-    while (!ahead.empty()) {
-      const auto step = *ahead.begin();
-      ahead.erase(ahead.begin());
-      if (!step.fuses)
-        return step.order;
-      for (auto reader : readers_[step.node]) {
-        if (is_forward(reader) && order_[reader] <= end)
-          ahead.insert({order_[reader], reader, fuses(step.node, reader)});
-      }
-    }
-    return end;
-  }
-
-  // Operators on elements are cheap, but not so cheap that a residual stream could be computed
-  // again from the start of the network.
-  void ban_long_fusible_chains() {
-    std::set<int32_t> visited;
-    for (size_t i = 0; i < problem_.num_forward; ++i) {
-      const auto start = static_cast<int32_t>(i);
-      if (!takes_part(start) || collects(graph_.nodes[start]))
-        continue;
-      std::set<std::pair<int32_t, int32_t>> chain{{order_[start], start}};  // order, node
-      while (!chain.empty()) {
-        const auto [order, node] = *chain.begin();
-        chain.erase(chain.begin());
-        if (!visited.insert(node).second)
-          continue;
-        if (order > order_[start] + options_.max_fusible_depth && chain.empty()) {
-          ban(node, "end of a long fusible chain (ban_if_long_fusible_chains)");
-          break;
-        }
-        for (auto reader : readers_[node]) {
-          if (is_forward(reader) && fuses(node, reader) && reasons_.count(reader) == 0)
-            chain.insert({order_[reader], reader});
-        }
-      }
-    }
-  }
-
-  // ---- the network ----
-
-  // What saving the value keeps in memory. A region input is the caller's, but a plan that needs it
-  // keeps the caller from letting it go; outputs are held in any case.
-  int64_t bytes_of(int32_t value) const {
-    if (std::all_of(roots_[value].begin(), roots_[value].end(),
-                    [&](int32_t root) { return stays_[root]; })) {
+  // Returns the bytes that saving the value keeps in memory. What the region returns is held in any
+  // case; a region input counts, because saving it prevents the caller from freeing it.
+  int64_t bytes(int32_t value) const {
+    const auto bases = base_values_[value];
+    if (std::all_of(bases.begin(), bases.end(), [&](int32_t base) { return live_to_end_[base]; }))
       return 0;
-    }
     int64_t bytes = 0;
     for (auto storage : problem_.storages[value])
       bytes += problem_.bytes[storage];
     return bytes;
   }
 
-  int64_t capacity_of(int32_t value) const {
-    const auto& readers = value_readers_[value];
-    const auto maker = problem_.producer[value];
-    const auto distance = std::clamp<int64_t>(distance_over(readers), 1, kMaxWeightedDistance);
-    double weight = std::pow(options_.distance_weight, static_cast<double>(distance));
-    const bool materialized =
-        maker < 0 || std::any_of(readers.begin(), readers.end(),
-                                 [&](int32_t reader) { return !fuses(maker, reader); });
-    if (!materialized)
-      weight *= options_.not_materialized_weight;
-    return static_cast<int64_t>(static_cast<double>(bytes_of(value)) * weight);
+  const Problem& problem_;
+  const OperatorGraph& operators_;
+  const MinCutOptions& options_;
+  const JaggedArray base_values_;
+  const std::vector<bool> live_to_end_;
+};
+
+// The flow network that min_cut.h describes. A value without a vertex costs nothing to save.
+struct RegionNetwork {
+  FlowNetwork flow;
+  std::vector<size_t> operators;  // per forward node: its vertex; 0: none
+  std::vector<size_t> values;     // per value: its vertex; 0: none
+};
+
+class NetworkBuilder {
+ public:
+  NetworkBuilder(const GraphProblem& graph, const MinCutOptions& options,
+                 const OperatorGraph& operators, const std::vector<Tag>& tags, const Bans& bans)
+      : graph_(graph),
+        problem_(graph.problem),
+        options_(options),
+        operators_(operators),
+        tags_(tags),
+        bans_(bans),
+        costs_(problem_, operators, options) {
+    network_.operators.assign(problem_.num_forward, 0);
+    network_.values.assign(problem_.num_values(), 0);
   }
 
-  // A list of tensors that were there before; a view that is not to be saved.
+  RegionNetwork build(const JointGraph& joint, const std::vector<bool>& is_attribute) {
+    add_region_inputs(joint, is_attribute);
+    for (size_t i = 0; i < problem_.num_nodes; ++i) {
+      const auto node = static_cast<int32_t>(i);
+      if (!problem_.in_forward(node))
+        add_reads(node, FlowNetwork::kSink);
+      else if (operators_.takes_part(node))
+        add_operator(node);
+    }
+    return network_;
+  }
+
+ private:
+  void add_region_inputs(const JointGraph& joint, const std::vector<bool>& is_attribute) {
+    for (size_t i = 0; i < joint.num_inputs; ++i) {
+      const auto found = graph_.index.find(joint.graph->inputs()[i]);
+      if (found == graph_.index.end() ||
+          (is_attribute[i] && options_.treat_parameters_as_free_to_save)) {
+        continue;
+      }
+      const auto value = found->second;
+      network_.values[value] = network_.flow.add_vertex();
+      network_.flow.add_edge(FlowNetwork::kSource, network_.values[value], costs_.capacity(value));
+    }
+  }
+
+  void add_operator(int32_t node) {
+    auto& flow = network_.flow;
+    const auto vertex = flow.add_vertex();
+    network_.operators[node] = vertex;
+    add_reads(node, vertex);
+    if (bans_.count(node) != 0)
+      flow.add_uncuttable_edge(FlowNetwork::kSource, vertex);
+    else if (asks_to_recompute(strongest_tag(problem_, tags_, node)))
+      flow.add_uncuttable_edge(vertex, FlowNetwork::kSink);
+    for (auto output : problem_.outputs[node]) {
+      network_.values[output] = flow.add_vertex();
+      if (is_never_saved(output))
+        flow.add_uncuttable_edge(vertex, network_.values[output]);
+      else
+        flow.add_edge(vertex, network_.values[output], costs_.capacity(output));
+    }
+  }
+
+  void add_reads(int32_t node, size_t reader) {
+    for (auto input : problem_.inputs[node]) {
+      if (network_.values[input] != 0)
+        network_.flow.add_uncuttable_edge(network_.values[input], reader);
+    }
+  }
+
+  // A list is never saved, but its elements are; nor is a view under `recompute_views`.
   bool is_never_saved(int32_t value) const {
-    const auto node = problem_.producer[value];
-    if (!is_view(node) || reasons_.count(node) != 0)
+    const auto producer = problem_.producer[value];
+    if (problem_.is_view[producer] == 0 || bans_.count(producer) != 0)
       return false;
     return options_.recompute_views ||
            graph_.values[value]->type()->kind() != c10::TypeKind::TensorType;
   }
 
-  MinCutPlan cut() {
-    FlowNetwork network;
-    std::vector<size_t> operators(problem_.num_forward, 0);
-    std::vector<size_t> values(problem_.num_values(), 0);
-    add_region_inputs(network, values);
-    for (size_t i = 0; i < problem_.num_nodes; ++i) {
-      const auto node = static_cast<int32_t>(i);
-      if (is_forward(node) && !takes_part(node))
-        continue;
-      const auto reader =
-          is_forward(node) ? (operators[node] = network.add_vertex()) : FlowNetwork::kSink;
-      for (auto input : problem_.inputs[node]) {
-        if (values[input] != 0)
-          network.add_uncuttable_edge(values[input], reader);
-      }
-      if (!is_forward(node))
-        continue;
-      const auto tag = tag_of(node);
-      if (reasons_.count(node) != 0) {
-        network.add_uncuttable_edge(FlowNetwork::kSource, reader);
-      } else if (tag == Tag::kMustRecompute || tag == Tag::kPreferRecompute) {
-        network.add_uncuttable_edge(reader, FlowNetwork::kSink);
-      }
-      for (auto output : problem_.outputs[node]) {
-        values[output] = network.add_vertex();
-        if (is_never_saved(output)) {
-          network.add_uncuttable_edge(reader, values[output]);
-        } else {
-          network.add_edge(reader, values[output], capacity_of(output));
-        }
-      }
-    }
-
-    const auto needed = network.sink_side();
-    MinCutPlan result;
-    for (size_t i = 0; i < problem_.num_values(); ++i) {
-      const auto node = problem_.producer[i];
-      if (node >= 0 && values[i] != 0 && needed[values[i]] && !needed[operators[node]])
-        result.plan.saved.insert(graph_.values[i]->unique());
-      // Also where the operator runs again for another of its results.
-      if (tags_[i] == Tag::kMustSave)
-        result.plan.saved.insert(graph_.values[i]->unique());
-    }
-    for (const auto& [node, reason] : reasons_) {
-      if (distance_[node] < kUnreachable)
-        result.banned.push_back({problem_.value_names[problem_.outputs[node][0]], reason});
-    }
-    return result;
-  }
-
-  void add_region_inputs(FlowNetwork& network, std::vector<size_t>& values) const {
-    for (size_t i = 0; i < joint_.num_inputs; ++i) {
-      const auto found = graph_.index.find(joint_.graph->inputs()[i]);
-      if (found == graph_.index.end() ||
-          (is_attribute_[i] && options_.treat_parameters_as_free_to_save)) {
-        continue;
-      }
-      const auto value = found->second;
-      values[value] = network.add_vertex();
-      network.add_edge(FlowNetwork::kSource, values[value], capacity_of(value));
-    }
-  }
-
-  const JointGraph& joint_;
   const GraphProblem& graph_;
   const Problem& problem_;
-  const Profile& profile_;
-  const std::vector<bool>& is_attribute_;
-  const MinCutOptions options_;
-  const OperatorTypes types_;
-  const std::vector<Tag> tags_;
-  const JaggedArray roots_;
-  const std::vector<bool> stays_;
-
-  std::vector<bool> fusible_;
-  std::vector<bool> concatenates_;
-  std::vector<int32_t> order_;  // per forward node: its place among those that take part
-  std::vector<std::set<int32_t>> value_readers_;  // nodes; through lists
-  std::vector<std::set<int32_t>> readers_;        // per node: readers of its results
-  std::vector<int64_t> distance_;                 // per node
-  std::map<int32_t, std::string> reasons_;        // of banned nodes
+  const MinCutOptions& options_;
+  const OperatorGraph& operators_;
+  const std::vector<Tag>& tags_;
+  const Bans& bans_;
+  const SavingCosts costs_;
+  RegionNetwork network_;
 };
+
+// Returns the values that cross the minimum cut, and those that are tagged must_save.
+SavePlan saved_values(const RegionNetwork& network, const GraphProblem& graph,
+                      const std::vector<Tag>& tags) {
+  const auto& problem = graph.problem;
+  const auto needed = network.flow.sink_side();
+  SavePlan plan;
+  for (size_t i = 0; i < problem.num_values(); ++i) {
+    const auto producer = problem.producer[i];
+    const auto vertex = network.values[i];
+    const bool crosses =
+        producer >= 0 && vertex != 0 && needed[vertex] && !needed[network.operators[producer]];
+    // The tag also counts where the operator runs again for another of its results.
+    if (crosses || tags[i] == Tag::kMustSave)
+      plan.saved.insert(graph.values[i]->unique());
+  }
+  return plan;
+}
+
+// Returns the banned operators that the backward depends on.
+std::vector<Banned> reported_bans(const Bans& bans, const Problem& problem,
+                                  const OperatorGraph& operators) {
+  std::vector<Banned> reported;
+  for (const auto& [node, reason] : bans) {
+    if (operators.distance(node) < OperatorGraph::kUnreachable)
+      reported.push_back({problem.value_names[problem.outputs[node][0]], reason});
+  }
+  return reported;
+}
 
 }  // namespace
 
 MinCutPlan plan_min_cut(const JointGraph& joint, const GraphProblem& graph, const Profile& profile,
-                        const std::vector<bool>& is_attribute, const MinCutOptions& options) {
-  return Planner(joint, graph, profile, is_attribute, options).run();
+                        const std::vector<bool>& is_attribute, const MinCutOptions& given) {
+  const auto options = effective(given);
+  const OperatorTypes types(options.recomputable_ops, options.compute_intensive_ops,
+                            options.recompute_random);
+  const auto tags = value_tags(graph);
+  const OperatorGraph operators(graph, types);
+  const auto bans = find_bans({graph, profile, options, types, operators, tags});
+  const auto network =
+      NetworkBuilder(graph, options, operators, tags, bans).build(joint, is_attribute);
+  return {saved_values(network, graph, tags), reported_bans(bans, graph.problem, operators)};
 }
 
 std::string summary(const MinCutPlan& plan, const GraphProblem& graph) {

@@ -1,5 +1,5 @@
-// Strategy `min_cut`: what to save for the backward, as a minimum cut; the method of PyTorch's
-// min_cut_rematerialization_partition, with its heuristics.
+// Strategy `min_cut`: finds the values to save for the backward by a minimum cut, with the method
+// and the heuristics of PyTorch's min_cut_rematerialization_partition.
 #pragma once
 
 #include <string>
@@ -12,19 +12,20 @@
 
 namespace aten_recompute {
 
-// An operator that may not run again, and why; by its first result.
+// An operator that must not run again, and why.
 struct Banned {
-  std::string value;
+  std::string value;  // name of its first result
   std::string reason;
 };
 
 struct MinCutPlan {
   SavePlan plan;
-  std::vector<Banned> banned;  // in forward order; only what the backward depends on
+  std::vector<Banned> banned;  // those that the backward depends on, in the order of the forward
 };
 
-// A flow network of the forward. Each operator is a vertex, and so is each value it makes; between
-// them is the one edge that a cut may contain. Its capacity is what saving the value costs.
+// Plans by a flow network of the forward. Each operator is a vertex, and so is each value that it
+// makes; the edge between them is the only one that a cut may contain. Its capacity is what saving
+// the value costs.
 //
 //   h = mm(x, w)               source
 //   a = exp(h)                    | banned: mm is compute-intensive
@@ -37,29 +38,31 @@ struct MinCutPlan {
 //                                                                                  sink
 //
 // On the sink's side are the values that the backward needs and the operators that run again for
-// it, on the source's side what only the forward has. A value whose operator is on the source's
-// side while the value itself is on the sink's crosses the cut: it is saved. Everything that is
-// needed and not saved is then computed again, and nothing without its operands, as uncuttable
+// it; on the source's side is what only the forward needs. A value on the sink's side whose
+// operator is on the source's side crosses the cut and is saved. All other values that the backward
+// needs are recomputed, from operands that are saved or recomputed themselves, because uncuttable
 // edges lead
 //
-//   - from a value to the operators that read it: what runs again needs its operands
-//   - from a value to the sink: the backward reads it
-//   - from the source to an operator: it may not run again (banned)
-//   - from an operator to the sink: it has to run again (tagged must_recompute)
-//   - from a view to its result, with `recompute_views`: views are not saved; and always from the
-//     making of a list to the list, as it is its elements that are saved
+//   - from a value to the operators that read it: an operator that runs again needs its operands
+//   - from a value to the sink: the backward reads the value
+//   - from the source to an operator: it must not run again (banned)
+//   - from an operator to the sink: it has to run again (tagged must_recompute or prefer_recompute)
+//   - from a view to its result, with `recompute_views`: views are not saved
+//   - from a node that makes a list to the list: its elements are saved instead
 //
-// A region input has no operator: its edge starts at the source. Capacities are bytes (of the
-// storage, for a view: saving it keeps that alive; none, for a region output), times 1.1 for each
-// operator between the value and the backward, times 2 if the forward would not have to write the
-// value to memory. Bans and weights are the options of MinCutOptions; docs/min_cut.md lists them.
+// A region input has no operator: its edge starts at the source. A capacity is the value's bytes,
+// times 1.1 for each operator between the value and the backward, times 2 if a compiler would not
+// write the value to memory in the forward. A view counts the bytes of its storage, because saving
+// it keeps that alive; a region output counts none. Bans and weights are the options of
+// MinCutOptions; docs/min_cut.md lists them.
 //
-// `is_attribute[i]`: region input i was read from the module (parameter or buffer).
+// `is_attribute[i]`: region input i is a parameter or buffer of the module.
 // Throws std::invalid_argument where tags contradict each other.
 MinCutPlan plan_min_cut(const JointGraph& joint, const GraphProblem& graph, const Profile& profile,
                         const std::vector<bool>& is_attribute, const MinCutOptions& options);
 
-// One line for the log: how many operators are banned, for which reasons, and what is saved.
+// Returns one line for the log: how many operators are banned, for which reasons, and what is
+// saved.
 std::string summary(const MinCutPlan& plan, const GraphProblem& graph);
 
 }  // namespace aten_recompute

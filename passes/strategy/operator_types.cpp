@@ -14,14 +14,14 @@ namespace {
 
 using torch::jit::Node;
 
-// What a tape runs: one operator.
+// Returns the node of the operator that a tape runs; for any other node, the node.
 const Node* inner_operator(const Node* node) {
   if (node->kind() != symbols::kTapeForward)
     return node;
   return *node->g(c10::attr::Subgraph)->nodes().begin();
 }
 
-// An operator is pointwise if an overload of it is.
+// Whether ATen tags the operator, or its Tensor overload, as pointwise.
 bool is_pointwise(const Node* node) {
   const auto* schema = node->maybeSchema();
   if (schema == nullptr)
@@ -35,7 +35,7 @@ bool is_pointwise(const Node* node) {
   return tensor_overload.has_value() && tensor_overload->hasTag(at::Tag::pointwise);
 }
 
-OperatorNames names_of(const std::vector<std::string>& names) {
+OperatorNames to_set(const std::vector<std::string>& names) {
   return {names.begin(), names.end()};
 }
 
@@ -51,9 +51,9 @@ OperatorTypes::OperatorTypes(const std::optional<std::vector<std::string>>& reco
                              bool recompute_random)
     : recompute_random_(recompute_random) {
   if (recomputable)
-    recomputable_ = names_of(*recomputable);
+    recomputable_ = to_set(*recomputable);
   if (compute_intensive)
-    compute_intensive_ = names_of(*compute_intensive);
+    compute_intensive_ = to_set(*compute_intensive);
 }
 
 bool OperatorTypes::random(const Node* node) const {

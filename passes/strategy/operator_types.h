@@ -1,4 +1,4 @@
-// Which operators are cheap enough to run again, and which of them a compiler would fuse.
+// Says which operators are cheap enough to run again, and which of them a compiler would fuse.
 #pragma once
 
 #include <optional>
@@ -15,25 +15,25 @@ namespace aten_recompute {
 // Names are ATen's ("relu"), or qualified ("library::operator"). They stand for every overload.
 using OperatorNames = std::unordered_set<std::string>;
 
-// The name under which a node's operator is listed; of an operator on tape, its own.
+// Returns the name under which lists of operators contain the node's operator. For a tape this is
+// the operator that the tape runs.
 std::string listed_name(const torch::jit::Node* node);
 
 class OperatorTypes {
  public:
-  // Without lists the table of operator facts decides, with the defaults of PyTorch's partitioner;
-  // operators that ATen tags as pointwise are recomputable as well. A list for `recomputable`
-  // decides alone.
+  // A list replaces the default, which is in the table of operator facts and follows PyTorch's
+  // partitioner. By default, operators that ATen tags as pointwise are recomputable as well.
   OperatorTypes(const std::optional<std::vector<std::string>>& recomputable,
                 const std::optional<std::vector<std::string>>& compute_intensive,
                 bool recompute_random);
 
-  // Draws random numbers, on tape or off it.
+  // Whether the operator draws random numbers.
   bool random(const torch::jit::Node* node) const;
   bool recomputable(const torch::jit::Node* node) const;
   bool compute_intensive(const torch::jit::Node* node) const;
-  // Can be part of a loop over elements: the recomputable ones, and those that draw random numbers.
+  // Whether the operator can be part of a loop over elements: it is recomputable or random.
   bool fusible(const torch::jit::Node* node) const;
-  // Takes each operand where it comes from, so that whatever makes it can write into the result.
+  // Whether whatever makes an operand can write it into the result directly.
   bool concatenates(const torch::jit::Node* node) const;
 
  private:

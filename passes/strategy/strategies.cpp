@@ -32,7 +32,7 @@ std::vector<Node*> forward_nodes(const JointGraph& joint) {
   return nodes;
 }
 
-// Everything that is saved by default, less the values that `recompute` picks.
+// Returns everything that is saved by default, except the values for which `recompute` holds.
 SavePlan drop_where(const JointGraph& joint, const std::function<bool(Value*)>& recompute) {
   auto plan = save_everything(joint);
   for (auto* node : forward_nodes(joint)) {
@@ -45,12 +45,12 @@ SavePlan drop_where(const JointGraph& joint, const std::function<bool(Value*)>& 
   return plan;
 }
 
-// Strategy names: "%relu", as IR prints a name, or "relu".
+// A keyword may start with "%", as the IR prints names.
 bool name_contains(const std::string& name, const std::string& keyword) {
   return name.find(keyword[0] == '%' ? keyword.substr(1) : keyword) != std::string::npos;
 }
 
-// What a word of strategy names or ops is compared with.
+// Returns what words of the strategy are compared with: the operator's name or the value's.
 std::string name_for(const Value* value, StrategyKind strategy) {
   return strategy == StrategyKind::kOps ? value->node()->kind().toUnqualString()
                                         : value->debugName();
@@ -64,7 +64,8 @@ const std::vector<std::string>& words_of(const Options& options) {
   return options.strategy == StrategyKind::kOps ? options.ops : options.keywords;
 }
 
-// Values read by a node of another layer: where each layer's recomputation starts.
+// Returns the values that a node of another layer reads, and for a view what it views: the
+// recomputation of that layer starts there.
 std::unordered_set<size_t> layer_boundaries(const JointGraph& joint,
                                             const std::unordered_map<size_t, int64_t>& layers) {
   std::unordered_set<size_t> boundaries;
@@ -89,11 +90,9 @@ std::unordered_set<size_t> layer_boundaries(const JointGraph& joint,
 SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>& selected) {
   const auto layers = value_layers(input.joint);
   const auto boundaries = layer_boundaries(input.joint, layers);
-  auto plan = drop_where(input.joint, [&](Value* value) {
-    const auto layer = layers.at(value->unique());
-    return selected(layer);
-  });
-  // A layer's input stays even if nothing but its recomputation reads it.
+  auto plan =
+      drop_where(input.joint, [&](Value* value) { return selected(layers.at(value->unique())); });
+  // The input of a layer is kept even if only the recomputation of the layer reads it.
   for (auto* node : forward_nodes(input.joint)) {
     for (auto* output : node->outputs()) {
       if (boundaries.count(output->unique()) != 0 &&
@@ -106,36 +105,78 @@ SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>&
   return plan;
 }
 
-SavePlan plan_segments(const PlanInput& input, const GraphView& view,
-                       const std::vector<Value*>& separators) {
-  const auto everything = save_everything(input.joint);
+// Recomputes the layers that `layer_ratio`, or `layer_start` and `layer_stride`, select.
+SavePlan plan_some_layers(const PlanInput& input) {
+  const auto& options = input.options;
+  if (!options.layer_ratio) {
+    return plan_layers(input, [&](int64_t layer) {
+      return layer >= options.layer_start &&
+             (layer - options.layer_start) % options.layer_stride == 0;
+    });
+  }
+  std::set<int64_t> layers;
+  for (const auto& [unique, layer] : value_layers(input.joint)) {
+    if (layer >= 0)
+      layers.insert(layer);
+  }
+  const auto count =
+      static_cast<int64_t>(std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
+  std::set<int64_t> first;
+  for (auto layer : layers) {
+    if (static_cast<int64_t>(first.size()) < count)
+      first.insert(layer);
+  }
+  return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
+}
+
+// Recomputes the values that one of the user's words matches.
+SavePlan plan_words(const PlanInput& input) {
+  const auto& words = words_of(input.options);
+  const auto strategy = input.options.strategy;
+  return drop_where(input.joint, [&](Value* value) {
+    const auto name = name_for(value, strategy);
+    return std::any_of(words.begin(), words.end(),
+                       [&](const std::string& word) { return matches(name, word, strategy); });
+  });
+}
+
+// Returns the bytes that the value keeps alive; for a view, those of what it views.
+int64_t kept_bytes(const Value* value, const ValueBytes& bytes) {
+  while (true) {
+    const auto found = bytes.find(value->unique());
+    if (found == bytes.end())
+      return 0;
+    if (found->second != 0 || !may_alias_an_argument(value->node()))
+      return found->second;
+    value = value->node()->input(0);
+  }
+}
+
+// Returns the stretches of the forward between the separators, which stand in its order.
+std::vector<Segment> segments_between(const std::vector<Value*>& separators, const PlanInput& input,
+                                      const SavePlan& everything) {
   std::vector<Segment> segments(separators.size() + 1);
-  // Of the memory that the value keeps alive: a view has none of its own.
-  auto bytes_of = [&](Value* value) {
-    while (true) {
-      const auto found = input.bytes.find(value->unique());
-      if (found == input.bytes.end())
-        return int64_t{0};
-      if (found->second != 0 || !may_alias_an_argument(value->node()))
-        return found->second;
-      value = value->node()->input(0);
-    }
-  };
   size_t current = 0;
   for (auto* node : forward_nodes(input.joint)) {
     for (auto* output : node->outputs()) {
-      if (everything.saved.count(output->unique()) != 0) {
-        segments[current].saved_bytes += bytes_of(output);
-      }
+      if (everything.saved.count(output->unique()) != 0)
+        segments[current].saved_bytes += kept_bytes(output, input.bytes);
     }
     if (current < separators.size() && separators[current]->node() == node) {
-      segments[current].separator_bytes = bytes_of(separators[current]);
+      segments[current].separator_bytes = kept_bytes(separators[current], input.bytes);
       ++current;
     }
   }
-  const auto keep = choose_separators(segments, input.options.segment_count);
-  // What no gradient passes through (dropout masks, padding masks, indices) is small or dear to
-  // compute again: separators are no substitute for it.
+  return segments;
+}
+
+SavePlan plan_segments(const PlanInput& input, const GraphView& view,
+                       const std::vector<Value*>& separators) {
+  const auto everything = save_everything(input.joint);
+  const auto keep = choose_separators(segments_between(separators, input, everything),
+                                      input.options.segment_count);
+  // Values that no gradient passes through (dropout masks, padding masks, indices) are small or
+  // expensive to recompute, and separators do not replace them: they are all saved.
   SavePlan plan;
   const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
   for (auto* node : forward_nodes(input.joint)) {
@@ -220,47 +261,20 @@ std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
 }
 
 SavePlan make_plan(const PlanInput& input) {
-  const auto& options = input.options;
-  switch (options.strategy) {
+  switch (input.options.strategy) {
     case StrategyKind::kNone:
       return save_everything(input.joint);
     case StrategyKind::kAll:
       return plan_layers(input, [](int64_t) { return true; });
     case StrategyKind::kNames:
     case StrategyKind::kOps:
-      return drop_where(input.joint, [&](Value* value) {
-        const auto& words = words_of(options);
-        const auto name = name_for(value, options.strategy);
-        return std::any_of(words.begin(), words.end(), [&](const std::string& word) {
-          return matches(name, word, options.strategy);
-        });
-      });
-    case StrategyKind::kLayers: {
-      std::set<int64_t> layers;
-      for (const auto& [unique, layer] : value_layers(input.joint)) {
-        if (layer >= 0)
-          layers.insert(layer);
-      }
-      if (options.layer_ratio) {
-        const auto count = static_cast<int64_t>(
-            std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
-        std::set<int64_t> first;
-        for (auto layer : layers) {
-          if (static_cast<int64_t>(first.size()) < count)
-            first.insert(layer);
-        }
-        return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
-      }
-      return plan_layers(input, [&](int64_t layer) {
-        return layer >= options.layer_start &&
-               (layer - options.layer_start) % options.layer_stride == 0;
-      });
-    }
+      return plan_words(input);
+    case StrategyKind::kLayers:
+      return plan_some_layers(input);
     case StrategyKind::kSegments:
       return segment_plans(input).front();
-    case StrategyKind::kMinCut:  // passes/strategy/min_cut.h: it also says what it banned
-      break;
-    case StrategyKind::kBudget:  // planner/search/budget.h: it decides more than a set of values
+    case StrategyKind::kMinCut:  // passes/strategy/min_cut.h: it also reports what it bans
+    case StrategyKind::kBudget:  // planner/search/budget.h: its decisions are more than a set
     case StrategyKind::kPlan:
       break;
   }

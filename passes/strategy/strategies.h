@@ -1,4 +1,4 @@
-// From a strategy to what is saved. Planning returns plain data; only splice() changes a graph.
+// Decides what is saved under a strategy. The result is plain data; only splice() changes a graph.
 #pragma once
 
 #include <cstdint>
@@ -14,40 +14,42 @@
 
 namespace aten_recompute {
 
-// Bytes of each forward value that owns its storage, by Value::unique() in the joint graph; views
-// have 0.
+// Bytes of each forward value, by Value::unique() in the joint graph. A view has none.
 using ValueBytes = std::unordered_map<size_t, int64_t>;
 
 struct PlanInput {
   const JointGraph& joint;
   const Options& options;
-  const std::vector<bool>& is_attribute;  // per region input: read from the module
+  const std::vector<bool>& is_attribute;  // per region input: is a parameter or buffer
   const ValueBytes& bytes;                // empty unless needs_profile(options)
 };
 
-// Does the strategy look at sizes or times? Then the region is profiled before it is planned.
+// Whether the region has to be profiled before it is planned, because the strategy needs sizes or
+// times or the caller asks for a profile.
 bool needs_profile(const Options& options);
 
-// Bytes of the values that own their storage.
+// Returns the bytes of the values that nodes of the problem make.
 ValueBytes value_bytes(const GraphProblem& graph);
 
-// What to save for the backward under the options' strategy.
+// Returns what to save for the backward. Strategies `min_cut` (min_cut.h), `budget` and `plan` are
+// decided elsewhere; for these, everything is saved.
 SavePlan make_plan(const PlanInput& input);
 
-// Strategies names and ops: the words that pick nothing of what is kept by default, and the names
-// of what there is to pick.
+// Strategies `names` and `ops`: words of the user that match no value which is saved by default.
 struct UnmatchedWords {
   std::set<std::string> words;
-  std::set<std::string> names;
+  std::set<std::string> names;  // what could have been matched
 };
 UnmatchedWords unmatched_words(const JointGraph& joint, const Options& options);
 
-// Strategy segments: plans to choose from by their peaks, as to keep a value that only some paths
-// go through pays in some networks and not in others. The first is make_plan()'s.
+// Strategy `segments`: returns one or two plans, of which the caller chooses by their peaks,
+// because it depends on the network whether keeping a value pays that only some paths go through.
+// The first is that of make_plan().
 std::vector<SavePlan> segment_plans(const PlanInput& input);
 
-// Layer of each forward value, by Value::unique(): the greatest of its node's own layer and its
-// inputs' layers; -1 before the first layer. A mark_layer operator sets its output's layer.
+// Returns the layer of each forward value, by Value::unique(): the greatest of the layers of its
+// node and of the node's inputs; -1 before the first layer. A mark_layer operator sets the layer of
+// its output.
 std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint);
 
 }  // namespace aten_recompute

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <stdexcept>
 #include <string>
 
@@ -28,6 +29,51 @@ bool is_must(Tag tag) {
   return tag == Tag::kMustSave || tag == Tag::kMustRecompute;
 }
 
+class TagCollector {
+ public:
+  explicit TagCollector(const GraphProblem& graph)
+      : graph_(graph),
+        problem_(graph.problem),
+        live_to_end_(live_to_end(problem_)),
+        tags_(problem_.num_values(), Tag::kNone) {}
+
+  void add(int32_t value, Tag tag) {
+    const auto producer = problem_.producer[value];
+    if (producer < 0)
+      return;
+    if (live_to_end_[value] || !problem_.recomputable[producer]) {
+      if (tag == Tag::kMustRecompute)
+        warn_that_it_is_saved(value);
+      return;
+    }
+    auto& known = tags_[value];
+    if (is_must(known) && is_must(tag) && known != tag) {
+      throw std::invalid_argument("aten_recompute: " + name_of(value) +
+                                  " is tagged must_save and must_recompute");
+    }
+    if (!is_must(known) || is_must(tag))
+      known = tag;
+  }
+
+  const std::vector<Tag>& tags() const { return tags_; }
+
+ private:
+  std::string name_of(int32_t value) const { return "value %" + problem_.value_names[value]; }
+
+  void warn_that_it_is_saved(int32_t value) const {
+    const auto* producer = graph_.nodes[problem_.producer[value]];
+    log_warning(name_of(value) + " is tagged must_recompute, but it is saved: " +
+                (live_to_end_[value] ? std::string("the region returns it")
+                                     : "its operator runs once (" +
+                                           std::string(to_string(recompute_veto(producer))) + ")"));
+  }
+
+  const GraphProblem& graph_;
+  const Problem& problem_;
+  const std::vector<bool> live_to_end_;
+  std::vector<Tag> tags_;
+};
+
 }  // namespace
 
 const char* to_string(Tag tag) {
@@ -46,51 +92,41 @@ const char* to_string(Tag tag) {
   return "unknown";
 }
 
-std::vector<bool> stays_for_caller(const Problem& problem) {
-  std::vector<bool> live_to_end(problem.num_values(), false);
-  const auto decided = base_values(problem);
-  for (auto value : problem.results) {
-    for (auto root : decided[value])
-      live_to_end[root] = true;
-  }
-  return live_to_end;
+bool asks_to_recompute(Tag tag) {
+  return tag == Tag::kMustRecompute || tag == Tag::kPreferRecompute;
 }
 
 std::vector<Tag> value_tags(const GraphProblem& graph) {
   const auto& problem = graph.problem;
-  std::vector<Tag> tags(problem.num_values(), Tag::kNone);
-  const auto decided = base_values(problem);
-  const auto live_to_end = stays_for_caller(problem);
+  const auto bases = base_values(problem);
+  TagCollector collector(graph);
   for (size_t node = 0; node < problem.num_forward; ++node) {
     const auto tag = tag_of(graph.nodes[node]);
     if (tag == Tag::kNone)
       continue;
     for (auto value : problem.inputs[node]) {
-      for (auto root : decided[value]) {
-        const auto producer = problem.producer[root];
-        if (producer < 0)
-          continue;
-        const auto name = "value %" + problem.value_names[root];
-        if (live_to_end[root] || !problem.recomputable[producer]) {
-          if (tag == Tag::kMustRecompute) {
-            log_warning(name + " is tagged must_recompute, but it is saved: " +
-                        (live_to_end[root]
-                             ? std::string("the region returns it")
-                             : "its operator runs once (" +
-                                   std::string(to_string(recompute_veto(graph.nodes[producer]))) +
-                                   ")"));
-          }
-          continue;
-        }
-        if (is_must(tags[root]) && is_must(tag) && tags[root] != tag)
-          throw std::invalid_argument("aten_recompute: " + name +
-                                      " is tagged must_save and must_recompute");
-        if (!is_must(tags[root]) || is_must(tag))
-          tags[root] = tag;
-      }
+      for (auto base : bases[value])
+        collector.add(base, tag);
     }
   }
-  return tags;
+  return collector.tags();
+}
+
+Tag strongest_tag(const Problem& problem, const std::vector<Tag>& tags, int32_t node) {
+  auto strongest = Tag::kNone;
+  for (auto output : problem.outputs[node])
+    strongest = std::max(strongest, tags[output]);
+  return strongest;
+}
+
+std::vector<bool> live_to_end(const Problem& problem) {
+  std::vector<bool> live(problem.num_values(), false);
+  const auto bases = base_values(problem);
+  for (auto value : problem.results) {
+    for (auto base : bases[value])
+      live[base] = true;
+  }
+  return live;
 }
 
 }  // namespace aten_recompute

@@ -1,4 +1,4 @@
-// What a program says about its own values, with identity operators:
+// Tags: what a program says about its own values, with identity operators:
 //
 //   h = torch.ops.aten_recompute.must_recompute(h)
 #pragma once
@@ -11,19 +11,27 @@ namespace aten_recompute {
 struct GraphProblem;
 struct Problem;
 
+// In the order of their strength.
 enum class Tag : uint8_t { kNone, kPreferSave, kPreferRecompute, kMustSave, kMustRecompute };
 const char* to_string(Tag tag);
 
-// Per value of `graph.problem`: how it is tagged. A tag on a view stands on what it views, as that
-// is what plans decide about; views themselves have none. `must` comes before `prefer`, and of two
-// preferences the last one counts. A tag on what plans do not decide about (a region input or
-// output, an operator that cannot run twice) is left out, with a warning where it is not obeyed.
+// Whether the tag asks for recomputation, by `must` or by `prefer`.
+bool asks_to_recompute(Tag tag);
+
+// Returns the tag of each value of `graph.problem`. A tag on a view is moved to what it views, as
+// plans decide about that; views themselves have none. `must` comes before `prefer`, and of two
+// preferences the last one counts. A tag on a value that plans do not decide about (a region input
+// or output, the result of an operator that cannot run twice) is dropped, with a warning where this
+// means that the tag is not obeyed.
 //
 // Throws std::invalid_argument naming a value that must be saved and recomputed.
 std::vector<Tag> value_tags(const GraphProblem& graph);
 
-// Per value: it stays in memory to the end of the step whatever is decided, as the caller holds it,
-// or a view of it.
-std::vector<bool> stays_for_caller(const Problem& problem);
+// Returns the strongest tag of the node's outputs; `tags` has one per value.
+Tag strongest_tag(const Problem& problem, const std::vector<Tag>& tags, int32_t node);
+
+// Returns for each value whether it stays in memory to the end of the step whatever a plan decides,
+// because the caller holds it or a view of it.
+std::vector<bool> live_to_end(const Problem& problem);
 
 }  // namespace aten_recompute
