@@ -1,4 +1,4 @@
-// Values of a profile: tensors of known sizes, strides, type and storage, but without memory.
+// Values without memory: tensors of which sizes, strides, type and storage are known.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,7 +17,8 @@ struct Node;
 
 namespace aten_recompute {
 
-// A value that is neither a tensor nor plain: a tape. What made it is run again where it is needed.
+// A value that cannot be described: a tape. The instruction that made it runs again, on memory for
+// `operands`, where a measured operator reads it.
 struct Opaque : torch::CustomClassHolder {
   size_t instruction = 0;
   size_t output = 0;
@@ -29,9 +30,10 @@ struct Opaque : torch::CustomClassHolder {
 bool is_opaque(const c10::IValue& value);
 const Opaque& opaque(const c10::IValue& value);
 
-// Is the value a defined tensor, or opaque, or a container of such?
+// Whether the value is a defined tensor, or opaque, or a list or tuple that contains such a value.
 bool has_tensor(const c10::IValue& value);
 
+// Calls `function` with each defined tensor in the value.
 template <class Function>
 void for_each_tensor(const c10::IValue& value, const Function& function) {
   if (value.isTensor()) {
@@ -46,21 +48,22 @@ void for_each_tensor(const c10::IValue& value, const Function& function) {
   }
 }
 
-// Throws NotImplementedError naming `node`, whose result or operand the tensor is, where the tensor
-// is sparse, quantized or otherwise without strides over a storage.
+// Throws NotImplementedError where the tensor is sparse, quantized or otherwise without strides
+// over a storage. The message names `node`, whose result or operand the tensor is.
 void check_is_plain_tensor(const at::Tensor& tensor, const torch::jit::Node* node);
 
-// A storage that has a size and no memory, and a tensor on any storage.
+// Returns a storage that has a size and no memory.
 c10::Storage storage_without_memory(int64_t bytes);
+// Returns a tensor on this storage.
 at::Tensor tensor_on(const at::TensorOptions& options, const c10::Storage& storage,
                      at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
 
-// The storages that a profile has come across, by index.
+// The storages that a profile has come across; each has an index.
 class DescribedStorages {
  public:
-  // The index of the tensor's storage, a new one where it has none yet. `device`: where a described
-  // storage would be. What is on a real device but was not made here, as it has no `device`, is the
-  // caller's or a constant of the graph.
+  // Returns the index of the tensor's storage. If the storage is new, `callers` says whether it
+  // belongs to the caller, and `device` where it lies or, without memory, would lie. Without
+  // `device` it counts as the caller's: it is real memory that no operator of the walk has made.
   int32_t index_of(const at::Tensor& tensor, bool callers = false,
                    std::optional<at::Device> device = std::nullopt);
   at::Device device_of(const at::Tensor& tensor) { return devices_[index_of(tensor)]; }
@@ -69,7 +72,7 @@ class DescribedStorages {
   bool is_callers(int32_t storage) const { return is_callers_[storage]; }
   void set_bytes(int32_t storage, int64_t bytes) { bytes_[storage] = bytes; }
 
-  // Per storage, as Profile wants them.
+  // Per storage, for Profile.
   std::vector<int64_t>& bytes() { return bytes_; }
   std::vector<bool>& are_callers() { return is_callers_; }
 
@@ -78,7 +81,7 @@ class DescribedStorages {
   std::vector<int64_t> bytes_;
   std::vector<bool> is_callers_;
   std::vector<at::Device> devices_;
-  std::vector<at::Tensor> keep_alive_;  // so that no address is used twice
+  std::vector<at::Tensor> keep_alive_;  // no address may be used twice
 };
 
 }  // namespace aten_recompute

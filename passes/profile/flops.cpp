@@ -44,17 +44,17 @@ const at::Tensor* tensor_at(const Values& values, size_t i) {
   return found ? &values[i].toTensor() : nullptr;
 }
 
-// A product of matrices does 2 m n k; each of the three tensors that take part is m x n, m x k or
-// k x n, times the batch. So 2 sqrt(product of the three element counts, over the batch) does not
-// depend on which of the three is the result: the formula serves gradients, too.
+// A product of matrices takes 2 m n k operations; the three tensors are m x n, m x k and k x n,
+// times the batch. 2 sqrt(product of the three element counts / batch) gives this number whichever
+// of the three is the result, so the formula serves gradients, too.
 double product(const Values& operands, const Values& results, size_t first, size_t second) {
   const auto* a = tensor_at(operands, first);
   const auto* b = tensor_at(operands, second);
   const auto* c = tensor_at(results, 0);
   if (a == nullptr || b == nullptr || c == nullptr)
     return numel(results);
-  // Batches that are not broadcast count once in each of the three. Dimensions meet from the last
-  // on.
+  // A batch that is not broadcast is contained in each of the three. Dimensions are aligned at the
+  // last.
   double batch = 1.0;
   const auto dims = std::min({a->dim(), b->dim(), c->dim()});
   for (int64_t d = 3; d <= dims; ++d)
@@ -64,7 +64,7 @@ double product(const Values& operands, const Values& results, size_t first, size
   return 2.0 * std::sqrt(squared);
 }
 
-// Each element of the larger map meets one filter of the weight.
+// Each element of the larger map takes part in one product with one filter of the weight.
 double convolution(const at::Tensor& map, const at::Tensor& weight) {
   // conv: (out, in / groups, ...), conv_transpose: (in, out / groups, ...). The map is the output
   // of the former and the input of the latter, so its channels come first in both.
@@ -82,8 +82,8 @@ double convolution_forward(const Values& operands, const Values& results, bool t
   return convolution(transposed ? *input : *output, *weight);
 }
 
-// grad, input, weight, ... and the flag `transposed`, where there is one: as much again for each of
-// the two large gradients that were made.
+// The operands are grad, input, weight, ... and maybe the flag `transposed`. Each of the two large
+// gradients costs as much as the forward, if it was computed.
 double convolution_backward(const Values& operands, const Values& results) {
   const auto* grad = tensor_at(operands, 0);
   const auto* input = tensor_at(operands, 1);
@@ -99,7 +99,8 @@ double convolution_backward(const Values& operands, const Values& results) {
   return std::max(1.0, made) * convolution(transposed ? *input : *grad, *weight);
 }
 
-// query, key, value: two products of length x length x width.
+// `query` is the index of the operand query, which key and value follow. `products` counts the
+// products of length x length x width.
 double attention(const Values& operands, size_t query, double products) {
   const auto* q = tensor_at(operands, query);
   const auto* k = tensor_at(operands, query + 1);
@@ -108,11 +109,11 @@ double attention(const Values& operands, size_t query, double products) {
   return products * 2.0 * static_cast<double>(q->numel()) * static_cast<double>(k->size(-2));
 }
 
-// What a user's rule says; nothing without one.
+// Returns what a rule of the user says, or nothing where there is none.
 std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values& operands,
                                       const Values& results) {
   if (node->kind() == symbols::kTapeForward) {
-    // The operator on the tape, and which of the tape's operands it reads.
+    // The rule belongs to the operator that the tape runs, which reads operands of the tape.
     const auto& subgraph = *node->g(c10::attr::Subgraph);
     const auto* inner = subgraph.block()->nodes().front();
     Values inner_operands;

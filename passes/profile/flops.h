@@ -1,4 +1,4 @@
-// The deterministic cost model: what an operator computes and moves, from sizes alone.
+// The deterministic cost model, which knows sizes only.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -11,13 +11,14 @@ struct Node;
 
 namespace aten_recompute {
 
-// Floating-point operations of one run; a multiply-add counts as two, an elementwise operator as
-// one per element of its results. Tensors need sizes only (meta tensors will do).
+// Returns the floating-point operations of one run. A multiply-add counts as two, an elementwise
+// operator as one per element of its results. Only the sizes of tensors are read, so they may be
+// meta tensors.
 double count_flops(const torch::jit::Node* node, const std::vector<c10::IValue>& operands,
                    const std::vector<c10::IValue>& results);
 
-// Seconds on an imaginary machine: 100 GFLOP/s and 10 GB/s, one after the other, and 2 us a call.
-// Its figures matter only in relation to each other.
+// Returns seconds on an imaginary machine with 100 GFLOP/s and 10 GB/s, which does not overlap the
+// two, plus 2 us per call. Only ratios of such seconds are meaningful.
 double model_seconds(double flops, double bytes_moved);
 
 }  // namespace aten_recompute

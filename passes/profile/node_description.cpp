@@ -23,9 +23,9 @@ void append(std::string& key, at::ArrayRef<int64_t> numbers) {
   key += '>';
 }
 
-class Describer {
+class KeyWriter {
  public:
-  Describer(DescribedStorages& storages, NodeDescription& description)
+  KeyWriter(DescribedStorages& storages, NodeDescription& description)
       : storages_(storages), description_(description) {}
 
   void add(const IValue& value) {
@@ -84,7 +84,7 @@ class Describer {
     append(description_.places, {offset, static_cast<int64_t>(tensor.storage().nbytes())});
   }
 
-  // Of the tensor's storage among the operands'.
+  // Returns the index of the tensor's storage among those of the operands.
   size_t position_of(const at::Tensor& tensor) {
     auto& memory = description_.memory;
     const auto storage = storages_.index_of(tensor);
@@ -113,10 +113,10 @@ NodeDescription describe_node(const torch::jit::Node* node, size_t index,
     key += node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false);
   if (node->hasAttribute(symbols::kRequiresGrad))
     append(key, node->is(symbols::kRequiresGrad));
-  Describer describer(storages, description);
+  KeyWriter writer(storages, description);
   for (const auto& operand : operands) {
     key += ';';
-    describer.add(operand);
+    writer.add(operand);
   }
   return description;
 }

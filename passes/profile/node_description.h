@@ -1,4 +1,4 @@
-// By what nodes that cost the same are known.
+// Key under which nodes of equal cost are grouped.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,17 +17,18 @@ struct Node;
 namespace aten_recompute {
 
 struct NodeDescription {
-  // Operator, and of its operands sizes, strides, types, devices, plain values, which of them share
-  // memory and how they lie in it to each other, and to a cache line.
+  // The operator; sizes, strides, types, devices and plain values of its operands; which of them
+  // share memory, and their offsets from each other and from the start of a cache line.
   std::string key;
-  // Where in their memory the operands lie, and how large that is. Slices of one tensor differ in
-  // this alone: it matters where a result is a view of an operand.
+  // Offsets of the operands in their storages, and the sizes of these. Slices of one tensor differ
+  // only in this, which matters where a result is a view of an operand.
   std::string places;
   // One tensor of each storage among the operands, in order of appearance.
   std::vector<at::Tensor> memory;
 };
 
-// `index`: the node's instruction. The operands' storages get an index where they have none.
+// Returns the description of a node. `index` is its instruction; nodes with blocks have a key of
+// their own by it. Storages of the operands that have no index in `storages` get one.
 NodeDescription describe_node(const torch::jit::Node* node, size_t index,
                               const std::vector<c10::IValue>& operands,
                               DescribedStorages& storages);

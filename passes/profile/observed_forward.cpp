@@ -15,8 +15,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Per register: the last of the first `end` instructions that reads it; they themselves where none
-// does.
+// Returns for each register the last of the first `end` instructions that reads it, or `end` where
+// none does.
 std::vector<size_t> last_readers(const Program& program, size_t end) {
   std::vector<size_t> last(program.num_registers(), end);
   for (size_t i = 0; i < end; ++i) {
@@ -28,15 +28,17 @@ std::vector<size_t> last_readers(const Program& program, size_t end) {
   return last;
 }
 
-IValue copied(const IValue& value) {
+IValue copy_tensor(const IValue& value) {
   return value.isTensor() && value.toTensor().defined() ? IValue(value.toTensor().clone()) : value;
 }
 
+// Returns what `bytes` for a tensor of sizes `before` become for sizes `after`.
 int64_t scaled(int64_t bytes, at::IntArrayRef before, at::IntArrayRef after) {
   const auto elements = std::max<int64_t>(1, c10::multiply_integers(before));
   return (bytes + elements - 1) / elements * c10::multiply_integers(after);
 }
 
+// Makes the tensor at least as large as `at_least` in each dimension, unless it is a view.
 void raise_to(NodeClass& node_class, ResultTensor& tensor, const std::vector<int64_t>& at_least) {
   if (tensor.memory.operand_storage >= 0 || tensor.sizes.size() != at_least.size())
     return;
@@ -72,16 +74,6 @@ void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSiz
 
 }  // namespace
 
-ObservedForward::ObservedForward(const Program& program,
-                                 const std::vector<torch::jit::Node*>& nodes, size_t num_forward,
-                                 const std::vector<IValue>& inputs, NodeClasses& classes)
-    : program_(program),
-      nodes_(nodes),
-      num_forward_(num_forward),
-      inputs_(inputs),
-      classes_(classes),
-      random_states_(inputs) {}
-
 const NodeClass& ObservedForward::at(size_t instruction) {
   if (observed_.empty()) {
     try {
@@ -96,27 +88,26 @@ const NodeClass& ObservedForward::at(size_t instruction) {
 void ObservedForward::run() {
   const RestoreGenerators restore(inputs_);
   random_states_.set();
-  const auto last = last_readers(program_, num_forward_);
+  const auto num_forward = program_.num_forward;
+  const auto last = last_readers(program_.program, num_forward);
   Program::Registers registers(inputs_.begin(), inputs_.end());
-  registers.resize(program_.num_registers());
-  std::vector<NodeClass> observed(num_forward_);
-  for (size_t i = 0; i < num_forward_; ++i) {
-    const auto& instruction = program_.instructions()[i];
-    if (nodes_[i]->kind() == c10::aten::warn)
+  registers.resize(program_.program.num_registers());
+  std::vector<NodeClass> observed(num_forward);
+  for (size_t i = 0; i < num_forward; ++i) {
+    const auto& instruction = program_.program.instructions()[i];
+    const auto* node = program_.nodes[i];
+    if (node->kind() == c10::aten::warn)
       continue;
-    const bool writes = instruction.mutates || updates_hidden_state(nodes_[i]);
-    std::vector<IValue> operands;
-    for (const auto& operand : instruction.operands) {
-      operands.push_back(operand.is_constant ? program_.constant(operand.index)
-                                             : registers[operand.index]);
-      if (writes)
-        operands.back() = copied(operands.back());
+    auto operands = program_.operands(i, registers);
+    if (instruction.mutates || updates_hidden_state(node)) {
+      for (auto& operand : operands)
+        operand = copy_tensor(operand);
     }
     Stack results;
     observed[i] = classes_.observe(i, operands, results);
     for (size_t k = 0; k < results.size(); ++k) {
       const auto output = instruction.outputs[k];
-      if (output >= 0 && last[output] < num_forward_)
+      if (output >= 0 && last[output] < num_forward)
         registers[output] = std::move(results[k]);
     }
     for (const auto& operand : instruction.operands) {

@@ -22,28 +22,29 @@ namespace aten_recompute {
 struct NodeCost {
   double seconds = 0.0;
   double flops = 0.0;
-  int64_t replay_bytes = 0;     // what is noted for running it again: a random state
-  int64_t workspace_bytes = 0;  // alive at the worst moment of the run, beyond operands and results
+  int64_t replay_bytes = 0;     // of the random state that a second run needs
+  int64_t workspace_bytes = 0;  // most memory alive during the run, without operands and results
 };
 
-// Sizes of what data decide the sizes of, each tensor's; a number that is read off a tensor is a
-// size, too. In the order of the nodes that make them.
+// Sizes that data decide: for each such tensor its sizes, and for each number that is read off a
+// tensor that number. In the order of the nodes that make them.
 using DataSizes = std::vector<std::vector<int64_t>>;
 
-// Per incoming gradient and dimension: do all indices of it name one element, as in the gradient of
-// a sum? Where a gradient is undefined, in every dimension. Empty: in none.
+// Per incoming gradient and dimension: whether the gradient is expanded there (stride 0), as that
+// of a sum is. An undefined gradient counts as expanded in every dimension. Empty: none is
+// expanded.
 using ExpandedDimensions = std::vector<std::vector<bool>>;
 
-// What the region's inputs do not tell, as the calls before have shown it.
+// What earlier calls have shown and the region's inputs do not tell.
 struct SeenInCalls {
-  DataSizes data_sizes;  // taken to be at least so large, where there are as many
+  DataSizes data_sizes;  // lower bounds, used where the number of dimensions is the same
   ExpandedDimensions expanded;
-  // Per incoming gradient: is its output gone when the backward begins? Empty: none is. For the
-  // plan; it does not change the profile.
+  // Per incoming gradient: whether its output is freed before the backward begins. Empty: none is.
+  // This is for the plan and does not change the profile.
   std::vector<bool> freed_before_backward;
-  // For the plan, as multiples of the bytes of the incoming gradients: Problem::loss_bytes and
-  // Problem::held_by_caller.
-  std::optional<double> loss_factor;  // nothing: it was not measured, so that 1 is assumed
+  // Problem::loss_bytes and Problem::held_by_caller, as multiples of the bytes of the incoming
+  // gradients. These, too, are for the plan.
+  std::optional<double> loss_factor;  // nothing: not measured, so 1 is assumed
   double held_factor = 0.0;
 };
 
@@ -52,7 +53,7 @@ class NotProfiled : public std::runtime_error {
  public:
   NotProfiled(const std::string& what, bool inputs_are_to_blame)
       : std::runtime_error(what), inputs_are_to_blame_(inputs_are_to_blame) {}
-  // The region's forward raised on these inputs, as it will when it runs; others may do.
+  // Whether the region's forward raised on these inputs; it may work on others.
   bool inputs_are_to_blame() const { return inputs_are_to_blame_; }
 
  private:
@@ -60,43 +61,44 @@ class NotProfiled : public std::runtime_error {
 };
 
 struct Profile {
-  // Memory, by index. A view shares the storage of what it views.
+  // Per storage. A view shares the storage of what it views.
   std::vector<int64_t> storage_bytes;
-  std::vector<bool> storage_is_callers;  // of a region input: parameters, batches, buffers
+  std::vector<bool> storage_is_callers;  // belongs to a region input: parameter, batch, buffer
   // By Value::unique(): the storages of a tensor, or of the tensors in a container.
   std::unordered_map<size_t, std::vector<int32_t>> storages;
-  // The same of their elements, wherever these lie: an expanded tensor has more of them than its
-  // storage has room for, a slice fewer.
+  // By Value::unique(): bytes of all elements. An expanded tensor has more than its storage, a
+  // slice has less.
   std::unordered_map<size_t, int64_t> tensor_bytes;
-  // Per node: which operands' layouts allow that the result takes their memory
+  // Per node: the operands whose layouts allow that the result takes their memory
   // (ir/memory_reuse.h), in the order in which they are tried.
   std::unordered_map<const torch::jit::Node*, std::vector<size_t>> overwritable;
   std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
-  // Per region input: the first that is the same tensor, as a tied weight is under its second name.
+  // Per region input: the first input that is the same tensor. Tied weights are one tensor under
+  // two names.
   std::vector<size_t> same_as;
-  // Nodes that were run: one per class of equal operator, arguments, sizes and types.
+  // Number of classes of nodes with equal operator, arguments, sizes and types: one node of each
+  // ran.
   size_t num_classes = 0;
-  // What the profile went by; symbols::kDataSizes on the node that makes the first of them.
+  // The sizes that the profile assumed. Attribute symbols::kDataSizes of a node is the index of its
+  // first one.
   DataSizes data_sizes;
-  double seconds = 0.0;  // that the profile itself took
+  double seconds = 0.0;  // duration of the profile itself
 };
 
 // Walks the joint graph without running it: values stand for tensors of known sizes, types and
 // aliasing, but without memory. Nodes of one class (the same operator on the same sizes, types and
-// arguments) cost the same, so one of each class is run, on the region's inputs where it reads them
-// and on zeros elsewhere, timed, and watched allocating. The walk needs the memory of one node at a
-// time, mutates nothing, and puts random generators back.
+// arguments) cost the same, so one of each class runs, timed and watched while it allocates: on the
+// region's inputs where it reads them, and on zeros elsewhere. The walk needs the memory of one
+// node at a time, changes no input, and restores the states of random generators.
 //
-// With CostModel::kFlops, `seconds` is computed from operations and bytes moved instead: the same
-// on every machine.
+// With CostModel::kFlops, `seconds` is computed from operations and bytes moved instead and is the
+// same on every machine.
 //
-// Where data decide sizes, or an operator does not take zeros, the forward runs once on the inputs,
-// without effects and without keeping anything, and its nodes are measured as they pass by
-// (passes/profile/observed_forward.h). A backward node that does not take zeros is priced by the
-// FLOP model, its sizes found on meta tensors.
+// Where data decide sizes, or an operator refuses zeros, the forward runs once on the inputs
+// without side effects (passes/profile/observed_forward.h). A backward node that refuses zeros is
+// estimated by the FLOP model, with sizes from a run on meta tensors.
 //
-// Inputs may be on the meta device: then everything is, and seconds come from the FLOP model.
-// Throws NotProfiled.
+// If an input is on the meta device, all seconds come from the FLOP model. Throws NotProfiled.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
                 CostModel cost_model, const SeenInCalls& seen = {});
 

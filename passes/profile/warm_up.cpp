@@ -4,11 +4,11 @@
 
 namespace aten_recompute {
 
-constexpr size_t kEnough = 5;
+constexpr size_t kEnoughSamples = 5;
 
 bool WarmUp::is_known(const std::string& name) const {
   const auto found = ratios_.find(name);
-  return found != ratios_.end() && found->second.size() >= kEnough;
+  return found != ratios_.end() && found->second.size() >= kEnoughSamples;
 }
 
 double WarmUp::without(const std::string& name, double first_seconds) const {

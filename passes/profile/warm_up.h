@@ -1,4 +1,4 @@
-// How much longer the first run of an operator takes than those after it.
+// Learns how much longer the first run of an operator takes than later runs.
 #pragma once
 
 #include <cstddef>
@@ -8,23 +8,24 @@
 
 namespace aten_recompute {
 
-// The first run with some sizes also loads code and fills caches. Running each a second time would
-// double what a profile takes; but how much it is depends on the operator more than on the sizes
-// (of DenseNet-121's 139 convolution backwards the median takes 1.24 times as long as the second,
-// nine of ten at most 1.45 times), and is known after some of one operator.
+// The first run with some sizes also loads code and fills caches. Running each operator twice would
+// double the time of a profile. But the ratio of the two runs depends on the operator more than on
+// the sizes, so some samples per operator are enough: the first runs of DenseNet-121's 139
+// convolution backwards take 1.24 times as long as the second in the median, and nine of ten take
+// at most 1.45 times as long.
 class WarmUp {
  public:
-  // Whether enough of this operator have run twice.
+  // Whether enough runs of this operator have been repeated.
   bool is_known(const std::string& name) const;
 
-  // Of a long first run, what the next would take; `name` is known.
+  // Returns the seconds that the next run would take. `name` must be known.
   double without(const std::string& name, double first_seconds) const;
 
-  // One more that ran twice.
+  // Adds a sample.
   void learn(const std::string& name, double first_seconds, double second_seconds);
 
  private:
-  std::unordered_map<std::string, std::vector<double>> ratios_;  // of second to first, sorted
+  std::unordered_map<std::string, std::vector<double>> ratios_;  // second / first run, ascending
 };
 
 }  // namespace aten_recompute

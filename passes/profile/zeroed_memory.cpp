@@ -4,7 +4,7 @@
 
 namespace aten_recompute {
 
-// As LibTorch's allocators align: kernels are faster on whole cache lines.
+// LibTorch's allocators align to this, because kernels are faster on whole cache lines.
 constexpr int64_t kAlignment = 64;
 
 void ZeroedMemory::reserve(at::Device device, int64_t num_storages, int64_t bytes) {

@@ -1,4 +1,4 @@
-// Memory full of zeros, for operands of what a profile runs.
+// Memory full of zeros, for the operands of the operators that a profile runs.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -9,14 +9,15 @@
 
 namespace aten_recompute {
 
-// Zeroing operands takes as long as many an operator that reads them. What has only been read is
-// full of zeros still, and serves the next operator. Never more memory than one operator needs.
+// Zeroing operands can take as long as the operator that reads them. Memory that was only read is
+// still full of zeros and serves the next operator. It is never more than one operator needs.
 class ZeroedMemory {
  public:
-  // Room for storages of so many bytes in all, one after another; those handed out before are void.
+  // Makes room for `num_storages` storages of `bytes` bytes altogether. Storages that were taken
+  // before must not be used any more.
   void reserve(at::Device device, int64_t num_storages, int64_t bytes);
 
-  // One of them. Nobody may write to it.
+  // Returns one of these storages. Nobody may write to it.
   c10::Storage take(at::Device device, int64_t bytes);
 
  private:
