@@ -21,6 +21,7 @@ using torch::jit::Value;
 
 using ValueMap = std::unordered_map<Value*, Value*>;
 
+// Inserts a copy of the node and adds its outputs to `map`, which has the copies of its inputs.
 void clone_into(Graph& graph, Node* node, ValueMap& map) {
   auto* clone = graph.insertNode(graph.createClone(node, [&](Value* v) { return map.at(v); }));
   for (size_t i = 0; i < node->outputs().size(); ++i)
@@ -32,16 +33,18 @@ Value* add_input(Graph& graph, Value* like) {
   return input->copyMetadata(like);
 }
 
-}  // namespace
+// Returns the nodes of the backward, in order.
+std::vector<Node*> backward_nodes(const JointGraph& joint) {
+  std::vector<Node*> nodes;
+  for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
+       node = node->next()) {
+    nodes.push_back(node);
+  }
+  return nodes;
+}
 
-Gradient extract(const JointGraph& joint) {
-  const ForwardValues forward(joint);
-  Gradient gradient;
-  gradient.f = std::make_shared<Graph>();
-  gradient.df = std::make_shared<Graph>();
-  gradient.f_real_outputs = joint.num_outputs;
-
-  // f: the nodes before backward_start.
+// Builds `f` from the nodes before backward_start. Returns the copy of each of their values.
+ValueMap build_forward(const JointGraph& joint, Gradient& gradient) {
   ValueMap in_f;
   for (size_t i = 0; i < joint.num_inputs; ++i) {
     auto* input = joint.graph->inputs()[i];
@@ -52,29 +55,49 @@ Gradient extract(const JointGraph& joint) {
       break;
     clone_into(*gradient.f, node, in_f);
   }
-  const auto outputs = joint.graph->outputs();
-  for (size_t i = 0; i < joint.num_outputs; ++i) {
-    gradient.f->registerOutput(in_f.at(outputs[i]));
-  }
+  for (size_t i = 0; i < joint.num_outputs; ++i)
+    gradient.f->registerOutput(in_f.at(joint.graph->outputs()[i]));
+  return in_f;
+}
 
-  // What df reads: everything its nodes, and gradients that are forward values, refer to.
+// Returns the forward values, region inputs and constants that the backward reads, each once, in
+// the order of the reads. A gradient that is itself one of these counts as read.
+std::vector<Value*> values_read(const JointGraph& joint, const ForwardValues& forward) {
   std::vector<Value*> reads;
   std::unordered_set<Value*> seen;
-  auto read = [&](Value* value) {
+  const auto add = [&](Value* value) {
     if (seen.insert(value).second)
       reads.push_back(value);
   };
-  for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
-       node = node->next()) {
+  for (auto* node : backward_nodes(joint)) {
     for (auto* value : forward.read_by(node))
-      read(value);
+      add(value);
   }
+  const auto outputs = joint.graph->outputs();
   for (size_t i = joint.num_outputs; i < outputs.size(); ++i) {
     if (forward.is_computed(outputs[i]) || forward.is_region_input(outputs[i]))
-      read(outputs[i]);
+      add(outputs[i]);
   }
+  return reads;
+}
 
+// Makes the value an output of `f` if it is none yet. Returns the index of that output.
+size_t capture(Value* value, Graph& f) {
+  const auto outputs = f.outputs();
+  const auto found = std::find(outputs.begin(), outputs.end(), value);
+  const auto index = static_cast<size_t>(std::distance(outputs.begin(), found));
+  if (found == outputs.end())
+    f.registerOutput(value);
+  return index;
+}
+
+// Adds the inputs of `df`: incoming gradients, region inputs, then captured values, which become
+// outputs of `f`. Returns what each stands for.
+ValueMap add_backward_inputs(const JointGraph& joint, const ForwardValues& forward,
+                             const ValueMap& in_f, Gradient& gradient) {
   ValueMap in_df;
+  const auto reads = values_read(joint, forward);
+  const std::unordered_set<Value*> is_read(reads.begin(), reads.end());
   for (size_t k = 0; k < joint.vjp_outputs.size(); ++k) {
     auto* vjp = joint.graph->inputs()[joint.num_inputs + k];
     in_df[vjp] = add_input(*gradient.df, vjp);
@@ -82,7 +105,7 @@ Gradient extract(const JointGraph& joint) {
   }
   for (size_t i = 0; i < joint.num_inputs; ++i) {
     auto* input = joint.graph->inputs()[i];
-    if (seen.count(input) == 0)
+    if (is_read.count(input) == 0)
       continue;
     in_df[input] = add_input(*gradient.df, input);
     gradient.df_input_captured_inputs.push_back(i);
@@ -91,29 +114,37 @@ Gradient extract(const JointGraph& joint) {
     if (!forward.is_computed(value))
       continue;
     in_df[value] = add_input(*gradient.df, value);
-    const auto f_outputs = gradient.f->outputs();
-    const auto found = std::find(f_outputs.begin(), f_outputs.end(), in_f.at(value));
-    gradient.df_input_captured_outputs.push_back(
-        static_cast<size_t>(std::distance(f_outputs.begin(), found)));
-    if (found == f_outputs.end())
-      gradient.f->registerOutput(in_f.at(value));
+    gradient.df_input_captured_outputs.push_back(capture(in_f.at(value), *gradient.f));
   }
+  return in_df;
+}
 
-  // df: constants of the forward that it reads, then the nodes after backward_start.
+// Builds `df` from the constants of the forward and the nodes after backward_start.
+void build_backward(const JointGraph& joint, ValueMap& in_df, Gradient& gradient) {
   for (auto* node : joint.graph->nodes()) {
     if (node == joint.backward_start)
       break;
     if (node->kind() == c10::prim::Constant)
       clone_into(*gradient.df, node, in_df);
   }
-  for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
-       node = node->next()) {
+  for (auto* node : backward_nodes(joint))
     clone_into(*gradient.df, node, in_df);
-  }
   for (size_t k = 0; k < joint.gradient_inputs.size(); ++k) {
-    gradient.df->registerOutput(in_df.at(outputs[joint.num_outputs + k]));
+    gradient.df->registerOutput(in_df.at(joint.graph->outputs()[joint.num_outputs + k]));
     gradient.df_output_vjps.push_back(joint.gradient_inputs[k]);
   }
+}
+
+}  // namespace
+
+Gradient extract(const JointGraph& joint) {
+  Gradient gradient;
+  gradient.f = std::make_shared<Graph>();
+  gradient.df = std::make_shared<Graph>();
+  gradient.f_real_outputs = joint.num_outputs;
+  const auto in_f = build_forward(joint, gradient);
+  auto in_df = add_backward_inputs(joint, ForwardValues(joint), in_f, gradient);
+  build_backward(joint, in_df, gradient);
   torch::jit::EliminateDeadCode(gradient.f->block());
   torch::jit::EliminateDeadCode(gradient.df->block());
   return gradient;

@@ -10,8 +10,8 @@ struct Gradient;
 namespace aten_recompute {
 
 // Returns LibTorch's own description of a differentiated graph (torch/csrc/jit/runtime/autodiff.h).
-// The joint graph is not changed. Outputs of `f` are the region's outputs, then the captured
-// values. Needs: splice() has run, so that the backward reads only what is kept.
+// The joint graph is not changed. The outputs of `f` are the region's outputs, then the captured
+// values. splice() must have run, so that the backward reads only what is kept.
 torch::jit::Gradient extract(const JointGraph& joint);
 
 }  // namespace aten_recompute

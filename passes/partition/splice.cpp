@@ -26,8 +26,8 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Inserts what computes the node again: the node, or what its replay rule says. `map` says what its
-// inputs are there.
+// Inserts the formula of the node's replay rule and returns its results. `map` returns for each
+// input of the node the value to read instead.
 std::vector<Value*> insert_replay(Graph& graph, const CompiledFormula& formula, Node* node,
                                   const std::function<Value*(Value*)>& map) {
   std::vector<Value*> arguments;
@@ -36,7 +36,7 @@ std::vector<Value*> insert_replay(Graph& graph, const CompiledFormula& formula, 
   return insert_formula(graph, formula, arguments);
 }
 
-// An operator on a tape, too, is computed again as its replay rule says.
+// Makes a second run of a tape follow the replay rule of its operator, if there is one.
 void use_replay_on_tape(Node* tape) {
   auto subgraph = tape->g(c10::attr::Subgraph)->copy();
   auto* node = subgraph->block()->nodes().front();
@@ -51,6 +51,8 @@ void use_replay_on_tape(Node* tape) {
   tape->g_(c10::attr::Subgraph, subgraph);
 }
 
+// Inserts what computes the node again: its replay rule or a copy of it. Returns the results. `map`
+// is that of insert_replay().
 std::vector<Value*> insert_again(Graph& graph, Node* node,
                                  const std::function<Value*(Value*)>& map) {
   if (const auto* replay = compiled_replay(node))
@@ -89,7 +91,7 @@ class Splicer {
         results->replaceInput(i, found->second);
       }
     }
-    remove_what_was_not_chosen();
+    remove_unused_alternatives();
   }
 
  private:
@@ -98,7 +100,7 @@ class Splicer {
     return found == copies_.end() ? value : found->second;
   }
 
-  // A backward node that runs in place of another.
+  // Replaces a backward node by the alternative that the plan chose.
   void replace(Node* original, Node* alternative) {
     const auto& gives = alternative->is(symbols::kGives);
     for (size_t i = 0; i < gives.size(); ++i)
@@ -107,7 +109,7 @@ class Splicer {
     original->destroy();
   }
 
-  void remove_what_was_not_chosen() {
+  void remove_unused_alternatives() {
     std::vector<Node*> unused;
     for (auto* node : graph_.nodes()) {
       if (node->hasAttribute(symbols::kAlternativeTo))
@@ -117,10 +119,10 @@ class Splicer {
       return;
     for (auto* node : unused)
       node->destroy();
-    torch::jit::EliminateDeadCode(graph_.block());  // optional nodes, and the sizes they read
+    torch::jit::EliminateDeadCode(graph_.block());  // optional nodes and the sizes that they read
   }
 
-  // The output of the forward node that output `i` of `node` is a copy of.
+  // Returns the forward value that output `i` of a copy of `node` stands for.
   Value* original_output(Node* node, int32_t alternative_to, size_t i) const {
     if (alternative_to < 0)
       return node->output(i);
@@ -128,10 +130,12 @@ class Splicer {
     return problem_.nodes[alternative_to]->output(static_cast<size_t>(gives[i]));
   }
 
+  // Inserts a copy of the forward node `node` before `before`. The copy provides those outputs that
+  // the step's output_mask selects.
   void copy(Node* node, const Step& step, Node* before) {
     const auto alternative_to = problem_.alternative_to[step.node];
     std::vector<Value*> outputs;
-    std::vector<std::string> names;  // a clone takes the names of what it is a clone of
+    std::vector<std::string> names;  // a clone takes these names away
     for (auto* output : node->outputs()) {
       names.push_back(output->hasDebugName() ? output->debugName() : "");
     }
@@ -148,7 +152,7 @@ class Splicer {
       if (added->hasAttribute(symbols::kAlternativeTo))
         added->removeAttribute(symbols::kAlternativeTo);
     }
-    size_t position = 0;  // among the outputs that the plan knows
+    size_t position = 0;  // among the outputs that are values of the problem
     for (size_t i = 0; i < node->outputs().size(); ++i) {
       auto* original = original_output(node, alternative_to, i);
       outputs[i]->setType(original->type());
@@ -164,6 +168,8 @@ class Splicer {
     }
   }
 
+  // Inserts a node that runs `node` again from the random state before its first run, which another
+  // new node in the forward notes.
   std::vector<Value*> copy_random(Node* node) {
     auto& state = random_states_[node];
     if (state == nullptr) {
@@ -189,6 +195,7 @@ class Splicer {
     return {replay->outputs().begin(), replay->outputs().end()};
   }
 
+  // Makes the node and its blocks read the current copies.
   void replace_inputs(Node* node) {
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       auto* copy = mapped(node->input(i));
@@ -205,8 +212,9 @@ class Splicer {
   JointGraph& joint_;
   Graph& graph_;
   const GraphProblem& problem_;
-  std::vector<std::pair<Node*, const Step*>> copies_wanted_;  // before the next backward node
-  std::unordered_map<Value*, Value*> copies_;                 // the present one of each value
+  // To be inserted before the next backward node.
+  std::vector<std::pair<Node*, const Step*>> copies_wanted_;
+  std::unordered_map<Value*, Value*> copies_;  // the current copy of each value
   std::unordered_map<Node*, Value*> random_states_;
 };
 

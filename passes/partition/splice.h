@@ -1,4 +1,4 @@
-// Inserts the copies of forward nodes that a plan runs again in the backward.
+// Inserts copies of the forward nodes that a plan runs again in the backward.
 #pragma once
 
 #include <vector>
@@ -11,9 +11,9 @@ namespace aten_recompute {
 struct GraphProblem;
 struct Step;
 
-// Carries a schedule out: copies of forward nodes between the backward's own, in the order of the
-// steps, so that each copy stands just before what it is made for. Values keep their names with
-// "_recomputed" appended.
+// Inserts the copies among the nodes of the backward in the order of `steps`, which puts each copy
+// just before the node that needs it. `graph` is the problem that the steps belong to. The names of
+// copies end in "_recomputed".
 //
 //   h = linear(x, w)                     h = linear(x, w)
 //   y = relu(h)                          y = relu(h)
@@ -23,12 +23,14 @@ struct Step;
 //                                        y_recomputed = relu(h_recomputed)
 //                                        dh = threshold_backward(dy, y_recomputed, 0)
 //
-// Random operators run again from the random state before them; operators with a replay rule
-// (batch norm) as that rule says. Needs: differentiate() has run. No pass that merges common
-// subexpressions may run after it.
+// Random operators run again from the random state before their first run; operators with a replay
+// rule (batch norm) as that rule says. Alternatives that the plan chose replace what they are
+// alternatives to, and the others are removed. differentiate() must have run, and no pass that
+// merges common subexpressions may run afterwards.
 void splice(JointGraph& joint, const GraphProblem& graph, const std::vector<Step>& steps);
 
-// The same for a set of values to keep.
+// Does this for a set of values to keep: each other value that the backward needs is recomputed
+// once, where it is first needed.
 void splice(JointGraph& joint, const SavePlan& plan);
 
 }  // namespace aten_recompute

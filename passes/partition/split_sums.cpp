@@ -10,18 +10,19 @@ namespace {
 using torch::jit::Graph;
 using torch::jit::Value;
 
-// A sum that only its reader knows.
+// Whether the value is a sum of gradients of a region input, with one reader.
 bool is_sum_for_input(const Value* value) {
   return value->node()->kind() == symbols::kAccumulate &&
          value->node()->hasAttribute(symbols::kOfInput) && value->uses().size() == 1;
 }
 
+// Appends the summands of the value, in the order in which they are added.
 void collect(Value* value, std::vector<Value*>& summands) {
   if (!is_sum_for_input(value)) {
     summands.push_back(value);
     return;
   }
-  // The second operand is one gradient, even if it is itself the sum of another value's.
+  // The second operand is one gradient, even if it is itself a sum: that is another value's.
   auto* node = value->node();
   auto* sum = node->input(0);
   const bool continues =

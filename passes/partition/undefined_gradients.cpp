@@ -18,7 +18,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 using Values = std::unordered_set<const Value*>;
 
-// Takes None for any of its gradients.
+// Whether the node accepts None for each of its gradients.
 bool takes_none(const Node* node) {
   return node->kind() == symbols::kAccumulate || node->kind() == symbols::kTapeBackward;
 }
@@ -28,7 +28,7 @@ bool reads_any(const Node* node, const Values& values) {
                      [&](const Value* input) { return values.count(input) != 0; });
 }
 
-// Values computed from a gradient.
+// Returns the values that are computed from a gradient.
 Values find_gradients(Graph& backward, size_t num_vjps) {
   Values gradients(backward.inputs().begin(),
                    backward.inputs().begin() + static_cast<std::ptrdiff_t>(num_vjps));
@@ -39,7 +39,8 @@ Values find_gradients(Graph& backward, size_t num_vjps) {
   return gradients;
 }
 
-// The one gradient that the node reads, or -1 where there are several or it takes no None.
+// Returns the operand by which the node reads a gradient, or -1 where it reads several gradients,
+// or reads one in a list or inside of a block.
 int64_t only_gradient(const Node* node, const Values& gradients) {
   int64_t found = -1;
   if (!node->blocks().empty() || node->kind() == c10::prim::ListConstruct)
@@ -55,7 +56,7 @@ int64_t only_gradient(const Node* node, const Values& gradients) {
   return found;
 }
 
-// Gradients that some operator cannot do without, followed back to where they come from.
+// Returns the gradients that an operator needs defined, and the gradients that these depend on.
 Values find_required(Graph& backward, const Values& gradients) {
   Values required;
   const auto nodes = backward.nodes().reverse();
@@ -89,7 +90,7 @@ void allow_undefined_gradients(Graph& backward, size_t num_vjps) {
     return;
   const auto gradients = find_gradients(backward, num_vjps);
   const auto required = find_required(backward, gradients);
-  Values undefined;  // those that may be
+  Values undefined;  // gradients that may be
   for (auto* node : backward.nodes()) {
     if (node->kind() == symbols::kTapeBackward) {
       std::vector<int64_t> flags;

@@ -1,7 +1,7 @@
-// Gradients that turn out undefined while the backward runs.
+// Lets gradients stay undefined where this turns out only while the backward runs.
 //
-// An operator on the tape need not use all that it is given: quantile(x, q) reads q's shape, and
-// eager leaves q's gradient undefined, and with it whatever would be computed from it alone.
+// An operator on the tape need not use all of its operands: quantile(x, q) reads the shape of q
+// only. Eager leaves the gradient of q undefined, and everything that is computed from it alone.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@ struct Graph;
 
 namespace aten_recompute {
 
-// Says on each tape_backward which of its results may stay None (kMayBeUndefined), and on each
-// operator that reads such a result which operand it is (kSkipIfUndefined): where it is None, the
-// operator does not run and its results are None, too. A result stays a zero where something reads
-// it together with another gradient, which may be defined.
+// Marks each tape_backward with the results that may be None (kMayBeUndefined), and each operator
+// that reads such a result with the index of that operand (kSkipIfUndefined). If the operand is
+// None, the operator does not run and its results are None, too. A result is zeros instead of None
+// where an operator reads it together with another gradient, which may be defined.
 //
 //   g1, g2 = tape_backward(tape, g)        g1, g2 = tape_backward[1, 0](tape, g)
 //   a = mul(g1, w)                  ==>    a = mul[skip_if_undefined=0](g1, w)
