@@ -1,53 +1,17 @@
 #include "backend/region.h"
 
-#include <ATen/ops/alias.h>
-#include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
 #include <utility>
 
-#include "backend/autocast.h"
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
 #include "common/log.h"
-#include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
-namespace {
-
-using torch::autograd::Edge;
-using torch::jit::Stack;
-
-bool share_storage(const c10::IValue& a, const at::Tensor& b) {
-  return a.isTensor() && a.toTensor().has_storage() && b.has_storage() &&
-         a.toTensor().storage().is_alias_of(b.storage());
-}
-
-// Notes in `call` what a replay of the region needs besides the captures. Returns, for each input,
-// whether it is kept alive for that.
-std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
-  std::vector<bool> is_kept(inputs.size(), false);
-  std::vector<bool> captured(inputs.size(), false);
-  const auto& captures = call.compiled_region().gradient().df_input_captured_inputs;
-  for (size_t k = 0; k < captures.size(); ++k)
-    captured[captures[k]] = !call.compiled_region().read_as_metadata()[k];
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (captured[i])
-      continue;
-    auto noted = note_replay_input(i, inputs[i], call.compiled_region().written_inputs()[i]);
-    is_kept[i] = !noted.maker.is_valid();
-    call.add_replay_input(std::move(noted));
-  }
-  if (call.compiled_region().draws_random_numbers())
-    call.set_random_states(RandomStates(inputs));
-  return is_kept;
-}
-
-}  // namespace
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
                Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan)
@@ -283,140 +247,6 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call) const {
   if (watch != nullptr)
     call.set_own_watch(watch, difference_);
   return watch;
-}
-
-void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const {
-  auto registers = uncompiled_.start(std::move(inputs));
-  uncompiled_.run(registers, 0, uncompiled_.instructions().size());
-  for (size_t i = 0; i < graph_->outputs().size(); ++i) {
-    stack.push_back(uncompiled_.take_output(registers, i));
-  }
-}
-
-void Region::run(Stack& stack) {
-  const size_t count = graph_->inputs().size();
-  std::vector<c10::IValue> inputs(
-      std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(count)),
-      std::make_move_iterator(stack.end()));
-  torch::jit::drop(stack, count);
-
-  auto key = key_of(inputs);
-  const auto& requires_grad = key.requires_grad;
-  if (autocast_enabled() ||
-      std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
-    run_uncompiled(stack, std::move(inputs));
-    return;
-  }
-  key.returned = returned_arguments_.find(inputs);
-
-  const auto compiled_region = choose(key, inputs);
-  if (compiled_region == nullptr) {
-    run_uncompiled(stack, std::move(inputs));
-    return;
-  }
-  const auto& gradient = compiled_region->gradient();
-  std::vector<Edge> edges;
-  for (auto i : gradient.df_output_vjps) {
-    edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
-  }
-  // A region without a profile takes no part in a plan for the whole method.
-  auto* links = MethodCall::current() == nullptr || compiled_region->graphs().problem == nullptr
-                    ? nullptr
-                    : MethodCall::current()->links();
-  std::vector<SavedCapture> captured_inputs;
-  for (size_t k = 0; k < gradient.df_input_captured_inputs.size(); ++k) {
-    const auto& input = inputs[gradient.df_input_captured_inputs[k]];
-    const bool reachable = !compiled_region->read_as_metadata()[k];
-    captured_inputs.push_back(save_capture(input, reachable, /*is_output=*/false));
-  }
-  const size_t num_captured_inputs = captured_inputs.size();
-  auto call = std::make_shared<RegionCall>(compiled_region, std::move(captured_inputs));
-  const auto is_kept = note_for_replay(*call, inputs);
-  const auto own_watch = watch(*call);
-  if (links != nullptr)
-    links->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
-  std::vector<const void*> tensors;
-  tensors.reserve(inputs.size() + gradient.f_real_outputs);
-  for (const auto& input : inputs) {
-    if (input.isTensor())
-      tensors.push_back(input.toTensor().unsafeGetTensorImpl());
-  }
-  // Inputs that a captured value may be a view of; compared after the forward has run.
-  std::map<size_t, at::Tensor> possible_bases;
-  for (const auto& aliased : compiled_region->aliased_inputs()) {
-    for (auto i : aliased)
-      possible_bases[i] = inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
-  }
-
-  const auto& forward = compiled_region->forward();
-  std::vector<c10::IValue> outputs;
-  {
-    const WithoutAutograd guard;
-    auto registers = forward.start(std::move(inputs));
-    DataSizes data_sizes;
-    forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
-                compiled_region->graphs().data_sizes.empty() ? nullptr : &data_sizes);
-    if (options_.strategy == StrategyKind::kBudget &&
-        has_outgrown(key, *compiled_region, data_sizes) && MethodCall::current() != nullptr)
-      MethodCall::current()->outgrew();
-    for (size_t i = 0; i < forward.outputs().size(); ++i) {
-      outputs.push_back(forward.take_output(registers, i));
-    }
-    // An operator may have returned its input, which has a history of its own. And torch.zeros(3),
-    // a constant in the program, must be a new tensor for each caller.
-    for (size_t i = 0; i < gradient.f_real_outputs; ++i) {
-      if (!outputs[i].isTensor() || !outputs[i].toTensor().defined())
-        continue;
-      if (forward.outputs()[i].is_constant)
-        outputs[i] = outputs[i].toTensor().clone();
-      const void* tensor = outputs[i].toTensor().unsafeGetTensorImpl();
-      if (std::find(tensors.begin(), tensors.end(), tensor) != tensors.end()) {
-        outputs[i] = at::alias(outputs[i].toTensor());
-      } else {
-        tensors.push_back(tensor);
-      }
-    }
-  }
-
-  std::vector<Edge> edges_of_summands;
-  for (auto k : compiled_region->summand_of())
-    edges_of_summands.push_back(edges[k]);
-  const auto node = make_stages(call, std::move(edges_of_summands));
-  if (links != nullptr)
-    links->end_run(outputs, node);
-  for (auto i : gradient.df_input_vjps) {
-    const auto& output = outputs[i].toTensor();
-    OutputMetadata metadata{output.sizes().vec(), output.options()};
-    if (output.has_storage())
-      metadata.storage = output.storage().getWeakStorageImpl();
-    call->add_output(std::move(metadata));
-    // Only the call shows that an output is not differentiable, such as the indices of a maximum.
-    if (torch::autograd::isDifferentiableType(output.scalar_type())) {
-      torch::autograd::set_history(output, node);
-    } else {
-      node->add_input_metadata(torch::autograd::Node::undefined_input());
-    }
-  }
-  for (size_t k = 0; k < gradient.df_input_captured_outputs.size(); ++k) {
-    const auto i = gradient.df_input_captured_outputs[k];
-    if (i < gradient.f_real_outputs) {
-      const bool has_history = outputs[i].isTensor() && outputs[i].toTensor().requires_grad();
-      call->add_capture(save_capture(outputs[i], /*reachable=*/true, has_history));
-      continue;
-    }
-    for (auto base : compiled_region->aliased_inputs()[k]) {
-      const auto& tensor = possible_bases.at(base);
-      if (tensor.defined() && share_storage(outputs[i], tensor))
-        call->add_guard(num_captured_inputs + k, tensor);
-    }
-    call->add_capture(save_capture(outputs[i], /*reachable=*/false, /*is_output=*/false));
-    outputs[i] = c10::IValue();
-  }
-  outputs.resize(gradient.f_real_outputs);
-  if (own_watch != nullptr)
-    own_watch->end_call();
-  for (auto& output : outputs)
-    stack.push_back(std::move(output));
 }
 
 }  // namespace aten_recompute

@@ -27,6 +27,35 @@ bool has_nan(const at::Tensor& tensor) {
          at::isnan(tensor).any().item<bool>();
 }
 
+// Marks in `skip` the instructions of the stage whose results neither a needed gradient of the
+// stage nor a later stage depends on. `skip` has one flag per instruction of the program, or is
+// empty.
+void skip_unneeded(const Program& program, const Stage& stage, const std::vector<bool>& needed,
+                   bool later_stages, std::vector<bool>& skip) {
+  skip.resize(program.instructions().size(), false);
+  std::vector<bool> wanted =
+      later_stages ? stage.live_after : std::vector<bool>(program.num_registers(), false);
+  for (size_t i = 0; i < stage.gradients.size(); ++i) {
+    const auto& output = program.outputs()[stage.gradients[i]];
+    if (needed[i] && !output.is_constant)
+      wanted[output.index] = true;
+  }
+  for (size_t i = stage.end; i-- > stage.begin;) {
+    const auto& instruction = program.instructions()[i];
+    bool used = false;
+    for (auto output : instruction.outputs)
+      used = used || (output >= 0 && wanted[output]);
+    if (!used) {
+      skip[i] = true;
+      continue;
+    }
+    for (const auto& operand : instruction.operands) {
+      if (!operand.is_constant)
+        wanted[operand.index] = true;
+    }
+  }
+}
+
 }  // namespace
 
 SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_output) {
@@ -235,37 +264,64 @@ int64_t RegionCall::bytes_let_go() const {
   return bytes;
 }
 
+RegionCall::Run RegionCall::take_run(size_t stage, variable_list&& vjps,
+                                     const NodePtr<Node>& node) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found = runs_.find(torch::autograd::get_current_graph_task_id());
+  if (found == runs_.end()) {
+    TORCH_CHECK(stage == 0, torch::autograd::ERR_BACKWARD_TWICE);
+    return start(std::move(vjps), node);
+  }
+  auto run = std::move(found->second);
+  runs_.erase(found);
+  return run;
+}
+
+void RegionCall::put_back(Run&& run) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  runs_.emplace(torch::autograd::get_current_graph_task_id(), std::move(run));
+}
+
+variable_list RegionCall::take_gradients(Run& run, const Stage& stage,
+                                         const std::vector<bool>& needed, bool later_stages,
+                                         const torch::jit::Node* first_nan,
+                                         const NodePtr<Node>& node) const {
+  const auto& program = compiled_region_->backward();
+  variable_list gradients(stage.gradients.size());
+  for (size_t i = 0; i < stage.gradients.size(); ++i) {
+    const auto k = stage.gradients[i];
+    if (!needed[i] || (run.undefined != nullptr && run.undefined->undefined[k]))
+      continue;
+    // A gradient that later stages read as well stays in its register.
+    const auto& output = program.outputs()[k];
+    const bool read_later = later_stages && !output.is_constant && stage.live_after[output.index];
+    auto gradient =
+        read_later ? run.registers[output.index] : program.take_output(run.registers, k);
+    if (gradient.isTensor())
+      gradients[i] = std::move(gradient).toTensor();
+    TORCH_CHECK(first_nan == nullptr || !has_nan(gradients[i]), "Function '", node->name(),
+                "' returned nan values in a gradient; they come from ", description_of(first_nan));
+  }
+  return gradients;
+}
+
 variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
                                     const std::vector<bool>& needed, bool later_stages,
                                     const NodePtr<Node>& node) {
   const auto& stages = compiled_region_->stages();
   const auto& stage = stages[index];
   const auto& program = compiled_region_->backward();
-  const int task = torch::autograd::get_current_graph_task_id();
   if (watch_ != nullptr && index == 0 && watch_->begin_backward(number_, bytes_let_go())) {
     torch::autograd::Engine::get_default_engine().queue_callback(
         [watch = watch_] { watch->stop(); });
   }
-  Run run;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    auto found = runs_.find(task);
-    if (found != runs_.end()) {
-      run = std::move(found->second);
-      runs_.erase(found);
-    } else {
-      TORCH_CHECK(index == 0, torch::autograd::ERR_BACKWARD_TWICE);
-      run = start(std::move(vjps), node);
-    }
-  }
+  auto run = take_run(index, std::move(vjps), node);
   if (run.is_replay) {
     variable_list gradients;
     for (auto k : stage.gradients)
       gradients.push_back(std::move(run.replayed[k]));
-    if (later_stages) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      runs_.emplace(task, std::move(run));
-    }
+    if (later_stages)
+      put_back(std::move(run));
     return gradients;
   }
 
@@ -274,60 +330,22 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   std::vector<bool> skip;
   if (run.undefined != nullptr)
     skip = run.undefined->skip;
-  if (!all_needed) {
-    skip.resize(program.instructions().size(), false);
-    std::vector<bool> wanted =
-        later_stages ? stage.live_after : std::vector<bool>(program.num_registers(), false);
-    for (size_t i = 0; i < stage.gradients.size(); ++i) {
-      const auto& output = program.outputs()[stage.gradients[i]];
-      if (needed[i] && !output.is_constant)
-        wanted[output.index] = true;
-    }
-    for (size_t i = stage.end; i-- > stage.begin;) {
-      const auto& instruction = program.instructions()[i];
-      bool used = false;
-      for (auto output : instruction.outputs)
-        used = used || (output >= 0 && wanted[output]);
-      if (!used) {
-        skip[i] = true;
-        continue;
-      }
-      for (const auto& operand : instruction.operands) {
-        if (!operand.is_constant)
-          wanted[operand.index] = true;
-      }
-    }
-  }
-
+  if (!all_needed)
+    skip_unneeded(program, stage, needed, later_stages, skip);
   if (index > 0)
     find_changes(run);
   if (!run.changed.empty())
     check_for_changes(run, program, stage, needed, all_needed, skip);
 
   unpack_for_stage(run, index, node);
-  variable_list gradients(stage.gradients.size());
+  variable_list gradients;
   {
     const WithoutAutograd guard;
-    const auto* maker_of_nan = run_instructions(run, stage, skip);
-    for (size_t i = 0; i < stage.gradients.size(); ++i) {
-      const auto k = stage.gradients[i];
-      if (!needed[i] || (run.undefined != nullptr && run.undefined->undefined[k]))
-        continue;
-      // A gradient that later stages read as well stays where it is.
-      const auto& output = program.outputs()[k];
-      const bool read_later = later_stages && !output.is_constant && stage.live_after[output.index];
-      auto gradient =
-          read_later ? run.registers[output.index] : program.take_output(run.registers, k);
-      if (gradient.isTensor())
-        gradients[i] = std::move(gradient).toTensor();
-      TORCH_CHECK(maker_of_nan == nullptr || !has_nan(gradients[i]), "Function '", node->name(),
-                  "' returned nan values in a gradient; they come from ",
-                  description_of(maker_of_nan));
-    }
+    const auto* first_nan = run_instructions(run, stage, skip);
+    gradients = take_gradients(run, stage, needed, later_stages, first_nan, node);
   }
   if (later_stages) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    runs_.emplace(task, std::move(run));
+    put_back(std::move(run));
   } else if (watch_ != nullptr) {
     run = {};
     watch_->end_backward(number_);

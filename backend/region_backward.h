@@ -160,8 +160,17 @@ class RegionCall {
                          const std::vector<bool>& needed, bool all_needed,
                          const std::vector<bool>& skip) const;
 
-  // Begins a backward: takes the captures out, or copies them where the graph is retained. Needs
-  // mutex_ to be held. Throws c10::Error where the captures are released already.
+  // Takes the run of the current graph task out of `runs_`; stage 0 starts it if there is none.
+  Run take_run(size_t stage, torch::autograd::variable_list&& vjps,
+               const NodePtr<torch::autograd::Node>& node);
+  // Makes the run available to the next stage.
+  void put_back(Run&& run);
+  // Returns the gradients of the stage that are needed and defined. Throws where one contains a NaN
+  // and `first_nan`, a result of run_instructions(), is given.
+  torch::autograd::variable_list take_gradients(Run& run, const Stage& stage,
+                                                const std::vector<bool>& needed, bool later_stages,
+                                                const torch::jit::Node* first_nan,
+                                                const NodePtr<torch::autograd::Node>& node) const;
   Run start(torch::autograd::variable_list&& vjps, const NodePtr<torch::autograd::Node>& node);
   // Returns the state of the region's outputs. `inputs` are those of the backward program, and
   // `defined` says which vjps are. With `keeps_captures` no output counts as freed.

@@ -160,6 +160,92 @@ class ProfilerRange {
   std::unique_ptr<at::RecordFunction> range_;
 };
 
+// Returns the instruction for a node, without its outputs. `place` has the operands of the values
+// made so far, `own_memory` the values among them that lie in memory of the program.
+Program::Instruction make_instruction(Node* node,
+                                      const std::unordered_map<Value*, Program::Operand>& place,
+                                      const OwnMemory& own_memory) {
+  Program::Instruction instruction;
+  instruction.node = node;
+  std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
+  instruction.run = operation_of(node);
+  if (!instruction.run) {
+    inputs = free_values(node);
+    instruction.run = interpreted(node, inputs);
+  }
+  instruction.mutates = mutates_an_argument(node);
+  if (node->hasAttribute(symbols::kSkipIfUndefined))
+    instruction.skip_if_undefined = node->i(symbols::kSkipIfUndefined);
+  if (node->hasAttribute(symbols::kDataSizes))
+    instruction.data_sizes = node->i(symbols::kDataSizes);
+  for (auto& form : in_place_forms(node)) {
+    if (own_memory.contains(node->input(form.operand)))
+      instruction.in_place.push_back(std::move(form));
+  }
+  for (auto* input : inputs)
+    instruction.operands.push_back(place.at(input));
+  return instruction;
+}
+
+// Sets `last_use` on the last read of each register, so that it moves the value. Returns for each
+// register whether anything reads it.
+std::vector<bool> mark_last_uses(size_t num_registers,
+                                 std::vector<Program::Instruction>& instructions,
+                                 std::vector<Program::Operand>& outputs) {
+  std::vector<bool> read_later(num_registers, false);
+  const auto read = [&](Program::Operand& operand) {
+    if (operand.is_constant)
+      return;
+    operand.last_use = !read_later[operand.index];
+    read_later[operand.index] = true;
+  };
+  // Backwards, and the outputs are read after all instructions.
+  for (auto it = outputs.rbegin(); it != outputs.rend(); ++it)
+    read(*it);
+  for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
+    for (auto op = it->operands.rbegin(); op != it->operands.rend(); ++op)
+      read(*op);
+  }
+  return read_later;
+}
+
+void release_dying_operands(const Program::Instruction& instruction,
+                            Program::Registers& registers) {
+  for (const auto& operand : instruction.operands) {
+    if (operand.last_use)
+      registers[operand.index] = c10::IValue();
+  }
+}
+
+// Returns the form that overwrites an operand on top of the stack, or nullptr where none may.
+const InPlaceForm* choose_in_place_form(const Program::Instruction& instruction,
+                                        const Stack& stack) {
+  const auto operands =
+      c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size());
+  for (const auto& form : instruction.in_place) {
+    if (instruction.operands[form.operand].last_use && may_overwrite(form, operands))
+      return &form;
+  }
+  return nullptr;
+}
+
+// Runs the instruction, or `in_place` instead where that is given.
+void execute(const Program::Instruction& instruction, const InPlaceForm* in_place, Stack& stack) {
+  try {
+    if (in_place != nullptr) {
+      in_place->run(stack);
+    } else if (instruction.mutates) {
+      AllowVersionCounting guard;
+      instruction.run(stack);
+    } else {
+      instruction.run(stack);
+    }
+  } catch (c10::Error& error) {
+    error.add_context("in " + description_of(instruction.node));
+    throw;
+  }
+}
+
 }  // namespace
 
 std::string description_of(const Node* node) {
@@ -195,54 +281,22 @@ Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
       constants_.push_back(torch::jit::toIValue(node->output()).value());
       continue;
     }
-    Instruction instruction;
-    instruction.node = node;
-    std::vector<Value*> inputs(node->inputs().begin(), node->inputs().end());
-    instruction.run = operation_of(node);
-    if (!instruction.run) {
-      inputs = free_values(node);
-      instruction.run = interpreted(node, inputs);
-    }
-    instruction.mutates = mutates_an_argument(node);
-    if (node->hasAttribute(symbols::kSkipIfUndefined))
-      instruction.skip_if_undefined = node->i(symbols::kSkipIfUndefined);
-    if (node->hasAttribute(symbols::kDataSizes))
-      instruction.data_sizes = node->i(symbols::kDataSizes);
-    for (auto& form : in_place_forms(node)) {
-      if (own_memory.contains(node->input(form.operand)))
-        instruction.in_place.push_back(std::move(form));
-    }
+    auto instruction = make_instruction(node, place, own_memory);
     own_memory.add_outputs_of(node);
-    for (auto* input : inputs)
-      instruction.operands.push_back(place.at(input));
     for (auto* output : node->outputs()) {
       const auto index = new_register(output, instructions_.size() + 1);
       instruction.outputs.push_back(output->hasUses() ? index : -1);
     }
     instructions_.push_back(std::move(instruction));
   }
-
-  // The last reader of each register moves the value. The search goes backwards and starts with the
-  // outputs.
-  std::vector<bool> read_later(num_registers_, false);
-  auto read = [&](Operand& operand) {
-    if (operand.is_constant)
-      return;
-    operand.last_use = !read_later[operand.index];
-    read_later[operand.index] = true;
-  };
   for (auto* output : graph_->outputs()) {
     outputs_.push_back(place.at(output));
     output_ready_.push_back(outputs_.back().is_constant ? 0 : ready.at(output));
   }
-  for (auto it = outputs_.rbegin(); it != outputs_.rend(); ++it)
-    read(*it);
-  for (auto it = instructions_.rbegin(); it != instructions_.rend(); ++it) {
-    for (auto op = it->operands.rbegin(); op != it->operands.rend(); ++op)
-      read(*op);
-  }
+
+  const auto is_read = mark_last_uses(num_registers_, instructions_, outputs_);
   for (size_t i = 0; i < graph_->inputs().size(); ++i) {
-    if (!read_later[i])
+    if (!is_read[i])
       unused_inputs_.push_back(static_cast<int32_t>(i));
   }
 }
@@ -270,11 +324,8 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     const auto& instruction = instructions_[i];
     range.enter(instruction.node);
     if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
-      // Outputs that are not computed are None, as registers are empty until they are written.
-      for (const auto& operand : instruction.operands) {
-        if (operand.last_use)
-          registers[operand.index] = c10::IValue();
-      }
+      // What is not computed is None: registers of outputs are empty until then.
+      release_dying_operands(instruction, registers);
       continue;
     }
     for (const auto& operand : instruction.operands) {
@@ -286,30 +337,8 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
         stack.push_back(registers[operand.index]);
       }
     }
-    const InPlaceForm* in_place = nullptr;
-    if (observer == nullptr) {
-      const auto operands =
-          c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size());
-      for (const auto& form : instruction.in_place) {
-        if (instruction.operands[form.operand].last_use && may_overwrite(form, operands)) {
-          in_place = &form;
-          break;
-        }
-      }
-    }
-    try {
-      if (in_place != nullptr) {
-        in_place->run(stack);
-      } else if (instruction.mutates) {
-        AllowVersionCounting guard;
-        instruction.run(stack);
-      } else {
-        instruction.run(stack);
-      }
-    } catch (c10::Error& error) {
-      error.add_context("in " + description_of(instruction.node));
-      throw;
-    }
+    execute(instruction, observer == nullptr ? choose_in_place_form(instruction, stack) : nullptr,
+            stack);
     const size_t count = instruction.outputs.size();
     if (data_sizes != nullptr && instruction.data_sizes >= 0) {
       data_sizes->resize(static_cast<size_t>(instruction.data_sizes));
@@ -324,10 +353,7 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     torch::jit::drop(stack, count);
     if (observer != nullptr) {
       (*observer)(i, registers);
-      for (const auto& operand : instruction.operands) {
-        if (operand.last_use)
-          registers[operand.index] = c10::IValue();
-      }
+      release_dying_operands(instruction, registers);
     }
   }
 }

@@ -43,7 +43,75 @@ bool takes_from_list_made_in(const std::unordered_set<Node*>& region, const Node
   return region.count(maker) != 0 && !can_stand_after(maker);
 }
 
-// Forms the regions of one block.
+// Builds the subgraph of a region's node, and its inputs and outputs.
+class SubgraphBuilder {
+ public:
+  explicit SubgraphBuilder(Node* region) : region_(region), subgraph_(std::make_shared<Graph>()) {}
+
+  // Adds a copy of the node. What the copy reads and the subgraph does not make becomes an input,
+  // or a copy where it is a constant.
+  void add(Node* node) {
+    auto* copy =
+        subgraph_->appendNode(subgraph_->createClone(node, [&](Value* v) { return map(v); }));
+    for (size_t i = 0; i < node->outputs().size(); ++i)
+      inner_[node->output(i)] = copy->output(i);
+  }
+
+  // Makes the copy of a value an output; returns that output of the region's node.
+  Value* add_output(Value* value) {
+    subgraph_->registerOutput(inner_.at(value));
+    auto* result = region_->addOutput()->copyMetadata(value);
+    return result->setType(value->type());
+  }
+
+  // Removes what nothing needs. Returns false, and destroys the region's node, if nothing is left.
+  bool finish() {
+    torch::jit::EliminateDeadCode(subgraph_->block());
+    remove_unused_inputs();
+    if (std::all_of(subgraph_->nodes().begin(), subgraph_->nodes().end(),
+                    [](const Node* node) { return node->kind() == prim::Constant; }) &&
+        region_->outputs().empty()) {
+      region_->destroy();
+      return false;
+    }
+    region_->g_(c10::attr::Subgraph, subgraph_)->is_(symbols::kIsAttribute, is_attribute_);
+    return true;
+  }
+
+ private:
+  Value* map(Value* value) {
+    if (const auto found = inner_.find(value); found != inner_.end())
+      return found->second;
+    if (value->node()->kind() == prim::Constant) {
+      const torch::jit::WithInsertPoint guard(subgraph_->block()->param_node()->next());
+      auto* constant =
+          subgraph_->insertNode(subgraph_->createClone(value->node(), [](Value* v) { return v; }));
+      return inner_[value] = constant->output();
+    }
+    region_->addInput(value);
+    is_attribute_.push_back(value->node()->kind() == prim::GetAttr ? 1 : 0);
+    auto* input = subgraph_->addInput()->setType(value->type());
+    input->copyMetadata(value);
+    return inner_[value] = input;
+  }
+
+  // Inputs that only views have read which are now made outside.
+  void remove_unused_inputs() {
+    for (size_t i = subgraph_->inputs().size(); i-- > 0;) {
+      if (subgraph_->inputs()[i]->hasUses())
+        continue;
+      subgraph_->eraseInput(i);
+      region_->removeInput(i);
+      is_attribute_.erase(is_attribute_.begin() + static_cast<std::ptrdiff_t>(i));
+    }
+  }
+
+  Node* region_;
+  std::shared_ptr<Graph> subgraph_;
+  std::unordered_map<Value*, Value*> inner_;  // by value outside of the subgraph
+  std::vector<int64_t> is_attribute_;         // per input
+};
+
 class BlockFormer {
  public:
   BlockFormer(Block* block, const RegionFacts& facts, Regions& regions)
@@ -167,13 +235,34 @@ class BlockFormer {
     }
   }
 
-  // Replaces the present region by its node. Nodes that stand after it move before `cut`.
+  // Moves the nodes of the region into a new node before `cut`.
   void emit(Node* cut) {
     for (auto* node : after_order_)
       node->moveBefore(cut);
-    Node* first_after = after_order_.empty() ? cut : after_order_.front();
+    auto* first_after = copy_views_seen_outside(after_order_.empty() ? cut : after_order_.front());
+    auto* region = graph_.create(symbols::kDifferentiableGraph, /*num_outputs=*/0);
+    region->insertBefore(first_after);
+    region->setSourceRange(region_.front()->sourceRange());
 
-    // Views and lists that are used outside are made again outside, from their operands.
+    SubgraphBuilder builder(region);
+    for (auto* node : region_)
+      builder.add(node);
+    for (auto* node : region_) {
+      for (auto* output : node->outputs()) {
+        if (is_used_outside(output))
+          replace_outside_uses(output, builder.add_output(output));
+      }
+    }
+    for (auto it = region_.rbegin(); it != region_.rend(); ++it)
+      (*it)->destroy();
+    if (builder.finish())
+      regions_.nodes.push_back(region);
+  }
+
+  // Makes the views and lists that are seen outside of the region again after it, from the values
+  // that they are made of. Returns the first of these copies, or `first_after` if there are none;
+  // copies are inserted before that.
+  Node* copy_views_seen_outside(Node* first_after) const {
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
       if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node))
@@ -192,63 +281,7 @@ class BlockFormer {
       }
       first_after = copy;
     }
-
-    auto* region = graph_.create(symbols::kDifferentiableGraph, /*num_outputs=*/0);
-    region->insertBefore(first_after);
-    region->setSourceRange(region_.front()->sourceRange());
-    auto subgraph = std::make_shared<Graph>();
-    std::unordered_map<Value*, Value*> inner;
-    std::vector<int64_t> is_attribute;
-    auto map = [&](Value* value) -> Value* {
-      if (const auto found = inner.find(value); found != inner.end())
-        return found->second;
-      if (value->node()->kind() == prim::Constant) {
-        const torch::jit::WithInsertPoint guard(subgraph->block()->param_node()->next());
-        auto* constant =
-            subgraph->insertNode(subgraph->createClone(value->node(), [](Value* v) { return v; }));
-        return inner[value] = constant->output();
-      }
-      region->addInput(value);
-      is_attribute.push_back(value->node()->kind() == prim::GetAttr ? 1 : 0);
-      auto* input = subgraph->addInput()->setType(value->type());
-      input->copyMetadata(value);
-      return inner[value] = input;
-    };
-    for (auto* node : region_) {
-      auto* copy = subgraph->appendNode(subgraph->createClone(node, map));
-      for (size_t i = 0; i < node->outputs().size(); ++i) {
-        inner[node->output(i)] = copy->output(i);
-      }
-    }
-    for (auto* node : region_) {
-      for (auto* output : node->outputs()) {
-        if (!is_used_outside(output))
-          continue;
-        subgraph->registerOutput(inner.at(output));
-        auto* result = region->addOutput()->copyMetadata(output);
-        result->setType(output->type());
-        replace_outside_uses(output, result);
-      }
-    }
-    for (auto it = region_.rbegin(); it != region_.rend(); ++it)
-      (*it)->destroy();
-    torch::jit::EliminateDeadCode(subgraph->block());
-    // Remove inputs that only such views have read.
-    for (size_t i = subgraph->inputs().size(); i-- > 0;) {
-      if (subgraph->inputs()[i]->hasUses())
-        continue;
-      subgraph->eraseInput(i);
-      region->removeInput(i);
-      is_attribute.erase(is_attribute.begin() + static_cast<std::ptrdiff_t>(i));
-    }
-    if (std::all_of(subgraph->nodes().begin(), subgraph->nodes().end(),
-                    [](const Node* node) { return node->kind() == prim::Constant; }) &&
-        region->outputs().empty()) {
-      region->destroy();
-      return;
-    }
-    region->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kIsAttribute, is_attribute);
-    regions_.nodes.push_back(region);
+    return first_after;
   }
 
   Block* block_;
