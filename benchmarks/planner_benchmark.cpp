@@ -1,7 +1,6 @@
-// How long planning takes as graphs grow: one simulation, and the search for one budget.
+// Measures how long planning takes as graphs grow: one simulation, and a search.
 //
-//   build/planner_benchmark --benchmark_filter='/2000/'
-//
+//   build/planner_benchmark --benchmark_filter='/2000'
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -9,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "planner/model/problem.h"
+#include "planner/model/problem_builder.h"
 #include "planner/model/simulator.h"
 #include "planner/search/search.h"
 
@@ -18,26 +17,27 @@ namespace {
 
 constexpr int64_t kMebibyte = int64_t{1} << 20;
 
-// Transformer blocks one after the other. Every forward node has one backward node, which reads the
-// gradient of what the forward node made and those forward values that the operator's gradient
-// needs. A profile runs one node of each class, so equal blocks have equal figures; `num_kinds`
-// makes them of several sizes, one after the other.
+// A chain of transformer blocks. Every forward node has one backward node, which reads the gradient
+// of the forward node's output and those forward values that the operator's gradient needs. A
+// profile runs one node of each class, so equal blocks have equal costs; with `num_kinds` above 1,
+// blocks take turns in that many sizes.
 class BlocksBuilder {
  public:
   explicit BlocksBuilder(size_t num_nodes, size_t num_kinds) : num_kinds_(num_kinds) {
-    auto value = given("x", 4, /*held=*/true);
+    auto value = builder_.add_value("x", {builder_.add_storage(4, /*held=*/true)});
     size_t block = 0;
     while (2 * (forward_.size() + kBlockNodes) <= num_nodes || block == 0)
       value = add_block(value, block++);
-    problem_.results.push_back(value);
-    problem_.num_forward = problem_.seconds.size();
+    builder_.add_result(value);
+    builder_.start_backward();
     add_backward(value);
-    problem_.num_nodes = problem_.seconds.size();
-    for (size_t i = 0; i < problem_.num_nodes; ++i)
-      problem_.alternatives.push_back({});
   }
 
-  Problem take() { return std::move(problem_); }
+  Problem build() const {
+    auto problem = builder_.build();
+    problem.loss_bytes = problem.incoming_bytes();
+    return problem;
+  }
 
  private:
   static constexpr size_t kBlockNodes = 16;
@@ -79,10 +79,8 @@ class BlocksBuilder {
   }
 
   void add_backward(int32_t last) {
-    std::vector<int32_t> gradients(problem_.num_values(), -1);
-    gradients[last] = given("gradient", problem_.bytes[problem_.storages[last][0]], false);
-    problem_.incoming.push_back(gradients[last]);
-    problem_.loss_bytes = problem_.bytes[problem_.storages[last][0]];
+    std::vector<int32_t> gradients(static_cast<size_t>(last) + 1, -1);
+    gradients[last] = builder_.add_incoming("gradient", {builder_.add_storage(bytes_of(last))});
     for (size_t i = forward_.size(); i-- > 0;) {
       const auto& node = forward_[i];
       std::vector<int32_t> reads{gradients[node.output]};
@@ -90,8 +88,8 @@ class BlocksBuilder {
       for (auto input : node.inputs) {
         if (node.reads == Reads::kInputs)
           reads.push_back(input);
-        sizes.push_back(problem_.bytes[problem_.storages[input][0]]);
-        // What is there of it is added to in the same node: one less for each sum.
+        sizes.push_back(bytes_of(input));
+        // The node adds to a gradient that exists already, so sums need no nodes of their own.
         if (static_cast<size_t>(input) < gradients.size() && gradients[input] >= 0)
           reads.push_back(gradients[input]);
       }
@@ -101,17 +99,12 @@ class BlocksBuilder {
       for (size_t k = 0; k < made.size(); ++k)
         gradients[node.inputs[k]] = made[k];
       if (i == 0)
-        problem_.results.push_back(made[0]);
+        builder_.add_result(made[0]);
     }
   }
 
-  int32_t given(const char* name, int64_t bytes, bool held) {
-    problem_.value_names.push_back(name);
-    problem_.producer.push_back(-1);
-    problem_.storages.push_back({static_cast<int32_t>(problem_.bytes.size())});
-    problem_.bytes.push_back(bytes);
-    problem_.held.push_back(held);
-    return static_cast<int32_t>(problem_.num_values()) - 1;
+  int64_t bytes_of(int32_t value) const {
+    return builder_.storage_bytes(builder_.storages(value)[0]);
   }
 
   int32_t forward(const char* name, std::vector<int32_t> inputs, int64_t bytes, double seconds,
@@ -124,48 +117,38 @@ class BlocksBuilder {
   std::vector<int32_t> add_node(const char* name, const std::vector<int32_t>& inputs,
                                 const std::vector<int64_t>& sizes, double seconds,
                                 bool recomputable) {
-    const auto node = static_cast<int32_t>(problem_.seconds.size());
-    problem_.node_names.push_back(name);
-    problem_.inputs.push_back(inputs);
-    problem_.overwrites.push_back({});
-    problem_.seconds.push_back(seconds);
-    problem_.flops.push_back(0.0);
-    problem_.workspace_bytes.push_back(0);
-    problem_.recomputable.push_back(recomputable);
-    problem_.is_view.push_back(0);
-    problem_.optional.push_back(0);
+    const auto node = builder_.add_node(
+        {.name = name, .inputs = inputs, .seconds = seconds, .recomputable = recomputable});
     std::vector<int32_t> made;
-    for (auto size : sizes) {
-      made.push_back(given(name, size, false));
-      problem_.producer.back() = node;
-    }
-    problem_.outputs.push_back(made);
+    for (auto size : sizes)
+      made.push_back(builder_.add_output(node, name, {builder_.add_storage(size)}));
     return made;
   }
 
   size_t num_kinds_;
-  Problem problem_;
+  ProblemBuilder builder_;
   std::vector<Forward> forward_;
 };
 
 Problem blocks(size_t num_nodes, size_t num_kinds = 1) {
-  return BlocksBuilder(num_nodes, num_kinds).take();
+  return BlocksBuilder(num_nodes, num_kinds).build();
 }
 
-// With half of what can be dropped dropped: schedules of plans lie between the extremes.
+// Simulates a plan that drops every other value, because schedules of plans lie between the
+// extremes of dropping nothing and everything.
 void BM_Simulate(benchmark::State& state) {
   const auto problem = blocks(static_cast<size_t>(state.range(0)));
   Simulator simulator(problem);
-  auto decisions = keep_what_is_read(problem);
+  auto plan = keep_what_is_read(problem);
   for (size_t i = 0; i < simulator.droppable().size(); i += 2)
-    decisions.drop(simulator.droppable()[i], 0);
+    plan.drop(simulator.droppable()[i], 0);
   for (auto _ : state)
-    benchmark::DoNotOptimize(simulator.run(decisions).peak_bytes);
+    benchmark::DoNotOptimize(simulator.run(plan).peak_bytes);
   state.counters["nodes"] = static_cast<double>(problem.num_nodes);
   state.SetComplexityN(static_cast<int64_t>(problem.num_nodes));
 }
 
-// All budgets at once: a search finds plans for every peak.
+// A search finds plans for all budgets at once; the time does not depend on the one asked for.
 void BM_Search(benchmark::State& state, size_t num_kinds, size_t num_threads) {
   constexpr double kBudget = 0.5;
   const auto problem = blocks(static_cast<size_t>(state.range(0)), num_kinds);
@@ -173,8 +156,8 @@ void BM_Search(benchmark::State& state, size_t num_kinds, size_t num_threads) {
   const auto peak = Simulator(problem).run(unplanned).peak_bytes;
   const auto limit = static_cast<int64_t>(kBudget * static_cast<double>(peak));
   for (auto _ : state) {
-    PlanSearch plans(problem, unplanned, SearchEffort{.num_threads = num_threads});
-    const auto plan = plans.fastest(limit);
+    PlanSearch search(problem, unplanned, SearchEffort{.num_threads = num_threads});
+    const auto plan = search.fastest(limit);
     if (!plan) {
       state.SkipWithError("no plan is that small");
       return;
@@ -191,7 +174,7 @@ void sizes(benchmark::internal::Benchmark* benchmark) {
 }
 
 BENCHMARK(BM_Simulate)->Apply(sizes)->Unit(benchmark::kMicrosecond)->Complexity();
-// Seconds each: once says enough.
+// A search takes seconds, so it runs once.
 void searches(benchmark::internal::Benchmark* benchmark) {
   benchmark->Apply(sizes)
       ->Unit(benchmark::kMillisecond)

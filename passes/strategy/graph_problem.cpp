@@ -4,7 +4,7 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
+#include <utility>
 
 #include "ir/memory_reuse.h"
 #include "ir/node_traits.h"
@@ -12,6 +12,7 @@
 #include "ir/save_plan.h"
 #include "ir/symbols.h"
 #include "passes/profile/profile.h"
+#include "planner/model/problem_builder.h"
 #include "rules/recomputability.h"
 #include "runtime/in_place.h"
 
@@ -22,7 +23,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Values that the node reads, nested blocks included, each once.
+// Appends the values that the node and its nested blocks read, each once.
 void collect_reads(Node* node, std::vector<Value*>& reads) {
   auto add = [&](Value* value) {
     if (std::find(reads.begin(), reads.end(), value) == reads.end())
@@ -38,107 +39,117 @@ void collect_reads(Node* node, std::vector<Value*>& reads) {
   }
 }
 
-class Builder {
+class GraphTranslator {
  public:
-  Builder(const JointGraph& joint, const Profile* profile, const std::vector<bool>& accumulated)
+  GraphTranslator(const JointGraph& joint, const Profile* profile,
+                  const std::vector<bool>& accumulated)
       : joint_(joint), profile_(profile), accumulated_(accumulated) {}
 
   GraphProblem run() {
-    if (profile_ != nullptr) {
-      problem_.bytes = profile_->storage_bytes;
-      problem_.held.assign(profile_->storage_is_callers.begin(),
-                           profile_->storage_is_callers.end());
-    }
-    const auto inputs = joint_.graph->inputs();
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const auto index = add_value(inputs[i], -1, /*callers=*/i < joint_.num_inputs);
-      if (i >= joint_.num_inputs && index >= 0)
-        problem_.incoming.push_back(index);
-    }
+    add_profiled_storages();
+    add_inputs();
     find_waiting_gradients();
-    bool backward = false;
-    std::vector<Node*> alternatives;
-    std::unordered_map<size_t, size_t> producers;  // of a first output, by Value::unique()
-    for (auto* node : joint_.graph->nodes()) {
-      if (node == joint_.backward_start) {
-        backward = true;
-        problem_.num_forward = problem_.seconds.size();
-        continue;
-      }
-      if (node->kind() == prim::Constant) {
-        // A tensor among the graph's constants is the program's, for good.
-        add_value(node->output(), -1, /*callers=*/true);
-        continue;
-      }
-      if (node->hasAttribute(symbols::kAlternativeTo)) {
-        alternatives.push_back(node);
-        continue;
-      }
-      producers.emplace(node->outputs().empty() ? 0 : node->output(0)->unique(),
-                        problem_.seconds.size());
-      add_node(node, backward);
-      own_memory_.add_outputs_of(node);
-    }
-    problem_.num_nodes = problem_.seconds.size();
-    std::vector<std::vector<int32_t>> of_node(problem_.num_nodes + alternatives.size());
-    for (auto* node : alternatives) {
-      const auto original = producers.at(static_cast<size_t>(node->i(symbols::kAlternativeTo)));
-      of_node[original].push_back(static_cast<int32_t>(problem_.seconds.size()));
-      add_alternative(node, static_cast<int32_t>(original));
-    }
-    for (const auto& row : of_node)
-      problem_.alternatives.push_back(row);
+    const auto alternatives = add_nodes();
+    builder_.start_alternatives();
+    for (auto* node : alternatives)
+      add_alternative(node);
     const auto outputs = joint_.graph->outputs();
-    for (auto incoming : problem_.incoming)
-      problem_.loss_bytes += problem_.value_bytes(incoming);
     for (size_t i = 0; i < joint_.num_outputs; ++i)
       add_result(outputs[i]);
     add_gradients();
+    graph_.problem = builder_.build();
+    graph_.problem.loss_bytes = graph_.problem.incoming_bytes();
     return std::move(graph_);
   }
 
  private:
-  int32_t add_value(Value* value, int32_t producer, bool callers) {
-    if (!contains_tensor(*value->type()))
-      return -1;
-    const auto index = static_cast<int32_t>(graph_.values.size());
-    std::vector<int32_t> storages;
-    if (profile_ != nullptr) {
-      if (const auto found = profile_->storages.find(value->unique());
-          found != profile_->storages.end()) {
-        storages = found->second;
-      }
-    } else if (producer >= 0 && problem_.is_view[producer]) {
-      for (auto input : problem_.inputs[producer]) {
-        const auto of_input = problem_.storages[input];
-        storages.insert(storages.end(), of_input.begin(), of_input.end());
-      }
-    } else {
-      storages.push_back(static_cast<int32_t>(problem_.bytes.size()));
-      problem_.bytes.push_back(0);
-      problem_.held.push_back(callers);
+  void add_profiled_storages() {
+    if (profile_ == nullptr)
+      return;
+    for (size_t i = 0; i < profile_->storage_bytes.size(); ++i)
+      builder_.add_storage(profile_->storage_bytes[i], profile_->storage_is_callers[i]);
+  }
+
+  void add_inputs() {
+    const auto inputs = joint_.graph->inputs();
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (!contains_tensor(*inputs[i]->type()))
+        continue;
+      const bool is_incoming = i >= joint_.num_inputs;
+      auto storages = storages_of_given(inputs[i], /*held=*/!is_incoming);
+      const auto& name = inputs[i]->debugName();
+      note_value(inputs[i], is_incoming ? builder_.add_incoming(name, std::move(storages))
+                                        : builder_.add_value(name, std::move(storages)));
     }
-    problem_.value_names.push_back(value->debugName());
-    problem_.producer.push_back(producer);
-    problem_.storages.push_back(storages);
+  }
+
+  // Adds the nodes of forward and backward; returns the alternatives, which come after them.
+  std::vector<Node*> add_nodes() {
+    bool backward = false;
+    std::vector<Node*> alternatives;
+    for (auto* node : joint_.graph->nodes()) {
+      if (node == joint_.backward_start) {
+        backward = true;
+        builder_.start_backward();
+      } else if (node->kind() == prim::Constant) {
+        // A tensor among the graph's constants belongs to the program for good.
+        if (auto* value = node->output(); contains_tensor(*value->type())) {
+          note_value(value, builder_.add_value(value->debugName(),
+                                               storages_of_given(value, /*held=*/true)));
+        }
+      } else if (node->hasAttribute(symbols::kAlternativeTo)) {
+        alternatives.push_back(node);
+      } else {
+        add_node(node, backward);
+        own_memory_.add_outputs_of(node);
+      }
+    }
+    return alternatives;
+  }
+
+  void note_value(Value* value, int32_t index) {
     graph_.values.push_back(value);
     graph_.index.emplace(value, index);
-    return index;
+  }
+
+  std::vector<int32_t> profiled_storages(const Value* value) const {
+    const auto found = profile_->storages.find(value->unique());
+    return found == profile_->storages.end() ? std::vector<int32_t>{} : found->second;
+  }
+
+  std::vector<int32_t> storages_of_given(const Value* value, bool held) {
+    if (profile_ != nullptr)
+      return profiled_storages(value);
+    return {builder_.add_storage(0, held)};
+  }
+
+  std::vector<int32_t> storages_of_output(const Value* value, int32_t producer) {
+    if (profile_ != nullptr)
+      return profiled_storages(value);
+    const auto& node = builder_.node(producer);
+    if (!node.is_view)
+      return {builder_.add_storage(0)};
+    std::vector<int32_t> storages;
+    for (auto input : node.inputs) {
+      const auto of_input = builder_.storages(input);
+      storages.insert(storages.end(), of_input.begin(), of_input.end());
+    }
+    return storages;
   }
 
   void add_result(Value* value) {
     if (const auto found = graph_.index.find(value); found != graph_.index.end())
-      problem_.results.push_back(found->second);
+      builder_.add_result(found->second);
   }
 
-  // The first region input that is the same tensor as this one.
+  // Returns the first region input that is the same tensor as this one.
   size_t same_tensor(size_t input) const {
     const bool known = profile_ != nullptr && input < profile_->same_as.size();
     return known ? profile_->same_as[input] : input;
   }
 
-  // Of a tensor that is several inputs, autograd adds the gradients up as they come, in the memory
-  // of the first, and hands on the sum of all.
+  // Where one tensor is several inputs, autograd accumulates the gradients in the memory of the
+  // first and passes on their sum, so only the first stays in memory.
   void add_gradients() {
     const auto outputs = joint_.graph->outputs();
     std::map<size_t, std::vector<size_t>> of_tensor;  // outputs by input
@@ -159,17 +170,19 @@ class Builder {
     }
   }
 
-  // A gradient leaves no earlier than the last backward node that reads what it is the gradient of
-  // (CompiledRegion::find_stages): to the problem, that node reads the gradient, too.
+  // A gradient leaves the region no earlier than the last backward node that reads its input
+  // (CompiledRegion::find_stages). The problem expresses this by letting that node read the
+  // gradient.
   void find_waiting_gradients() {
-    std::unordered_map<const Value*, std::vector<size_t>> inputs_of;  // what a value may lie in
+    std::unordered_map<const Value*, std::vector<size_t>>
+        inputs_of;  // whose memory a value may share
     for (auto input : joint_.gradient_inputs)
       inputs_of[joint_.graph->inputs()[input]] = {input};
     std::unordered_map<size_t, Node*> last;  // by input
     bool backward = false;
     for (auto* node : joint_.graph->nodes()) {
       backward = backward || node == joint_.backward_start;
-      const bool hands_on = may_alias_an_argument(node) || has_fact(node, Fact::kMovesValues);
+      const bool may_alias = may_alias_an_argument(node) || has_fact(node, Fact::kMovesValues);
       for (auto* read : node->inputs()) {
         const auto found = inputs_of.find(read);
         if (found == inputs_of.end())
@@ -180,7 +193,7 @@ class Builder {
             last[input] = node;
         }
         for (auto* output : node->outputs()) {
-          if (hands_on)
+          if (may_alias)
             inputs_of[output].insert(inputs_of[output].end(), inputs.begin(), inputs.end());
         }
       }
@@ -193,9 +206,7 @@ class Builder {
     }
   }
 
-  // What node and alternative have in common; returns the index.
-  int32_t add_costs(Node* node, bool backward) {
-    const auto index = static_cast<int32_t>(problem_.seconds.size());
+  std::vector<int32_t> reads_of(Node* node) const {
     std::vector<Value*> reads;
     collect_reads(node, reads);
     if (const auto found = waiting_.find(node); found != waiting_.end())
@@ -205,45 +216,57 @@ class Builder {
       if (const auto found = graph_.index.find(value); found != graph_.index.end())
         inputs.push_back(found->second);
     }
+    return inputs;
+  }
+
+  // Describes a node or an alternative, without its outputs.
+  NodeDescription describe(Node* node, bool backward) const {
     NodeCost cost;
     if (profile_ != nullptr) {
       if (const auto found = profile_->nodes.find(node); found != profile_->nodes.end())
         cost = found->second;
     }
-    problem_.node_names.push_back(node->kind().toQualString());
-    problem_.inputs.push_back(inputs);
-    problem_.seconds.push_back(cost.seconds);
-    problem_.flops.push_back(cost.flops);
-    problem_.workspace_bytes.push_back(cost.workspace_bytes);
-    problem_.replay_bytes.push_back(cost.replay_bytes);
-    problem_.recomputable.push_back(!backward && recompute_veto(node) == RecomputeVeto::kNone);
-    problem_.optional.push_back(node->hasAttribute(symbols::kOptional));
-    problem_.is_view.push_back(is_view(node, inputs));
-    problem_.overwrites.push_back(overwrites(node));
+    auto inputs = reads_of(node);
+    const bool views = is_view(node, inputs);
+    return {.name = node->kind().toQualString(),
+            .inputs = std::move(inputs),
+            .overwrites = overwrites(node),
+            .seconds = cost.seconds,
+            .flops = cost.flops,
+            .workspace_bytes = cost.workspace_bytes,
+            .replay_bytes = cost.replay_bytes,
+            .recomputable = !backward && recompute_veto(node) == RecomputeVeto::kNone,
+            .is_view = views,
+            .optional = node->hasAttribute(symbols::kOptional)};
+  }
+
+  void note_node(Node* node, int32_t alternative_to) {
     graph_.nodes.push_back(node);
-    graph_.alternative_to.push_back(-1);
-    return index;
+    graph_.alternative_to.push_back(alternative_to);
   }
 
   void add_node(Node* node, bool backward) {
-    const auto index = add_costs(node, backward);
-    std::vector<int32_t> outputs;
+    const auto index = builder_.add_node(describe(node, backward));
+    note_node(node, -1);
+    if (!node->outputs().empty())
+      producers_.emplace(node->output(0)->unique(), index);
     for (auto* output : node->outputs()) {
-      if (const auto value = add_value(output, index, false); value >= 0)
-        outputs.push_back(value);
+      if (contains_tensor(*output->type())) {
+        note_value(output, builder_.add_output(index, output->debugName(),
+                                               storages_of_output(output, index)));
+      }
     }
-    problem_.outputs.push_back(outputs);
   }
 
-  void add_alternative(Node* node, int32_t original) {
-    const auto index = add_costs(node, !problem_.in_forward(original));
-    graph_.alternative_to[index] = original;
-    std::vector<int32_t> outputs;
+  void add_alternative(Node* node) {
+    const auto original = producers_.at(static_cast<size_t>(node->i(symbols::kAlternativeTo)));
+    auto description = describe(node, /*backward=*/!builder_.in_forward(original));
     for (auto output : node->is(symbols::kGives)) {
       auto* value = graph_.nodes[original]->output(static_cast<size_t>(output));
-      outputs.push_back(graph_.index.at(value));
+      description.outputs.push_back(graph_.index.at(value));
     }
-    problem_.outputs.push_back(outputs);
+    builder_.add_alternative(original, std::move(description));
+    note_node(node, original);
   }
 
   bool is_view(const Node* node, const std::vector<int32_t>& inputs) const {
@@ -257,7 +280,7 @@ class Builder {
       for (auto storage : found->second) {
         any = true;
         const bool given = std::any_of(inputs.begin(), inputs.end(), [&](int32_t input) {
-          const auto of_input = problem_.storages[input];
+          const auto of_input = builder_.storages(input);
           return std::find(of_input.begin(), of_input.end(), storage) != of_input.end();
         });
         if (!given)
@@ -267,8 +290,8 @@ class Builder {
     return any;
   }
 
-  // What Program overwrites at run time: memory that an operator of the same program made, where
-  // the layouts allow it. Without a profile they are taken to.
+  // Returns what Program overwrites at run time: memory that an operator of the same program made,
+  // where the layouts allow it. Without a profile, layouts are assumed to allow it.
   std::vector<int32_t> overwrites(const Node* node) const {
     std::vector<size_t> operands;
     if (profile_ == nullptr) {
@@ -281,7 +304,7 @@ class Builder {
     for (auto operand : operands) {
       const auto* value = node->input(operand);
       const auto found = graph_.index.find(value);
-      if (found != graph_.index.end() && problem_.producer[found->second] >= 0 &&
+      if (found != graph_.index.end() && builder_.producer(found->second) >= 0 &&
           own_memory_.contains(value))
         values.push_back(found->second);
     }
@@ -291,32 +314,33 @@ class Builder {
   const JointGraph& joint_;
   const Profile* profile_;
   const std::vector<bool>& accumulated_;
-  // By node: gradients that leave when it has run.
+  // Per node: gradients that leave the region once it has run.
   std::unordered_map<const Node*, std::vector<Value*>> waiting_;
   OwnMemory own_memory_;
+  std::unordered_map<size_t, int32_t> producers_;  // nodes, by Value::unique() of output 0
+  ProblemBuilder builder_;
   GraphProblem graph_;
-  Problem& problem_ = graph_.problem;
 };
 
 }  // namespace
 
 GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
                           const std::vector<bool>& accumulated) {
-  return Builder(joint, profile, accumulated).run();
+  return GraphTranslator(joint, profile, accumulated).run();
 }
 
 RetentionPlan decisions_of(const GraphProblem& graph, const SavePlan& plan) {
-  RetentionPlan decisions(graph.problem);
+  RetentionPlan retention(graph.problem);
   for (size_t i = 0; i < graph.values.size(); ++i)
-    decisions.drop(static_cast<int32_t>(i), 0);
-  const auto decided = base_values(graph.problem);
+    retention.drop(static_cast<int32_t>(i), 0);
+  const auto bases = base_values(graph.problem);
   for (size_t i = 0; i < graph.values.size(); ++i) {
     if (plan.saved.count(graph.values[i]->unique()) == 0)
       continue;
-    for (auto root : decided[i])
-      decisions.keep(root, 0);
+    for (auto base : bases[i])
+      retention.keep(base, 0);
   }
-  return decisions;
+  return retention;
 }
 
 }  // namespace aten_recompute

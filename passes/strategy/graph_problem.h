@@ -19,24 +19,24 @@ namespace aten_recompute {
 struct Profile;
 struct SavePlan;
 
-// Indices of `problem` and what they stand for. Values that are no tensors (sizes, flags) do not
-// appear: they cost nothing to keep and always are.
+// A problem and the nodes and values of the graph that its indices stand for. Values that hold no
+// tensors, such as sizes and flags, are left out: keeping them costs nothing, so they always are.
 struct GraphProblem {
   Problem problem;
   std::vector<torch::jit::Node*> nodes;
   std::vector<torch::jit::Value*> values;
   std::unordered_map<const torch::jit::Value*, int32_t> index;  // of `values`
-  std::vector<int32_t> alternative_to;  // per node: the node that it can stand for, or -1
+  std::vector<int32_t> alternative_to;  // per node: the node in whose place it can run, or -1
 };
 
-// Without a profile: strategies that look at no sizes. Storages then have no bytes, and only
-// operators that always return views count as such.
-// `accumulated`, per region input: its gradient is added to one that exists, and gone.
+// Returns the planning problem of `joint`. Without a profile, which strategies that do not look at
+// sizes do not need, storages have no bytes, and only operators that always return views count as
+// views. `accumulated`, per region input: its gradient is added to an existing one and then freed.
 GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
                           const std::vector<bool>& accumulated = {});
 
-// What to keep for the backward, as decisions: what is not in it goes at the end of the forward and
-// is computed again once, where it is first needed.
+// Returns the plan that keeps for the backward what `plan` saves. All other values are dropped at
+// the end of the forward and recomputed once, before their first use in the backward.
 RetentionPlan decisions_of(const GraphProblem& graph, const SavePlan& plan);
 
 }  // namespace aten_recompute

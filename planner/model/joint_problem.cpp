@@ -4,17 +4,22 @@
 #include <map>
 #include <utility>
 
+#include "planner/model/problem_builder.h"
+
 namespace aten_recompute {
 namespace {
 
 class Joiner {
  public:
   Joiner(const std::vector<RegionRun>& runs, int64_t kept_after)
-      : runs_(runs), kept_after_(kept_after) {
+      : runs_(runs),
+        kept_after_(kept_after),
+        kept_(runs.size() + 1, -1),
+        storages_(runs.size()),
+        readers_(runs.size()) {
     joint_.between.assign(runs.size(), -1);
     joint_.begin.assign(runs.size(), -1);
     joint_.between_again.assign(runs.size(), -1);
-    kept_.assign(runs.size() + 1, -1);
     joint_.nodes.resize(runs.size());
     joint_.values.resize(runs.size());
     for (size_t run = 0; run < runs.size(); ++run) {
@@ -29,9 +34,9 @@ class Joiner {
       add_forward(run);
     if (kept_after_ > 0)
       keep_between(runs_.size(), kept_after_);
-    out_.num_forward = out_.num_all_nodes();
+    builder_.start_backward();
     if (kept_.back() >= 0)
-      add_reader("between", {kept_.back()});
+      add_border("between", {kept_.back()});
     find_readers_of_gradients();
     begin_sums();
     for (size_t run = runs_.size(); run-- > 0;) {
@@ -40,26 +45,11 @@ class Joiner {
       if (kept_[run] >= 0 || runs_[run].beyond_in_backward)
         go_back_between(run);
     }
-    out_.num_nodes = out_.num_all_nodes();
+    builder_.start_alternatives();
     for (size_t run = 0; run < runs_.size(); ++run)
       add_alternatives(run);
-    for (const auto& row : overwrites_)
-      out_.overwrites.push_back(row);
-    for (const auto& row : alternatives_)
-      out_.alternatives.push_back(row);
-    for (size_t run = 0; run < runs_.size(); ++run) {
-      for (auto value : runs_[run].live_to_end)
-        out_.results.push_back(joint_.values[run][value]);
-      for (auto value : runs_[run].freed_before_backward)
-        out_.freed_before_backward.push_back(joint_.values[run][value]);
-      add_tags(run);
-    }
-    for (auto value : out_.incoming)
-      out_.loss_bytes += out_.value_bytes(value);
-    for (const auto& run : runs_) {
-      out_.loss_bytes += run.beyond_in_loss.value_or(0);
-      out_.held_by_caller += run.held_by_caller;
-    }
+    joint_.problem = builder_.build();
+    finish(joint_.problem);
     return std::move(joint_);
   }
 
@@ -69,23 +59,20 @@ class Joiner {
     return joint_.values[other.run][other.value];
   }
 
-  // ---- storages: each run's own, those of values that another run made replaced by the maker's
-  // ----
+  // ---- storages: those of each run, except that a value that another run made has the storage of
+  // that run ----
 
   void add_storages() {
-    storages_.resize(runs_.size());
     for (size_t run = 0; run < runs_.size(); ++run) {
       const auto& problem = problem_of(run);
-      const auto first = static_cast<int32_t>(out_.num_storages());
-      for (size_t i = 0; i < problem.num_storages(); ++i)
-        storages_[run].push_back(first + static_cast<int32_t>(i));
-      out_.bytes.insert(out_.bytes.end(), problem.bytes.begin(), problem.bytes.end());
-      out_.held.insert(out_.held.end(), problem.held.begin(), problem.held.end());
+      for (size_t storage = 0; storage < problem.num_storages(); ++storage) {
+        storages_[run].push_back(
+            builder_.add_storage(problem.bytes[storage], problem.held[storage] != 0));
+      }
       for (const auto& given : runs_[run].given) {
-        for (auto storage : problem.storages[given.value]) {
-          out_.held[storages_[run][storage]] = 0;
-          if (given.bytes >= 0)
-            out_.bytes[storages_[run][storage]] = given.bytes;
+        for (auto storage : mapped_storages(run, given.value)) {
+          const auto bytes = given.bytes >= 0 ? given.bytes : builder_.storage_bytes(storage);
+          builder_.set_storage(storage, bytes, /*held=*/false);
         }
         if (given.from.run >= 0)
           share(run, given.value, given.from);
@@ -93,7 +80,7 @@ class Joiner {
     }
   }
 
-  // Run `run`'s `value` lies in the memory of `other`.
+  // Puts `value` of `run` into the memory of `other`.
   void share(size_t run, int32_t value, RegionRun::OtherValue other) {
     const auto theirs = problem_of(other.run).storages[other.value];
     if (theirs.empty())
@@ -111,32 +98,24 @@ class Joiner {
 
   // ---- values and nodes ----
 
-  int32_t add_value(const std::string& name, int32_t producer, std::span<const int32_t> storages) {
-    out_.value_names.push_back(name);
-    out_.producer.push_back(producer);
-    out_.storages.push_back(storages);
-    return static_cast<int32_t>(out_.num_values()) - 1;
+  const std::string& name_of(size_t run, int32_t value) const {
+    return problem_of(run).value_names[value];
   }
 
-  void add_own_value(size_t run, int32_t value, int32_t producer) {
+  // A value of a run that no node of the joint problem makes.
+  void add_given_value(size_t run, int32_t value) {
     joint_.values[run][value] =
-        add_value(problem_of(run).value_names[value], producer, mapped_storages(run, value));
+        builder_.add_value(name_of(run, value), mapped_storages(run, value));
   }
 
-  // Costs nothing; says where memory goes from one run to another.
-  int32_t add_border(const char* name, const std::vector<int32_t>& inputs, bool is_view) {
-    out_.node_names.emplace_back(name);
-    out_.inputs.push_back(inputs);
-    out_.seconds.push_back(0.0);
-    out_.flops.push_back(0.0);
-    out_.workspace_bytes.push_back(0);
-    out_.replay_bytes.push_back(0);
-    out_.recomputable.push_back(0);
-    out_.is_view.push_back(is_view);
-    out_.optional.push_back(0);
-    overwrites_.emplace_back();
-    alternatives_.emplace_back();
-    return static_cast<int32_t>(out_.num_all_nodes()) - 1;
+  void add_output(size_t run, int32_t value, int32_t node) {
+    joint_.values[run][value] =
+        builder_.add_output(node, name_of(run, value), mapped_storages(run, value));
+  }
+
+  // A node between two runs. It costs nothing; it says where memory goes.
+  int32_t add_border(const char* name, std::vector<int32_t> inputs, bool is_view = false) {
+    return builder_.add_node({.name = name, .inputs = std::move(inputs), .is_view = is_view});
   }
 
   std::vector<int32_t> mapped(size_t run, std::span<const int32_t> values) const {
@@ -146,32 +125,26 @@ class Joiner {
     return result;
   }
 
-  // The outputs are added by the caller.
-  int32_t add_own_node(size_t run, size_t node) {
+  // Node `node` of a run, without its outputs and alternatives.
+  NodeDescription describe(size_t run, size_t node) const {
     const auto& problem = problem_of(run);
-    const auto index = static_cast<int32_t>(out_.num_all_nodes());
-    joint_.nodes[run][node] = index;
-    out_.node_names.push_back(problem.node_names[node]);
-    out_.inputs.push_back(mapped(run, problem.inputs[node]));
-    out_.seconds.push_back(problem.seconds[node]);
-    out_.flops.push_back(problem.flops[node]);
-    out_.workspace_bytes.push_back(problem.workspace_bytes[node]);
-    out_.replay_bytes.push_back(problem.replay_bytes.empty() ? 0 : problem.replay_bytes[node]);
-    out_.recomputable.push_back(problem.recomputable[node]);
-    out_.is_view.push_back(problem.is_view[node]);
-    out_.optional.push_back(problem.optional[node]);
-    overwrites_.push_back(mapped(run, problem.overwrites[node]));
-    alternatives_.emplace_back();
-    return index;
+    return {.name = problem.node_names[node],
+            .inputs = mapped(run, problem.inputs[node]),
+            .overwrites = mapped(run, problem.overwrites[node]),
+            .seconds = problem.seconds[node],
+            .flops = problem.flops[node],
+            .workspace_bytes = problem.workspace_bytes[node],
+            .replay_bytes = problem.replay_bytes[node],
+            .recomputable = problem.recomputable[node] != 0,
+            .is_view = problem.is_view[node] != 0,
+            .optional = problem.optional[node] != 0};
   }
 
   void add_own_nodes(size_t run, size_t begin, size_t end) {
-    const auto& problem = problem_of(run);
     for (size_t node = begin; node < end; ++node) {
-      const auto index = add_own_node(run, node);
-      for (auto output : problem.outputs[node])
-        add_own_value(run, output, index);
-      out_.outputs.push_back(mapped(run, problem.outputs[node]));
+      joint_.nodes[run][node] = builder_.add_node(describe(run, node));
+      for (auto output : problem_of(run).outputs[node])
+        add_output(run, output, joint_.nodes[run][node]);
     }
   }
 
@@ -184,48 +157,36 @@ class Joiner {
       std::vector<int32_t> inputs;
       if (given.from.run >= 0)
         inputs.push_back(value_at(given.from));
-      const auto node = add_border("handed", inputs, false);
-      add_own_value(run, given.value, node);
-      out_.outputs.push_back({joint_.values[run][given.value]});
+      add_output(run, given.value, add_border("handed", std::move(inputs)));
     }
     for (size_t value = 0; value < problem.num_values(); ++value) {
       if (problem.producer[value] < 0 && !is_incoming[value] && joint_.values[run][value] < 0)
-        add_own_value(run, static_cast<int32_t>(value), -1);
+        add_given_value(run, static_cast<int32_t>(value));
     }
     if (runs_[run].kept_before)
       joint_.between[run] = keep_between(run, *runs_[run].kept_before);
     add_own_nodes(run, 0, problem.num_forward);
   }
 
-  // The forward node of what operators before `run` keep.
+  // Adds the forward node that stands for what operators before `run` keep.
   int32_t keep_between(size_t run, int64_t bytes) {
-    const auto node = add_border("between", {}, false);
+    const auto node = add_border("between", {});
     kept_[run] = add_memory("between." + std::to_string(run), node, bytes);
     return node;
   }
 
-  // The only output of a border node: nothing but memory.
+  // Adds memory as the only output of a border node; returns the value.
   int32_t add_memory(const std::string& name, int32_t node, int64_t bytes) {
-    const auto storage = static_cast<int32_t>(out_.num_storages());
-    out_.bytes.push_back(bytes);
-    out_.held.push_back(0);
-    const auto value = add_value(name, node, std::vector<int32_t>{storage});
-    out_.outputs.push_back({value});
-    return value;
-  }
-
-  int32_t add_reader(const char* name, const std::vector<int32_t>& values) {
-    const auto node = add_border(name, values, false);
-    out_.outputs.push_back(std::initializer_list<int32_t>{});
-    return node;
+    return builder_.add_output(node, name, {builder_.add_storage(bytes)});
   }
 
   void go_back_between(size_t run) {
     std::vector<int32_t> values;
     if (kept_[run] >= 0)
       values.push_back(kept_[run]);
-    joint_.between_again[run] = add_reader("between", values);
-    out_.workspace_bytes.back() = runs_[run].beyond_after_backward;
+    const auto node = add_border("between", std::move(values));
+    builder_.node(node).workspace_bytes = runs_[run].beyond_after_backward;
+    joint_.between_again[run] = node;
   }
 
   void add_backward(size_t run) {
@@ -238,38 +199,34 @@ class Joiner {
         kept.push_back(joint_.values[run][given.value]);
     }
     if (!kept.empty())
-      add_reader("kept", kept);
+      add_border("kept", std::move(kept));
     const auto beyond = runs_[run].beyond_in_backward;
     int32_t memory = -1;
     if (beyond) {
-      joint_.begin[run] = add_border("begin", {}, false);
+      joint_.begin[run] = add_border("begin", {});
       memory = add_memory("begin." + std::to_string(run), joint_.begin[run], *beyond);
     }
     add_own_nodes(run, problem.num_forward, problem.num_nodes);
     if (beyond)
-      add_reader("end", {memory});
+      add_border("end", {memory});
   }
 
   void add_incoming(size_t run, int32_t value, const RegionRun::Incoming& source) {
     if (source.gradients.empty() && !source.from_loss) {
-      joint_.values[run][value] =
-          add_value(problem_of(run).value_names[value], -1, std::span<const int32_t>());
+      joint_.values[run][value] = builder_.add_value(name_of(run, value), {});
       return;
     }
     if (source.gradients.empty()) {
-      add_own_value(run, value, -1);
-      out_.incoming.push_back(joint_.values[run][value]);
+      joint_.values[run][value] =
+          builder_.add_incoming(name_of(run, value), mapped_storages(run, value));
       return;
     }
-    const auto sum = sums_.at({run, value});
-    add_own_value(run, value, add_border("handed", {sum}, /*is_view=*/true));
-    out_.outputs.push_back({joint_.values[run][value]});
+    add_output(run, value, add_border("handed", {sums_.at({run, value})}, /*is_view=*/true));
   }
 
   // ---- gradients that several runs make, or the loss and a run ----
 
   void find_readers_of_gradients() {
-    readers_.resize(runs_.size());
     for (size_t run = 0; run < runs_.size(); ++run) {
       for (size_t k = 0; k < runs_[run].incoming.size(); ++k) {
         const auto& source = runs_[run].incoming[k];
@@ -279,7 +236,7 @@ class Joiner {
     }
   }
 
-  // The loss's part is there from the beginning of the backward on.
+  // Gradients that the loss contributes exist from the beginning of the backward on.
   void begin_sums() {
     for (size_t run = 0; run < runs_.size(); ++run) {
       for (size_t k = 0; k < runs_[run].incoming.size(); ++k) {
@@ -287,10 +244,8 @@ class Joiner {
         const auto value = problem_of(run).incoming[k];
         if (source.gradients.empty() || !source.from_loss)
           continue;
-        const auto from_loss =
-            add_value(problem_of(run).value_names[value], -1, mapped_storages(run, value));
-        out_.incoming.push_back(from_loss);
-        sums_[{run, value}] = from_loss;
+        sums_[{run, value}] =
+            builder_.add_incoming(name_of(run, value), mapped_storages(run, value));
       }
     }
   }
@@ -304,74 +259,88 @@ class Joiner {
         sums_[{run, value}] = next;
         continue;
       }
-      // A sum is made in the memory of its first summand; what operators between the runs make of a
-      // gradient has its own.
+      // A sum lies in the memory of its first summand. What operators between the runs compute from
+      // a gradient has memory of its own.
       const bool is_first = found == sums_.end();
-      const auto inputs = is_first ? std::vector<int32_t>{next} : std::vector{found->second, next};
-      const auto node = add_border(is_first ? "between" : "sum", inputs, !is_first);
-      const auto sum =
-          add_value(problem_of(run).value_names[value], node, mapped_storages(run, value));
-      out_.outputs.push_back({sum});
-      sums_[{run, value}] = sum;
+      const auto node = is_first ? add_border("between", {next})
+                                 : add_border("sum", {found->second, next}, /*is_view=*/true);
+      sums_[{run, value}] =
+          builder_.add_output(node, name_of(run, value), mapped_storages(run, value));
     }
   }
 
   void add_alternatives(size_t run) {
     const auto& problem = problem_of(run);
     for (size_t node = problem.num_nodes; node < problem.num_all_nodes(); ++node) {
-      add_own_node(run, node);
-      out_.outputs.push_back(mapped(run, problem.outputs[node]));
+      auto description = describe(run, node);
+      description.outputs = mapped(run, problem.outputs[node]);
+      joint_.nodes[run][node] = builder_.add_node(std::move(description));
     }
     for (size_t node = 0; node < problem.num_nodes; ++node) {
+      auto& alternatives = builder_.node(joint_.nodes[run][node]).alternatives;
       for (auto alternative : problem.alternatives[node])
-        alternatives_[joint_.nodes[run][node]].push_back(joint_.nodes[run][alternative]);
+        alternatives.push_back(joint_.nodes[run][alternative]);
     }
   }
 
-  // What leaves a run and is read by its backward stays for it: the Simulator knows that of results
-  // only, and here they need not be any.
-  void add_tags(size_t run) {
+  // Fills in what is not part of a node or value of its own.
+  void finish(Problem& problem) const {
+    problem.must_save.resize(problem.num_values(), 0);
+    problem.must_recompute.resize(problem.num_values(), 0);
+    for (size_t run = 0; run < runs_.size(); ++run) {
+      for (auto value : runs_[run].live_to_end)
+        problem.results.push_back(joint_.values[run][value]);
+      for (auto value : runs_[run].freed_before_backward)
+        problem.freed_before_backward.push_back(joint_.values[run][value]);
+      add_tags(problem, run);
+    }
+    problem.loss_bytes = problem.incoming_bytes();
+    for (const auto& run : runs_) {
+      problem.loss_bytes += run.beyond_in_loss.value_or(0);
+      problem.held_by_caller += run.held_by_caller;
+    }
+  }
+
+  // A result of a run that its backward reads must be kept. The Simulator knows that of the joint
+  // problem's results only, and results of a run need not be among them.
+  void add_tags(Problem& joint, size_t run) const {
     const auto& problem = problem_of(run);
-    out_.must_save.resize(out_.num_values(), 0);
-    out_.must_recompute.resize(out_.num_values(), 0);
+    const auto& mapped_values = joint_.values[run];
     for (size_t value = 0; value < problem.num_values(); ++value) {
       const auto index = static_cast<int32_t>(value);
-      const auto mapped_index = joint_.values[run][value];
-      out_.must_save[mapped_index] |= problem.is_must_save(index);
-      out_.must_recompute[mapped_index] |= problem.is_must_recompute(index);
+      joint.must_save[mapped_values[value]] |= problem.is_must_save(index);
+      joint.must_recompute[mapped_values[value]] |= problem.is_must_recompute(index);
     }
-    const auto decided = base_values(problem);
-    const auto is_read = read_by_backward(problem, decided);
+    const auto bases = base_values(problem);
+    const auto is_read = read_by_backward(problem, bases);
     for (auto value : problem.results) {
-      for (auto root : decided[value]) {
-        if (!is_read[root])
+      for (auto base : bases[value]) {
+        if (!is_read[base])
           continue;
-        out_.must_save[joint_.values[run][root]] = 1;
-        out_.must_recompute[joint_.values[run][root]] = 0;
+        joint.must_save[mapped_values[base]] = 1;
+        joint.must_recompute[mapped_values[base]] = 0;
       }
     }
   }
 
-  const std::vector<RegionRun>& runs_;
-  int64_t kept_after_;
-  std::vector<int32_t> kept_;  // per run, and behind the last: the value of keep_between; -1: none
-  JointProblem joint_;
-  Problem& out_ = joint_.problem;
-  std::vector<std::vector<int32_t>> storages_;  // per run: of its own storages
   struct GradientReader {
     size_t run;
     int32_t value;  // of the run's problem: the incoming gradient
     const RegionRun::Incoming* source;
     RegionRun::OtherValue gradient;
   };
-  std::vector<std::vector<GradientReader>> readers_;  // per run that makes the gradients
-  // By run and incoming gradient: what has come of it so far.
-  std::map<std::pair<size_t, int32_t>, int32_t> sums_;
-  std::vector<std::vector<int32_t>> overwrites_;
-  std::vector<std::vector<int32_t>> alternatives_;
+
+  const std::vector<RegionRun>& runs_;
+  int64_t kept_after_;
+  std::vector<int32_t> kept_;  // per run, and after the last: the value of keep_between(); -1: none
+  std::vector<std::vector<int32_t>> storages_;          // per run: where its own storages are
+  std::vector<std::vector<GradientReader>> readers_;    // per run that makes the gradients
+  std::map<std::pair<size_t, int32_t>, int32_t> sums_;  // by run and incoming gradient: sum so far
+  ProblemBuilder builder_;
+  JointProblem joint_;
 };
 
-// The slot behind a run's b-th backward node, in the joint problem.
+// Returns the slot of the joint problem that is slot `slot` of a run.
 size_t joint_slot(const JointProblem& joint, size_t run, const Problem& problem, size_t slot) {
   if (slot == 0)
     return 0;
@@ -386,19 +355,19 @@ JointProblem join(const std::vector<RegionRun>& runs, int64_t kept_after) {
 }
 
 RetentionPlan join_decisions(const JointProblem& joint, const std::vector<RegionRun>& runs,
-                             const std::vector<const RetentionPlan*>& decisions) {
+                             const std::vector<const RetentionPlan*>& plans) {
   RetentionPlan all(joint.problem);
   for (size_t run = 0; run < runs.size(); ++run) {
     const auto& problem = *runs[run].problem;
-    for (size_t slot = 0; slot < decisions[run]->num_slots(); ++slot) {
+    for (size_t slot = 0; slot < plans[run]->num_slots(); ++slot) {
       const auto there = joint_slot(joint, run, problem, slot);
       for (size_t value = 0; value < problem.num_values(); ++value) {
         all.set(joint.values[run][value], there,
-                decisions[run]->dropped(static_cast<int32_t>(value), slot));
+                plans[run]->dropped(static_cast<int32_t>(value), slot));
       }
     }
     for (size_t node = 0; node < problem.num_nodes; ++node) {
-      const auto chosen = decisions[run]->chosen(static_cast<int32_t>(node));
+      const auto chosen = plans[run]->chosen(static_cast<int32_t>(node));
       all.choose(joint.nodes[run][node], joint.nodes[run][chosen]);
     }
   }
@@ -406,20 +375,20 @@ RetentionPlan join_decisions(const JointProblem& joint, const std::vector<Region
 }
 
 RetentionPlan decisions_of_run(const JointProblem& joint, size_t run, const Problem& problem,
-                               const RetentionPlan& decisions) {
+                               const RetentionPlan& plan) {
   RetentionPlan own(problem);
   for (size_t value = 0; value < problem.num_values(); ++value) {
     const auto index = static_cast<int32_t>(value);
     const auto joined = joint.values[run][value];
-    // What goes in nearly every slot is a rule with few exceptions.
+    // A value that is dropped in nearly every slot is stored as a rule with few exceptions.
     const auto last = own.num_slots() - 1;
-    own.set_always(index, decisions.dropped(joined, joint_slot(joint, run, problem, last)));
+    own.set_always(index, plan.dropped(joined, joint_slot(joint, run, problem, last)));
     for (size_t slot = 0; slot < own.num_slots(); ++slot)
-      own.set(index, slot, decisions.dropped(joined, joint_slot(joint, run, problem, slot)));
+      own.set(index, slot, plan.dropped(joined, joint_slot(joint, run, problem, slot)));
   }
   const auto& nodes = joint.nodes[run];
   for (size_t node = 0; node < problem.num_nodes; ++node) {
-    const auto chosen = decisions.chosen(nodes[node]);
+    const auto chosen = plan.chosen(nodes[node]);
     const auto found = std::find(nodes.begin(), nodes.end(), chosen);
     own.choose(static_cast<int32_t>(node), static_cast<int32_t>(found - nodes.begin()));
   }

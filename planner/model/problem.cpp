@@ -3,6 +3,9 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <utility>
+
+#include "planner/model/problem_builder.h"
 
 namespace aten_recompute {
 
@@ -10,6 +13,13 @@ int64_t Problem::value_bytes(int32_t value) const {
   int64_t sum = 0;
   for (auto storage : storages[value])
     sum += held[storage] ? 0 : bytes[storage];
+  return sum;
+}
+
+int64_t Problem::incoming_bytes() const {
+  int64_t sum = 0;
+  for (auto value : incoming)
+    sum += value_bytes(value);
   return sum;
 }
 
@@ -23,7 +33,7 @@ double Problem::base_seconds() const {
 JaggedArray base_values(const Problem& problem) {
   std::vector<std::vector<int32_t>> found(problem.num_values());
   for (size_t value = 0; value < problem.num_values(); ++value) {
-    // Producers come in order of their index, so what a view reads has its roots already.
+    // Values are in the order of their producers, so those that a view reads are known already.
     const auto node = problem.producer[value];
     if (node < 0 || !problem.is_view[node]) {
       found[value] = {static_cast<int32_t>(value)};
@@ -44,8 +54,8 @@ std::vector<uint8_t> read_by_backward(const Problem& problem, const JaggedArray&
   std::vector<uint8_t> is_read(problem.num_values(), 0);
   for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
     for (auto value : problem.inputs[node]) {
-      for (auto root : base_values[value])
-        is_read[root] = 1;
+      for (auto base : base_values[value])
+        is_read[base] = 1;
     }
   }
   return is_read;
@@ -62,11 +72,78 @@ Json rows_to_json(const JaggedArray& rows) {
   return json;
 }
 
-JaggedArray rows_from_json(const Json& json) {
-  JaggedArray rows;
-  for (const auto& row : json)
-    rows.push_back(row.get<std::vector<int32_t>>());
-  return rows;
+void check(bool holds, const char* otherwise) {
+  if (!holds)
+    throw std::invalid_argument(std::string("not a planning problem: ") + otherwise);
+}
+
+// "replay_bytes" may be missing or empty: no node then needs any.
+bool has_replay_bytes(const Json& nodes) {
+  return nodes.contains("replay_bytes") && !nodes["replay_bytes"].empty();
+}
+
+void check_lengths(const Json& nodes) {
+  const auto count = nodes.at("seconds").size();
+  const auto check_length = [&](const char* key) {
+    check(nodes.at(key).size() == count, "lists of \"nodes\" differ in length");
+  };
+  for (const char* key : {"name", "inputs", "outputs", "overwrites", "flops", "workspace_bytes",
+                          "recomputable", "is_view", "alternatives", "optional"}) {
+    check_length(key);
+  }
+  if (has_replay_bytes(nodes))
+    check_length("replay_bytes");
+}
+
+NodeDescription node_from_json(const Json& nodes, size_t node) {
+  const auto field = [&](const char* key) -> const Json& { return nodes.at(key).at(node); };
+  const auto flag = [&](const char* key) { return field(key).get<uint8_t>() != 0; };
+  return {.name = field("name"),
+          .inputs = field("inputs"),
+          .outputs = field("outputs"),
+          .overwrites = field("overwrites"),
+          .seconds = field("seconds"),
+          .flops = field("flops"),
+          .workspace_bytes = field("workspace_bytes"),
+          .replay_bytes = has_replay_bytes(nodes) ? field("replay_bytes").get<int64_t>() : 0,
+          .recomputable = flag("recomputable"),
+          .is_view = flag("is_view"),
+          .optional = flag("optional"),
+          .alternatives = field("alternatives")};
+}
+
+Problem read_problem(const Json& json) {
+  const size_t num_forward = json.at("num_forward");
+  const size_t num_nodes = json.at("num_nodes");
+  const auto& nodes = json.at("nodes");
+  const auto& values = json.at("values");
+  const auto& names = values.at("name");
+  const auto& producers = values.at("producer");
+  const auto& storages = values.at("storages");
+  const auto& bytes = json.at("storages").at("bytes");
+  const auto& held = json.at("storages").at("held");
+  check_lengths(nodes);
+  const auto count = nodes.at("seconds").size();
+  check(num_nodes <= count && num_forward <= num_nodes && storages.size() == producers.size() &&
+            names.size() == producers.size() && held.size() == bytes.size(),
+        "counts and lists do not agree");
+
+  ProblemBuilder builder;
+  for (size_t storage = 0; storage < bytes.size(); ++storage)
+    builder.add_storage(bytes.at(storage), held.at(storage).get<uint8_t>() != 0);
+  for (size_t value = 0; value < producers.size(); ++value)
+    builder.add_value(names.at(value), storages.at(value), producers.at(value));
+  for (size_t node = 0; node < count; ++node)
+    builder.add_node(node_from_json(nodes, node));
+  auto problem = builder.build();
+  problem.num_forward = num_forward;
+  problem.num_nodes = num_nodes;
+  problem.results = json.at("results").get<std::vector<int32_t>>();
+  problem.freed_before_backward = json.value("let_go", std::vector<int32_t>{});
+  problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
+  problem.loss_bytes = json.value("loss_bytes", int64_t{0});
+  problem.held_by_caller = json.value("held_by_caller", int64_t{0});
+  return problem;
 }
 
 void check_index(int32_t index, int32_t least, size_t size, const char* list) {
@@ -125,52 +202,11 @@ Problem problem_from_json(const std::string& text) {
     if (json.at("format") != "aten_recompute.problem/1")
       throw std::invalid_argument("\"format\" is " + json.at("format").dump() +
                                   ", expected \"aten_recompute.problem/1\"");
-    problem.num_forward = json.at("num_forward");
-    problem.num_nodes = json.at("num_nodes");
-    const auto& nodes = json.at("nodes");
-    problem.node_names = nodes.at("name");
-    problem.inputs = rows_from_json(nodes.at("inputs"));
-    problem.outputs = rows_from_json(nodes.at("outputs"));
-    problem.overwrites = rows_from_json(nodes.at("overwrites"));
-    problem.seconds = nodes.at("seconds").get<std::vector<double>>();
-    problem.flops = nodes.at("flops").get<std::vector<double>>();
-    problem.workspace_bytes = nodes.at("workspace_bytes").get<std::vector<int64_t>>();
-    problem.replay_bytes = nodes.value("replay_bytes", std::vector<int64_t>{});
-    problem.recomputable = nodes.at("recomputable").get<std::vector<uint8_t>>();
-    problem.is_view = nodes.at("is_view").get<std::vector<uint8_t>>();
-    problem.alternatives = rows_from_json(nodes.at("alternatives"));
-    problem.optional = nodes.at("optional").get<std::vector<uint8_t>>();
-    const auto& values = json.at("values");
-    problem.value_names = values.at("name");
-    problem.producer = values.at("producer").get<std::vector<int32_t>>();
-    problem.storages = rows_from_json(values.at("storages"));
-    problem.bytes = json.at("storages").at("bytes").get<std::vector<int64_t>>();
-    problem.held = json.at("storages").at("held").get<std::vector<uint8_t>>();
-    problem.results = json.at("results").get<std::vector<int32_t>>();
-    problem.freed_before_backward = json.value("let_go", std::vector<int32_t>{});
-    problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
-    problem.loss_bytes = json.value("loss_bytes", int64_t{0});
-    problem.held_by_caller = json.value("held_by_caller", int64_t{0});
+    problem = read_problem(json);
   } catch (const Json::exception& error) {
     throw std::invalid_argument(std::string("not a planning problem: ") + error.what());
   }
-  const size_t nodes = problem.seconds.size();
-  for (size_t size :
-       {problem.node_names.size(), problem.inputs.size(), problem.outputs.size(),
-        problem.overwrites.size(), problem.flops.size(), problem.workspace_bytes.size(),
-        problem.recomputable.size(), problem.is_view.size(), problem.alternatives.size(),
-        problem.optional.size()}) {
-    if (size != nodes)
-      throw std::invalid_argument("not a planning problem: lists of \"nodes\" differ in length");
-  }
-  if (!problem.replay_bytes.empty() && problem.replay_bytes.size() != nodes)
-    throw std::invalid_argument("not a planning problem: lists of \"nodes\" differ in length");
-  if (problem.num_nodes > nodes || problem.num_forward > problem.num_nodes ||
-      problem.storages.size() != problem.num_values() ||
-      problem.value_names.size() != problem.num_values() ||
-      problem.held.size() != problem.bytes.size()) {
-    throw std::invalid_argument("not a planning problem: counts and lists do not agree");
-  }
+  const auto nodes = problem.num_all_nodes();
   check_indices(problem.inputs, problem.num_values(), "inputs");
   check_indices(problem.outputs, problem.num_values(), "outputs");
   check_indices(problem.overwrites, problem.num_values(), "overwrites");

@@ -1,5 +1,6 @@
-// The planning problem as plain data: what runs, what it reads, what it costs. No LibTorch here, so
-// planners can be tested, measured and compared with a solver on graphs of any origin.
+// The planning problem as plain data: what runs, what it reads, what it costs. It does not depend
+// on LibTorch, so planners can be tested, measured and compared with a solver on graphs of any
+// origin.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace aten_recompute {
 
-// Lists of ints, one after the other in one array.
+// Lists of integers, stored one after the other in one array.
 class JaggedArray {
  public:
   size_t size() const { return begin_.size() - 1; }
@@ -31,62 +32,65 @@ class JaggedArray {
 };
 
 // A forward and a backward over one set of nodes, values and storages, each known by its index.
+// planner/model/problem_builder.h builds one node by node.
 //
-//   nodes     [0, num_forward) the forward, [num_forward, num_nodes) the backward, in the order in
-//             which they run; behind them the alternatives, which run where a plan chooses them
+//   nodes     [0, num_forward) are the forward and [num_forward, num_nodes) the backward, in the
+//             order in which they run. The alternatives come last; they run where a plan chooses
+//             them
 //   values    what nodes read and write: tensors, or containers and views of tensors
-//   storages  memory. A view has the storages of what it views; a fresh tensor has one of its own
+//   storages  memory. A view has the storages of what it views; a new tensor has one of its own
 //
 // The forward runs once. Before each backward node runs, forward values that it reads and that are
-// gone are computed again.
+// no longer in memory are recomputed.
 struct Problem {
   size_t num_forward = 0;
-  size_t num_nodes = 0;  // alternatives not counted
+  size_t num_nodes = 0;  // without alternatives
 
   // ---- per node, alternatives included ----
   std::vector<std::string> node_names;
-  JaggedArray inputs;           // values
-  JaggedArray outputs;          // values
-  JaggedArray overwrites;       // inputs whose memory output 0 may take over, if they die here
-  std::vector<double> seconds;  // of one run
-  std::vector<double> flops;    // floating-point operations of one run
-  std::vector<int64_t> workspace_bytes;  // alive while it runs, beyond inputs and outputs
-  // Kept from its run in the forward to its last in the backward, if it runs there: the state of
-  // the random generator. Empty: nothing.
+  JaggedArray inputs;      // values
+  JaggedArray outputs;     // values
+  JaggedArray overwrites;  // inputs whose memory output 0 may take over, if this read is the last
+  std::vector<double> seconds;           // of one run
+  std::vector<double> flops;             // floating-point operations of one run
+  std::vector<int64_t> workspace_bytes;  // needed while it runs, beyond inputs and outputs
+  // The state of the random generator: kept from the node's run in the forward to its last run in
+  // the backward, if it runs there.
   std::vector<int64_t> replay_bytes;
-  std::vector<uint8_t> recomputable;  // 0: runs once, as it writes to something, or is control flow
+  std::vector<uint8_t> recomputable;  // 0: runs once, because it has side effects or control flow
   std::vector<uint8_t> is_view;       // its outputs own no memory
   JaggedArray alternatives;           // nodes that can run in its place
-  // Forward nodes that run only if something reads what they make: the packing of a mask.
+  // Forward nodes that run only if something reads their outputs, such as the packing of a mask.
   std::vector<uint8_t> optional;
 
   // ---- per value ----
   std::vector<std::string> value_names;
-  std::vector<int32_t> producer;  // node; -1: given (a region input, an incoming gradient)
+  std::vector<int32_t> producer;  // node; -1: given, such as a region input or incoming gradient
   JaggedArray storages;
 
-  // What the program says itself (passes/strategy/tags.h): values that stay, and values that go at
-  // the end of the forward. Empty: none.
+  // Requests of the program (passes/strategy/tags.h): values that must be kept, and values that
+  // must be dropped at the end of the forward. Empty: there are none.
   std::vector<uint8_t> must_save;
   std::vector<uint8_t> must_recompute;
 
   // ---- per storage ----
   std::vector<int64_t> bytes;
-  std::vector<uint8_t> held;  // the caller's: parameters and inputs; never counted, never freed
+  // The caller's memory, such as parameters and inputs: never counted and never freed.
+  std::vector<uint8_t> held;
 
-  // Values that stay alive to the end of the step once made: what the caller holds, and gradients.
+  // Values that stay alive to the end of the step: outputs that the caller holds, and gradients.
   std::vector<int32_t> results;
-  // Of those, outputs that are gone once the loss has read them: the backward begins without them.
+  // Results that are freed once the loss has read them, before the backward begins.
   std::vector<int32_t> freed_before_backward;
   // Given values that come into being with the backward: incoming gradients.
   std::vector<int32_t> incoming;
 
-  // What happens between forward and backward is the caller's. A loss is taken to need as much
-  // again as the outputs that it reads while it makes their gradients: a mean squared error keeps a
-  // full tensor behind its scalar, a cross entropy the logarithms of the probabilities.
+  // What the caller's loss needs between forward and backward. Unless it was measured, this is
+  // incoming_bytes(): a mean squared error saves a full tensor for its own backward, a cross
+  // entropy the logarithms of the probabilities.
   int64_t loss_bytes = 0;
-  // What the caller made for the loss and holds to the end of the backward: the value of
-  // torch.nn.functional.mse_loss, say, lies in memory for all elements of the output.
+  // What the caller allocated for the loss and holds to the end of the backward, such as the
+  // unreduced value of torch.nn.functional.mse_loss.
   int64_t held_by_caller = 0;
 
   size_t num_values() const { return producer.size(); }
@@ -100,21 +104,25 @@ struct Problem {
     return !must_recompute.empty() && must_recompute[value] != 0;
   }
 
-  // Bytes that keeping `value` alone keeps alive.
+  // Returns the bytes that keeping `value` alone keeps alive.
   int64_t value_bytes(int32_t value) const;
-  // Time of forward and backward with nothing computed again.
+  // Returns the bytes of all incoming gradients together.
+  int64_t incoming_bytes() const;
+  // Returns the seconds of forward and backward without recomputation.
   double base_seconds() const;
 };
 
-// Per value, the values that plans decide about in its place: of a view, what it views, as making a
-// view again costs nothing (a list of tensors has several); of every other value, itself.
+// Returns, per value, its base values: those that plans decide about in its place. For a view they
+// are what it views, because making a view again costs nothing; a list of tensors has several.
+// Every other value is its own base value.
 JaggedArray base_values(const Problem& problem);
 
-// Per value: a backward node reads it, or a view of it. `roots` are the problem's.
+// Returns, per value, whether a backward node reads it or a view of it. `base_values` are those of
+// the problem.
 std::vector<uint8_t> read_by_backward(const Problem& problem, const JaggedArray& base_values);
 
-// Both ways, for tools, tests and solvers. `from_json` throws std::invalid_argument naming what is
-// wrong.
+// Conversion to and from JSON, for tools, tests and solvers. problem_from_json() throws
+// std::invalid_argument with a message that names what is wrong.
 std::string to_json(const Problem& problem);
 Problem problem_from_json(const std::string& text);
 

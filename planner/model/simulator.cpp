@@ -44,7 +44,7 @@ void Simulator::describe(int32_t node) {
   NodeMemory memory;
   memory.seconds = problem.seconds[node];
   memory.workspace_bytes = problem.workspace_bytes[node];
-  memory.replay_bytes = problem.replay_bytes.empty() ? 0 : problem.replay_bytes[node];
+  memory.replay_bytes = problem.replay_bytes[node];
   memory.makes_views = problem.is_view[node] != 0;
   memory.reads.begin = static_cast<int32_t>(reads_.size());
   for (auto value : problem.inputs[node]) {

@@ -1,43 +1,48 @@
-// Small planning problems for tests, written node by node.
+// Helpers for tests of the planner: small problems, written node by node, and schedules as text.
 #pragma once
 
 #include <cstdint>
-#include <initializer_list>
 #include <string>
+#include <utility>
 #include <vector>
 
-#include "planner/model/problem.h"
+#include "planner/model/problem_builder.h"
 #include "planner/model/simulator.h"
 
 namespace aten_recompute::test {
 
-// Values are added in the order in which they come into being:
+// Builds a problem with few words. Values are added in the order in which they come into being:
 //
-//   ProblemBuilder b;
+//   SmallProblemBuilder b;
 //   const auto x = b.held("x", 100);
 //   const auto a = b.fresh("a", {x}, 10);
 //   b.start_backward();
 //   const auto dy = b.incoming("dy", 10);
-//   b.fresh("dx", {dy, a}, 100);
-//   b.result("dx");
+//   b.result(b.fresh("dx", {dy, a}, 100));
+//   const Problem problem = b.build();
 //
-// A node is called as its first output, runs for one second and for as many floating-point
-// operations, unless last() is told otherwise.
-class ProblemBuilder {
+// A node has the name of its first output. It takes one second and one floating-point operation
+// unless seconds() says otherwise.
+class SmallProblemBuilder {
  public:
   struct Output {
     std::string name;
     int64_t bytes;
   };
 
-  int32_t held(const std::string& name, int64_t bytes) { return add_value(name, -1, bytes, 1); }
-  // Given to the program, but not the caller's to keep.
-  int32_t given(const std::string& name, int64_t bytes) { return add_value(name, -1, bytes, 0); }
+  // A given value that belongs to the caller.
+  int32_t held(const std::string& name, int64_t bytes) {
+    return builder_.add_value(name, {builder_.add_storage(bytes, /*held=*/true)});
+  }
+  // A given value that does not belong to the caller.
+  int32_t given(const std::string& name, int64_t bytes) {
+    return builder_.add_value(name, {builder_.add_storage(bytes)});
+  }
   int32_t incoming(const std::string& name, int64_t bytes) {
-    problem_.incoming.push_back(given(name, bytes));
-    return problem_.incoming.back();
+    return builder_.add_incoming(name, {builder_.add_storage(bytes)});
   }
 
+  // A node whose outputs have memory of their own.
   int32_t fresh(const std::string& name, const std::vector<int32_t>& inputs, int64_t bytes) {
     return fresh(inputs, {{name, bytes}}).front();
   }
@@ -46,103 +51,67 @@ class ProblemBuilder {
     const auto node = add_node(outputs.front().name, inputs);
     std::vector<int32_t> made;
     for (const auto& [name, bytes] : outputs)
-      made.push_back(add_value(name, node, bytes, 0));
-    problem_.outputs.push_back(made);
+      made.push_back(builder_.add_output(node, name, {builder_.add_storage(bytes)}));
     return made;
   }
-  // Of one tensor, or a list of several.
+  // A view of one tensor, or a list of several.
   int32_t view(const std::string& name, const std::vector<int32_t>& inputs) {
     const auto node = add_node(name, inputs);
-    problem_.is_view[node] = 1;
-    problem_.seconds[node] = 0.0;
+    builder_.node(node).is_view = true;
+    builder_.node(node).seconds = 0.0;
     std::vector<int32_t> storages;
     for (auto input : inputs) {
-      const auto of_input = problem_.storages[input];
+      const auto of_input = builder_.storages(input);
       storages.insert(storages.end(), of_input.begin(), of_input.end());
     }
-    problem_.value_names.push_back(name);
-    problem_.producer.push_back(node);
-    problem_.storages.push_back(storages);
-    const auto value = static_cast<int32_t>(problem_.num_values()) - 1;
-    problem_.outputs.push_back({value});
-    return value;
+    return builder_.add_output(node, name, storages);
   }
 
   void start_backward() {
-    problem_.num_forward = problem_.num_all_nodes();
+    builder_.start_backward();
     in_backward_ = true;
   }
-  void result(int32_t value) { problem_.results.push_back(value); }
+  void result(int32_t value) { builder_.add_result(value); }
 
-  // After all other nodes: runs in place of what makes `value`, from other inputs.
+  // Adds a node that computes `value` from other inputs. Called after all other nodes are added.
   int32_t alternative(int32_t value, const std::vector<int32_t>& inputs, double seconds) {
-    if (problem_.num_nodes == 0)
-      problem_.num_nodes = problem_.num_all_nodes();
-    const auto node = add_node(problem_.value_names[value] + "_instead", inputs);
-    problem_.seconds[node] = seconds;
-    problem_.outputs.push_back({value});
-    alternatives_.push_back({problem_.producer[value], node});
-    return node;
+    auto node = describe(builder_.value_name(value) + "_instead", inputs);
+    node.outputs = {value};
+    node.seconds = seconds;
+    last_ = builder_.add_alternative(builder_.producer(value), std::move(node));
+    return last_;
   }
 
-  // Of the node added last.
-  void seconds(double seconds) { problem_.seconds.back() = seconds; }
-  void workspace(int64_t bytes) { problem_.workspace_bytes.back() = bytes; }
-  void once() { problem_.recomputable.back() = 0; }
-  void optional() { problem_.optional.back() = 1; }
-  void overwrites(const std::vector<int32_t>& inputs) { overwrites_.back() = inputs; }
+  // These change the node that was added last.
+  void seconds(double seconds) { builder_.node(last_).seconds = seconds; }
+  void workspace(int64_t bytes) { builder_.node(last_).workspace_bytes = bytes; }
+  void replay(int64_t bytes) { builder_.node(last_).replay_bytes = bytes; }
+  void once() { builder_.node(last_).recomputable = false; }
+  void optional() { builder_.node(last_).optional = true; }
+  void overwrites(const std::vector<int32_t>& inputs) { builder_.node(last_).overwrites = inputs; }
 
-  Problem build() {
-    if (problem_.num_nodes == 0)
-      problem_.num_nodes = problem_.num_all_nodes();
-    for (const auto& row : overwrites_)
-      problem_.overwrites.push_back(row);
-    for (size_t node = 0; node < problem_.num_all_nodes(); ++node) {
-      std::vector<int32_t> row;
-      for (const auto& [instead_of, alternative] : alternatives_) {
-        if (instead_of == static_cast<int32_t>(node))
-          row.push_back(alternative);
-      }
-      problem_.alternatives.push_back(row);
-    }
-    return problem_;
-  }
+  Problem build() const { return builder_.build(); }
 
  private:
-  struct Alternative {
-    int32_t instead_of;
-    int32_t node;
-  };
-
-  int32_t add_value(const std::string& name, int32_t producer, int64_t bytes, uint8_t held) {
-    problem_.value_names.push_back(name);
-    problem_.producer.push_back(producer);
-    problem_.storages.push_back({static_cast<int32_t>(problem_.bytes.size())});
-    problem_.bytes.push_back(bytes);
-    problem_.held.push_back(held);
-    return static_cast<int32_t>(problem_.num_values()) - 1;
+  NodeDescription describe(const std::string& name, const std::vector<int32_t>& inputs) const {
+    return {.name = name,
+            .inputs = inputs,
+            .seconds = 1.0,
+            .flops = 1.0,
+            .recomputable = !in_backward_};
   }
 
   int32_t add_node(const std::string& name, const std::vector<int32_t>& inputs) {
-    problem_.node_names.push_back(name);
-    problem_.inputs.push_back(inputs);
-    problem_.seconds.push_back(1.0);
-    problem_.flops.push_back(1.0);
-    problem_.workspace_bytes.push_back(0);
-    problem_.recomputable.push_back(in_backward_ ? 0 : 1);
-    problem_.is_view.push_back(0);
-    problem_.optional.push_back(0);
-    overwrites_.emplace_back();
-    return static_cast<int32_t>(problem_.num_all_nodes()) - 1;
+    last_ = builder_.add_node(describe(name, inputs));
+    return last_;
   }
 
-  Problem problem_;
-  std::vector<std::vector<int32_t>> overwrites_;
-  std::vector<Alternative> alternatives_;
+  ProblemBuilder builder_;
+  int32_t last_ = -1;  // node
   bool in_backward_ = false;
 };
 
-// The steps as "a b | da b dx": what ran, the forward before the bar.
+// Returns the names of the nodes that ran, the forward before the bar: "a b | da b dx".
 inline std::string listing(const Simulator& simulator) {
   std::string text;
   bool in_backward = false;

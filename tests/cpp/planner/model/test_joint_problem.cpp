@@ -13,7 +13,7 @@ namespace aten_recompute {
 namespace {
 
 using test::listing;
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 using ::testing::ElementsAre;
 
 // h of 10 bytes is read by the backward, y of 4 bytes is the region's output.
@@ -25,7 +25,7 @@ struct OneRegion {
   Problem problem;
 
   explicit OneRegion(const std::string& prefix) {
-    ProblemBuilder builder;
+    SmallProblemBuilder builder;
     x = builder.held(prefix + "x", 4);
     h = builder.fresh(prefix + "h", {x}, 10);
     y = builder.fresh(prefix + "y", {h}, 4);
@@ -250,7 +250,7 @@ TEST(JointProblem, WhatIsMadeBetweenTheRegionsIsMemoryOfItsOwn) {
 }
 
 TEST(JointProblem, AlternativesGoWithTheirNode) {
-  ProblemBuilder builder;
+  SmallProblemBuilder builder;
   const auto x = builder.held("x", 4);
   const auto h = builder.fresh("h", {x}, 10);
   builder.start_backward();

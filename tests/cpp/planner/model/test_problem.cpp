@@ -13,16 +13,17 @@
 namespace aten_recompute {
 namespace {
 
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 // One of everything: a view, a list of two tensors, a node of two outputs, an optional node, a
 // alternative, something that runs once.
 Problem example() {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
+  b.replay(16);
   b.seconds(0.1);  // no binary fraction: the text has to carry all digits
   const auto pair = b.fresh({a}, {{"p", 4}, {"q", 8}});
   const auto list = b.view("list", {pair[0], pair[1]});
@@ -40,8 +41,6 @@ Problem example() {
   b.alternative(da, {dy, mask}, 0.5);
   auto problem = b.build();
   problem.loss_bytes = 20;
-  problem.replay_bytes.assign(problem.num_all_nodes(), 0);
-  problem.replay_bytes[0] = 16;
   return problem;
 }
 
@@ -154,7 +153,7 @@ TEST(Problem, BaseSecondsLeaveOutWhatNoPlanHasAskedFor) {
 }
 
 TEST(Roots, OfViewsAndContainersAreWhatTheyView) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 100);
   const auto a = b.fresh("a", {x}, 10);
   const auto c = b.fresh("c", {x}, 10);

@@ -27,13 +27,13 @@ static void PrintTo(const Gap& gap, std::ostream* out) {
 namespace {
 
 using test::listing;
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 // y = h(g(f(x))), with a gradient that reads b, then a.
 struct Chain {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   int32_t x = b.held("x", 1000);
   int32_t a = b.fresh("a", {x}, 10);
   int32_t bb = b.fresh("b", {a}, 20);
@@ -150,7 +150,7 @@ TEST(Simulator, WhatGoesBetweenTwoUsesIsComputedTwice) {
 
 // What the forward handed over can go after its first use in the backward.
 TEST(Simulator, WhatWasKeptCanGoLater) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.result(b.fresh("y", {a}, 40));
   b.start_backward();
@@ -220,7 +220,7 @@ TEST(Simulator, OneObjectServesManyRuns) {
 
 // v views a; the backward reads v twice.
 struct Viewing {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   int32_t a = b.fresh("a", {b.held("x", 1000)}, 10);
   int32_t v = b.view("v", {a});
   Problem problem;
@@ -282,7 +282,7 @@ TEST(Simulator, WithWhatAViewViewsGoesTheView) {
 
 // A list of two tensors: one of them dropped, the list is made again from the other and a new one.
 TEST(Simulator, AContainerNeedsAllThatItHolds) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
   const auto c = b.fresh("c", {x}, 20);
@@ -306,7 +306,7 @@ TEST(Simulator, AContainerNeedsAllThatItHolds) {
 
 // y overwrites nothing, b may take a's memory and g may take b's.
 struct Overwriting {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   int32_t a = b.fresh("a", {b.held("x", 1000)}, 10);
   int32_t bb = b.fresh("b", {a}, 10);
   Problem problem;
@@ -347,7 +347,7 @@ TEST(Simulator, WhatTheBackwardMadeItselfIsOverwrittenToo) {
 }
 
 TEST(Simulator, NothingIsOverwrittenThatSomebodyStillReadsOrThatIsOfAnotherSize) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
   const auto read_later = b.fresh("read_later", {a}, 10);
@@ -375,7 +375,7 @@ TEST(Simulator, NothingIsOverwrittenThatSomebodyStillReadsOrThatIsOfAnotherSize)
 }
 
 TEST(Simulator, WorkspaceCountsWhileItsNodeRuns) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.workspace(100);
   b.result(b.fresh("y", {a}, 20));
@@ -398,8 +398,9 @@ TEST(Simulator, WorkspaceCountsWhileItsNodeRuns) {
 // a draws random numbers. Where it runs again, the state of the generator before it is kept from
 // the forward on, and while it runs the present state, too.
 TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  b.replay(7);
   const auto c = b.fresh("c", {a}, 20);
   b.result(b.fresh("y", {c}, 30));
   b.start_backward();
@@ -408,9 +409,7 @@ TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
   const auto g2 = b.fresh("g2", {g1}, 4);
   const auto g3 = b.fresh("g3", {g2, a}, 5);
   b.result(b.fresh("g4", {g3}, 6));
-  auto problem = b.build();
-  problem.replay_bytes.assign(problem.num_all_nodes(), 0);
-  problem.replay_bytes[problem.producer[a]] = 7;
+  const auto problem = b.build();
   Simulator simulator(problem);
   EXPECT_EQ(simulator.run(RetentionPlan(problem)).saved_bytes, 10 + 30);
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20,       // a, a c
@@ -436,7 +435,7 @@ TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
 
 // The first gradient waits for the node that reads it while the second is made; both stay.
 TEST(Simulator, ResultsStayToTheEnd) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   b.result(b.fresh("y", {x}, 10));
   b.start_backward();
@@ -460,7 +459,7 @@ TEST(Simulator, ResultsStayToTheEnd) {
 // The caller's loss reads y and lets it go; the backward begins without it. One that is read again,
 // as z is, stays until then.
 TEST(Simulator, ResultsThatAreLetGoStayUntilTheLossHasRun) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto y = b.fresh("y", {x}, 10);
   const auto z = b.fresh("z", {x}, 20);
@@ -486,7 +485,7 @@ TEST(Simulator, ResultsThatAreLetGoStayUntilTheLossHasRun) {
 
 // Two incoming gradients are there from the start of the backward to their last reader.
 TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   b.result(b.fresh("y", {x}, 10));
   b.result(b.fresh("z", {x}, 20));
@@ -507,7 +506,7 @@ TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
 }
 
 TEST(Simulator, AnOutputThatNobodyReadsIsThereWhileItsNodeRuns) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
   b.result(b.fresh("y", {pair[0]}, 10));
@@ -523,7 +522,7 @@ TEST(Simulator, AnOutputThatNobodyReadsIsThereWhileItsNodeRuns) {
 
 // Of two outputs p is kept: the second run gives q, and its p is gone as soon as it is there.
 TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
   const auto p = pair[0], q = pair[1];
@@ -549,7 +548,7 @@ TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
 
 // What a second run gives along with what was asked for stays until it is dropped itself.
 TEST(Simulator, WhatComesAlongCanBeDropped) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
   b.result(b.fresh("y", {pair[0], pair[1]}, 10));
@@ -575,7 +574,7 @@ TEST(Simulator, WhatComesAlongCanBeDropped) {
 }
 
 TEST(Simulator, WhatMayBeDropped) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
   const auto empty = b.fresh("empty", {a}, 0);
@@ -605,7 +604,7 @@ TEST(Simulator, WhatMayBeDropped) {
 
 // r = relu(h) may be packed into a mask, from which dr and r itself can be had.
 struct Packing {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   int32_t h = b.fresh("h", {b.held("x", 1000)}, 32);
   int32_t r = b.fresh("r", {h}, 32);
   int32_t mask = b.fresh("mask", {r}, 1);
@@ -675,7 +674,7 @@ TEST(Simulator, AnAlternativeToAForwardNodeRunsInTheBackwardOnly) {
 
 // An alternative that gives p only: for q the node itself runs.
 TEST(Simulator, WhatAnAlternativeDoesNotGiveComesFromTheNodeItself) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
   b.result(b.fresh("y", {pair[0], pair[1]}, 10));
@@ -698,7 +697,7 @@ TEST(Simulator, WhatAnAlternativeDoesNotGiveComesFromTheNodeItself) {
 
 // The caller holds y, and dropping it frees nothing; a copy would come on top.
 TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   const auto y = b.fresh("y", {a}, 40);
   b.result(y);
@@ -718,7 +717,7 @@ TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
 
 // y views h: what the caller holds of it is h's memory.
 TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto h = b.fresh("h", {b.held("x", 1000)}, 40);
   b.result(b.view("y", {h}));
   b.start_backward();
@@ -736,7 +735,7 @@ TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
 
 // The caller holds a; the backward needs b, for which a is made again: both are there at once.
 TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   const auto bb = b.fresh("b", {a}, 20);
   b.result(a);
@@ -760,7 +759,7 @@ TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
 
 // The backward's own view t of a holds a's memory until g3: letting a go before frees nothing.
 TEST(Simulator, ABackwardViewHoldsWhatItViews) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.result(b.fresh("y", {a}, 20));
   b.start_backward();

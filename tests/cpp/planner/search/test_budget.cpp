@@ -13,7 +13,7 @@ namespace aten_recompute {
 namespace {
 
 using test::listing;
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 using ::testing::HasSubstr;
 
 constexpr int64_t kMiB = 1 << 20;
@@ -24,7 +24,7 @@ constexpr int64_t kMiB = 1 << 20;
 //   drop a       b y and workspace: 23, as a dies behind b
 //   drop both    the same, and later a b y dy: 22
 struct TwoValues {
-  ProblemBuilder builder;
+  SmallProblemBuilder builder;
   int32_t a = builder.fresh("a", {builder.held("x", kMiB)}, 10 * kMiB);
   int32_t b = 0;
   Problem problem;

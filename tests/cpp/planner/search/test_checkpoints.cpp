@@ -14,7 +14,7 @@ namespace aten_recompute {
 namespace {
 
 using test::listing;
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 
 constexpr int64_t kCheckpoint = 1000;  // bytes
 constexpr int64_t kInner = 4000;
@@ -22,7 +22,7 @@ constexpr int64_t kInner = 4000;
 // `length` blocks, of two nodes each: a wide value and the narrow one that the next block begins
 // with. The backward of a block reads its wide value.
 Problem blocks(int length) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   auto x = b.held("x", 100000);
   std::vector<int32_t> wide;
   for (int i = 0; i < length; ++i) {
@@ -124,7 +124,7 @@ TEST(Checkpoints, ThereAreNoneWhereAPartNeedsMore) {
 }
 
 TEST(Checkpoints, OfASkipStayBesideThoseOfTheChain) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 100000);
   const auto skip = b.fresh("skip", {x}, kCheckpoint / 2);
   auto value = skip;

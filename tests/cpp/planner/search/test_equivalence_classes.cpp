@@ -10,7 +10,7 @@
 namespace aten_recompute {
 namespace {
 
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 
 struct Layers {
   Problem problem;
@@ -21,7 +21,7 @@ struct Layers {
 // Layers that make something wide of their input, and something narrow of that; `grown` bytes more
 // in each.
 Layers layers(int count, int64_t grown) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   Layers made;
   auto value = b.held("x", 1000);
   for (int i = 0; i < count; ++i) {

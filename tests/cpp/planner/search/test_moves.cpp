@@ -20,7 +20,7 @@ struct TwoReads {
   }
 
   Problem make() {
-    test::ProblemBuilder b;
+    test::SmallProblemBuilder b;
     const auto x = b.held("x", 100);
     a = b.fresh("a", {x}, 100);
     const auto y = b.fresh("y", {a}, 1);

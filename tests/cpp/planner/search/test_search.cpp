@@ -16,7 +16,7 @@ namespace aten_recompute {
 namespace {
 
 using test::listing;
-using test::ProblemBuilder;
+using test::SmallProblemBuilder;
 
 // The same numbers everywhere, unlike those of the standard library's distributions.
 class Numbers {
@@ -36,7 +36,7 @@ class Numbers {
 //   v0 = f(x)   v1 = f(v0)   ...   g(n-1) = g(gn, v(n-1), v(n-2))   ...
 Problem chain(int length, uint64_t seed) {
   Numbers numbers(seed);
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   auto value = b.held("x", 1000);
   std::vector<int32_t> values;
   for (int i = 0; i < length; ++i) {
@@ -61,7 +61,7 @@ Problem chain(int length, uint64_t seed) {
 // A chain with a second branch from each value, long enough that there is something to find.
 Problem ladder(int length) {
   Numbers numbers(7);
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   auto value = b.held("x", 100000);
   std::vector<std::pair<int32_t, int32_t>> rungs;
   for (int i = 0; i < length; ++i) {
@@ -190,7 +190,7 @@ TEST(Search, TheNumberOfThreadsChangesNothing) {
 
 // Each is next to nothing of the peak, and together they are all of it.
 TEST(Search, ManySmallValuesAreNotTooSmall) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   std::vector<int32_t> values;
   for (int i = 0; i < 6000; ++i) {
@@ -294,7 +294,7 @@ INSTANTIATE_TEST_SUITE_P(Search, TinyChain, ::testing::Range<uint64_t>(0, 20));
 
 // Letting everything go is not always leanest: b would come back at once, and a with it.
 TEST(Search, TheSmallestPeakMayNeedSomethingKept) {
-  ProblemBuilder builder;
+  SmallProblemBuilder builder;
   const auto a = builder.fresh("a", {builder.held("x", 1000)}, 10);
   const auto b = builder.fresh("b", {a}, 10);
   builder.result(builder.fresh("y", {b}, 1));
@@ -312,7 +312,7 @@ TEST(Search, TheSmallestPeakMayNeedSomethingKept) {
 }
 
 TEST(Search, WithNothingToDropThereIsOnePlan) {
-  ProblemBuilder b;
+  SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.once();
   b.result(b.fresh("y", {a}, 20));
