@@ -21,7 +21,7 @@ namespace aten_recompute {
 // The properties of a call's inputs that a region is compiled for.
 struct SpecialisationKey {
   std::vector<bool> requires_grad;  // per input
-  std::vector<bool> returned;       // what ReturnedArguments::find returned
+  std::vector<bool> returned;       // what NoopElimination::find returned
   // Pairs of inputs, the smaller index first, that are the same tensor.
   std::vector<std::pair<size_t, size_t>> same;
   auto operator<=>(const SpecialisationKey&) const = default;

@@ -21,7 +21,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
       uncompiled_(graph_),
-      returned_arguments_(graph_),
+      noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
 
 std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() const {
@@ -200,7 +200,7 @@ SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
 }
 
 std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& key) const {
-  auto graph = returned_arguments_.fold(key.returned);
+  auto graph = noop_elimination_.fold(key.returned);
   if (key.same.empty())
     return graph;
   graph = graph->copy();

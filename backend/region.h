@@ -119,7 +119,7 @@ class Region : public torch::CustomClassHolder {
   std::shared_ptr<PinnedPlan> pinned_plan_;
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   Program uncompiled_;
-  ReturnedArguments returned_arguments_;
+  NoopElimination noop_elimination_;
   mutable std::mutex mutex_;
   std::map<SpecialisationKey, Plans> compiled_regions_;
   size_t num_compiled_ = 0;

@@ -74,7 +74,7 @@ SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_outp
 
 RegionCall::~RegionCall() {
   if (watch_ != nullptr)
-    watch_->freed_before_backward();
+    watch_->release();
 }
 
 void RegionCall::forget_captures() {

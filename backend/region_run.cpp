@@ -191,7 +191,7 @@ void Region::run(Stack& stack) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }
-  key.returned = returned_arguments_.find(inputs);
+  key.returned = noop_elimination_.find(inputs);
   const auto compiled_region = choose(key, inputs);
   if (compiled_region == nullptr) {
     run_uncompiled(stack, std::move(inputs));

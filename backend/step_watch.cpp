@@ -98,7 +98,7 @@ void StepWatch::stop() {
   watch_->stop();
 }
 
-void StepWatch::freed_before_backward() {
+void StepWatch::release() {
   if (--num_holders_ == 0 && has_ended_)
     stop();
 }

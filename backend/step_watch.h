@@ -65,7 +65,7 @@ class StepWatch {
   // returned and the last call is freed, the watch stops.
   void hold() { ++num_holders_; }
   // Ends what hold() began.
-  void freed_before_backward();
+  void release();
   // Returns what was measured so far. StepMemory::backward is empty while a backward runs, and if
   // the backwards did not run one after the other, each once.
   StepMemory memory() const;

@@ -26,15 +26,8 @@ class AlternativeAdder {
   explicit AlternativeAdder(JointGraph& joint) : joint_(joint), graph_(*joint.graph) {}
 
   void run() {
-    std::vector<Node*> forward;
-    std::vector<Node*> backward;
-    auto* half = &forward;
-    for (auto* node : graph_.nodes()) {
-      if (node == joint_.backward_start)
-        half = &backward;
-      else
-        half->push_back(node);
-    }
+    const auto forward = joint_.forward_nodes();
+    const auto backward = joint_.backward_nodes();
     for (auto* node : forward) {
       if (node->kind() == own("dropout_mask"))
         keep_mask_as_bits(node);

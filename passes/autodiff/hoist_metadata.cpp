@@ -14,16 +14,6 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Appends what the node and its blocks read.
-void collect_reads(Node* node, std::vector<Value*>& reads) {
-  reads.insert(reads.end(), node->inputs().begin(), node->inputs().end());
-  for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes())
-      collect_reads(inner, reads);
-    reads.insert(reads.end(), block->outputs().begin(), block->outputs().end());
-  }
-}
-
 // Moves the node to right after the last node that makes a value of `reads`. At the end of the
 // forward it would keep a tensor alive for its size.
 void move_into_forward(Node* node, const std::vector<Value*>& reads) {
@@ -51,14 +41,12 @@ void hoist_metadata(JointGraph& joint) {
   for (size_t i = joint.num_inputs; i < joint.graph->inputs().size(); ++i) {
     backward_values.insert(joint.graph->inputs()[i]);
   }
-  for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();) {
-    auto* next = node->next();
+  for (auto* node : joint.backward_nodes()) {
     bool tensor_output = false;
     for (auto* output : node->outputs()) {
       tensor_output = tensor_output || contains_tensor(*output->type());
     }
-    std::vector<Value*> reads;
-    collect_reads(node, reads);
+    const auto reads = free_values(node);
     const bool forward_only = std::none_of(reads.begin(), reads.end(), [&](Value* value) {
       return backward_values.count(value) != 0;
     });
@@ -67,7 +55,6 @@ void hoist_metadata(JointGraph& joint) {
     } else {
       backward_values.insert(node->outputs().begin(), node->outputs().end());
     }
-    node = next;
   }
 }
 

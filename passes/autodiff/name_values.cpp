@@ -32,9 +32,7 @@ std::string source_name(const torch::jit::Value* value) {
 
 void name_values(const JointGraph& joint) {
   std::map<std::string, int> counts;
-  for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start)
-      break;
+  for (auto* node : joint.forward_nodes()) {
     if (node->kind() == c10::prim::Constant)
       continue;
     const auto name = operator_name(node);

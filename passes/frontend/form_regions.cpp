@@ -356,7 +356,7 @@ void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
 Regions form_regions(const std::shared_ptr<Graph>& graph) {
   Regions regions;
   const AliasDb aliases(graph);
-  run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_reads_of_what_is_written_later(*graph); });
+  run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_clobbered_reads(*graph); });
   RegionFacts facts{aliases, {}, set_attributes(*graph), {}};
   find_gradient_targets(*graph, facts.gradient_targets);
   exclude_list_makers(graph->block(), facts.excluded);

@@ -129,7 +129,7 @@ class MemoryGroups {
 
 }  // namespace
 
-void mark_reads_of_what_is_written_later(Graph& graph) {
+void mark_clobbered_reads(Graph& graph) {
   std::vector<Node*> nodes;
   std::vector<Node*> writers;
   for_each_node(graph.block(), [&](Node* node) { nodes.push_back(node); });

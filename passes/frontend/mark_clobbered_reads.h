@@ -14,6 +14,6 @@ namespace aten_recompute {
 //
 // Two attributes count as two tensors. LibTorch's alias analysis does not assume that: according to
 // it, a batch norm that counts its calls may write to any weight.
-void mark_reads_of_what_is_written_later(torch::jit::Graph& graph);
+void mark_clobbered_reads(torch::jit::Graph& graph);
 
 }  // namespace aten_recompute

@@ -167,7 +167,7 @@ void append_signature(std::vector<int64_t>& numbers, const IValue& value, bool w
 
 }  // namespace
 
-ReturnedArguments::ReturnedArguments(const std::shared_ptr<Graph>& graph)
+NoopElimination::NoopElimination(const std::shared_ptr<Graph>& graph)
     : graph_(graph), nodes_(undecided_nodes(*graph)) {
   if (nodes_.empty())
     return;
@@ -212,14 +212,14 @@ ReturnedArguments::ReturnedArguments(const std::shared_ptr<Graph>& graph)
   flags_program_ = std::make_unique<Program>(std::move(flags_graph));
 }
 
-std::vector<int64_t> ReturnedArguments::signature(const std::vector<IValue>& inputs) const {
+std::vector<int64_t> NoopElimination::signature(const std::vector<IValue>& inputs) const {
   std::vector<int64_t> numbers;
   for (auto i : read_inputs_)
     append_signature(numbers, inputs[i], needs_layout_);
   return numbers;
 }
 
-std::vector<bool> ReturnedArguments::compute_flags(std::vector<IValue> inputs) const {
+std::vector<bool> NoopElimination::compute_flags(std::vector<IValue> inputs) const {
   const RestoreGenerators restore(inputs);
   const WithoutAutograd guard;
   auto registers = flags_program_->start(std::move(inputs));
@@ -230,7 +230,7 @@ std::vector<bool> ReturnedArguments::compute_flags(std::vector<IValue> inputs) c
   return returned;
 }
 
-std::vector<bool> ReturnedArguments::find(const std::vector<IValue>& inputs) {
+std::vector<bool> NoopElimination::find(const std::vector<IValue>& inputs) {
   if (nodes_.empty())
     return {};
   auto now = signature(inputs);
@@ -247,7 +247,7 @@ std::vector<bool> ReturnedArguments::find(const std::vector<IValue>& inputs) {
   return returned;
 }
 
-std::shared_ptr<Graph> ReturnedArguments::fold(const std::vector<bool>& returned) const {
+std::shared_ptr<Graph> NoopElimination::fold(const std::vector<bool>& returned) const {
   if (std::find(returned.begin(), returned.end(), true) == returned.end())
     return graph_;
   auto graph = graph_->copy();

@@ -19,10 +19,10 @@
 namespace aten_recompute {
 
 // Finds and removes such operators of one region.
-class ReturnedArguments {
+class NoopElimination {
  public:
   // `graph` is a region's forward. It is not changed.
-  explicit ReturnedArguments(const std::shared_ptr<torch::jit::Graph>& graph);
+  explicit NoopElimination(const std::shared_ptr<torch::jit::Graph>& graph);
 
   // Returns, for each node where it matters, whether it returns its argument; empty if there are no
   // such nodes. Runs, without effects, everything that the nodes depend on. This is repeated only

@@ -33,16 +33,6 @@ Value* add_input(Graph& graph, Value* like) {
   return input->copyMetadata(like);
 }
 
-// Returns the nodes of the backward, in order.
-std::vector<Node*> backward_nodes(const JointGraph& joint) {
-  std::vector<Node*> nodes;
-  for (auto* node = joint.backward_start->next(); node != joint.graph->return_node();
-       node = node->next()) {
-    nodes.push_back(node);
-  }
-  return nodes;
-}
-
 // Builds `f` from the nodes before backward_start. Returns the copy of each of their values.
 ValueMap build_forward(const JointGraph& joint, Gradient& gradient) {
   ValueMap in_f;
@@ -50,9 +40,7 @@ ValueMap build_forward(const JointGraph& joint, Gradient& gradient) {
     auto* input = joint.graph->inputs()[i];
     in_f[input] = add_input(*gradient.f, input);
   }
-  for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start)
-      break;
+  for (auto* node : joint.forward_nodes()) {
     clone_into(*gradient.f, node, in_f);
   }
   for (size_t i = 0; i < joint.num_outputs; ++i)
@@ -69,7 +57,7 @@ std::vector<Value*> values_read(const JointGraph& joint, const ForwardValues& fo
     if (seen.insert(value).second)
       reads.push_back(value);
   };
-  for (auto* node : backward_nodes(joint)) {
+  for (auto* node : joint.backward_nodes()) {
     for (auto* value : forward.read_by(node))
       add(value);
   }
@@ -121,13 +109,11 @@ ValueMap add_backward_inputs(const JointGraph& joint, const ForwardValues& forwa
 
 // Builds `df` from the constants of the forward and the nodes after backward_start.
 void build_backward(const JointGraph& joint, ValueMap& in_df, Gradient& gradient) {
-  for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start)
-      break;
+  for (auto* node : joint.forward_nodes()) {
     if (node->kind() == c10::prim::Constant)
       clone_into(*gradient.df, node, in_df);
   }
-  for (auto* node : backward_nodes(joint))
+  for (auto* node : joint.backward_nodes())
     clone_into(*gradient.df, node, in_df);
   for (size_t k = 0; k < joint.gradient_inputs.size(); ++k) {
     gradient.df->registerOutput(in_df.at(joint.graph->outputs()[joint.num_outputs + k]));

@@ -162,11 +162,8 @@ std::vector<Value*> separating_values(const GraphView& view,
 
 GraphView view_forward(const JointGraph& joint, const std::vector<bool>& is_attribute) {
   ViewBuilder builder(joint, is_attribute);
-  for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start)
-      break;
+  for (auto* node : joint.forward_nodes())
     builder.add_node(node);
-  }
   builder.connect_outputs();
   return std::move(builder.view());
 }

@@ -21,21 +21,16 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-std::vector<Node*> forward_nodes(const JointGraph& joint) {
-  std::vector<Node*> nodes;
-  for (auto* node : joint.graph->nodes()) {
-    if (node == joint.backward_start)
-      break;
-    if (node->kind() != c10::prim::Constant)
-      nodes.push_back(node);
-  }
+std::vector<Node*> forward_operators(const JointGraph& joint) {
+  auto nodes = joint.forward_nodes();
+  std::erase_if(nodes, [](const Node* node) { return node->kind() == c10::prim::Constant; });
   return nodes;
 }
 
 // Returns everything that is saved by default, except the values for which `recompute` holds.
 SavePlan drop_where(const JointGraph& joint, const std::function<bool(Value*)>& recompute) {
   auto plan = save_everything(joint);
-  for (auto* node : forward_nodes(joint)) {
+  for (auto* node : forward_operators(joint)) {
     for (auto* output : node->outputs()) {
       if (plan.saved.count(output->unique()) != 0 && recompute(output)) {
         plan.saved.erase(output->unique());
@@ -69,7 +64,7 @@ const std::vector<std::string>& words_of(const Options& options) {
 std::unordered_set<size_t> layer_boundaries(const JointGraph& joint,
                                             const std::unordered_map<size_t, int64_t>& layers) {
   std::unordered_set<size_t> boundaries;
-  for (auto* node : forward_nodes(joint)) {
+  for (auto* node : forward_operators(joint)) {
     int64_t layer = -1;
     for (auto* output : node->outputs())
       layer = std::max(layer, layers.at(output->unique()));
@@ -244,7 +239,7 @@ ValueBytes value_bytes(const GraphProblem& graph) {
 
 std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
   std::unordered_map<size_t, int64_t> layers;
-  for (auto* node : forward_nodes(joint)) {
+  for (auto* node : forward_operators(joint)) {
     int64_t layer = node->hasAttribute(symbols::kLayer) ? node->i(symbols::kLayer) : -1;
     for (auto* input : node->inputs()) {
       const auto found = layers.find(input->unique());

@@ -105,13 +105,13 @@ TEST(StepWatch, EndsWhenNoBackwardCanFollow) {
   const auto watch = StepWatch::start();
   ASSERT_NE(watch, nullptr);
   watch->hold();
-  watch->freed_before_backward();  // in the middle of the method
+  watch->release();  // in the middle of the method
   watch->hold();
   watch->hold();
-  watch->freed_before_backward();
+  watch->release();
   watch->end_call();
   EXPECT_EQ(StepWatch::start(), nullptr);
-  watch->freed_before_backward();
+  watch->release();
   const auto next = StepWatch::start();
   ASSERT_NE(next, nullptr);
   next->stop();

@@ -13,7 +13,7 @@ using ::testing::IsEmpty;
 
 std::vector<std::string> marked(const std::string& ir) {
   const auto graph = test::parse(ir);
-  mark_reads_of_what_is_written_later(*graph);
+  mark_clobbered_reads(*graph);
   std::vector<std::string> names;
   for (auto* node : graph->nodes()) {
     if (node->hasAttribute(symbols::kReadsWritten))
@@ -71,7 +71,7 @@ graph(%x : Tensor, %table : Tensor):
       -> (%yes, %after)
   return (%y)
 )");
-  mark_reads_of_what_is_written_later(*graph);
+  mark_clobbered_reads(*graph);
   for (auto* node : torch::jit::findAllNodes(*graph, c10::aten::mul, true))
     EXPECT_TRUE(node->hasAttribute(symbols::kReadsWritten));
 }

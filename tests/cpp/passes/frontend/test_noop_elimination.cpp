@@ -34,21 +34,21 @@ constexpr const char* kTo = "aten::to(%x, %double, %no, %no, %none)";
 constexpr const char* kContiguous = "aten::contiguous(%x, %zero)";
 
 TEST_F(NoopElimination, ToIsDecidedByTheTypeOnceForAllSizes) {
-  ReturnedArguments returned(test::parse(graph_with(kTo)));
+  NoopElimination returned(test::parse(graph_with(kTo)));
   EXPECT_THAT(returned.find({torch::rand({2, 3}, at::kDouble)}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 3})}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({5, 3}, at::kDouble).t()}), ElementsAre(true));
 }
 
 TEST_F(NoopElimination, ContiguousIsDecidedByStrides) {
-  ReturnedArguments returned(test::parse(graph_with(kContiguous)));
+  NoopElimination returned(test::parse(graph_with(kContiguous)));
   EXPECT_THAT(returned.find({torch::rand({2, 3})}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 3}).t()}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({1, 3}).t()}), ElementsAre(true));
 }
 
 TEST_F(NoopElimination, FoldRemovesOperatorsThatReturnTheirArgument) {
-  const ReturnedArguments returned(test::parse(graph_with(kTo)));
+  const NoopElimination returned(test::parse(graph_with(kTo)));
   EXPECT_THAT(test::listing(*returned.fold({true})),
               ElementsAre("p = aten::mul(x, x)", "q = aten::relu(x)"));
   EXPECT_EQ(test::listing(*returned.fold({false})).size(), 3);
@@ -56,7 +56,7 @@ TEST_F(NoopElimination, FoldRemovesOperatorsThatReturnTheirArgument) {
 
 // With one name, or with two gradients, the order of the sum cannot change.
 TEST_F(NoopElimination, NothingIsTestedIfTheOrderOfSumsCannotChange) {
-  ReturnedArguments one_name(test::parse(R"(
+  NoopElimination one_name(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::neg(%x)
@@ -66,7 +66,7 @@ graph(%x : Tensor):
   return (%p, %q)
 )"));
   EXPECT_THAT(one_name.find({torch::rand({2, 3})}), IsEmpty());
-  ReturnedArguments two_reads(test::parse(R"(
+  NoopElimination two_reads(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::neg(%x)
@@ -80,7 +80,7 @@ graph(%x : Tensor):
 
 // The caller may read the input, too, as if c is returned beside c.to(torch.float64) * c.var(1).
 TEST_F(NoopElimination, AnInputThatIsReadOutsideTooIsTested) {
-  ReturnedArguments of_input(test::parse(R"(
+  NoopElimination of_input(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
   %y : Tensor = aten::contiguous(%x, %zero)
@@ -93,7 +93,7 @@ graph(%x : Tensor):
 
 // Testing changes neither running statistics nor the random state.
 TEST_F(NoopElimination, TheTestHasNoSideEffects) {
-  ReturnedArguments returned(test::parse(R"(
+  NoopElimination returned(test::parse(R"(
 graph(%x : Tensor, %mean : Tensor, %var : Tensor):
   %none : NoneType = prim::Constant()
   %zero : int = prim::Constant[value=0]()
@@ -116,7 +116,7 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor):
 
 // Sizes that depend on data do not follow from the sizes of inputs.
 TEST_F(NoopElimination, OperatorsThatDependOnDataAreNotFolded) {
-  ReturnedArguments returned(test::parse(R"(
+  NoopElimination returned(test::parse(R"(
 graph(%x : Tensor, %mask : Tensor):
   %zero : int = prim::Constant[value=0]()
   %s : Tensor = aten::masked_select(%x, %mask)
