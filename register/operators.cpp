@@ -91,7 +91,7 @@ std::string plan_problem(const std::string& text, int64_t limit_bytes) {
   }
   Simulator simulator(problem);
   const auto unplanned_peak_bytes = simulator.run(keep_what_is_read(problem)).peak_bytes;
-  simulator.run(plan->decisions);
+  simulator.run(plan->retention);
   auto steps = nlohmann::json::array();
   for (const auto& step : simulator.steps())
     steps.push_back({step.node, step.slot});

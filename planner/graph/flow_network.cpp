@@ -19,7 +19,7 @@ struct Flow {
 using Graph = boost::adjacency_list<boost::vecS, boost::vecS, boost::bidirectionalS,
                                     boost::no_property, Flow>;
 
-// Boost wants the opposite of every edge in the graph, with its own capacity (none).
+// Boost needs the reverse of every edge in the graph, with a capacity of its own, which is 0.
 void add_both_ways(Graph& graph, size_t from, size_t to, int64_t capacity) {
   const auto edge = boost::add_edge(from, to, graph).first;
   const auto reverse = boost::add_edge(to, from, graph).first;
@@ -39,7 +39,7 @@ void FlowNetwork::add_uncuttable_edge(size_t from, size_t to) {
 
 std::vector<bool> FlowNetwork::sink_side() const {
   Graph graph(num_vertices_);
-  // More than all other edges together carry.
+  // This is more than all other edges can carry together.
   int64_t infinite = 1;
   for (const auto& edge : edges_) {
     add_both_ways(graph, edge.from, edge.to, edge.capacity);

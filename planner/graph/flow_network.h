@@ -1,4 +1,4 @@
-// A flow network and its minimum cut, by Boost.Graph.
+// A flow network and its minimum cut, computed by Boost.Graph.
 #pragma once
 
 #include <cstddef>
@@ -14,14 +14,14 @@ class FlowNetwork {
 
   size_t add_vertex() { return num_vertices_++; }
   void add_edge(size_t from, size_t to, int64_t capacity);
-  // An edge of infinite capacity.
+  // Adds an edge of infinite capacity.
   void add_uncuttable_edge(size_t from, size_t to);
 
-  // Of a minimum cut, per vertex: is it on the sink's side. Of several cuts of the least capacity
-  // that is the one nearest to the sink, with the fewest vertices on its side. Maximum flow by
-  // Boykov and Kolmogorov (2004), Boost's implementation.
+  // Returns, per vertex, whether it is on the sink's side of a minimum cut. Among several minimum
+  // cuts it is the one nearest to the sink, with the fewest vertices on the sink's side. The
+  // maximum flow is computed by Boost's implementation of Boykov and Kolmogorov (2004).
   //
-  // Throws std::logic_error where a path of uncuttable edges leads from source to sink.
+  // Throws std::logic_error if a path of uncuttable edges leads from source to sink.
   std::vector<bool> sink_side() const;
 
  private:

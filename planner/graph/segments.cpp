@@ -8,18 +8,18 @@
 namespace aten_recompute {
 namespace {
 
-// Of the ways to join neighbours so that no joint segment saves more than `limit` bytes: the one
-// whose kept separators are smallest, or (`fewest`) the one with the fewest segments and then the
-// smallest separators. Shortest paths over the cuts, with a sliding window over where the last
-// segment may begin.
+// Joins neighbours so that no joint segment saves more than `limit` bytes. Returns the choice with
+// the smallest kept separators, or, with `fewest`, the one with the fewest segments and then the
+// smallest separators. It is a shortest path over the cuts, with a sliding window over the places
+// where the last segment may begin.
 std::vector<bool> join_up_to(const std::vector<Segment>& segments, int64_t limit, bool fewest) {
   const size_t count = segments.size();
   std::vector<int64_t> saved_before(count + 1, 0);
-  // costs[i], of the first i segments with the separator at their end: (bytes, segments), or the
-  // other way around.
+  // costs[i] is the cost of the first i segments with the separator at their end: bytes and number
+  // of segments, or with `fewest` the other way around.
   std::vector<std::pair<int64_t, int64_t>> costs(count + 1);
   std::vector<size_t> last_begin(count + 1, 0);
-  std::deque<size_t> window;  // candidates for last_begin, their costs growing
+  std::deque<size_t> window;  // candidates for last_begin, by growing cost
   for (size_t i = 1; i <= count; ++i) {
     saved_before[i] = saved_before[i - 1] + segments[i - 1].saved_bytes;
     while (!window.empty() && costs[window.back()] > costs[i - 1])
@@ -66,7 +66,7 @@ std::vector<bool> choose_separators(const std::vector<Segment>& segments,
                                     std::optional<int64_t> count) {
   if (segments.empty())
     return {};
-  // The best maximum is the size of some stretch of segments.
+  // The best maximum is the size of some range of segments, so these sizes are all limits to try.
   std::vector<int64_t> limits;
   for (size_t i = 0; i < segments.size(); ++i) {
     int64_t joined = 0;
@@ -77,8 +77,8 @@ std::vector<bool> choose_separators(const std::vector<Segment>& segments,
   }
   std::sort(limits.begin(), limits.end());
   limits.erase(std::unique(limits.begin(), limits.end()), limits.end());
-  // No choice brings the maximum below the largest segment: smaller limits only keep more
-  // separators.
+  // No choice makes the maximum smaller than the largest segment. Smaller limits would only keep
+  // more separators.
   const auto largest = std::max_element(
       segments.begin(), segments.end(),
       [](const Segment& a, const Segment& b) { return a.saved_bytes < b.saved_bytes; });
@@ -93,7 +93,7 @@ std::vector<bool> choose_separators(const std::vector<Segment>& segments,
     if (count && cost.segments > *count)
       continue;
     if (count)
-      return keep;  // limits grow: the first that fits has the smallest maximum
+      return keep;  // limits grow, so the first choice that fits has the smallest maximum
     if (cost.bytes < best_bytes) {
       best_bytes = cost.bytes;
       best = std::move(keep);

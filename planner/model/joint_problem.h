@@ -10,63 +10,64 @@
 
 namespace aten_recompute {
 
-// One run of a region, and how it hangs together with the other runs of the call. A value of
-// another run is named by that run's place among all runs and its index in that run's problem.
+// One run of a region, and how its values are connected to those of other runs of the call. A value
+// of another run is named by the index of that run and by its index in that run's problem.
 struct RegionRun {
   struct OtherValue {
     int32_t run = 0;
     int32_t value = 0;
   };
-  // A given value that is not the caller's: memory of an earlier run's value, or, with run -1, made
-  // between the regions and not given to an earlier run.
+  // A given value that is not the caller's. It lies in the memory of a value of an earlier run;
+  // with run -1, operators between the regions made it, and no earlier run was given it.
   struct Given {
     int32_t value = 0;
     OtherValue from{-1, -1};
-    bool kept = false;  // until the run's backward begins, whether that reads it or not
-    // Of its memory, which need not be what the problem was made with: a slice of an input of the
-    // caller's, perhaps. -1: what the problem says.
+    bool kept = false;  // until the run's backward begins, whether the backward reads it or not
+    // The bytes of its memory in this call; -1: as in the problem. The problem may have been made
+    // when the value was, for example, a slice of an input of the caller's.
     int64_t bytes = -1;
   };
-  // Where an incoming gradient comes from: the loss, gradients that later runs make, or both. As
-  // autograd has it, they are added up as they come, in the memory of the first.
-  // Neither: there is none, and it takes no memory.
+  // Where an incoming gradient comes from: the loss, gradients that later runs make, or both. As in
+  // autograd, they are added in the order in which they come, in the memory of the first. With
+  // neither there is no gradient, and it takes no memory.
   struct Incoming {
     bool from_loss = false;
-    std::vector<OtherValue> gradients;  // later runs first
-    bool passthrough = true;  // themselves or as views; otherwise something is made of them
+    std::vector<OtherValue> gradients;  // those of later runs first
+    bool passthrough = true;  // they arrive themselves or as views; otherwise as new tensors
   };
 
   const Problem* problem = nullptr;
   std::vector<Given> given;
-  std::vector<Incoming> incoming;    // per Problem::incoming
-  std::vector<int32_t> live_to_end;  // of Problem::results: what stays to the end of the step
-  std::vector<int32_t> freed_before_backward;  // of those, what goes before the backward
+  std::vector<Incoming> incoming;    // per element of Problem::incoming
+  std::vector<int32_t> live_to_end;  // the Problem::results that stay to the end of the step
+  std::vector<int32_t> freed_before_backward;  // those of them that are freed before the backward
 
-  // What the problems do not know of, in bytes. With a value there are nodes for it
-  // (JointProblem), even if it is 0.
-  std::optional<int64_t> kept_before{};  // by operators between the run before and this one, for
-                                         // their own backward
-  std::optional<int64_t> beyond_in_backward{};  // while this run goes backward
-  int64_t beyond_after_backward = 0;            // then, until the run before goes backward
-  // What the loss that reads its outputs takes, where it was measured: beyond as much again as
-  // their gradients, perhaps less than 0 (Problem::loss_bytes), and Problem::held_by_caller.
+  // Memory in bytes that the problem does not contain. If it is set, the joint problem has nodes
+  // for it (see JointProblem), even if it is 0.
+  std::optional<int64_t> kept_before{};  // what operators between the previous run and this one
+                                         // save for their own backward
+  std::optional<int64_t> beyond_in_backward{};  // during the backward of this run
+  int64_t beyond_after_backward = 0;  // from then on, until the backward of the previous run
+  // What the loss that reads the outputs needs beyond the bytes of their gradients, where it was
+  // measured (Problem::loss_bytes); it may be negative. And Problem::held_by_caller.
   std::optional<int64_t> beyond_in_loss{};
   int64_t held_by_caller = 0;
 };
 
-// For runs a and b, where b reads a's output y, and the loss b's output z:
+// The joint problem of runs a and b, where b reads the output y of a, and the loss reads that of b:
 //
 //   forward    [nodes of a]  y' = handed(y)  k = between()  [nodes of b]
 //   backward   m = begin()  [nodes of b]  end(m)  between(k)  dy = handed(dy')  [nodes of a]
 //
-// Behind the nodes of b, further gradients that it makes of what other runs read are summed.
-// k has the bytes that operators between a and b keep (RegionRun::kept_before), m those of
-// beyond_in_backward; the second `between` has beyond_after_backward for a workspace.
-// Nothing is computed again across the border, as a region's backward holds copies of its own
-// forward only: y' is not recomputable, and y stays as long as somebody reads it.
+// After the nodes of b there is a node `sum` for each further gradient that b makes of a value that
+// other runs read. k has RegionRun::kept_before bytes, m has beyond_in_backward bytes, and the
+// second `between` has a workspace of beyond_after_backward bytes.
+//
+// Nothing is recomputed across regions, because the backward of a region contains copies of its own
+// forward only: y' is not recomputable, and y stays as long as something reads it.
 struct JointProblem {
   Problem problem;
-  // Per run: indices in `problem` of the run's own nodes and values.
+  // Per run: the indices in `problem` of the run's own nodes and values.
   std::vector<std::vector<int32_t>> nodes;
   std::vector<std::vector<int32_t>> values;
   // Per run: the forward node that stands for the operators before it, the node where its backward
@@ -76,15 +77,15 @@ struct JointProblem {
   std::vector<int32_t> between_again;
 };
 
-// `runs` in the order of the forward. Their problems must outlive the call only. `kept_after`: as
-// RegionRun::kept_before, behind the last run.
+// Returns the joint problem of `runs`, which are in the order of the forward. Their problems are
+// read during the call only. `kept_after`: as RegionRun::kept_before, after the last run.
 JointProblem join(const std::vector<RegionRun>& runs, int64_t kept_after = 0);
 
-// RetentionPlan for the joint problem that decide in each run what is decided for it alone, and
-// back.
+// Returns the plan for the joint problem that decides in each run what the run's own plan decides.
 RetentionPlan join_decisions(const JointProblem& joint, const std::vector<RegionRun>& runs,
-                             const std::vector<const RetentionPlan*>& decisions);
+                             const std::vector<const RetentionPlan*>& plans);
+// Returns the part of a joint plan that concerns one run, as a plan for its `problem`.
 RetentionPlan decisions_of_run(const JointProblem& joint, size_t run, const Problem& problem,
-                               const RetentionPlan& decisions);
+                               const RetentionPlan& plan);
 
 }  // namespace aten_recompute

@@ -15,7 +15,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "aten_recompute.plan/1";
 
-// FNV-1a over everything that a plan's names and slots refer to.
+// A 64-bit FNV-1a hash of everything that the names and slots of a plan refer to.
 class Fingerprint {
  public:
   void add(const std::string& text) {
@@ -49,7 +49,7 @@ std::string fingerprint(const Problem& problem) {
   return print.hex();
 }
 
-// What a node is known by: its first output.
+// Returns the name of a node in plan files: that of its first output.
 std::string name_of(const Problem& problem, int32_t node) {
   const auto outputs = problem.outputs[node];
   return outputs.empty() ? problem.node_names[node] : problem.value_names[outputs[0]];
@@ -73,9 +73,8 @@ Json parse(const std::string& text) {
   return json;
 }
 
-// Of the last part with this fingerprint, or the part at `place` among theirs.
-RetentionPlan decisions_from(const Json& json, const Problem& problem, const std::string& print,
-                             std::optional<size_t> place) {
+// Returns the `place`-th part with this fingerprint, or the last one if there are fewer.
+const Json& find_part(const Json& json, const std::string& print, std::optional<size_t> place) {
   const Json* part = nullptr;
   size_t found = 0;
   for (const auto& region : json["regions"]) {
@@ -88,89 +87,129 @@ RetentionPlan decisions_from(const Json& json, const Problem& problem, const std
         "fingerprint " +
         print);
   }
-  std::unordered_map<std::string, int32_t> values;
-  for (size_t value = 0; value < problem.num_values(); ++value)
-    values.emplace(problem.value_names[value], static_cast<int32_t>(value));
-  auto find = [&](const std::string& name) {
-    const auto found = values.find(name);
-    if (found == values.end())
-      throw std::invalid_argument("plan: the region has no value \"" + name + "\"");
-    return found->second;
-  };
-  RetentionPlan decisions(problem);
-  const auto drop = part->value("drop", Json::object());
-  for (const auto& [name, slots] : drop.items()) {
-    const auto value = find(name);
-    for (const auto& slot : slots) {
-      if (!slot.is_number_unsigned() || slot.get<size_t>() >= decisions.num_slots()) {
-        throw std::invalid_argument("plan: \"" + name + "\" is dropped in slot " + slot.dump() +
-                                    ", slots are 0 to " +
-                                    std::to_string(decisions.num_slots() - 1));
-      }
-      decisions.drop(value, slot.get<size_t>());
-    }
-  }
-  const auto instead = part->value("instead", Json::object());
-  for (const auto& [name, op] : instead.items()) {
-    const auto node = problem.producer[find(name)];
-    const auto alternatives = node < 0 ? std::span<const int32_t>() : problem.alternatives[node];
-    const auto found = std::find_if(alternatives.begin(), alternatives.end(),
-                                    [&](int32_t each) { return problem.node_names[each] == op; });
-    if (found == alternatives.end()) {
-      throw std::invalid_argument("plan: \"" + name + "\" cannot be computed by " + op.dump());
-    }
-    decisions.choose(node, *found);
-  }
-  return decisions;
+  return *part;
 }
 
-}  // namespace
+// Reads "drop" and "instead" of a part.
+class PlanReader {
+ public:
+  explicit PlanReader(const Problem& problem) : problem_(problem), plan_(problem) {
+    for (size_t value = 0; value < problem.num_values(); ++value)
+      values_.emplace(problem.value_names[value], static_cast<int32_t>(value));
+  }
 
-std::string plan_to_json(const Problem& problem, const RetentionPlan& decisions) {
-  Simulator simulator(problem);
-  const auto result = simulator.run(decisions);
-  Json saved = Json::array();
+  RetentionPlan read(const Json& part) {
+    const auto drop = part.value("drop", Json::object());
+    for (const auto& [name, slots] : drop.items())
+      read_drops(name, slots);
+    const auto instead = part.value("instead", Json::object());
+    for (const auto& [name, op] : instead.items())
+      read_choice(name, op);
+    return std::move(plan_);
+  }
+
+ private:
+  int32_t find(const std::string& name) const {
+    const auto found = values_.find(name);
+    if (found == values_.end())
+      throw std::invalid_argument("plan: the region has no value \"" + name + "\"");
+    return found->second;
+  }
+
+  void read_drops(const std::string& name, const Json& slots) {
+    const auto value = find(name);
+    for (const auto& slot : slots) {
+      if (!slot.is_number_unsigned() || slot.get<size_t>() >= plan_.num_slots()) {
+        throw std::invalid_argument("plan: \"" + name + "\" is dropped in slot " + slot.dump() +
+                                    ", slots are 0 to " + std::to_string(plan_.num_slots() - 1));
+      }
+      plan_.drop(value, slot.get<size_t>());
+    }
+  }
+
+  void read_choice(const std::string& name, const Json& op) {
+    const auto node = problem_.producer[find(name)];
+    const auto alternatives = node < 0 ? std::span<const int32_t>() : problem_.alternatives[node];
+    const auto found = std::find_if(alternatives.begin(), alternatives.end(),
+                                    [&](int32_t each) { return problem_.node_names[each] == op; });
+    if (found == alternatives.end())
+      throw std::invalid_argument("plan: \"" + name + "\" cannot be computed by " + op.dump());
+    plan_.choose(node, *found);
+  }
+
+  const Problem& problem_;
+  RetentionPlan plan_;
+  std::unordered_map<std::string, int32_t> values_;
+};
+
+RetentionPlan read_plan(const Json& json, const Problem& problem, const std::string& print,
+                        std::optional<size_t> place) {
+  return PlanReader(problem).read(find_part(json, print, place));
+}
+
+Json saved_values(const Problem& problem, const SimulatedRun& run) {
   std::vector<std::pair<int64_t, int32_t>> by_bytes;
   for (size_t value = 0; value < problem.num_values(); ++value) {
     const auto bytes = problem.value_bytes(static_cast<int32_t>(value));
     const auto producer = problem.producer[value];
-    if (simulator.captured()[value] && producer >= 0 && !problem.is_view[producer] && bytes > 0)
+    if (run.captured[value] && producer >= 0 && !problem.is_view[producer] && bytes > 0)
       by_bytes.push_back({-bytes, static_cast<int32_t>(value)});
   }
   std::sort(by_bytes.begin(), by_bytes.end());
+  Json saved = Json::array();
   for (const auto& [bytes, value] : by_bytes)
     saved.push_back({{"value", problem.value_names[value]}, {"bytes", -bytes}});
+  return saved;
+}
 
-  // Only where letting go made a difference.
+// Drops after which nothing was recomputed have no effect and are left out.
+Json effective_drops(const Problem& problem, const SimulatedRun& run) {
   Json drop = Json::object();
-  for (const auto& gap : simulator.gaps()) {
+  for (const auto& gap : run.schedule.gaps) {
     if (gap.recomputed)
       drop[problem.value_names[gap.value]].push_back(gap.from);
   }
+  return drop;
+}
+
+Json chosen_alternatives(const Problem& problem, const RetentionPlan& plan) {
   Json instead = Json::object();
   for (size_t node = 0; node < problem.num_nodes; ++node) {
-    const auto chosen = decisions.chosen(static_cast<int32_t>(node));
+    const auto chosen = plan.chosen(static_cast<int32_t>(node));
     if (chosen != static_cast<int32_t>(node))
       instead[name_of(problem, static_cast<int32_t>(node))] = problem.node_names[chosen];
   }
+  return instead;
+}
+
+Json recomputed_steps(const Problem& problem, const SimulatedRun& run) {
   Json steps = Json::array();
-  for (const auto& step : simulator.steps()) {
+  for (const auto& step : run.schedule.steps) {
     if (step.slot == 0)
       continue;
     const auto served = static_cast<int32_t>(problem.num_forward) + step.slot - 1;
-    if (step.node == decisions.chosen(served))
+    if (step.node == run.plan.chosen(served))
       continue;
     steps.push_back(name_of(problem, step.node) + ", for " + problem.node_names[served]);
   }
+  return steps;
+}
+
+}  // namespace
+
+std::string plan_to_json(const Problem& problem, const RetentionPlan& plan) {
+  Simulator simulator(problem);
+  const auto result = simulator.run(plan);
+  const auto& run = simulator.last_run();
   return Json{{"region", fingerprint(problem)},
               {"peak_bytes", result.peak_bytes},
               {"saved_bytes", result.saved_bytes},
               {"seconds", problem.base_seconds() + result.recompute_seconds},
               {"recompute_seconds", result.recompute_seconds},
-              {"saved", saved},
-              {"drop", drop},
-              {"instead", instead},
-              {"steps", steps}}
+              {"saved", saved_values(problem, run)},
+              {"drop", effective_drops(problem, run)},
+              {"instead", chosen_alternatives(problem, plan)},
+              {"steps", recomputed_steps(problem, run)}}
       .dump();
 }
 
@@ -186,7 +225,7 @@ void check_plan_file(const std::string& text) {
 }
 
 RetentionPlan plan_from_file(const Problem& problem, const std::string& text) {
-  return decisions_from(parse(text), problem, fingerprint(problem), std::nullopt);
+  return read_plan(parse(text), problem, fingerprint(problem), std::nullopt);
 }
 
 std::vector<RetentionPlan> plans_from_file(const std::vector<const Problem*>& runs,
@@ -196,7 +235,7 @@ std::vector<RetentionPlan> plans_from_file(const std::vector<const Problem*>& ru
   std::vector<RetentionPlan> all;
   for (const auto* problem : runs) {
     const auto print = fingerprint(*problem);
-    all.push_back(decisions_from(json, *problem, print, places[print]++));
+    all.push_back(read_plan(json, *problem, print, places[print]++));
   }
   return all;
 }

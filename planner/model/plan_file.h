@@ -1,4 +1,4 @@
-// A plan as JSON: to be read by a person, and to be followed again.
+// Plans as JSON, which people can read and later runs can follow.
 #pragma once
 
 #include <string>
@@ -8,35 +8,36 @@
 
 namespace aten_recompute {
 
-// One region's part of a plan file, a JSON object:
+// Returns the part of a plan file for one region, a JSON object:
 //
-//   "region"      fingerprint of the region's graph: operators and names, no sizes
+//   "region"      fingerprint of the region's graph: operators and structure, without sizes
 //   "peak_bytes", "saved_bytes", "seconds", "recompute_seconds"    as simulated
-//   "saved"       [{"value", "bytes"}], what the backward finds in memory, largest first
-//   "drop"        {value: [slot, ...]}: in which slots it is let go, to be computed again; slot 0
-//   is
-//                 the end of the forward, slot b the b-th operator of the backward
-//   "instead"     {value: operator}: computed again by this operator in place of its own
-//   "steps"       ["relu_3_result, for aten::threshold_backward", ...]: what is computed again, in
+//   "saved"       [{"value", "bytes"}]: what the backward finds in memory, largest first
+//   "drop"        {value: [slot, ...]}: the slots at whose end the value is dropped, to be
+//   recomputed
+//                 later; slot 0 is the end of the forward, slot b the b-th operator of the backward
+//   "instead"     {value: operator}: the operator that recomputes the value in place of its own
+//   "steps"       ["relu_3_result, for aten::threshold_backward", ...]: what is recomputed, in
 //                 order; for the reader only
 //
-// "drop" and "instead" are the plan; the rest follows from them.
-std::string plan_to_json(const Problem& problem, const RetentionPlan& decisions);
+// "drop" and "instead" are the plan. The rest follows from them.
+std::string plan_to_json(const Problem& problem, const RetentionPlan& plan);
 
-// A plan file of several regions' parts, each as plan_to_json() gives it. A region that runs
-// several times, or several equal ones, have a part for each run, in the order in which they run.
+// Returns a plan file with these parts, each from plan_to_json(). A region that runs several times
+// has a part for each run, in the order of the runs; so do several equal regions.
 std::string plan_file(const std::vector<std::string>& regions);
 
-// The decisions for this problem in a plan file: its last part for such a region. Throws
-// std::invalid_argument, in one line, if the text is no plan file, has no part for this region, or
-// names what the region does not have.
+// Returns the plan for this problem: the last part of the file with the region's fingerprint.
+// Throws std::invalid_argument, with a message of one line, if the text is no plan file, has no
+// part for this region, or names something that the region does not have.
 RetentionPlan plan_from_file(const Problem& problem, const std::string& text);
 
-// The same for regions that run one after the other: equal ones have a part each.
+// Returns the plans for regions that run one after the other; equal ones take a part each. Throws
+// as plan_from_file() does.
 std::vector<RetentionPlan> plans_from_file(const std::vector<const Problem*>& runs,
                                            const std::string& text);
 
-// Checks that the text is a plan file of a known format; throws as above.
+// Throws as plan_from_file() does if the text is not a plan file of a known format.
 void check_plan_file(const std::string& text);
 
 }  // namespace aten_recompute

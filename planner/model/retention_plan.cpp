@@ -63,6 +63,8 @@ bool RetentionPlan::operator==(const RetentionPlan& other) const {
       chosen_ != other.chosen_) {
     return false;
   }
+  if (rules_ == other.rules_ && exceptions_ == other.exceptions_)
+    return true;
   for (size_t value = 0; value < rules_.size(); ++value) {
     const auto which = static_cast<int32_t>(value);
     const bool plain = ((rules_[value] | other.rules_[value]) & kExceptions) == 0;
@@ -76,11 +78,11 @@ bool RetentionPlan::operator==(const RetentionPlan& other) const {
 }
 
 RetentionPlan keep_what_is_read(const Problem& problem) {
-  RetentionPlan decisions(problem);
+  RetentionPlan plan(problem);
   const auto is_read = read_by_backward(problem, base_values(problem));
   for (size_t value = 0; value < problem.num_values(); ++value)
-    decisions.set(static_cast<int32_t>(value), 0, is_read[value] == 0);
-  return decisions;
+    plan.set(static_cast<int32_t>(value), 0, is_read[value] == 0);
+  return plan;
 }
 
 }  // namespace aten_recompute

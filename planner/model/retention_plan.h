@@ -1,5 +1,5 @@
-// What a plan decides: which values are let go, and when. planner/model/scheduler.h says what runs
-// as a result, planner/model/simulator.h what that costs.
+// What a plan decides: which values are dropped, and when. The Scheduler derives what runs as a
+// result, and the Simulator what that costs.
 #pragma once
 
 #include <algorithm>
@@ -11,18 +11,18 @@
 
 namespace aten_recompute {
 
-// Slots are the points at which values can be let go: slot 0 is the end of the forward, slot b + 1
-// comes after the b-th backward node.
+// Slots are the points at which values can be dropped: slot 0 is the end of the forward, slot b + 1
+// is the end of the backward node b, counted from 0.
 //
-// Most values go in every slot or stay in every slot, so what is stored is a rule for each value
-// and the slots that are exceptions: copies are cheap, and searches make many.
+// Most values are dropped in every slot or in none. So a plan stores a rule for each value and the
+// slots that are exceptions. This makes copies cheap, and searches make many.
 class RetentionPlan {
  public:
-  // Everything kept.
+  // Keeps everything.
   explicit RetentionPlan(const Problem& problem);
 
-  // A value that is in memory and was used in this slot goes at its end. If it is read later, it is
-  // then computed again.
+  // Returns whether the value is dropped at the end of the slot, if the slot used it. If it is read
+  // later, it is recomputed then.
   bool dropped(int32_t value, size_t slot) const {
     const auto rule = rules_[value];
     if ((rule & exception_bit(slot)) != 0 && is_exception(value, slot))
@@ -35,23 +35,23 @@ class RetentionPlan {
   void drop(int32_t value, size_t slot) { set(value, slot, true); }
   void keep(int32_t value, size_t slot) { set(value, slot, false); }
   void set(int32_t value, size_t slot, bool dropped);
-  // In all slots at once: dropped whenever it can be, or never.
+  // Sets all slots of a value at once.
   void set_always(int32_t value, bool dropped);
   void drop_always(int32_t value) { set_always(value, true); }
-  // Each slot by itself: 1 for dropped. Faster than to set() many.
+  // Sets each slot of a value; `dropped` has 1 for dropped. Faster than many calls of set().
   void set_slots(int32_t value, std::span<const uint8_t> dropped);
 
-  // The node that runs in place of `node` in the backward: itself, or one of its alternatives.
+  // Returns the node that runs in place of `node` in the backward: itself or an alternative.
   int32_t chosen(int32_t node) const { return chosen_[node]; }
   void choose(int32_t node, int32_t alternative) { chosen_[node] = alternative; }
 
   size_t num_slots() const { return num_slots_; }
-  // The same in every slot.
+  // Returns whether both plans decide the same in every slot, however they store it.
   bool operator==(const RetentionPlan& other) const;
 
  private:
-  // Behind these two bits, one for each slot modulo their number: there may be an exception.
-  // Without them half of a schedule's last step would be looking exceptions up.
+  // The bits above the first two form a filter: slot s may be an exception only if bit s modulo 30
+  // of them is set. Without it scheduling would spend much of its time on looking up exceptions.
   enum Rule : uint32_t { kDropAtForwardEnd = 1, kDropInBackward = 2, kExceptions = ~uint32_t{3} };
 
   static bool follows(uint32_t rule, size_t slot) {
@@ -72,8 +72,8 @@ class RetentionPlan {
   std::vector<int32_t> chosen_;
 };
 
-// Keeps, to the end of the forward, every forward value that a backward node reads, or whose view
-// one reads, and no other: what ordinary autograd would do.
+// Returns the plan that ordinary autograd follows: at the end of the forward it drops all values
+// but those that a backward node reads, or reads a view of.
 RetentionPlan keep_what_is_read(const Problem& problem);
 
 }  // namespace aten_recompute

@@ -4,315 +4,198 @@
 
 namespace aten_recompute {
 
-Scheduler::Scheduler(const Problem& problem)
-    : problem_(problem), base_values_(aten_recompute::base_values(problem)) {
-  find_roots();
-  find_pins();
-  find_forward_steps();
-  find_overwrites();
-  drops_only(all_roots_);
-  made_again_.resize(problem.num_values());
-  used_in_.resize(problem.num_values());
-  pending_.resize(problem.num_all_nodes());
-  wanted_.resize(problem.num_all_nodes());
-}
+Scheduler::State::State(const Problem& problem)
+    : last_use(problem.num_values()),
+      is_pending(problem.num_all_nodes()),
+      is_wanted(problem.num_all_nodes()) {}
 
-void Scheduler::find_roots() {
-  const auto num_values = problem_.num_values();
-  std::vector<std::vector<int32_t>> views(num_values);
-  is_root_.assign(num_values, 0);
-  // What the caller holds and the backward reads stays in memory whatever is decided; a copy would
-  // come on top. An output that the backward does not read is another matter: the caller may change
-  // it in place, as with eager, so nothing may be computed from it later.
-  const auto is_read = read_by_backward(problem_, base_values_);
-  std::vector<uint8_t> is_held(num_values, 0);
-  for (auto value : problem_.results) {
-    for (auto root : base_values_[value])
-      is_held[root] = is_read[root];
-  }
-  available_at_start_.assign(num_values, kHanded);
-  for (size_t i = 0; i < num_values; ++i) {
-    const auto value = static_cast<int32_t>(i);
-    const auto node = problem_.producer[value];
-    if (node < 0)
-      continue;
-    if (!problem_.in_forward(node)) {
-      available_at_start_[value] = kGone;
-    } else if (problem_.is_view[node]) {
-      for (auto root : base_values_[value])
-        views[root].push_back(value);
-      // What it views is kept in its place.
-      available_at_start_[value] = problem_.recomputable[node] ? kGone : kHanded;
-    } else if (problem_.recomputable[node] && !problem_.optional[node] && !is_held[value] &&
-               !problem_.is_must_save(value)) {
-      is_root_[value] = 1;
-      all_roots_.push_back(value);
-      if (problem_.value_bytes(value) > 0)
-        droppable_.push_back(value);
-    }
-  }
-  for (const auto& row : views)
-    views_.push_back(row);
-}
+Scheduler::Scheduler(const Problem& problem)
+    : problem_(problem),
+      tables_(problem),
+      tracked_(problem, tables_, tables_.recomputable),
+      state_(problem) {}
 
 void Scheduler::drops_only(const std::vector<int32_t>& values) {
-  find_followed(values);
-  find_needs();
+  tracked_ = TrackedValues(problem_, tables_, values);
 }
 
-void Scheduler::find_followed(const std::vector<int32_t>& values) {
-  is_followed_.assign(problem_.num_values(), 0);
-  for (auto value : values)
-    is_followed_[value] = is_root_[value];
-  roots_ = {};
-  first_root_.assign(problem_.num_values(), -1);
-  std::vector<int32_t> row;
-  for (size_t value = 0; value < problem_.num_values(); ++value) {
-    row.clear();
-    for (auto root : base_values_[value]) {
-      if (is_followed_[root])
-        row.push_back(root);
-    }
-    if (!row.empty())
-      first_root_[value] = row[0];
-    roots_.push_back(row);
-  }
-}
-
-void Scheduler::find_pins() {
-  std::vector<int32_t> last_use(problem_.num_values(), 0);
-  auto slot_of = [&](int32_t node) {
-    return node - static_cast<int32_t>(problem_.num_forward) + 1;
-  };
-  for (size_t node = problem_.num_forward; node < problem_.num_nodes; ++node) {
-    const auto slot = slot_of(static_cast<int32_t>(node));
-    for (auto value : problem_.inputs[node])
-      last_use[value] = slot;
-    for (auto alternative : problem_.alternatives[node]) {
-      for (auto value : problem_.inputs[alternative])
-        last_use[value] = slot;
-    }
-  }
-  for (auto value : problem_.results)
-    last_use[value] = slot_of(static_cast<int32_t>(problem_.num_nodes));
-  std::vector<std::vector<int32_t>> pins(problem_.num_values());
-  for (size_t value = 0; value < problem_.num_values(); ++value) {
-    const auto node = problem_.producer[value];
-    if (node < 0 || problem_.in_forward(node) || !problem_.is_view[node])
-      continue;
-    for (auto root : base_values_[value])
-      pins[root].insert(pins[root].end(), {slot_of(node), last_use[value]});
-  }
-  for (const auto& row : pins)
-    pins_.push_back(row);
-}
-
-void Scheduler::find_forward_steps() {
-  std::vector<uint8_t> read_later(problem_.num_values(), 0);
-  for (size_t node = problem_.num_forward; node-- > 0;) {
-    const auto inputs = problem_.inputs[node];
-    const bool idle = problem_.outputs[node].empty() && problem_.seconds[node] == 0.0 &&
-                      problem_.workspace_bytes[node] == 0;
-    if (idle && std::all_of(inputs.begin(), inputs.end(),
-                            [&](int32_t value) { return read_later[value] != 0; })) {
-      continue;
-    }
-    for (auto value : inputs)
-      read_later[value] = 1;
-    forward_steps_.push_back({static_cast<int32_t>(node), 0});
-    any_optional_ = any_optional_ || problem_.optional[node] != 0;
-  }
-  std::reverse(forward_steps_.begin(), forward_steps_.end());
-}
-
-void Scheduler::find_needs() {
-  const auto may_be_gone = [&](int32_t value) {
-    const auto producer = problem_.producer[value];
-    const bool is_backward = producer >= 0 && !problem_.in_forward(producer) &&
-                             static_cast<size_t>(producer) < problem_.num_nodes;
-    return producer >= 0 && !is_backward &&
-           (is_root_[value] || problem_.optional[producer] || available_at_start_[value] == kGone);
-  };
-  std::vector<int32_t> row;
-  needs_ = {};
-  for (size_t node = 0; node < problem_.num_all_nodes(); ++node) {
-    row.clear();
-    for (auto input : problem_.inputs[node]) {
-      if (may_be_gone(input) || first_root_[input] >= 0)
-        row.push_back(input);
-    }
-    needs_.push_back(row);
-  }
-}
-
-void Scheduler::find_overwrites() {
-  overwrites_forward_.assign(problem_.num_all_nodes(), 0);
-  for (size_t node = 0; node < problem_.num_all_nodes(); ++node) {
-    for (auto value : problem_.overwrites[node]) {
-      for (auto root : base_values_[value]) {
-        const auto producer = problem_.producer[root];
-        if (producer < 0 || problem_.in_forward(producer))
-          overwrites_forward_[node] = 1;
-      }
-    }
-  }
-}
-
-bool Scheduler::is_pinned(int32_t root) const {
-  const auto pins = pins_[root];
-  for (size_t i = 0; i < pins.size(); i += 2) {
-    if (pins[i] <= slot_ && slot_ < pins[i + 1])
-      return true;
-  }
-  return false;
-}
-
-void Scheduler::touch(int32_t value) {
-  const auto first = first_root_[value];
+// Records that the current slot uses the base values of `value`.
+void Scheduler::note_use(int32_t value, Schedule& schedule) {
+  const auto first = tracked_.first_base[value];
   if (first < 0)
     return;
-  const auto touch_root = [&](int32_t root) {
-    if (used_in_[root] == slot_)
+  const auto slot = state_.slot;
+  const auto note_base = [&](int32_t base) {
+    auto& last_use = state_.last_use[base];
+    if (last_use == slot)
       return;
-    gaps_.push_back({root, used_in_[root], slot_, available_[root] == kGone});
-    used_in_[root] = slot_;
-    touched_.push_back(root);
+    schedule.gaps.push_back({base, last_use, slot, state_.available[base] == kAbsent});
+    last_use = slot;
+    state_.used_in_slot.push_back(base);
   };
   if (first == value) {
-    touch_root(value);
+    note_base(value);
     return;
   }
-  for (auto root : roots_[value])
-    touch_root(root);
+  for (auto base : tracked_.bases[value])
+    note_base(base);
 }
 
-// Collects into again_ the nodes that have to run for `value` to be in memory.
-void Scheduler::require(int32_t value, const RetentionPlan& decisions) {
-  stack_.push_back(value);
-  while (!stack_.empty()) {
-    const auto next = stack_.back();
-    stack_.pop_back();
-    touch(next);
+// Returns the node that recomputes `value`: the one that the plan chooses, unless that is an
+// alternative that makes only other outputs.
+int32_t Scheduler::node_for(int32_t value, const RetentionPlan& plan) const {
+  const auto producer = problem_.producer[value];
+  const auto chosen = plan.chosen(producer);
+  if (chosen == producer)
+    return producer;
+  const auto outputs = problem_.outputs[chosen];
+  return std::find(outputs.begin(), outputs.end(), value) != outputs.end() ? chosen : producer;
+}
+
+// Adds the nodes that have to run for `value` to be in memory to the reruns.
+void Scheduler::require(int32_t value, const RetentionPlan& plan, Schedule& schedule) {
+  auto& stack = state_.stack;
+  stack.push_back(value);
+  while (!stack.empty()) {
+    const auto next = stack.back();
+    stack.pop_back();
+    note_use(next, schedule);
     const auto producer = problem_.producer[next];
-    if (available_[next]) {
+    if (state_.available[next] != kAbsent) {
       if (producer >= 0 && problem_.optional[producer])
-        wanted_[producer] = 1;
+        state_.is_wanted[producer] = 1;
       continue;
     }
-    auto node = decisions.chosen(producer);
-    if (node != producer) {
-      const auto gives = problem_.outputs[node];
-      if (std::find(gives.begin(), gives.end(), next) == gives.end())
-        node = producer;
-    }
-    if (pending_[node])
+    const auto node = node_for(next, plan);
+    if (state_.is_pending[node])
       continue;
-    pending_[node] = 1;
-    again_.push_back({producer, node});
-    for (auto input : needs_[node])
-      stack_.push_back(input);
+    state_.is_pending[node] = 1;
+    state_.reruns.push_back({producer, node});
+    for (auto input : tracked_.needs[node])
+      stack.push_back(input);
   }
 }
 
-void Scheduler::emit(int32_t node) {
+void Scheduler::add_rerun(int32_t node, Schedule& schedule) {
   uint64_t output_mask = 0;
   const auto outputs = problem_.outputs[node];
   for (size_t k = 0; k < outputs.size(); ++k) {
-    if (!available_[outputs[k]])
+    if (state_.available[outputs[k]] == kAbsent)
       output_mask |= output_bit(k);
   }
-  backward_steps_.push_back({node, slot_, output_mask, reusable_operands(node)});
+  schedule.steps.push_back({node, state_.slot, output_mask, reusable_operands(node)});
   for (auto output : outputs) {
-    if (available_[output])
+    if (state_.available[output] != kAbsent)
       continue;
-    available_[output] = kMade;
-    made_again_[output] = 1;
-    // What comes along with what was asked for can be dropped, too.
-    if (is_followed_[output] && used_in_[output] != slot_) {
-      used_in_[output] = slot_;
-      touched_.push_back(output);
+    state_.available[output] = kFromBackward;
+    schedule.is_recomputed[output] = 1;
+    // Outputs that nobody asked for can be dropped at the end of the slot, too.
+    if (tracked_.is_tracked[output] && state_.last_use[output] != state_.slot) {
+      state_.last_use[output] = state_.slot;
+      state_.used_in_slot.push_back(output);
     }
   }
 }
 
+// Returns Step::reusable_operands for a run of `node` in the backward.
 uint32_t Scheduler::reusable_operands(int32_t node) const {
-  if (!overwrites_forward_[node])
+  if (!tables_.may_overwrite_forward[node])
     return ~uint32_t{0};
   const auto values = problem_.overwrites[node];
   uint32_t mask = 0;
   for (size_t k = 0; k < values.size(); ++k) {
-    const auto behind = base_values_[values[k]];
-    if (std::all_of(behind.begin(), behind.end(),
-                    [&](int32_t root) { return available_[root] == kMade; })) {
+    const auto bases = tables_.base_values[values[k]];
+    if (std::all_of(bases.begin(), bases.end(),
+                    [&](int32_t base) { return state_.available[base] == kFromBackward; })) {
       mask |= uint32_t{1} << k;
     }
   }
   return mask;
 }
 
-void Scheduler::end_slot(const RetentionPlan& decisions) {
-  for (auto root : touched_) {
-    if (!decisions.dropped(root, static_cast<size_t>(slot_)) || is_pinned(root))
-      continue;
-    available_[root] = kGone;
-    for (auto view : views_[root])
-      available_[view] = kGone;
+bool Scheduler::is_viewed_by_backward(int32_t base) const {
+  const auto spans = tables_.view_spans[base];
+  for (size_t i = 0; i < spans.size(); i += 2) {
+    if (spans[i] <= state_.slot && state_.slot < spans[i + 1])
+      return true;
   }
-  touched_.clear();
+  return false;
 }
 
-bool Scheduler::run(const RetentionPlan& decisions, size_t max_steps) {
-  gaps_.clear();
-  touched_.clear();
-  steps_.clear();
-  backward_steps_.clear();
-  if (any_optional_)
-    std::fill(wanted_.begin(), wanted_.end(), 0);
-  std::fill(made_again_.begin(), made_again_.end(), 0);
-  std::fill(used_in_.begin(), used_in_.end(), 0);
-  available_ = available_at_start_;
-  for (auto root : all_roots_) {
-    if (decisions.dropped_at_forward_end(root))
-      available_[root] = kGone;
+// Drops, at the end of the current slot, the values that the plan drops there.
+void Scheduler::drop_values(const RetentionPlan& plan) {
+  for (auto base : state_.used_in_slot) {
+    if (!plan.dropped(base, static_cast<size_t>(state_.slot)) || is_viewed_by_backward(base))
+      continue;
+    state_.available[base] = kAbsent;
+    for (auto view : tables_.views[base])
+      state_.available[view] = kAbsent;
   }
-  for (size_t node = problem_.num_forward; node < problem_.num_nodes; ++node) {
-    slot_ = static_cast<int32_t>(node - problem_.num_forward) + 1;
-    const auto chosen = decisions.chosen(static_cast<int32_t>(node));
-    for (auto input : needs_[chosen])
-      require(input, decisions);
-    if (!again_.empty()) {
-      std::sort(again_.begin(), again_.end(), [](const Again& a, const Again& b) {
-        return a.position != b.position ? a.position < b.position : a.node < b.node;
-      });
-      for (const auto& again : again_) {
-        emit(again.node);
-        pending_[again.node] = 0;
-      }
-      again_.clear();
+  state_.used_in_slot.clear();
+}
+
+void Scheduler::reset(const RetentionPlan& plan, Schedule& schedule) {
+  schedule.steps.assign(tables_.forward_steps.begin(), tables_.forward_steps.end());
+  schedule.gaps.clear();
+  schedule.is_recomputed.assign(problem_.num_values(), 0);
+  if (tables_.any_optional)
+    std::fill(state_.is_wanted.begin(), state_.is_wanted.end(), 0);
+  std::fill(state_.last_use.begin(), state_.last_use.end(), 0);
+  state_.used_in_slot.clear();
+  state_.available = tables_.available_at_start;
+  for (auto value : tables_.recomputable) {
+    if (plan.dropped_at_forward_end(value))
+      state_.available[value] = kAbsent;
+  }
+}
+
+// Runs a backward node, and before it what has to be recomputed for it.
+void Scheduler::run_slot(int32_t node, const RetentionPlan& plan, Schedule& schedule) {
+  const auto chosen = plan.chosen(node);
+  for (auto input : tracked_.needs[chosen])
+    require(input, plan, schedule);
+  auto& reruns = state_.reruns;
+  if (!reruns.empty()) {
+    std::sort(reruns.begin(), reruns.end(), [](const Rerun& a, const Rerun& b) {
+      return a.position != b.position ? a.position < b.position : a.node < b.node;
+    });
+    for (const auto& rerun : reruns) {
+      add_rerun(rerun.node, schedule);
+      state_.is_pending[rerun.node] = 0;
     }
-    backward_steps_.push_back({chosen, slot_, ~uint64_t{0}, reusable_operands(chosen)});
-    for (auto output : problem_.outputs[chosen])
-      available_[output] = kMade;
-    end_slot(decisions);
-    if (backward_steps_.size() > max_steps) {
-      gaps_.clear();
+    reruns.clear();
+  }
+  schedule.steps.push_back({chosen, state_.slot, ~uint64_t{0}, reusable_operands(chosen)});
+  for (auto output : problem_.outputs[chosen])
+    state_.available[output] = kFromBackward;
+  drop_values(plan);
+}
+
+// Removes the steps of optional forward nodes that nothing reads.
+void Scheduler::leave_out_unwanted(Schedule& schedule) const {
+  auto& steps = schedule.steps;
+  const auto forward_end = steps.begin() + static_cast<int64_t>(tables_.forward_steps.size());
+  const auto kept_end = std::remove_if(steps.begin(), forward_end, [&](const Step& step) {
+    return problem_.optional[step.node] && !state_.is_wanted[step.node];
+  });
+  steps.erase(kept_end, forward_end);
+}
+
+bool Scheduler::run(const RetentionPlan& plan, Schedule& schedule, size_t max_steps) {
+  reset(plan, schedule);
+  const auto num_forward = schedule.steps.size();
+  for (size_t node = problem_.num_forward; node < problem_.num_nodes; ++node) {
+    state_.slot = static_cast<int32_t>(node - problem_.num_forward) + 1;
+    run_slot(static_cast<int32_t>(node), plan, schedule);
+    if (schedule.steps.size() - num_forward > max_steps) {
+      schedule.steps.clear();
+      schedule.gaps.clear();
       return false;
     }
   }
-  steps_.assign(forward_steps_.begin(), forward_steps_.end());
-  if (any_optional_) {
-    std::erase_if(steps_, [&](const Step& step) {
-      return problem_.optional[step.node] && !wanted_[step.node];
-    });
-  }
-  steps_.insert(steps_.end(), backward_steps_.begin(), backward_steps_.end());
+  if (tables_.any_optional)
+    leave_out_unwanted(schedule);
   return true;
-}
-
-bool Scheduler::is_made_again(int32_t value) const {
-  const auto behind = base_values_[value];
-  return std::any_of(behind.begin(), behind.end(),
-                     [&](int32_t root) { return made_again_[root] != 0; });
 }
 
 }  // namespace aten_recompute

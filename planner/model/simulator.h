@@ -1,11 +1,13 @@
-// What a plan costs: decisions -> schedule -> bytes alive in each step. All strategies go through
-// here, so all are simulated as they run.
+// What a plan costs: from a plan to its schedule, and to the bytes alive in each step. All
+// strategies go through the simulator, so all plans are simulated as they run.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <limits>
 #include <vector>
 
+#include "planner/model/memory_tables.h"
 #include "planner/model/problem.h"
 #include "planner/model/retention_plan.h"
 #include "planner/model/scheduler.h"
@@ -15,117 +17,89 @@ namespace aten_recompute {
 struct Simulation {
   int64_t peak_bytes = 0;
   int32_t peak_step = 0;           // index into the schedule
-  int64_t forward_peak_bytes = 0;  // of the forward's steps
+  int64_t forward_peak_bytes = 0;  // during steps of the forward
   int64_t saved_bytes = 0;         // alive between forward and backward
   double recompute_seconds = 0.0;  // beyond Problem::base_seconds()
-  double excess = 0.0;  // sum over forward nodes and slots of what exceeds the limit, bytes
+  double excess = 0.0;             // sum over forward steps and slots of the bytes beyond the limit
 };
 
-// Builds the schedule that follows from decisions, and walks it. Holds its working memory, so that
-// one object serves many calls; not for several threads at once.
+// A plan, and what its simulation showed.
+struct SimulatedRun {
+  RetentionPlan plan;
+  Schedule schedule;
+  std::vector<int64_t> step_bytes;  // per step: bytes alive while it runs
+  // Per value that takes memory: the backward reads what the forward made.
+  std::vector<uint8_t> captured;
+};
+
+// Holds the working memory of a run, so one object serves many calls; it must not be used by
+// several threads at once.
 class Simulator {
  public:
-  // `problem` outlives it.
+  // `problem` must outlive the simulator.
   explicit Simulator(const Problem& problem);
 
-  // Gives up on schedules of more steps than this: their peak and time are reported as endless, and
-  // steps() is empty.
+  // Schedules with more backward steps than this are given up: their peak and time are reported as
+  // infinite, and last_run() has no steps.
   void set_max_steps(size_t max_steps) { max_steps_ = max_steps; }
 
-  // Scheduler::drops_only().
+  // See Scheduler::drops_only().
   void drops_only(const std::vector<int32_t>& values) { scheduler_.drops_only(values); }
 
-  // The schedule, then the walk. `limit_bytes` is what `excess` counts from.
-  Simulation run(const RetentionPlan& decisions,
+  // Simulates a plan. `limit_bytes` is the limit from which Simulation::excess counts.
+  Simulation run(const RetentionPlan& plan,
                  int64_t limit_bytes = std::numeric_limits<int64_t>::max());
 
-  // Scheduler::base_steps().
+  // The reference is valid as long as the simulator; the next run changes what it refers to.
+  const SimulatedRun& last_run() const { return run_; }
+  const std::vector<Step>& steps() const { return run_.schedule.steps; }
+  const std::vector<Gap>& gaps() const { return run_.schedule.gaps; }
+  const std::vector<int64_t>& step_bytes() const { return run_.step_bytes; }
+  const std::vector<uint8_t>& captured() const { return run_.captured; }
+
+  // Returns the number of steps without recomputation, optional nodes included.
   int64_t base_steps() const { return static_cast<int64_t>(scheduler_.base_steps()); }
-
-  // Of the last run.
-  const std::vector<Step>& steps() const { return scheduler_.steps(); }
-  const std::vector<Gap>& gaps() const { return scheduler_.gaps(); }
-  // Of the last run: bytes alive while each step ran.
-  const std::vector<int64_t>& step_bytes() const { return step_bytes_; }
-  // Of the last run, per forward value that takes memory: does the backward read what the forward
-  // made of it.
-  const std::vector<uint8_t>& captured() const { return captured_; }
-
-  const std::vector<int32_t>& droppable() const { return scheduler_.droppable(); }
+  // Values that a plan may drop: the forward computes them, the backward can recompute them, they
+  // are no views, they take memory, and the caller does not hold them.
+  const std::vector<int32_t>& droppable() const { return scheduler_.tables().droppable; }
   const Problem& problem() const { return problem_; }
 
  private:
-  // Ranges of the arrays below.
-  struct Range {
-    int32_t begin = 0;
-    int32_t end = 0;
-  };
-  // What a step of a node does to the memory, of values that take any.
-  struct NodeMemory {
-    double seconds = 0.0;
-    int64_t workspace_bytes = 0;
-    int64_t replay_bytes = 0;
-    Range reads;
-    Range makes;
-    Range overwrites;
-    bool makes_views = false;
-  };
-  struct Read {
-    int32_t value = 0;
-    int64_t own_bytes = 0;  // as own_bytes_
-  };
-  struct Make {
-    int32_t value = 0;
-    uint64_t output_mask = 0;  // its bit of Step::bound
-    int64_t own_bytes = 0;     // as own_bytes_
-  };
-  struct Overwrite {
-    int32_t value = 0;
-    int32_t storage = 0;             // of the value
-    uint32_t reusable_operands = 0;  // its bit of Step::reusable_operands
-    int64_t bytes = 0;
-  };
   enum Life : uint8_t { kDead, kAlive, kDiesHere };
 
-  void find_storages();
-  void describe(int32_t node);
+  // The working memory of a run: the state at one point of the walk from the last step to the
+  // first.
+  struct State {
+    explicit State(const Problem& problem);
+
+    int64_t alive_bytes = 0;
+    int64_t copied_results_bytes = 0;  // results that the backward holds a second copy of
+    int64_t at_loss_bytes = 0;  // alive while the loss runs; 0 once the forward's last step has it
+    std::vector<uint8_t> life;  // Life per value
+    std::vector<int32_t> references;  // per storage: values alive that lie in it
+    std::vector<uint8_t> is_rerun;    // per node with replay_bytes: a later step runs it again
+  };
+
   void begin_with_results();
   void turn_to_forward(Simulation& result);
+  int64_t enter_step(const Step& step, const MemoryTables::Node& node);
+  void leave_step(const Step& step, const MemoryTables::Node& node);
   Simulation walk(int64_t limit_bytes);
   void add(int32_t value, int64_t own_bytes);
   void remove(int32_t value, int64_t own_bytes);
-  bool is_freed_before_backward(int32_t value) const;
-  int64_t bytes_held_beside() const;
-  int64_t bytes_made_unread(const NodeMemory& node, uint64_t output_mask) const;
-  void read(const NodeMemory& node, Life life);
-  int64_t bytes_taken_over(const NodeMemory& node, uint32_t reusable_operands);
+  void keep(int32_t value);
+  bool is_recomputed(int32_t value) const;
+  int64_t bytes_of_copied_results() const;
+  int64_t bytes_of_unread_outputs(const MemoryTables::Node& node, uint64_t output_mask) const;
+  void read(const MemoryTables::Node& node, Life life);
+  int64_t bytes_overwritten(const MemoryTables::Node& node, uint32_t reusable_operands) const;
 
   const Problem& problem_;
+  const MemoryTables tables_;
   Scheduler scheduler_;
-  double base_seconds_;
   size_t max_steps_ = std::numeric_limits<size_t>::max();
-
-  JaggedArray storages_;  // per value: those that count
-  // Per value: bytes of its only storage, where no other value lies there; else -1. Nobody needs to
-  // count who uses such a storage.
-  std::vector<int64_t> own_bytes_;
-  std::vector<NodeMemory> nodes_;
-  std::vector<Read> reads_;
-  std::vector<Make> makes_;
-  std::vector<Overwrite> overwrites_;
-  std::vector<int32_t> forward_results_;
-  std::vector<int32_t> backward_results_;
-
-  std::vector<int64_t> step_bytes_;
-  std::vector<uint8_t> captured_;
-
-  // At some point of the walk.
-  int64_t alive_ = 0;                // bytes
-  int64_t held_beside_ = 0;          // bytes
-  int64_t at_loss_ = 0;              // bytes between forward and backward
-  std::vector<uint8_t> live_;        // Life, per value
-  std::vector<int32_t> references_;  // per storage: live values on it
-  std::vector<uint8_t> runs_again_;  // per node with replay_bytes: what it needs is being kept
+  State state_;
+  SimulatedRun run_;
 };
 
 }  // namespace aten_recompute

@@ -1,4 +1,4 @@
-// LocalSearch's simulated annealing.
+// The simulated annealing of LocalSearch.
 #include <algorithm>
 #include <cmath>
 
@@ -6,7 +6,7 @@
 
 namespace aten_recompute {
 
-// A few moves at random, or all or some of a group.
+// Draws a few moves at random, or all or some moves of a random group.
 std::vector<Move> LocalSearch::draw(std::span<const Move> candidates) {
   std::vector<Move> drawn;
   if (random_.below(2) == 0) {
@@ -42,14 +42,14 @@ std::vector<Move> LocalSearch::draw(std::span<const Move> candidates) {
   return drawn;
 }
 
-// Seconds per byte. What exceeds the limit must not save more time than a greater limit would:
-// where plans are slow, they else come to rest beyond it.
+// Returns the price of excess in seconds per byte. Exceeding the limit must not save more time than
+// a larger limit would. Otherwise annealing converges above the limit where plans are slow.
 double LocalSearch::price_of_excess(const Plan& plan, int64_t limit_bytes) const {
   const auto limit = static_cast<double>(std::max<int64_t>(1, limit_bytes));
-  // One slot in a hundred and its excess of one percent weigh like a hundredth of the step.
+  // An excess of one percent in every hundredth slot costs as much as a hundredth of the step.
   const double least = 300.0 * seconds_per_node() / limit;
   constexpr double kMore = 0.1;
-  const auto* other = pool_.fastest(limit_bytes + static_cast<int64_t>(kMore * limit));
+  const auto* other = archive_.fastest(limit_bytes + static_cast<int64_t>(kMore * limit));
   if (other == nullptr)
     return least;
   const double saved = plan.simulation.recompute_seconds - other->simulation.recompute_seconds;
@@ -64,20 +64,20 @@ void LocalSearch::anneal(const Plan& start, int64_t limit_bytes, int64_t steps) 
 
   auto current = start;
   allow_steps(kMaxStepsToImprove);
-  current.simulation = simulate(current.decisions, limit_bytes);
-  auto candidates = moves_.candidates(simulator_, current.decisions, 0);
+  current.simulation = simulate(current.retention, limit_bytes);
+  auto candidates = moves_.candidates(last_run_of(current.retention), 0);
   const auto first = num_steps_;
   while (num_steps_ - first < steps && !candidates.empty()) {
     const double progress = static_cast<double>(num_steps_ - first) / static_cast<double>(steps);
     const double temperature = hot * std::pow(cold / hot, progress);
-    const auto undo = apply_all(current.decisions, draw(candidates));
-    const auto tried = simulate(current.decisions, limit_bytes);
+    const auto undo = apply_all(current.retention, draw(candidates));
+    const auto tried = simulate(current.retention, limit_bytes);
     const double worse = energy(tried) - energy(current.simulation);
     if (worse <= 0.0 || random_.unit() < std::exp(-worse / temperature)) {
       current.simulation = tried;
-      candidates = moves_.candidates(simulator_, current.decisions, 0);
+      candidates = moves_.candidates(last_run_of(current.retention), 0);
     } else {
-      apply_all(current.decisions, undo);
+      apply_all(current.retention, undo);
     }
   }
 }

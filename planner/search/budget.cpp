@@ -26,7 +26,7 @@ std::string size_text(int64_t bytes, int digits = 1) {
   return text;
 }
 
-// Enough digits to tell the two apart; six tell bytes apart.
+// Returns how many digits it takes to show that the two differ; six are enough for single bytes.
 int digits_for(int64_t bytes, int64_t other) {
   int digits = 1;
   while (digits < 6 && size_text(bytes, digits) == size_text(other, digits))
@@ -49,7 +49,7 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
          (outside > 0 ? ", as operators between the regions need " + size_text(outside) : "");
 }
 
-// The fastest of the known plans that fits; nullptr: none does.
+// Returns the fastest of the known plans that fits; null if there is none.
 const RetentionPlan* fastest_known(Simulator& simulator, const std::vector<KnownPlan>& known,
                                    int64_t unplanned_peak_bytes, int64_t limit_bytes) {
   constexpr int64_t kFarApart = 4;
@@ -59,11 +59,11 @@ const RetentionPlan* fastest_known(Simulator& simulator, const std::vector<Known
     if (plan.unplanned_peak_bytes > kFarApart * unplanned_peak_bytes ||
         unplanned_peak_bytes > kFarApart * plan.unplanned_peak_bytes)
       continue;
-    const auto simulation = simulator.run(*plan.decisions);
+    const auto simulation = simulator.run(*plan.retention);
     if (simulation.peak_bytes > limit_bytes || simulation.recompute_seconds >= seconds)
       continue;
     seconds = simulation.recompute_seconds;
-    fastest = plan.decisions;
+    fastest = plan.retention;
   }
   return fastest;
 }
@@ -97,26 +97,26 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
     if (!options.leanest_if_unreachable)
       throw UserError(error);
     log_warning(error + "; it runs so");
-    return search.fastest(search.smallest_peak_bytes())->decisions;
+    return search.fastest(search.smallest_peak_bytes())->retention;
   }
   if (!options.time_budget)
-    return plan->decisions;
+    return plan->retention;
   const double base = problem.base_seconds();
-  const auto lean = search.leanest(base * (*options.time_budget - 1.0));
-  if (lean.simulation.peak_bytes > total) {
+  const auto leanest = search.leanest(base * (*options.time_budget - 1.0));
+  if (leanest.simulation.peak_bytes > total) {
     char times[32];
     std::snprintf(times, sizeof(times), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
     throw UserError("time_budget and memory_budget: no plan keeps both; under " + size_text(total) +
                     " the fastest takes " + times + " times as long as without recomputation");
   }
-  return lean.decisions;
+  return leanest.retention;
 }
 
 RetentionPlan plan_leanest(const Problem& problem, const RetentionPlan& unplanned,
                            size_t num_threads) {
   PlanSearch search(problem, unplanned,
                     SearchEffort{.simulations = 2500, .num_threads = num_threads});
-  return search.fastest(search.smallest_peak_bytes())->decisions;
+  return search.fastest(search.smallest_peak_bytes())->retention;
 }
 
 }  // namespace aten_recompute

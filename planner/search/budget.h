@@ -1,4 +1,5 @@
-// Strategy `budget`: the fastest plan whose simulated peak fits, or the leanest whose time does.
+// The strategy `budget`: the fastest plan whose simulated peak fits, or the plan with the smallest
+// peak whose time does.
 #pragma once
 
 #include <cstdint>
@@ -9,32 +10,34 @@
 
 namespace aten_recompute {
 
-// A plan of the same nodes and values for inputs of other sizes.
+// A plan for the same nodes and values, made for inputs of other sizes.
 struct KnownPlan {
-  const RetentionPlan* decisions = nullptr;
-  int64_t unplanned_peak_bytes = 0;  // there
+  const RetentionPlan* retention = nullptr;
+  int64_t unplanned_peak_bytes = 0;  // with those sizes
 };
 
-// `outside_bytes`: what in the problem is the need of operators outside of the regions, for the
-// message. `known`: the fastest of these plans that fits is taken, if the sizes are not too far
-// apart, and nothing is searched for, which takes as long as several steps.
 struct BudgetLimits {
   size_t num_threads = 1;
+  // How much of the problem's memory operators outside of the regions need; for the error message.
   int64_t outside_bytes = 0;
+  // If the sizes are not too far apart, the fastest of these plans that fits is taken. That saves a
+  // search, which takes as long as several steps.
   std::vector<KnownPlan> known{};
 };
-// What the budget is in bytes, where keeping everything has this peak; the largest number without
-// one.
+
+// Returns the memory budget in bytes; the largest integer if there is none. A fraction counts from
+// `unplanned_peak_bytes`, the peak of keeping everything.
 int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes);
 
-// `unplanned` keeps what the backward reads: what a fraction is a fraction of, and where the search
-// starts. Throws std::runtime_error where no plan is found that fits; the message names the
-// smallest peak that can be reached; with Options::leanest_if_unreachable that plan is returned and
-// a warning says so. The number of threads changes nothing about the plan.
+// Returns the plan for the budget in `options`. `unplanned` keeps what the backward reads;
+// fractions count from its peak, and the search starts from it. Throws UserError if no plan is
+// found that fits; the message names the smallest peak that can be reached. With
+// Options::leanest_if_unreachable the plan with that peak is returned instead, and a warning is
+// logged. The plan does not depend on the number of threads.
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits = {});
 
-// The smallest peak that a short search finds.
+// Returns the plan with the smallest peak that a short search finds.
 RetentionPlan plan_leanest(const Problem& problem, const RetentionPlan& unplanned,
                            size_t num_threads = 1);
 

@@ -7,26 +7,27 @@
 namespace aten_recompute {
 namespace {
 
-// The table's effort grows with the third power of the one and the first of the other.
+// The effort of the dynamic program grows with the third power of the number of cuts and linearly
+// with the number of levels in which memory is counted.
 constexpr size_t kMostCuts = 32;
-constexpr int64_t kLevels = 64;  // in which memory is counted
+constexpr int64_t kLevels = 64;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// Per value: the last forward node that reads it or a view of it; -1: none.
+// Returns, per value, the last forward node that reads it or a view of it; -1: none.
 std::vector<int32_t> last_forward_use(const Problem& problem) {
-  const auto behind = base_values(problem);
+  const auto bases = base_values(problem);
   std::vector<int32_t> last(problem.num_values(), -1);
   for (size_t node = 0; node < problem.num_forward; ++node) {
     for (auto input : problem.inputs[node]) {
-      for (auto root : behind[input])
-        last[root] = static_cast<int32_t>(node);
+      for (auto base : bases[input])
+        last[base] = static_cast<int32_t>(node);
     }
   }
   return last;
 }
 
-// The lowest place of each valley of a row, with its height. A valley ends where the row has risen
-// by a quarter.
+// Returns the height and place of the lowest point of each valley of a row. A valley ends where the
+// row has risen by a quarter.
 std::vector<std::pair<int64_t, int32_t>> valleys_of(const std::vector<int64_t>& row) {
   constexpr double kRise = 1.25;
   std::vector<std::pair<int64_t, int32_t>> valleys;
@@ -48,7 +49,7 @@ std::vector<std::pair<int64_t, int32_t>> valleys_of(const std::vector<int64_t>& 
   return valleys;
 }
 
-// At most `count`: of so many neighbours as that takes, the lowest.
+// Reduces valleys to at most `count`: of as many neighbours as that takes, the lowest remains.
 std::vector<std::pair<int64_t, int32_t>> lowest_of_neighbours(
     const std::vector<std::pair<int64_t, int32_t>>& valleys, size_t count) {
   const auto stride = (valleys.size() + count - 1) / count;
@@ -63,13 +64,13 @@ std::vector<std::pair<int64_t, int32_t>> lowest_of_neighbours(
 
 }  // namespace
 
-// By the parts from `begin` up to one of `num_ends` ends, and levels of memory: the least time for
-// computing again what their backward needs, with the checkpoint before them in memory.
+// Per range of parts and level of memory: the least time to recompute what the backward of these
+// parts needs, with the checkpoint before them in memory. `end` is one of `num_ends` ends.
 class Checkpoints::Table {
  public:
   struct Entry {
     double seconds = kNever;
-    int32_t split = -1;  // the next cut to be kept, of several parts
+    int32_t split = -1;  // the next cut to keep, where the range has several parts
   };
 
   Table(size_t num_parts, size_t num_ends)
@@ -141,7 +142,7 @@ void Checkpoints::find_parts() {
   }
   for (auto value : values_)
     made_in_[value] = part_of(problem_.producer[value]);
-  // A backward node belongs to the last part that it, or a node behind it, reads anything of.
+  // A backward node belongs to the last part of which it or a later node reads anything.
   size_t part = 0;
   parts_[0].end_slot = problem_.num_backward() + 1;
   for (size_t slot = problem_.num_backward(); slot > 0; --slot) {
@@ -170,14 +171,14 @@ RetentionPlan Checkpoints::keep_all(const RetentionPlan& inner) const {
   return keeping;
 }
 
-std::vector<int64_t> Checkpoints::needs(const Simulator& simulator) const {
+std::vector<int64_t> Checkpoints::needs(const SimulatedRun& run) const {
   std::vector<int64_t> in_slot(problem_.num_backward() + 1, 0);
-  for (size_t i = 0; i < simulator.steps().size(); ++i) {
-    auto& most = in_slot[static_cast<size_t>(simulator.steps()[i].slot)];
-    most = std::max(most, simulator.step_bytes()[i]);
+  for (size_t i = 0; i < run.schedule.steps.size(); ++i) {
+    auto& most = in_slot[static_cast<size_t>(run.schedule.steps[i].slot)];
+    most = std::max(most, run.step_bytes[i]);
   }
   std::vector<int64_t> needs;
-  int64_t kept_bytes = 0;  // of the checkpoints up to a part
+  int64_t kept_bytes = 0;  // of the checkpoints before the part
   for (size_t part = 0; part < parts_.size(); ++part) {
     for (auto value : cuts_[part].values)
       kept_bytes += cuts_with_[value].front() == part ? problem_.value_bytes(value) : 0;
@@ -189,7 +190,7 @@ std::vector<int64_t> Checkpoints::needs(const Simulator& simulator) const {
   return needs;
 }
 
-// Of what is alive at `cut`, that which is not alive at cut `kept`.
+// Returns the bytes of values that are alive at `cut` and not at `kept`.
 int64_t Checkpoints::bytes_beside(size_t cut, size_t kept) const {
   int64_t bytes = 0;
   const auto& known = cuts_[kept].values;
@@ -200,68 +201,110 @@ int64_t Checkpoints::bytes_beside(size_t cut, size_t kept) const {
   return bytes;
 }
 
-// Per part: the cuts that are kept while its backward runs. Empty: there is no way.
-std::vector<std::vector<size_t>> Checkpoints::kept_cuts(const std::vector<int64_t>& needs,
-                                                        int64_t limit_bytes) const {
-  const auto count = parts_.size();
-  const auto level_bytes = limit_bytes / kLevels + 1;
-  const auto limit = limit_bytes / level_bytes;
-  const auto levels_of = [&](int64_t bytes) { return (bytes + level_bytes - 1) / level_bytes; };
-  std::vector<double> seconds_before(count + 1, 0.0);
-  auto beside = beside_;  // in levels
-  for (size_t i = 0; i < count; ++i) {
-    seconds_before[i + 1] = seconds_before[i] + parts_[i].seconds;
-    for (auto& bytes : beside[i])
-      bytes = levels_of(bytes);
-  }
-  // Up to the part before an end; in the forward, up to the last, where every cut is passed anyway.
-  Table again(count, count + 1);
-  Table in_forward(count, 1);
-  const auto fill = [&](size_t begin, size_t end, int64_t level, bool forward) {
-    Table::Entry best;
-    if (end - begin == 1)
-      best.seconds = levels_of(needs[begin]) <= level ? 0.0 : kNever;
-    for (auto split = begin + 1; split < end; ++split) {
-      const auto left = level - beside[begin][split];
-      if (left < 0)
-        continue;
-      const auto behind = forward ? in_forward.at(split, 0, left).seconds
-                                  : seconds_before[split] - seconds_before[begin] +
-                                        again.at(split, end, left).seconds;
-      const auto seconds = behind + again.at(begin, split, level).seconds;
-      if (seconds < best.seconds)
-        best = {seconds, static_cast<int32_t>(split)};
+// The dynamic program. A range of parts is either one part, whose backward runs at once, or it is
+// split at a cut: the forward runs up to the cut, the parts after it go first, with the cut's
+// values in memory, then those before it.
+class Checkpoints::Optimizer {
+ public:
+  Optimizer(const Checkpoints& checkpoints, const std::vector<int64_t>& needs, int64_t limit_bytes)
+      : count_(checkpoints.parts_.size()),
+        level_bytes_(limit_bytes / kLevels + 1),
+        limit_(limit_bytes / level_bytes_),
+        seconds_before_(count_ + 1, 0.0),
+        beside_(checkpoints.beside_),
+        backward_(count_, count_ + 1),
+        forward_(count_, 1) {
+    for (size_t i = 0; i < count_; ++i) {
+      seconds_before_[i + 1] = seconds_before_[i] + checkpoints.parts_[i].seconds;
+      for (auto& bytes : beside_[i])
+        bytes = levels_of(bytes);
+      needs_.push_back(levels_of(needs[i]));
     }
-    (forward ? in_forward.at(begin, 0, level) : again.at(begin, end, level)) = best;
-  };
-  for (size_t length = 1; length <= count; ++length) {
-    for (size_t begin = 0; begin + length <= count; ++begin) {
-      for (int64_t level = 0; level <= limit; ++level) {
-        if (begin + length < count)
-          fill(begin, begin + length, level, /*forward=*/false);
-        else
-          fill(begin, count, level, /*forward=*/true);
+    for (size_t length = 1; length <= count_; ++length) {
+      for (size_t begin = 0; begin + length <= count_; ++begin) {
+        for (int64_t level = 0; level <= limit_; ++level)
+          entry(begin, begin + length, level) = best(begin, begin + length, level);
       }
     }
   }
-  if (in_forward.at(0, 0, limit).seconds == kNever)
-    return {};
-  std::vector<std::vector<size_t>> kept(count);
-  std::vector<size_t> now{0};
-  const auto unfold = [&](auto&& self, size_t begin, size_t end, int64_t level) -> void {
+
+  // Returns, per part, the cuts that are kept while its backward runs; nothing if no choice fits.
+  std::vector<std::vector<size_t>> kept_cuts() {
+    if (entry(0, count_, limit_).seconds == kNever)
+      return {};
+    std::vector<std::vector<size_t>> kept(count_);
+    std::vector<size_t> now{0};
+    unfold(0, count_, limit_, now, kept);
+    return kept;
+  }
+
+ private:
+  int64_t levels_of(int64_t bytes) const { return (bytes + level_bytes_ - 1) / level_bytes_; }
+
+  // A range that ends with the last part is entered from the forward, which passes all cuts anyway,
+  // so keeping them takes no time. All other ranges are entered in the backward.
+  Table::Entry& entry(size_t begin, size_t end, int64_t level) {
+    return end == count_ ? forward_.at(begin, 0, level) : backward_.at(begin, end, level);
+  }
+
+  Table::Entry best(size_t begin, size_t end, int64_t level) {
+    Table::Entry best;
+    if (end - begin == 1)
+      best.seconds = needs_[begin] <= level ? 0.0 : kNever;
+    for (auto split = begin + 1; split < end; ++split) {
+      const auto left = level - beside_[begin][split];
+      if (left < 0)
+        continue;
+      const auto way = end == count_ ? 0.0 : seconds_before_[split] - seconds_before_[begin];
+      const auto seconds =
+          way + entry(split, end, left).seconds + backward_.at(begin, split, level).seconds;
+      if (seconds < best.seconds)
+        best = {seconds, static_cast<int32_t>(split)};
+    }
+    return best;
+  }
+
+  // `now`: the cuts that are in memory.
+  void unfold(size_t begin, size_t end, int64_t level, std::vector<size_t>& now,
+              std::vector<std::vector<size_t>>& kept) {
     if (end - begin == 1) {
       kept[begin] = now;
       return;
     }
-    const auto& entry = end == count ? in_forward.at(begin, 0, level) : again.at(begin, end, level);
-    const auto split = static_cast<size_t>(entry.split);
+    const auto split = static_cast<size_t>(entry(begin, end, level).split);
     now.push_back(split);
-    self(self, split, end, level - beside[begin][split]);
+    unfold(split, end, level - beside_[begin][split], now, kept);
     now.pop_back();
-    self(self, begin, split, level);
-  };
-  unfold(unfold, 0, count, limit);
-  return kept;
+    unfold(begin, split, level, now, kept);
+  }
+
+  size_t count_;  // of parts
+  int64_t level_bytes_;
+  int64_t limit_;  // in levels, as are needs_ and beside_
+  std::vector<double> seconds_before_;
+  std::vector<int64_t> needs_;
+  std::vector<std::vector<int64_t>> beside_;
+  Table backward_;
+  Table forward_;
+};
+
+std::vector<std::vector<size_t>> Checkpoints::kept_cuts(const std::vector<int64_t>& needs,
+                                                        int64_t limit_bytes) const {
+  return Optimizer(*this, needs, limit_bytes).kept_cuts();
+}
+
+// A value that is alive at no cut keeps what `inner` says within its own part.
+void Checkpoints::keep_inner_value(int32_t value, const RetentionPlan& inner,
+                                   RetentionPlan& plan) const {
+  if (!inner.dropped_at_forward_end(value))
+    return;  // kept from the forward
+  // Other parts make it only in passing.
+  plan.drop_always(value);
+  const auto& own = parts_[made_in_[value]];
+  for (auto slot = own.begin_slot; slot < own.end_slot; ++slot) {
+    if (!inner.dropped(value, slot))
+      plan.keep(value, slot);
+  }
 }
 
 std::optional<RetentionPlan> Checkpoints::schedule(const RetentionPlan& inner,
@@ -270,29 +313,22 @@ std::optional<RetentionPlan> Checkpoints::schedule(const RetentionPlan& inner,
   const auto kept = kept_cuts(needs, limit_bytes);
   if (kept.empty())
     return std::nullopt;
-  // Per cut and part: is it kept.
+  // [cut][part]: the cut is kept while the backward of the part runs.
   std::vector<std::vector<uint8_t>> is_kept(kept.size(), std::vector<uint8_t>(kept.size(), 0));
   for (size_t part = 0; part < kept.size(); ++part) {
     for (auto cut : kept[part])
       is_kept[cut][part] = 1;
   }
-  auto decisions = inner;
+  auto plan = inner;
   std::vector<uint8_t> dropped(inner.num_slots());
   for (auto value : values_) {
     const auto& cuts = cuts_with_[value];
-    // The part that makes it is the last that reads it.
-    const auto own = made_in_[value];
     if (cuts.empty()) {
-      // What is made in passing goes at once; what is kept from the forward stays.
-      if (!inner.dropped_at_forward_end(value))
-        continue;
-      decisions.drop_always(value);
-      for (auto slot = parts_[own].begin_slot; slot < parts_[own].end_slot; ++slot) {
-        if (!inner.dropped(value, slot))
-          decisions.keep(value, slot);
-      }
+      keep_inner_value(value, inner, plan);
       continue;
     }
+    // The backward of the part that makes the value is the last to read it.
+    const auto own = made_in_[value];
     std::fill(dropped.begin(), dropped.end(), uint8_t{1});
     dropped[0] = inner.dropped(value, 0);
     for (auto slot = parts_[own].begin_slot; slot < parts_[own].end_slot; ++slot)
@@ -307,9 +343,9 @@ std::optional<RetentionPlan> Checkpoints::schedule(const RetentionPlan& inner,
       if (part + 1 == parts_.size())
         dropped[0] = !keep || problem_.is_must_recompute(value);
     }
-    decisions.set_slots(value, dropped);
+    plan.set_slots(value, dropped);
   }
-  return decisions;
+  return plan;
 }
 
 }  // namespace aten_recompute

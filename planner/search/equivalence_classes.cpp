@@ -7,11 +7,11 @@
 namespace aten_recompute {
 namespace {
 
-// How far nodes look around. Blocks of transformers and residual networks repeat after ten to
-// twenty nodes; what stands at their ends differs from what stands within after one or two.
+// How many nodes away surroundings reach. Blocks of transformers and residual networks repeat after
+// ten to twenty nodes, and one or two are enough to tell the ends of a block from its middle.
 constexpr int kRounds = 3;
-// With more kinds of values than this, sizes do not tell them apart: the layers of a DenseNet read
-// more from one to the next, and are of one kind all the same.
+// With more kinds of values than this, sizes are ignored: each layer of a DenseNet reads more than
+// the one before, and still they correspond.
 constexpr size_t kManyKinds = 700;
 
 // SplitMix64's finaliser, so that sums of hashes do not cancel.
@@ -22,8 +22,8 @@ uint64_t mix(uint64_t hash, uint64_t more) {
   return hash ^ (hash >> 31);
 }
 
-// What a node is by itself.
-uint64_t look(const Problem& problem, size_t node, bool coarse) {
+// Returns a hash of the node without its surroundings. `coarse`: sizes and costs are ignored.
+uint64_t hash_of(const Problem& problem, size_t node, bool coarse) {
   uint64_t hash = mix(0, problem.recomputable[node] * 4U + problem.is_view[node] * 2U +
                              problem.in_forward(static_cast<int32_t>(node)));
   hash = mix(hash, problem.outputs[node].size());
@@ -35,7 +35,7 @@ uint64_t look(const Problem& problem, size_t node, bool coarse) {
   return mix(hash, problem.inputs[node].size());
 }
 
-// Of several neighbours; coarsely, as a set.
+// Adds the hashes of neighbours to a hash. `coarse`: neighbours are a set, each counts once.
 uint64_t combine(uint64_t hash, std::vector<uint64_t>& neighbours, bool coarse) {
   if (coarse) {
     std::sort(neighbours.begin(), neighbours.end());
@@ -46,13 +46,13 @@ uint64_t combine(uint64_t hash, std::vector<uint64_t>& neighbours, bool coarse) 
   return hash;
 }
 
-// Colour refinement (Weisfeiler and Leman, 1968), a few rounds of it.
+// Does a few rounds of colour refinement (Weisfeiler and Leman, 1968).
 EquivalenceClasses refine(const Problem& problem, bool coarse) {
   EquivalenceClasses classes;
   auto& nodes = classes.of_node;
   auto& values = classes.of_value;
   for (size_t node = 0; node < problem.num_all_nodes(); ++node)
-    nodes.push_back(look(problem, node, coarse));
+    nodes.push_back(hash_of(problem, node, coarse));
   for (size_t value = 0; value < problem.num_values(); ++value) {
     uint64_t hash = 1;
     for (auto storage : problem.storages[value]) {

@@ -1,5 +1,5 @@
-// Which nodes and values of a problem play the same part: a network of equal blocks has as many of
-// each as it has blocks, and a search decides about them together.
+// Which nodes and values of a problem correspond to each other. A network of equal blocks has one
+// of each kind in every block, and a search decides about them together.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace aten_recompute {
 
-// Equal numbers: equal costs, and equal surroundings to a distance of some nodes; where that makes
-// very many classes, the same operations in a row, of any size. A guess that searches may act on
-// and have simulated, not a proof of isomorphism.
+// Nodes or values with equal numbers have equal costs and equal surroundings to a distance of some
+// nodes. Where that makes very many classes, sizes do not count. Equal numbers are no proof of
+// isomorphism; searches simulate what they conclude from them.
 struct EquivalenceClasses {
   std::vector<uint64_t> of_node;  // alternatives included
   std::vector<uint64_t> of_value;

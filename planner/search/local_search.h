@@ -1,5 +1,5 @@
-// Ways from one plan to a better one. The simulator is their oracle, so what they find is what
-// runs; everything that they try is offered to a pool.
+// Ways from one plan to a better one. The simulator judges every step, so plans cost what they are
+// said to cost; every plan that is tried is offered to an archive.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,8 @@
 
 namespace aten_recompute {
 
-// Xorshift64*: the standard library's distributions differ between implementations.
+// Xorshift64*. The standard library's distributions differ between implementations, and plans must
+// not.
 class Random {
  public:
   explicit Random(uint64_t seed) : state_(seed * 0x9E3779B97F4A7C15ULL) {}  // not 0
@@ -30,63 +31,65 @@ class Random {
   uint64_t state_;
 };
 
-// Moves that do the same in equal blocks are made together, then for as many blocks as fit: effort
-// grows with the kinds of blocks, not with their number. `steps` bounds it: simulated steps, after
-// which what was found so far is left.
+// Moves that do the same in equal blocks are made together, then for as many blocks as fit, so that
+// the effort grows with the kinds of blocks, not with their number. `steps` bounds the effort:
+// after so many simulated steps a function leaves the plan as it is then.
 class LocalSearch {
  public:
-  // All three outlive it. `seed` is not 0.
-  LocalSearch(Simulator& simulator, const Moves& moves, ParetoArchive& pool, uint64_t seed);
+  // `simulator`, `moves` and `archive` must outlive this object. `seed` must not be 0.
+  LocalSearch(Simulator& simulator, const Moves& moves, ParetoArchive& archive, uint64_t seed);
 
-  // Drops what costs least time per byte of excess, until nothing exceeds the limit or no drop
-  // helps.
+  // Drops the values that cost least time per byte of excess, until nothing exceeds the limit or no
+  // drop helps.
   void reduce(Plan& plan, int64_t limit_bytes, int64_t steps);
-  // The same without groups: where equal blocks must not do the same.
+  // Does the same without groups, for plans in which equal blocks must be treated differently.
   void reduce_one_by_one(Plan& plan, int64_t limit_bytes, int64_t steps);
 
-  // From a plan that drops everything: values are kept at the end of the forward, or in the
-  // backward as well, those first that save most time per byte, as long as nothing exceeds the
-  // limit.
+  // Starts from a plan that drops everything. Keeps values at the end of the forward, or in the
+  // backward as well, while nothing exceeds the limit; those first that save most time per byte.
   void build_up(Plan& plan, int64_t limit_bytes, int64_t steps);
 
-  // Moves::concise().
-  void make_concise(Plan& plan);
+  // Applies Moves::canonicalize() to the plan.
+  void canonicalize(Plan& plan);
 
-  // Other checkpoints in `inner`, so that little exceeds the limit.
+  // Tries `inner` with other checkpoints that are chosen for the limit.
   void set_checkpoints(const Checkpoints& checkpoints, const RetentionPlan& inner,
                        int64_t limit_bytes);
 
-  // Keeps again, gap by gap, what saves most time per byte, as long as nothing exceeds the limit.
+  // Keeps values over gaps in which they were recomputed, while nothing exceeds the limit; those
+  // first that save most time per byte.
   void relax(Plan& plan, int64_t limit_bytes, int64_t steps);
 
-  // Simulated annealing (Kirkpatrick et al., 1983). Plans over the limit may be passed through, at
-  // a price.
+  // Simulated annealing (Kirkpatrick et al., 1983). It may pass through plans that exceed the
+  // limit, at a price.
   void anneal(const Plan& start, int64_t limit_bytes, int64_t steps);
 
-  // Runs the simulator, and offers the plan to the pool.
-  Simulation simulate(const RetentionPlan& decisions, int64_t limit_bytes);
-  // Steps simulated so far: the measure of effort.
+  // Simulates the plan and offers it to the archive.
+  Simulation simulate(const RetentionPlan& plan, int64_t limit_bytes);
+  // The number of steps simulated so far, which measures the effort.
   int64_t num_steps() const { return num_steps_; }
 
  private:
-  // As kMaxSteps, where a plan is improved that is of some use already: what would run so much more
-  // often is no improvement, and takes long to simulate.
+  // Takes the place of kMaxSteps where a useful plan is improved: a plan with more steps would be
+  // no improvement, and would take long to simulate.
   static constexpr int64_t kMaxStepsToImprove = 6;
 
-  using Rates = std::unordered_map<uint64_t, double>;  // of groups, as last seen
+  using Rates = std::unordered_map<uint64_t, double>;  // per group: the gain per cost last seen
   struct Group;
-  struct Rise;
+  class BuildUp;
 
   void allow_steps(int64_t factor);
-  Simulation run(const RetentionPlan& decisions, int64_t limit_bytes);  // counts its steps
+  Simulation run(const RetentionPlan& plan, int64_t limit_bytes);  // counts its steps
+  const SimulatedRun& last_run_of(const RetentionPlan& plan) const;
   std::vector<Group> groups(std::span<const Move> moves, bool drop, bool single) const;
-  Simulation attempt(RetentionPlan& decisions, std::span<const Move> moves, int64_t limit_bytes);
+  Simulation attempt(RetentionPlan& plan, std::span<const Move> moves, int64_t limit_bytes);
   void reduce_by(Plan& plan, int64_t limit_bytes, bool single, int64_t steps);
   bool reduce_once(Plan& plan, int64_t limit_bytes, bool single, Rates& rates, int64_t end);
   void accept_drops(Plan& plan, std::span<const Move> moves, bool enough, int64_t limit_bytes);
   std::vector<std::vector<Move>> rated_keeps(Plan& plan, int64_t limit_bytes, int64_t end);
   int64_t bytes_of(std::span<const int32_t> values) const;
-  std::vector<double> most_saved_by_keeping(std::span<const std::vector<int32_t>> kinds) const;
+  std::vector<double> most_saved_by_keeping(std::span<const std::vector<int32_t>> kinds,
+                                            const Schedule& schedule) const;
   double seconds_per_node() const {
     return problem_.base_seconds() / static_cast<double>(problem_.num_nodes);
   }
@@ -96,7 +99,7 @@ class LocalSearch {
   Simulator& simulator_;
   const Moves& moves_;
   const Problem& problem_;
-  ParetoArchive& pool_;
+  ParetoArchive& archive_;
   Random random_;
   int64_t num_steps_ = 0;
   int64_t max_steps_ = 0;  // of one simulation

@@ -8,7 +8,8 @@
 namespace aten_recompute {
 namespace {
 
-// The largest of any stretch of a row, from the largest of all stretches of 1, 2, 4, ... elements.
+// Answers queries for the maximum of a range in constant time, from the maxima of all ranges of 1,
+// 2, 4, ... elements (a sparse table).
 class RangeMaximum {
  public:
   explicit RangeMaximum(std::vector<int64_t> row) {
@@ -22,8 +23,8 @@ class RangeMaximum {
     }
   }
 
-  // Of begin, ..., end - 1; 0 if there is none.
-  int64_t between(int32_t begin, int32_t end) const {
+  // Returns the maximum of elements begin, ..., end - 1; 0 if there are none.
+  int64_t of(int32_t begin, int32_t end) const {
     if (begin >= end)
       return 0;
     const auto width = std::bit_width(static_cast<uint32_t>(end - begin)) - 1;
@@ -36,24 +37,24 @@ class RangeMaximum {
 
 }  // namespace
 
-Move apply(RetentionPlan& decisions, const Move& move) {
+Move apply(RetentionPlan& plan, const Move& move) {
   Move undo = move;
   if (move.value >= 0) {
-    undo.drop = decisions.dropped(move.value, static_cast<size_t>(move.slot));
-    decisions.set(move.value, static_cast<size_t>(move.slot), move.drop);
+    undo.drop = plan.dropped(move.value, static_cast<size_t>(move.slot));
+    plan.set(move.value, static_cast<size_t>(move.slot), move.drop);
   }
   if (move.node >= 0) {
-    undo.choice = decisions.chosen(move.node);
-    decisions.choose(move.node, move.choice);
+    undo.choice = plan.chosen(move.node);
+    plan.choose(move.node, move.choice);
   }
   return undo;
 }
 
-std::vector<Move> apply_all(RetentionPlan& decisions, std::span<const Move> moves) {
+std::vector<Move> apply_all(RetentionPlan& plan, std::span<const Move> moves) {
   std::vector<Move> undo;
   undo.reserve(moves.size());
   for (const auto& move : moves)
-    undo.push_back(apply(decisions, move));
+    undo.push_back(apply(plan, move));
   std::reverse(undo.begin(), undo.end());
   return undo;
 }
@@ -71,7 +72,7 @@ Moves::Moves(const Problem& problem, const std::vector<int32_t>& droppable)
   }
 }
 
-void Moves::keep_below(int64_t bytes) {
+void Moves::ignore_below(int64_t bytes) {
   std::erase_if(droppable_, [&](int32_t value) {
     const bool small = problem_.value_bytes(value) < bytes && !problem_.is_must_recompute(value);
     is_droppable_[value] = !small;
@@ -111,76 +112,80 @@ uint64_t Moves::group_of(const Move& move) const {
   return group;
 }
 
-RetentionPlan Moves::canonicalize(const Simulator& simulator,
-                                  const RetentionPlan& decisions) const {
-  auto said = decisions;
-  for (size_t i = droppable_.size(); i-- > 0;)  // from the end, where it is faster
-    said.set_always(droppable_[i], true);
-  for (const auto& gap : simulator.gaps()) {
+RetentionPlan Moves::canonicalize(const SimulatedRun& run) const {
+  auto plan = run.plan;
+  for (size_t i = droppable_.size(); i-- > 0;)  // exceptions are erased faster from the end
+    plan.set_always(droppable_[i], true);
+  for (const auto& gap : run.schedule.gaps) {
     if (!gap.recomputed)
-      said.keep(gap.value, static_cast<size_t>(gap.from));
+      plan.keep(gap.value, static_cast<size_t>(gap.from));
   }
-  return said;
+  return plan;
 }
 
-std::vector<Move> Moves::candidates(const Simulator& simulator, const RetentionPlan& decisions,
-                                    int64_t limit_bytes) const {
-  // over[s]: slots below s whose peak exceeds the limit; the forward is slot 0.
+// Adds the moves about the value of a gap. `is_over_limit`: some slot in the gap exceeds the limit.
+void Moves::add_moves(const Gap& gap, const RetentionPlan& plan, bool is_over_limit,
+                      std::vector<Move>& found) const {
+  Move move{.value = gap.value, .slot = gap.from, .until = gap.to};
+  if (gap.recomputed) {
+    if (gap.from > 0 || !problem_.is_must_recompute(gap.value))
+      add(move, found);
+    return;
+  }
+  if (!is_over_limit)
+    return;
+  move.drop = true;
+  add(move, found);
+  // The value can also be dropped and then computed by an alternative, from smaller values.
+  move.node = problem_.producer[gap.value];
+  for (auto alternative : problem_.alternatives[move.node]) {
+    move.choice = alternative;
+    if (plan.chosen(move.node) != alternative)
+      add(move, found);
+  }
+}
+
+void Moves::add(Move move, std::vector<Move>& found) const {
+  move.group = group_of(move);
+  found.push_back(move);
+}
+
+std::vector<Move> Moves::candidates(const SimulatedRun& run, int64_t limit_bytes) const {
+  // over[s]: the number of slots below s whose peak exceeds the limit. The forward is slot 0.
   std::vector<int32_t> over(problem_.num_backward() + 3, 0);
-  const auto& steps = simulator.steps();
-  const auto& bytes = simulator.step_bytes();
+  const auto& steps = run.schedule.steps;
   for (size_t i = 0; i < steps.size(); ++i) {
-    if (bytes[i] > limit_bytes)
+    if (run.step_bytes[i] > limit_bytes)
       over[steps[i].slot + 1] = 1;
   }
   for (size_t s = 1; s < over.size(); ++s)
     over[s] += over[s - 1];
   std::vector<Move> found;
-  const auto add = [&](Move move) {
-    move.group = group_of(move);
-    found.push_back(move);
-  };
-  for (const auto& gap : simulator.gaps()) {
-    if (!is_droppable_[gap.value])
-      continue;
-    Move move{.value = gap.value, .slot = gap.from, .until = gap.to};
-    if (gap.recomputed) {
-      if (gap.from > 0 || !problem_.is_must_recompute(gap.value))
-        add(move);
-    } else if (over[gap.to + 1] > over[gap.from]) {
-      move.drop = true;
-      add(move);
-      // Dropped and then made in another way, from something smaller that is kept.
-      move.node = problem_.producer[gap.value];
-      for (auto alternative : problem_.alternatives[move.node]) {
-        move.choice = alternative;
-        if (decisions.chosen(move.node) != alternative)
-          add(move);
-      }
-    }
+  for (const auto& gap : run.schedule.gaps) {
+    if (is_droppable_[gap.value])
+      add_moves(gap, run.plan, over[gap.to + 1] > over[gap.from], found);
   }
   for (auto node : with_alternatives_) {
     for (auto alternative : problem_.alternatives[node]) {
-      const bool chosen = decisions.chosen(node) == alternative;
-      add({.drop = !chosen, .node = node, .choice = chosen ? node : alternative});
+      const bool is_chosen = run.plan.chosen(node) == alternative;
+      add({.drop = !is_chosen, .node = node, .choice = is_chosen ? node : alternative}, found);
     }
   }
   return found;
 }
 
-std::vector<Move> Moves::offered_keeps_with_room(const Simulator& simulator,
-                                                 const RetentionPlan& decisions,
-                                                 int64_t limit_bytes) const {
+std::vector<Move> Moves::keeps_with_room(const SimulatedRun& run, int64_t limit_bytes) const {
   std::vector<int64_t> slots(problem_.num_backward() + 2, 0);
-  const auto& steps = simulator.steps();
+  const auto& steps = run.schedule.steps;
   for (size_t i = 0; i < steps.size(); ++i)
-    slots[steps[i].slot] = std::max(slots[steps[i].slot], simulator.step_bytes()[i]);
-  const RangeMaximum peaks(std::move(slots));
-  auto keeps = candidates(simulator, decisions, limit_bytes);
+    slots[steps[i].slot] = std::max(slots[steps[i].slot], run.step_bytes[i]);
+  const RangeMaximum peak(std::move(slots));
+  auto keeps = candidates(run, limit_bytes);
   std::erase_if(keeps, [&](const Move& move) {
-    return move.drop || (move.value >= 0 && peaks.between(move.slot + 1, move.until) +
-                                                    problem_.value_bytes(move.value) >
-                                                limit_bytes);
+    const bool has_room =
+        move.value < 0 ||
+        peak.of(move.slot + 1, move.until) + problem_.value_bytes(move.value) <= limit_bytes;
+    return move.drop || !has_room;
   });
   return keeps;
 }

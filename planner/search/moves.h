@@ -1,4 +1,4 @@
-// Small changes to a plan: what searches are made of.
+// Small changes to a plan, from which searches build better plans.
 #pragma once
 
 #include <cstdint>
@@ -11,55 +11,58 @@
 
 namespace aten_recompute {
 
-// One thing about a plan changed: a value is let go in a slot or kept (value >= 0), or another node
-// runs in a node's place (node >= 0), or both.
+// A change to a plan: a value is dropped or kept in a slot (value >= 0), another node runs in the
+// place of a node (node >= 0), or both.
 struct Move {
   int32_t value = -1;
   int32_t slot = 0;
   bool drop = false;
   int32_t node = -1;
   int32_t choice = -1;
-  int32_t until = 0;   // of a value: the slot in which it is used next
-  uint64_t group = 0;  // equal for moves that do the same in equal blocks
+  int32_t until = 0;   // the slot in which the value is used next
+  uint64_t group = 0;  // equal for corresponding moves in equal blocks
 
   using Key = std::tuple<int32_t, int32_t, bool, int32_t, int32_t>;
   Key key() const { return {value, slot, drop, node, choice}; }
 };
 
-// Makes a move; says what undoes it.
-Move apply(RetentionPlan& decisions, const Move& move);
-// The same of several, in their order; what undoes them is to be made in its own.
-std::vector<Move> apply_all(RetentionPlan& decisions, std::span<const Move> moves);
+// Applies a move to a plan. Returns the move that undoes it.
+Move apply(RetentionPlan& plan, const Move& move);
+// Applies moves in order. Returns the undo list, to be applied in order.
+std::vector<Move> apply_all(RetentionPlan& plan, std::span<const Move> moves);
 
-// The moves that a plan offers.
+// Finds the moves that are possible from a plan.
 class Moves {
  public:
+  // `problem` must outlive this object. `droppable`: the values that moves are about.
   explicit Moves(const Problem& problem, const std::vector<int32_t>& droppable);
 
-  // Values of fewer bytes are not worth a decision: statistics, generator states.
-  void keep_below(int64_t bytes);
-  // Those that are worth one.
+  // Leaves out values of fewer bytes, such as statistics and generator states, unless the program
+  // asks for their recomputation.
+  void ignore_below(int64_t bytes);
+  // The values that moves are about.
   const std::vector<int32_t>& droppable() const { return droppable_; }
-  // The same by class.
+  // Returns these values, grouped by equivalence class.
   std::vector<std::vector<int32_t>> kinds() const;
 
-  // The same plan as `decisions`, of the simulator's last run, said of no more slots than matter:
-  // what comes to be computed again by a change is let go again as soon as it can be.
-  RetentionPlan canonicalize(const Simulator& simulator, const RetentionPlan& decisions) const;
+  // Returns a plan with the same schedule as `run`, in which settings without an effect are
+  // cleared: a value that a later change makes the backward recompute is dropped as soon as
+  // possible.
+  RetentionPlan canonicalize(const SimulatedRun& run) const;
 
-  // What the simulator's last run, of `decisions`, offers: drops of what was kept over a slot that
-  // exceeds the limit, keeping what was computed again, and alternatives.
-  std::vector<Move> candidates(const Simulator& simulator, const RetentionPlan& decisions,
-                               int64_t limit_bytes) const;
+  // Returns the moves from the plan of `run`: drops of values that were kept over a slot that
+  // exceeds the limit, keeps of values that were recomputed, and choices of alternatives.
+  std::vector<Move> candidates(const SimulatedRun& run, int64_t limit_bytes) const;
 
-  // Of those to keep, the ones for which there is room in the slots between, as far as the
-  // simulator's last run tells.
-  std::vector<Move> offered_keeps_with_room(const Simulator& simulator,
-                                            const RetentionPlan& decisions,
-                                            int64_t limit_bytes) const;
+  // Returns those of candidates() that drop nothing and whose values fit below the limit in all
+  // slots between the two uses.
+  std::vector<Move> keeps_with_room(const SimulatedRun& run, int64_t limit_bytes) const;
 
  private:
   uint64_t group_of(const Move& move) const;
+  void add(Move move, std::vector<Move>& found) const;
+  void add_moves(const Gap& gap, const RetentionPlan& plan, bool is_over_limit,
+                 std::vector<Move>& found) const;
 
   const Problem& problem_;
   EquivalenceClasses classes_;

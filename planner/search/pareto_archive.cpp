@@ -15,20 +15,20 @@ ParetoArchive::ParetoArchive(int64_t largest_peak_bytes)
       plans_(kRanges + 1),
       least_seconds_(kRanges + 1, std::numeric_limits<double>::infinity()) {}
 
-bool ParetoArchive::offer(const RetentionPlan& decisions, const Simulation& simulation) {
+bool ParetoArchive::offer(const RetentionPlan& plan, const Simulation& simulation) {
   const auto peak = simulation.peak_bytes;
   const auto seconds = simulation.recompute_seconds;
   bool taken = false;
   if (!leanest_ || peak < leanest_->simulation.peak_bytes ||
       (peak == leanest_->simulation.peak_bytes &&
        seconds < leanest_->simulation.recompute_seconds)) {
-    leanest_ = Plan{decisions, simulation};
+    leanest_ = Plan{plan, simulation};
     taken = true;
   }
   const auto range = static_cast<size_t>(std::min(kRanges, peak / range_bytes_));
   if (seconds >= least_seconds_[range])
     return taken;
-  plans_[range] = Plan{decisions, simulation};
+  plans_[range] = Plan{plan, simulation};
   for (size_t i = range; i < least_seconds_.size() && least_seconds_[i] > seconds; ++i)
     least_seconds_[i] = seconds;
   return true;
@@ -37,7 +37,7 @@ bool ParetoArchive::offer(const RetentionPlan& decisions, const Simulation& simu
 void ParetoArchive::merge(const ParetoArchive& other) {
   const auto consider = [&](const std::optional<Plan>& plan) {
     if (plan)
-      offer(plan->decisions, plan->simulation);
+      offer(plan->retention, plan->simulation);
   };
   consider(other.leanest_);
   for (const auto& plan : other.plans_)

@@ -1,4 +1,4 @@
-// The plans that a search has come by: for each range of peaks the fastest.
+// The fastest plan that a search found for each range of peaks.
 #pragma once
 
 #include <cstdint>
@@ -9,35 +9,39 @@
 
 namespace aten_recompute {
 
+// What is kept and dropped, and what that costs.
 struct Plan {
-  RetentionPlan decisions;
+  RetentionPlan retention;
   Simulation simulation;
 };
 
-// All answers come from one set of plans, so a greater budget never gets a slower one.
+// All answers come from one set of plans, so a larger budget never gets a slower plan.
 class ParetoArchive {
  public:
-  // Tells peaks apart up to `largest_peak_bytes`, in steps of a quarter of a percent of it.
+  // Distinguishes peaks up to `largest_peak_bytes`, in steps of a quarter of a percent of it.
   explicit ParetoArchive(int64_t largest_peak_bytes);
 
-  // Takes the plan if it is worth it, and copies it only then. True if it did.
-  bool offer(const RetentionPlan& decisions, const Simulation& simulation);
+  // Copies the plan into the archive if it is faster than all plans known for its peak and below,
+  // or has the smallest peak. Returns whether it did.
+  bool offer(const RetentionPlan& plan, const Simulation& simulation);
 
-  // Takes of another, of the same size, what is worth it.
+  // Offers all plans of another archive, which must have the same `largest_peak_bytes`.
   void merge(const ParetoArchive& other);
 
-  // The fastest with a peak of at most `peak_bytes`; null if there is none.
+  // Returns the fastest plan with a peak of at most `peak_bytes`; null if there is none.
   const Plan* fastest(int64_t peak_bytes) const;
-  // The one of the smallest peak that computes again for at most `seconds`; null if there is none.
+  // Returns the plan with the smallest peak that recomputes for at most `seconds`; null if there is
+  // none.
   const Plan* leanest(double seconds) const;
+  // Returns the plan with the smallest peak; null if the archive is empty.
   const Plan* leanest() const { return leanest_ ? &*leanest_ : nullptr; }
-  // By falling peak and rising time, none of them beaten in both.
+  // Returns the plans that no other plan beats in both peak and time, by falling peak.
   std::vector<Plan> frontier() const;
 
  private:
   int64_t range_bytes_;
-  std::vector<std::optional<Plan>> plans_;  // by range, of rising peak
-  std::vector<double> least_seconds_;       // in this range and those below
+  std::vector<std::optional<Plan>> plans_;  // per range, by rising peak
+  std::vector<double> least_seconds_;       // per range: of the plans in it and below
   std::optional<Plan> leanest_;
 };
 

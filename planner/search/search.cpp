@@ -15,10 +15,10 @@ namespace aten_recompute {
 namespace {
 
 constexpr auto kNoLimit = std::numeric_limits<int64_t>::max();
-// Plans are looked for under a ladder of limits, each this fraction of the one above.
+// The search looks for plans under a ladder of limits, each this fraction of the one above.
 constexpr double kRung = 0.93;
-// Into so many parts long searches are cut, to run side by side. A number of its own, so that the
-// number of threads changes nothing about what is found.
+// Long searches are cut into so many parts, which can run in parallel. It is a constant, so that
+// what is found does not depend on the number of threads.
 constexpr size_t kParts = 4;
 
 bool reads_optional(const Problem& problem, int32_t node) {
@@ -28,8 +28,8 @@ bool reads_optional(const Problem& problem, int32_t node) {
   });
 }
 
-// Runs all tasks on at most `num_threads` threads, this one among them.
-void run_side_by_side(std::span<const std::function<void()>> tasks, size_t num_threads) {
+// Runs all tasks on at most `num_threads` threads, the calling thread included.
+void run_in_parallel(std::span<const std::function<void()>> tasks, size_t num_threads) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
     for (size_t i = next++; i < tasks.size(); i = next++)
@@ -43,14 +43,14 @@ void run_side_by_side(std::span<const std::function<void()>> tasks, size_t num_t
     other.get();
 }
 
-// What one thread searches with. What it finds is its own until it is done.
+// What one task searches with. The plans that it finds are merged when the task is done.
 struct Searcher {
-  Searcher(const Simulator& fresh, const Moves& moves, const ParetoArchive& known, uint64_t seed)
-      : simulator(fresh), pool(known), improver(simulator, moves, pool, seed) {}
+  Searcher(const Simulator& original, const Moves& moves, const ParetoArchive& known, uint64_t seed)
+      : simulator(original), archive(known), local(simulator, moves, archive, seed) {}
 
   Simulator simulator;
-  ParetoArchive pool;
-  LocalSearch improver;
+  ParetoArchive archive;
+  LocalSearch local;
 };
 
 }  // namespace
@@ -63,11 +63,12 @@ struct PlanSearch::State {
         moves(problem, simulator.droppable()),
         unplanned(std::move(start)),
         lean(problem),
-        pool(simulator.run(unplanned).peak_bytes) {
+        archive(simulator.run(unplanned).peak_bytes) {
     choose_faster_nodes();
-    // What hardly counts, unless there are so many that together they do.
+    // Small values are not worth a decision, unless there are so many that together they are.
     const auto num_values = static_cast<int64_t>(simulator.droppable().size());
-    moves.keep_below(simulator.run(unplanned).peak_bytes / std::max<int64_t>(4000, 4 * num_values));
+    moves.ignore_below(simulator.run(unplanned).peak_bytes /
+                       std::max<int64_t>(4000, 4 * num_values));
     for (auto value : moves.droppable()) {
       lean.drop_always(value);
       if (problem.is_must_recompute(value))
@@ -79,7 +80,7 @@ struct PlanSearch::State {
                       effort.simulations * simulator.base_steps()}));
   }
 
-  // What is faster and needs nothing that is not kept anyway.
+  // Chooses alternatives that are faster and that read no results of optional nodes.
   void choose_faster_nodes() {
     for (size_t node = 0; node < problem.num_forward; ++node) {
       auto fastest = static_cast<int32_t>(node);
@@ -99,7 +100,7 @@ struct PlanSearch::State {
   using Task = std::function<void(Searcher&)>;
   void search(std::span<const Task> tasks);
   void explore(int64_t steps);
-  void keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind, int64_t steps) const;
+  void keep_in_lean_plan(Searcher& searcher, bool by_kind, int64_t steps) const;
   void go_down(Searcher& searcher, int64_t steps) const;
   void build_up(Searcher& searcher, int64_t steps) const;
   void look_for_other_checkpoints(int64_t steps);
@@ -113,47 +114,47 @@ struct PlanSearch::State {
 
   const Problem& problem;
   const SearchEffort effort;
-  Simulator simulator;  // of which each searcher has a copy
+  Simulator simulator;  // each searcher has a copy
   Moves moves;
   RetentionPlan unplanned;
-  RetentionPlan lean;
-  ParetoArchive pool;
+  RetentionPlan lean;  // drops all droppable values whenever it can
+  ParetoArchive archive;
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
   std::vector<int64_t> limits;   // falling
-  std::vector<int64_t> reached;  // the first of them, for which the sweeps have found plans
+  std::vector<int64_t> reached;  // the first of them: those for which the sweeps found plans
 };
 
-// Each task begins with what is in the pool now, and what all have found is in the pool then.
+// Runs tasks, each with a copy of the archive, and merges the plans that they found.
 void PlanSearch::State::search(std::span<const Task> tasks) {
   std::vector<std::unique_ptr<Searcher>> searchers;
   std::vector<std::function<void()>> runs;
   for (const auto& task : tasks) {
-    searchers.push_back(std::make_unique<Searcher>(simulator, moves, pool, ++num_searchers));
+    searchers.push_back(std::make_unique<Searcher>(simulator, moves, archive, ++num_searchers));
     runs.emplace_back([&task, searcher = searchers.back().get()] { task(*searcher); });
   }
-  run_side_by_side(runs, effort.num_threads);
+  run_in_parallel(runs, effort.num_threads);
   for (const auto& searcher : searchers)
-    pool.merge(searcher->pool);
+    archive.merge(searcher->archive);
 }
 
-// Below the lean plan there is sometimes a leaner one: what comes back at once, and with it what it
-// was made of, had better been kept: all of a kind, or one by one.
-void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_kind,
-                                                  int64_t steps) const {
-  auto& improver = searcher.improver;
+// Looks for plans with a smaller peak than `lean`. A value that the backward reads at once, and for
+// which it has to recompute others, had better been kept. Tries all values of a kind together, or
+// one value after the other.
+void PlanSearch::State::keep_in_lean_plan(Searcher& searcher, bool by_kind, int64_t steps) const {
+  auto& local = searcher.local;
   Plan plan{lean, lean_simulation};
   const auto try_to_keep = [&](std::span<const int32_t> values) {
-    if (improver.num_steps() >= steps)
+    if (local.num_steps() >= steps)
       return;
-    auto kept = plan.decisions;
+    auto kept = plan.retention;
     for (auto value : values) {
       kept.set_always(value, false);
       if (problem.is_must_recompute(value))
         kept.drop(value, 0);
     }
-    const auto tried = improver.simulate(kept, kNoLimit);
+    const auto tried = local.simulate(kept, kNoLimit);
     if (tried.peak_bytes < plan.simulation.peak_bytes)
       plan = {std::move(kept), tried};
   };
@@ -168,22 +169,22 @@ void PlanSearch::State::keep_what_is_cheaper_kept(Searcher& searcher, bool by_ki
 
 void PlanSearch::State::explore(int64_t steps) {
   const Task begin = [&](Searcher& searcher) {
-    unplanned_peak = searcher.improver.simulate(unplanned, kNoLimit).peak_bytes;
-    lean_simulation = searcher.improver.simulate(lean, kNoLimit);
+    unplanned_peak = searcher.local.simulate(unplanned, kNoLimit).peak_bytes;
+    lean_simulation = searcher.local.simulate(lean, kNoLimit);
   };
   search({&begin, 1});
   std::vector<Task> tasks;
   if (lean_is_usable()) {
     for (const bool by_kind : {true, false}) {
-      tasks.emplace_back([&, by_kind](Searcher& searcher) {
-        keep_what_is_cheaper_kept(searcher, by_kind, steps / 16);
-      });
+      tasks.emplace_back(
+          [&, by_kind](Searcher& searcher) { keep_in_lean_plan(searcher, by_kind, steps / 16); });
     }
     search(tasks);
   }
   for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung)
     limits.push_back(static_cast<int64_t>(limit));
-  // Enough to come to the end of the ladder: sweeps take some ten to hundred simulations a rung.
+  // This is enough to reach the end of the ladder: sweeps take ten to a hundred simulations for
+  // each limit.
   const auto enough = 10'000 * simulator.base_steps();
   tasks = {[&](Searcher& searcher) { go_down(searcher, enough); },
            [&](Searcher& searcher) {
@@ -192,7 +193,7 @@ void PlanSearch::State::explore(int64_t steps) {
            }};
   search(tasks);
   reached = limits;
-  while (!reached.empty() && pool.fastest(reached.back()) == nullptr)
+  while (!reached.empty() && archive.fastest(reached.back()) == nullptr)
     reached.pop_back();
   tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 4); },
            [&](Searcher& searcher) { relax(searcher, 2, steps / 4); },
@@ -206,9 +207,9 @@ void PlanSearch::State::explore(int64_t steps) {
   look_for_other_checkpoints(steps);
 }
 
-// And improves on what that finds.
+// Looks for plans with other checkpoints, and anneals where that found faster ones.
 void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
-  const auto known = pool;
+  const auto known = archive;
   const Task set = [&](Searcher& searcher) { set_checkpoints(searcher, steps / 8); };
   search({&set, 1});
   const auto better = limits_with_faster_plans(known);
@@ -220,87 +221,88 @@ void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
   search(tasks);
 }
 
-// From keeping everything, limit by limit, each from the best plan under the limit before.
+// Starts from keeping everything and drops values limit by limit, each time from the fastest plan
+// under the limit before.
 void PlanSearch::State::go_down(Searcher& searcher, int64_t steps) const {
   Plan plan{unplanned, {}};
   for (auto limit : limits) {
-    searcher.improver.reduce(plan, limit, steps - searcher.improver.num_steps());
-    const auto* best = searcher.pool.fastest(limit);
+    searcher.local.reduce(plan, limit, steps - searcher.local.num_steps());
+    const auto* best = searcher.archive.fastest(limit);
     if (best == nullptr)
       return;
     plan = *best;
   }
 }
 
-// From letting everything go, limit by limit. Dropping one thing at a time from above leads nowhere
-// where what is recomputed needs much that is gone, too.
+// Starts from dropping everything and keeps values limit by limit. This finds plans where single
+// drops lead nowhere, because what is recomputed needs much that was dropped as well.
 void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
   if (!lean_is_usable())
     return;
-  auto& improver = searcher.improver;
-  const auto end = improver.num_steps() + steps;
+  auto& local = searcher.local;
+  const auto end = local.num_steps() + steps;
   Plan plan{lean, {}};
-  const auto leanest = searcher.pool.leanest()->simulation.peak_bytes;
+  const auto leanest = searcher.archive.leanest()->simulation.peak_bytes;
   for (size_t i = limits.size(); i-- > 0;) {
-    // Above, single drops lead to enough plans already; in a deep network, this end is out of
-    // reach.
+    // Single drops find enough plans under higher limits, and in a deep network keeping values up
+    // to there would take too long.
     if (i % 2 == 0 && limits[i] >= leanest && limits[i] <= 2 * leanest)
-      improver.build_up(plan, limits[i], end - improver.num_steps());
+      local.build_up(plan, limits[i], end - local.num_steps());
   }
 }
 
-// Where plans are slow, checkpoints in place of those of the plans for this limit and greater ones.
-// Upwards, so that what was found under a limit serves those above it.
+// Where plans are slow, tries other checkpoints in the plans for each limit and larger ones. Goes
+// upwards, so that plans found under a limit serve those above it.
 void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const {
   constexpr double kSlow = 0.2;  // of the step
   const auto is_slow = [&](const Plan* plan) {
     return plan == nullptr || plan->simulation.recompute_seconds >= kSlow * problem.base_seconds();
   };
-  if (!is_slow(searcher.pool.leanest()))
+  if (!is_slow(searcher.archive.leanest()))
     return;
   const Checkpoints checkpoints(problem, moves.droppable());
-  auto& improver = searcher.improver;
-  for (size_t i = limits.size(); i-- > 0 && improver.num_steps() < steps;) {
-    if (!is_slow(searcher.pool.fastest(limits[i])))
+  auto& local = searcher.local;
+  for (size_t i = limits.size(); i-- > 0 && local.num_steps() < steps;) {
+    if (!is_slow(searcher.archive.fastest(limits[i])))
       return;
     const Plan* before = nullptr;
     for (const double more : {1.0, 1.1, 1.2, 1.35, 1.5}) {
       const auto limit = static_cast<int64_t>(more * static_cast<double>(limits[i]));
-      const auto* inner = searcher.pool.fastest(limit);
+      const auto* inner = searcher.archive.fastest(limit);
       if (inner != nullptr && inner != before)
-        improver.set_checkpoints(checkpoints, RetentionPlan(inner->decisions), limits[i]);
+        local.set_checkpoints(checkpoints, RetentionPlan(inner->retention), limits[i]);
       before = inner;
     }
   }
 }
 
-// Every fourth limit from `first` on. Upwards, so that what was found under a limit serves those
-// above it.
+// Relaxes plans for every fourth limit from `first` on. Goes upwards, so that plans found under a
+// limit serve those above it.
 void PlanSearch::State::relax(Searcher& searcher, size_t first, int64_t steps) const {
-  auto& improver = searcher.improver;
+  auto& local = searcher.local;
   for (size_t i = reached.size(); i-- > 0;) {
     if (i % 4 != first)
       continue;
-    auto plan = *searcher.pool.fastest(reached[i]);
+    auto plan = *searcher.archive.fastest(reached[i]);
     const auto share = static_cast<int64_t>(i / 8 + 1);
-    improver.relax(plan, reached[i], (steps - improver.num_steps()) / share);
+    local.relax(plan, reached[i], (steps - local.num_steps()) / share);
   }
 }
 
-// Below where single drops lead, and below the plan that drops everything, too.
+// Looks for plans with a smaller peak than all known ones, by drops and by annealing.
 void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const {
-  auto& improver = searcher.improver;
-  const auto end = improver.num_steps() + steps;
+  auto& local = searcher.local;
+  const auto end = local.num_steps() + steps;
   const auto reduce = [&](Plan& plan, int64_t limit) {
-    improver.reduce(plan, limit, end - improver.num_steps());
-    improver.reduce_one_by_one(plan, limit, end - improver.num_steps());
+    local.reduce(plan, limit, end - local.num_steps());
+    local.reduce_one_by_one(plan, limit, end - local.num_steps());
   };
-  const auto smallest = [&] { return searcher.pool.leanest()->simulation.peak_bytes; };
+  const auto smallest = [&] { return searcher.archive.leanest()->simulation.peak_bytes; };
   double distance = 0.93;
-  int64_t reduced = 0;  // what drops do not bring further down
-  for (int64_t before = -1; before < improver.num_steps() && improver.num_steps() < end;) {
-    before = improver.num_steps();
-    const auto leanest = *searcher.pool.leanest();
+  int64_t reduced = 0;  // the peak that drops did not reduce further
+  for (int64_t before = -1; before < local.num_steps() && local.num_steps() < end;) {
+    before = local.num_steps();
+    const auto leanest = *searcher.archive.leanest();
     const auto bytes = leanest.simulation.peak_bytes;
     if (bytes != reduced) {
       const auto limit = bytes - bytes / 100 - 1;
@@ -308,36 +310,36 @@ void PlanSearch::State::look_for_leaner(Searcher& searcher, int64_t steps) const
       reduce(plan, limit);
       if (smallest() == bytes) {
         plan = leanest;
-        improver.make_concise(plan);
+        local.canonicalize(plan);
         reduce(plan, limit);
       }
       if (smallest() < bytes)
         continue;
       reduced = bytes;
     }
-    // How far below is best differs; too far, and all looks equally bad.
+    // How far below the peak the limit should be differs between problems. If it is too low, all
+    // plans look equally bad.
     distance = distance == 0.93 ? 0.85 : 0.93;
-    improver.anneal(leanest, static_cast<int64_t>(distance * static_cast<double>(bytes)),
-                    steps / 8);
+    local.anneal(leanest, static_cast<int64_t>(distance * static_cast<double>(bytes)), steps / 8);
   }
 }
 
-// The limits to anneal under, rising: close to each other where plans are slow, as there is most to
-// gain, and some more than once.
+// Returns the limits to anneal under, rising. They are dense where plans are slow, because there is
+// most to gain, and a limit may occur more than once.
 std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   // A few long searches find more than many short ones.
   constexpr int64_t kEnough = 1000;  // simulations
   const auto enough = kEnough * (simulator.base_steps() + 1);
   const auto count = kParts * static_cast<size_t>(steps / (kParts * enough) + 1);
   const auto weight = [&](int64_t limit) {
-    return std::clamp(pool.fastest(limit)->simulation.recompute_seconds, 0.0,
+    return std::clamp(archive.fastest(limit)->simulation.recompute_seconds, 0.0,
                       problem.base_seconds());
   };
   double total = 0.0;
   for (auto limit : reached)
     total += weight(limit);
   std::vector<int64_t> chosen;
-  if (total <= 0.0)  // faster nodes in place of others make up for all that runs again
+  if (total <= 0.0)  // alternatives save as much time as recomputation takes
     return chosen;
   double passed = 0.0;
   for (size_t i = reached.size(); i-- > 0;) {
@@ -349,11 +351,12 @@ std::vector<int64_t> PlanSearch::State::limits_to_anneal(int64_t steps) const {
   return chosen;
 }
 
-// Faster by a thousandth or more than those in `known`, or the first. Rising.
+// Returns the limits, rising, under which the archive has a plan that is faster by a thousandth
+// than the one in `known`, or has the first plan.
 std::vector<int64_t> PlanSearch::State::limits_with_faster_plans(const ParetoArchive& known) const {
   std::vector<int64_t> found;
   for (size_t i = limits.size(); i-- > 0;) {
-    const auto* now = pool.fastest(limits[i]);
+    const auto* now = archive.fastest(limits[i]);
     const auto* before = known.fastest(limits[i]);
     if (now != nullptr && (before == nullptr || now->simulation.recompute_seconds <
                                                     0.999 * before->simulation.recompute_seconds))
@@ -362,12 +365,13 @@ std::vector<int64_t> PlanSearch::State::limits_with_faster_plans(const ParetoArc
   return found;
 }
 
-// Upwards, so that what was found under a limit serves those above it.
+// Anneals under every kParts-th limit from `part` on. Goes upwards, so that plans found under a
+// limit serve those above it.
 void PlanSearch::State::anneal(Searcher& searcher, std::span<const int64_t> chosen, size_t part,
                                int64_t steps) const {
   for (size_t i = part; i < chosen.size(); i += kParts) {
-    const auto plan = *searcher.pool.fastest(chosen[i]);
-    searcher.improver.anneal(plan, chosen[i], steps / static_cast<int64_t>(chosen.size()));
+    const auto plan = *searcher.archive.fastest(chosen[i]);
+    searcher.local.anneal(plan, chosen[i], steps / static_cast<int64_t>(chosen.size()));
   }
 }
 
@@ -378,23 +382,23 @@ PlanSearch::PlanSearch(const Problem& problem, const RetentionPlan& unplanned,
 PlanSearch::~PlanSearch() = default;
 
 int64_t PlanSearch::smallest_peak_bytes() const {
-  return state_->pool.leanest()->simulation.peak_bytes;
+  return state_->archive.leanest()->simulation.peak_bytes;
 }
 
 std::optional<Plan> PlanSearch::fastest(int64_t peak_bytes) {
-  const auto* plan = state_->pool.fastest(peak_bytes);
+  const auto* plan = state_->archive.fastest(peak_bytes);
   return plan == nullptr ? std::nullopt : std::optional(*plan);
 }
 
 Plan PlanSearch::leanest(double seconds) {
-  const auto* plan = state_->pool.leanest(seconds);
-  return plan != nullptr ? *plan : *state_->pool.fastest(state_->unplanned_peak);
+  const auto* plan = state_->archive.leanest(seconds);
+  return plan != nullptr ? *plan : *state_->archive.fastest(state_->unplanned_peak);
 }
 
 std::vector<Plan> search_frontier(const Problem& problem, const RetentionPlan& unplanned,
                                   const SearchEffort& effort) {
   PlanSearch search(problem, unplanned, effort);
-  return search.state_->pool.frontier();
+  return search.state_->archive.frontier();
 }
 
 }  // namespace aten_recompute

@@ -1,5 +1,4 @@
-// Search over decisions: plans that are fast for the peak they reach. Knows nothing of networks;
-// the simulator is its oracle, so what it finds is what runs.
+// The search for plans that are fast for their peak. docs/search.md describes its phases.
 #pragma once
 
 #include <cstdint>
@@ -12,35 +11,35 @@
 
 namespace aten_recompute {
 
-// How many nodes are simulated in each of the search's phases. Counts and not a time: the same
-// problem gives the same plans on any machine. The more time a step of training takes, the more is
-// there to gain, and the less does a user notice of the search.
+// How many steps are simulated in each phase of the search. These are counts and not times, so that
+// one problem has the same plans on any machine. The longer a training step takes, the more there
+// is to gain, and the less a user notices the search.
 struct SearchEffort {
-  double steps_per_second = 1e7;  // of the problem's base_seconds()
+  double steps_per_second = 1e7;  // per second of Problem::base_seconds()
   int64_t least_steps = 2'000'000;
   int64_t most_steps = 10'000'000;
-  int64_t simulations = 120'000;  // at most, of plans that compute nothing again
-  size_t num_threads = 1;         // at most; their number changes nothing about the plans
+  int64_t simulations = 120'000;  // at most so many times the steps without recomputation
+  size_t num_threads = 1;         // at most; plans do not depend on it
 };
 
 // Plans for one problem. Deterministic; not for several threads at once.
 class PlanSearch {
  public:
-  // `unplanned` keeps what the backward reads.
+  // Runs the search. `problem` must outlive this object. `unplanned` keeps what the backward reads.
   PlanSearch(const Problem& problem, const RetentionPlan& unplanned,
              const SearchEffort& effort = {});
   ~PlanSearch();
   PlanSearch(const PlanSearch&) = delete;
   PlanSearch& operator=(const PlanSearch&) = delete;
 
-  // Peak of the leanest plan found, near to computing everything again whenever it is read.
+  // Returns the smallest peak of all plans found.
   int64_t smallest_peak_bytes() const;
 
-  // The fastest plan found with a peak of at most `peak_bytes`; nothing below
-  // smallest_peak_bytes(). What is found for one budget does not depend on what was asked before.
+  // Returns the fastest plan found with a peak of at most `peak_bytes`; nothing below
+  // smallest_peak_bytes(). Answers do not depend on earlier questions.
   std::optional<Plan> fastest(int64_t peak_bytes);
 
-  // The plan of the smallest peak found that computes again for at most `seconds`.
+  // Returns the plan with the smallest peak found that recomputes for at most `seconds`.
   Plan leanest(double seconds);
 
  private:
@@ -50,7 +49,7 @@ class PlanSearch {
   std::unique_ptr<State> state_;
 };
 
-// Plans none of which is beaten in both peak and time, by falling peak and rising time: from
+// Returns the plans that no other plan beats in both peak and time, by falling peak: from
 // `unplanned` to the smallest peak.
 std::vector<Plan> search_frontier(const Problem& problem, const RetentionPlan& unplanned,
                                   const SearchEffort& effort = {});

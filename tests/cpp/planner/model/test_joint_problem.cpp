@@ -116,7 +116,7 @@ TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
     const auto& problem = *two.runs[run].problem;
     Simulator own(problem);
     EXPECT_LT(own.run(keep_what_is_read(problem)).peak_bytes, 31);
-    seconds += own.run(decisions_of_run(joint, run, problem, plan->decisions)).recompute_seconds;
+    seconds += own.run(decisions_of_run(joint, run, problem, plan->retention)).recompute_seconds;
   }
   EXPECT_EQ(seconds, plan->simulation.recompute_seconds);
 }

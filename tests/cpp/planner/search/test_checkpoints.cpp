@@ -56,13 +56,14 @@ Scheduled scheduled(const Problem& problem, int64_t limit_bytes) {
   const Checkpoints checkpoints(problem, simulator.droppable());
   const auto inner = once_more(problem, simulator);
   simulator.run(checkpoints.keep_all(inner));
-  const auto decisions = checkpoints.schedule(inner, checkpoints.needs(simulator), limit_bytes);
+  const auto decisions =
+      checkpoints.schedule(inner, checkpoints.needs(simulator.last_run()), limit_bytes);
   if (!decisions)
     return {};
   const auto simulation = simulator.run(*decisions);
   const auto steps = listing(simulator);
   const auto canonicalize =
-      Moves(problem, simulator.droppable()).canonicalize(simulator, *decisions);
+      Moves(problem, simulator.droppable()).canonicalize(simulator.last_run());
   EXPECT_EQ(simulator.run(canonicalize).peak_bytes, simulation.peak_bytes);
   EXPECT_EQ(listing(simulator), steps);
   return {simulation, steps};

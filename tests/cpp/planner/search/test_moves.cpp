@@ -44,7 +44,7 @@ struct TwoReads {
 
 TEST(Moves, WhatIsDroppedIsOfferedToBeKept) {
   TwoReads graph;
-  const auto candidates = graph.moves.candidates(graph.simulator, graph.decisions, graph.peak);
+  const auto candidates = graph.moves.candidates(graph.simulator.last_run(), graph.peak);
   ASSERT_THAT(candidates, SizeIs(1));
   EXPECT_EQ(candidates[0].value, graph.a);
   EXPECT_EQ(candidates[0].slot, 1);
@@ -55,7 +55,7 @@ TEST(Moves, WhatIsDroppedIsOfferedToBeKept) {
 TEST(Moves, WithoutRoomBetweenItIsNot) {
   TwoReads graph;
   const auto keeps = [&](int64_t limit_bytes) {
-    return graph.moves.offered_keeps_with_room(graph.simulator, graph.decisions, limit_bytes);
+    return graph.moves.keeps_with_room(graph.simulator.last_run(), limit_bytes);
   };
   EXPECT_THAT(keeps(graph.peak + 99), IsEmpty());
   EXPECT_THAT(keeps(graph.peak + 100), SizeIs(1));

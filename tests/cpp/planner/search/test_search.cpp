@@ -114,7 +114,7 @@ TEST(Search, EveryPlanIsWhatItSays) {
   const auto plans = search_frontier(problem, RetentionPlan(problem));
   ASSERT_GT(plans.size(), 5U);
   for (const auto& plan : plans) {
-    const auto again = simulator.run(plan.decisions);
+    const auto again = simulator.run(plan.retention);
     EXPECT_EQ(again.peak_bytes, plan.simulation.peak_bytes);
     EXPECT_EQ(again.forward_peak_bytes, plan.simulation.forward_peak_bytes);
     EXPECT_EQ(again.saved_bytes, plan.simulation.saved_bytes);
@@ -143,7 +143,7 @@ TEST(Search, TwoSearchesFindTheSame) {
   const auto second = search_frontier(problem, RetentionPlan(problem));
   ASSERT_EQ(first.size(), second.size());
   for (size_t i = 0; i < first.size(); ++i)
-    EXPECT_TRUE(first[i].decisions == second[i].decisions) << i;
+    EXPECT_TRUE(first[i].retention == second[i].retention) << i;
 }
 
 // A promise that saves time, and changes nothing where it is kept.
@@ -184,7 +184,7 @@ TEST(Search, TheNumberOfThreadsChangesNothing) {
         search_frontier(problem, RetentionPlan(problem), {.num_threads = num_threads});
     ASSERT_EQ(alone.size(), together.size()) << num_threads;
     for (size_t i = 0; i < alone.size(); ++i)
-      EXPECT_TRUE(alone[i].decisions == together[i].decisions) << num_threads << ' ' << i;
+      EXPECT_TRUE(alone[i].retention == together[i].retention) << num_threads << ' ' << i;
   }
 }
 
@@ -238,7 +238,7 @@ TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
   PlanSearch fresh(problem, unplanned);
   const auto a = busy.fastest(peak * 60 / 100), b = fresh.fastest(peak * 60 / 100);
   ASSERT_TRUE(a && b);
-  EXPECT_TRUE(a->decisions == b->decisions);
+  EXPECT_TRUE(a->retention == b->retention);
 }
 
 TEST(Search, FastestFitsAndIsNeverSlowerUnderAGreaterBudget) {

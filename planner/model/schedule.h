@@ -1,0 +1,47 @@
+// A schedule: which nodes run, in which order, as a result of a plan.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace aten_recompute {
+
+// One run of a node.
+struct Step {
+  int32_t node = 0;
+  int32_t slot = 0;  // forward: 0; backward: 1 + position of the backward node that it serves
+  // Bit k: output k is taken from this run. Outputs that are still in memory from an earlier run
+  // are not.
+  uint64_t output_mask = ~uint64_t{0};
+  // Bit k: the k-th value of Problem::overwrites was made by the same program, the forward or the
+  // backward, so its memory may be reused.
+  uint32_t reusable_operands = ~uint32_t{0};
+};
+
+// Returns the bit of an output in Step::output_mask; the last bit stands for all outputs from it
+// on.
+inline uint64_t output_bit(size_t output) {
+  return uint64_t{1} << std::min<size_t>(output, 63);
+}
+
+// The time between two slots that use a value. Dropping the value at the end of slot `from` means
+// that slot `to` recomputes it.
+struct Gap {
+  int32_t value = 0;
+  int32_t from = 0;
+  int32_t to = 0;
+  bool recomputed = false;  // otherwise the value was in memory all the time
+};
+
+struct Schedule {
+  // The forward comes first. Forward nodes that only look at sizes of tensors are left out where
+  // the tensors live on.
+  std::vector<Step> steps;
+  std::vector<Gap> gaps;  // of the values that a Scheduler tracks
+  // Per value: the backward made this forward value again.
+  std::vector<uint8_t> is_recomputed;
+};
+
+}  // namespace aten_recompute
