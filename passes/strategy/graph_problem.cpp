@@ -23,22 +23,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Appends the values that the node and its nested blocks read, each once.
-void collect_reads(Node* node, std::vector<Value*>& reads) {
-  auto add = [&](Value* value) {
-    if (std::find(reads.begin(), reads.end(), value) == reads.end())
-      reads.push_back(value);
-  };
-  for (auto* input : node->inputs())
-    add(input);
-  for (auto* block : node->blocks()) {
-    for (auto* inner : block->nodes())
-      collect_reads(inner, reads);
-    for (auto* output : block->outputs())
-      add(output);
-  }
-}
-
 class GraphTranslator {
  public:
   GraphTranslator(const JointGraph& joint, const Profile* profile,
@@ -207,8 +191,7 @@ class GraphTranslator {
   }
 
   std::vector<int32_t> reads_of(Node* node) const {
-    std::vector<Value*> reads;
-    collect_reads(node, reads);
+    auto reads = free_values(node);
     if (const auto found = waiting_.find(node); found != waiting_.end())
       reads.insert(reads.end(), found->second.begin(), found->second.end());
     std::vector<int32_t> inputs;
