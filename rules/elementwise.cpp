@@ -244,6 +244,7 @@ std::vector<Rule> functions() {
       unary("aten::erf", "1.1283791670955126 * torch.exp(torch.neg(self.pow(2))) * grad"),
       unary("aten::erfc", "-1.1283791670955126 * torch.exp(torch.neg(self.pow(2))) * grad"),
       unary("aten::erfinv", "0.8862269254527579 * torch.exp(self.erfinv().pow(2)) * grad"),
+      unary("aten::special_erfcx", "(2.0 * self * result - 1.1283791670955126) * grad"),
       unary("aten::lgamma", "grad * torch.digamma(self)"),
       unary("aten::digamma", "grad * torch.polygamma(1, self)"),
       unary("aten::sgn", "recompute.sgn_grad(grad, self, result)"),

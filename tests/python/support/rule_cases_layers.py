@@ -144,6 +144,7 @@ for op in ("log", "log2", "log10", "log1p", "sqrt", "rsqrt", "reciprocal", "lgam
     case(op, f"torch.{op}(x)", HALVES if op != "digamma" else (F32, F64), x=positive(3, 40))
 for op in ("asin", "acos", "atanh", "erfinv", "logit"):
     case(op, f"torch.{op}(x)", x=unit(3, 40))
+case("erfcx", "torch.special.erfcx(x)", (F32, F64), x=g(3, 40))
 case("unary strided", "x.exp().sin().tanh()", x=strided(5, 6))
 case("unary 0-d", "x.exp().log().sqrt()", x=lambda dtype: torch.ones((), dtype=dtype, requires_grad=True))
 case("logit eps", "torch.logit(x, 0.2)", x=unit(30))
