@@ -57,10 +57,12 @@ struct GradientFormula {
 };
 
 struct Rule {
-  std::string op;       // schema name with overload: "aten::mul.Tensor"
-  std::string forward;  // returns the outputs, then the extras; if empty, the operator itself runs
-  std::vector<std::string> extras;  // names of what `forward` returns after the operator's outputs
-  std::vector<GradientFormula> gradients;
+  std::string op{};  // schema name with overload: "aten::mul.Tensor"
+  // Returns the outputs, then the extras; if empty, the operator itself runs.
+  std::string forward{};
+  // Names of what `forward` returns after the operator's outputs.
+  std::vector<std::string> extras{};
+  std::vector<GradientFormula> gradients{};
   // Set in a user's rule (rules/user_rules.h): the compiled `forward`. With `is_users`, what the
   // formulas return is checked when they run, because nothing is known about it before.
   std::shared_ptr<const CompiledFormula> given_forward = nullptr;

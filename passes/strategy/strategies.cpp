@@ -88,7 +88,7 @@ SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>&
   auto plan =
       drop_where(input.joint, [&](Value* value) { return selected(layers.at(value->unique())); });
   // The input of a layer is kept even if only the recomputation of the layer reads it.
-  for (auto* node : forward_nodes(input.joint)) {
+  for (auto* node : forward_operators(input.joint)) {
     for (auto* output : node->outputs()) {
       if (boundaries.count(output->unique()) != 0 &&
           output->type()->kind() == c10::TypeKind::TensorType &&
@@ -152,7 +152,7 @@ std::vector<Segment> segments_between(const std::vector<Value*>& separators, con
                                       const SavePlan& everything) {
   std::vector<Segment> segments(separators.size() + 1);
   size_t current = 0;
-  for (auto* node : forward_nodes(input.joint)) {
+  for (auto* node : forward_operators(input.joint)) {
     for (auto* output : node->outputs()) {
       if (everything.saved.count(output->unique()) != 0)
         segments[current].saved_bytes += kept_bytes(output, input.bytes);
@@ -174,7 +174,7 @@ SavePlan plan_segments(const PlanInput& input, const GraphView& view,
   // expensive to recompute, and separators do not replace them: they are all saved.
   SavePlan plan;
   const std::unordered_set<Node*> vertices(view.nodes.begin(), view.nodes.end());
-  for (auto* node : forward_nodes(input.joint)) {
+  for (auto* node : forward_operators(input.joint)) {
     if (vertices.count(node) != 0)
       continue;
     for (auto* output : node->outputs()) {

@@ -40,7 +40,7 @@ struct RegionRun {
   std::vector<Given> given;
   std::vector<Incoming> incoming;    // per element of Problem::incoming
   std::vector<int32_t> live_to_end;  // the Problem::results that stay to the end of the step
-  std::vector<int32_t> freed_before_backward;  // those of them that are freed before the backward
+  std::vector<int32_t> freed_before_backward{};  // those of them that are freed before the backward
 
   // Memory in bytes that the problem does not contain. If it is set, the joint problem has nodes
   // for it (see JointProblem), even if it is 0.
