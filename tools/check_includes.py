@@ -3,9 +3,9 @@
 
     tools/check_includes.py [ROOT]
 
-The folders and their order are ``LAYERS``; docs/design.md says what belongs into each. Every include that points upwards
-or sideways is printed as ``file:line: message``, and the exit status is then 1. An include in quotes that names no file
-of the repository is an error, too, because it would escape the check.
+The folders and their order are ``LAYERS``; docs/design.md says what belongs into each. Every include that points
+upwards or sideways is printed as ``file:line: message``, and the exit status is then 1. An include in quotes that names
+no file of the repository is an error, too, because it would escape the check.
 """
 
 import re

@@ -99,8 +99,10 @@ def test_an_include_in_quotes_that_names_no_file_is_an_error(tree: Path) -> None
     status, lines = check(tree)
     assert status == 1
     assert lines == [
-        'passes/frontend/prepare.cpp:1: "prepare.h" is no file of this repository; '
-        "write the path from the root, or use <> for a library"
+        (
+            'passes/frontend/prepare.cpp:1: "prepare.h" is no file of this repository; '
+            "write the path from the root, or use <> for a library"
+        ),
     ]
 
 

@@ -27,7 +27,7 @@ Eligibility judged(const std::shared_ptr<Graph>& graph, const std::string& kind,
     region.insert(test::find_value(*graph, name)->node());
   const auto nodes = test::find_nodes(*graph, kind);
   EXPECT_EQ(nodes.size(), 1U) << kind;
-  return RegionJudge(graph->block(), facts, region).judge(nodes.at(0));
+  return EligibilityChecker(graph->block(), facts, region).check(nodes.at(0));
 }
 
 Eligibility judged(const std::string& ir, const std::string& kind,
