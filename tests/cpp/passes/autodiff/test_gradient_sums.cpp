@@ -39,9 +39,9 @@ graph(%x : Tensor, %given : Tensor[], %a : Tensor, %b : Tensor, %c : Tensor,
 
 TEST_F(GradientSumsTest, OneGradientNeedsNoSum) {
   sums_.require(value("h"));
-  EXPECT_EQ(sums_.of(value("h")), nullptr);
+  EXPECT_EQ(sums_.gradient_of(value("h")), nullptr);
   sums_.add(value("h"), value("a"));
-  EXPECT_EQ(sums_.of(value("h")), value("a"));
+  EXPECT_EQ(sums_.gradient_of(value("h")), value("a"));
   EXPECT_THAT(added(), IsEmpty());
 }
 
@@ -51,28 +51,28 @@ TEST_F(GradientSumsTest, FurtherGradientsAreAddedInTheirOrder) {
     sums_.add(value("h"), value(name));
   EXPECT_THAT(added(), ElementsAre("$0 = aten_recompute::accumulate(a, b)",
                                    "$1 = aten_recompute::accumulate($0, c)"));
-  EXPECT_FALSE(sums_.of(value("h"))->node()->hasAttribute(symbols::kOfInput));
+  EXPECT_FALSE(sums_.gradient_of(value("h"))->node()->hasAttribute(symbols::kOfInput));
 }
 
 TEST_F(GradientSumsTest, ASumOfAnInputsGradientsNamesTheInput) {
   sums_.require(value("x"));
   sums_.add(value("x"), value("a"));
   sums_.add(value("x"), value("b"));
-  EXPECT_EQ(sums_.of(value("x"))->node()->i(symbols::kOfInput), 0);
+  EXPECT_EQ(sums_.gradient_of(value("x"))->node()->i(symbols::kOfInput), 0);
 }
 
 TEST_F(GradientSumsTest, GradientsOfWhatRequiresNoneAreDropped) {
   EXPECT_FALSE(sums_.requires_grad(value("h")));
   sums_.add(value("h"), value("a"));
-  EXPECT_EQ(sums_.of(value("h")), nullptr);
+  EXPECT_EQ(sums_.gradient_of(value("h")), nullptr);
 }
 
 TEST_F(GradientSumsTest, AValueAndItsCastHaveOneGradient) {
   sums_.require(value("x"));
-  sums_.make_one(value("h"), value("x"));
+  sums_.share_gradient(value("h"), value("x"));
   sums_.add(value("h"), value("a"));
-  EXPECT_EQ(sums_.of(value("x")), value("a"));
-  EXPECT_EQ(sums_.of(value("h")), value("a"));
+  EXPECT_EQ(sums_.gradient_of(value("x")), value("a"));
+  EXPECT_EQ(sums_.gradient_of(value("h")), value("a"));
 }
 
 TEST_F(GradientSumsTest, ListsOfGradientsAreAddedElementByElement) {
@@ -86,15 +86,15 @@ TEST_F(GradientSumsTest, GradientsOfAGivenListMayBeMissing) {
   sums_.require(value("given"));
   sums_.add(value("given"), value("list_a"));
   EXPECT_THAT(added(), ElementsAre("$0 = aten_recompute::optional_list(list_a)"));
-  EXPECT_EQ(*sums_.of(value("given"))->type(),
+  EXPECT_EQ(*sums_.gradient_of(value("given"))->type(),
             *c10::ListType::create(c10::OptionalType::ofTensor()));
 }
 
 TEST_F(GradientSumsTest, AListOfGradientsHasNoneForValuesWithoutOne) {
   sums_.require(value("x"));
-  EXPECT_EQ(sums_.list_of({value("x"), value("h")}), nullptr);
+  EXPECT_EQ(sums_.insert_list_of({value("x"), value("h")}), nullptr);
   sums_.add(value("x"), value("a"));
-  ASSERT_NE(sums_.list_of({value("x"), value("h")}), nullptr);
+  ASSERT_NE(sums_.insert_list_of({value("x"), value("h")}), nullptr);
   EXPECT_THAT(added(), ElementsAre("$0 = prim::ListConstruct(a, None)"));
 }
 

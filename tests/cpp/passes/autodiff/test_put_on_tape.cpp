@@ -77,7 +77,7 @@ graph(%x : Tensor, %w : Tensor, %dp : Tensor):
   insert_tape_backward(tape, sums);
   EXPECT_THAT(listing(*graph), ElementsAre("p, q, tape = aten_recompute::tape_forward(w)",
                                            "$0 = aten_recompute::tape_backward(tape, dp, None)"));
-  EXPECT_EQ(sums.of(find_value(*graph, "w"))->node()->kind(), symbols::kTapeBackward);
+  EXPECT_EQ(sums.gradient_of(find_value(*graph, "w"))->node()->kind(), symbols::kTapeBackward);
 }
 
 TEST_F(PutOnTape, WithoutAGradientThereIsNoBackward) {
@@ -92,7 +92,7 @@ graph(%x : Tensor):
   graph->setInsertPoint(graph->return_node());
   insert_tape_backward(tape, sums);
   EXPECT_THAT(listing(*graph), ElementsAre("y, tape = aten_recompute::tape_forward(x)"));
-  EXPECT_EQ(sums.of(find_value(*graph, "x")), nullptr);
+  EXPECT_EQ(sums.gradient_of(find_value(*graph, "x")), nullptr);
 }
 
 }  // namespace
