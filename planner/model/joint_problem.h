@@ -37,9 +37,9 @@ struct RegionRun {
   };
 
   const Problem* problem = nullptr;
-  std::vector<Given> given;
-  std::vector<Incoming> incoming;    // per element of Problem::incoming
-  std::vector<int32_t> live_to_end;  // the Problem::results that stay to the end of the step
+  std::vector<Given> given{};
+  std::vector<Incoming> incoming{};    // per element of Problem::incoming
+  std::vector<int32_t> live_to_end{};  // the Problem::results that stay to the end of the step
   std::vector<int32_t> freed_before_backward{};  // those of them that are freed before the backward
 
   // Memory in bytes that the problem does not contain. If it is set, the joint problem has nodes

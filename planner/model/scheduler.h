@@ -19,7 +19,7 @@ namespace aten_recompute {
 // once.
 class Scheduler {
  public:
-  // `problem` must outlive the scheduler.
+  // `problem` must outlive the scheduler and must not change.
   explicit Scheduler(const Problem& problem);
 
   // Promises that plans drop only these values in slots of the backward. This saves time, and gaps

@@ -36,7 +36,7 @@ struct SimulatedRun {
 // several threads at once.
 class Simulator {
  public:
-  // `problem` must outlive the simulator.
+  // `problem` must outlive the simulator and must not change.
   explicit Simulator(const Problem& problem);
 
   // Schedules with more backward steps than this are given up: their peak and time are reported as

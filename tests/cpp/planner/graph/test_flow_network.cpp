@@ -26,7 +26,7 @@ TEST(FlowNetwork, TheCheapestEdgeOfAChainIsCut) {
   EXPECT_THAT(network.sink_side(), ElementsAre(false, true, false, true));
 }
 
-TEST(FlowNetwork, OfEqualCutsTheOneNearestToTheSinkIsTaken) {
+TEST(FlowNetwork, AmongMinimumCutsTheOneNearestToTheSinkIsTaken) {
   FlowNetwork network;
   const auto a = network.add_vertex();
   const auto b = network.add_vertex();
@@ -36,7 +36,7 @@ TEST(FlowNetwork, OfEqualCutsTheOneNearestToTheSinkIsTaken) {
   EXPECT_THAT(network.sink_side(), ElementsAre(false, true, false, false));
 }
 
-TEST(FlowNetwork, UncuttableEdgesAreNotCutAndNeitherIsWhatLeadsNowhere) {
+TEST(FlowNetwork, UncuttableEdgesAndDeadEndsAreNotCut) {
   FlowNetwork network;
   const auto a = network.add_vertex();
   const auto b = network.add_vertex();
@@ -48,7 +48,7 @@ TEST(FlowNetwork, UncuttableEdgesAreNotCutAndNeitherIsWhatLeadsNowhere) {
   EXPECT_THAT(network.sink_side(), ElementsAre(false, true, false, true, false));
 }
 
-TEST(FlowNetwork, APathWithoutAnyEdgeToCutIsAnError) {
+TEST(FlowNetwork, APathOfUncuttableEdgesIsAnError) {
   FlowNetwork network;
   const auto a = network.add_vertex();
   network.add_edge(kSource, a, 7);
@@ -57,7 +57,7 @@ TEST(FlowNetwork, APathWithoutAnyEdgeToCutIsAnError) {
   EXPECT_THROW(network.sink_side(), std::logic_error);
 }
 
-// Against all 2^8 ways of dividing the vertices.
+// Compares with all 2^8 ways of dividing the vertices.
 TEST(FlowNetwork, CutsAreMinimumOnRandomNetworks) {
   constexpr size_t kInner = 8;
   std::mt19937 random(1);

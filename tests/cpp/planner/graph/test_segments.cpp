@@ -19,7 +19,7 @@ std::vector<Segment> equal_segments(size_t count, int64_t saved, int64_t separat
   return segments;
 }
 
-// What the header says is made smallest.
+// Returns the cost that choose_separators() minimises.
 int64_t cost_of(const std::vector<Segment>& segments, const std::vector<bool>& keep) {
   int64_t kept = 0;
   int64_t joined = 0;
@@ -35,7 +35,7 @@ int64_t cost_of(const std::vector<Segment>& segments, const std::vector<bool>& k
   return kept + largest;
 }
 
-TEST(Segments, NoChoiceIsBetter) {
+TEST(Segments, AreChosenAsWellAsByTryingAllChoices) {
   constexpr size_t kCount = 9;
   std::mt19937 random(20);
   for (int round = 0; round < 200; ++round) {
@@ -58,7 +58,7 @@ TEST(Segments, NoChoiceIsBetter) {
   }
 }
 
-TEST(Segments, NoSegmentsNoFlags) {
+TEST(Segments, NoSegmentsHaveNoFlags) {
   EXPECT_THAT(choose_separators({}, std::nullopt), IsEmpty());
 }
 
@@ -73,13 +73,13 @@ TEST(Segments, CheapSeparatorsAreAllKept) {
               ElementsAre(true, true, true, false));
 }
 
-// The same with separators of 10: none 64, one 10 + 32 = 42, all 30 + 16 = 46.
-TEST(Segments, DearSeparatorsAreKeptSparingly) {
+// With separators of 10 bytes, keeping none costs 64, one 10 + 32 = 42, all 30 + 16 = 46.
+TEST(Segments, FewExpensiveSeparatorsAreKept) {
   EXPECT_THAT(choose_separators(equal_segments(4, 16, 10), std::nullopt),
               ElementsAre(false, true, false, false));
 }
 
-// Separators of 40: none 64, one 40 + 32 = 72.
+// With separators of 40 bytes, keeping none costs 64 and one 40 + 32 = 72.
 TEST(Segments, SeparatorsThatCostMoreThanTheySaveAreNotKept) {
   EXPECT_THAT(choose_separators(equal_segments(4, 16, 40), std::nullopt),
               ElementsAre(false, false, false, false));
@@ -87,7 +87,7 @@ TEST(Segments, SeparatorsThatCostMoreThanTheySaveAreNotKept) {
 
 // The square root rule: n = 16 segments whose separators cost as much as they save (s = 1): k
 // segments of 16 / k each cost (k - 1) + 16 / k, which is smallest at k = 4: 3 + 4 = 7.
-TEST(Segments, EqualLayersMakeTheSquareRootOfTheirNumber) {
+TEST(Segments, EqualLayersAreCutIntoTheSquareRootOfTheirNumber) {
   const auto keep = choose_separators(equal_segments(16, 1, 1), std::nullopt);
   EXPECT_THAT(keep, ElementsAre(false, false, false, true, false, false, false, true, false, false,
                                 false, true, false, false, false, false));
@@ -95,7 +95,7 @@ TEST(Segments, EqualLayersMakeTheSquareRootOfTheirNumber) {
 
 // The big segment (100) cannot be split, so nothing is won by keeping separators among the small
 // ones: {100 | 1 + 1 + 1} costs 5 + 100 = 105, more than all of it together, 103.
-TEST(Segments, ABigSegmentDecides) {
+TEST(Segments, SeparatorsAmongSmallSegmentsDoNotHelpBesideALargeOne) {
   EXPECT_THAT(choose_separators({{100, 5}, {1, 5}, {1, 5}, {1, 0}}, std::nullopt),
               ElementsAre(false, false, false, false));
   // With small ones of 10, {100 | 30} costs 105 instead of 130.
@@ -103,9 +103,9 @@ TEST(Segments, ABigSegmentDecides) {
               ElementsAre(true, false, false, false));
 }
 
-// Behind the first 16 bytes either separator will do: the one of 1 byte, not the one of 50 behind
-// whatever saves nothing. 1 + 16 = 17.
-TEST(Segments, OfSeparatorsBetweenTheSameSegmentsTheSmallestIsKept) {
+// The two separators differ by a segment that saves nothing, so the one of 1 byte is kept and not
+// the one of 50. The cost is 1 + 16 = 17.
+TEST(Segments, TheSmallestOfSeveralEquivalentSeparatorsIsKept) {
   const std::vector<Segment> segments{{16, 1}, {0, 50}, {16, 0}};
   EXPECT_THAT(choose_separators(segments, std::nullopt), ElementsAre(true, false, false));
   EXPECT_THAT(choose_separators(segments, 2), ElementsAre(true, false, false));
@@ -115,7 +115,7 @@ TEST(Segments, OfSeparatorsBetweenTheSameSegmentsTheSmallestIsKept) {
 
 // Three stretches of at most 20: 10 + 10 | 10 + 10 | 10 costs 9 + 9; 10 | 10 + 10 | 10 + 10 costs 1
 // + 1.
-TEST(Segments, CutsGoWhereSeparatorsAreSmall) {
+TEST(Segments, SmallSeparatorsArePreferred) {
   const std::vector<Segment> segments{{10, 1}, {10, 9}, {10, 1}, {10, 9}, {10, 0}};
   EXPECT_THAT(choose_separators(segments, 3), ElementsAre(true, false, true, false, false));
 }
@@ -126,7 +126,7 @@ TEST(Segments, ACountOfOneKeepsNothing) {
 }
 
 // Two segments of 4, 2, 8, 1, 3 bytes: 4 + 2 | 8 + 1 + 3 has maximum 12, 4 + 2 + 8 | 1 + 3 has 14.
-TEST(Segments, ACountMakesTheLargestAsSmallAsItCanBe) {
+TEST(Segments, WithACountTheLargestSegmentIsAsSmallAsPossible) {
   const std::vector<Segment> segments{{4, 1}, {2, 1}, {8, 1}, {1, 1}, {3, 0}};
   EXPECT_THAT(choose_separators(segments, 2), ElementsAre(false, true, false, false, false));
   // Three: 4 + 2 | 8 | 1 + 3 with maximum 8, which no more segments make smaller.
@@ -134,7 +134,7 @@ TEST(Segments, ACountMakesTheLargestAsSmallAsItCanBe) {
   EXPECT_THAT(choose_separators(segments, 4), ElementsAre(false, true, true, false, false));
 }
 
-TEST(Segments, ACountBeyondTheSegmentsKeepsEveryOneThatHelps) {
+TEST(Segments, ACountBeyondTheSegmentsKeepsEverySeparatorThatHelps) {
   EXPECT_THAT(choose_separators(equal_segments(3, 16, 4), 100), ElementsAre(true, true, false));
 }
 

@@ -39,7 +39,7 @@ struct OneRegion {
   }
 };
 
-// a, then b on a's output; the loss reads b's.
+// Region b reads the output of region a, and the loss reads the output of b.
 struct TwoRegions {
   OneRegion a{"a."};
   OneRegion b{"b."};
@@ -72,7 +72,7 @@ TEST(JointProblem, ForwardsInOrderAndBackwardsInReverse) {
   EXPECT_EQ(joint.problem.loss_bytes, 4);
 }
 
-TEST(JointProblem, WhatIsHandedOnIsOneMemory) {
+TEST(JointProblem, AValuePassedBetweenRegionsIsOneStorage) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   const auto& problem = joint.problem;
@@ -93,8 +93,9 @@ TEST(JointProblem, OutputsOfEarlierRegionsDieWithTheirLastReader) {
       join_decisions(joint, two.runs,
                      two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
   simulator.run(unplanned);
-  // b.h: a.h, a.y and itself. b.y: both h and itself, as a.y is gone; the loss is counted there.
-  // The gradient dies in a.dx, which takes nobody's place; b.y stays.
+  // During b.h these are a.h, a.y and b.h. During b.y they are both h and b.y, because a.y is
+  // freed; the loss counts there. a.dx is the last to read the gradient and overwrites nothing; b.y
+  // stays.
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 14, 14, 24, 32, 32, 18, 22));
 }
 
@@ -110,7 +111,7 @@ TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
   EXPECT_LE(plan->simulation.peak_bytes, 31);
   EXPECT_EQ(plan->simulation.recompute_seconds, 1.0);
 
-  // Either region alone stays far below the limit: each of them would keep its h.
+  // Either region alone stays far below the limit, so planned alone it would keep its h.
   double seconds = 0.0;
   for (size_t run = 0; run < 2; ++run) {
     const auto& problem = *two.runs[run].problem;
@@ -121,7 +122,7 @@ TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
   EXPECT_EQ(seconds, plan->simulation.recompute_seconds);
 }
 
-TEST(JointProblem, SplittingWhatWasJoinedGivesItBack) {
+TEST(JointProblem, SplittingAJoinedPlanReturnsItsParts) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   RetentionPlan of_a(two.a.problem);
@@ -133,10 +134,10 @@ TEST(JointProblem, SplittingWhatWasJoinedGivesItBack) {
   EXPECT_EQ(decisions_of_run(joint, 1, two.b.problem, all), of_b);
 }
 
-TEST(JointProblem, NothingIsComputedAgainAcrossABorder) {
+TEST(JointProblem, NothingIsRecomputedAcrossRegions) {
   const TwoRegions two;
   const auto joint = join(two.runs);
-  // The output of a is not read by a's own backward; b's backward would have to bring it back.
+  // The backward of a does not read its output; that of b would have to recompute it.
   Simulator simulator(joint.problem);
   const auto handed = joint.values[1][two.b.x];
   EXPECT_EQ(std::count(simulator.droppable().begin(), simulator.droppable().end(), handed), 0);
@@ -145,7 +146,7 @@ TEST(JointProblem, NothingIsComputedAgainAcrossABorder) {
             1);
 }
 
-TEST(JointProblem, GradientsFromTheLossAndFromALaterRegionAreAddedInPlace) {
+TEST(JointProblem, GradientsOfTheLossAndALaterRegionAreSummedInPlace) {
   TwoRegions two;
   two.runs[0].incoming[0].from_loss = true;
   two.runs[0].live_to_end.push_back(two.a.y);
@@ -171,7 +172,7 @@ struct TwoReaders {
                               {&c.problem, {{c.x, {0, a.y}}}, {{true, {}, true}}, {c.y}}};
 };
 
-TEST(JointProblem, GradientsOfSeveralRegionsAreAddedAsTheyCome) {
+TEST(JointProblem, GradientsOfSeveralRegionsAreSummedInTheirOrder) {
   const TwoReaders three;
   const auto joint = join(three.runs);
   const auto& problem = joint.problem;
@@ -186,11 +187,11 @@ TEST(JointProblem, GradientsOfSeveralRegionsAreAddedAsTheyCome) {
   const auto of_b = keep_what_is_read(three.b.problem);
   const auto of_c = keep_what_is_read(three.c.problem);
   simulator.run(join_decisions(joint, three.runs, {&of_a, &of_b, &of_c}));
-  // b.y, c.y, a.h and the sum; the second gradient is gone.
+  // b.y, c.y, a.h and the sum are alive; the second gradient is freed.
   EXPECT_EQ(simulator.step_bytes()[11], 4 + 4 + 10 + 4);
 }
 
-TEST(JointProblem, AnOutputThatNobodyCanReadHasNoGradient) {
+TEST(JointProblem, AnOutputThatNothingReadsHasNoGradient) {
   TwoRegions two;
   two.runs[0].incoming[0] = {};
   const auto joint = join(two.runs);
@@ -199,7 +200,7 @@ TEST(JointProblem, AnOutputThatNobodyCanReadHasNoGradient) {
   EXPECT_TRUE(joint.problem.storages[joint.values[0][two.a.problem.incoming[0]]].empty());
 }
 
-TEST(JointProblem, AGivenValueTakesWhatItTakesInThisCall) {
+TEST(JointProblem, AGivenValueHasTheBytesOfThisCall) {
   TwoRegions two;
   two.runs[1].given[0] = {two.b.x, {-1, -1}, false, 7};
   const auto joint = join(two.runs);
@@ -236,7 +237,7 @@ TEST(JointProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {
   EXPECT_EQ(joint.between[0], -1);
 }
 
-TEST(JointProblem, WhatIsMadeBetweenTheRegionsIsMemoryOfItsOwn) {
+TEST(JointProblem, ValuesMadeBetweenTheRegionsHaveMemoryOfTheirOwn) {
   TwoRegions two;
   two.runs[1].given[0].from = {-1, -1};
   two.runs[0].incoming[0].passthrough = false;
@@ -249,7 +250,7 @@ TEST(JointProblem, WhatIsMadeBetweenTheRegionsIsMemoryOfItsOwn) {
             problem.storages[joint.values[1][two.b.dx]][0]);
 }
 
-TEST(JointProblem, AlternativesGoWithTheirNode) {
+TEST(JointProblem, AlternativesBelongToTheirNode) {
   SmallProblemBuilder builder;
   const auto x = builder.held("x", 4);
   const auto h = builder.fresh("h", {x}, 10);
@@ -266,10 +267,9 @@ TEST(JointProblem, AlternativesGoWithTheirNode) {
     const auto row = joint.problem.alternatives[joint.nodes[run][problem.producer[h]]];
     ASSERT_EQ(row.size(), 1U);
     EXPECT_EQ(row[0], joint.nodes[run][instead]);
-    RetentionPlan decisions(joint.problem);
-    decisions.choose(joint.nodes[run][problem.producer[h]], row[0]);
-    EXPECT_EQ(decisions_of_run(joint, run, problem, decisions).chosen(problem.producer[h]),
-              instead);
+    RetentionPlan plan(joint.problem);
+    plan.choose(joint.nodes[run][problem.producer[h]], row[0]);
+    EXPECT_EQ(decisions_of_run(joint, run, problem, plan).chosen(problem.producer[h]), instead);
   }
 }
 

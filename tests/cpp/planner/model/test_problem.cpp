@@ -17,14 +17,14 @@ using test::SmallProblemBuilder;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-// One of everything: a view, a list of two tensors, a node of two outputs, an optional node, a
-// alternative, something that runs once.
+// Has one of everything: a list of two tensors, a node with two outputs, an optional node, an
+// alternative, and a node that runs once.
 Problem example() {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
   b.replay(16);
-  b.seconds(0.1);  // no binary fraction: the text has to carry all digits
+  b.seconds(0.1);  // no binary fraction, so the text needs all digits
   const auto pair = b.fresh({a}, {{"p", 4}, {"q", 8}});
   const auto list = b.view("list", {pair[0], pair[1]});
   const auto mask = b.fresh("mask", {a}, 1);
@@ -51,7 +51,7 @@ std::vector<std::vector<int32_t>> to_vectors(const JaggedArray& rows) {
   return result;
 }
 
-TEST(Problem, JsonRoundTrip) {
+TEST(Problem, IsTheSameAfterAJsonRoundTrip) {
   const auto problem = example();
   const auto again = problem_from_json(to_json(problem));
   EXPECT_EQ(again.num_forward, problem.num_forward);
@@ -101,7 +101,7 @@ std::string changed(const std::string& pointer, const nlohmann::json& value) {
   return json.dump();
 }
 
-TEST(Problem, WhatIsNoProblemIsRefused) {
+TEST(Problem, RefusesJsonThatIsNoProblem) {
   expect_refused("", "not a planning problem: ");
   expect_refused("[]", "not a planning problem: ");
   expect_refused("{}", "'format'");
@@ -124,8 +124,8 @@ TEST(Problem, WhatIsNoProblemIsRefused) {
                  "counts and lists do not agree");
 }
 
-// Lists refer to one another by index: one that points at nothing would be read out of bounds.
-TEST(Problem, AnIndexOfNothingIsRefused) {
+// Lists refer to one another by index. An index that is out of range would be read out of bounds.
+TEST(Problem, RefusesAnIndexOutOfRange) {
   for (const char* pointer :
        {"/nodes/inputs/1", "/nodes/outputs/1", "/nodes/overwrites/1", "/nodes/alternatives/1",
         "/values/storages/1", "/results", "/incoming", "/values/producer"}) {
@@ -140,19 +140,34 @@ TEST(Problem, AnIndexOfNothingIsRefused) {
   }
 }
 
-TEST(Problem, BytesOfAValueAreThoseThatTheProgramMade) {
+TEST(Problem, BytesOfAValueAreThoseThatAreNotHeld) {
   const auto problem = example();
   EXPECT_EQ(problem.value_bytes(0), 0);   // x, held by the caller
   EXPECT_EQ(problem.value_bytes(1), 10);  // a
   EXPECT_EQ(problem.value_bytes(4), 12);  // the list of p and q
 }
 
-// a 0.1, p and q 1, the list nothing, y 1, da 1; neither the optional mask nor the alternative.
-TEST(Problem, BaseSecondsLeaveOutWhatNoPlanHasAskedFor) {
+// a takes 0.1, p and q together 1, the list nothing, y and da 1 each.
+TEST(Problem, BaseSecondsLeaveOutOptionalNodesAndAlternatives) {
   EXPECT_DOUBLE_EQ(example().base_seconds(), 3.1);
 }
 
-TEST(Roots, OfViewsAndContainersAreWhatTheyView) {
+TEST(Problem, IncomingBytesAreThoseOfAllIncomingGradients) {
+  SmallProblemBuilder b;
+  b.incoming("dy", 20);
+  b.incoming("dz", 22);
+  b.given("x", 100);
+  EXPECT_EQ(b.build().incoming_bytes(), 42);
+}
+
+TEST(Problem, ReplayBytesMayBeMissingFromJson) {
+  auto json = nlohmann::json::parse(to_json(example()));
+  json["nodes"].erase("replay_bytes");
+  const auto problem = problem_from_json(json.dump());
+  EXPECT_EQ(problem.replay_bytes, std::vector<int64_t>(problem.num_all_nodes(), 0));
+}
+
+TEST(BaseValues, AViewOrContainerHasThoseOfWhatItViews) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 100);
   const auto a = b.fresh("a", {x}, 10);

@@ -1,6 +1,6 @@
-// Schedules and byte counts on problems small enough to be worked out by hand. The expected bytes
-// stand beside the step that they belong to. The forward's last step counts with what is alive
-// behind it: what is saved, and the gradient that comes in.
+// Schedules and byte counts of problems that are small enough to be worked out by hand. A comment
+// beside the expected bytes of a step lists the values alive. The last step of the forward also
+// counts what is alive after it: saved values and the incoming gradient.
 #include "planner/model/simulator.h"
 
 #include <string>
@@ -53,32 +53,7 @@ struct Chain {
   }
 };
 
-TEST(RetentionPlan, AreBitsPerValueAndSlot) {
-  const Chain chain;
-  RetentionPlan decisions(chain.problem);
-  EXPECT_EQ(decisions.num_slots(), 4U);  // the forward's end, and behind each backward node
-  for (int32_t value = 0; value < static_cast<int32_t>(chain.problem.num_values()); ++value) {
-    for (size_t slot = 0; slot < 4; ++slot)
-      EXPECT_FALSE(decisions.dropped(value, slot));
-  }
-  const RetentionPlan kept = decisions;
-  decisions.drop(chain.a, 3);
-  EXPECT_TRUE(decisions.dropped(chain.a, 3));
-  EXPECT_FALSE(decisions.dropped(chain.a, 2));
-  EXPECT_FALSE(decisions.dropped(chain.bb, 0));  // its neighbour in memory
-  EXPECT_FALSE(decisions == kept);
-  decisions.keep(chain.a, 3);
-  EXPECT_TRUE(decisions == kept);
-  decisions.drop_always(chain.bb);
-  for (size_t slot = 0; slot < 4; ++slot) {
-    EXPECT_TRUE(decisions.dropped(chain.bb, slot));
-    EXPECT_FALSE(decisions.dropped(chain.a, slot));
-    EXPECT_FALSE(decisions.dropped(chain.y, slot));
-  }
-  EXPECT_EQ(decisions.chosen(2), 2);
-}
-
-TEST(Simulator, KeepsEverything) {
+TEST(Simulator, AKeptValueIsAliveFromItsNodeToItsLastRead) {
   const Chain chain;
   Simulator simulator(chain.problem);
   const auto figures = simulator.run(RetentionPlan(chain.problem));
@@ -100,13 +75,13 @@ TEST(Simulator, KeepsEverything) {
   EXPECT_TRUE(simulator.captured()[chain.bb]);
 }
 
-TEST(Simulator, WhatGoesAtTheEndOfTheForwardIsComputedAgainOnce) {
+TEST(Simulator, AValueDroppedAtTheEndOfTheForwardIsRecomputedOnce) {
   const Chain chain;
-  RetentionPlan decisions(chain.problem);
-  decisions.drop(chain.a, 0);
-  decisions.drop(chain.bb, 0);
+  RetentionPlan plan(chain.problem);
+  plan.drop(chain.a, 0);
+  plan.drop(chain.bb, 0);
   Simulator simulator(chain.problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a b y | a b gb ga gx");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10,                      // a
                                                   10 + 20,                 // a b
@@ -127,13 +102,13 @@ TEST(Simulator, WhatGoesAtTheEndOfTheForwardIsComputedAgainOnce) {
   EXPECT_FALSE(simulator.captured()[chain.bb]);
 }
 
-TEST(Simulator, WhatGoesBetweenTwoUsesIsComputedTwice) {
+TEST(Simulator, AValueDroppedBetweenTwoUsesIsRecomputedTwice) {
   const Chain chain;
-  RetentionPlan decisions(chain.problem);
-  decisions.drop_always(chain.a);
-  decisions.drop_always(chain.bb);
+  RetentionPlan plan(chain.problem);
+  plan.drop_always(chain.a);
+  plan.drop_always(chain.bb);
   Simulator simulator(chain.problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a b y | a b gb a ga gx");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 80,         // as before
                                                   40 + 40 + 10,       // y dy a
@@ -148,8 +123,7 @@ TEST(Simulator, WhatGoesBetweenTwoUsesIsComputedTwice) {
                                             Gap{chain.a, 1, 2, true}));
 }
 
-// What the forward handed over can go after its first use in the backward.
-TEST(Simulator, WhatWasKeptCanGoLater) {
+TEST(Simulator, AValueKeptFromTheForwardCanBeDroppedInTheBackward) {
   SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.result(b.fresh("y", {a}, 40));
@@ -159,10 +133,10 @@ TEST(Simulator, WhatWasKeptCanGoLater) {
   const auto g2 = b.fresh("g2", {g1}, 50);
   b.result(b.fresh("g3", {g2, a}, 4));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop(a, 1);
+  RetentionPlan plan(problem);
+  plan.drop(a, 1);
   Simulator simulator(problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a y | g1 g2 a g3");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 40 + 40,    // a, a y, then dy
                                                   10 + 40 + 40 + 3,    // a y dy g1
@@ -171,15 +145,15 @@ TEST(Simulator, WhatWasKeptCanGoLater) {
                                                   40 + 50 + 10 + 4));  // y g2 a g3
   EXPECT_EQ(figures.saved_bytes, 50);
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.0);
-  // A drop in a slot that does not use the value says nothing.
-  decisions.keep(a, 1);
-  decisions.drop(a, 2);
-  simulator.run(decisions);
+  // A drop in a slot that does not use the value has no effect.
+  plan.keep(a, 1);
+  plan.drop(a, 2);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a y | g1 g2 g3");
 }
 
-// What the caller's loss allocates outside of the region stands on top of what is alive then.
-TEST(Simulator, TheLossIsComputedBetweenForwardAndBackward) {
+// The bytes of the loss are added to what is alive between forward and backward.
+TEST(Simulator, TheLossCountsBetweenForwardAndBackward) {
   Chain chain;
   chain.problem.loss_bytes = 25;
   Simulator simulator(chain.problem);
@@ -190,7 +164,6 @@ TEST(Simulator, TheLossIsComputedBetweenForwardAndBackward) {
   EXPECT_EQ(figures.saved_bytes, 70);
 }
 
-// Each step of the forward and each slot of the backward counts with its worst.
 TEST(Simulator, ExcessIsSummedOverForwardStepsAndSlots) {
   const Chain chain;
   Simulator simulator(chain.problem);
@@ -198,11 +171,11 @@ TEST(Simulator, ExcessIsSummedOverForwardStepsAndSlots) {
   EXPECT_EQ(simulator.run(RetentionPlan(chain.problem), 60).excess, 50.0 + 70.0 + 20.0);
   EXPECT_EQ(simulator.run(RetentionPlan(chain.problem), 129).excess, 1.0);
   EXPECT_EQ(simulator.run(RetentionPlan(chain.problem), 130).excess, 0.0);
-  // 10 30 80 | (90 110 130) 80 55: of the first slot's three steps the greatest.
-  RetentionPlan decisions(chain.problem);
-  decisions.drop(chain.a, 0);
-  decisions.drop(chain.bb, 0);
-  EXPECT_EQ(simulator.run(decisions, 80).excess, 50.0);
+  // 10 30 80 | (90 110 130) 80 55: the largest of the three steps of the first slot counts.
+  RetentionPlan plan(chain.problem);
+  plan.drop(chain.a, 0);
+  plan.drop(chain.bb, 0);
+  EXPECT_EQ(simulator.run(plan, 80).excess, 50.0);
 }
 
 TEST(Simulator, OneObjectServesManyRuns) {
@@ -236,8 +209,8 @@ struct Viewing {
   }
 };
 
-// The forward hands over a; its view is made again, once, and holds a's memory until its last use.
-TEST(Simulator, AViewIsMadeAgainAndHoldsWhatItViews) {
+// The backward finds a in memory, makes the view once, and holds a until the view's last use.
+TEST(Simulator, AViewIsRecomputedAndHoldsItsBaseValue) {
   const Viewing viewing;
   Simulator simulator(viewing.problem);
   const auto figures = simulator.run(RetentionPlan(viewing.problem));
@@ -258,15 +231,15 @@ TEST(Simulator, AViewIsMadeAgainAndHoldsWhatItViews) {
   EXPECT_THAT(simulator.droppable(), ElementsAre(viewing.a, viewing.a + 2));
 }
 
-TEST(Simulator, WithWhatAViewViewsGoesTheView) {
+TEST(Simulator, DroppingABaseValueDropsItsViews) {
   const Viewing viewing;
-  RetentionPlan decisions(viewing.problem);
-  decisions.drop(viewing.a, 0);
+  RetentionPlan plan(viewing.problem);
+  plan.drop(viewing.a, 0);
   Simulator simulator(viewing.problem);
-  simulator.run(decisions);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a v y | a v g1 g2 g3");
-  decisions.drop(viewing.a, 1);
-  const auto figures = simulator.run(decisions);
+  plan.drop(viewing.a, 1);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a v y | a v g1 a v g2 g3");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 20 + 20,   // a, a, a y, then y dy
                                                   20 + 20 + 10,      // y dy a
@@ -280,8 +253,8 @@ TEST(Simulator, WithWhatAViewViewsGoesTheView) {
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 2.0);
 }
 
-// A list of two tensors: one of them dropped, the list is made again from the other and a new one.
-TEST(Simulator, AContainerNeedsAllThatItHolds) {
+// Where one of two tensors of a list is dropped, the list is made from the other and a new one.
+TEST(Simulator, AContainerNeedsAllItsElements) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
@@ -292,10 +265,10 @@ TEST(Simulator, AContainerNeedsAllThatItHolds) {
   const auto dy = b.incoming("dy", 30);
   b.result(b.fresh("g", {dy, list}, 5));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop(c, 0);
+  RetentionPlan plan(problem);
+  plan.drop(c, 0);
   Simulator simulator(problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a c list y | c list g");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 30, 30, 10 + 30 + 30,  // a c y, then a y dy
                                                   30 + 30 + 10 + 20,         // y dy a c
@@ -322,22 +295,23 @@ struct Overwriting {
   }
 };
 
-TEST(Simulator, AnOperandThatDiesIsOverwritten) {
+TEST(Simulator, AnOperandIsOverwrittenByItsLastReader) {
   const Overwriting problem;
   Simulator simulator(problem.problem);
   simulator.run(RetentionPlan(problem.problem));
-  // b takes a's memory. g may take neither dy's nor b's: both were handed to the backward.
+  // b takes the memory of a. g may take neither that of dy nor that of b, which the backward did
+  // not make.
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10 + 10,  // a, b, b y, then dy
                                                   10 + 10 + 10 + 10));   // b y dy g
 }
 
-TEST(Simulator, WhatTheBackwardMadeItselfIsOverwrittenToo) {
+TEST(Simulator, AnOperandThatTheBackwardRecomputedIsOverwritten) {
   const Overwriting problem;
-  RetentionPlan decisions(problem.problem);
-  decisions.drop(problem.bb, 0);
-  decisions.drop(problem.a, 0);
+  RetentionPlan plan(problem.problem);
+  plan.drop(problem.bb, 0);
+  plan.drop(problem.a, 0);
   Simulator simulator(problem.problem);
-  simulator.run(decisions);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a b y | a b g");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10, 10 + 10,  // a, b, b y, then y dy
                                                   10 + 10 + 10,     // y dy a
@@ -346,7 +320,7 @@ TEST(Simulator, WhatTheBackwardMadeItselfIsOverwrittenToo) {
   EXPECT_EQ(simulator.steps()[5].reusable_operands & 3, 2U);        // of dy and b the second
 }
 
-TEST(Simulator, NothingIsOverwrittenThatSomebodyStillReadsOrThatIsOfAnotherSize) {
+TEST(Simulator, OperandsThatAreReadLaterOrOfAnotherSizeAreNotOverwritten) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
@@ -384,9 +358,9 @@ TEST(Simulator, WorkspaceCountsWhileItsNodeRuns) {
   b.workspace(7);
   const auto problem = b.build();
   Simulator simulator(problem);
-  RetentionPlan decisions(problem);
-  decisions.drop(a, 0);
-  const auto figures = simulator.run(decisions);
+  RetentionPlan plan(problem);
+  plan.drop(a, 0);
+  const auto figures = simulator.run(plan);
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10 + 100,                // a
                                                   20 + 20,                 // a y, then y dy
                                                   20 + 20 + 10 + 100,      // y dy a
@@ -395,9 +369,9 @@ TEST(Simulator, WorkspaceCountsWhileItsNodeRuns) {
   EXPECT_EQ(figures.saved_bytes, 20);
 }
 
-// a draws random numbers. Where it runs again, the state of the generator before it is kept from
-// the forward on, and while it runs the present state, too.
-TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
+// a draws random numbers. If it runs again, the generator's state before its first run is kept, and
+// while it runs again the present state is kept, too.
+TEST(Simulator, RecomputingARandomNodeKeepsTheGeneratorState) {
   SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.replay(7);
@@ -418,10 +392,10 @@ TEST(Simulator, RunningAgainNeedsTheStateFromBefore) {
                                                   10 + 30 + 3 + 4,   // a y g1 g2
                                                   10 + 30 + 4 + 5,   // a y g2 g3
                                                   30 + 5 + 6));      // y g3 g4
-  RetentionPlan decisions(problem);
-  decisions.drop(a, 0);
-  decisions.drop(a, 1);
-  EXPECT_EQ(simulator.run(decisions).saved_bytes, 7 + 30);
+  RetentionPlan plan(problem);
+  plan.drop(a, 0);
+  plan.drop(a, 1);
+  EXPECT_EQ(simulator.run(plan).saved_bytes, 7 + 30);
   EXPECT_EQ(listing(simulator), "a c y | a g1 g2 a g3 g4");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(7 + 10, 7 + 10 + 20,   // a, a c
                                                   7 + 30 + 30,           // c y, then y dy
@@ -456,9 +430,8 @@ TEST(Simulator, ResultsStayToTheEnd) {
                                                   10 + 3 + 5 + 2));   // y g1 g2 last
 }
 
-// The caller's loss reads y and lets it go; the backward begins without it. One that is read again,
-// as z is, stays until then.
-TEST(Simulator, ResultsThatAreLetGoStayUntilTheLossHasRun) {
+// The caller frees y and z once the loss has read them. z stays until the backward has read it.
+TEST(Simulator, ResultsThatAreFreedBeforeTheBackwardStayUntilTheLossHasRun) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto y = b.fresh("y", {x}, 10);
@@ -479,12 +452,11 @@ TEST(Simulator, ResultsThatAreLetGoStayUntilTheLossHasRun) {
   EXPECT_EQ(figures.saved_bytes, 30);
 
   problem.freed_before_backward = {};
-  Simulator without_freed(problem);
-  without_freed.run(RetentionPlan(problem));
-  EXPECT_THAT(without_freed.step_bytes(), ElementsAre(10, 10 + 20 + 10, 30 + 10 + 3, 30 + 3 + 5));
+  Simulator without(problem);
+  without.run(RetentionPlan(problem));
+  EXPECT_THAT(without.step_bytes(), ElementsAre(10, 10 + 20 + 10, 30 + 10 + 3, 30 + 3 + 5));
 }
 
-// Two incoming gradients are there from the start of the backward to their last reader.
 TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
@@ -506,7 +478,7 @@ TEST(Simulator, IncomingGradientsCountFromTheStartOfTheBackward) {
   EXPECT_FALSE(simulator.captured()[unread]);
 }
 
-TEST(Simulator, AnOutputThatNobodyReadsIsThereWhileItsNodeRuns) {
+TEST(Simulator, AnOutputThatNothingReadsCountsWhileItsNodeRuns) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
@@ -521,8 +493,8 @@ TEST(Simulator, AnOutputThatNobodyReadsIsThereWhileItsNodeRuns) {
                                                   10 + 10 + 1));  // y dy g
 }
 
-// Of two outputs p is kept: the second run gives q, and its p is gone as soon as it is there.
-TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
+// p is kept and q is recomputed; the second p is freed as soon as the node has run.
+TEST(Simulator, ASecondRunTakesOnlyTheOutputThatWasDropped) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
@@ -533,10 +505,10 @@ TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
   const auto g1 = b.fresh("g1", {dy, p}, 3);
   b.result(b.fresh("g2", {g1, p, q}, 5));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop(q, 0);
+  RetentionPlan plan(problem);
+  plan.drop(q, 0);
   Simulator simulator(problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "p y | g1 p g2");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(4 + 8,                 // p q
                                                   4 + 10 + 10,           // p q y, then p y dy
@@ -547,8 +519,8 @@ TEST(Simulator, OfANodeWithTwoOutputsOneIsKept) {
   EXPECT_EQ(simulator.steps()[3].output_mask, 2U);
 }
 
-// What a second run gives along with what was asked for stays until it is dropped itself.
-TEST(Simulator, WhatComesAlongCanBeDropped) {
+// It stays until it is dropped itself.
+TEST(Simulator, AnOutputThatNobodyAskedForCanBeDropped) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
@@ -558,14 +530,14 @@ TEST(Simulator, WhatComesAlongCanBeDropped) {
   const auto g1 = b.fresh("g1", {dy, pair[0]}, 3);
   b.result(b.fresh("g2", {g1, pair[1]}, 5));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop(pair[0], 0);
-  decisions.drop(pair[1], 0);
+  RetentionPlan plan(problem);
+  plan.drop(pair[0], 0);
+  plan.drop(pair[1], 0);
   Simulator simulator(problem);
-  simulator.run(decisions);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "p y | p g1 g2");
-  decisions.drop(pair[1], 1);
-  simulator.run(decisions);
+  plan.drop(pair[1], 1);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "p y | p g1 p g2");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(12, 22,            //
                                                   10 + 10 + 4 + 8,   // y dy p q
@@ -574,7 +546,7 @@ TEST(Simulator, WhatComesAlongCanBeDropped) {
                                                   10 + 3 + 8 + 5));  // y g1 q g2
 }
 
-TEST(Simulator, WhatMayBeDropped) {
+TEST(Simulator, OnlyRecomputableValuesThatTakeMemoryAreDroppable) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
@@ -593,17 +565,17 @@ TEST(Simulator, WhatMayBeDropped) {
   const auto problem = b.build();
   Simulator simulator(problem);
   EXPECT_THAT(simulator.droppable(), ElementsAre(a, c, last));
-  // RetentionPlan about anything else mean nothing.
-  RetentionPlan decisions(problem);
+  // Decisions about other values have no effect.
+  RetentionPlan plan(problem);
   for (auto value : {x, view, once, mask, dy, g1})
-    decisions.drop_always(value);
-  const auto figures = simulator.run(decisions);
+    plan.drop_always(value);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a empty view once c mask last | g1 g2");
-  // The optional mask, which is part of no base.
+  // The optional mask is not part of the base seconds.
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.0);
 }
 
-// r = relu(h) may be packed into a mask, from which dr and r itself can be had.
+// r = relu(h) may be packed into a mask, from which dr and r itself can be computed.
 struct Packing {
   SmallProblemBuilder b;
   int32_t h = b.fresh("h", {b.held("x", 1000)}, 32);
@@ -628,7 +600,7 @@ struct Packing {
   }
 };
 
-TEST(Simulator, AnOptionalNodeDoesNotRunUnasked) {
+TEST(Simulator, AnOptionalNodeRunsOnlyIfItIsRead) {
   const Packing packing;
   Simulator simulator(packing.problem);
   const auto figures = simulator.run(RetentionPlan(packing.problem));
@@ -642,10 +614,10 @@ TEST(Simulator, AnOptionalNodeDoesNotRunUnasked) {
 
 TEST(Simulator, AnAlternativeToABackwardNodeReadsWhatIsOptional) {
   const Packing packing;
-  RetentionPlan decisions(packing.problem);
-  decisions.choose(packing.problem.producer[packing.dr], packing.dr_from_mask);
+  RetentionPlan plan(packing.problem);
+  plan.choose(packing.problem.producer[packing.dr], packing.dr_from_mask);
   Simulator simulator(packing.problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "h r mask y | dr_instead");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(32, 32 + 32,         // h r
                                                   32 + 1,              // r mask
@@ -659,13 +631,13 @@ TEST(Simulator, AnAlternativeToABackwardNodeReadsWhatIsOptional) {
 
 TEST(Simulator, AnAlternativeToAForwardNodeRunsInTheBackwardOnly) {
   const Packing packing;
-  RetentionPlan decisions(packing.problem);
-  decisions.choose(packing.problem.producer[packing.r], packing.r_from_mask);
+  RetentionPlan plan(packing.problem);
+  plan.choose(packing.problem.producer[packing.r], packing.r_from_mask);
   Simulator simulator(packing.problem);
-  simulator.run(decisions);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "h r y | dr");  // r is kept: nothing to run again
-  decisions.drop(packing.r, 0);
-  const auto figures = simulator.run(decisions);
+  plan.drop(packing.r, 0);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "h r mask y | r_instead dr");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(32, 64, 33, 53,       //
                                                   20 + 20 + 1 + 32,     // y dy mask r
@@ -673,8 +645,8 @@ TEST(Simulator, AnAlternativeToAForwardNodeRunsInTheBackwardOnly) {
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 0.25 + 0.5);
 }
 
-// An alternative that gives p only: for q the node itself runs.
-TEST(Simulator, WhatAnAlternativeDoesNotGiveComesFromTheNodeItself) {
+// The alternative makes p only, so q needs a run of the node itself.
+TEST(Simulator, OutputsThatAnAlternativeDoesNotMakeComeFromTheNodeItself) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
@@ -685,19 +657,19 @@ TEST(Simulator, WhatAnAlternativeDoesNotGiveComesFromTheNodeItself) {
   b.result(b.fresh("g2", {g1, pair[1]}, 5));
   const auto alternative = b.alternative(pair[0], {x}, 0.5);
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.choose(problem.producer[pair[0]], alternative);
-  decisions.drop(pair[0], 0);
-  decisions.drop(pair[1], 0);
+  RetentionPlan plan(problem);
+  plan.choose(problem.producer[pair[0]], alternative);
+  plan.drop(pair[0], 0);
+  plan.drop(pair[1], 0);
   Simulator simulator(problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "p y | p_instead g1 p g2");
   EXPECT_EQ(simulator.steps()[4].output_mask, 2U);
   EXPECT_DOUBLE_EQ(figures.recompute_seconds, 1.5);
 }
 
-// The caller holds y, and dropping it frees nothing; a copy would come on top.
-TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
+// The caller holds y, so dropping it would free nothing, and recomputing it would need a copy.
+TEST(Simulator, ResultsThatTheBackwardReadsAreNeitherFreedNorRecomputed) {
   SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   const auto y = b.fresh("y", {a}, 40);
@@ -706,18 +678,18 @@ TEST(Simulator, WhatTheCallerHoldsIsNeitherFreedNorComputedAgain) {
   const auto dy = b.incoming("dy", 40);
   b.result(b.fresh("g", {dy, y}, 5));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop_always(a);
-  decisions.drop_always(y);
+  RetentionPlan plan(problem);
+  plan.drop_always(a);
+  plan.drop_always(y);
   Simulator simulator(problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a y | g");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 40 + 40, 40 + 40 + 5));
   EXPECT_EQ(figures.saved_bytes, 40);
 }
 
-// y views h: what the caller holds of it is h's memory.
-TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
+// y is a view of h, so the caller holds the memory of h.
+TEST(Simulator, TheBaseValueOfAResultIsHeldToo) {
   SmallProblemBuilder b;
   const auto h = b.fresh("h", {b.held("x", 1000)}, 40);
   b.result(b.view("y", {h}));
@@ -725,17 +697,17 @@ TEST(Simulator, WhatTheCallersViewViewsIsHeldToo) {
   const auto dy = b.incoming("dy", 40);
   b.result(b.fresh("g", {dy, h}, 5));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop_always(h);
+  RetentionPlan plan(problem);
+  plan.drop_always(h);
   Simulator simulator(problem);
-  simulator.run(decisions);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "h y | g");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(40, 40 + 40, 40 + 40 + 5));
   EXPECT_THAT(simulator.droppable(), IsEmpty());
 }
 
-// The caller holds a; the backward needs b, for which a is made again: both are there at once.
-TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
+// The caller holds a. The backward recomputes a to compute b, so both copies are alive at once.
+TEST(Simulator, ARecomputedOutputIsASecondCopy) {
   SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   const auto bb = b.fresh("b", {a}, 20);
@@ -745,11 +717,11 @@ TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
   const auto dy = b.incoming("dy", 40);
   b.result(b.fresh("g", {dy, bb}, 5));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop_always(a);
-  decisions.drop_always(bb);
+  RetentionPlan plan(problem);
+  plan.drop_always(a);
+  plan.drop_always(bb);
   Simulator simulator(problem);
-  const auto figures = simulator.run(decisions);
+  const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a b y | a b g");
   // Of the caller: a and y, 50, all along; then dy, 40.
   EXPECT_THAT(simulator.step_bytes(),
@@ -758,8 +730,8 @@ TEST(Simulator, AnOutputMadeAgainComesOnTopOfTheCallers) {
   EXPECT_FALSE(simulator.captured()[a]);
 }
 
-// The backward's own view t of a holds a's memory until g3: letting a go before frees nothing.
-TEST(Simulator, ABackwardViewHoldsWhatItViews) {
+// t, a view of a that the backward makes, holds a until g3. Dropping a earlier would free nothing.
+TEST(Simulator, ABackwardViewHoldsItsBaseValue) {
   SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.result(b.fresh("y", {a}, 20));
@@ -772,10 +744,10 @@ TEST(Simulator, ABackwardViewHoldsWhatItViews) {
   const auto g4 = b.fresh("g4", {g3}, 7);
   b.result(b.fresh("g5", {g4, a}, 3));
   const auto problem = b.build();
-  RetentionPlan decisions(problem);
-  decisions.drop(a, 1);
+  RetentionPlan plan(problem);
+  plan.drop(a, 1);
   Simulator simulator(problem);
-  simulator.run(decisions);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 10 + 20 + 20,   // a, a y, then dy
                                                   20 + 20 + 10,       // y dy a
@@ -784,12 +756,12 @@ TEST(Simulator, ABackwardViewHoldsWhatItViews) {
                                                   20 + 10 + 6 + 5,    // y a g2 g3
                                                   20 + 10 + 5 + 7,    // y a g3 g4
                                                   20 + 10 + 7 + 3));  // y a g4 g5
-  decisions.drop(a, 3);
-  simulator.run(decisions);
+  plan.drop(a, 3);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 g5");
-  // With t's last use, in slot 4, it can go.
-  decisions.drop(a, 4);
-  simulator.run(decisions);
+  // The last use of t is in slot 4, so a can be dropped there.
+  plan.drop(a, 4);
+  simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a y | t g1 g2 g3 g4 a g5");
 }
 

@@ -19,10 +19,10 @@ using ::testing::HasSubstr;
 constexpr int64_t kMiB = 1 << 20;
 
 // Two values of 10 MiB, each read once by the backward, and 12 MiB of workspace at the end of the
-// forward. a costs 3 seconds, b 5. The greatest, in MiB:
-//   keep both    a b y and workspace: 33
-//   drop a       b y and workspace: 23, as a dies behind b
-//   drop both    the same, and later a b y dy: 22
+// forward. a costs 3 seconds, b 5. The peaks, in MiB:
+//   keep both    33: a, b, y and workspace
+//   drop a       23: b, y and workspace, because b is the last to read a
+//   drop both    23: as before; later a, b, y and dy are 22
 struct TwoValues {
   SmallProblemBuilder builder;
   int32_t a = builder.fresh("a", {builder.held("x", kMiB)}, 10 * kMiB);
@@ -66,24 +66,23 @@ std::string error_of(const TwoValues& values, const std::string& keys) {
 constexpr const char* kKeepsAll = "a b y | g1 g2 g3";
 constexpr const char* kDropsA = "a b y | g1 a g2 g3";
 
-TEST(Budget, WhatFitsAnywayIsNotPlanned) {
+TEST(Budget, KeepsEverythingIfThatFits) {
   const TwoValues values;
   EXPECT_EQ(values.planned(budget(R"("memory_budget": "33MiB")")), kKeepsAll);
   EXPECT_EQ(values.planned(budget(R"("memory_budget": "1GiB")")), kKeepsAll);
   EXPECT_EQ(values.planned(budget(R"("memory_budget": 1.0)")), kKeepsAll);
 }
 
-TEST(Budget, InBytes) {
+TEST(Budget, AcceptsBytes) {
   const TwoValues values;
   EXPECT_EQ(values.planned(budget(R"("memory_budget": "32.9MiB")")), kDropsA);
   EXPECT_EQ(values.planned(budget(R"("memory_budget": "23MiB")")), kDropsA);
 }
 
-// Of the 33 MiB of keeping everything.
-TEST(Budget, AsAFraction) {
+TEST(Budget, AcceptsAFractionOfTheUnplannedPeak) {
   const TwoValues values;
-  EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.99)")), kDropsA);
-  EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.7)")), kDropsA);  // 23.1 MiB
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.99)")), kDropsA);  // of 33 MiB
+  EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.7)")), kDropsA);   // 23.1 MiB
 }
 
 TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReached) {
@@ -95,9 +94,9 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReached) {
               HasSubstr("cannot be kept under 16.5 MiB; the smallest that can be reached is 23.0"));
 }
 
-// Keeping everything takes 3 + 5 + 1 and three gradients of a second: 12. a once more makes
-// 15, 1.25 times as much.
-TEST(Budget, OfTime) {
+// Keeping everything takes 3 + 5 + 1 seconds and three gradients of a second each, 12 in all.
+// Recomputing a makes that 15, which is 1.25 times as much.
+TEST(Budget, AcceptsAFactorOfTime) {
   const TwoValues values;
   EXPECT_EQ(values.planned(budget(R"("time_budget": 1)")), kKeepsAll);
   EXPECT_EQ(values.planned(budget(R"("time_budget": 1.24)")), kKeepsAll);
@@ -106,7 +105,7 @@ TEST(Budget, OfTime) {
   EXPECT_EQ(values.planned(budget(R"("time_budget": 10)")), kDropsA);
 }
 
-TEST(Budget, OfTimeAndMemory) {
+TEST(Budget, KeepsTimeAndMemoryOrSaysThatNoPlanDoes) {
   const TwoValues values;
   EXPECT_EQ(values.planned(budget(R"("time_budget": 1.25, "memory_budget": "23MiB")")), kDropsA);
   const auto error = error_of(values, R"("time_budget": 1.2, "memory_budget": "23MiB")");
@@ -115,13 +114,13 @@ TEST(Budget, OfTimeAndMemory) {
               HasSubstr("the smallest that can be reached is 23.0 MiB"));
 }
 
-// Both budgets are met, and of what meets them the leanest is taken, as with a time budget alone.
-TEST(Budget, WhereTimeIsLeftItIsSpent) {
+// Of the plans that keep both budgets, the one with the smallest peak is taken.
+TEST(Budget, SpendsTimeThatIsLeft) {
   const TwoValues values;
   EXPECT_EQ(values.planned(budget(R"("time_budget": 1.3, "memory_budget": "1GiB")")), kDropsA);
 }
 
-TEST(Budget, RunsAsLeanAsItCanWhereThatIsAskedFor) {
+TEST(Budget, TakesTheSmallestPeakIfThatIsAskedFor) {
   const TwoValues values;
   const auto strict = error_of(values, R"("memory_budget": "1MiB")");
   EXPECT_THAT(strict, HasSubstr("cannot be kept"));
@@ -130,29 +129,28 @@ TEST(Budget, RunsAsLeanAsItCanWhereThatIsAskedFor) {
   EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
 }
 
-TEST(Budget, APlanThatIsKnownIsTakenWhereItFits) {
+TEST(Budget, TakesAKnownPlanThatFits) {
   const TwoValues values;
   Simulator simulator(values.problem);
   const RetentionPlan unplanned(values.problem);
   const auto peak = simulator.run(unplanned).peak_bytes;
   const auto options = budget(R"("memory_budget": )" + std::to_string(peak - 1));
   const auto found = plan_budget(values.problem, unplanned, options);
-  // One that computes more again than has to be, but fits.
+  // This plan recomputes more than it has to, but it fits.
   auto known = found;
   for (auto value : simulator.droppable())
     known.set_always(value, true);
   ASSERT_LT(simulator.run(known).peak_bytes, peak);
   ASSERT_NE(known, found);
-  const auto planned = [&](const RetentionPlan& decisions, int64_t unplanned_peak) {
-    return plan_budget(values.problem, unplanned, options,
-                       {.known = {{&decisions, unplanned_peak}}});
+  const auto planned = [&](const RetentionPlan& plan, int64_t unplanned_peak) {
+    return plan_budget(values.problem, unplanned, options, {.known = {{&plan, unplanned_peak}}});
   };
   EXPECT_EQ(planned(known, peak / 2), known);
   EXPECT_EQ(planned(known, peak / 5), found) << "made for much smaller inputs";
   EXPECT_EQ(planned(unplanned, peak), found) << "does not fit";
 }
 
-TEST(Budget, SaysWhatOperatorsOutsideNeed) {
+TEST(Budget, TheErrorNamesWhatOperatorsOutsideNeed) {
   const TwoValues values;
   const RetentionPlan unplanned(values.problem);
   const auto options = budget(R"("memory_budget": 0.01)");

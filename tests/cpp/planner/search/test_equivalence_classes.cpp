@@ -18,8 +18,8 @@ struct Layers {
   std::vector<int32_t> narrow;
 };
 
-// Layers that make something wide of their input, and something narrow of that; `grown` bytes more
-// in each.
+// Layers that compute a wide value from their input and a narrow one from that. Each layer's values
+// have `grown` bytes more than those of the layer before.
 Layers layers(int count, int64_t grown) {
   SmallProblemBuilder b;
   Layers made;
@@ -39,7 +39,7 @@ Layers layers(int count, int64_t grown) {
   return made;
 }
 
-TEST(EquivalenceClasses, EqualLayersAreOfOneKind) {
+TEST(EquivalenceClasses, EqualLayersAreInOneClass) {
   const auto [problem, wide, narrow] = layers(20, 0);
   const auto classes = classes_of(problem);
   EXPECT_EQ(classes.of_value[wide[8]], classes.of_value[wide[12]]);
@@ -55,14 +55,15 @@ TEST(EquivalenceClasses, SizesTellLayersApart) {
   EXPECT_NE(classes.of_value[wide[8]], classes.of_value[wide[12]]);
 }
 
-TEST(EquivalenceClasses, TheEndsOfANetworkAreOfTheirOwnKind) {
+TEST(EquivalenceClasses, TheEndsOfANetworkAreInClassesOfTheirOwn) {
   const auto [problem, wide, narrow] = layers(20, 0);
   const auto classes = classes_of(problem);
   EXPECT_NE(classes.of_value[narrow[19]], classes.of_value[narrow[12]]);
 }
 
-// A DenseNet's layers: no two have one size, and the search still has few things to decide.
-TEST(EquivalenceClasses, OfVeryManyLayersSizesDoNotMatter) {
+// The layers of a DenseNet all differ in size, and the search still has to decide about few
+// classes.
+TEST(EquivalenceClasses, SizesAreIgnoredWhereThereAreVeryManyLayers) {
   const auto [problem, wide, narrow] = layers(1000, 1);
   const auto classes = classes_of(problem);
   EXPECT_EQ(classes.of_value[wide[300]], classes.of_value[wide[700]]);

@@ -11,12 +11,12 @@ namespace {
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-// `a` is read first in the backward and again at its end; between them lies a large gradient. It is
-// let go after the first.
+// The backward reads `a` at its beginning and at its end, with a large gradient in between. The
+// plan drops `a` after the first read.
 struct TwoReads {
-  TwoReads() : problem(make()), simulator(problem), decisions(problem) {
-    decisions.drop(a, 1);
-    peak = simulator.run(decisions).peak_bytes;
+  TwoReads() : problem(make()), simulator(problem), plan(problem) {
+    plan.drop(a, 1);
+    peak = simulator.run(plan).peak_bytes;
   }
 
   Problem make() {
@@ -38,11 +38,11 @@ struct TwoReads {
   Problem problem;
   Simulator simulator;
   Moves moves{problem, simulator.droppable()};
-  RetentionPlan decisions;
+  RetentionPlan plan;
   int64_t peak = 0;
 };
 
-TEST(Moves, WhatIsDroppedIsOfferedToBeKept) {
+TEST(Moves, ADroppedValueIsACandidateToKeep) {
   TwoReads graph;
   const auto candidates = graph.moves.candidates(graph.simulator.last_run(), graph.peak);
   ASSERT_THAT(candidates, SizeIs(1));
@@ -52,16 +52,16 @@ TEST(Moves, WhatIsDroppedIsOfferedToBeKept) {
   EXPECT_FALSE(candidates[0].drop);
 }
 
-TEST(Moves, WithoutRoomBetweenItIsNot) {
+TEST(Moves, KeepsNeedRoomInTheSlotsBetween) {
   TwoReads graph;
   const auto keeps = [&](int64_t limit_bytes) {
     return graph.moves.keeps_with_room(graph.simulator.last_run(), limit_bytes);
   };
   EXPECT_THAT(keeps(graph.peak + 99), IsEmpty());
   EXPECT_THAT(keeps(graph.peak + 100), SizeIs(1));
-  // Which is what the simulator says of it.
-  graph.decisions.set(graph.a, 1, false);
-  EXPECT_EQ(graph.simulator.run(graph.decisions).peak_bytes, graph.peak + 100);
+  // The simulator agrees.
+  graph.plan.set(graph.a, 1, false);
+  EXPECT_EQ(graph.simulator.run(graph.plan).peak_bytes, graph.peak + 100);
 }
 
 }  // namespace

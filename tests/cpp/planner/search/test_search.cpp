@@ -18,7 +18,7 @@ namespace {
 using test::listing;
 using test::SmallProblemBuilder;
 
-// The same numbers everywhere, unlike those of the standard library's distributions.
+// Numbers that are the same with every implementation of the standard library.
 class Numbers {
  public:
   explicit Numbers(uint64_t seed) : state_(seed * 2654435761U + 1) {}
@@ -32,7 +32,7 @@ class Numbers {
   uint64_t state_;
 };
 
-// `length` nodes one after the other, and a backward that reads each value once or twice:
+// A chain of `length` nodes, and a backward that reads each value once or twice:
 //   v0 = f(x)   v1 = f(v0)   ...   g(n-1) = g(gn, v(n-1), v(n-2))   ...
 Problem chain(int length, uint64_t seed) {
   Numbers numbers(seed);
@@ -58,7 +58,7 @@ Problem chain(int length, uint64_t seed) {
   return b.build();
 }
 
-// A chain with a second branch from each value, long enough that there is something to find.
+// A chain in which each value has a second branch.
 Problem ladder(int length) {
   Numbers numbers(7);
   SmallProblemBuilder b;
@@ -84,7 +84,7 @@ Problem ladder(int length) {
   return b.build();
 }
 
-// The least time for each peak that any decisions reach, tried one by one.
+// Returns the least seconds for each peak, by trying all plans.
 std::map<int64_t, double> brute_force(const Problem& problem) {
   Simulator simulator(problem);
   std::vector<std::pair<int32_t, size_t>> bits;
@@ -94,21 +94,21 @@ std::map<int64_t, double> brute_force(const Problem& problem) {
   }
   std::map<int64_t, double> best;
   for (uint64_t mask = 0; mask < uint64_t{1} << bits.size(); ++mask) {
-    RetentionPlan decisions(problem);
+    RetentionPlan plan(problem);
     for (size_t i = 0; i < bits.size(); ++i)
-      decisions.set(bits[i].first, bits[i].second, (mask >> i) & 1);
-    const auto figures = simulator.run(decisions);
-    const auto [found, added] = best.emplace(figures.peak_bytes, figures.recompute_seconds);
-    found->second = std::min(found->second, figures.recompute_seconds);
+      plan.set(bits[i].first, bits[i].second, (mask >> i) & 1);
+    const auto cost = simulator.run(plan);
+    const auto [found, added] = best.emplace(cost.peak_bytes, cost.recompute_seconds);
+    found->second = std::min(found->second, cost.recompute_seconds);
   }
-  // A smaller peak is also a way to stay under a greater one.
+  // A plan with a smaller peak also stays below a larger one.
   double least = std::numeric_limits<double>::infinity();
   for (auto& [peak, seconds] : best)
     seconds = least = std::min(least, seconds);
   return best;
 }
 
-TEST(Search, EveryPlanIsWhatItSays) {
+TEST(Search, PlansCostWhatTheySay) {
   const auto problem = ladder(12);
   Simulator simulator(problem);
   const auto plans = search_frontier(problem, RetentionPlan(problem));
@@ -137,7 +137,7 @@ TEST(Search, AlongTheFrontierPeaksFallAndTimesRise) {
   EXPECT_LT(plans.back().simulation.peak_bytes, unplanned.peak_bytes / 2);
 }
 
-TEST(Search, TwoSearchesFindTheSame) {
+TEST(Search, IsDeterministic) {
   const auto problem = ladder(12);
   const auto first = search_frontier(problem, RetentionPlan(problem));
   const auto second = search_frontier(problem, RetentionPlan(problem));
@@ -146,8 +146,7 @@ TEST(Search, TwoSearchesFindTheSame) {
     EXPECT_TRUE(first[i].retention == second[i].retention) << i;
 }
 
-// A promise that saves time, and changes nothing where it is kept.
-TEST(Search, ASimulatorToldWhatIsDroppedSimulatesTheSame) {
+TEST(Search, DropsOnlyDoesNotChangeSimulations) {
   const auto problem = ladder(12);
   Simulator all(problem), some(problem);
   std::vector<int32_t> dropped;
@@ -156,18 +155,18 @@ TEST(Search, ASimulatorToldWhatIsDroppedSimulatesTheSame) {
   some.drops_only(dropped);
   Numbers numbers(3);
   for (int round = 0; round < 200; ++round) {
-    RetentionPlan decisions(problem);
+    RetentionPlan plan(problem);
     for (int i = 0; i < 20; ++i) {
       const auto value = dropped[static_cast<size_t>(
           numbers.between(0, static_cast<int64_t>(dropped.size()) - 1))];
-      decisions.drop(value, static_cast<size_t>(
-                                numbers.between(0, static_cast<int64_t>(problem.num_backward()))));
+      plan.drop(value, static_cast<size_t>(
+                           numbers.between(0, static_cast<int64_t>(problem.num_backward()))));
     }
-    // The others may go at the end of the forward.
+    // Other values may be dropped at the end of the forward.
     for (auto value : all.droppable())
-      decisions.set(value, 0, decisions.dropped(value, 0) || numbers.between(0, 3) == 0);
-    const auto expected = all.run(decisions, 400);
-    const auto simulation = some.run(decisions, 400);
+      plan.set(value, 0, plan.dropped(value, 0) || numbers.between(0, 3) == 0);
+    const auto expected = all.run(plan, 400);
+    const auto simulation = some.run(plan, 400);
     EXPECT_EQ(simulation.peak_bytes, expected.peak_bytes);
     EXPECT_EQ(simulation.recompute_seconds, expected.recompute_seconds);
     EXPECT_EQ(simulation.excess, expected.excess);
@@ -176,7 +175,7 @@ TEST(Search, ASimulatorToldWhatIsDroppedSimulatesTheSame) {
   }
 }
 
-TEST(Search, TheNumberOfThreadsChangesNothing) {
+TEST(Search, DoesNotDependOnTheNumberOfThreads) {
   const auto problem = ladder(12);
   const auto alone = search_frontier(problem, RetentionPlan(problem), {.num_threads = 1});
   for (size_t num_threads : {2, 3, 16}) {
@@ -188,8 +187,8 @@ TEST(Search, TheNumberOfThreadsChangesNothing) {
   }
 }
 
-// Each is next to nothing of the peak, and together they are all of it.
-TEST(Search, ManySmallValuesAreNotTooSmall) {
+// Each value is a tiny part of the peak, and together they are all of it.
+TEST(Search, ManySmallValuesAreDecidedAbout) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   std::vector<int32_t> values;
@@ -209,7 +208,7 @@ TEST(Search, ManySmallValuesAreNotTooSmall) {
   EXPECT_LT(search.smallest_peak_bytes(), Simulator(problem).run(unplanned).peak_bytes / 100);
 }
 
-// However little there is of it, effort must not end on the way down.
+// Even the smallest effort must be enough to reach the smallest peaks.
 TEST(Search, AShortSearchFindsUsefulPlansForEveryBudget) {
   const auto problem = chain(150, 7);
   const RetentionPlan unplanned(problem);
@@ -227,7 +226,6 @@ TEST(Search, AShortSearchFindsUsefulPlansForEveryBudget) {
   }
 }
 
-// Nothing that was asked before changes an answer.
 TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
   const auto problem = ladder(12);
   const RetentionPlan unplanned(problem);
@@ -258,7 +256,7 @@ TEST(Search, FastestFitsAndIsNeverSlowerUnderAGreaterBudget) {
   EXPECT_EQ(search.fastest(peak)->simulation.recompute_seconds, 0.0);
 }
 
-TEST(Search, LeanestKeepsTheTimeAndIsNeverLargerWithMoreOfIt) {
+TEST(Search, LeanestKeepsTheTimeAndMoreTimeNeverMeansALargerPeak) {
   const auto problem = ladder(12);
   PlanSearch search(problem, RetentionPlan(problem));
   const auto peak = Simulator(problem).run(RetentionPlan(problem)).peak_bytes;
@@ -274,7 +272,7 @@ TEST(Search, LeanestKeepsTheTimeAndIsNeverLargerWithMoreOfIt) {
   EXPECT_LT(previous, peak);
 }
 
-// Three values and four slots: 4096 plans, all of them tried.
+// Three values and four slots make 4096 plans, all of which are tried.
 class TinyChain : public ::testing::TestWithParam<uint64_t> {};
 
 TEST_P(TinyChain, EveryBudgetsPlanIsTheOptimum) {
@@ -292,7 +290,7 @@ TEST_P(TinyChain, EveryBudgetsPlanIsTheOptimum) {
 
 INSTANTIATE_TEST_SUITE_P(Search, TinyChain, ::testing::Range<uint64_t>(0, 20));
 
-// Letting everything go is not always leanest: b would come back at once, and a with it.
+// Dropping everything is not always leanest: g1 would recompute b at once, and a with it.
 TEST(Search, TheSmallestPeakMayNeedSomethingKept) {
   SmallProblemBuilder builder;
   const auto a = builder.fresh("a", {builder.held("x", 1000)}, 10);

@@ -1,0 +1,135 @@
+#include "planner/model/plan_file.h"
+
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "tests/cpp/support/plan_testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using Json = nlohmann::json;
+using ::testing::HasSubstr;
+
+// The backward reads a (10 bytes) and b (20 bytes); a can also be computed from c.
+struct Region {
+  explicit Region(const std::string& prefix = "") {
+    test::SmallProblemBuilder builder;
+    const auto x = builder.held(prefix + "x", 100);
+    a = builder.fresh(prefix + "a", {x}, 10);
+    b = builder.fresh(prefix + "b", {a}, 20);
+    c = builder.fresh(prefix + "c", {b}, 40);
+    builder.result(c);
+    builder.start_backward();
+    const auto dc = builder.incoming(prefix + "dc", 40);
+    const auto db = builder.fresh(prefix + "db", {dc, b}, 20);
+    builder.result(builder.fresh(prefix + "da", {db, a}, 10));
+    instead = builder.alternative(a, {x}, 0.5);
+    problem = builder.build();
+  }
+
+  int32_t a = 0, b = 0, c = 0, instead = 0;
+  Problem problem;
+};
+
+RetentionPlan plan_that_drops_a(const Region& region) {
+  RetentionPlan plan(region.problem);
+  plan.drop(region.a, 0);
+  plan.choose(region.problem.producer[region.a], region.instead);
+  return plan;
+}
+
+void expect_refused(const Problem& problem, const std::string& text, const std::string& message) {
+  try {
+    plan_from_file(problem, text);
+    FAIL() << "accepted: " << text;
+  } catch (const std::invalid_argument& error) {
+    EXPECT_THAT(error.what(), HasSubstr(message));
+  }
+}
+
+// A plan file for the region, with one entry of its only part changed.
+std::string changed(const Region& region, const char* key, const Json& value) {
+  auto json = Json::parse(plan_file({plan_to_json(region.problem, plan_that_drops_a(region))}));
+  json["regions"][0][key] = value;
+  return json.dump();
+}
+
+TEST(PlanFile, APlanIsReadAsItWasWritten) {
+  const Region region;
+  const auto plan = plan_that_drops_a(region);
+  const auto text = plan_file({plan_to_json(region.problem, plan)});
+  EXPECT_NO_THROW(check_plan_file(text));
+  EXPECT_EQ(plan_from_file(region.problem, text), plan);
+}
+
+TEST(PlanFile, SaysWhatIsSavedAndRecomputed) {
+  const Region region;
+  const auto json = Json::parse(plan_to_json(region.problem, plan_that_drops_a(region)));
+  EXPECT_EQ(json["saved"], Json::parse(R"([{"value": "c", "bytes": 40},
+                                           {"value": "b", "bytes": 20}])"));
+  EXPECT_EQ(json["drop"], Json::parse(R"({"a": [0]})"));
+  EXPECT_EQ(json["instead"], Json::parse(R"({"a": "a_instead"})"));
+  EXPECT_EQ(json["steps"], Json::parse(R"(["a, for da"])"));
+  EXPECT_EQ(json["saved_bytes"], 60);
+  EXPECT_EQ(json["recompute_seconds"], 0.5);
+}
+
+TEST(PlanFile, DropsWithoutEffectAreLeftOut) {
+  const Region region;
+  RetentionPlan plan(region.problem);
+  plan.drop(region.c, 0);
+  plan.drop(region.b, 2);  // not read after slot 1
+  const auto json = Json::parse(plan_to_json(region.problem, plan));
+  EXPECT_TRUE(json["drop"].empty());
+}
+
+TEST(PlanFile, EqualRegionsTakeAPartEach) {
+  const Region region;
+  const RetentionPlan keep_all(region.problem);
+  const auto drop = plan_that_drops_a(region);
+  const auto text =
+      plan_file({plan_to_json(region.problem, keep_all), plan_to_json(region.problem, drop)});
+  const auto plans = plans_from_file({&region.problem, &region.problem, &region.problem}, text);
+  ASSERT_EQ(plans.size(), 3U);
+  EXPECT_EQ(plans[0], keep_all);
+  EXPECT_EQ(plans[1], drop);
+  EXPECT_EQ(plans[2], drop) << "runs without a part of their own take the last one";
+}
+
+TEST(PlanFile, RefusesWhatIsNoPlanFile) {
+  const Region region;
+  expect_refused(region.problem, "{", "plan: no valid JSON: ");
+  expect_refused(region.problem, "{}", "plan: not a plan file");
+  expect_refused(region.problem, R"({"format": "other", "regions": []})",
+                 R"("format" is "other", expected "aten_recompute.plan/1")");
+  EXPECT_THROW(check_plan_file("[]"), std::invalid_argument);
+}
+
+TEST(PlanFile, RefusesThePlanOfAnotherModel) {
+  const Region region;
+  const Region other("other.");
+  const auto text = plan_file({plan_to_json(other.problem, RetentionPlan(other.problem))});
+  expect_refused(region.problem, text, "plan: made for another model");
+}
+
+TEST(PlanFile, RefusesWhatTheRegionDoesNotHave) {
+  const Region region;
+  expect_refused(region.problem, changed(region, "drop", {{"z", {0}}}),
+                 "the region has no value \"z\"");
+  expect_refused(region.problem, changed(region, "drop", {{"a", {3}}}),
+                 "\"a\" is dropped in slot 3, slots are 0 to 2");
+  expect_refused(region.problem, changed(region, "drop", {{"a", {-1}}}), "in slot -1");
+  expect_refused(region.problem, changed(region, "instead", {{"a", "b"}}),
+                 "\"a\" cannot be computed by \"b\"");
+  expect_refused(region.problem, changed(region, "instead", {{"x", "a_instead"}}),
+                 "\"x\" cannot be computed by");
+}
+
+}  // namespace
+}  // namespace aten_recompute
