@@ -11,7 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-class NoopElimination : public test::TorchTest {};
+class NoopEliminationTest : public test::TorchTest {};
 
 // relu reads %y, mul and add read %x, so three gradients are summed.
 std::string graph_with(const std::string& node) {
@@ -33,21 +33,21 @@ graph(%x : Tensor):
 constexpr const char* kTo = "aten::to(%x, %double, %no, %no, %none)";
 constexpr const char* kContiguous = "aten::contiguous(%x, %zero)";
 
-TEST_F(NoopElimination, ToIsDecidedByTheTypeOnceForAllSizes) {
+TEST_F(NoopEliminationTest, ToIsDecidedByTheTypeOnceForAllSizes) {
   NoopElimination returned(test::parse(graph_with(kTo)));
   EXPECT_THAT(returned.find({torch::rand({2, 3}, at::kDouble)}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 3})}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({5, 3}, at::kDouble).t()}), ElementsAre(true));
 }
 
-TEST_F(NoopElimination, ContiguousIsDecidedByStrides) {
+TEST_F(NoopEliminationTest, ContiguousIsDecidedByStrides) {
   NoopElimination returned(test::parse(graph_with(kContiguous)));
   EXPECT_THAT(returned.find({torch::rand({2, 3})}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 3}).t()}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({1, 3}).t()}), ElementsAre(true));
 }
 
-TEST_F(NoopElimination, FoldRemovesOperatorsThatReturnTheirArgument) {
+TEST_F(NoopEliminationTest, FoldRemovesOperatorsThatReturnTheirArgument) {
   const NoopElimination returned(test::parse(graph_with(kTo)));
   EXPECT_THAT(test::listing(*returned.fold({true})),
               ElementsAre("p = aten::mul(x, x)", "q = aten::relu(x)"));
@@ -55,7 +55,7 @@ TEST_F(NoopElimination, FoldRemovesOperatorsThatReturnTheirArgument) {
 }
 
 // With one name, or with two gradients, the order of the sum cannot change.
-TEST_F(NoopElimination, NothingIsTestedIfTheOrderOfSumsCannotChange) {
+TEST_F(NoopEliminationTest, NothingIsTestedIfTheOrderOfSumsCannotChange) {
   NoopElimination one_name(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -79,7 +79,7 @@ graph(%x : Tensor):
 }
 
 // The caller may read the input, too, as if c is returned beside c.to(torch.float64) * c.var(1).
-TEST_F(NoopElimination, AnInputThatIsReadOutsideTooIsTested) {
+TEST_F(NoopEliminationTest, AnInputThatIsReadOutsideTooIsTested) {
   NoopElimination of_input(test::parse(R"(
 graph(%x : Tensor):
   %zero : int = prim::Constant[value=0]()
@@ -92,7 +92,7 @@ graph(%x : Tensor):
 }
 
 // Testing changes neither running statistics nor the random state.
-TEST_F(NoopElimination, TheTestHasNoSideEffects) {
+TEST_F(NoopEliminationTest, TheTestHasNoSideEffects) {
   NoopElimination returned(test::parse(R"(
 graph(%x : Tensor, %mean : Tensor, %var : Tensor):
   %none : NoneType = prim::Constant()
@@ -115,7 +115,7 @@ graph(%x : Tensor, %mean : Tensor, %var : Tensor):
 }
 
 // Sizes that depend on data do not follow from the sizes of inputs.
-TEST_F(NoopElimination, OperatorsThatDependOnDataAreNotFolded) {
+TEST_F(NoopEliminationTest, OperatorsThatDependOnDataAreNotFolded) {
   NoopElimination returned(test::parse(R"(
 graph(%x : Tensor, %mask : Tensor):
   %zero : int = prim::Constant[value=0]()
