@@ -67,7 +67,7 @@ graph(%x : Tensor, %n : int):
   EXPECT_EQ(judged(ir, "aten::cat", {"list"}).place, Place::kRegion);
   const auto outside = judged(ir, "aten::cat");
   EXPECT_EQ(outside.place, Place::kOutside);
-  EXPECT_EQ(outside.reason, "takes a list of tensors from outside of the region");
+  EXPECT_EQ(outside.reason, "takes a list of tensors from outside the region");
 }
 
 TEST_F(RegionEligibility, APrintEndsARegionAndAWarningDoesNot) {
@@ -107,7 +107,7 @@ graph(%x : Tensor):
 )",
                            "aten::backward");
   EXPECT_EQ(runs.place, Place::kBreak);
-  EXPECT_EQ(runs.reason, "runs autograd inside of the method");
+  EXPECT_EQ(runs.reason, "runs autograd inside the method");
 }
 
 // ---- control flow ----

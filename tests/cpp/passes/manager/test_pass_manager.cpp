@@ -45,7 +45,7 @@ def forward(self, x):
         positive += i
         features.append(torch.dropout(positive, 0.5, False))
     total = torch.cat(features, 1).sum(1, keepdim=True).expand_as(doubled)
-    same = doubled.to(torch.float32)
+    same = doubled.to(6)
     y = same * total + same.sigmoid() * doubled + self.count
     self.count.add_(1.0)
     return self.second.forward(torch.dropout(y, 0.25, True)).pow(2).sum()
