@@ -296,6 +296,9 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
     fold_constants(graph);
   run_pass(Pass::kUnrollLoops, graph, [&] { torch::jit::UnrollConstantLoops(graph); });
   lower_tuples(graph);
+  // Eager returns the argument of such a dropout itself, so writes to the one are writes to the
+  // other: functionalize() would take them for two tensors.
+  run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
   run_pass(Pass::kFunctionalizeLists, graph, [&] { functionalize_lists(graph); });
   simplify_lists(graph);
   // In a graph of a thousand layers this takes as long as all other passes together, so it is done

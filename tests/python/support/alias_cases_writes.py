@@ -193,6 +193,22 @@ class ReturnsStateAndInput(nn.Module):
 # ---- inputs ----
 
 
+class WritesWhatAnIdleDropoutReturned(nn.Module):
+    """A dropout that does nothing returns its argument, so what is written to later is in the list."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.linear(x) * 0.5
+        steps = [h]
+        for i in range(3):
+            h += i
+            steps.append(torch.dropout(h, 0.5, False))
+        return torch.cat(steps, 1)
+
+
 @case("input_not_a_leaf_written_inside", WritesItsInput)
 def _(module: Any) -> list[Tensor | None]:
     first = leaf()
@@ -438,3 +454,8 @@ def _(module: Any) -> list[Tensor | None]:
     output, weight, _, _ = module(leaf())
     weight.mul_(2.0)
     return trained(output)
+
+
+@case("own_value_written_that_an_idle_dropout_returned", WritesWhatAnIdleDropoutReturned)
+def _(module: Any) -> list[Tensor | None]:
+    return trained(module(leaf()))

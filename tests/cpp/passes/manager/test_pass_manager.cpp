@@ -22,7 +22,8 @@ constexpr const char* kDisable = "ATEN_RECOMPUTE_DISABLE_PASSES";
 
 // What every pass has something to do with: a method that is called, a loop and an `if` on an
 // attribute, a list that is filled, in-place operators, a dropout that does nothing, a view "as"
-// another tensor, a cast that returns its argument, which is read three times, a tensor that is
+// another tensor, an `if` on data,
+// a cast that returns its argument, which is read three times, a tensor that is
 // written to after it was read, and tuples.
 Module make_model() {
   at::manual_seed(1);
@@ -40,10 +41,13 @@ def forward(self, x):
         doubled, positive = self.both(h)
     else:
         doubled, positive = h, h
+    positive = positive + 0.5
     features = []
     for i in range(2):
         positive += i
         features.append(torch.dropout(positive, 0.5, False))
+    if bool(x.sum() > 1000.0):
+        positive = positive * 2.0
     total = torch.cat(features, 1).sum(1, keepdim=True).expand_as(doubled)
     same = doubled.to(6)
     y = same * total + same.sigmoid() * doubled + self.count
