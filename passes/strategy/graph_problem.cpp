@@ -203,7 +203,7 @@ class GraphTranslator {
   }
 
   // Describes a node or an alternative, without its outputs.
-  NodeDescription describe(Node* node, bool backward) const {
+  ProblemNode describe(Node* node, bool backward) const {
     NodeCost cost;
     if (profile_ != nullptr) {
       if (const auto found = profile_->nodes.find(node); found != profile_->nodes.end())

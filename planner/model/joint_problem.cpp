@@ -126,7 +126,7 @@ class Joiner {
   }
 
   // Node `node` of a run, without its outputs and alternatives.
-  NodeDescription describe(size_t run, size_t node) const {
+  ProblemNode describe(size_t run, size_t node) const {
     const auto& problem = problem_of(run);
     return {.name = problem.node_names[node],
             .inputs = mapped(run, problem.inputs[node]),

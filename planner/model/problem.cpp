@@ -95,7 +95,7 @@ void check_lengths(const Json& nodes) {
     check_length("replay_bytes");
 }
 
-NodeDescription node_from_json(const Json& nodes, size_t node) {
+ProblemNode node_from_json(const Json& nodes, size_t node) {
   const auto field = [&](const char* key) -> const Json& { return nodes.at(key).at(node); };
   const auto flag = [&](const char* key) { return field(key).get<uint8_t>() != 0; };
   return {.name = field("name"),

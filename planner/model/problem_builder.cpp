@@ -35,7 +35,7 @@ int32_t ProblemBuilder::add_output(int32_t node, std::string name, std::vector<i
   return value;
 }
 
-int32_t ProblemBuilder::add_node(NodeDescription node) {
+int32_t ProblemBuilder::add_node(ProblemNode node) {
   nodes_.push_back(std::move(node));
   return static_cast<int32_t>(nodes_.size()) - 1;
 }
@@ -46,7 +46,7 @@ void ProblemBuilder::start_alternatives() {
   in_alternatives_ = true;
 }
 
-int32_t ProblemBuilder::add_alternative(int32_t original, NodeDescription node) {
+int32_t ProblemBuilder::add_alternative(int32_t original, ProblemNode node) {
   start_alternatives();
   const auto index = add_node(std::move(node));
   nodes_[original].alternatives.push_back(index);

@@ -11,7 +11,7 @@
 namespace aten_recompute {
 
 // A node as a Problem describes it; the fields are explained there.
-struct NodeDescription {
+struct ProblemNode {
   std::string name;
   std::vector<int32_t> inputs{};
   std::vector<int32_t> outputs{};  // usually filled by ProblemBuilder::add_output()
@@ -51,18 +51,18 @@ class ProblemBuilder {
   int32_t add_output(int32_t node, std::string name, std::vector<int32_t> storages);
   void add_result(int32_t value) { problem_.results.push_back(value); }
 
-  int32_t add_node(NodeDescription node);
+  int32_t add_node(ProblemNode node);
   // Nodes that are added from here on belong to the backward.
   void start_backward() { problem_.num_forward = nodes_.size(); }
   // Nodes that are added from here on are alternatives to others.
   void start_alternatives();
   // A node that can run in place of `original`. The first one starts the alternatives.
-  int32_t add_alternative(int32_t original, NodeDescription node);
+  int32_t add_alternative(int32_t original, ProblemNode node);
 
   // What was added so far. References are valid until the next node or value is added.
   size_t num_nodes() const { return nodes_.size(); }
-  NodeDescription& node(int32_t index) { return nodes_[index]; }
-  const NodeDescription& node(int32_t index) const { return nodes_[index]; }
+  ProblemNode& node(int32_t index) { return nodes_[index]; }
+  const ProblemNode& node(int32_t index) const { return nodes_[index]; }
   bool in_forward(int32_t node) const {
     return problem_.in_forward(node);
   }  // after start_backward()
@@ -75,7 +75,7 @@ class ProblemBuilder {
 
  private:
   Problem problem_;  // without the lists that are filled from nodes_
-  std::vector<NodeDescription> nodes_;
+  std::vector<ProblemNode> nodes_;
   bool in_alternatives_ = false;
 };
 

@@ -93,7 +93,7 @@ class SmallProblemBuilder {
   Problem build() const { return builder_.build(); }
 
  private:
-  NodeDescription describe(const std::string& name, const std::vector<int32_t>& inputs) const {
+  ProblemNode describe(const std::string& name, const std::vector<int32_t>& inputs) const {
     return {.name = name,
             .inputs = inputs,
             .seconds = 1.0,
