@@ -47,7 +47,7 @@ def forward(self, x):
         positive += i
         features.append(torch.dropout(positive, 0.5, False))
     if bool(x.sum() > 1000.0):
-        positive = positive * 2.0
+        doubled = doubled * 2.0
     total = torch.cat(features, 1).sum(1, keepdim=True).expand_as(doubled)
     same = doubled.to(6)
     y = same * total + same.sigmoid() * doubled + self.count
