@@ -59,7 +59,9 @@ def problem_with(source: str, included: str, root: Path) -> str | None:
         return f'"{included}": the folder {other}/ has no place in LAYERS of tools/check_includes.py'
     if own == other:
         return None
-    if RANK[other] >= RANK[own] or other not in ONLY.get(own, {other}):
+    if RANK[other] >= RANK[own]:
+        return f'{own}/ must not include "{included}": {other}/ does not stand below it'
+    if other not in ONLY.get(own, {other}):
         return f'{own}/ must not include "{included}": the folder {other}/ is not one that it may know'
     return None
 

@@ -74,6 +74,14 @@ def test_an_include_that_points_upwards_is_an_error(tree: Path, source: str, inc
     assert lines == [f'{source}:2: {folder}/ must not include "{included}": {other}/ does not stand below it']
 
 
+def test_the_run_time_sees_passes_through_the_pipeline_alone(tree: Path) -> None:
+    write(tree, "backend/region.cpp", '#include "passes/pipeline.h"', '#include "passes/frontend/prepare.h"')
+    status, lines = check(tree)
+    assert status == 1
+    assert len(lines) == 1
+    assert lines[0].startswith('backend/region.cpp:2: backend/ must not include "passes/frontend/prepare.h"')
+
+
 @pytest.mark.parametrize(
     ("source", "included"),
     [
