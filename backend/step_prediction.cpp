@@ -161,8 +161,7 @@ void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step) {
   constexpr int64_t kMaxFactor = 8;
   LossMemory loss;
-  for (auto value : problem.incoming)
-    loss.incoming += problem.value_bytes(value);
+  loss.incoming = problem.incoming_bytes();
   const auto without = step.saved + loss.incoming;
   loss.held = std::max<int64_t>(step.at_backward + step.freed_before_backward - without, 0);
   loss.beside = std::max<int64_t>(step.loss_peak - without - loss.held, 0);

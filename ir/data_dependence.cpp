@@ -4,8 +4,6 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
-#include <string>
-#include <unordered_set>
 
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"

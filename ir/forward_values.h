@@ -12,17 +12,18 @@ struct Value;
 
 namespace aten_recompute {
 
-// A snapshot: nodes added later are unknown to it.
+// Describes the graph as it is when the object is made. Nodes that are added later are not known.
 class ForwardValues {
  public:
   explicit ForwardValues(const JointGraph& joint);
 
-  // Made by a forward node that is not a constant (and not a region input).
+  // Returns whether a forward node other than a constant makes the value; region inputs are not
+  // computed.
   bool is_computed(torch::jit::Value* value) const { return computed_.count(value) != 0; }
   bool is_region_input(torch::jit::Value* value) const { return inputs_.count(value) != 0; }
 
-  // Forward values, region inputs and constants that the node reads, nested blocks included,
-  // each once.
+  // Returns the forward values, region inputs and constants that the node and its nested blocks
+  // read, each once.
   std::vector<torch::jit::Value*> read_by(torch::jit::Node* node) const;
 
   size_t num_outputs() const { return num_outputs_; }

@@ -15,10 +15,10 @@ struct Node;
 namespace aten_recompute {
 
 // The operators that a gradient passes through, by where their gradient comes from: names in the
-// order of the forward. What only hands gradients on is none (casts, markers, making and indexing
-// lists).
+// order of the forward. Casts, markers, and making and indexing lists are not listed: they only
+// pass gradients on.
 struct DifferentiatedOperators {
-  std::vector<std::string> by_rule;  // of passes/rules
+  std::vector<std::string> by_rule;  // by a rule in rules/
   std::vector<std::string> by_user_rule;
   std::vector<std::string> on_tape;  // without a rule
 };

@@ -296,8 +296,8 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
     fold_constants(graph);
   run_pass(Pass::kUnrollLoops, graph, [&] { torch::jit::UnrollConstantLoops(graph); });
   lower_tuples(graph);
-  // Eager returns the argument of such a dropout itself, so writes to the one are writes to the
-  // other: functionalize() would take them for two tensors.
+  // In eager mode a dropout that does nothing returns its argument itself, so a write to one is a
+  // write to both. functionalize() would take them for two tensors.
   run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
   run_pass(Pass::kFunctionalizeLists, graph, [&] { functionalize_lists(graph); });
   simplify_lists(graph);
