@@ -1,5 +1,6 @@
 #include "backend/lowered_method.h"
 
+#include <ATen/core/grad_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -25,11 +26,19 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "planner/model/plan_file.h"
+#include "runtime/path_check.h"
+#include "runtime/random_state.h"
 
 namespace aten_recompute {
 namespace {
 
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+// More paths of one method than this are not worth their compilation.
+constexpr size_t kMaxPaths = 32;
+// The same for paths that differ in the course of a call only, where following the wrong one costs
+// time.
+constexpr size_t kMaxPathsLeft = 4;
 
 std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
                                             const std::string& method) {
@@ -101,6 +110,39 @@ bool keeps_memory_outside(torch::jit::Graph& graph) {
   return found;
 }
 
+// Returns whether the error is about the plan, not about what the method computes.
+bool is_ours(const std::exception& error) {
+  return dynamic_cast<const UserError*>(&error) != nullptr ||
+         dynamic_cast<const std::invalid_argument*>(&error) != nullptr ||
+         std::string(error.what()).find(kErrorPrefix) != std::string::npos;
+}
+
+// What a call may change before it turns out to take another path than the one it follows.
+class BeforeCall {
+ public:
+  BeforeCall(const std::vector<std::vector<std::string>>& written, const Object& self,
+             const std::vector<c10::IValue>& inputs)
+      : random_states_(inputs) {
+    const at::NoGradGuard no_grad;
+    for (const auto& path : written) {
+      const auto value = read_path(self, path);
+      if (value && value->isTensor() && value->toTensor().defined())
+        tensors_.emplace_back(value->toTensor().detach(), value->toTensor().detach().clone());
+    }
+  }
+
+  void restore() const {
+    const at::NoGradGuard no_grad;
+    for (const auto& [tensor, before] : tensors_)
+      tensor.copy_(before);
+    random_states_.set();
+  }
+
+ private:
+  RandomStates random_states_;
+  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
+};
+
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
   std::string text;
   for (const auto& word : words)
@@ -157,29 +199,55 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs));
   }
-  auto specialisation = find(self, inputs);
-  MethodCall call(specialisation->plans, inputs);
+  std::vector<SpecialisationPtr> left;
+  while (true) {
+    const auto specialisation = find(self, inputs, left);
+    const auto& method = specialisation->method;
+    if (!method.may_leave_path && !method.has_late_changes)
+      return run(*specialisation, self, std::move(inputs));
+    path_left();
+    const BeforeCall before(method.written, self, inputs);
+    bool raises = false;
+    try {
+      return run(*specialisation, self, inputs);
+    } catch (const std::exception& error) {
+      raises = !path_left();
+      if (raises && (!method.has_late_changes || is_ours(error)))
+        throw;
+    }
+    before.restore();
+    if (raises)
+      return run_unplanned(self, std::move(inputs));
+    left.push_back(specialisation);
+  }
+} catch (const std::exception&) {
+  rethrow_in_one_line();
+}
+
+c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& self,
+                               std::vector<c10::IValue> inputs) {
+  MethodCall call(specialisation.plans, inputs);
   torch::jit::Stack stack;
   stack.reserve(inputs.size() + 1);
   stack.emplace_back(self);
   for (auto& input : inputs)
     stack.push_back(std::move(input));
   inputs.clear();
-  torch::jit::InterpreterState(*specialisation->code).run(stack);
+  torch::jit::InterpreterState(*specialisation.code).run(stack);
   call.finish(stack.front());
   if (!checked_words_.load(std::memory_order_relaxed))
-    warn_of_unmatched_words(*specialisation);
-  if (log_enabled(LogLevel::kInfo) && !specialisation->reported.exchange(true)) {
+    warn_of_unmatched_words(specialisation);
+  if (log_enabled(LogLevel::kInfo) && !specialisation.reported.exchange(true)) {
     std::ostringstream line;
-    line << method_ << " (" << describe(options_) << "): " << specialisation->regions.size()
-         << (specialisation->regions.size() == 1 ? " region" : " regions");
-    for (const auto& region_break : specialisation->method.regions.breaks) {
+    line << method_ << " (" << describe(options_) << "): " << specialisation.regions.size()
+         << (specialisation.regions.size() == 1 ? " region" : " regions");
+    for (const auto& region_break : specialisation.method.regions.breaks) {
       line << "; break at " << region_break.node << " (" << region_break.reason
            << (region_break.location.empty() ? "" : ", " + region_break.location) << ")";
     }
     std::vector<std::string> on_tape;
-    for (const auto& region : specialisation->regions) {
-      for (const auto& compiled_region : specialisation->variants_of(*region)) {
+    for (const auto& region : specialisation.regions) {
+      for (const auto& compiled_region : specialisation.variants_of(*region)) {
         for (const auto& op : compiled_region->graphs().operators.on_tape)
           on_tape.push_back(op);
       }
@@ -188,8 +256,6 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     log_info(line.str());
   }
   return std::move(stack.front());
-} catch (const std::exception&) {
-  rethrow_in_one_line();
 }
 
 void LoweredMethod::warn_of_unmatched_words(const Specialisation& specialisation) {
@@ -241,24 +307,46 @@ c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IV
 }
 
 LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
-                                                     const std::vector<c10::IValue>& inputs) {
+                                                     const std::vector<c10::IValue>& inputs,
+                                                     const std::vector<SpecialisationPtr>& left) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto fits = [&](const SpecialisationPtr& specialisation) {
+    return std::find(left.begin(), left.end(), specialisation) == left.end() &&
+           specialisation->self_type == self->type() &&
+           specialisation->method.assumptions.hold(self, inputs);
+  };
+  if (recent_ != nullptr && fits(recent_))
+    return recent_;
   for (const auto& specialisation : specialisations_) {
-    if (specialisation->self_type == self->type() &&
-        specialisation->method.assumptions.hold(self, inputs)) {
-      return specialisation;
-    }
+    if (specialisation != recent_ && fits(specialisation))
+      return recent_ = specialisation;
   }
+  if (!left.empty() && ++num_paths_left_ > kMaxPathsLeft)
+    stop_recording_paths();
   specialisations_.push_back(compile(self, inputs));
-  return specialisations_.back();
+  recent_ = specialisations_.back();
+  if (recent_->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
+    stop_recording_paths();
+  return recent_;
+}
+
+void LoweredMethod::stop_recording_paths() {
+  if (!std::exchange(records_paths_, false))
+    return;
+  log_warning(method_ +
+              " takes many paths: calls that take another one run with its control flow, "
+              "and a budget is planned for the stretches between");
+  std::erase_if(specialisations_, [](const SpecialisationPtr& specialisation) {
+    return specialisation->method.may_leave_path;
+  });
 }
 
 LoweredMethod::SpecialisationPtr LoweredMethod::compile(
     const Object& self, const std::vector<c10::IValue>& inputs) const {
   auto result = std::make_shared<Specialisation>();
   result->self_type = self->type();
-  result->method =
-      prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern});
+  result->method = prepare_method(
+      {graph_of(module_, method_), self, inputs, options_.layer_pattern, records_paths_});
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;
     for (const auto& region_break : result->method.regions.breaks) {

@@ -56,12 +56,20 @@ class LoweredMethod : public torch::CustomClassHolder {
   struct Specialisation;
   using SpecialisationPtr = std::shared_ptr<Specialisation>;
 
-  // Returns the specialisation for these inputs; compiles it if there is none.
+  // Returns the specialisation for these inputs; compiles it if there is none. `left` are those
+  // whose path this call has turned out not to take.
   SpecialisationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                         const std::vector<c10::IValue>& inputs);
+                         const std::vector<c10::IValue>& inputs,
+                         const std::vector<SpecialisationPtr>& left);
   // Returns a new specialisation. Throws UserError if Options::fullgraph forbids several regions.
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
+  // Compiles no paths any more, and drops those that calls may leave.
+  void stop_recording_paths();
+  // Runs the specialisation's code.
+  c10::IValue run(Specialisation& specialisation,
+                  const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                  std::vector<c10::IValue> inputs);
   // Warns once of words in the options that match nothing in any region compiled so far.
   void warn_of_unmatched_words(const Specialisation& specialisation);
   // Calls `function` for each compiled region that has a profile.
@@ -76,8 +84,12 @@ class LoweredMethod : public torch::CustomClassHolder {
   std::string method_;
   Options options_;
   std::shared_ptr<PinnedPlan> pinned_plan_ = std::make_shared<PinnedPlan>();
-  mutable std::mutex mutex_;  // guards the next two members; held while compiling
+  mutable std::mutex mutex_;  // guards the next members; held while compiling
   std::vector<SpecialisationPtr> specialisations_;
+  SpecialisationPtr recent_;   // of the last call
+  bool records_paths_ = true;  // for new specialisations
+  size_t num_paths_ = 0;       // that were recorded
+  size_t num_paths_left_ = 0;  // of these, because a call left another one
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
   std::atomic<bool> checked_words_{false};
 };

@@ -77,8 +77,27 @@ Value* origin_of(Value* value) {
   return value;
 }
 
+// Returns whether some node may put a tensor into a container or an object that exists already.
+bool changes_containers(Block* block) {
+  bool changes = false;
+  for_each_node(block, [&](const Node* node) {
+    changes = changes || node->kind() == prim::SetAttr ||
+              (mutates_an_argument(node) && !is_tensor_type(*node->input(0)->type()));
+  });
+  return changes;
+}
+
+// Returns whether the value cannot be, or contain, the origin because it is older. An alias
+// analysis that ignores the order takes a module for a container of whatever was put into some
+// list.
+bool is_too_old(const Value* value, const Value* origin, bool containers_change) {
+  return value->node()->isBefore(origin->node()) &&
+         (!containers_change || value->type()->kind() == c10::TypeKind::TensorType);
+}
+
 bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
-                       const std::vector<Value*>& values, const AliasDb& aliases) {
+                       const std::vector<Value*>& values, const AliasDb& aliases,
+                       bool containers_change) {
   if (!makes_new_tensor(origin))
     return false;
   std::unordered_set<Value*> family{origin};
@@ -93,7 +112,7 @@ bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
   const auto* last = writers.back();
   return std::none_of(values.begin(), values.end(), [&](Value* value) {
     return family.count(value) == 0 && !value->node()->isAfter(last) &&
-           aliases.mayContainAlias(value, origin);
+           !is_too_old(value, origin, containers_change) && aliases.mayContainAlias(value, origin);
   });
 }
 
@@ -138,9 +157,10 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
     writers[origin->unique()].push_back(node);
     origins[origin->unique()] = origin;
   }
+  const bool containers_change = changes_containers(graph->block());
   std::vector<Node*> chosen;
   for (const auto& [unique, nodes] : writers) {
-    if (can_functionalize(origins.at(unique), nodes, values, aliases)) {
+    if (can_functionalize(origins.at(unique), nodes, values, aliases, containers_change)) {
       chosen.insert(chosen.end(), nodes.begin(), nodes.end());
     }
   }

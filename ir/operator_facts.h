@@ -50,6 +50,8 @@ enum class Fact : uint8_t {
   kAsksAutograd,
   // Runs autograd inside the method, or reads the gradients that this leaves.
   kRunsAutograd,
+  // Changes sizes, memory or autograd's state of its argument, not only its elements.
+  kChangesTensorItself,
   // Is a dropout, which is the identity outside training.
   kDropout,
 
@@ -58,6 +60,8 @@ enum class Fact : uint8_t {
   kReadsMetadataOnly,
   // Elements of an operand decide a size or a number, and no tag of PyTorch says so.
   kReadsData,
+  // The result follows from rank, dtype, device and layout of the first operand.
+  kFollowsFromType,
   // The result follows from the operands' metadata, without running anything.
   kKnownFromMetadata,
   // The result follows from the operands' metadata if they are tensors that have memory.

@@ -19,6 +19,9 @@ inline const c10::Symbol kIsAttribute = c10::Symbol::attr("is_attribute");
 inline const c10::Symbol kBackwardStart =
     c10::Symbol::fromQualString("aten_recompute::backward_start");
 
+// Raises where a call leaves the path that it was compiled for (runtime/path_check.h).
+inline const c10::Symbol kCheckPath = c10::Symbol::fromQualString("aten_recompute::check_path");
+
 // An operator without a rule, which runs under ordinary autograd (runtime/tape.h).
 inline const c10::Symbol kTapeForward = c10::Symbol::fromQualString("aten_recompute::tape_forward");
 inline const c10::Symbol kTapeBackward =

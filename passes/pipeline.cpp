@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "common/log.h"
+#include "ir/node_traits.h"
 #include "ir/save_plan.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/alternatives.h"
@@ -16,6 +17,9 @@
 #include "passes/frontend/assign_layers.h"
 #include "passes/frontend/autocast_blocks.h"
 #include "passes/frontend/inline_modules.h"
+#include "passes/frontend/path_builder.h"
+#include "passes/frontend/path_guard.h"
+#include "passes/frontend/record_path.h"
 #include "passes/manager/pass_manager.h"
 #include "passes/partition/extract.h"
 #include "passes/partition/splice.h"
@@ -32,6 +36,7 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Graph;
+using torch::jit::Value;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -193,6 +198,71 @@ void finish_region(JointGraph& joint, const GraphProblem& problem, const std::ve
   finish_backward(graphs);
 }
 
+// Returns the value whose memory this one is in.
+Value* memory_of(Value* value) {
+  while (!value->node()->inputs().empty() &&
+         (may_alias_an_argument(value->node()) || mutates_an_argument(value->node()) ||
+          is_cast(value->node())))
+    value = value->node()->input(0);
+  return value;
+}
+
+// Returns the attributes that the graph writes to; nullopt if it writes to something else that the
+// caller can see.
+std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& graph) {
+  std::vector<std::vector<std::string>> written;
+  for (auto* node : graph.nodes()) {
+    const bool updates = updates_hidden_state(node);
+    if (!updates && !mutates_an_argument(node))
+      continue;
+    for (auto* input : node->inputs()) {
+      if (!is_tensor_type(*input->type()))
+        continue;
+      auto* memory = memory_of(input);
+      const auto path = path_from_root(memory, graph);
+      if (path)
+        written.push_back(*path);
+      else if (!updates && !makes_new_tensor(memory))
+        return std::nullopt;
+      if (!updates)
+        break;
+    }
+  }
+  return written;
+}
+
+// Compiles the method for the path that this call takes. Returns nullopt if that is not possible.
+std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined,
+                                           const MethodInput& input) {
+  std::optional<RecordedPath> path;
+  run_pass(Pass::kRecordPath, [&] {
+    try {
+      path = record_path(inlined, input.self, input.inputs);
+    } catch (const NotRecordable& error) {
+      log_info(std::string("a method keeps its control flow: ") + error.what());
+    }
+  });
+  if (!path)
+    return std::nullopt;
+  PreparedMethod method;
+  method.graph = path->graph;
+  auto guard = std::make_shared<PathGuard>(*path);
+  method.assumptions = prepare(method.graph, input.self, input.inputs);
+  method.assumptions.path = std::move(guard);
+  auto& attributes = method.assumptions.attributes;
+  attributes.insert(attributes.end(), path->attributes.begin(), path->attributes.end());
+  method.may_leave_path = remove_known_checks(*method.graph);
+  method.has_late_changes = path->has_changes;
+  if (method.may_leave_path || method.has_late_changes) {
+    auto written = written_attributes(*method.graph);
+    if (!written)
+      return std::nullopt;
+    method.written = std::move(*written);
+  }
+  run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
+  return method;
+}
+
 }  // namespace
 
 PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
@@ -222,13 +292,19 @@ std::shared_ptr<Graph> inline_method(Graph& given) {
 }
 
 PreparedMethod prepare_method(const MethodInput& input) {
+  auto inlined = inline_method(*input.graph);
+  run_pass(Pass::kAssignLayers, inlined, [&] { assign_layers(inlined, input.layer_pattern); });
   PreparedMethod method;
-  auto& graph = method.graph;
-  graph = inline_method(*input.graph);
-  run_pass(Pass::kAssignLayers, graph, [&] { assign_layers(graph, input.layer_pattern); });
-  method.assumptions = prepare(graph, input.self, input.inputs);
-  run_pass(Pass::kFormRegions, graph, [&] { method.regions = form_regions(graph); });
-  return method;
+  method.graph = inlined->copy();
+  method.assumptions = prepare(method.graph, input.self, input.inputs);
+  run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
+  const bool is_whole =
+      method.regions.nodes.size() <= 1 && method.regions.breaks.empty() &&
+      std::none_of(method.regions.nodes.begin(), method.regions.nodes.end(), is_in_a_loop);
+  if (is_whole || !input.may_record_path)
+    return method;
+  auto recorded = prepare_path(inlined, input);
+  return recorded ? std::move(*recorded) : std::move(method);
 }
 
 RegionGraphs compile_region(const RegionInput& given) {

@@ -31,6 +31,14 @@ struct PreparedMethod {
   std::shared_ptr<torch::jit::Graph> graph;  // its first input is the module
   Assumptions assumptions;
   Regions regions;
+  // The graph checks during the call whether it takes the path that it was compiled for. Where it
+  // does not, path_left() returns true, and the call has to be made again with another graph, after
+  // `written` are restored.
+  bool may_leave_path = false;
+  // The graph sets attributes, or changes containers of the caller, later than the method does. A
+  // call that raises has to be made again as the method was scripted.
+  bool has_late_changes = false;
+  std::vector<std::vector<std::string>> written;  // paths of attributes that the graph writes to
 };
 
 struct MethodInput {
@@ -38,9 +46,11 @@ struct MethodInput {
   c10::intrusive_ptr<c10::ivalue::Object> self;
   std::vector<c10::IValue> inputs;  // of the first call, self not counted
   std::string layer_pattern;        // Options::layer_pattern
+  bool may_record_path = true;      // where this saves borders between regions
 };
 
-// Compiles a method up to its regions.
+// Compiles a method up to its regions. Where control flow or containers would split it into
+// several, it is compiled for the path that this call takes (passes/frontend/record_path.h).
 PreparedMethod prepare_method(const MethodInput& input);
 
 // Returns a copy of the method's graph with the methods that it calls in it, for a call that runs

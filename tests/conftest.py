@@ -96,3 +96,9 @@ def tracker() -> "Iterator[Tracker]":
     shared.install()
     yield shared
     shared.uninstall()
+
+
+@pytest.fixture
+def keeps_control_flow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leaves out the recording of paths, so that branches, loops and containers end regions."""
+    monkeypatch.setenv("ATEN_RECOMPUTE_DISABLE_PASSES", "record_path")

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <cstdlib>
 #include <optional>
 #include <unordered_set>
 
@@ -24,6 +25,23 @@ std::vector<Node*> attribute_reads(Graph& graph) {
       reads.push_back(node);
   });
   return reads;
+}
+
+// Returns the element of a container that a step of a path leads to; nullopt if there is none.
+std::optional<c10::IValue> element_at(const c10::IValue& container, const std::string& step) {
+  if (container.isGenericDict()) {
+    for (const auto& entry : container.toGenericDict()) {
+      if ((entry.key().isInt() || entry.key().isString()) && element_step(entry.key()) == step)
+        return entry.value();
+    }
+    return std::nullopt;
+  }
+  const auto index = static_cast<size_t>(std::strtoll(step.c_str() + 1, nullptr, 10));
+  if (container.isList() && index < container.toList().size())
+    return container.toList().get(index);
+  if (container.isTuple() && index < container.toTupleRef().elements().size())
+    return container.toTupleRef().elements()[index];
+  return std::nullopt;
 }
 
 bool is_foldable(const c10::IValue& value) {
@@ -52,19 +70,28 @@ std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph
   return path;
 }
 
+std::string element_step(const c10::IValue& key) {
+  return key.isInt() ? "[" + std::to_string(key.toInt()) + "]" : "['" + key.toStringRef() + "']";
+}
+
 std::optional<c10::IValue> read_path(Object object, const std::vector<std::string>& path) {
-  for (size_t i = 0; i < path.size(); ++i) {
-    const auto slot = object->type()->findAttributeSlot(path[i]);
-    if (!slot)
+  if (path.empty())
+    return std::nullopt;
+  std::optional<c10::IValue> value;
+  for (const auto& step : path) {
+    if (step.front() == '[') {
+      value = element_at(*value, step);
+    } else if (!value || value->isObject()) {
+      const auto& holder = value ? value->toObjectRef() : *object;
+      const auto slot = holder.type()->findAttributeSlot(step);
+      value = slot ? std::optional(c10::IValue(holder.getSlot(*slot))) : std::nullopt;
+    } else {
       return std::nullopt;
-    const auto& value = object->getSlot(*slot);
-    if (i + 1 == path.size())
-      return value;
-    if (!value.isObject())
+    }
+    if (!value)
       return std::nullopt;
-    object = value.toObject();
   }
-  return std::nullopt;
+  return value;
 }
 
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
@@ -112,6 +139,8 @@ bool holds(const FoldedAttribute& attribute, const Object& root) {
   const auto value = read_path(root, attribute.path);
   if (!value)
     return false;
+  if (attribute.structure != nullptr)
+    return attribute.structure->matches(*value);
   if (attribute.not_none)
     return !value->isNone();
   if (attribute.rank >= 0)

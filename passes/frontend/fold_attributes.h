@@ -9,6 +9,8 @@
 #include <unordered_set>
 #include <vector>
 
+#include "passes/frontend/structure.h"
+
 namespace torch::jit {
 struct Graph;
 struct Value;
@@ -19,10 +21,14 @@ namespace aten_recompute {
 // An attribute that a specialisation was compiled for. The compiled graph may be used only while
 // the attribute still has this value.
 struct FoldedAttribute {
-  std::vector<std::string> path;  // {"blocks", "3", "dropout", "training"}
-  c10::IValue value;              // bool, int, float, str or None
+  // {"blocks", "3", "dropout", "training"}; an element of a list, tuple or dict is a step of its
+  // own, which element_step() gives.
+  std::vector<std::string> path;
+  c10::IValue value;      // bool, int, float, str or None
   bool not_none = false;  // for an Optional attribute that is set; its value is not compared
   int64_t rank = -1;      // for a tensor, of which only the rank is compared
+  // For a tensor or a container, of which only the structure is compared.
+  std::shared_ptr<const Structure> structure = nullptr;
 };
 
 // Returns the names of the attributes that the graph sets. Their values may change within a call.
@@ -32,6 +38,10 @@ std::unordered_set<std::string> set_attributes(torch::jit::Graph& graph);
 // `value` is not read from that input.
 std::optional<std::vector<std::string>> path_from_root(torch::jit::Value* value,
                                                        const torch::jit::Graph& graph);
+
+// Returns the step of a path that leads from a list or tuple to the element with this index, or
+// from a dict to the value with this key, an int or str.
+std::string element_step(const c10::IValue& key);
 
 // Returns the value at `path` in `root`; nullopt if there is none.
 std::optional<c10::IValue> read_path(c10::intrusive_ptr<c10::ivalue::Object> root,

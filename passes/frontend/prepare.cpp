@@ -270,7 +270,7 @@ bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
     if (!holds(attribute, self))
       return false;
   }
-  return true;
+  return path == nullptr || path->holds(self, values);
 }
 
 Assumptions prepare(const std::shared_ptr<Graph>& given,

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "passes/frontend/fold_attributes.h"
+#include "passes/frontend/path_guard.h"
 
 namespace torch::jit {
 struct Graph;
@@ -25,6 +26,7 @@ struct InputAssumption {
 struct Assumptions {
   std::vector<FoldedAttribute> attributes;
   std::vector<InputAssumption> inputs;
+  std::shared_ptr<const PathGuard> path;  // of a method that was recorded; otherwise nullptr
 
   // Returns whether the assumptions hold for a call on `self` with these inputs.
   bool hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,

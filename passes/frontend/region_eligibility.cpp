@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "ir/node_traits.h"
+#include "ir/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -34,7 +35,8 @@ bool is_region_type(const c10::Type& type) {
 }
 
 bool raises_or_warns(const Node* node) {
-  return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn;
+  return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn ||
+         node->kind() == symbols::kCheckPath;
 }
 
 // Returns whether both nodes read the same attribute of the same object.

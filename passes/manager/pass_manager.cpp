@@ -26,6 +26,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kInlineModules, "inline_modules", kNeeded},
     PassInfo{Pass::kAutocastBlocks, "autocast_blocks", kNeeded},
     PassInfo{Pass::kAssignLayers, "assign_layers", kOptional},
+    PassInfo{Pass::kRecordPath, "record_path", kOptional},
     PassInfo{Pass::kFoldAttributes, "fold_attributes", kOptional},
     PassInfo{Pass::kSpecialiseInputs, "specialise_inputs", kOptional},
     PassInfo{Pass::kReplaceViewAs, "replace_view_as", kOptional},

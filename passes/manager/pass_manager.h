@@ -26,6 +26,7 @@ enum class Pass : uint8_t {
   kInlineModules,
   kAutocastBlocks,
   kAssignLayers,
+  kRecordPath,
   kFoldAttributes,
   kSpecialiseInputs,
   kReplaceViewAs,

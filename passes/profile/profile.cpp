@@ -18,6 +18,7 @@
 #include "passes/profile/observed_forward.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/in_place.h"
+#include "runtime/path_check.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {
@@ -297,7 +298,7 @@ Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, Cost
   } catch (const c10::Error& error) {
     throw NotProfiled(error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
   } catch (const std::exception& error) {
-    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/false);
+    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/path_left());
   }
 }
 

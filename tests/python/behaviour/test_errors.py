@@ -33,9 +33,9 @@ class Broken(nn.Module):
         super().__init__()
         self.layer = nn.Linear(16, 16)
 
-    def forward(self, x: Tensor, seen: list[Tensor]) -> Tensor:
+    def forward(self, x: Tensor) -> Tensor:
         h = torch.tanh(self.layer(x))
-        seen.append(h)
+        print("between")
         return torch.tanh(self.layer(h))
 
 
@@ -111,8 +111,8 @@ def test_a_plan_for_another_model_raises_one_line(way: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("way", ["called", "loaded"])
 def test_fullgraph_raises_one_line(way: str) -> None:
     module = make(Broken(), way, '{"strategy": "all", "fullgraph": true}')
-    line = line_of(lambda: module(rows(), []))
-    assert "fullgraph: forward has 2 regions instead of one; breaks: aten::append" in line
+    line = line_of(lambda: module(rows()))
+    assert "fullgraph: forward has 2 regions instead of one; breaks: prim::Print" in line
 
 
 def test_a_layer_pattern_that_matches_nothing_raises_one_line() -> None:

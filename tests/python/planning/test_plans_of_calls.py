@@ -22,6 +22,9 @@ from support.several_regions import (
 )
 
 
+# Recorded paths would have one region.
+pytestmark = pytest.mark.usefixtures("keeps_control_flow")
+
 class Branching(nn.Module):
     """The caller decides which branch is taken."""
 

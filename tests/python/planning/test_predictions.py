@@ -15,6 +15,9 @@ from benchmarks.memory import Tracker
 from support.helpers import lowered_copy
 
 
+# Recorded paths would have one region.
+pytestmark = pytest.mark.usefixtures("keeps_control_flow")
+
 def peak(module: nn.Module, inputs: list[Tensor], tracker: Tracker, seed: int = 1) -> int:
     module.zero_grad(set_to_none=True)
     torch.manual_seed(seed)

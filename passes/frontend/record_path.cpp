@@ -1,0 +1,722 @@
+#include "passes/frontend/record_path.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+#include "ir/operator_facts.h"
+#include "passes/frontend/inline_modules.h"
+#include "passes/frontend/path_builder.h"
+#include "passes/frontend/path_containers.h"
+#include "runtime/random_state.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::IValue;
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+namespace aten = c10::aten;
+namespace prim = c10::prim;
+
+using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+// A longer path takes too long to plan.
+constexpr size_t kMaxNodes = 20000;
+
+// Undoes writes to the caller's tensors.
+class Writes {
+ public:
+  Writes() = default;
+  Writes(const Writes&) = delete;
+  Writes& operator=(const Writes&) = delete;
+  ~Writes() {
+    for (const auto& [storage, memory] : memory_)
+      memory.bytes.copy_(memory.before);
+    for (auto write = versions_.rbegin(); write != versions_.rend(); ++write)
+      write->counter.set_version(write->version);
+  }
+
+  // Notes what the tensor's memory holds.
+  void prepare(const at::Tensor& tensor) {
+    const auto counter = tensor.unsafeGetTensorImpl()->version_counter();
+    if (counter.enabled())
+      versions_.push_back({counter, counter.current_version()});
+    const auto& storage = tensor.storage();
+    if (memory_.count(storage.unsafeGetStorageImpl()) != 0)
+      return;
+    const auto size = static_cast<int64_t>(storage.nbytes());
+    auto bytes = at::empty({0}, tensor.options().dtype(at::kByte)).set_(storage, 0, {size}, {1});
+    memory_[storage.unsafeGetStorageImpl()] = {bytes, bytes.clone()};
+  }
+
+ private:
+  struct Memory {
+    at::Tensor bytes;   // all of a storage
+    at::Tensor before;  // a copy
+  };
+  struct Version {
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+  std::unordered_map<const void*, Memory> memory_;  // by storage
+  std::vector<Version> versions_;
+};
+
+// Returns, for each node, the values that nothing reads after it.
+class Lifetimes {
+ public:
+  void add(Block* block) {
+    std::unordered_map<Value*, Node*> last;
+    for (auto* node : block->nodes()) {
+      for (auto* inner : node->blocks())
+        add(inner);
+      for (auto* value : free_values(node)) {
+        if (value->node()->owningBlock() == block)
+          last[value] = node;
+      }
+      for (auto* output : node->outputs())
+        last[output] = node;
+    }
+    for (auto* output : block->outputs())
+      last.erase(output);
+    for (const auto& [value, node] : last)
+      dead_[node].push_back(value);
+  }
+
+  const std::vector<Value*>& dead_after(Node* node) const {
+    static const std::vector<Value*> none;
+    const auto found = dead_.find(node);
+    return found == dead_.end() ? none : found->second;
+  }
+
+ private:
+  std::unordered_map<Node*, std::vector<Value*>> dead_;
+};
+
+// Returns whether the block has no effect but to raise or warn, and computes no tensors.
+bool only_checks(Block* block) {
+  bool checks = true;
+  for_each_node(block, [&](Node* node) {
+    const bool raises = node->kind() == prim::RaiseException || node->kind() == aten::warn;
+    const bool reads_module = node->kind() == prim::GetAttr;
+    const bool is_plain = node->kind() == prim::Constant || node->kind() == prim::If ||
+                          (node->maybeOperator() != nullptr && !node->hasSideEffects() &&
+                           !mutates_an_argument(node) && !asks_autograd(node));
+    checks = checks && !reads_module && (raises || is_plain);
+    for (auto* output : node->outputs())
+      checks = checks && !contains_tensor(*output->type());
+  });
+  return checks;
+}
+
+class PathRecorder {
+ public:
+  PathRecorder(const Object& self, const std::vector<IValue>& inputs) : self_(self) {
+    result_.graph = builder_.graph();
+    result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
+    for (const auto& input : inputs)
+      result_.inputs.push_back(Structure::of(input));
+  }
+
+  RecordedPath record(const std::shared_ptr<Graph>& graph, const std::vector<IValue>& inputs) {
+    if (share_containers(inputs))
+      throw NotRecordable("two of its inputs share a list, a dict or an object");
+    prepare(*graph);
+    auto* self_symbol = builder_.graph()->addInput()->copyMetadata(graph->inputs()[0]);
+    self_symbol->setType(graph->inputs()[0]->type());
+    Item self;
+    self.value = self_;
+    self.symbol = self_symbol;
+    paths_[self_.get()] = {};
+    set(graph->inputs()[0], self);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      auto* input = graph->inputs()[i + 1];
+      auto* symbol = builder_.graph()->addInput()->copyMetadata(input)->setType(input->type());
+      note_callers(inputs[i]);
+      auto item = PathBuilder::item_of(inputs[i], symbol, input->type(), /*is_callers=*/true);
+      if (inputs[i].isNone())
+        item.symbol = nullptr;  // its structure says so
+      set(input, item);
+    }
+    run(graph->block());
+    finish(*graph);
+    return std::move(result_);
+  }
+
+ private:
+  struct Change {
+    Node* node;
+    std::vector<Item> operands;
+  };
+
+  void prepare(Graph& graph) {
+    lifetimes_.add(graph.block());
+    const auto names = set_attributes(graph);
+    set_names_.insert(names.begin(), names.end());
+  }
+
+  // ---- values ----
+
+  void set(Value* value, Item item) { items_[value] = std::move(item); }
+
+  Item& get(Value* value) {
+    const auto found = items_.find(value);
+    if (found == items_.end())
+      throw NotRecordable("a value is read that the path did not set");
+    return found->second;
+  }
+
+  void note_callers(const IValue& value) {
+    if (value.isTensor()) {
+      if (value.toTensor().defined() && value.toTensor().has_storage())
+        callers_memory_.insert(value.toTensor().storage().unsafeGetStorageImpl());
+    } else if (value.isTuple()) {
+      for (const auto& element : value.toTupleRef().elements())
+        note_callers(element);
+    } else if (value.isList()) {
+      for (const auto& element : value.toListRef())
+        note_callers(element);
+    } else if (value.isGenericDict()) {
+      for (const auto& entry : value.toGenericDict())
+        note_callers(entry.value());
+    }
+  }
+
+  // Makes the path depend on rank, dtype and device of all tensors that it was given so far: those
+  // of everything that it computed follow from them.
+  void require_types_of_attributes() {
+    for (; num_required_ < tensors_.size(); ++num_required_) {
+      FoldedAttribute attribute;
+      attribute.path = tensors_[num_required_].first;
+      attribute.structure =
+          std::make_shared<Structure>(Structure::of(tensors_[num_required_].second));
+      result_.attributes.push_back(std::move(attribute));
+    }
+  }
+
+  // ---- running ----
+
+  void run(Block* block) {
+    for (auto* node : block->nodes()) {
+      if (builder_.num_nodes() > kMaxNodes)
+        throw NotRecordable("its path has more than " + std::to_string(kMaxNodes) + " operators");
+      builder_.set_origin(node);
+      run(node);
+      for (auto* value : lifetimes_.dead_after(node))
+        items_.erase(value);
+    }
+  }
+
+  void run(Node* node) {
+    switch (node->kind()) {
+      case prim::Constant:
+        return run_constant(node);
+      case prim::If:
+        return run_if(node);
+      case prim::Loop:
+        return run_loop(node);
+      case prim::GetAttr:
+        return run_get_attribute(node);
+      case prim::SetAttr:
+        return run_set_attribute(node);
+      case prim::CallMethod:
+        return run_call(node);
+      case prim::CreateObject:
+        return run_create_object(node);
+      case prim::ListConstruct:
+        return make(node, Container::Kind::kList);
+      case prim::TupleConstruct:
+        return make(node, Container::Kind::kTuple);
+      case prim::DictConstruct:
+        return run_dict_construct(node);
+      case prim::TupleUnpack:
+      case prim::ListUnpack:
+        return run_unpack(node);
+      case prim::TupleIndex:
+        return run_tuple_index(node);
+      case prim::TupleSlice:
+        return run_tuple_slice(node);
+      case prim::isinstance:
+        return run_isinstance(node);
+      case prim::unchecked_cast:
+      case prim::unchecked_unwrap_optional:
+        return set(node->output(), get(node->input(0)));
+      case prim::Uninitialized:
+        return set(node->output(), Item());
+      case prim::RaiseException:
+        throw NotRecordable("this call raises an exception");
+      case aten::__is__:
+        return run_identity(node, true);
+      case aten::__isnot__:
+        return run_identity(node, false);
+      default:
+        return run_other(node);
+    }
+  }
+
+  void run_constant(Node* node) {
+    auto* output = node->output();
+    const auto value = torch::jit::toIValue(output);
+    if (!value)
+      return;  // a function, which has been inlined
+    set(output, PathBuilder::constant(*value, output->type()));
+  }
+
+  // Returns what a condition is, and makes the path depend on it.
+  bool decide(Value* condition) {
+    auto& item = get(condition);
+    builder_.require(item);
+    return item.value.toBool();
+  }
+
+  void run_if(Node* node) {
+    if (is_kept_check(node))
+      return keep_check(node);
+    auto* block = node->blocks()[decide(node->input(0)) ? 0 : 1];
+    run(block);
+    for (size_t i = 0; i < node->outputs().size(); ++i)
+      set(node->output(i), get(block->outputs()[i]));
+  }
+
+  // Checks that raise an error stay as they are: they need not hold for the path to be taken.
+  bool is_kept_check(Node* node) {
+    if (!node->outputs().empty() || PathBuilder::is_constant(get(node->input(0))))
+      return false;
+    return only_checks(node->blocks()[0]) && only_checks(node->blocks()[1]);
+  }
+
+  void keep_check(Node* node) {
+    const bool taken = get(node->input(0)).value.toBool();
+    bool raises = false;
+    for_each_node(node->blocks()[taken ? 0 : 1],
+                  [&](Node* inner) { raises = raises || inner->kind() == prim::RaiseException; });
+    if (raises)
+      throw NotRecordable("this call raises an exception");
+    std::unordered_map<Value*, Value*> symbols;
+    for (auto* value : free_values(node))
+      symbols[value] = builder_.symbol_of(get(value), value->type());
+    auto* copy =
+        builder_.graph()->createClone(node, [&](Value* value) { return symbols.at(value); });
+    builder_.graph()->appendNode(copy);
+  }
+
+  // A node Loop(count, condition, carried...) has a block with the inputs (i, carried...) and the
+  // outputs (condition, carried...).
+  void run_loop(Node* node) {
+    auto* body = node->blocks()[0];
+    auto count = get(node->input(0));
+    std::vector<Item> carried;
+    for (size_t i = 2; i < node->inputs().size(); ++i)
+      carried.push_back(get(node->input(i)));
+    bool goes_on = decide(node->input(1));
+    int64_t done = 0;
+    for (; goes_on && done < count.value.toInt(); ++done) {
+      set(body->inputs()[0], PathBuilder::constant(done, c10::IntType::get()));
+      for (size_t i = 0; i < carried.size(); ++i)
+        set(body->inputs()[i + 1], carried[i]);
+      run(body);
+      goes_on = decide(body->outputs()[0]);
+      for (size_t i = 0; i < carried.size(); ++i)
+        carried[i] = get(body->outputs()[i + 1]);
+    }
+    require_count(count, done, goes_on);
+    for (size_t i = 0; i < carried.size(); ++i)
+      set(node->output(i), carried[i]);
+  }
+
+  // Makes the path depend on a loop ending after `done` iterations: because the count was reached,
+  // or earlier, because its condition was false.
+  void require_count(Item& count, int64_t done, bool was_count_reached) {
+    if (count.symbol == nullptr)
+      return;
+    if (was_count_reached && done > 0)
+      return builder_.require(count);
+    auto* bound = builder_.add_constant(done);
+    auto* holds = builder_.add(was_count_reached ? aten::le : aten::ge, {count.symbol, bound},
+                               c10::BoolType::get());
+    builder_.check(holds, true);
+  }
+
+  void run_call(Node* node) {
+    const auto& object = get(node->input(0));
+    if (!object.value.isObject())
+      throw NotRecordable("it calls a method of a " + object.value.type()->str());
+    auto* function = torch::jit::tryToGraphFunction(
+        object.value.toObject()->type()->getMethod(node->s(c10::attr::name)));
+    if (function == nullptr)
+      throw NotRecordable("it calls " + node->s(c10::attr::name) + ", which is not scripted");
+    auto callee = function->graph()->copy();
+    inline_modules(callee);
+    callees_.push_back(callee);
+    prepare(*callee);
+    for (size_t i = 0; i < node->inputs().size(); ++i)
+      set(callee->inputs()[i], get(node->input(i)));
+    run(callee->block());
+    set(node->output(), get(callee->outputs()[0]));
+  }
+
+  // ---- attributes ----
+
+  void run_get_attribute(Node* node) {
+    const auto& name = node->s(c10::attr::name);
+    auto& object = get(node->input(0));
+    if (object.container != nullptr) {
+      const auto slot = object.container->type->expect<c10::ClassType>()->getAttributeSlot(name);
+      return set(node->output(), builder_.element(*object.container, slot));
+    }
+    if (!object.value.isObject())
+      throw NotRecordable("it reads an attribute of a " + object.value.type()->str());
+    const auto key = std::pair(object.value.toObject().get(), name);
+    auto found = attributes_.find(key);
+    if (found == attributes_.end())
+      found = attributes_.emplace(key, read_attribute(object, name, node)).first;
+    set(node->output(), found->second);
+  }
+
+  Item read_attribute(Item& object, const std::string& name, Node* node) {
+    const auto holder = object.value.toObject();
+    const auto value = holder->getAttr(name);
+    const auto known = paths_.find(holder.get());
+    const auto type = holder->type()->getAttribute(name);
+    note_callers(value);
+    if (known == paths_.end()) {
+      if (value.isObject() || value.isNone() || value.isList() || value.isGenericDict())
+        throw NotRecordable("it reads " + name + " of an object that it was given");
+      return PathBuilder::item_of(value, builder_.add_attribute(object.symbol, name), type, true);
+    }
+    auto path = known->second;
+    path.push_back(name);
+    const bool is_plain = value.isBool() || value.isInt() || value.isDouble() || value.isString();
+    if (value.isNone() || (is_plain && set_names_.count(name) == 0)) {
+      result_.attributes.push_back({path, value, false});
+      return PathBuilder::constant(value, node->output()->type());
+    }
+    auto* symbol = builder_.add_attribute(object.symbol, name);
+    note_objects(value, path);
+    if (value.isTensor()) {
+      tensors_.emplace_back(path, value);
+    } else if (!is_plain && !value.isObject()) {
+      FoldedAttribute attribute;
+      attribute.path = path;
+      attribute.structure = std::make_shared<Structure>(Structure::of(value));
+      result_.attributes.push_back(std::move(attribute));
+    }
+    if (type->kind() == c10::TypeKind::OptionalType && (value.isTensor() || value.isObject()))
+      result_.attributes.push_back({path, IValue(), true});
+    return PathBuilder::item_of(value, symbol, type, /*is_callers=*/true);
+  }
+
+  // Notes how objects are reached from the module, those in containers included.
+  void note_objects(const IValue& value, const std::vector<std::string>& path) {
+    const auto note_element = [&](const IValue& key, const IValue& element) {
+      auto inner = path;
+      inner.push_back(element_step(key));
+      note_objects(element, inner);
+    };
+    if (value.isObject()) {
+      paths_.emplace(value.toObject().get(), path);
+    } else if (value.isTuple()) {
+      const auto& elements = value.toTupleRef().elements();
+      for (size_t i = 0; i < elements.size(); ++i)
+        note_element(static_cast<int64_t>(i), elements[i]);
+    } else if (value.isList() && !value.isTensorList()) {
+      const auto list = value.toList();
+      for (size_t i = 0; i < list.size(); ++i)
+        note_element(static_cast<int64_t>(i), list.get(i));
+    } else if (value.isGenericDict()) {
+      for (const auto& entry : value.toGenericDict()) {
+        if (entry.key().isInt() || entry.key().isString())
+          note_element(entry.key(), entry.value());
+      }
+    }
+  }
+
+  void run_set_attribute(Node* node) {
+    const auto& name = node->s(c10::attr::name);
+    auto& object = get(node->input(0));
+    auto& value = get(node->input(1));
+    if (object.container != nullptr) {
+      auto& container = *object.container;
+      const auto slot = container.type->expect<c10::ClassType>()->getAttributeSlot(name);
+      container.items.at(slot) = value;
+      container.is_changed = true;
+      return;
+    }
+    changes_.push_back({node, {object, value}});
+    attributes_[std::pair(object.value.toObject().get(), name)] = value;
+  }
+
+  void run_create_object(Node* node) {
+    Item item;
+    item.container = std::make_shared<Container>();
+    item.container->kind = Container::Kind::kObject;
+    item.container->type = node->output()->type();
+    item.container->items.resize(item.container->type->expect<c10::ClassType>()->numAttributes());
+    set(node->output(), item);
+  }
+
+  // ---- containers ----
+
+  void make(Node* node, Container::Kind kind) {
+    Item item;
+    item.container = std::make_shared<Container>();
+    item.container->kind = kind;
+    item.container->type = node->output()->type();
+    for (auto* input : node->inputs())
+      item.container->items.push_back(get(input));
+    set(node->output(), item);
+  }
+
+  void run_dict_construct(Node* node) {
+    Item item;
+    item.container = std::make_shared<Container>();
+    item.container->kind = Container::Kind::kDict;
+    item.container->type = node->output()->type();
+    for (size_t i = 0; i + 1 < node->inputs().size(); i += 2) {
+      auto& key = get(node->input(i));
+      if (!key.value.isString() && !key.value.isInt() && !key.value.isBool() &&
+          !key.value.isDouble())
+        throw NotRecordable("a dict has keys of type " + node->input(i)->type()->str());
+      builder_.require(key);
+      auto& keys = item.container->keys;
+      const auto found = std::find(keys.begin(), keys.end(), key.value);
+      if (found != keys.end()) {
+        item.container->items[static_cast<size_t>(found - keys.begin())] = get(node->input(i + 1));
+        continue;
+      }
+      keys.push_back(key.value);
+      item.container->items.push_back(get(node->input(i + 1)));
+    }
+    set(node->output(), item);
+  }
+
+  void run_unpack(Node* node) {
+    auto& item = get(node->input(0));
+    if (item.container == nullptr || item.container->items.size() != node->outputs().size())
+      throw NotRecordable("a container is unpacked into another number of values");
+    auto& container = *item.container;
+    const bool is_untouched =
+        container.source != nullptr && !container.is_callers && !container.is_changed &&
+        std::all_of(container.items.begin(), container.items.end(),
+                    [](const Item& each) { return each.pending && each.container == nullptr; });
+    if (is_untouched) {
+      // It raises an error if the length is another, as the method does.
+      auto* copy = builder_.add_copy(node, {container.source});
+      for (size_t i = 0; i < container.items.size(); ++i) {
+        container.items[i].pending = false;
+        container.items[i].symbol = copy->output(i);
+      }
+      container.has_determined_size = true;
+    }
+    builder_.require_size(container);
+    for (size_t i = 0; i < container.items.size(); ++i)
+      set(node->output(i), builder_.element(container, i));
+  }
+
+  void run_tuple_index(Node* node) {
+    auto& container = container_of(node);
+    auto& index = get(node->input(1));
+    builder_.require(index);
+    auto place = index.value.toInt();
+    if (place < 0)
+      place += static_cast<int64_t>(container.items.size());
+    set(node->output(), builder_.element(container, static_cast<size_t>(place)));
+  }
+
+  void run_tuple_slice(Node* node) {
+    auto& container = container_of(node);
+    Item item;
+    item.container = std::make_shared<Container>();
+    item.container->kind = Container::Kind::kTuple;
+    item.container->type = node->output()->type();
+    for (auto i = node->i(c10::attr::beg); i < node->i(c10::attr::end); ++i)
+      item.container->items.push_back(builder_.element(container, static_cast<size_t>(i)));
+    set(node->output(), item);
+  }
+
+  Container& container_of(Node* node) {
+    auto& item = get(node->input(0));
+    if (item.container == nullptr)
+      throw NotRecordable("a tuple is not known");
+    return *item.container;
+  }
+
+  void run_isinstance(Node* node) {
+    const auto& item = get(node->input(0));
+    const auto type = item.container != nullptr ? item.container->type : item.value.type();
+    const auto& candidates = node->tys(c10::attr::types);
+    const bool is_one =
+        std::any_of(candidates.begin(), candidates.end(),
+                    [&](const auto& candidate) { return type->isSubtypeOf(*candidate); });
+    set(node->output(), PathBuilder::constant(is_one, c10::BoolType::get()));
+  }
+
+  // None-ness is a part of the structure of what the method is given.
+  void run_identity(Node* node, bool when_same) {
+    const auto& a = get(node->input(0));
+    const auto& b = get(node->input(1));
+    const auto is_none = [](const Item& item) { return item.is_constant() && item.value.isNone(); };
+    const auto answer = [&](bool same) {
+      set(node->output(), PathBuilder::constant(same == when_same, c10::BoolType::get()));
+    };
+    if (is_none(a) || is_none(b))
+      return answer(is_none(a) && is_none(b));
+    if (a.container != nullptr || b.container != nullptr)
+      return answer(a.container == b.container);
+    if (a.symbol != nullptr && a.symbol == b.symbol)
+      return answer(true);
+    run_other(node);
+  }
+
+  // ---- operators ----
+
+  void run_other(Node* node) {
+    if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
+      throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+    std::vector<Item> operands;
+    for (auto* input : node->inputs())
+      operands.push_back(get(input));
+    if (!operands.empty() && operands[0].container != nullptr) {
+      std::vector<Item> results;
+      if (run_on_container(node, operands, results, builder_)) {
+        for (size_t i = 0; i < results.size(); ++i)
+          set(node->output(i), results[i]);
+        if (operands[0].container->is_callers && mutates_an_argument(node)) {
+          result_.changes_containers = true;
+          changes_.push_back({node, operands});
+        }
+        return;
+      }
+      if (mutates_an_argument(node))
+        throw NotRecordable("it changes a container by " + qualified_operator_name(node));
+    }
+    run_operator(node, operands);
+  }
+
+  void run_operator(Node* node, std::vector<Item>& operands) {
+    const bool only_warns = node->kind() == aten::warn || node->kind() == prim::Print;
+    if (node->maybeOperator() == nullptr || !node->blocks().empty() ||
+        (node->hasSideEffects() && !only_warns))
+      throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+    std::vector<IValue> results;
+    if (!only_warns)
+      results = execute(node, operands);
+    const auto outputs = node->outputs();
+    const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
+      return contains_tensor(*value->type());
+    });
+    const bool keeps = only_warns || mutates_an_argument(node) || makes_tensors || is_random(node);
+    if (!keeps && has_fact(node, Fact::kFollowsFromType)) {
+      require_types_of_attributes();
+      for (size_t i = 0; i < outputs.size(); ++i)
+        set(outputs[i], PathBuilder::constant(results[i], outputs[i]->type()));
+      return;
+    }
+    if (!keeps && std::all_of(operands.begin(), operands.end(), PathBuilder::is_constant)) {
+      for (size_t i = 0; i < outputs.size(); ++i)
+        set(outputs[i], PathBuilder::constant(results[i], outputs[i]->type()));
+      return;
+    }
+    std::vector<Value*> symbols;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      auto& item = get(node->input(i));
+      symbols.push_back(builder_.symbol_of(item, node->input(i)->type()));
+    }
+    auto* copy = builder_.add_copy(node, symbols);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      auto item = PathBuilder::item_of(results[i], copy->output(i), outputs[i]->type(), false);
+      if (item.container != nullptr && reads_metadata_only(node, 0)) {
+        require_types_of_attributes();  // the rank is the length
+        item.container->has_determined_size = true;
+      }
+      set(outputs[i], std::move(item));
+    }
+  }
+
+  std::vector<IValue> execute(Node* node, const std::vector<Item>& operands) {
+    Stack stack;
+    for (const auto& item : operands)
+      stack.push_back(builder_.value_of(item));
+    if (mutates_an_argument(node) || updates_hidden_state(node)) {
+      for (const auto& value : stack)
+        prepare_write(value);
+    }
+    if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation())
+      stack.emplace_back(static_cast<int64_t>(operands.size()));
+    auto operation = node->getOperation();
+    try {
+      operation(stack);
+    } catch (const std::exception&) {
+      throw NotRecordable("this call raises an exception");
+    }
+    return {stack.begin(), stack.end()};
+  }
+
+  void prepare_write(const IValue& value) {
+    if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage() &&
+        callers_memory_.count(value.toTensor().storage().unsafeGetStorageImpl()) != 0)
+      writes_.prepare(value.toTensor());
+  }
+
+  // ---- the end ----
+
+  void finish(Graph& graph) {
+    result_.has_changes = !changes_.empty();
+    for (auto& change : changes_) {
+      builder_.set_origin(change.node);
+      std::vector<Value*> symbols;
+      for (size_t i = 0; i < change.operands.size(); ++i) {
+        auto& item = change.operands[i];
+        const bool is_target = i == 0 && item.container != nullptr;
+        symbols.push_back(is_target ? item.container->source
+                                    : builder_.symbol_of(item, change.node->input(i)->type()));
+      }
+      builder_.add_copy(change.node, symbols);
+    }
+    builder_.finish_changes();
+    builder_.set_origin(nullptr);
+    for (auto* output : graph.outputs()) {
+      auto* symbol = builder_.symbol_of(get(output), output->type());
+      builder_.graph()->registerOutput(symbol);
+    }
+  }
+
+  Object self_;
+  PathBuilder builder_;
+  RecordedPath result_;
+  Lifetimes lifetimes_;
+  std::unordered_set<std::string> set_names_;  // of attributes that the method sets
+  std::unordered_map<Value*, Item> items_;
+  std::map<std::pair<const c10::ivalue::Object*, std::string>, Item> attributes_;
+  std::unordered_map<const c10::ivalue::Object*, std::vector<std::string>> paths_;  // from self
+  std::vector<std::pair<std::vector<std::string>, IValue>> tensors_;  // attributes that were read
+  size_t num_required_ = 0;                         // of tensors_, those that the path depends on
+  std::unordered_set<const void*> callers_memory_;  // storages
+  std::vector<Change> changes_;
+  std::vector<std::shared_ptr<Graph>> callees_;
+  Writes writes_;
+};
+
+}  // namespace
+
+RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self,
+                         const std::vector<IValue>& inputs) {
+  const at::NoGradGuard no_grad;
+  const RestoreGenerators restore(inputs);
+  return PathRecorder(self, inputs).record(graph, inputs);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,37 @@
+#include "runtime/path_check.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <stdexcept>
+#include <utility>
+
+namespace aten_recompute {
+namespace {
+
+// An interpreter turns what an operator throws into an error of its own type, so the type of the
+// exception cannot say what happened.
+thread_local bool left = false;
+
+void check_path(torch::jit::Stack& stack) {
+  const bool expected = torch::jit::pop(stack).toBool();
+  const bool condition = torch::jit::pop(stack).toBool();
+  if (condition == expected)
+    return;
+  left = true;
+  throw std::runtime_error("the call takes another path than the one it was compiled for");
+}
+
+}  // namespace
+
+void register_path_operators() {
+  static const torch::jit::RegisterOperators registered(
+      {torch::jit::Operator("aten_recompute::check_path(bool condition, bool expected) -> ()",
+                            check_path, c10::AliasAnalysisKind::CONSERVATIVE)});
+}
+
+bool path_left() {
+  return std::exchange(left, false);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,105 @@
+#include "passes/frontend/path_guard.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "passes/frontend/inline_modules.h"
+#include "tests/cpp/support/testing.h"
+
+namespace aten_recompute {
+namespace {
+
+using test::find_nodes;
+using ::testing::IsEmpty;
+using ::testing::SizeIs;
+using torch::jit::Module;
+
+class PathGuardTest : public test::TorchTest {};
+
+struct Guarded {
+  RecordedPath path;
+  PathGuard guard;
+};
+
+Guarded guard_of(const Module& module, const std::vector<c10::IValue>& inputs) {
+  auto graph = test::method_graph(module);
+  inline_modules(graph);
+  auto path = record_path(graph, module._ivalue(), inputs);
+  PathGuard guard(path);
+  path.graph->lint();
+  return {std::move(path), std::move(guard)};
+}
+
+Module define(const std::string& source) {
+  auto module = test::make_module("M");
+  module.define(source);
+  return module;
+}
+
+TEST_F(PathGuardTest, QuestionsAboutInputsAreAnsweredBeforeTheCall) {
+  const auto module = define(R"(
+def forward(self, d: Dict[str, Tensor], n: int):
+    x = d["x"]
+    if x.size(0) * n > 10:
+        x = x * 2
+    return x
+)");
+  const auto dict = [](int64_t rows) {
+    c10::Dict<std::string, at::Tensor> d;
+    d.insert("x", at::ones({rows}));
+    return d;
+  };
+  const auto guarded = guard_of(module, {dict(2), 3});
+  EXPECT_THAT(find_nodes(*guarded.path.graph, "aten_recompute::check_path"), IsEmpty());
+  const auto holds = [&](int64_t rows, int64_t n) {
+    return guarded.guard.holds(module._ivalue(), {dict(rows), n});
+  };
+  EXPECT_TRUE(holds(2, 3));
+  EXPECT_TRUE(holds(5, 2));
+  EXPECT_FALSE(holds(5, 3));
+}
+
+TEST_F(PathGuardTest, QuestionsAboutIntermediateTensorsStayInTheGraph) {
+  const auto module = define(R"(
+def forward(self, x):
+    y = torch.cat([x, x])
+    if y.size(0) > 10:
+        y = y * 2
+    return y
+)");
+  const auto guarded = guard_of(module, {at::ones({2})});
+  EXPECT_THAT(find_nodes(*guarded.path.graph, "aten_recompute::check_path"), SizeIs(1));
+  EXPECT_TRUE(guarded.guard.holds(module._ivalue(), {at::ones({9})}));
+}
+
+TEST_F(PathGuardTest, StructureAndDefaultTypeMatter) {
+  const auto module = define(R"(
+def forward(self, x, m: Optional[Tensor]):
+    return x if m is None else x * m
+)");
+  const auto x = at::ones({2});
+  const auto guarded = guard_of(module, {x, c10::IValue()});
+  EXPECT_TRUE(guarded.guard.holds(module._ivalue(), {x, c10::IValue()}));
+  EXPECT_FALSE(guarded.guard.holds(module._ivalue(), {x, x}));
+  EXPECT_FALSE(guarded.guard.holds(module._ivalue(), {at::ones({2, 2}), c10::IValue()}));
+}
+
+TEST_F(PathGuardTest, KnownChecksAreRemoved) {
+  const auto graph = test::parse(R"(
+graph(%c : bool):
+  %yes : bool = prim::Constant[value=1]()
+  aten_recompute::check_path(%yes, %yes)
+  return (%c)
+)");
+  EXPECT_FALSE(remove_known_checks(*graph));
+  EXPECT_THAT(find_nodes(*graph, "aten_recompute::check_path"), IsEmpty());
+  const auto open = test::parse(R"(
+graph(%c : bool):
+  %yes : bool = prim::Constant[value=1]()
+  aten_recompute::check_path(%c, %yes)
+  return (%c)
+)");
+  EXPECT_TRUE(remove_known_checks(*open));
+}
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,124 @@
+"""Programs with control flow and containers train as in eager, in one region for each path that a call takes."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from support.helpers import assert_same, lowered_copy, tensors_in
+from support.path_programs import PROGRAMS
+
+
+def copied(value: Any) -> Any:
+    """Returns the value with each tensor of floating point as a leaf of its own that requires grad."""
+    if isinstance(value, Tensor):
+        return value.detach().clone().requires_grad_(value.is_floating_point())
+    if isinstance(value, dict):
+        return {key: copied(each) for key, each in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(copied(each) for each in value)
+    return value
+
+
+def trained(module: nn.Module, call: tuple[Any, ...], seed: int) -> list[Tensor | None]:
+    inputs = copied(call)
+    leaves = tensors_in(inputs)
+    module.zero_grad(set_to_none=True)
+    torch.manual_seed(seed)
+    outputs = [output for output in tensors_in(module(*inputs)) if output.requires_grad]
+    losses = [(output * torch.linspace(0, 1, output.numel()).view_as(output)).sum() for output in outputs]
+    torch.stack(losses).sum().backward()
+    return [
+        *(output.detach() for output in outputs),
+        *(leaf.grad for leaf in leaves),
+        *(parameter.grad for parameter in module.parameters()),
+        *(buffer.clone() for buffer in module.buffers()),
+        torch.get_rng_state(),
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["none", "all", "segments"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_each_path_of_a_program_equals_eager(name: str, strategy: str) -> None:
+    make, calls = PROGRAMS[name]
+    eager = make()
+    lowered = lowered_copy(eager, strategy)
+    for seed, call in enumerate(calls()):
+        assert_same(trained(lowered, call, seed), trained(eager, call, seed))
+    for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
+        assert len(specialisation["regions"]) == 1
+        assert all(not variant["on_tape"] for variant in specialisation["regions"][0]["variants"])
+
+
+def num_specialisations(lowered: nn.Module) -> int:
+    return len(aten_recompute.report(lowered)["methods"][0]["specialisations"])
+
+
+def test_sizes_share_a_path() -> None:
+    make, _ = PROGRAMS["early_return"]
+    eager = make()
+    lowered = lowered_copy(eager, "segments")
+    for size in range(1, 40):
+        call = (torch.randn(size, 8),)
+        assert_same(trained(lowered, call, size), trained(eager, call, size))
+    assert num_specialisations(lowered) == 2
+
+
+class ManyPaths(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(8, 8) for _ in range(6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            y = torch.tanh(layer(x))
+            if bool(y.sum() > 0):
+                x = y * 2
+            else:
+                x = y - 1
+        return x
+
+
+def test_a_program_of_too_many_paths_keeps_its_control_flow() -> None:
+    eager = ManyPaths()
+    lowered = lowered_copy(eager, "none")
+    for seed in range(30):
+        call = (torch.randn(4, 8),)
+        assert_same(trained(lowered, call, seed), trained(eager, call, seed))
+    assert num_specialisations(lowered) == 1
+
+
+class RaisesAfterChanges(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.calls: int = 0
+        self.seen: list[int] = [0]
+        self.register_buffer("count", torch.zeros(1))
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        self.calls += 1
+        self.count.add_(1)
+        self.seen.append(x.size(0))
+        y = torch.tanh(self.layer(x))
+        if x.size(0) > 100:
+            y = y * 2
+        y = y + other
+        self.calls += 10
+        return y
+
+
+@pytest.mark.parametrize("strategy", ["none", "segments"])
+def test_what_comes_before_an_error_has_happened(strategy: str) -> None:
+    eager = RaisesAfterChanges()
+    lowered = lowered_copy(eager, strategy)
+    fits, does_not = torch.randn(4, 8), torch.randn(3, 8)
+    for module in (eager, lowered):
+        module(fits, fits).sum().backward()
+        with pytest.raises(RuntimeError, match="must match the size"):
+            module(fits, does_not)
+        module(fits, fits).sum().backward()
+    for name in ("calls", "seen", "count"):
+        assert getattr(lowered, name) == getattr(eager, name)

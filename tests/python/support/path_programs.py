@@ -1,0 +1,166 @@
+"""Programs with control flow and containers, and the inputs of several calls of each."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+Calls = list[tuple[Any, ...]]
+PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Calls]]] = {}
+
+
+def program(name: str, calls: Callable[[], Calls]) -> Callable[[type[nn.Module]], type[nn.Module]]:
+    def add(make: type[nn.Module]) -> type[nn.Module]:
+        PROGRAMS[name] = (make, calls)
+        return make
+
+    return add
+
+
+def linears(count: int, width: int = 8) -> nn.ModuleList:
+    return nn.ModuleList([nn.Linear(width, width) for _ in range(count)])
+
+
+def rows(*sizes: int) -> Calls:
+    return [(torch.randn(size, 8),) for size in sizes]
+
+
+@program("dict_between_layers", lambda: [({"x": torch.randn(4, 8), "w": torch.randn(4, 8)},)] * 2)
+class DictBetweenLayers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(4)
+
+    def forward(self, values: dict[str, Tensor]) -> dict[str, Tensor]:
+        for layer in self.layers:
+            values["x"] = torch.tanh(layer(values["x"])) * values["w"]
+        return values
+
+
+@program("early_return", lambda: rows(4, 9, 4, 5))
+class EarlyReturn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(3)
+
+    def one(self, x: Tensor, weight: Tensor) -> Tensor:
+        y = torch.tanh(x @ weight)
+        if y.size(0) > 6:
+            return y * 2
+        return y
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = self.one(x, layer.weight)
+        return x
+
+
+@program("skips", lambda: [(torch.randn(4, 8), [torch.randn(4, 8) for _ in range(4)])] * 2)
+class Skips(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(4)
+
+    def forward(self, x: Tensor, skips: list[Tensor]) -> tuple[Tensor, list[Tensor], list[Tensor]]:
+        outputs: list[Tensor] = []
+        for i, layer in enumerate(self.layers):
+            x = torch.relu(layer(x)) + skips[i]
+            outputs.append(x)
+        product = outputs.pop()
+        while len(outputs) > 1:
+            product = product * outputs.pop()
+        return product, outputs, [product, x]
+
+
+@program("cell_over_time", lambda: [(torch.randn(5, b, 8),) for b in (3, 2, 3)] + [(torch.randn(4, 3, 8),)])
+class CellOverTime(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.inner, self.outer = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.zeros(x.size(1), 8)
+        outputs: list[Tensor] = []
+        for t in range(x.size(0)):
+            h = torch.tanh(self.inner(x[t]) + self.outer(h))
+            if t % 2 == 0:
+                h = h * 0.5
+            outputs.append(h)
+        return torch.stack(outputs)
+
+
+@program("branches_on_data", lambda: rows(*[4] * 6))
+class BranchesOnData(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(4)
+        self.dropout = nn.Dropout(0.5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            y = self.dropout(torch.tanh(layer(x)))
+            if bool(y.sum() > 0):
+                x = y * 2
+            else:
+                x = y - 1
+        return x
+
+
+@program("statistics_and_sizes", lambda: [(torch.randn(2, 3, s, s),) for s in (24, 20, 32, 12, 24)])
+class StatisticsAndSizes(nn.Module):
+    """A call that turns out to take another path must not update the statistics twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.convolutions = nn.ModuleList([nn.Conv2d(3, 3, 3, padding=1) for _ in range(3)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(3) for _ in range(3)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for convolution, norm in zip(self.convolutions, self.norms, strict=True):
+            x = torch.relu_(norm(convolution(x)))
+            if x.shape[2] > 10:
+                x = nn.functional.max_pool2d(x, 2)
+        return x
+
+
+@program("state", lambda: [*rows(4, 4), (torch.randn(4, 8), torch.randn(4, 8)), *rows(4, 4)])
+class State(nn.Module):
+    last: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.calls: int = 0
+        self.sums: dict[str, float] = {"sum": 0.0}
+        self.register_buffer("last", torch.zeros(1))
+
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Tensor:
+        self.calls += 1
+        y = torch.tanh(self.layer(x))
+        if self.calls % 2 == 0:
+            y = y * 2
+        if mask is not None:
+            y = y * mask
+        self.last = y.detach().mean().reshape(1)
+        self.sums["sum"] += float(self.last)
+        return y * self.sums["sum"]
+
+
+@program("expert_routing", lambda: rows(12, 12, 7))
+class ExpertRouting(nn.Module):
+    """A mixture of experts: data decide which rows each expert gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gate = nn.Linear(8, 3)
+        self.experts = linears(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = self.gate(x).softmax(-1).topk(2)
+        result = torch.zeros_like(x)
+        for i, expert in enumerate(self.experts):
+            row, place = torch.where(chosen == i)
+            if row.numel() > 0:
+                result = result.index_add(0, row, torch.tanh(expert(x[row])) * weights[row, place].unsqueeze(1))
+        return result
