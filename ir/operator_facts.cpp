@@ -446,6 +446,8 @@ const std::vector<Row>& rows() {
     {"aten_recompute::dtypes", {kKnownFromRealTensor}},
     {"aten_recompute::elu_in_place", {}, in_place(kTensorsAgree, "aten::elu_")},
     {"aten_recompute::gradient_of_rule", {kMayCopy}},
+    {"aten_recompute::instance_norm", {kUpdatesStatistics}},
+    {"aten_recompute::instance_statistics", {kNotDifferentiable, kUpdatesStatistics}},
     {"aten_recompute::layout", {kKnownFromRealTensor}},
     {"aten_recompute::linear", {kComputeIntensive}, kProduct},
     {"aten_recompute::linear_flattens", {kKnownFromMetadata}},

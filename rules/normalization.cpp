@@ -4,8 +4,43 @@
 
 namespace aten_recompute {
 
+namespace {
+
+// As in ATen, the samples of a batch become the channels of one sample, which batch_norm
+// normalises. With statistics of the input, aten_recompute::instance_norm is this batch_norm and
+// updates the running statistics, too.
+Rule instance_norm() {
+  return {.op = "aten::instance_norm", .forward = R"(
+    batch = input.size(0)
+    flat = input.contiguous().view([1, batch * input.size(1)] + input.size()[2:])
+    scales = weight
+    if scales is not None:
+        scales = scales.repeat([batch])
+    offsets = bias
+    if offsets is not None:
+        offsets = offsets.repeat([batch])
+    if use_input_stats:
+        normalized, a, b, c, d = recompute.instance_norm(
+            flat, scales, offsets, running_mean, running_var, batch, momentum, eps, cudnn_enabled)
+    else:
+        means = recompute.instance_statistics(torch._unwrap_optional(running_mean), batch)
+        variances = recompute.instance_statistics(torch._unwrap_optional(running_var), batch)
+        normalized = torch.batch_norm(
+            flat, scales, offsets, means, variances, False, momentum, eps, cudnn_enabled)
+    return normalized.view(input.size()))"};
+}
+
+}  // namespace
+
 std::vector<Rule> normalization_rules() {
   return {
+      instance_norm(),
+      {.op = "aten_recompute::instance_norm",
+       .gradients = {{"weight, bias, input",
+                      "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
+                      "result4, input, grad, weight, None, None, result1, result2, True, eps, "
+                      "[needs_input, needs_weight, needs_bias], result3)\n"
+                      "    return grad_weight, grad_bias, grad_input"}}},
       // In training, the gradient does not depend on the running statistics, so they are not kept.
       {.op = "aten::batch_norm",
        .forward = "torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "

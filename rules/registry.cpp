@@ -134,12 +134,16 @@ const std::unordered_map<std::string, Rule>& replays() {
         "momentum, eps, cudnn_enabled)\n"
         "    return torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
         "training, momentum, eps, cudnn_enabled)");
+    add("aten_recompute::instance_norm",
+        "torch._batch_norm_impl_index(input, weight, bias, None, None, True, momentum, eps, "
+        "cudnn_enabled)");
     return rules;
   }();
   return table;
 }
 
-// A replay from outputs that were kept. It is used if the argument `where` is True.
+// A replay from outputs that were kept. It is used if the argument `where` is True, or if `where`
+// is empty.
 struct ReplaySource {
   Rule rule;  // its only formula computes the outputs
   std::string where;
@@ -154,6 +158,13 @@ const std::unordered_map<std::string, ReplaySource>& replays_from_outputs() {
                         "recompute.batch_norm_from_statistics(input, weight, bias, result1, "
                         "result2, result4, eps, cudnn_enabled)"}}},
         "training",
+        {0}}},
+      {"aten_recompute::instance_norm",
+       {{.op = "aten_recompute::instance_norm (replay from statistics)",
+         .gradients = {{"",
+                        "recompute.batch_norm_from_statistics(input, weight, bias, result1, "
+                        "result2, result4, eps, cudnn_enabled)"}}},
+        "",
         {0}}}};
   return table;
 }
@@ -226,10 +237,12 @@ const Replay* find_replay(const Node* node) {
   if (found == replays_from_outputs().end())
     return nullptr;
   const auto& source = found->second;
-  const auto where = node->schema().argumentIndexWithName(source.where);
-  const auto constant = torch::jit::toIValue(node->input(static_cast<size_t>(where.value())));
-  if (!constant || !constant->isBool() || !constant->toBool())
-    return nullptr;
+  if (!source.where.empty()) {
+    const auto where = node->schema().argumentIndexWithName(source.where);
+    const auto constant = torch::jit::toIValue(node->input(static_cast<size_t>(where.value())));
+    if (!constant || !constant->isBool() || !constant->toBool())
+      return nullptr;
+  }
   static std::mutex mutex;
   static std::unordered_map<std::string, Replay> cache;
   const std::lock_guard<std::mutex> lock(mutex);

@@ -25,6 +25,10 @@
 // Formulas run in the order in which they are listed. Gradients of weights come before those of
 // data, so that values that only the former need are freed earlier.
 //
+// A rule without gradients is that of a composed operator: `forward` takes its place, and each of
+// its parts has a rule of its own. An `if` in such a forward must be one that constants, or None
+// arguments, decide.
+//
 // Metadata of a value (size, dtype, dim) may be read freely: differentiate() moves such reads into
 // the forward, where they capture an int list and not the tensor. For an operator that takes a
 // tensor but reads only its metadata, use layout_of("self").
@@ -69,6 +73,7 @@ struct Rule {
   bool is_users = false;
 
   bool has_forward() const { return !forward.empty() || given_forward != nullptr; }
+  bool is_composition() const { return gradients.empty(); }
 };
 
 // Returns the rule for the node's operator, or nullptr. A user's rule takes precedence.

@@ -79,10 +79,9 @@ void replace_outputs(Node* node, const std::vector<Value*>& values) {
   }
 }
 
-// Inserts the rule's forward before `node` and makes its results take the place of the outputs of
-// `node`. Adds the extras to `names`. Returns the outputs, then the extras.
-std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientSums& sums,
-                                   std::unordered_set<size_t>& gradient_path, Names& names) {
+// Inserts the rule's forward before `node`, and returns its results.
+std::vector<Value*> insert_results(Node* node, const Rule& rule, const GradientSums& sums,
+                                   const Names& names) {
   auto& graph = *node->owningGraph();
   const auto& formula = compiled_forward(rule, node);
   const torch::jit::WithInsertPoint guard(node);
@@ -91,10 +90,19 @@ std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientS
   for (const auto& parameter : formula.parameters)
     arguments.push_back(bind_value(graph, parameter, names, sums));
   const auto values = insert_formula(graph, formula, arguments);
-  for (auto* added = before->next(); added != node; added = added->next()) {
-    note_gradient_path(added, sums, gradient_path);
+  for (auto* added = before->next(); added != node; added = added->next())
     copy_origin(node, added);
-  }
+  return values;
+}
+
+// Inserts the rule's forward before `node` and makes its results take the place of the outputs of
+// `node`. Adds the extras to `names`. Returns the outputs, then the extras.
+std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientSums& sums,
+                                   std::unordered_set<size_t>& gradient_path, Names& names) {
+  auto* before = node->prev();
+  const auto values = insert_results(node, rule, sums, names);
+  for (auto* added = before->next(); added != node; added = added->next())
+    note_gradient_path(added, sums, gradient_path);
   const size_t count = node->outputs().size();
   if (values.size() != count + rule.extras.size()) {
     throw std::logic_error("gradient rule for " + rule.op + ": forward returns " +
@@ -105,6 +113,24 @@ std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientS
   for (size_t i = 0; i < rule.extras.size(); ++i)
     names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[count + i];
   return values;
+}
+
+// Replaces the results of `a, b = [x, y]` by x and y: a list that one node builds and another takes
+// apart has no gradient.
+void forward_elements(Node* first, Node* end) {
+  for (auto* node = first; node != end;) {
+    auto* unpack = node;
+    node = node->next();
+    if (unpack->kind() != prim::ListUnpack ||
+        unpack->input()->node()->kind() != prim::ListConstruct)
+      continue;
+    const auto elements = unpack->input()->node()->inputs();
+    if (elements.size() != unpack->outputs().size())
+      continue;
+    for (size_t i = 0; i < elements.size(); ++i)
+      unpack->output(i)->replaceAllUsesWith(elements[i]);
+    unpack->destroy();
+  }
 }
 
 // Marks the outputs that require grad. A further output whose gradient no formula reads has none:
@@ -191,6 +217,25 @@ void insert_gradient_formula(Graph& graph, const AppliedRule& applied, size_t in
 }
 
 }  // namespace
+
+std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, const GradientSums& sums) {
+  Names names;
+  for (size_t i = 0; i < node->inputs().size(); ++i)
+    names[node->schema().arguments()[i].name()] = node->input(i);
+  auto* before = node->prev();
+  const auto values = insert_results(node, rule, sums, names);
+  forward_elements(before->next(), node);
+  std::vector<Node*> parts;
+  for (auto* part = before->next(); part != node; part = part->next())
+    parts.push_back(part);
+  if (std::any_of(parts.begin(), parts.end(), [](Node* part) { return !part->blocks().empty(); })) {
+    std::for_each(parts.rbegin(), parts.rend(), [](Node* part) { part->destroy(); });
+    return {};
+  }
+  replace_outputs(node, values);
+  node->destroy();
+  return parts;
+}
 
 AppliedRule apply_rule_forward(Node* node, const Rule& rule, GradientSums& sums,
                                std::unordered_set<size_t>& gradient_path) {

@@ -30,6 +30,11 @@ struct AppliedRule {
 AppliedRule apply_rule_forward(torch::jit::Node* node, const Rule& rule, GradientSums& sums,
                                std::unordered_set<size_t>& gradient_path);
 
+// Replaces a composed operator by its parts, and returns them in their order. Returns an empty list
+// and changes nothing if control flow would be left among the parts.
+std::vector<torch::jit::Node*> replace_by_parts(torch::jit::Node* node, const Rule& rule,
+                                                const GradientSums& sums);
+
 // Inserts the formulas of those arguments that require grad, and adds what they return to `sums`.
 // Does nothing where no output has a gradient. Throws std::logic_error where the rule is wrong.
 void insert_rule_backward(const AppliedRule& applied, GradientSums& sums);

@@ -116,9 +116,18 @@ InsertBackward prepare_node(Node* node, JointGraph& joint, GradientSums& sums) {
         sums.add(in, gradient);
     };
   }
-  if (const auto* rule = find_rule(node))
+  if (const auto* rule = find_rule(node); rule != nullptr && !rule->is_composition())
     return prepare_rule(node, *rule, joint, sums);
   return prepare_tape(node, joint, sums);
+}
+
+// Replaces a composed operator by its parts, each of which has a gradient of its own. Returns an
+// empty list if `node` is none.
+std::vector<Node*> replace_composed(Node* node, const GradientSums& sums) {
+  const auto* rule = find_rule(node);
+  if (rule == nullptr || !rule->is_composition())
+    return {};
+  return replace_by_parts(node, *rule, sums);
 }
 
 // Prepares each node of the forward. Returns the backward of each, in the order of the forward.
@@ -128,9 +137,23 @@ std::vector<BackwardStep> prepare_forward(JointGraph& joint, GradientSums& sums)
   for (auto* node : nodes) {
     if (!is_differentiated(node, sums))
       continue;
-    Origin origin(node);  // the node may be gone afterwards
-    if (auto insert = prepare_node(node, joint, sums))
-      steps.push_back({std::move(origin), std::move(insert)});
+    const Origin origin(node);  // the node may be gone afterwards
+    const auto name = qualified_operator_name(node);
+    const auto num_rules = joint.operators.by_rule.size();
+    auto parts = replace_composed(node, sums);
+    const bool is_composed = !parts.empty();
+    if (!is_composed)
+      parts = {node};
+    for (auto* part : parts) {
+      if (!is_differentiated(part, sums))
+        continue;
+      if (auto insert = prepare_node(part, joint, sums))
+        steps.push_back({origin, std::move(insert)});
+    }
+    if (is_composed) {  // it counts as one operator
+      joint.operators.by_rule.resize(num_rules);
+      joint.operators.by_rule.push_back(name);
+    }
   }
   return steps;
 }

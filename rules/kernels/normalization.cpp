@@ -1,5 +1,5 @@
-// Size checks of normalisations; group_norm, composed of native_group_norm as in ATen; and
-// batch_norm from its statistics.
+// Size checks of normalisations; group_norm, composed of native_group_norm as in ATen; batch_norm
+// from its statistics; and instance_norm, composed of batch_norm.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
@@ -131,6 +131,41 @@ Tensor batch_norm_from_statistics(Tensor input, std::optional<Tensor> weight,
                                                 /*momentum=*/0, eps, cudnn_enabled));
 }
 
+// ---- instance_norm ----
+
+// Sets the statistics of each channel to the mean of those of its instances, as ATen does.
+void write_mean(const Tensor& statistics, const Tensor& of_instances, int64_t batch) {
+  statistics.copy_(of_instances.view({batch, -1}).mean(0, /*keepdim=*/false));
+}
+
+// Returns the running statistics for each instance. In evaluation, too, ATen writes their mean back
+// to the running statistics, which may round them.
+Tensor instance_statistics(Tensor statistics, int64_t batch) {
+  auto of_instances = statistics.repeat(batch);
+  write_mean(statistics, of_instances, batch);
+  return of_instances;
+}
+
+// Normalises with statistics of the input, in which each channel is one instance: its sizes are [1,
+// batch * channels, ...]. Updates the running statistics.
+std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t> instance_norm(
+    Tensor input, std::optional<Tensor> weight, std::optional<Tensor> bias,
+    std::optional<Tensor> running_mean, std::optional<Tensor> running_var, int64_t batch,
+    double momentum, double eps, bool cudnn_enabled) {
+  const auto of_instances = [&](const std::optional<Tensor>& statistics) {
+    return statistics && statistics->defined() ? statistics->repeat(batch) : Tensor();
+  };
+  const auto means = of_instances(running_mean);
+  const auto variances = of_instances(running_var);
+  auto result = at::_batch_norm_impl_index(input, weight, bias, means, variances, /*training=*/true,
+                                           momentum, eps, cudnn_enabled);
+  if (means.defined())
+    write_mean(*running_mean, means, batch);
+  if (variances.defined())
+    write_mean(*running_var, variances, batch);
+  return result;
+}
+
 }  // namespace
 
 void register_normalization_operators() {
@@ -154,6 +189,13 @@ void register_normalization_operators() {
                     "Tensor? bias, Tensor mean, Tensor inverse, int implementation, float eps, "
                     "bool cudnn_enabled) -> Tensor",
                     &batch_norm_from_statistics),
+      // These two update running statistics; ir/operator_facts.cpp says so.
+      pure_operator("aten_recompute::instance_statistics(Tensor running, int batch) -> Tensor",
+                    &instance_statistics),
+      pure_operator("aten_recompute::instance_norm(Tensor input, Tensor? weight, Tensor? bias, "
+                    "Tensor? running_mean, Tensor? running_var, int batch, float momentum, "
+                    "float eps, bool cudnn_enabled) -> (Tensor, Tensor, Tensor, Tensor, int)",
+                    &instance_norm),
   });
 }
 

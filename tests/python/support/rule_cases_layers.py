@@ -331,6 +331,24 @@ case("group_norm last", "F.group_norm(x, 2, w, b)", x=last(4, 6, 5, 5), w=g(6), 
 case("group_norm frozen", "F.group_norm(x, 2, w, b)", x=n(4, 6, 5), w=g(6), b=g(6))
 case("group_norm strided", "F.group_norm(x, 2, w, b)", x=strided(4, 6, 5), w=g(6), b=g(6))
 
+case("instance_norm", "F.instance_norm(x, None, None, w, b)", HALVES, x=g(4, 3, 5, 5), w=g(3), b=g(3))
+case("instance_norm plain", "F.instance_norm(x)", x=g(4, 3, 5))
+case("instance_norm last", "F.instance_norm(x, None, None, w, b)", x=last(4, 3, 5, 5), w=g(3), b=g(3))
+case("instance_norm strided", "F.instance_norm(x, None, None, w, b)", x=strided(4, 3, 5, 2, 3), w=g(3), b=g(3))
+case("instance_norm frozen x", "F.instance_norm(x, None, None, w, b)", x=n(4, 3, 5), w=g(3), b=g(3))
+case("instance_norm frozen w", "F.instance_norm(x, None, None, w, b)", x=g(4, 3, 5), w=n(3), b=g(3))
+case("instance_norm one", "F.instance_norm(x * 2, None, None, w, b).relu()", x=g(1, 3, 5, 5), w=g(3), b=g(3))
+for statistics in ("True, 0.2", "False"):
+    case(
+        f"instance_norm statistics {statistics}",
+        f"F.instance_norm(x, m, v, w, b, {statistics})",
+        x=g(3, 4, 5, 5),
+        w=g(4),
+        b=g(4),
+        m=n(4),
+        v=frozen(positive(4)),
+    )
+
 # ---- dropout ----
 
 for size in ((3,), (7, 33), (64, 1025), (2, 3, 5, 7), ()):

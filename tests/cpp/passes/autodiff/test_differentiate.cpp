@@ -125,6 +125,32 @@ graph(%x : Tensor, %n : Tensor):
   EXPECT_THAT(joint.operators.on_tape, ElementsAre("aten_recompute_test::square"));
 }
 
+const char* const kInstanceNorm = R"(
+graph(%x : Tensor, %given : bool):
+  %none : NoneType = prim::Constant()
+  %statistics : bool = prim::Constant[value=1]()
+  %momentum : float = prim::Constant[value=0.1]()
+  %eps : float = prim::Constant[value=1e-05]()
+  %y : Tensor = aten::instance_norm(%x, %none, %none, %none, %none, %statistics, %momentum, %eps, %statistics)
+  return (%y)
+)";
+
+TEST_F(Differentiate, AComposedOperatorIsReplacedByItsPartsAndCountsAsOne) {
+  const auto joint = differentiate(parse(kInstanceNorm), {true, false}, {true});
+  EXPECT_THAT(joint.operators.by_rule, ElementsAre("aten::instance_norm"));
+  EXPECT_THAT(joint.operators.on_tape, IsEmpty());
+  EXPECT_THAT(forward_listing(joint), Contains(HasSubstr("aten_recompute::instance_norm")));
+  EXPECT_THAT(forward_listing(joint), Contains(HasSubstr("aten::view(")));
+}
+
+TEST_F(Differentiate, AComposedOperatorIsOnTapeIfNoConstantDecidesItsParts) {
+  std::string text = kInstanceNorm;
+  text.replace(text.find("%none, %statistics"), 18, "%none, %given");
+  const auto joint = differentiate(parse(text), {true, false}, {true});
+  EXPECT_THAT(joint.operators.by_rule, IsEmpty());
+  EXPECT_THAT(joint.operators.on_tape, ElementsAre("aten::instance_norm"));
+}
+
 TEST_F(Differentiate, AnOutputWithoutAGradientIsNoneForTheTape) {
   const auto graph = parse(R"(
 graph(%x : Tensor):
