@@ -1,19 +1,38 @@
 // Rules of dropout. The mask is kept as a bool tensor, and the same operator applies it in forward
-// and backward.
+// and backward. Outside training, a dropout is the identity: the probability is 0, for which no
+// numbers are drawn.
 #include "rules/rule.h"
 
 namespace aten_recompute {
 
+namespace {
+
+// `draw` makes the mask, `apply` computes the result and `backward` the gradient from it.
+Rule dropout(const std::string& op, const std::string& draw, const std::string& apply,
+             const std::string& backward) {
+  return {.op = op,
+          .forward =
+              "    probability = p if train else 0.\n"
+              "    keep = recompute." +
+              draw +
+              "(input, probability)\n"
+              "    return recompute." +
+              apply + "(input, keep, probability), keep",
+          .extras = {"mask"},
+          .gradients = {{"input", "recompute." + backward + "(grad, mask, p if train else 0.)"}}};
+}
+
+}  // namespace
+
 std::vector<Rule> dropout_rules() {
   return {
-      // Outside training, dropout is the identity: the probability is 0, for which no numbers are
-      // drawn.
-      {.op = "aten::dropout",
-       .forward = "    probability = p if train else 0.\n"
-                  "    keep = recompute.dropout_mask(input, probability)\n"
-                  "    return recompute.apply_dropout_mask(input, keep, probability), keep",
-       .extras = {"mask"},
-       .gradients = {{"input", "recompute.apply_dropout_mask(grad, mask, p if train else 0.)"}}},
+      dropout("aten::dropout", "dropout_mask", "apply_dropout_mask", "apply_dropout_mask"),
+      dropout("aten::feature_dropout", "feature_dropout_mask", "apply_dropout_mask",
+              "apply_dropout_mask"),
+      dropout("aten::alpha_dropout", "alpha_dropout_mask", "apply_alpha_dropout_mask",
+              "alpha_dropout_backward"),
+      dropout("aten::feature_alpha_dropout", "feature_dropout_mask", "apply_alpha_dropout_mask",
+              "alpha_dropout_backward"),
       {.op = "aten::native_dropout",
        .gradients = {{"input",
                       "torch.native_dropout_backward(grad, result1, (1. if train is None else "

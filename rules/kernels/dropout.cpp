@@ -1,10 +1,13 @@
-// Dropout with a bool mask in place of ATen's noise. It gives the same numbers and uses a quarter
+// Dropouts with a bool mask in place of ATen's noise. It gives the same numbers and uses a quarter
 // of the bytes.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
 #include <ATen/Parallel.h>
 
+#include <algorithm>
+#include <cmath>
 #include <tuple>
+#include <vector>
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
@@ -79,7 +82,7 @@ void multiply_into(const Tensor& output, const Tensor& x, const Tensor& mask, co
 }
 
 Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
-  if (!x.device().is_cpu()) {
+  if (!x.device().is_cpu() && x.sizes() == mask.sizes()) {
     return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
   }
   const auto scale = noise_value(x, p);
@@ -98,31 +101,95 @@ Tensor apply_dropout_mask_in_place(Tensor x, Tensor mask, double p) {
   return x;
 }
 
-Tensor dropout_mask(Tensor x, double p) {
+void check_probability(double p) {
   TORCH_CHECK(p >= 0 && p <= 1, "dropout probability has to be between 0 and 1, but got ", p);
-  const auto options = x.options().dtype(at::kBool);
-  if (p == 0)
-    return at::ones_like(x, options);
+}
+
+// Fills a bool mask with the numbers that ATen draws for a dropout of x. Returns the mask, or
+// another one of the same sizes and strides.
+Tensor drawn(Tensor mask, const Tensor& x, double p) {
+  check_probability(p);
+  if (p == 0 || x.numel() == 0)
+    return mask.fill_(true);
   if (p == 1)
-    return at::zeros_like(x, options);
-  if (!x.device().is_cpu()) {
-    // Only the fused kernel draws these numbers. Its output is computed again from the mask.
-    return x.numel() == 0 ? at::empty_like(x, options)
-                          : std::get<1>(at::native_dropout(x, p, /*train=*/true));
-  }
+    return mask.fill_(false);
   // For doubles, the generator advances differently and gives other numbers, so a double tensor is
-  // filled.
-  if (x.scalar_type() == at::kDouble)
-    return at::empty_like(x).bernoulli_(1 - p).to(at::kBool);
-  return at::empty_like(x, options).bernoulli_(1 - p);
+  // filled. On other devices than the CPU each type may have numbers of its own.
+  if (x.device().is_cpu() && x.scalar_type() != at::kDouble)
+    return mask.bernoulli_(1 - p);
+  return at::empty_like(mask, x.options()).bernoulli_(1 - p).to(at::kBool);
+}
+
+Tensor empty_mask(const Tensor& x) {
+  return at::empty_like(x, x.options().dtype(at::kBool));
+}
+
+Tensor dropout_mask(Tensor x, double p) {
+  check_probability(p);
+  if (!x.device().is_cpu() && x.numel() > 0 && p > 0 && p < 1) {
+    // Only the fused kernel draws these numbers. Its output is computed again from the mask.
+    return std::get<1>(at::native_dropout(x, p, /*train=*/true));
+  }
+  return drawn(empty_mask(x), x, p);
+}
+
+Tensor alpha_dropout_mask(Tensor x, double p) {
+  return drawn(empty_mask(x), x, p);
+}
+
+// The mask has an element for each channel of each sample.
+Tensor feature_dropout_mask(Tensor x, double p) {
+  TORCH_CHECK(p == 0 || x.dim() >= 2,
+              "Feature dropout requires at least 2 dimensions in the input");
+  auto sizes = x.sizes().vec();
+  std::fill(sizes.begin() + std::min<int64_t>(2, x.dim()), sizes.end(), 1);
+  return drawn(at::empty(sizes, x.options().dtype(at::kBool)), x, p);
+}
+
+// ---- alpha dropout: an affine function, whose offset, too, depends on the mask ----
+
+// The value that dropped elements take, -1.758, is that of selu at minus infinity.
+constexpr double kAlpha = 1.7580993408473766;
+
+double alpha_scale(double p) {
+  return 1. / std::sqrt((kAlpha * kAlpha * p + 1) * (1 - p));
+}
+
+Tensor apply_alpha_dropout_mask(Tensor x, Tensor mask, double p) {
+  if (p == 0)
+    return x.clone();
+  if (p == 1)
+    return x.mul(at::zeros({}, x.options()));
+  const auto scale = alpha_scale(p);
+  auto noise = mask.to(x.scalar_type());
+  const auto offset = noise.add(-1).mul_(kAlpha * scale).add_(kAlpha * scale * p);
+  return x.mul(noise.mul_(scale)).add_(offset);
+}
+
+Tensor alpha_dropout_backward(Tensor grad, Tensor mask, double p) {
+  if (p == 0)
+    return grad.clone();
+  if (p == 1)
+    return grad.mul(at::zeros({}, grad.options()));
+  return grad.mul(mask.to(grad.scalar_type()).mul_(alpha_scale(p)));
 }
 
 }  // namespace
 
 void register_dropout_operators() {
   static const torch::jit::RegisterOperators registered({
-      // This operator draws from the generator; ir/operator_facts.cpp says so.
+      // The masks draw from the generator; ir/operator_facts.cpp says so.
       pure_operator("aten_recompute::dropout_mask(Tensor x, float p) -> Tensor", &dropout_mask),
+      pure_operator("aten_recompute::alpha_dropout_mask(Tensor x, float p) -> Tensor",
+                    &alpha_dropout_mask),
+      pure_operator("aten_recompute::feature_dropout_mask(Tensor x, float p) -> Tensor",
+                    &feature_dropout_mask),
+      pure_operator("aten_recompute::apply_alpha_dropout_mask(Tensor x, Tensor mask, float p) "
+                    "-> Tensor",
+                    &apply_alpha_dropout_mask),
+      pure_operator("aten_recompute::alpha_dropout_backward(Tensor grad, Tensor mask, float p) "
+                    "-> Tensor",
+                    &alpha_dropout_backward),
       pure_operator("aten_recompute::apply_dropout_mask(Tensor x, Tensor mask, float p) -> Tensor",
                     &apply_dropout_mask),
       in_place_operator("aten_recompute::apply_dropout_mask_(Tensor(a!) x, Tensor mask, float p) "

@@ -364,6 +364,19 @@ case("dropout empty", "F.dropout(x, 0.5)", x=g(0, 3))
 case("dropout special", "F.dropout(x * 0 - 1e-45, 0.5)", x=g(64))
 case("dropout rescale", "F.dropout(x, 0.1) + F.dropout(x, 0.7)", HALVES, x=g(333))
 
+for function in ("feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
+    for size in ((7, 33), (4, 6, 5), (2, 3, 4, 5)):
+        case(f"{function} {len(size)}-d", f"torch.{function}(x, 0.3, True) + x", HALVES, x=g(*size))
+    case(f"{function} strided", f"torch.{function}(x, 0.3, True)", HALVES, x=strided(16, 8, 3))
+    case(f"{function} last", f"torch.{function}(x, 0.3, True)", x=last(2, 4, 6, 5))
+    case(f"{function} 1", f"torch.{function}(x, 1.0, True)", x=g(4, 3, 2))
+    case(f"{function} 0", f"torch.{function}(x, 0.0, True) * x", x=g(4, 3, 2))
+    case(f"{function} twice", f"torch.{function}(x, 0.5, True) * torch.{function}(x, 0.7, True)", x=g(64, 3, 2))
+    case(f"{function} empty", f"torch.{function}(x, 0.5, True) + x", x=g(2, 3, 0))
+    case(f"{function} probability", f"torch.{function}(x, p.item(), True)", p=lambda _: torch.tensor(0.25), x=g(9, 5))
+case("dropout2d", "F.dropout2d(x, 0.4)", x=g(3, 4, 5, 5))
+case("dropout3d", "F.dropout3d(x, 0.4)", x=g(3, 4, 2, 3, 2))
+
 # ---- embedding ----
 
 case("embedding sparse", "F.embedding(i, w, sparse=True).sum() + w.sum()", i=index(10, 3, 4), w=g(10, 6))
