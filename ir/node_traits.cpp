@@ -25,6 +25,14 @@ bool has_tag(const Node* node, at::Tag tag) {
   return op.has_value() && op->hasTag(tag);
 }
 
+// Returns whether an argument is a list that a node makes of several tensors.
+bool takes_several_tensors(const Node* node) {
+  return std::any_of(node->inputs().begin(), node->inputs().end(), [](const auto* input) {
+    return input->node()->kind() == c10::prim::ListConstruct && contains_tensor(*input->type()) &&
+           input->node()->inputs().size() > 1;
+  });
+}
+
 }  // namespace
 
 std::string qualified_operator_name(const Node* node) {
@@ -56,11 +64,13 @@ bool may_alias_an_argument(const Node* node) {
     if (result.alias_info() != nullptr)
       return true;
   }
-  return has_fact(node, Fact::kMayCopy);
+  return has_fact(node, Fact::kMayCopy) ||
+         (has_fact(node, Fact::kMayCopyOnlyElement) && !takes_several_tensors(node));
 }
 
 bool is_pure_view(const Node* node) {
-  return may_alias_an_argument(node) && !has_fact(node, Fact::kMayCopy) && node->kind().is_aten();
+  return may_alias_an_argument(node) && !has_fact(node, Fact::kMayCopy) &&
+         !has_fact(node, Fact::kMayCopyOnlyElement) && node->kind().is_aten();
 }
 
 bool makes_new_tensor(const torch::jit::Value* value) {

@@ -152,7 +152,7 @@ const std::vector<Row>& rows() {
     {"aten::double", {kMayCopy, kReturnsArgumentOfSameType, kCheap}},
     {"aten::dropout", {kKeepsRank, kDropout}},
     {"aten::_efficient_attention_forward", {kComputeIntensive}},
-    {"aten::einsum", {kMayCopy, kComputeIntensive}},
+    {"aten::einsum", {kMayCopyOnlyElement, kComputeIntensive}},
     {"aten::elu", {kKeepsRank}, in_place(kTensorsAgree)},
     {"aten::elu_", {kInPlaceGradientReadsResult}},
     {"aten::elu_backward", {}, to_output("grad_input", {0, 5}, kTensorsAgree)},

@@ -18,6 +18,9 @@ namespace aten_recompute {
 enum class Fact : uint8_t {
   // Returns a view of an argument if possible, otherwise a copy.
   kMayCopy,
+  // Takes a list of tensors. Returns a view of the only one if possible; of several ones it makes a
+  // new tensor.
+  kMayCopyOnlyElement,
   // Returns the argument itself if it already has the requested type and device.
   kReturnsArgumentOfSameType,
   // Returns the argument itself if it already has the requested sizes and strides.

@@ -29,6 +29,25 @@ Rule outer_product(const std::string& op) {
 
 std::vector<Rule> matrix_rules() {
   return {
+      {.op = "aten::einsum",
+       .gradients = {{"tensors",
+                      "recompute.einsum_backward(grad, equation, tensors, path, "
+                      "needs_each_tensors)"}}},
+      {.op = "aten::tensordot",
+       .gradients = {{"self, other",
+                      "recompute.tensordot_backward(grad, self, other, dims_self, dims_other, "
+                      "needs_self, needs_other)"}}},
+      {.op = "aten::bilinear", .forward = R"(
+    flat = torch._trilinear(input1.reshape([-1, input1.size(-1)]), weight,
+                            input2.reshape([-1, input2.size(-1)]), [1, 3], [0], [1, 2], [2, 3])
+    result = flat.reshape(input1.size()[:-1] + [weight.size(0)])
+    if bias is not None:
+        result = result + bias
+    return result)"},
+      {.op = "aten::_trilinear",
+       .gradients = {{"i1", "torch._trilinear(grad, i2, i3, sumdim, expand2, expand3, expand1)"},
+                     {"i2", "torch._trilinear(i1, grad, i3, expand1, sumdim, expand3, expand2)"},
+                     {"i3", "torch._trilinear(i1, i2, grad, expand1, expand2, sumdim, expand3)"}}},
       {.op = "aten::linear",
        .forward = "recompute.linear(input, weight, bias, needs_input, needs_weight)",
        .gradients = {{"bias",

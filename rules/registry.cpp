@@ -39,6 +39,7 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
   }
   for (const auto& argument : schema.arguments()) {
     names.emplace_back("needs_" + argument.name(), "bool");
+    names.emplace_back("needs_each_" + argument.name(), "List[bool]");
   }
   if (is_forward)
     return names;
@@ -99,10 +100,10 @@ struct Registry {
   std::unordered_map<std::string, size_t> by_op;
 
   Registry() {
-    for (auto family :
-         {&elementwise_rules, &matrix_rules, &convolution_rules, &normalization_rules,
-          &activation_rules, &softmax_rules, &dropout_rules, &embedding_rules, &pooling_rules,
-          &reduction_rules, &shape_rules, &indexing_rules, &loss_rules, &attention_rules}) {
+    for (auto family : {&elementwise_rules, &matrix_rules, &convolution_rules, &normalization_rules,
+                        &activation_rules, &softmax_rules, &dropout_rules, &embedding_rules,
+                        &pooling_rules, &reduction_rules, &shape_rules, &indexing_rules,
+                        &loss_rules, &attention_rules}) {
       for (auto& rule : family()) {
         if (!by_op.emplace(rule.op, rules.size()).second) {
           throw std::logic_error("two gradient rules for " + rule.op);

@@ -15,6 +15,8 @@
 //   names in `extras`           further values that `forward` returns
 //   needs_<argument>            bool, known when the graph is built: whether this gradient is
 //                               needed (may be used in `forward`, too)
+//   needs_each_<argument>       List[bool]: the same for each element of an argument Tensor[]; empty
+//                               where the elements are not known, and may all need a gradient
 // `torch.` is the aten namespace, `recompute.` the namespace of this project's operators
 // (rules/kernels/operators.cpp).
 //

@@ -27,12 +27,27 @@ bool requires_grad(const std::string& name, const Names& names, const GradientSu
   return sums.requires_grad(names.at(name));
 }
 
+// Returns which elements of the list require grad; an empty list if no node builds it from them.
+c10::List<bool> elements_require_grad(Value* list, const GradientSums& sums) {
+  c10::List<bool> required;
+  if (list->node()->kind() == prim::ListConstruct) {
+    for (auto* element : list->node()->inputs())
+      required.push_back(sums.requires_grad(element));
+  }
+  return required;
+}
+
 // Returns the value for a parameter of a formula that is no gradient: a value of the rule, or for
 // "needs_<argument>" a constant that says whether that argument requires grad.
 Value* bind_value(Graph& graph, const std::string& parameter, const Names& names,
                   const GradientSums& sums) {
   if (const auto found = names.find(parameter); found != names.end())
     return found->second;
+  const std::string each = "needs_each_";
+  if (parameter.rfind(each, 0) == 0) {
+    return graph.insertConstant(
+        elements_require_grad(names.at(parameter.substr(each.size())), sums));
+  }
   const auto argument = parameter.substr(std::string("needs_").size());
   return graph.insertConstant(requires_grad(argument, names, sums));
 }

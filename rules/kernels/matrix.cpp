@@ -1,6 +1,8 @@
 // matmul and linear, composed of other operators as in ATen, with the gradients that autograd
 // computes for this composition. The composition depends on strides and on which arguments require
 // grad; values inside a region do not carry the latter, so it is passed as arguments.
+#include "rules/kernels/matrix.h"
+
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
@@ -30,6 +32,8 @@ at::Scalar conj(const at::Scalar& scalar) {
   return scalar.conj();
 }
 
+}  // namespace
+
 // From FunctionsManual.cpp, mm_mat1_backward and mm_mat2_backward. The gradient has the layout of
 // the argument.
 Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, Sizes sizes, Sizes strides,
@@ -47,6 +51,8 @@ Tensor mm_grad_mat2(const Tensor& grad, const Tensor& mat1, Sizes sizes, Sizes s
   }
   return scaled(mat1.t().conj().mm(grad), conj(alpha));
 }
+
+namespace {
 
 // The two operands of a matmul. In a backward, the tensor of one of them is not available.
 struct Operands {

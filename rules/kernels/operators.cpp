@@ -125,6 +125,7 @@ void register_rule_operators() {
   });
   register_elementwise_operators();
   register_matrix_operators();
+  register_contraction_operators();
   register_convolution_operators();
   register_normalization_operators();
   register_dropout_operators();

@@ -16,6 +16,7 @@ void register_rule_operators();
 // Each is defined in the file of its operator family.
 void register_elementwise_operators();
 void register_matrix_operators();
+void register_contraction_operators();
 void register_convolution_operators();
 void register_normalization_operators();
 void register_dropout_operators();

@@ -59,6 +59,26 @@ TEST_F(NodeTraits, WhatCopiesOnlyWhereItMustMayAliasButIsNoPureView) {
   }
 }
 
+TEST_F(NodeTraits, AnEinsumOfOneTensorMayBeAViewAndOneOfSeveralIsNot) {
+  const auto graph = test::parse(R"(
+graph(%x : Tensor, %y : Tensor):
+  %none : NoneType = prim::Constant()
+  %transpose : str = prim::Constant[value="ij->ji"]()
+  %product : str = prim::Constant[value="ij,jk->ik"]()
+  %one : Tensor[] = prim::ListConstruct(%x)
+  %both : Tensor[] = prim::ListConstruct(%x, %y)
+  %a : Tensor = aten::einsum(%transpose, %one, %none)
+  %b : Tensor = aten::einsum(%product, %both, %none)
+  return (%a, %b)
+)");
+  const auto* view = graph->outputs()[0]->node();
+  const auto* product = graph->outputs()[1]->node();
+  EXPECT_TRUE(may_alias_an_argument(view));
+  EXPECT_FALSE(is_pure_view(view));
+  EXPECT_FALSE(may_alias_an_argument(product));
+  EXPECT_FALSE(is_pure_view(product));
+}
+
 TEST_F(NodeTraits, AnOperatorThatWritesInPlaceIsNoView) {
   EXPECT_FALSE(may_alias_an_argument(OperatorNode("aten::relu_")));
   EXPECT_FALSE(is_pure_view(OperatorNode("aten::relu_")));

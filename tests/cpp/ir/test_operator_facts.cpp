@@ -118,6 +118,7 @@ INSTANTIATE_TEST_SUITE_P(
                  "aten::contiguous"},
         FactCase{"ReturnsArgumentOfSameLayout", Fact::kReturnsArgumentOfSameLayout,
                  "aten::contiguous", "aten::to.dtype"},
+        FactCase{"MayCopyOnlyElement", Fact::kMayCopyOnlyElement, "aten::einsum", "aten::cat"},
         FactCase{"MovesValues", Fact::kMovesValues, "aten::__getitem__.t", "aten::cat"},
         FactCase{"Cast", Fact::kCast, "aten::_unwrap_optional", "aten::to.dtype"},
         FactCase{"Marker", Fact::kMarker, "aten_recompute::must_save", "aten::alias"},

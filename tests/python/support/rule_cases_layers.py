@@ -250,6 +250,73 @@ case("mv", "torch.mv(x, y), torch.addmv(b, x, y), torch.addmv(b, x, y, beta=0.5,
 case("dot", "torch.dot(x, y), torch.outer(x, y), torch.ger(x, y)", x=g(5), y=g(5))
 case("addr", "torch.addr(b, x, y), torch.addr(b, x, y, beta=0.5, alpha=2)", x=g(3), y=g(5), b=g(3, 5))
 
+# ---- contractions ----
+
+for equation, sizes in {
+    "bij,bjk->bik": ((2, 3, 4), (2, 4, 5)),
+    "ij,jk->ki": ((3, 4), (4, 5)),
+    "ij,jk": ((3, 4), (4, 5)),
+    "bhid,bhjd->bhij": ((2, 3, 4, 5), (2, 3, 6, 5)),
+    "bqhd,bkhd->bhqk": ((2, 4, 3, 5), (2, 6, 3, 5)),
+    "i,j->ij": ((3,), (4,)),
+    "i,i->": ((3,), (3,)),
+    "ij,ij->ij": ((3, 4), (3, 4)),
+    "ij,kl->": ((3, 4), (2, 5)),
+    "...ij,...jk->...ik": ((2, 1, 3, 4), (5, 4, 6)),
+    "...ij,j->i...": ((2, 3, 4), (4,)),
+    "ijk,ji->k": ((3, 4, 5), (4, 3)),
+    "iij,jk->ik": ((3, 3, 4), (4, 5)),
+    "iji,i->j": ((3, 4, 3), (3,)),
+    "ij,jk->ik, ones": ((3, 1), (1, 5)),
+    "bij,bjk->ik": ((1, 3, 4), (2, 4, 5)),
+    "bij,bjk->bi": ((2, 3, 1), (2, 4, 5)),
+    "Zab,abZ->Za": ((2, 3, 4), (3, 4, 2)),
+}.items():
+    x, y = (g(*size) for size in sizes)
+    text = equation.split(", ")[0]
+    case(f"einsum {equation}", f"torch.einsum('{text}', x, y)", x=x, y=y)
+    case(f"einsum {equation} frozen y", f"torch.einsum('{text}', x, y) * 2", x=x, y=frozen(y))
+case("einsum T", "torch.einsum('bij,bjk->bik', x, y)", (F32, F64, BF16), x=transposed(2, 3, 4), y=transposed(2, 4, 5))
+case("einsum complex", "torch.einsum('bij,bjk->ik', x, y)", (C64, C128), x=g(2, 3, 4), y=g(2, 4, 5))
+case("einsum one", "torch.einsum('ijj->i', x), torch.einsum('ij->ji', y) * 2", x=g(3, 4, 4), y=g(3, 4))
+case("einsum sums", "torch.einsum('ijk->j', x), torch.einsum('...k->k', x)", x=g(3, 4, 5))
+case("einsum three", "torch.einsum('ij,jk,kl->il', x, y, z)", x=g(3, 4), y=g(4, 5), z=g(5, 2))
+case("einsum three mixed", "torch.einsum('bi,bj,ijk->bk', x, y, z)", x=g(3, 4), y=g(3, 5), z=g(4, 5, 2))
+case("einsum four", "torch.einsum('ij,kj,kl,li->', x, y, z, w)", x=g(3, 4), y=g(5, 4), z=g(5, 2), w=g(2, 3))
+case(
+    "einsum path",
+    "torch.ops.aten.einsum('ij,jk,kl->il', [x, y, z], path=[1, 2, 0, 1])",
+    x=g(3, 4),
+    y=g(4, 5),
+    z=g(5, 2),
+)
+case("einsum itself", "torch.einsum('ij,kj->ik', x, x)", x=g(3, 4))
+case("tensordot", "torch.tensordot(x, y, dims=([1], [0])), torch.tensordot(x, y.t(), dims=1)", x=g(3, 4), y=g(4, 4))
+case("tensordot two", "torch.tensordot(x, y, dims=([0, -1], [1, 0]))", x=g(3, 4, 5), y=g(5, 3, 2))
+case(
+    "tensordot all",
+    "torch.tensordot(x, y, dims=2), torch.tensordot(x, z, dims=([0, 1], [1, 0]))",
+    x=g(3, 4),
+    y=g(3, 4),
+    z=g(4, 3),
+)
+case(
+    "tensordot all complex",
+    "torch.tensordot(x, y, dims=2), torch.tensordot(x, z, dims=([0, 1], [1, 0]))",
+    (C64, C128),
+    x=g(3, 4),
+    y=g(3, 4),
+    z=g(4, 3),
+)
+case("tensordot none", "torch.tensordot(x, y, dims=0)", x=g(3, 4), y=g(2))
+case("tensordot ones", "torch.tensordot(x, y, dims=([1, 2], [0, 1]))", x=g(3, 1, 5), y=g(4, 1, 2))
+case("tensordot T", "torch.tensordot(x, y, dims=([1, 2], [0, 1]))", x=transposed(3, 4, 5), y=transposed(4, 5, 2))
+case("tensordot frozen", "torch.tensordot(x, y, dims=([1], [0]))", x=g(3, 4), y=frozen(g(4, 5)))
+case("bilinear", "F.bilinear(x, y, w, b)", x=g(3, 4), y=g(3, 5), w=g(2, 4, 5), b=g(2))
+case("bilinear 3-d", "F.bilinear(x, y, w)", x=g(3, 2, 4), y=g(3, 2, 5), w=g(2, 4, 5))
+case("bilinear 1-d", "F.bilinear(x, y, w, b)", x=g(4), y=g(5), w=g(1, 4, 5), b=g(1))
+case("bilinear frozen", "F.bilinear(x, y, w, b)", x=g(3, 4), y=frozen(g(3, 5)), w=frozen(g(2, 4, 5)), b=g(2))
+
 # ---- convolutions ----
 
 case("conv1d", "F.conv1d(x, w, b)", x=g(2, 4, 9), w=g(6, 4, 3), b=g(6))

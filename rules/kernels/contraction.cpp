@@ -1,0 +1,566 @@
+// Gradients of einsum and tensordot. ATen composes both of rearrangements, sums and products. Which
+// ones depends on sizes, so the composition is made again when the backward runs, without its last
+// product, of which only the sizes matter.
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+#include <ATen/WrapDimUtils.h>
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <deque>
+#include <functional>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "rules/kernels/boxing.h"
+#include "rules/kernels/matrix.h"
+#include "rules/kernels/operators.h"
+#include "rules/kernels/stand_in.h"
+
+namespace aten_recompute {
+namespace {
+
+using at::Tensor;
+using Dims = std::vector<int64_t>;
+using Gradient = std::function<Tensor(const Tensor&)>;
+
+Dims inverse_of(const Dims& permutation) {
+  Dims inverse(permutation.size());
+  for (size_t i = 0; i < permutation.size(); ++i)
+    inverse[static_cast<size_t>(permutation[i])] = static_cast<int64_t>(i);
+  return inverse;
+}
+
+// The engine sums a gradient over broadcast dimensions and gives it the type of the operand.
+Tensor gradient_for(Tensor gradient, const Tensor& operand) {
+  if (gradient.is_complex() && !operand.is_complex())
+    gradient = at::real(gradient);
+  if (gradient.sizes() != operand.sizes())
+    gradient = at::sum_to(std::move(gradient), operand.sizes());
+  return gradient.to(operand.scalar_type());
+}
+
+// A computation in which each value is read once, with the gradient of each operation.
+class Contraction {
+ public:
+  // The index of a value.
+  using Value = size_t;
+
+  // `num_products`: how many products there will be. The last one is not computed.
+  explicit Contraction(size_t num_products) : products_left_(num_products) {}
+
+  Value add_operand(const Tensor& tensor, bool needs_gradient) {
+    return add(tensor, needs_gradient);
+  }
+
+  int64_t size(Value value, int64_t dim) const { return values_[value].size(dim); }
+  const Tensor& tensor(Value value) const { return values_[value]; }
+
+  Value permute(Value from, const Dims& dims) {
+    return step(from, values_[from].permute(dims),
+                [inverse = inverse_of(dims)](const Tensor& g) { return g.permute(inverse); });
+  }
+
+  Value unsqueeze(Value from, int64_t dim) {
+    return step(from, values_[from].unsqueeze(dim),
+                [dim](const Tensor& g) { return g.squeeze(dim); });
+  }
+
+  // Takes the diagonal of two dimensions, which takes the place of the first one.
+  Value diagonal(Value from, int64_t first, int64_t second) {
+    const auto& tensor = values_[from];
+    return step(from, tensor.diagonal(0, first, second).movedim(-1, first),
+                [=, sizes = tensor.sizes().vec()](const Tensor& g) {
+                  return at::diagonal_backward(g.movedim(first, -1), sizes, 0, first, second);
+                });
+  }
+
+  // Keeps the dimensions that it sums over.
+  Value sum(Value from, const Dims& dims) {
+    return step(from, values_[from].sum(dims, /*keepdim=*/true), expand_to(from));
+  }
+
+  // Sums over the last dimensions, from `first` on, and drops them.
+  Value sum_last(Value from, int64_t first) {
+    const auto rank = values_[from].dim();
+    Dims dims(static_cast<size_t>(rank - first));
+    std::iota(dims.begin(), dims.end(), first);
+    return step(from, values_[from].sum(dims), [expand = expand_to(from), dims](Tensor g) {
+      for (const auto dim : dims)
+        g = g.unsqueeze(dim);
+      return expand(g);
+    });
+  }
+
+  Value reshape(Value from, const Dims& sizes) {
+    return step(from, values_[from].reshape(sizes),
+                [from_sizes = values_[from].sizes().vec()](const Tensor& g) {
+                  return g.reshape(from_sizes);
+                });
+  }
+
+  Value mul(Value left, Value right) {
+    const auto sizes = at::infer_size(values_[left].sizes(), values_[right].sizes());
+    return product(
+        left, right, sizes, [](const Tensor& a, const Tensor& b) { return at::mul(a, b); },
+        [](const Tensor& g, const Tensor& a, const Tensor& b) {
+          return gradient_for(g * b.conj(), a);
+        },
+        [](const Tensor& g, const Tensor& a, const Tensor& b) {
+          return gradient_for(g * a.conj(), b);
+        });
+  }
+
+  Value bmm(Value left, Value right) {
+    return product(
+        left, right, {size(left, 0), size(left, 1), size(right, 2)},
+        [](const Tensor& a, const Tensor& b) { return at::bmm(a, b); },
+        [](const Tensor& g, const Tensor&, const Tensor& b) {
+          return g.bmm(b.transpose(1, 2).conj());
+        },
+        [](const Tensor& g, const Tensor& a, const Tensor&) {
+          return a.transpose(1, 2).conj().bmm(g);
+        });
+  }
+
+  Value dot(Value left, Value right) {
+    return product(
+        left, right, {}, [](const Tensor& a, const Tensor& b) { return at::dot(a, b); },
+        [](const Tensor& g, const Tensor&, const Tensor& b) { return g * b.conj(); },
+        [](const Tensor& g, const Tensor& a, const Tensor&) { return g * a.conj(); });
+  }
+
+  Value mm(Value left, Value right) {
+    return product(
+        left, right, {size(left, 0), size(right, 1)},
+        [](const Tensor& a, const Tensor& b) { return at::mm(a, b); },
+        [](const Tensor& g, const Tensor& a, const Tensor& b) {
+          return mm_grad_self(g, b, a.sizes().vec(), a.strides().vec(), 1);
+        },
+        [](const Tensor& g, const Tensor& a, const Tensor& b) {
+          return mm_grad_mat2(g, a, b.sizes().vec(), b.strides().vec(), 1);
+        });
+  }
+
+  // Returns the gradients of the operands, which were added first, given that of the last value. An
+  // operand that needs none gets zeros without memory.
+  std::vector<Tensor> gradients(const Tensor& of_result, size_t num_operands) const {
+    std::vector<Tensor> gradients(values_.size());
+    gradients.back() = of_result;
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      if (needed_[step->from])
+        gradients[step->from] = step->gradient(gradients[step->to]);
+    }
+    gradients.resize(num_operands);
+    for (size_t i = 0; i < num_operands; ++i) {
+      if (!gradients[i].defined())
+        gradients[i] = at::zeros({1}, values_[i].options()).expand(values_[i].sizes());
+    }
+    return gradients;
+  }
+
+ private:
+  using Product = Tensor (*)(const Tensor&, const Tensor&);
+  using ProductGradient = Tensor (*)(const Tensor&, const Tensor&, const Tensor&);
+
+  struct Step {
+    Value from, to;
+    Gradient gradient;
+  };
+
+  Value add(Tensor tensor, bool needed) {
+    values_.push_back(std::move(tensor));
+    needed_.push_back(needed);
+    return values_.size() - 1;
+  }
+
+  Value step(Value from, Tensor result, Gradient gradient) {
+    const auto to = add(std::move(result), needed_[from]);
+    steps_.push_back({from, to, std::move(gradient)});
+    return to;
+  }
+
+  Gradient expand_to(Value value) const {
+    return [sizes = values_[value].sizes().vec()](const Tensor& g) { return g.expand(sizes); };
+  }
+
+  Value product(Value left, Value right, const Dims& sizes, Product compute,
+                ProductGradient of_left, ProductGradient of_right) {
+    const auto a = values_[left];
+    const auto b = values_[right];
+    const bool is_last = --products_left_ == 0;
+    const auto to =
+        add(is_last ? without_elements(sizes, a) : compute(a, b), needed_[left] || needed_[right]);
+    steps_.push_back({left, to, [=](const Tensor& g) { return of_left(g, a, b); }});
+    steps_.push_back({right, to, [=](const Tensor& g) { return of_right(g, a, b); }});
+    return to;
+  }
+
+  static Tensor without_elements(const Dims& sizes, const Tensor& like) {
+    Dims strides(sizes.size(), 1);
+    for (size_t i = sizes.size(); i-- > 1;)
+      strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
+    return stand_in(sizes, strides, like.scalar_type(), like.device());
+  }
+
+  size_t products_left_;
+  std::vector<Tensor> values_;
+  std::vector<bool> needed_;
+  std::vector<Step> steps_;
+};
+
+using Value = Contraction::Value;
+
+// ---- einsum (Linear.cpp) ----
+
+// Letters are numbered in the order A to Z, a to z, in which labels are put that the output does
+// not have.
+constexpr size_t kNumLabels = 53;
+constexpr size_t kEllipsis = 52;
+
+std::vector<size_t> labels_of(std::string_view text) {
+  std::vector<size_t> labels;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    if (c == '.') {
+      labels.push_back(kEllipsis);
+      i += 2;
+    } else if (std::isupper(c) != 0) {
+      labels.push_back(c - 'A');
+    } else if (std::islower(c) != 0) {
+      labels.push_back(c - 'a' + 26U);
+    }
+  }
+  return labels;
+}
+
+// What an equation says: at::einsum has checked it in the forward.
+struct Equation {
+  std::vector<std::vector<size_t>> operands;  // labels
+  std::optional<std::vector<size_t>> output;
+
+  explicit Equation(std::string_view text) {
+    const auto arrow = text.find("->");
+    if (arrow != std::string_view::npos)
+      output = labels_of(text.substr(arrow + 2));
+    auto rest = text.substr(0, arrow);
+    for (auto comma = rest.find(','); comma != std::string_view::npos; comma = rest.find(',')) {
+      operands.push_back(labels_of(rest.substr(0, comma)));
+      rest.remove_prefix(comma + 1);
+    }
+    operands.push_back(labels_of(rest));
+  }
+};
+
+// Where each label's dimension is, when all operands are aligned: first those of the output, then
+// those that are summed over.
+struct Alignment {
+  std::array<int64_t, kNumLabels> position{};  // that of the ellipsis: its first dimension
+  int64_t ellipsis_rank = 0;
+  int64_t num_output = 0;
+  int64_t rank = 0;
+
+  Alignment(const Equation& equation, const std::vector<Tensor>& operands) {
+    position.fill(-1);
+    std::array<int64_t, kNumLabels> count{};
+    for (size_t i = 0; i < operands.size(); ++i) {
+      for (const auto label : equation.operands[i]) {
+        ++count[label];
+        if (label == kEllipsis)
+          ellipsis_rank = std::max(ellipsis_rank, covered_by_ellipsis(equation, operands, i));
+      }
+    }
+    if (equation.output) {
+      for (const auto label : *equation.output)
+        place(label);
+    } else {
+      place(kEllipsis);
+      for (size_t label = 0; label < kEllipsis; ++label) {
+        if (count[label] == 1)
+          place(label);
+      }
+    }
+    num_output = rank;
+    if (position[kEllipsis] < 0)
+      place(kEllipsis);
+    for (size_t label = 0; label < kEllipsis; ++label) {
+      if (count[label] > 0 && position[label] < 0)
+        place(label);
+    }
+  }
+
+  static int64_t covered_by_ellipsis(const Equation& equation, const std::vector<Tensor>& operands,
+                                     size_t operand) {
+    return operands[operand].dim() - std::ssize(equation.operands[operand]) + 1;
+  }
+
+ private:
+  void place(size_t label) {
+    position[label] = rank;
+    rank += label == kEllipsis ? ellipsis_rank : 1;
+  }
+};
+
+class Einsum {
+ public:
+  Einsum(const std::string& equation, const std::vector<Tensor>& operands,
+         const std::vector<bool>& needs_gradient)
+      : equation_(equation),
+        operands_(operands),
+        at_(equation_, operands),
+        used_(static_cast<size_t>(at_.rank), 0),
+        work_(operands.size() - 1) {
+    for (size_t i = 0; i < operands.size(); ++i)
+      work_.add_operand(operands[i], needs_gradient.empty() || needs_gradient[i]);
+  }
+
+  std::vector<Tensor> backward(const Tensor& grad, const std::optional<Dims>& path) {
+    std::deque<Value> values;
+    for (size_t i = 0; i < operands_.size(); ++i)
+      values.push_back(aligned(i));
+    for (size_t step = 0; values.size() > 1; ++step) {
+      size_t first = 0;
+      size_t second = 1;
+      if (path) {
+        first = static_cast<size_t>(std::min((*path)[2 * step], (*path)[2 * step + 1]));
+        second = static_cast<size_t>(std::max((*path)[2 * step], (*path)[2 * step + 1]));
+      }
+      const auto left = values[first];
+      const auto right = values[second];
+      values.erase(values.begin() + static_cast<std::ptrdiff_t>(second));
+      values.erase(values.begin() + static_cast<std::ptrdiff_t>(first));
+      const auto product = contract(left, right);
+      if (path)
+        values.push_back(product);
+      else
+        values.push_front(product);
+    }
+    drop_summed(values[0]);
+    return work_.gradients(grad, operands_.size());
+  }
+
+ private:
+  // Brings an operand into the common order of dimensions, with size 1 where it lacks one. Counts
+  // in `used_` how many operands have more than one element in each dimension.
+  Value aligned(size_t operand) {
+    Value value = operand;
+    Dims order(used_.size(), -1);
+    int64_t dim = 0;
+    const auto take = [&](int64_t position) {
+      const auto index = static_cast<size_t>(position);
+      if (work_.size(value, dim) != 1)
+        ++used_[index];
+      order[index] = dim++;
+    };
+    for (const auto label : equation_.operands[operand]) {
+      const auto position = at_.position[label];
+      if (label == kEllipsis) {
+        const auto covered = Alignment::covered_by_ellipsis(equation_, operands_, operand);
+        for (auto i = at_.ellipsis_rank - covered; i < at_.ellipsis_rank; ++i)
+          take(position + i);
+      } else if (const auto earlier = order[static_cast<size_t>(position)]; earlier >= 0) {
+        value = work_.diagonal(value, earlier, dim);
+      } else {
+        take(position);
+      }
+    }
+    for (auto& each : order) {
+      if (each < 0) {
+        value = work_.unsqueeze(value, dim);
+        each = dim++;
+      }
+    }
+    return work_.permute(value, order);
+  }
+
+  bool extends(Value value, int64_t dim) const { return work_.size(value, dim) != 1; }
+
+  // Multiplies two operands, and sums over those dimensions that no other operand has.
+  Value contract(Value left, Value right) {
+    Dims both;
+    Dims only_left;
+    Dims only_right;
+    for (auto dim = at_.num_output; dim < at_.rank; ++dim) {
+      auto& used = used_[static_cast<size_t>(dim)];
+      const bool in_left = extends(left, dim);
+      const bool in_right = extends(right, dim);
+      if (in_left && in_right)
+        --used;
+      if (used != 1 || (!in_left && !in_right))
+        continue;
+      used = 0;
+      (in_left && in_right ? both : in_left ? only_left : only_right).push_back(dim);
+    }
+    if (!only_left.empty())
+      left = work_.sum(left, only_left);
+    if (!only_right.empty())
+      right = work_.sum(right, only_right);
+    return both.empty() ? work_.mul(left, right) : summed_product(left, right, both);
+  }
+
+  // Multiplies two operands that have the dimensions `summed`, and sums over these: a batched
+  // matrix product.
+  Value summed_product(Value left, Value right, const Dims& summed) {
+    Dims batch;
+    Dims of_left;
+    Dims of_right;
+    for (int64_t dim = 0; dim < at_.rank; ++dim) {
+      if (std::find(summed.begin(), summed.end(), dim) != summed.end())
+        continue;
+      const bool in_left = extends(left, dim);
+      (in_left && extends(right, dim) ? batch : in_left ? of_left : of_right).push_back(dim);
+    }
+    if (exchanges_operands() && !of_left.empty() && !of_right.empty() &&
+        of_right.back() < of_left.front()) {
+      std::swap(left, right);
+      std::swap(of_left, of_right);
+    }
+    const auto joined = [](std::initializer_list<Dims> lists) {
+      Dims all;
+      for (const auto& list : lists)
+        all.insert(all.end(), list.begin(), list.end());
+      return all;
+    };
+    const auto numel = [this](Value value, const Dims& dims) {
+      return std::accumulate(dims.begin(), dims.end(), int64_t{1}, [&](int64_t count, int64_t dim) {
+        return count * work_.size(value, dim);
+      });
+    };
+    const auto num_batch = numel(left, batch);
+    const auto num_left = numel(left, of_left);
+    const auto num_right = numel(right, of_right);
+    const auto num_summed = numel(left, summed);
+    Dims sizes;
+    for (const auto dim : joined({batch, of_left}))
+      sizes.push_back(work_.size(left, dim));
+    sizes.resize(sizes.size() + summed.size(), 1);
+    for (const auto dim : of_right)
+      sizes.push_back(work_.size(right, dim));
+    left = work_.permute(left, joined({batch, of_left, summed, of_right}));
+    left = work_.reshape(left, {num_batch, num_left, num_summed});
+    right = work_.permute(right, joined({batch, summed, of_right, of_left}));
+    right = work_.reshape(right, {num_batch, num_summed, num_right});
+    const auto product = work_.reshape(work_.bmm(left, right), sizes);
+    return work_.permute(product, inverse_of(joined({batch, of_left, summed, of_right})));
+  }
+
+  // The dimensions that are summed over come last. After products they all have size 1.
+  void drop_summed(Value value) {
+    if (at_.rank == at_.num_output)
+      return;
+    if (operands_.size() == 1) {
+      work_.sum_last(value, at_.num_output);
+    } else {
+      const auto sizes = work_.tensor(value).sizes();
+      work_.reshape(value, sizes.slice(0, static_cast<size_t>(at_.num_output)).vec());
+    }
+  }
+
+  // Newer versions of ATen exchange the operands of a product if its result then has the order of
+  // the output in memory.
+  static bool exchanges_operands() {
+    static const bool result =
+        at::einsum("ij,jk->ki", {at::ones({2, 2}), at::ones({2, 2})}).is_contiguous();
+    return result;
+  }
+
+  Equation equation_;
+  const std::vector<Tensor>& operands_;
+  Alignment at_;
+  std::vector<int64_t> used_;
+  Contraction work_;
+};
+
+std::vector<Tensor> einsum_backward(Tensor grad, std::string equation, std::vector<Tensor> operands,
+                                    std::optional<Dims> path, std::vector<bool> needs_gradient) {
+  return Einsum(equation, operands, needs_gradient).backward(grad, path);
+}
+
+// ---- tensordot (Linear.cpp) ----
+
+// Returns the value whose elements are the products, summed, of two values of the same elements, as
+// newer versions of ATen compute it. (Only with complex numbers is this not the same as mm.)
+Value full_contraction(Contraction& work, Value left, Value right) {
+  if (work.tensor(left).is_contiguous() && work.tensor(right).is_contiguous()) {
+    const auto numel = work.tensor(left).numel();
+    return work.dot(work.reshape(left, {numel}), work.reshape(right, {numel}));
+  }
+  left = work.reshape(left, work.tensor(left).squeeze().sizes().vec());
+  right = work.reshape(right, work.tensor(right).squeeze().sizes().vec());
+  return work.sum_last(work.mul(left, right), 0);
+}
+
+std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor other,
+                                              Dims dims_self, Dims dims_other, bool needs_self,
+                                              bool needs_other) {
+  Contraction work(1);
+  auto left = work.add_operand(self, needs_self);
+  auto right = work.add_operand(other, needs_other);
+  int64_t num_summed = 1;
+  for (size_t i = 0; i < dims_self.size(); ++i) {
+    dims_self[i] = at::maybe_wrap_dim(dims_self[i], self.dim());
+    dims_other[i] = at::maybe_wrap_dim(dims_other[i], other.dim());
+    if (other.size(dims_other[i]) == 1)
+      left = work.sum(left, {dims_self[i]});
+    else if (self.size(dims_self[i]) == 1)
+      right = work.sum(right, {dims_other[i]});
+    else
+      num_summed *= self.size(dims_self[i]);
+  }
+  const auto others = [](const Tensor& tensor, const Dims& dims) {
+    Dims rest;
+    for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+      if (std::find(dims.begin(), dims.end(), dim) == dims.end())
+        rest.push_back(dim);
+    }
+    return rest;
+  };
+  auto order_self = others(self, dims_self);
+  const auto rest_other = others(other, dims_other);
+  Dims sizes;
+  int64_t num_left = 1;
+  int64_t num_right = 1;
+  for (const auto dim : order_self) {
+    sizes.push_back(self.size(dim));
+    num_left *= self.size(dim);
+  }
+  for (const auto dim : rest_other) {
+    sizes.push_back(other.size(dim));
+    num_right *= other.size(dim);
+  }
+  order_self.insert(order_self.end(), dims_self.begin(), dims_self.end());
+  auto order_other = dims_other;
+  order_other.insert(order_other.end(), rest_other.begin(), rest_other.end());
+  left = work.permute(left, order_self);
+  right = work.permute(right, order_other);
+  if (num_left == 1 && num_right == 1) {
+    work.reshape(full_contraction(work, left, right), sizes);
+  } else {
+    left = work.reshape(left, {num_left, num_summed});
+    right = work.reshape(right, {num_summed, num_right});
+    work.reshape(work.mm(left, right), sizes);
+  }
+  auto gradients = work.gradients(grad, 2);
+  return {gradients[0], gradients[1]};
+}
+
+}  // namespace
+
+void register_contraction_operators() {
+  static const torch::jit::RegisterOperators registered({
+      pure_operator("aten_recompute::einsum_backward(Tensor grad, str equation, Tensor[] tensors, "
+                    "int[]? path, bool[] needs_gradient) -> Tensor[]",
+                    &einsum_backward),
+      pure_operator("aten_recompute::tensordot_backward(Tensor grad, Tensor self, Tensor other, "
+                    "int[] dims_self, int[] dims_other, bool needs_self, bool needs_other) "
+                    "-> (Tensor, Tensor)",
+                    &tensordot_backward),
+  });
+}
+
+}  // namespace aten_recompute
