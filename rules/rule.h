@@ -133,5 +133,6 @@ std::vector<Rule> shape_rules();
 std::vector<Rule> indexing_rules();
 std::vector<Rule> loss_rules();
 std::vector<Rule> attention_rules();
+std::vector<Rule> recurrent_rules();
 
 }  // namespace aten_recompute

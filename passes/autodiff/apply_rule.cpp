@@ -249,6 +249,10 @@ std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, const Gradient
   }
   replace_outputs(node, values);
   node->destroy();
+  if (!parts.empty() && parts.back()->kind() == prim::TupleConstruct) {
+    parts.back()->destroy();  // it held the results
+    parts.pop_back();
+  }
   return parts;
 }
 

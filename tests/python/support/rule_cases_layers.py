@@ -317,6 +317,17 @@ case("bilinear 3-d", "F.bilinear(x, y, w)", x=g(3, 2, 4), y=g(3, 2, 5), w=g(2, 4
 case("bilinear 1-d", "F.bilinear(x, y, w, b)", x=g(4), y=g(5), w=g(1, 4, 5), b=g(1))
 case("bilinear frozen", "F.bilinear(x, y, w, b)", x=g(3, 4), y=frozen(g(3, 5)), w=frozen(g(2, 4, 5)), b=g(2))
 
+# ---- recurrent cells ----
+
+for cell, gates, hidden in (("rnn_tanh", 1, "h"), ("rnn_relu", 1, "h"), ("gru", 3, "h"), ("lstm", 4, "[h, c]")):
+    weights = {"w": g(gates * 5, 4), "u": g(gates * 5, 5)}
+    biases = {"a": g(gates * 5), "b": g(gates * 5)}
+    states = {"h": g(3, 5), **({"c": g(3, 5)} if cell == "lstm" else {})}
+    call = f"torch.{cell}_cell(x, {hidden}, w, u"
+    case(f"{cell}_cell", f"{call}, a, b)", (F32, F64, BF16), x=g(3, 4), **states, **weights, **biases)
+    case(f"{cell}_cell plain", f"{call})", x=g(3, 4), **states, **weights)
+    case(f"{cell}_cell frozen x", f"{call}, a, b)", x=n(3, 4), **states, **weights, **biases)
+
 # ---- convolutions ----
 
 case("conv1d", "F.conv1d(x, w, b)", x=g(2, 4, 9), w=g(6, 4, 3), b=g(6))
