@@ -441,6 +441,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::attention_dropout", {kNotDifferentiable, kRandom}},
     {"aten_recompute::broadcast_tensors_backward", {kMayCopy}},
     {"aten_recompute::cat_backward", {kMayCopy}},
+    {"aten_recompute::contiguous_unless_channels_last", {kMayCopy}},
     {"aten_recompute::convolution_backward", {}, kConvolutionBackward},
     {"aten_recompute::convolution_mode_backward", {}, kConvolutionBackward},
     {"aten_recompute::cumsum_backward", {kMayCopy}},

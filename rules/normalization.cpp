@@ -30,10 +30,27 @@ Rule instance_norm() {
     return normalized.view(input.size()))"};
 }
 
+// Half precision is normalised in single precision. (On CUDA devices, ATen has a kernel of its own
+// with slightly different results.)
+Rule rms_norm() {
+  return {.op = "aten::rms_norm", .forward = R"(
+    dims = recompute.normalized_dims(input.size(), normalized_shape, recompute.size_of(weight))
+    computed = input.to(recompute.computed_type(input.dtype))
+    squares = torch.pow(computed, 2).mean(dims, True)
+    inverse = torch.rsqrt(squares + recompute.rms_norm_eps(eps, computed.dtype))
+    result = computed * inverse
+    if weight is not None:
+        result = result * weight
+    result = recompute.contiguous_unless_channels_last(result, input.size(), input.stride())
+    return result.to(input.dtype))"};
+}
+
 }  // namespace
 
 std::vector<Rule> normalization_rules() {
   return {
+      rms_norm(),
+      {.op = "aten_recompute::contiguous_unless_channels_last", .gradients = {{"self", "grad"}}},
       instance_norm(),
       {.op = "aten_recompute::instance_norm",
        .gradients = {{"weight, bias, input",

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <limits>
 #include <optional>
 #include <tuple>
 
@@ -166,6 +167,46 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t> instance_norm(
   return result;
 }
 
+// ---- rms_norm (layer_norm.cpp) ----
+
+// Returns the dimensions of an input that the mean of squares is taken over, the last one first.
+// `weight_size` is empty without a weight.
+std::vector<int64_t> normalized_dims(std::vector<int64_t> size,
+                                     std::vector<int64_t> normalized_shape,
+                                     std::vector<int64_t> weight_size) {
+  const at::IntArrayRef shape(normalized_shape);
+  TORCH_CHECK(!shape.empty() && shape.size() <= size.size() &&
+                  at::IntArrayRef(size).slice(size.size() - shape.size()) == shape,
+              "Given normalized_shape=", shape, ", expected input with shape [*, ", shape,
+              "], but got input of size ", size);
+  TORCH_CHECK(weight_size.empty() || weight_size == normalized_shape,
+              "Expected weight to be of same shape as normalized_shape, but got weight of shape ",
+              weight_size, " and normalized_shape = ", shape);
+  std::vector<int64_t> dims;
+  for (size_t i = 0; i < shape.size(); ++i)
+    dims.push_back(std::ssize(size) - 1 - static_cast<int64_t>(i));
+  return dims;
+}
+
+int64_t computed_type(int64_t dtype) {
+  return static_cast<int64_t>(at::toOpMathType(static_cast<at::ScalarType>(dtype)));
+}
+
+double rms_norm_eps(std::optional<double> eps, int64_t dtype) {
+  const auto type = static_cast<at::ScalarType>(dtype);
+  if (type == at::kFloat || type == at::kComplexFloat)
+    return static_cast<float>(eps.value_or(std::numeric_limits<float>::epsilon()));
+  return eps.value_or(std::numeric_limits<double>::epsilon());
+}
+
+Tensor contiguous_unless_channels_last(Tensor self, std::vector<int64_t> size,
+                                       std::vector<int64_t> stride) {
+  if ((size.size() == 4 && c10::is_channels_last_strides_2d(size, stride)) ||
+      (size.size() == 5 && c10::is_channels_last_strides_3d(size, stride)))
+    return self;
+  return self.contiguous();
+}
+
 }  // namespace
 
 void register_normalization_operators() {
@@ -189,6 +230,14 @@ void register_normalization_operators() {
                     "Tensor? bias, Tensor mean, Tensor inverse, int implementation, float eps, "
                     "bool cudnn_enabled) -> Tensor",
                     &batch_norm_from_statistics),
+      pure_operator("aten_recompute::normalized_dims(int[] size, int[] normalized_shape, "
+                    "int[] weight_size) -> int[]",
+                    &normalized_dims),
+      pure_operator("aten_recompute::computed_type(int dtype) -> int", &computed_type),
+      pure_operator("aten_recompute::rms_norm_eps(float? eps, int dtype) -> float", &rms_norm_eps),
+      pure_operator("aten_recompute::contiguous_unless_channels_last(Tensor self, int[] size, "
+                    "int[] stride) -> Tensor",
+                    &contiguous_unless_channels_last),
       // These two update running statistics; ir/operator_facts.cpp says so.
       pure_operator("aten_recompute::instance_statistics(Tensor running, int batch) -> Tensor",
                     &instance_statistics),

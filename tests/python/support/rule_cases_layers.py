@@ -409,6 +409,13 @@ case("group_norm last", "F.group_norm(x, 2, w, b)", x=last(4, 6, 5, 5), w=g(6), 
 case("group_norm frozen", "F.group_norm(x, 2, w, b)", x=n(4, 6, 5), w=g(6), b=g(6))
 case("group_norm strided", "F.group_norm(x, 2, w, b)", x=strided(4, 6, 5), w=g(6), b=g(6))
 
+case("rms_norm", "F.rms_norm(x, [6], w)", HALVES, x=g(4, 5, 6), w=g(6))
+case("rms_norm 2", "F.rms_norm(x, [5, 6], w, 1e-3)", HALVES, x=g(4, 5, 6), w=g(5, 6))
+case("rms_norm plain", "F.rms_norm(x, [6])", x=g(4, 5, 6))
+case("rms_norm strided", "F.rms_norm(x, [6], w)", x=strided(4, 5, 6), w=g(6))
+case("rms_norm last", "F.rms_norm(x, [5], w)", x=last(4, 3, 6, 5), w=g(5))
+case("rms_norm frozen", "F.rms_norm(x, [6], w), F.rms_norm(y, [6], w.detach())", x=n(4, 6), y=g(4, 6), w=g(6))
+case("rms_norm promotes", "F.rms_norm(x, [6], w)", (BF16,), x=g(4, 6), w=float32(g(6)))
 case("instance_norm", "F.instance_norm(x, None, None, w, b)", HALVES, x=g(4, 3, 5, 5), w=g(3), b=g(3))
 case("instance_norm plain", "F.instance_norm(x)", x=g(4, 3, 5))
 case("instance_norm last", "F.instance_norm(x, None, None, w, b)", x=last(4, 3, 5, 5), w=g(3), b=g(3))
