@@ -436,6 +436,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::alpha_dropout_mask", {kNotDifferentiable, kRandom}},
     {"aten_recompute::apply_alpha_dropout_mask", {kCheap}},
     {"aten_recompute::apply_dropout_mask", {kCheap}, in_place(kLoopsApply)},
+    {"aten_recompute::at_least", {kCheap}},
     {"aten_recompute::attention", {kComputeIntensive}, kAttention},
     {"aten_recompute::attention_backward", {}, kAttentionBackward},
     {"aten_recompute::attention_dropout", {kNotDifferentiable, kRandom}},

@@ -24,10 +24,33 @@ void add_index(std::vector<Rule>& rules) {
   }
 }
 
+// The gradients of sums and means depend on the indices only.
+Rule scatter_reduce() {
+  return {.op = "aten::scatter_reduce.two", .gradients = {{"self, src", R"(
+    if reduce == "sum":
+        for_self = grad
+        for_source = grad.gather(dim, index)
+    elif reduce == "mean":
+        for_self, for_source = recompute.scatter_mean_backward(
+            grad, dim, index, src.size(), include_self)
+    elif reduce == "prod":
+        for_self, for_source = recompute.scatter_product_backward(
+            grad, self, dim, index, src, include_self, result)
+    else:
+        for_self, for_source = recompute.scatter_extremum_backward(
+            grad, self, dim, index, src, result)
+    if include_self:
+        without_excluded = for_self
+    else:
+        without_excluded = for_self.scatter(dim, index, 0)
+    return without_excluded, for_source)"}}};
+}
+
 }  // namespace
 
 std::vector<Rule> indexing_rules() {
   std::vector<Rule> rules = {
+      scatter_reduce(),
       {.op = "aten::index_select",
        .gradients = {{"self", "torch.index_select_backward(grad, self.size(), dim, index)"}}},
       {.op = "aten::gather",

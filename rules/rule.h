@@ -15,8 +15,8 @@
 //   names in `extras`           further values that `forward` returns
 //   needs_<argument>            bool, known when the graph is built: whether this gradient is
 //                               needed (may be used in `forward`, too)
-//   needs_each_<argument>       List[bool]: the same for each element of an argument Tensor[]; empty
-//                               where the elements are not known, and may all need a gradient
+//   needs_each_<argument>       List[bool]: the same for each element of a Tensor[]; empty if the
+//                               elements are not known, and all of them may need a gradient
 // `torch.` is the aten namespace, `recompute.` the namespace of this project's operators
 // (rules/kernels/operators.cpp).
 //
@@ -134,5 +134,6 @@ std::vector<Rule> indexing_rules();
 std::vector<Rule> loss_rules();
 std::vector<Rule> attention_rules();
 std::vector<Rule> recurrent_rules();
+std::vector<Rule> distance_rules();
 
 }  // namespace aten_recompute

@@ -90,6 +90,10 @@ void add_parts(std::vector<Rule>& rules) {
     return torch.slice_backward(grad, self.size(), dim, first, first + length, 1))"}}},
       {.op = "aten::diagonal",
        .gradients = {{"self", "torch.diagonal_backward(grad, self.size(), offset, dim1, dim2)"}}},
+      {.op = "aten::as_strided",
+       .gradients = {{"self",
+                      "recompute.as_strided_backward(grad, self.size(), self.stride(), "
+                      "self.storage_offset(), size, stride, storage_offset)"}}},
       {.op = "aten::unfold",
        .gradients = {{"self", "torch.unfold_backward(grad, self.size(), dimension, size, step)"}}},
       {.op = "aten::im2col",

@@ -1,13 +1,20 @@
 // Gradients of indexing that ATen does not have as operators, or that are written in place.
 #include <ATen/ExpandUtils.h>
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <ATen/WrapDimUtils.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <tuple>
+#include <vector>
+
+#include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
 
 namespace aten_recompute {
 namespace {
 
+using at::Tensor;
 using torch::jit::pop;
 using torch::jit::Stack;
 
@@ -78,6 +85,51 @@ void masked_select_backward(Stack& stack) {
   stack.emplace_back(at::sum_to(std::move(result), size));
 }
 
+int64_t wrapped_index(int64_t index, int64_t size) {
+  return at::maybe_wrap_dim(index, size);
+}
+
+// ---- scatter_reduce (FunctionsManual.cpp, scatter_reduce_backward) ----
+
+// These return the gradients of self and source. That of self still has to be set to 0 where the
+// result does not include it.
+
+std::tuple<Tensor, Tensor> scatter_mean_backward(Tensor grad, int64_t dim, Tensor index,
+                                                 std::vector<int64_t> source_size,
+                                                 bool include_self) {
+  auto counts = include_self ? at::ones_like(grad) : at::zeros_like(grad);
+  counts.scatter_add_(dim, index, at::ones(source_size, grad.options()));
+  counts.masked_fill_(counts == 0, 1);
+  return {grad / counts, grad.gather(dim, index) / counts.gather(dim, index)};
+}
+
+// Where one factor is 0, the product of the others is computed without it.
+std::tuple<Tensor, Tensor> scatter_product_backward(Tensor grad, Tensor self, int64_t dim,
+                                                    Tensor index, Tensor source, bool include_self,
+                                                    Tensor result) {
+  const auto nonzero_self = self.masked_fill(self == 0, 1);
+  const auto without_zeros = nonzero_self.scatter_reduce(dim, index, source, "prod", include_self);
+  const auto is_zero = source == 0;
+  const auto num_zeros = at::zeros_like(self)
+                             .scatter_add_(dim, index, is_zero.to(self.scalar_type()))
+                             .gather(dim, index);
+  const auto is_only_zero = is_zero.bitwise_and(num_zeros == 1);
+  const auto without_only_zeros =
+      self.scatter_reduce(dim, index, source.masked_fill(is_only_zero, 1), "prod", include_self);
+  return {grad * without_zeros / nonzero_self,
+          at::where(is_only_zero, (grad * without_only_zeros).gather(dim, index),
+                    (grad * result).gather(dim, index) / source.masked_fill(is_zero, 1))};
+}
+
+// All elements that equal the result get the same share of the gradient.
+std::tuple<Tensor, Tensor> scatter_extremum_backward(Tensor grad, Tensor self, int64_t dim,
+                                                     Tensor index, Tensor source, Tensor result) {
+  const auto self_equals = (self == result).to(self.scalar_type());
+  const auto source_equals = (source == result.gather(dim, index)).to(self.scalar_type());
+  const auto share = grad / self_equals.scatter_add(dim, index, source_equals);
+  return {self_equals * share, source_equals * share.gather(dim, index)};
+}
+
 }  // namespace
 
 void register_indexing_operators() {
@@ -102,6 +154,17 @@ void register_indexing_operators() {
       Operator("aten_recompute::masked_select_backward(Tensor grad, int[] size, Tensor mask) "
                "-> Tensor",
                masked_select_backward, pure),
+      pure_operator("aten_recompute::wrapped_index(int index, int size) -> int", &wrapped_index),
+      pure_operator("aten_recompute::scatter_mean_backward(Tensor grad, int dim, Tensor index, "
+                    "int[] source_size, bool include_self) -> (Tensor, Tensor)",
+                    &scatter_mean_backward),
+      pure_operator("aten_recompute::scatter_product_backward(Tensor grad, Tensor self, int dim, "
+                    "Tensor index, Tensor source, bool include_self, Tensor result) "
+                    "-> (Tensor, Tensor)",
+                    &scatter_product_backward),
+      pure_operator("aten_recompute::scatter_extremum_backward(Tensor grad, Tensor self, int dim, "
+                    "Tensor index, Tensor source, Tensor result) -> (Tensor, Tensor)",
+                    &scatter_extremum_backward),
   });
 }
 

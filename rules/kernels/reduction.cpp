@@ -173,6 +173,11 @@ at::Tensor norm_gradient(const at::Tensor& gradient, const at::Tensor& self, dou
   return scaled * scale;
 }
 
+void at_least(Stack& stack) {
+  const auto bound = pop(stack).toDouble();
+  stack.emplace_back(at::clamp_min(pop(stack).toTensor(), bound));
+}
+
 void norm_backward(Stack& stack) {
   const auto dims = pop_dims(stack);
   auto norm = pop(stack).toTensor();
@@ -246,6 +251,7 @@ void register_reduction_operators() {
       Operator("aten_recompute::norm_backward(Tensor grad, Tensor self, Scalar? p, Tensor norm, "
                "int[]? dim) -> Tensor",
                norm_backward, pure),
+      Operator("aten_recompute::at_least(Tensor self, float bound) -> Tensor", at_least, pure),
       Operator("aten_recompute::var_mean_backward(Tensor grad, Tensor? mean_grad, Tensor? std, "
                "Tensor self, int[]? dim, Scalar? correction) -> Tensor",
                var_mean_backward, pure),

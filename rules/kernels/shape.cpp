@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "rules/kernels/boxing.h"
 #include "rules/kernels/by_autograd.h"
 #include "rules/kernels/operators.h"
 
@@ -286,6 +287,26 @@ void pad_backward(Stack& stack) {
   stack.emplace_back(std::move(result));
 }
 
+// ---- as_strided ----
+
+// Several elements of the view may be one element of the tensor, and the reverse. Autograd adds
+// them up in an order of its own.
+at::Tensor as_strided_backward(at::Tensor gradient, Sizes self_size, Sizes self_stride,
+                               int64_t self_offset, Sizes size, Sizes stride,
+                               std::optional<int64_t> offset) {
+  int64_t extent = self_offset + 1;
+  for (size_t i = 0; i < self_size.size(); ++i)
+    extent += std::max<int64_t>(self_size[i] - 1, 0) * self_stride[i];
+  int64_t view_extent = offset.value_or(self_offset) + 1;
+  for (size_t i = 0; i < size.size(); ++i)
+    view_extent += std::max<int64_t>(size[i] - 1, 0) * stride[i];
+  const auto memory = at::empty({std::max(extent, view_extent)}, gradient.options());
+  const auto self = memory.as_strided(self_size, self_stride, self_offset);
+  return gradients_by_autograd(
+      [&](const auto& inputs) { return inputs[0].as_strided(size, stride, offset); }, {self},
+      gradient)[0];
+}
+
 }  // namespace
 
 void register_shape_operators() {
@@ -324,6 +345,10 @@ void register_shape_operators() {
       Operator("aten_recompute::pad_backward(Tensor grad, int[] size, int[] pad, str mode) "
                "-> Tensor",
                pad_backward, pure),
+      pure_operator("aten_recompute::as_strided_backward(Tensor grad, int[] self_size, "
+                    "int[] self_stride, int self_offset, int[] size, int[] stride, int? offset) "
+                    "-> Tensor",
+                    &as_strided_backward),
   });
 }
 

@@ -472,6 +472,51 @@ case("embedding freq", "F.embedding(i, w, scale_grad_by_freq=True)", i=index(10,
 case("embedding 0-d", "F.embedding(i, w)", i=index(10), w=g(10, 6))
 case("embedding tied", "F.linear(F.embedding(i, w), w)", i=index(10, 3, 40), w=g(10, 6))
 
+for mode in ("sum", "mean", "max"):
+    case(f"embedding_bag {mode}", f"F.embedding_bag(i, w, mode='{mode}')", i=index(10, 3, 7), w=g(10, 6))
+    case(
+        f"embedding_bag {mode} offsets",
+        f"F.embedding_bag(i, w, o, mode='{mode}', padding_idx=2)",
+        i=index(10, 9),
+        o=lambda _: torch.tensor([0, 2, 2, 7]),
+        w=g(10, 6),
+    )
+case(
+    "embedding_bag weights",
+    "F.embedding_bag(i, w, per_sample_weights=s, mode='sum')",
+    i=index(10, 3, 7),
+    w=g(10, 6),
+    s=g(3, 7),
+)
+case(
+    "embedding_bag last offset",
+    "F.embedding_bag(i, w, o, mode='sum', include_last_offset=True, padding_idx=-1)",
+    i=index(10, 9),
+    o=lambda _: torch.tensor([0, 4, 9]),
+    w=g(10, 6),
+)
+case("embedding_bag freq", "F.embedding_bag(i, w, scale_grad_by_freq=True)", i=index(4, 3, 7), w=g(10, 6))
+case("embedding_bag sparse", "F.embedding_bag(i, w, sparse=True).sum() + w.sum()", i=index(10, 3, 4), w=g(10, 6))
+case(
+    "embedding_bag all",
+    "torch.embedding_bag(w, i, o)[0]",
+    i=index(10, 9),
+    o=lambda _: torch.tensor([0, 4]),
+    w=g(10, 6),
+)
+
+# ---- distances ----
+
+case("cosine_similarity", "F.cosine_similarity(x, y)", HALVES, x=g(3, 4), y=g(3, 4))
+case("cosine_similarity 0", "F.cosine_similarity(x, y, 0, 1e-3)", x=g(3, 4), y=g(3, 4))
+case("cosine_similarity broadcast", "F.cosine_similarity(x, y, -1)", x=g(3, 1, 4), y=g(2, 4))
+case("cosine_similarity small", "F.cosine_similarity(x * 0.1, y, 1, 5.0)", x=g(3, 4), y=g(3, 4))
+case("cosine_similarity itself", "F.cosine_similarity(x, x, 0)", tolerance=1e-6, x=g(3, 4))
+case("cosine_similarity promotes", "F.cosine_similarity(x, y)", x=g(3, 4), y=float32(g(3, 4)))
+case("pairwise_distance", "F.pairwise_distance(x, y), F.pairwise_distance(x, y, 1.0)", x=g(3, 4), y=g(3, 4))
+case("pairwise_distance broadcast", "F.pairwise_distance(x, y, 3.0, keepdim=True)", x=g(3, 4), y=g(4))
+case("pairwise_distance inf", "F.pairwise_distance(x, y, float('inf'), 0.0)", x=g(2, 3, 4), y=n(3, 4))
+
 # ---- losses ----
 
 REDUCTIONS = ("none", "mean", "sum")

@@ -86,6 +86,11 @@ case("view_minus_one", "x.view(-1)", x=g(2, 3, 4))
 case("view_no_gradient", "x.view(-1) , y.view(-1)", x=g(2, 3), y=const(2, 3))
 case("reshape_copies", "x.transpose(0, 1).reshape(-1)", x=g(3, 4), dtypes=ALL)
 case("reshape_strided", "x.reshape(2, -1)", x=strided(2, 3, 4))
+case("as_strided", "torch.as_strided(x, [2, 3], [1, 2]) * 2", x=g(3, 4))
+case("as_strided_overlaps", "torch.as_strided(x, [3, 3], [2, 1], 1) * 2", x=g(3, 4))
+case("as_strided_of_transposed", "torch.as_strided(x.t(), [2, 2], [5, 1]) * 2", x=g(3, 4))
+case("as_strided_of_expanded", "torch.as_strided(x.expand(3, 4), [2, 2], [0, 1]) * 2", x=g(4))
+case("as_strided_of_part", "torch.as_strided(x[1:, 1:], [2, 2], [4, 2]) * 2", x=g(3, 4))
 case("view_as", "x.view_as(y)", x=g(6), y=const(2, 3))
 case("reshape_as", "x.t().reshape_as(y)", x=g(3, 2), y=const(6))
 case("flatten", "x.flatten(1)", x=g(2, 3, 4))
@@ -224,6 +229,29 @@ case("scatter_add_source_only", "x.scatter_add(0, i, y)", x=const(3, 6), i=ints(
 case("index_add", "x.index_add(1, i, y)", x=g(3, 6), i=ints(6, 4), y=g(3, 4))
 case("index_add_alpha", "x.index_add(0, i, y, alpha=0.5)", x=g(3, 6), i=ints(3, 4), y=g(4, 6))
 case("index_copy", "x.index_copy(0, i, y)", x=g(3, 6), i=fixed([2, 0]), y=g(2, 6))
+for reduce in ("sum", "mean", "prod", "amax", "amin"):
+    for include in ("", ", include_self=False"):
+        case(
+            f"scatter_reduce_{reduce}{include}",
+            f"x.scatter_reduce(0, i, y, '{reduce}'{include})",
+            x=ties(3, 6),
+            i=ints(3, 5, 6),
+            y=ties(5, 6),
+        )
+    case(
+        f"scatter_reduce_{reduce}_source",
+        f"x.scatter_reduce(1, i, y, '{reduce}')",
+        x=const(3, 6),
+        i=ints(6, 3, 4),
+        y=g(3, 4),
+    )
+    case(
+        f"scatter_reduce_{reduce}_self",
+        f"x.scatter_reduce(1, i, y, '{reduce}')",
+        x=g(3, 6),
+        i=ints(6, 3, 4),
+        y=const(3, 4),
+    )
 case("index_fill", "x.index_fill(0, i, 1.5)", x=g(3, 6), i=fixed([2, 0]))
 case("index_put", "x.index_put([i], y)", x=g(3, 6), i=fixed([2, 0]), y=g(2, 6))
 case("index_put_accumulate", "x.index_put([i, j], y, accumulate=True)", x=g(3, 6), i=ints(3, 4), j=ints(6, 4), y=g(4))
