@@ -81,16 +81,20 @@ void multiply_into(const Tensor& output, const Tensor& x, const Tensor& mask, co
       });
 }
 
-Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
-  if (!x.device().is_cpu() && x.sizes() == mask.sizes()) {
-    return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
-  }
-  const auto scale = noise_value(x, p);
+// Returns x * noise, where noise is `scale`, a tensor of one element, or 0.
+Tensor masked(const Tensor& x, const Tensor& mask, const Tensor& scale) {
   if (!has_layout_of(x, mask))
     return x.mul(mask.to(x.scalar_type()).mul_(scale));
   auto output = at::empty_like(x);
   multiply_into(output, x, mask, scale);
   return output;
+}
+
+Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
+  if (!x.device().is_cpu() && x.sizes() == mask.sizes()) {
+    return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
+  }
+  return masked(x, mask, noise_value(x, p));
 }
 
 // Called on the last use of x (runtime/in_place.h).
@@ -155,23 +159,24 @@ double alpha_scale(double p) {
   return 1. / std::sqrt((kAlpha * kAlpha * p + 1) * (1 - p));
 }
 
+// Returns one element of ATen's noise, rounded in the same way.
+Tensor alpha_noise_value(const Tensor& like, double p) {
+  return p == 1 ? at::zeros({1}, like.options())
+                : at::ones({1}, like.options()).mul_(alpha_scale(p));
+}
+
 Tensor apply_alpha_dropout_mask(Tensor x, Tensor mask, double p) {
   if (p == 0)
     return x.clone();
+  const auto product = masked(x, mask, alpha_noise_value(x, p));
   if (p == 1)
-    return x.mul(at::zeros({}, x.options()));
-  const auto scale = alpha_scale(p);
-  auto noise = mask.to(x.scalar_type());
-  const auto offset = noise.add(-1).mul_(kAlpha * scale).add_(kAlpha * scale * p);
-  return x.mul(noise.mul_(scale)).add_(offset);
+    return product;
+  const auto factor = kAlpha * alpha_scale(p);
+  return product.add_(mask.to(x.scalar_type()).add_(-1).mul_(factor).add_(factor * p));
 }
 
 Tensor alpha_dropout_backward(Tensor grad, Tensor mask, double p) {
-  if (p == 0)
-    return grad.clone();
-  if (p == 1)
-    return grad.mul(at::zeros({}, grad.options()));
-  return grad.mul(mask.to(grad.scalar_type()).mul_(alpha_scale(p)));
+  return p == 0 ? grad.clone() : masked(grad, mask, alpha_noise_value(grad, p));
 }
 
 }  // namespace
