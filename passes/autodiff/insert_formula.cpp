@@ -27,12 +27,23 @@ bool is_none(const Value* value) {
   return value->type()->kind() == c10::TypeKind::NoneType;
 }
 
-// Replaces `input is None` by False, and `input is not None` by True.
-void replace_none_checks(Value* input) {
+// Gives an input the type of its argument, which cannot be None: `input is None` is False, and
+// nothing casts the input. A cast would be captured in place of the input, and nothing would know
+// that the backward reads the latter.
+void refine(Value* input, const c10::TypePtr& type) {
   std::vector<Node*> checks;
+  std::vector<Node*> casts;
   for (const auto& use : input->uses()) {
     if (use.user->kind() == aten::__is__ || use.user->kind() == aten::__isnot__)
       checks.push_back(use.user);
+    else if (use.user->kind() == prim::unchecked_cast)
+      casts.push_back(use.user);
+  }
+  if (input->type()->kind() == c10::TypeKind::OptionalType)
+    input->setType(type);
+  for (auto* cast : casts) {
+    cast->output()->replaceAllUsesWith(input);
+    cast->destroy();
   }
   for (auto* check : checks) {
     if (!is_none(check->input(0)) && !is_none(check->input(1)))
@@ -84,7 +95,7 @@ std::shared_ptr<Graph> decide_conditions(const CompiledFormula& formula,
     if (const auto constant = torch::jit::toIValue(arguments[i]))
       graph->inputs()[i]->replaceAllUsesWith(graph->insertConstant(*constant));
     else if (!can_be_none(*arguments[i]->type()))
-      replace_none_checks(graph->inputs()[i]);
+      refine(graph->inputs()[i], arguments[i]->type());
   }
   torch::jit::ConstantPropagation(graph);
   torch::jit::LowerSimpleTuples(graph);

@@ -71,6 +71,25 @@ TEST_F(InsertFormula, AnArgumentWithoutAnOptionalTypeIsThere) {
   EXPECT_EQ(count("aten::neg"), 0U);
 }
 
+TEST_F(InsertFormula, AnArgumentWithoutAnOptionalTypeIsNotCast) {
+  const CompiledFormula scaled{{"grad", "weight"}, test::parse(R"(
+graph(%grad : Tensor, %weight : Tensor?):
+  %none : NoneType = prim::Constant()
+  %given : bool = aten::__isnot__(%weight, %none)
+  %y : Tensor = prim::If(%given)
+    block0():
+      %w : Tensor = prim::unchecked_cast(%weight)
+      %p : Tensor = aten::mul(%grad, %w)
+      -> (%p)
+    block1():
+      -> (%grad)
+  return (%y)
+)")};
+  const auto results = insert(scaled, {"x", "w"});
+  EXPECT_EQ(count("prim::unchecked_cast"), 0U);
+  EXPECT_EQ(results[0]->node()->input(1), find_value(*graph_, "w"));
+}
+
 TEST_F(InsertFormula, NoneIsNotThere) {
   insert(formula(), {"x", "true", "none"});
   EXPECT_EQ(count("prim::If"), 0U);
