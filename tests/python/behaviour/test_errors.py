@@ -71,7 +71,7 @@ def test_a_budget_that_cannot_be_kept_raises_one_line(way: str) -> None:
 
 def test_a_budget_that_several_regions_cannot_keep_raises_one_line() -> None:
     lowered = lowered_copy(Broken(), "budget", memory_budget=1e-6, cost_model="flops")
-    assert "memory_budget: the peak cannot be kept under 0 bytes" in line_of(lambda: lowered(rows(), []))
+    assert "memory_budget: the peak cannot be kept under 0 bytes" in line_of(lambda: lowered(rows()))
 
 
 def test_a_message_prints_different_sizes_differently() -> None:

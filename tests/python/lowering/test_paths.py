@@ -52,7 +52,7 @@ def test_each_path_of_a_program_equals_eager(name: str, strategy: str) -> None:
         assert all(not variant["on_tape"] for variant in specialisation["regions"][0]["variants"])
 
 
-def num_specialisations(lowered: nn.Module) -> int:
+def num_specialisations(lowered: torch.jit.ScriptModule) -> int:
     return len(aten_recompute.report(lowered)["methods"][0]["specialisations"])
 
 

@@ -21,9 +21,9 @@ from support.several_regions import (
     with_budget,
 )
 
-
 # Recorded paths would have one region.
 pytestmark = pytest.mark.usefixtures("keeps_control_flow")
+
 
 class Branching(nn.Module):
     """The caller decides which branch is taken."""

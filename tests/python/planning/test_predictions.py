@@ -14,9 +14,9 @@ from aten_recompute._report import Metrics
 from benchmarks.memory import Tracker
 from support.helpers import lowered_copy
 
-
 # Recorded paths would have one region.
 pytestmark = pytest.mark.usefixtures("keeps_control_flow")
+
 
 def peak(module: nn.Module, inputs: list[Tensor], tracker: Tracker, seed: int = 1) -> int:
     module.zero_grad(set_to_none=True)
@@ -136,7 +136,7 @@ class Slices(nn.Module):
 
 
 class Cells(nn.Module):
-    """A loop with a cell on the tape and a branch, which random numbers take differently in each call, or never."""
+    """A loop with a cell and a branch, which random numbers take differently in each call, or never."""
 
     def __init__(self, changes: bool) -> None:
         super().__init__()

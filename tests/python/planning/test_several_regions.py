@@ -28,9 +28,9 @@ from support.several_regions import (
     with_budget,
 )
 
-
 # Recorded paths would have one region.
 pytestmark = pytest.mark.usefixtures("keeps_control_flow")
+
 
 @pytest.mark.parametrize("accumulate", [False, True], ids=["new_gradients", "accumulate"])
 @pytest.mark.parametrize("share", [0.7, 0.5])

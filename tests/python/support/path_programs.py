@@ -44,15 +44,15 @@ class EarlyReturn(nn.Module):
         super().__init__()
         self.layers = linears(3)
 
-    def one(self, x: Tensor, weight: Tensor) -> Tensor:
-        y = torch.tanh(x @ weight)
+    def one(self, x: Tensor) -> Tensor:
+        y = torch.tanh(x)
         if y.size(0) > 6:
             return y * 2
         return y
 
     def forward(self, x: Tensor) -> Tensor:
         for layer in self.layers:
-            x = self.one(x, layer.weight)
+            x = self.one(layer(x))
         return x
 
 

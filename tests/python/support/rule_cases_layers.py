@@ -1,5 +1,7 @@
 """Cases of test_rules.py: arithmetic, activations, matrices, convolutions, norms, dropout, embeddings and losses."""
 
+from typing import Any
+
 import torch
 
 from support.rule_cases_tensors import BF16, F16, F32, F64, Case, Factory, g, last, strided
@@ -320,9 +322,9 @@ case("bilinear frozen", "F.bilinear(x, y, w, b)", x=g(3, 4), y=frozen(g(3, 5)), 
 # ---- recurrent cells ----
 
 for cell, gates, hidden in (("rnn_tanh", 1, "h"), ("rnn_relu", 1, "h"), ("gru", 3, "h"), ("lstm", 4, "[h, c]")):
-    weights = {"w": g(gates * 5, 4), "u": g(gates * 5, 5)}
-    biases = {"a": g(gates * 5), "b": g(gates * 5)}
-    states = {"h": g(3, 5), **({"c": g(3, 5)} if cell == "lstm" else {})}
+    weights: Any = {"w": g(gates * 5, 4), "u": g(gates * 5, 5)}
+    biases: Any = {"a": g(gates * 5), "b": g(gates * 5)}
+    states: Any = {"h": g(3, 5), **({"c": g(3, 5)} if cell == "lstm" else {})}
     call = f"torch.{cell}_cell(x, {hidden}, w, u"
     case(f"{cell}_cell", f"{call}, a, b)", (F32, F64, BF16), x=g(3, 4), **states, **weights, **biases)
     case(f"{cell}_cell plain", f"{call})", x=g(3, 4), **states, **weights)
@@ -450,8 +452,8 @@ case("dropout special", "F.dropout(x * 0 - 1e-45, 0.5)", x=g(64))
 case("dropout rescale", "F.dropout(x, 0.1) + F.dropout(x, 0.7)", HALVES, x=g(333))
 
 for function in ("feature_dropout", "alpha_dropout", "feature_alpha_dropout"):
-    for size in ((7, 33), (4, 6, 5), (2, 3, 4, 5)):
-        case(f"{function} {len(size)}-d", f"torch.{function}(x, 0.3, True) + x", HALVES, x=g(*size))
+    for extent in ((7, 33), (4, 6, 5), (2, 3, 4, 5)):
+        case(f"{function} {len(extent)}-d", f"torch.{function}(x, 0.3, True) + x", HALVES, x=g(*extent))
     case(f"{function} strided", f"torch.{function}(x, 0.3, True)", HALVES, x=strided(16, 8, 3))
     case(f"{function} last", f"torch.{function}(x, 0.3, True)", x=last(2, 4, 6, 5))
     case(f"{function} 1", f"torch.{function}(x, 1.0, True)", x=g(4, 3, 2))
