@@ -231,15 +231,18 @@ std::vector<size_t> CompiledRegion::last_reads_of_inputs() const {
 
 void CompiledRegion::find_stages() {
   const size_t count = backward_.graph()->outputs().size();
-  // Summands of one gradient leave in order, and only after the last read of the input that the
-  // gradient belongs to.
+  // Summands of one gradient leave in order, and the last one only after the last read of the input
+  // that the gradient belongs to: whoever gets the sum may change the input then, but nobody gets
+  // it before.
   const auto last_reads = last_reads_of_inputs();
   std::vector<size_t> leaves_after;
   for (size_t i = 0; i < count; ++i) {
     const bool follows = i > 0 && graphs_.summand_of[i] == graphs_.summand_of[i - 1];
+    const bool is_last = i + 1 == count || graphs_.summand_of[i] != graphs_.summand_of[i + 1];
     const auto input = graphs_.gradient.df_output_vjps[graphs_.summand_of[i]];
-    leaves_after.push_back(std::max({backward_.output_ready_after(i), last_reads[input],
-                                     follows ? leaves_after.back() : size_t{0}}));
+    leaves_after.push_back(
+        std::max({backward_.output_ready_after(i), is_last ? last_reads[input] : size_t{0},
+                  follows ? leaves_after.back() : size_t{0}}));
   }
   std::set<size_t> ends(leaves_after.begin(), leaves_after.end());
   if (ends.empty())
