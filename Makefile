@@ -15,7 +15,7 @@ CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test conformance architectures fuzz bench format lint tidy clean
+.PHONY: help setup configure build demo test conformance architectures fuzz zoo bench format lint tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -38,7 +38,7 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 test: build  ## run the C++ tests, then the Python tests
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
-	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz || status=1; \
+	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo || status=1; \
 	exit $$status
 
 conformance: build  ## lower every operator and module of PyTorch's own lists (an hour; CONFORMANCE="'fft.*'" does less)
@@ -49,6 +49,10 @@ architectures: build  ## count where the gradients of Hugging Face's architectur
 
 fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED))
+
+zoo: build  ## train models as their authors scripted them beside eager PyTorch (ZOO="schnet painn" does less)
+	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt
+	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo --output $(BUILD_DIR) $(ZOO)
 
 bench: build  ## measure memory and time beside PyTorch's own methods (hours; BENCH="--models gpt" does less)
 	@$(PYTHON) benchmarks/run.py $(BENCH)

@@ -1,5 +1,6 @@
 #include "passes/frontend/path_guard.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
@@ -82,6 +83,7 @@ std::vector<Node*> checks_in(Graph& graph) {
 PathGuard::PathGuard(const RecordedPath& path)
     : inputs_(path.inputs),
       default_dtype_(path.default_dtype),
+      grad_mode_(path.grad_mode),
       changes_containers_(path.changes_containers) {
   auto before = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> copies;
@@ -102,6 +104,8 @@ PathGuard::PathGuard(const RecordedPath& path)
 bool PathGuard::holds(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                       const std::vector<c10::IValue>& inputs) const {
   if (c10::typeMetaToScalarType(at::get_default_dtype()) != default_dtype_)
+    return false;
+  if (grad_mode_ && *grad_mode_ != at::GradMode::is_enabled())
     return false;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (!inputs_[i].matches(inputs[i]))

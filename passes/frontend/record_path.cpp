@@ -124,7 +124,8 @@ bool only_checks(Block* block) {
 
 class PathRecorder {
  public:
-  PathRecorder(const Object& self, const std::vector<IValue>& inputs) : self_(self) {
+  PathRecorder(const Object& self, const std::vector<IValue>& inputs, bool grad_mode)
+      : self_(self), grad_mode_(grad_mode) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)
@@ -584,6 +585,11 @@ class PathRecorder {
   // ---- operators ----
 
   void run_other(Node* node) {
+    static const auto is_grad_enabled = c10::Symbol::fromQualString("aten::is_grad_enabled");
+    if (node->kind() == is_grad_enabled) {
+      result_.grad_mode = grad_mode_;
+      return set(node->output(), PathBuilder::constant(grad_mode_, c10::BoolType::get()));
+    }
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
     std::vector<Item> operands;
@@ -695,6 +701,7 @@ class PathRecorder {
   }
 
   Object self_;
+  bool grad_mode_;  // of the call; it is off while a path is recorded
   PathBuilder builder_;
   RecordedPath result_;
   Lifetimes lifetimes_;
@@ -714,9 +721,10 @@ class PathRecorder {
 
 RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self,
                          const std::vector<IValue>& inputs) {
+  const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const RestoreGenerators restore(inputs);
-  return PathRecorder(self, inputs).record(graph, inputs);
+  return PathRecorder(self, inputs, grad_mode).record(graph, inputs);
 }
 
 }  // namespace aten_recompute

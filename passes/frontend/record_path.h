@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "passes/frontend/fold_attributes.h"
@@ -25,6 +26,7 @@ struct RecordedPath {
   std::vector<FoldedAttribute> attributes;
   std::vector<Structure> inputs;  // of the method, without self
   at::ScalarType default_dtype = at::kFloat;
+  std::optional<bool> grad_mode;    // set if the method asks whether gradients are enabled
   bool changes_containers = false;  // of the caller
   bool has_changes = false;         // of what the caller can see; they come last in the graph
 };

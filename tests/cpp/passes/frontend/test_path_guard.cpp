@@ -83,6 +83,24 @@ def forward(self, x, m: Optional[Tensor]):
   EXPECT_FALSE(guarded.guard.holds(module._ivalue(), {at::ones({2, 2}), c10::IValue()}));
 }
 
+TEST_F(PathGuardTest, TheGradModeMattersWhereItIsAskedFor) {
+  const auto asks = define(R"(
+def forward(self, x):
+    return x * 2 if torch.is_grad_enabled() else x
+)");
+  const auto does_not = define(R"(
+def forward(self, x):
+    return x * 2 if x.size(0) > 1 else x
+)");
+  const auto x = at::ones({2});
+  const auto guarded = guard_of(asks, {x});
+  EXPECT_THAT(find_nodes(*guarded.path.graph, "aten::mul"), SizeIs(1));
+  const auto other = guard_of(does_not, {x});
+  const at::NoGradGuard no_grad;
+  EXPECT_FALSE(guarded.guard.holds(asks._ivalue(), {x}));
+  EXPECT_TRUE(other.guard.holds(does_not._ivalue(), {x}));
+}
+
 TEST_F(PathGuardTest, KnownChecksAreRemoved) {
   const auto graph = test::parse(R"(
 graph(%c : bool):

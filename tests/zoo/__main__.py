@@ -1,0 +1,68 @@
+"""Writes a table of all models: ``python -m zoo [name ...]``."""
+
+import argparse
+import dataclasses
+import importlib.util
+import json
+import sys
+import warnings
+from pathlib import Path
+
+import torch
+from tqdm import tqdm
+
+from benchmarks.memory import Tracker
+
+from .compare import Row, compare, short
+from .models import MODELS
+
+COLUMNS = ("model", "regions", "on tape", "differ", "peak at 0.5", "time", "first step", "stock's", "remarks")
+
+
+def cells(row: Row) -> list[str]:
+    if row.error:
+        return [row.name, *[""] * 7, short(row.error, 100)]
+    remarks = "; ".join(f"{count} x {short(reason)}" for reason, count in row.breaks.items())
+    return [
+        row.name,
+        ", ".join(map(str, row.regions)),
+        ", ".join(row.on_tape) or "-",
+        str(row.different),
+        f"{row.peak_share:.2f}{'' if row.reached else ' (smallest)'}",
+        f"{row.time_factor:.2f}",
+        f"{row.first_step:.1f}",
+        f"{row.stock_first_step:.1f}",
+        remarks,
+    ]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="zoo", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(MODELS)} (default all)")
+    parser.add_argument("--output", type=Path, default=Path("build"), help="folder for zoo.json and zoo.md")
+    options = parser.parse_args()
+    unknown = sorted(set(options.names) - set(MODELS))
+    if unknown:
+        parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(MODELS)}")
+    warnings.filterwarnings("ignore")
+    tracker = Tracker()
+    tracker.install()
+    rows = []
+    for name in tqdm(options.names or list(MODELS), unit="model", file=sys.stderr):
+        if importlib.util.find_spec(MODELS[name].package) is None:
+            rows.append(Row(name, error=f"{MODELS[name].package} is not installed"))
+            continue
+        rows.append(compare(MODELS[name], tracker))
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
+    table = "\n".join(lines)
+    options.output.mkdir(parents=True, exist_ok=True)
+    (options.output / "zoo.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+    (options.output / "zoo.md").write_text(table + "\n")
+    print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; times and peaks relative to eager")
+    print(table)
+    return int(any(row.error or row.different or len(set(row.regions)) > 1 for row in rows))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

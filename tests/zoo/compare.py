@@ -1,0 +1,176 @@
+"""Trains one model in eager PyTorch, as stock TorchScript and lowered, and compares what can be seen."""
+
+import re
+import statistics
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from benchmarks.memory import Tracker
+
+from .models import Inputs, Model
+
+STEPS = 3
+WARM_UP = 5
+TIMED_STEPS = 7
+BUDGET = 0.5
+
+
+@dataclass
+class Row:
+    """What is known of one model. Shares and factors are relative to eager PyTorch."""
+
+    name: str
+    error: str = ""  # of stock TorchScript, which the row then is not about, or of ours
+    specialisations: int = 0
+    regions: list[int] = field(default_factory=list)  # of each specialisation
+    breaks: dict[str, int] = field(default_factory=dict)  # by operator and reason
+    on_tape: dict[str, int] = field(default_factory=dict)
+    different: int = 0  # tensors that differ from eager's and from stock TorchScript's
+    peak_share: float = 0.0  # at the budget, or the smallest that can be reached
+    reached: bool = False
+    time_factor: float = 0.0  # of the plan with this peak
+    first_step: float = 0.0  # in steps of eager
+    stock_first_step: float = 0.0
+
+
+def tensors_in(value: Any) -> list[Tensor]:
+    if isinstance(value, Tensor):
+        return [value]
+    if isinstance(value, dict):
+        value = list(value.values())
+    return [tensor for each in value for tensor in tensors_in(each)] if isinstance(value, list | tuple) else []
+
+
+def step(module: nn.Module, inputs: Inputs, seed: int) -> list[Tensor | None]:
+    """Runs a step whose parameters' gradients exist; returns results, gradients and buffers."""
+    torch.manual_seed(seed)
+    own = [
+        value.detach().clone().requires_grad_() if isinstance(value, Tensor) and value.is_floating_point() else value
+        for value in inputs
+    ]
+    outputs = [output for output in tensors_in(module(*own)) if output.requires_grad]
+    torch.autograd.backward(outputs, [torch.linspace(-1, 1, o.numel()).view_as(o).to(o.dtype) for o in outputs])
+    return [
+        *(output.detach() for output in outputs),
+        *(value.grad for value in own if isinstance(value, Tensor) and value.requires_grad),
+        *(None if parameter.grad is None else parameter.grad.clone() for parameter in module.parameters()),
+        *(buffer.clone() for buffer in module.buffers()),
+    ]
+
+
+def equal(a: Tensor | None, b: Tensor | None) -> bool:
+    return a is b if a is None or b is None else torch.equal(a, b)
+
+
+def seconds_of(module: nn.Module, inputs: Inputs) -> float:
+    start = time.perf_counter()
+    step(module, inputs, 0)
+    return time.perf_counter() - start
+
+
+def fresh(model: Model) -> nn.Module:
+    torch.manual_seed(0)
+    return model.make()
+
+
+def scripted(model: Model) -> torch.jit.ScriptModule:
+    return torch.jit.script(fresh(model))
+
+
+def describe(row: Row, lowered: torch.jit.ScriptModule) -> None:
+    breaks: Counter[str] = Counter()
+    on_tape: Counter[str] = Counter()
+    specialisations = [
+        each for method in aten_recompute.report(lowered)["methods"] for each in method["specialisations"]
+    ]
+    row.specialisations = len(specialisations)
+    for specialisation in specialisations:
+        row.regions.append(len(specialisation["regions"]))
+        breaks.update(f"{each['node']}: {each['reason']}" for each in specialisation["breaks"])
+        for region in specialisation["regions"]:
+            for variant in region["variants"]:
+                on_tape.update(variant["on_tape"])
+    row.breaks, row.on_tape = dict(breaks), dict(on_tape)
+
+
+def compare(model: Model, tracker: Tracker | None) -> Row:
+    """Fills a row. Without a tracker, memory and time are left out."""
+    row = Row(model.name)
+    torch.manual_seed(1)
+    inputs = model.inputs()
+    eager = fresh(model)
+    step(eager, inputs, 0)
+    eager_seconds = min(seconds_of(eager, inputs) for _ in range(3))
+    try:
+        stock = scripted(model)
+        row.stock_first_step = seconds_of(stock, inputs) / eager_seconds
+    except Exception as error:
+        row.error = f"stock TorchScript: {str(error).strip().splitlines()[0]}"
+        return row
+    try:
+        compare_bits(row, model, inputs)
+        row.first_step = seconds_of(aten_recompute.lower(scripted(model), strategy="none"), inputs) / eager_seconds
+        if tracker is not None:
+            measure(row, model, inputs, tracker)
+    except Exception as error:
+        row.error = str(error).strip().splitlines()[-1]
+    return row
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Several threads add the gradients of equal indices in any order: eager PyTorch then differs from itself."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+@one_thread()
+def compare_bits(row: Row, model: Model, inputs: Inputs) -> None:
+    eager, stock = fresh(model), scripted(model)
+    lowered = aten_recompute.lower(scripted(model), strategy="none")
+    for seed in range(STEPS):
+        ours = step(lowered, inputs, seed)
+        theirs = zip(step(eager, inputs, seed), step(stock, inputs, seed), strict=True)
+        row.different += sum(
+            not (equal(result, a) or equal(result, b)) for result, (a, b) in zip(ours, theirs, strict=True)
+        )
+    describe(row, lowered)
+
+
+def peak_of(module: nn.Module, inputs: Inputs, tracker: Tracker) -> int:
+    for seed in range(WARM_UP):  # a plan may be made again after the first two
+        step(module, inputs, seed)
+    with tracker.measure_peak() as peak:
+        outputs = [output for output in tensors_in(module(*inputs)) if output.requires_grad]
+        gradients = [torch.ones_like(output) for output in outputs]
+        torch.autograd.backward(outputs, gradients)
+    return peak.bytes
+
+
+def measure(row: Row, model: Model, inputs: Inputs, tracker: Tracker) -> None:
+    eager = fresh(model)
+    budget = int(BUDGET * peak_of(eager, inputs, tracker))
+    spec: dict[str, Any] = {"strategy": "budget", "accumulate": True, "unreachable": "leanest", "memory_budget": budget}
+    lowered = aten_recompute.lower(scripted(model), **spec)
+    peak = peak_of(lowered, inputs, tracker)
+    row.peak_share = peak / (budget / BUDGET)
+    row.reached = peak <= budget
+    factors = [seconds_of(lowered, inputs) / seconds_of(eager, inputs) for _ in range(TIMED_STEPS)]
+    row.time_factor = statistics.median(factors)
+
+
+def short(text: str, length: int = 60) -> str:
+    text = re.sub(r"\s+", " ", text)
+    return text if len(text) <= length else text[: length - 3] + "..."
