@@ -461,31 +461,30 @@ class PathRecorder {
   }
 
   void run_create_object(Node* node) {
-    Item item;
-    item.container = std::make_shared<Container>();
-    item.container->kind = Container::Kind::kObject;
-    item.container->type = node->output()->type();
+    auto item = empty_container(Container::Kind::kObject, node->output()->type());
     item.container->items.resize(item.container->type->expect<c10::ClassType>()->numAttributes());
     set(node->output(), item);
   }
 
   // ---- containers ----
 
-  void make(Node* node, Container::Kind kind) {
+  static Item empty_container(Container::Kind kind, const c10::TypePtr& type) {
     Item item;
     item.container = std::make_shared<Container>();
     item.container->kind = kind;
-    item.container->type = node->output()->type();
+    item.container->type = type;
+    return item;
+  }
+
+  void make(Node* node, Container::Kind kind) {
+    auto item = empty_container(kind, node->output()->type());
     for (auto* input : node->inputs())
       item.container->items.push_back(get(input));
     set(node->output(), item);
   }
 
   void run_dict_construct(Node* node) {
-    Item item;
-    item.container = std::make_shared<Container>();
-    item.container->kind = Container::Kind::kDict;
-    item.container->type = node->output()->type();
+    auto item = empty_container(Container::Kind::kDict, node->output()->type());
     for (size_t i = 0; i + 1 < node->inputs().size(); i += 2) {
       auto& key = get(node->input(i));
       if (!key.value.isString() && !key.value.isInt() && !key.value.isBool() &&
@@ -539,10 +538,7 @@ class PathRecorder {
 
   void run_tuple_slice(Node* node) {
     auto& container = container_of(node);
-    Item item;
-    item.container = std::make_shared<Container>();
-    item.container->kind = Container::Kind::kTuple;
-    item.container->type = node->output()->type();
+    auto item = empty_container(Container::Kind::kTuple, node->output()->type());
     for (auto i = node->i(c10::attr::beg); i < node->i(c10::attr::end); ++i)
       item.container->items.push_back(builder_.element(container, static_cast<size_t>(i)));
     set(node->output(), item);
