@@ -38,7 +38,7 @@ using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 constexpr size_t kMaxPaths = 32;
 // The same for paths that differ in the course of a call only, where following the wrong one costs
 // time.
-constexpr size_t kMaxPathsLeft = 4;
+constexpr size_t kMaxPathsLeft = 24;
 
 std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
                                             const std::string& method) {
@@ -180,6 +180,15 @@ std::vector<std::shared_ptr<const CompiledRegion>> LoweredMethod::Specialisation
   return compiled_regions.empty() ? region.compiled_regions() : compiled_regions;
 }
 
+bool LoweredMethod::may_follow(const std::vector<PathCheck>& checks, const LeftPath& left) {
+  const auto& known = left.path->method.checks;
+  const auto place = static_cast<std::ptrdiff_t>(left.place);
+  return checks.size() > left.place &&
+         std::equal(known.begin(), known.begin() + place, checks.begin(),
+                    [](const auto& a, const auto& b) { return a.expected == b.expected; }) &&
+         checks[left.place].expected != known[left.place].expected;
+}
+
 LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec)
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
   if (!module_.find_method(method_)) {
@@ -199,26 +208,26 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs));
   }
-  std::vector<SpecialisationPtr> left;
+  std::vector<LeftPath> left;
   while (true) {
     const auto specialisation = find(self, inputs, left);
     const auto& method = specialisation->method;
-    if (!method.may_leave_path && !method.has_late_changes)
+    if (!method.may_leave_path() && !method.has_late_changes)
       return run(*specialisation, self, std::move(inputs));
     path_left();
     const BeforeCall before(method.written, self, inputs);
-    bool raises = false;
+    std::optional<int64_t> place;
     try {
       return run(*specialisation, self, inputs);
     } catch (const std::exception& error) {
-      raises = !path_left();
-      if (raises && (!method.has_late_changes || is_ours(error)))
+      place = path_left();
+      if (!place && (!method.has_late_changes || is_ours(error)))
         throw;
     }
     before.restore();
-    if (raises)
+    if (!place)
       return run_unplanned(self, std::move(inputs));
-    left.push_back(specialisation);
+    left.push_back({specialisation, static_cast<size_t>(*place)});
   }
 } catch (const std::exception&) {
   rethrow_in_one_line();
@@ -308,10 +317,12 @@ c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IV
 
 LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
                                                      const std::vector<c10::IValue>& inputs,
-                                                     const std::vector<SpecialisationPtr>& left) {
+                                                     const std::vector<LeftPath>& left) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto fits = [&](const SpecialisationPtr& specialisation) {
-    return std::find(left.begin(), left.end(), specialisation) == left.end() &&
+    const auto& checks = specialisation->method.checks;
+    return std::all_of(left.begin(), left.end(),
+                       [&](const auto& each) { return may_follow(checks, each); }) &&
            specialisation->self_type == self->type() &&
            specialisation->method.assumptions.hold(self, inputs);
   };
@@ -321,13 +332,13 @@ LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
     if (specialisation != recent_ && fits(specialisation))
       return recent_ = specialisation;
   }
-  if (!left.empty() && ++num_paths_left_ > kMaxPathsLeft)
+  if (!left.empty() && !keep_branch_of(left.back()) && ++num_paths_left_ > kMaxPathsLeft)
     stop_recording_paths();
   specialisations_.push_back(compile(self, inputs));
-  recent_ = specialisations_.back();
-  if (recent_->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
+  const auto found = recent_ = specialisations_.back();
+  if (found->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
     stop_recording_paths();
-  return recent_;
+  return found;
 }
 
 void LoweredMethod::stop_recording_paths() {
@@ -336,17 +347,32 @@ void LoweredMethod::stop_recording_paths() {
   log_warning(method_ +
               " takes many paths: calls that take another one run with its control flow, "
               "and a budget is planned for the stretches between");
-  std::erase_if(specialisations_, [](const SpecialisationPtr& specialisation) {
-    return specialisation->method.may_leave_path;
+  forget_if([](const PreparedMethod& method) { return method.may_leave_path(); });
+}
+
+bool LoweredMethod::keep_branch_of(const LeftPath& left) {
+  const auto decision = left.path->method.checks.at(left.place).decision;
+  if (decision < 0 || !kept_branches_.insert(decision).second)
+    return false;
+  forget_if([&](const PreparedMethod& method) {
+    return std::any_of(method.checks.begin(), method.checks.end(),
+                       [&](const PathCheck& check) { return check.decision == decision; });
   });
+  return true;
+}
+
+void LoweredMethod::forget_if(const std::function<bool(const PreparedMethod&)>& condition) {
+  std::erase_if(specialisations_, [&](const auto& each) { return condition(each->method); });
+  if (recent_ != nullptr && condition(recent_->method))
+    recent_ = nullptr;
 }
 
 LoweredMethod::SpecialisationPtr LoweredMethod::compile(
     const Object& self, const std::vector<c10::IValue>& inputs) const {
   auto result = std::make_shared<Specialisation>();
   result->self_type = self->type();
-  result->method = prepare_method(
-      {graph_of(module_, method_), self, inputs, options_.layer_pattern, records_paths_});
+  result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
+                                   records_paths_, kept_branches_});
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;
     for (const auto& region_break : result->method.regions.breaks) {
@@ -357,19 +383,22 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
                     std::to_string(result->method.regions.nodes.size()) +
                     " regions instead of one; breaks: " + join(breaks, "; "));
   }
+  // After the first paths, training is under way, too late for an error.
+  auto options = options_;
+  options.leanest_if_unreachable = options.leanest_if_unreachable || num_paths_left_ > 0;
   const auto& nodes = result->method.regions.nodes;
   const bool runs_several = nodes.size() > 1 ||
                             std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
                             (!nodes.empty() && keeps_memory_outside(*result->method.graph));
   if (runs_several &&
       (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
-    result->plans = std::make_shared<MethodPlans>(method_, options_);
+    result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {
     std::vector<bool> is_attribute;
     for (auto flag : node->is(symbols::kIsAttribute))
       is_attribute.push_back(flag != 0);
     auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), std::move(is_attribute),
-                                              options_, runs_several, pinned_plan_);
+                                              options, runs_several, pinned_plan_);
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -55,17 +56,29 @@ class LoweredMethod : public torch::CustomClassHolder {
  private:
   struct Specialisation;
   using SpecialisationPtr = std::shared_ptr<Specialisation>;
+  // A path that a call followed up to one of its checks, which failed.
+  struct LeftPath {
+    SpecialisationPtr path;
+    size_t place;  // of the check, in PreparedMethod::checks
+  };
 
+  // Returns whether a call that left `left` may take the path with these checks: it is the same up
+  // to the check that failed, and expects the other answer there.
+  static bool may_follow(const std::vector<PathCheck>& checks, const LeftPath& left);
   // Returns the specialisation for these inputs; compiles it if there is none. `left` are those
   // whose path this call has turned out not to take.
   SpecialisationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                         const std::vector<c10::IValue>& inputs,
-                         const std::vector<SpecialisationPtr>& left);
+                         const std::vector<c10::IValue>& inputs, const std::vector<LeftPath>& left);
   // Returns a new specialisation. Throws UserError if Options::fullgraph forbids several regions.
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
   // Compiles no paths any more, and drops those that calls may leave.
   void stop_recording_paths();
+  // From now on records the `if` that was decided where the path was left as one operator, and
+  // drops the paths in which it is decided. Returns false if that was tried before, or it is none.
+  bool keep_branch_of(const LeftPath& left);
+  // Drops the specialisations whose method meets the condition.
+  void forget_if(const std::function<bool(const PreparedMethod&)>& condition);
   // Runs the specialisation's code.
   c10::IValue run(Specialisation& specialisation,
                   const c10::intrusive_ptr<c10::ivalue::Object>& self,
@@ -86,10 +99,11 @@ class LoweredMethod : public torch::CustomClassHolder {
   std::shared_ptr<PinnedPlan> pinned_plan_ = std::make_shared<PinnedPlan>();
   mutable std::mutex mutex_;  // guards the next members; held while compiling
   std::vector<SpecialisationPtr> specialisations_;
-  SpecialisationPtr recent_;   // of the last call
-  bool records_paths_ = true;  // for new specialisations
-  size_t num_paths_ = 0;       // that were recorded
-  size_t num_paths_left_ = 0;  // of these, because a call left another one
+  SpecialisationPtr recent_;         // of the last call
+  bool records_paths_ = true;        // for new specialisations
+  std::set<int64_t> kept_branches_;  // MethodInput::kept_branches
+  size_t num_paths_ = 0;             // that were recorded
+  size_t num_paths_left_ = 0;        // of these, because a call left another one
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
   std::atomic<bool> checked_words_{false};
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backend/data_growth.h"
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
@@ -115,8 +116,10 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
 
 void Region::remove_outdated(Plans& plans) {
   plans.planned.erase_if([&](const Planned& each) {
-    if (each.compiled_region == nullptr || !each.compiled_region->is_outdated())
+    if (each.compiled_region == nullptr || !each.compiled_region->is_outdated()) {
+      plans.is_late = plans.is_late || each.outgrown;
       return each.outgrown;
+    }
     plans.is_late = true;
     plans.seen.expanded = each.compiled_region->caller()->expanded();
     plans.seen.freed_before_backward = each.compiled_region->caller()->freed_before_backward();
@@ -129,26 +132,13 @@ void Region::remove_outdated(Plans& plans) {
 bool Region::has_outgrown(const SpecialisationKey& key, const CompiledRegion& compiled_region,
                           const DataSizes& sizes) {
   const auto& known = compiled_region.graphs().data_sizes;
-  const auto is_larger = [](const std::vector<int64_t>& a, const std::vector<int64_t>& b) {
-    return a.size() == b.size() && !std::equal(a.begin(), a.end(), b.begin(), std::less_equal<>());
-  };
-  bool outgrown = false;
-  for (size_t i = 0; i < std::min(known.size(), sizes.size()); ++i)
-    outgrown = outgrown || is_larger(sizes[i], known[i]);
-  if (!outgrown)
+  const auto growth = growth_of(sizes, known);
+  if (growth == DataGrowth::kNone)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& planned = compiled_regions_[key].planned;
-  auto& largest = compiled_regions_[key].seen.data_sizes;
-  if (largest.empty())
-    largest = known;
-  largest.resize(std::max(largest.size(), sizes.size()));
-  for (size_t i = 0; i < sizes.size(); ++i) {
-    if (largest[i].size() != sizes[i].size())
-      largest[i] = sizes[i];
-    std::transform(sizes[i].begin(), sizes[i].end(), largest[i].begin(), largest[i].begin(),
-                   [](int64_t a, int64_t b) { return std::max(a, b); });
-  }
+  auto& seen = compiled_regions_[key].seen.data_sizes;
+  seen = growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, known);
   for (auto& each : planned)
     each.outgrown = each.compiled_region != nullptr;
   if (!said_that_outgrown_) {

@@ -69,8 +69,8 @@ class Region : public torch::CustomClassHolder {
   struct Plans {
     LruCache<Planned> planned{kMaxPlans};
     SeenInCalls seen;  // what calls have shown that an earlier plan did not assume
-    // A plan is replaced because the caller behaves differently than assumed. Training is then
-    // under way, too late for an error if the budget cannot be kept.
+    // A plan is replaced because the caller or the data are different than assumed. Training is
+    // then under way, too late for an error if the budget cannot be kept.
     bool is_late = false;
   };
 

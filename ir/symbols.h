@@ -21,6 +21,12 @@ inline const c10::Symbol kBackwardStart =
 
 // Raises where a call leaves the path that it was compiled for (runtime/path_check.h).
 inline const c10::Symbol kCheckPath = c10::Symbol::fromQualString("aten_recompute::check_path");
+// Attribute of such a check: the number of the `if` that it decides
+// (passes/frontend/record_path.h).
+inline const c10::Symbol kDecides = c10::Symbol::attr("decides");
+
+// An `if` whose answer data decide, as one operator. attr::Subgraph holds it (runtime/branch.h).
+inline const c10::Symbol kBranch = c10::Symbol::fromQualString("aten_recompute::branch");
 
 // An operator without a rule, which runs under ordinary autograd (runtime/tape.h).
 inline const c10::Symbol kTapeForward = c10::Symbol::fromQualString("aten_recompute::tape_forward");

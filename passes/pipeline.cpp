@@ -237,7 +237,7 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   std::optional<RecordedPath> path;
   run_pass(Pass::kRecordPath, [&] {
     try {
-      path = record_path(inlined, input.self, input.inputs);
+      path = record_path(inlined, input.self, input.inputs, input.kept_branches);
     } catch (const NotRecordable& error) {
       log_info(std::string("a method keeps its control flow: ") + error.what());
     }
@@ -251,9 +251,9 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   method.assumptions.path = std::move(guard);
   auto& attributes = method.assumptions.attributes;
   attributes.insert(attributes.end(), path->attributes.begin(), path->attributes.end());
-  method.may_leave_path = remove_known_checks(*method.graph);
+  method.checks = number_checks(*method.graph);
   method.has_late_changes = path->has_changes;
-  if (method.may_leave_path || method.has_late_changes) {
+  if (method.may_leave_path() || method.has_late_changes) {
     auto written = written_attributes(*method.graph);
     if (!written)
       return std::nullopt;

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "passes/autodiff/differentiate.h"
 #include "passes/frontend/form_regions.h"
 #include "passes/frontend/noop_elimination.h"
+#include "passes/frontend/path_guard.h"
 #include "passes/frontend/prepare.h"
 #include "passes/profile/profile.h"
 #include "passes/strategy/min_cut.h"
@@ -34,7 +36,8 @@ struct PreparedMethod {
   // The graph checks during the call whether it takes the path that it was compiled for. Where it
   // does not, path_left() returns true, and the call has to be made again with another graph, after
   // `written` are restored.
-  bool may_leave_path = false;
+  bool may_leave_path() const { return !checks.empty(); }
+  std::vector<PathCheck> checks;  // by their place
   // The graph sets attributes, or changes containers of the caller, later than the method does. A
   // call that raises has to be made again as the method was scripted.
   bool has_late_changes = false;
@@ -44,9 +47,10 @@ struct PreparedMethod {
 struct MethodInput {
   std::shared_ptr<torch::jit::Graph> graph;  // the method as scripted or traced; not changed
   c10::intrusive_ptr<c10::ivalue::Object> self;
-  std::vector<c10::IValue> inputs;  // of the first call, self not counted
-  std::string layer_pattern;        // Options::layer_pattern
-  bool may_record_path = true;      // where this saves borders between regions
+  std::vector<c10::IValue> inputs;    // of the first call, self not counted
+  std::string layer_pattern;          // Options::layer_pattern
+  bool may_record_path = true;        // where this saves borders between regions
+  std::set<int64_t> kept_branches{};  // record_path()'s `kept`
 };
 
 // Compiles a method up to its regions. Where control flow or containers would split it into

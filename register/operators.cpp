@@ -14,6 +14,7 @@
 #include "backend/share_tensors.h"
 #include "planner/search/search.h"
 #include "rules/kernels/operators.h"
+#include "runtime/branch.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
 #include "runtime/tape.h"
@@ -126,6 +127,7 @@ at::Tensor tag(const at::Tensor& x) {
 const bool registered = [] {
   register_region_operator();
   register_autocast_operators();
+  register_branch_operator();
   register_path_operators();
   register_tape_operators();
   register_random_operators();

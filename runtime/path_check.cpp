@@ -11,27 +11,28 @@ namespace {
 
 // An interpreter turns what an operator throws into an error of its own type, so the type of the
 // exception cannot say what happened.
-thread_local bool left = false;
+thread_local std::optional<int64_t> left;
 
 void check_path(torch::jit::Stack& stack) {
+  const int64_t place = torch::jit::pop(stack).toInt();
   const bool expected = torch::jit::pop(stack).toBool();
   const bool condition = torch::jit::pop(stack).toBool();
   if (condition == expected)
     return;
-  left = true;
+  left = place;
   throw std::runtime_error("the call takes another path than the one it was compiled for");
 }
 
 }  // namespace
 
 void register_path_operators() {
-  static const torch::jit::RegisterOperators registered(
-      {torch::jit::Operator("aten_recompute::check_path(bool condition, bool expected) -> ()",
-                            check_path, c10::AliasAnalysisKind::CONSERVATIVE)});
+  static const torch::jit::RegisterOperators registered({torch::jit::Operator(
+      "aten_recompute::check_path(bool condition, bool expected, int place) -> ()", check_path,
+      c10::AliasAnalysisKind::CONSERVATIVE)});
 }
 
-bool path_left() {
-  return std::exchange(left, false);
+std::optional<int64_t> path_left() {
+  return std::exchange(left, std::nullopt);
 }
 
 }  // namespace aten_recompute

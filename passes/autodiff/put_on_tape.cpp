@@ -1,7 +1,6 @@
 #include "passes/autodiff/put_on_tape.h"
 
 #include <algorithm>
-#include <unordered_map>
 #include <vector>
 
 #include "ir/node_traits.h"
@@ -15,18 +14,14 @@ using torch::jit::Value;
 
 Node* put_on_tape(Node* node, GradientSums& sums) {
   auto subgraph = std::make_shared<Graph>();
-  std::unordered_map<Value*, Value*> inner;
-  std::vector<Value*> inputs;
+  // An operator that reads one value twice gives it two gradients, which eager's engine adds one by
+  // one, so each operand is an input of its own.
+  const auto inputs = node->inputs();
   std::vector<int64_t> flags;
-  for (auto* input : node->inputs()) {
-    if (inner.count(input) != 0)
-      continue;
-    inner[input] = subgraph->addInput()->setType(input->type());
-    inputs.push_back(input);
-    flags.push_back(sums.requires_grad(input) ? 1 : 0);
-  }
-  auto* copy =
-      subgraph->insertNode(subgraph->createClone(node, [&](Value* v) { return inner.at(v); }));
+  auto* copy = subgraph->insertNode(subgraph->createClone(node, [&](Value* operand) {
+    flags.push_back(sums.requires_grad(operand) ? 1 : 0);
+    return subgraph->addInput()->setType(operand->type());
+  }));
   for (auto* output : copy->outputs())
     subgraph->registerOutput(output);
 

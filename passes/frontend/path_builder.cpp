@@ -10,6 +10,7 @@ namespace aten_recompute {
 namespace {
 
 using c10::IValue;
+using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 namespace aten = c10::aten;
@@ -193,6 +194,18 @@ Node* PathBuilder::add_copy(Node* node, std::vector<Value*> inputs) {
   return insert(copy);
 }
 
+Node* PathBuilder::add_branch(const std::shared_ptr<Graph>& branch, at::ArrayRef<Value*> inputs,
+                              at::ArrayRef<Value*> outputs) {
+  auto* node = graph_->create(symbols::kBranch, inputs, outputs.size());
+  node->g_(c10::attr::Subgraph, branch);
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    node->output(i)->setType(outputs[i]->type());
+    if (outputs[i]->hasDebugName())
+      node->output(i)->setDebugName(outputs[i]->debugNameBase());
+  }
+  return insert(node);
+}
+
 Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
   if (item.container != nullptr)
     return build(*item.container);
@@ -288,7 +301,10 @@ Value* PathBuilder::build(Container& container) {
 void PathBuilder::check(Value* condition, bool expected) {
   if (!checked_.emplace(condition->unique(), expected).second)
     return;
-  add(symbols::kCheckPath, {condition, add_constant(expected)}, nullptr);
+  auto* place = add_constant(static_cast<int64_t>(0));  // number_checks() sets it
+  auto* check =
+      insert(graph_->create(symbols::kCheckPath, {condition, add_constant(expected), place}, 0));
+  check->i_(symbols::kDecides, decision_);
 }
 
 void PathBuilder::require(Item& item) {

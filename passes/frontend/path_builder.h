@@ -88,6 +88,11 @@ class PathBuilder {
   torch::jit::Node* add_copy(torch::jit::Node* node, std::vector<torch::jit::Value*> inputs);
   torch::jit::Value* add(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs,
                          const c10::TypePtr& type);
+  // Adds aten_recompute::branch for a branch of the method. `outputs` are those of the method's
+  // node.
+  torch::jit::Node* add_branch(const std::shared_ptr<torch::jit::Graph>& branch,
+                               at::ArrayRef<torch::jit::Value*> inputs,
+                               at::ArrayRef<torch::jit::Value*> outputs);
   torch::jit::Value* add_constant(const c10::IValue& value);
   // Adds a read of an attribute. It comes before all that the path computes.
   torch::jit::Value* add_attribute(torch::jit::Value* object, const std::string& name);
@@ -97,6 +102,8 @@ class PathBuilder {
   void require(Item& item);
   // The same for the length of a container.
   void require_size(Container& container);
+  // Sets the number of the `if` that is being decided, for the checks that this adds. None: -1.
+  void set_decision(int64_t decision) { decision_ = decision; }
   // Adds a check that the condition has this value.
   void check(torch::jit::Value* condition, bool expected);
 
@@ -113,6 +120,7 @@ class PathBuilder {
   std::shared_ptr<torch::jit::Graph> graph_;
   torch::jit::Node* start_;  // reads of inputs and attributes are inserted before it
   torch::jit::Node* origin_ = nullptr;
+  int64_t decision_ = -1;
   std::set<std::pair<size_t, bool>> checked_;  // unique() of conditions
   size_t num_nodes_ = 0;
   bool changes_are_made_ = false;

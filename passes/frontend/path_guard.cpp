@@ -9,6 +9,7 @@
 #include <functional>
 #include <unordered_map>
 
+#include "ir/data_dependence.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
@@ -54,6 +55,24 @@ class KnownBeforeCall {
   static bool moves_values(const Node* node) { return has_fact(node, Fact::kMovesValues); }
 
   std::unordered_map<Value*, bool> known_;
+};
+
+// Finds what the elements of tensors decide.
+class FollowsFromData {
+ public:
+  bool operator()(const Value* value) {
+    const auto found = known_.find(value);
+    if (found != known_.end())
+      return found->second;
+    const auto* node = value->node();
+    const auto inputs = node->inputs();
+    const bool follows =
+        has_sizes_of_data(node) || std::any_of(inputs.begin(), inputs.end(), std::ref(*this));
+    return known_[value] = follows;
+  }
+
+ private:
+  std::unordered_map<const Value*, bool> known_;
 };
 
 // Copies to `to` what is needed to compute a value. `copies` has what was copied before.
@@ -124,16 +143,22 @@ bool PathGuard::holds(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                     [](const auto& value, bool expected) { return value.toBool() == expected; });
 }
 
-bool remove_known_checks(Graph& graph) {
-  bool has_others = false;
+std::vector<PathCheck> number_checks(Graph& graph) {
+  std::vector<PathCheck> checks;
+  FollowsFromData follows_from_data;
   for (auto* check : checks_in(graph)) {
     const auto condition = torch::jit::constant_as<bool>(check->input(0));
-    if (condition && condition == torch::jit::constant_as<bool>(check->input(1)))
+    const auto expected = torch::jit::constant_as<bool>(check->input(1));
+    if (condition && condition == expected) {
       check->destroy();
-    else
-      has_others = true;
+      continue;
+    }
+    const torch::jit::WithInsertPoint guard(check);
+    check->replaceInput(2, graph.insertConstant(static_cast<int64_t>(checks.size())));
+    const bool is_of_data = follows_from_data(check->input(0));
+    checks.push_back({expected.value(), is_of_data ? check->i(symbols::kDecides) : -1});
   }
-  return has_others;
+  return checks;
 }
 
 }  // namespace aten_recompute

@@ -36,7 +36,16 @@ class PathGuard {
   std::vector<bool> expected_;              // its results
 };
 
-// Removes checks of constants that hold. Returns whether there are others.
-bool remove_known_checks(torch::jit::Graph& graph);
+// A check that is made during a call.
+struct PathCheck {
+  bool expected = false;
+  // Number of the `if` that it decides (RecordedPath::graph), if elements of tensors are the
+  // reason; -1 otherwise.
+  int64_t decision = -1;
+};
+
+// Removes checks of constants that hold. Gives the others their place in the order of the graph and
+// returns them.
+std::vector<PathCheck> number_checks(torch::jit::Graph& graph);
 
 }  // namespace aten_recompute

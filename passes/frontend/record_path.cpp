@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>
@@ -12,9 +13,11 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "common/log.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "passes/frontend/inline_modules.h"
+#include "passes/frontend/keep_branch.h"
 #include "passes/frontend/path_builder.h"
 #include "passes/frontend/path_containers.h"
 #include "runtime/random_state.h"
@@ -124,8 +127,9 @@ bool only_checks(Block* block) {
 
 class PathRecorder {
  public:
-  PathRecorder(const Object& self, const std::vector<IValue>& inputs, bool grad_mode)
-      : self_(self), grad_mode_(grad_mode) {
+  PathRecorder(const Object& self, const std::vector<IValue>& inputs, bool grad_mode,
+               const std::set<int64_t>& kept)
+      : self_(self), grad_mode_(grad_mode), kept_(kept) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)
@@ -136,6 +140,10 @@ class PathRecorder {
     if (share_containers(inputs))
       throw NotRecordable("two of its inputs share a list, a dict or an object");
     prepare(*graph);
+    for_each_node(graph->block(), [&](Node* node) {
+      if (node->kind() == prim::If)
+        decisions_.emplace(node, static_cast<int64_t>(decisions_.size()));
+    });
     auto* self_symbol = builder_.graph()->addInput()->copyMetadata(graph->inputs()[0]);
     self_symbol->setType(graph->inputs()[0]->type());
     Item self;
@@ -276,17 +284,22 @@ class PathRecorder {
     set(output, PathBuilder::constant(*value, output->type()));
   }
 
-  // Returns what a condition is, and makes the path depend on it.
-  bool decide(Value* condition) {
+  // Returns what the condition of a loop or an `if` is, and makes the path depend on it.
+  bool decide(Node* node, Value* condition) {
     auto& item = get(condition);
+    const auto found = decisions_.find(node);
+    builder_.set_decision(found == decisions_.end() ? -1 : found->second);
     builder_.require(item);
+    builder_.set_decision(-1);
     return item.value.toBool();
   }
 
   void run_if(Node* node) {
     if (is_kept_check(node))
       return keep_check(node);
-    auto* block = node->blocks()[decide(node->input(0)) ? 0 : 1];
+    if (is_kept_branch(node) && run_branch(node))
+      return;
+    auto* block = node->blocks()[decide(node, node->input(0)) ? 0 : 1];
     run(block);
     for (size_t i = 0; i < node->outputs().size(); ++i)
       set(node->output(i), get(block->outputs()[i]));
@@ -314,6 +327,54 @@ class PathRecorder {
     builder_.graph()->appendNode(copy);
   }
 
+  bool is_kept_branch(Node* node) {
+    const auto found = decisions_.find(node);
+    return found != decisions_.end() && kept_.count(found->second) != 0 &&
+           !PathBuilder::is_constant(get(node->input(0)));
+  }
+
+  // Makes the node one operator. Returns false if that is not possible.
+  bool run_branch(Node* node) {
+    if (is_changed_elsewhere(node))
+      return false;
+    const BranchValues values{
+        [&](Value* value) -> Item& { return get(value); },
+        [&](Item& object, Node* read) -> Item& { return attribute(object, read); }};
+    KeptBranch branch;
+    try {
+      branch = keep_branch(node, values);
+    } catch (const NotRecordable& error) {
+      log_info(std::string("an if is decided when a path is recorded: ") + error.what());
+      return false;
+    }
+    std::vector<Value*> symbols;
+    for (size_t i = 0; i < branch.operands.size(); ++i)
+      symbols.push_back(builder_.symbol_of(branch.operands[i], branch.types[i]));
+    auto* copy = builder_.add_branch(branch.graph, symbols, node->outputs());
+    const auto results = execute(copy, branch.operands);
+    for (size_t i = 0; i < results.size(); ++i) {
+      auto* output = copy->output(i);
+      set(node->output(i), PathBuilder::item_of(results[i], output, output->type(), false));
+    }
+    return true;
+  }
+
+  // Returns whether a result of the node may be what it reads, and something writes to one of the
+  // two. The operator would copy it.
+  bool is_changed_elsewhere(Node* node) {
+    if (aliases_ == nullptr)
+      aliases_ = std::make_unique<torch::jit::AliasDb>(node->owningGraph()->shared_from_this());
+    const auto outputs = node->outputs();
+    const auto reads = free_values(node);
+    return std::any_of(outputs.begin(), outputs.end(), [&](Value* output) {
+      return std::any_of(reads.begin(), reads.end(), [&](Value* value) {
+        return contains_tensor(*value->type()) && contains_tensor(*output->type()) &&
+               aliases_->mayContainAlias(output, value) &&
+               (aliases_->hasWriters(output) || aliases_->hasWriters(value));
+      });
+    });
+  }
+
   // A node Loop(count, condition, carried...) has a block with the inputs (i, carried...) and the
   // outputs (condition, carried...).
   void run_loop(Node* node) {
@@ -322,14 +383,14 @@ class PathRecorder {
     std::vector<Item> carried;
     for (size_t i = 2; i < node->inputs().size(); ++i)
       carried.push_back(get(node->input(i)));
-    bool goes_on = decide(node->input(1));
+    bool goes_on = decide(node, node->input(1));
     int64_t done = 0;
     for (; goes_on && done < count.value.toInt(); ++done) {
       set(body->inputs()[0], PathBuilder::constant(done, c10::IntType::get()));
       for (size_t i = 0; i < carried.size(); ++i)
         set(body->inputs()[i + 1], carried[i]);
       run(body);
-      goes_on = decide(body->outputs()[0]);
+      goes_on = decide(node, body->outputs()[0]);
       for (size_t i = 0; i < carried.size(); ++i)
         carried[i] = get(body->outputs()[i + 1]);
     }
@@ -378,13 +439,19 @@ class PathRecorder {
       const auto slot = object.container->type->expect<c10::ClassType>()->getAttributeSlot(name);
       return set(node->output(), builder_.element(*object.container, slot));
     }
+    set(node->output(), attribute(object, node));
+  }
+
+  // Returns the attribute of the object that the node reads.
+  Item& attribute(Item& object, Node* node) {
+    const auto& name = node->s(c10::attr::name);
     if (!object.value.isObject())
       throw NotRecordable("it reads an attribute of a " + object.value.type()->str());
     const auto key = std::pair(object.value.toObject().get(), name);
     auto found = attributes_.find(key);
     if (found == attributes_.end())
       found = attributes_.emplace(key, read_attribute(object, name, node)).first;
-    set(node->output(), found->second);
+    return found->second;
   }
 
   Item read_attribute(Item& object, const std::string& name, Node* node) {
@@ -698,6 +765,9 @@ class PathRecorder {
 
   Object self_;
   bool grad_mode_;  // of the call; it is off while a path is recorded
+  const std::set<int64_t>& kept_;
+  std::unordered_map<Node*, int64_t> decisions_;  // places of `if`s
+  std::unique_ptr<torch::jit::AliasDb> aliases_;  // of the method, made when it is needed
   PathBuilder builder_;
   RecordedPath result_;
   Lifetimes lifetimes_;
@@ -716,11 +786,11 @@ class PathRecorder {
 }  // namespace
 
 RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self,
-                         const std::vector<IValue>& inputs) {
+                         const std::vector<IValue>& inputs, const std::set<int64_t>& kept) {
   const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const RestoreGenerators restore(inputs);
-  return PathRecorder(self, inputs, grad_mode).record(graph, inputs);
+  return PathRecorder(self, inputs, grad_mode, kept).record(graph, inputs);
 }
 
 }  // namespace aten_recompute

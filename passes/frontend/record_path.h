@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <vector>
 
 #include "passes/frontend/fold_attributes.h"
@@ -19,7 +20,8 @@ namespace aten_recompute {
 // A method without control flow and, as far as possible, without containers.
 struct RecordedPath {
   // Has the inputs and outputs of the method. aten_recompute::check_path stands where the method
-  // decided something by a value that is not known before the call.
+  // decided something by a value that is not known before the call. Its attribute symbols::kDecides
+  // is the place of the `if` among those of the method, in their order; -1 for others.
   std::shared_ptr<torch::jit::Graph> graph;
 
   // What the call needs to have in common with the one that was recorded, besides those checks.
@@ -36,11 +38,15 @@ struct RecordedPath {
 // only the answers of the questions that were asked about them are fixed. Changes that the caller
 // can see (attributes, lists and dicts) come last in the graph, in their order.
 //
+// An `if` whose place is in `kept` becomes one operator instead (keep_branch.h), if it can. The
+// path then holds for both of its answers.
+//
 // The run itself keeps nothing for a backward, leaves no effects, and draws no random numbers. It
 // needs inline_modules() to have run, and does not change `graph`. Throws NotRecordable, with the
 // reason, for a method that cannot be recorded.
 RecordedPath record_path(const std::shared_ptr<torch::jit::Graph>& graph,
                          const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                         const std::vector<c10::IValue>& inputs);
+                         const std::vector<c10::IValue>& inputs,
+                         const std::set<int64_t>& kept = {});
 
 }  // namespace aten_recompute

@@ -74,6 +74,60 @@ OperandStorages collect_storages(const std::vector<IValue>& operands,
   return storages;
 }
 
+// Finds out what a tape keeps alive: while its results exist, the tensors or storages that it holds
+// have more references than they had before the run, or than the results make.
+class References {
+ public:
+  explicit References(const Stack& arguments) {
+    for (const auto& argument : arguments) {
+      for_each_tensor(argument, [&](const at::Tensor& tensor) {
+        if (tensor.has_storage())
+          before_.push_back({tensor, tensor.storage().use_count()});
+      });
+    }
+    for (auto& each : before_)
+      each.of_tensor = each.tensor.use_count();
+  }
+
+  NodeClass::Held held(const Stack& results, const OperandStorages& operand_storages,
+                       size_t num_own) const {
+    NodeClass::Held held{std::vector<bool>(operand_storages.size(), false),
+                         std::vector<bool>(num_own, false)};
+    for (const auto& each : before_) {
+      const auto found = operand_storages.find(each.tensor.storage().unsafeGetStorageImpl());
+      if (found != operand_storages.end() && (each.tensor.use_count() > each.of_tensor ||
+                                              each.tensor.storage().use_count() > each.of_storage))
+        held.operands[static_cast<size_t>(found->second)] = true;
+    }
+    // In the order in which describe_results() numbers own storages.
+    std::vector<std::pair<const c10::StorageImpl*, size_t>> own;
+    for (const auto& result : results) {
+      for_each_tensor(result, [&](const at::Tensor& tensor) {
+        const auto* storage = tensor.storage().unsafeGetStorageImpl();
+        if (operand_storages.count(storage) != 0)
+          return;
+        const auto found = std::find_if(own.begin(), own.end(),
+                                        [&](const auto& each) { return each.first == storage; });
+        if (found == own.end())
+          own.emplace_back(storage, tensor.storage().use_count() - 1);
+        else
+          --found->second;
+      });
+    }
+    for (size_t i = 0; i < std::min(num_own, own.size()); ++i)
+      held.own[i] = own[i].second > 0;
+    return held;
+  }
+
+ private:
+  struct Before {
+    at::Tensor tensor;
+    size_t of_storage = 0;
+    size_t of_tensor = 0;
+  };
+  std::vector<Before> before_;
+};
+
 OperandAccess access_of(const Program::Instruction& instruction, const torch::jit::Node* node,
                         const std::vector<IValue>& operands) {
   // Operators on a tape may write to what they read, as those with running statistics do. An
@@ -91,6 +145,17 @@ NodeClasses::Outcome NodeClasses::run(size_t index, const std::vector<IValue>& o
   const auto description = describe_node(program_.nodes[index], index, operands, storages_);
   const auto& [name, node_class] = class_of(index, operands, description);
   return instantiate(node_class, name, index, operands, description);
+}
+
+int64_t NodeClasses::bytes(size_t index, const std::vector<IValue>& operands) {
+  const auto description = describe_node(program_.nodes[index], index, operands, storages_);
+  const auto& node_class = class_of(index, operands, description).second;
+  auto bytes = node_class.cost.workspace_bytes;
+  for (auto own : node_class.own_bytes)
+    bytes += own;
+  for (const auto& result : node_class.results)
+    bytes += result.opaque_bytes;
+  return bytes;
 }
 
 NodeClasses::Outcome NodeClasses::run_as(const NodeClass& node_class, size_t index,
@@ -181,6 +246,8 @@ NodeClass NodeClasses::measure(size_t index, const Stack& arguments,
   const auto* node = program_.nodes[index];
   NodeClass node_class;
   auto& cost = node_class.cost;
+  const bool has_tape = node->kind() == symbols::kTapeForward;
+  const References references(has_tape ? arguments : Stack());
   results = arguments;
   watch_.reset();
   cost.seconds = timer_.run(program_.program.instructions()[index], results);
@@ -188,6 +255,8 @@ NodeClass NodeClasses::measure(size_t index, const Stack& arguments,
   if (draws_random_numbers(node))
     cost.replay_bytes = random_state_bytes(arguments);
   describe_results(results, node, operand_storages, watch_, node_class);
+  if (has_tape)
+    node_class.held = references.held(results, operand_storages, node_class.own_bytes.size());
   return node_class;
 }
 

@@ -45,6 +45,9 @@ class NodeClasses {
   // Throws what the operator throws.
   Outcome run(size_t index, const std::vector<c10::IValue>& operands);
 
+  // Returns the bytes that an instruction takes at most, with those that stay. Throws as run().
+  int64_t bytes(size_t index, const std::vector<c10::IValue>& operands);
+
   // Returns the outcome of an instruction that costs and returns what `node_class` says.
   Outcome run_as(const NodeClass& node_class, size_t index,
                  const std::vector<c10::IValue>& operands);

@@ -84,14 +84,15 @@ class ResultInstantiator {
  public:
   ResultInstantiator(const NodeClass& node_class, const NodeInstance& instance,
                      DescribedStorages& storages)
-      : instance_(instance), storages_(storages) {
+      : node_class_(node_class), instance_(instance), storages_(storages) {
     const auto device = result_device(node_class);
     for (size_t i = 0; i < node_class.own_bytes.size(); ++i) {
       const auto extent = node_class.own_extent[i];
       own_.push_back(storage_without_memory(extent));
       const auto tensor =
           tensor_on(at::TensorOptions().dtype(at::kByte), own_.back(), {extent}, {1}, 0);
-      storages_.set_bytes(storages_.index_of(tensor, false, device), node_class.own_bytes[i]);
+      own_index_.push_back(storages_.index_of(tensor, false, device));
+      storages_.set_bytes(own_index_.back(), node_class.own_bytes[i]);
     }
   }
 
@@ -148,18 +149,24 @@ class ResultInstantiator {
     const auto tensor = tensor_on(at::TensorOptions().dtype(at::kByte),
                                   storage_without_memory(bytes), {bytes}, {1}, 0);
     holder->storages.push_back(storages_.index_of(tensor, false, at::Device(at::kCPU)));
-    // Autograd does not tell which operands it keeps; all of them are the safe assumption.
-    for (const auto& operand : instance_.memory) {
-      const auto storage = storages_.index_of(operand);
-      if (!storages_.is_callers(storage))
+    const auto& held = node_class_.held;
+    for (size_t i = 0; i < instance_.memory.size(); ++i) {
+      const auto storage = storages_.index_of(instance_.memory[i]);
+      if (!storages_.is_callers(storage) && (!held || held->operands[i]))
         holder->storages.push_back(storage);
+    }
+    for (size_t i = 0; held && i < held->own.size(); ++i) {
+      if (held->own[i])
+        holder->storages.push_back(own_index_[i]);
     }
     return IValue::make_capsule(holder);
   }
 
+  const NodeClass& node_class_;
   const NodeInstance& instance_;
   DescribedStorages& storages_;
   std::vector<c10::Storage> own_;
+  std::vector<int32_t> own_index_;  // among storages_
 };
 
 }  // namespace

@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -48,6 +49,13 @@ struct NodeClass {
   // Per own storage: the bytes that it takes, and the bytes that its tensors may use of it.
   std::vector<int64_t> own_bytes;
   std::vector<int64_t> own_extent;
+  // Of a node with a tape: the storages that the tape keeps alive, by operand storage and by own
+  // storage. Nothing: not known, so all of the operands' are assumed.
+  struct Held {
+    std::vector<bool> operands;
+    std::vector<bool> own;
+  };
+  std::optional<Held> held;
 };
 
 // Index of each storage among those of the operands, by the address of its StorageImpl.

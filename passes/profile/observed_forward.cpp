@@ -38,38 +38,34 @@ int64_t scaled(int64_t bytes, at::IntArrayRef before, at::IntArrayRef after) {
   return (bytes + elements - 1) / elements * c10::multiply_integers(after);
 }
 
-// Makes the tensor at least as large as `at_least` in each dimension, unless it is a view.
-void raise_to(NodeClass& node_class, ResultTensor& tensor, const std::vector<int64_t>& at_least) {
-  if (tensor.memory.operand_storage >= 0 || tensor.sizes.size() != at_least.size())
-    return;
-  auto sizes = tensor.sizes;
-  for (size_t i = 0; i < sizes.size(); ++i)
-    sizes[i] = std::max(sizes[i], at_least[i]);
-  if (sizes == tensor.sizes)
+// Gives the tensor these sizes, unless it is a view.
+void resize_to(NodeClass& node_class, ResultTensor& tensor, const std::vector<int64_t>& sizes) {
+  if (tensor.memory.operand_storage >= 0 || tensor.sizes.size() != sizes.size() ||
+      tensor.sizes == sizes)
     return;
   auto& bytes = node_class.own_bytes[tensor.memory.own];
   auto& extent = node_class.own_extent[tensor.memory.own];
   const auto item_bytes = static_cast<int64_t>(tensor.options.dtype().itemsize());
-  extent = std::max(extent, c10::multiply_integers(sizes) * item_bytes);
+  extent = c10::multiply_integers(sizes) * item_bytes;
   bytes = std::max(scaled(bytes, tensor.sizes, sizes), extent);
   tensor.strides = at::infer_dense_strides(sizes, tensor.strides);
-  tensor.sizes = std::move(sizes);
+  tensor.sizes = sizes;
 }
 
-void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSizes& at_least) {
+void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSizes& seen) {
   const auto place = sizes.size();
-  const auto* wanted = place < at_least.size() ? &at_least[place] : nullptr;
+  const auto* wanted = place < seen.size() ? &seen[place] : nullptr;
   if (result.kind == Result::Kind::kTensor) {
     if (wanted != nullptr && result.tensor.defined)
-      raise_to(node_class, result.tensor, *wanted);
+      resize_to(node_class, result.tensor, *wanted);
     sizes.push_back(result.tensor.sizes);
   } else if (result.kind == Result::Kind::kPlain && result.plain.isInt()) {
     if (wanted != nullptr && wanted->size() == 1)
-      result.plain = std::max(result.plain.toInt(), wanted->front());
+      result.plain = wanted->front();
     sizes.push_back({result.plain.toInt()});
   }
   for (auto& element : result.elements)
-    note(node_class, element, sizes, at_least);
+    note(node_class, element, sizes, seen);
 }
 
 }  // namespace
@@ -118,9 +114,9 @@ void ObservedForward::run() {
   observed_ = std::move(observed);
 }
 
-void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& at_least) {
+void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& seen) {
   for (auto& result : node_class.results)
-    note(node_class, result, sizes, at_least);
+    note(node_class, result, sizes, seen);
 }
 
 }  // namespace aten_recompute

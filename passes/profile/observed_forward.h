@@ -36,8 +36,8 @@ class ObservedForward {
   std::vector<NodeClass> observed_;
 };
 
-// Raises the sizes of the node's results to those of `at_least` and appends them to `sizes`. The
-// place of a size in `at_least` is the one that it gets in `sizes`.
-void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& at_least);
+// Gives the node's results the sizes that an earlier call has shown, and appends them to `sizes`.
+// The place of a size in `seen` is the one that it gets in `sizes`.
+void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& seen);
 
 }  // namespace aten_recompute

@@ -102,6 +102,14 @@ std::vector<size_t> overwritable(const Node* node, const std::vector<IValue>& op
   return allowed;
 }
 
+// Returns whether the node is an `if` as one operator, by itself or on a tape. Its first operand is
+// the condition.
+bool is_branch(const Node* node) {
+  if (node->kind() == symbols::kTapeForward)
+    node = *node->g(c10::attr::Subgraph)->nodes().begin();
+  return node->kind() == symbols::kBranch;
+}
+
 // Where the cost and the results of an instruction come from.
 class CostSource {
  public:
@@ -120,7 +128,8 @@ class CostSource {
     if (is_forward && depends_on_data(program_.nodes[index], operands))
       return observed(index, operands);
     try {
-      return classes_.run(index, operands);
+      return classes_.run(
+          index, is_branch(program_.nodes[index]) ? with_larger_block(index, operands) : operands);
     } catch (const std::exception& error) {
       GRAPH_DEBUG("not profiled on zeros: ", *program_.nodes[index], error.what());
       if (is_forward)
@@ -140,6 +149,19 @@ class CostSource {
     if (data_sizes_.size() > first)
       program_.nodes[index]->i_(symbols::kDataSizes, static_cast<int64_t>(first));
     return classes_.run_as(node_class, index, operands);
+  }
+
+  // Returns the operands of a branch with the condition for which it takes more memory: the plan
+  // holds for both.
+  std::vector<IValue> with_larger_block(size_t index, std::vector<IValue> operands) {
+    if (!operands[0].isBool())
+      return operands;
+    operands[0] = false;
+    const auto bytes = classes_.bytes(index, operands);
+    operands[0] = true;
+    if (classes_.bytes(index, operands) < bytes)
+      operands[0] = false;
+    return operands;
   }
 
   // `why`: why the operator did not run on zeros.
@@ -298,7 +320,7 @@ Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, Cost
   } catch (const c10::Error& error) {
     throw NotProfiled(error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
   } catch (const std::exception& error) {
-    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/path_left());
+    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/path_left().has_value());
   }
 }
 

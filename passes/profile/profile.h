@@ -37,7 +37,7 @@ using ExpandedDimensions = std::vector<std::vector<bool>>;
 
 // What earlier calls have shown and the region's inputs do not tell.
 struct SeenInCalls {
-  DataSizes data_sizes;  // lower bounds, used where the number of dimensions is the same
+  DataSizes data_sizes;  // planned for where the number of dimensions is the same
   ExpandedDimensions expanded;
   // Per incoming gradient: whether its output is freed before the backward begins. Empty: none is.
   // This is for the plan and does not change the profile.

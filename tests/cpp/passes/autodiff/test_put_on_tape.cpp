@@ -35,7 +35,7 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_TRUE(sums.requires_grad(find_value(*graph, "y")));
 }
 
-TEST_F(PutOnTape, AnOperandThatIsReadTwiceIsOneInput) {
+TEST_F(PutOnTape, EachOperandIsAnInputOfItsOwn) {
   const auto graph = test::parse(R"(
 graph(%x : Tensor):
   %y : Tensor = aten::mul(%x, %x)
@@ -44,8 +44,8 @@ graph(%x : Tensor):
   GradientSums sums(*graph);
   sums.require(find_value(*graph, "x"));
   const auto* tape = put_on_tape(find_value(*graph, "y")->node(), sums);
-  EXPECT_EQ(tape->inputs().size(), 1U);
-  EXPECT_THAT(listing(*tape->g(c10::attr::Subgraph)), ElementsAre("y = aten::mul($0, $0)"));
+  EXPECT_EQ(tape->inputs().size(), 2U);
+  EXPECT_THAT(listing(*tape->g(c10::attr::Subgraph)), ElementsAre("y = aten::mul($0, $1)"));
 }
 
 TEST_F(PutOnTape, OutputsWithoutAGradientDoNotRequireOne) {

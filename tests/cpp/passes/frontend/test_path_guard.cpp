@@ -1,5 +1,6 @@
 #include "passes/frontend/path_guard.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "passes/frontend/inline_modules.h"
@@ -101,22 +102,34 @@ def forward(self, x):
   EXPECT_TRUE(other.guard.holds(does_not._ivalue(), {x}));
 }
 
-TEST_F(PathGuardTest, KnownChecksAreRemoved) {
+TEST_F(PathGuardTest, KnownChecksAreRemovedAndTheOthersNumbered) {
   const auto graph = test::parse(R"(
 graph(%c : bool):
   %yes : bool = prim::Constant[value=1]()
-  aten_recompute::check_path(%yes, %yes)
+  %place : int = prim::Constant[value=0]()
+  aten_recompute::check_path[decides=-1](%yes, %yes, %place)
   return (%c)
 )");
-  EXPECT_FALSE(remove_known_checks(*graph));
+  EXPECT_THAT(number_checks(*graph), IsEmpty());
   EXPECT_THAT(find_nodes(*graph, "aten_recompute::check_path"), IsEmpty());
   const auto open = test::parse(R"(
-graph(%c : bool):
+graph(%c : bool, %x : Tensor):
+  %data : bool = aten::Bool(%x)
   %yes : bool = prim::Constant[value=1]()
-  aten_recompute::check_path(%c, %yes)
+  %no : bool = prim::Constant[value=0]()
+  %place : int = prim::Constant[value=0]()
+  aten_recompute::check_path[decides=3](%c, %yes, %place)
+  aten_recompute::check_path[decides=4](%data, %no, %place)
   return (%c)
 )");
-  EXPECT_TRUE(remove_known_checks(*open));
+  const auto checks = number_checks(*open);
+  ASSERT_THAT(checks, SizeIs(2));
+  EXPECT_TRUE(checks[0].expected);
+  EXPECT_FALSE(checks[1].expected);
+  EXPECT_EQ(checks[0].decision, -1);  // no elements of tensors decide it
+  EXPECT_EQ(checks[1].decision, 4);
+  const auto nodes = find_nodes(*open, "aten_recompute::check_path");
+  EXPECT_EQ(torch::jit::constant_as<int64_t>(nodes.at(1)->input(2)), 1);
 }
 
 }  // namespace

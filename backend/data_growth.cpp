@@ -1,0 +1,47 @@
+#include "backend/data_growth.h"
+
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace aten_recompute {
+namespace {
+
+// A plan whose prediction is off by this share is made again.
+constexpr double kTotalTolerance = 0.03;
+constexpr double kSingleTolerance = 0.5;
+// Share of all elements below which a tensor is small.
+constexpr double kSmall = 1.0 / 64;
+
+}  // namespace
+
+DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed) {
+  const auto count = std::min(sizes.size(), assumed.size());
+  double total = 0.0;
+  double assumed_total = 0.0;
+  for (size_t i = 0; i < count; ++i) {
+    total += static_cast<double>(c10::multiply_integers(sizes[i]));
+    assumed_total += static_cast<double>(c10::multiply_integers(assumed[i]));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto elements = static_cast<double>(c10::multiply_integers(sizes[i]));
+    const auto allowed = static_cast<double>(c10::multiply_integers(assumed[i]));
+    if (elements > kSmall * total && elements > (1.0 + kSingleTolerance) * allowed)
+      return DataGrowth::kOfOne;
+  }
+  return total > (1.0 + kTotalTolerance) * assumed_total ? DataGrowth::kTotal : DataGrowth::kNone;
+}
+
+DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed) {
+  auto larger = sizes;
+  for (size_t i = 0; i < std::min(sizes.size(), assumed.size()); ++i) {
+    if (sizes[i].size() != assumed[i].size())
+      continue;
+    std::transform(sizes[i].begin(), sizes[i].end(), assumed[i].begin(), larger[i].begin(),
+                   [](int64_t a, int64_t b) { return std::max(a, b); });
+  }
+  return larger;
+}
+
+}  // namespace aten_recompute

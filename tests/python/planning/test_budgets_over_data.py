@@ -1,0 +1,155 @@
+"""A budget holds where the data of each call decide branches, sizes and the number of iterations."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from benchmarks.memory import Tracker
+from support.helpers import assert_same, lowered_copy
+
+Inputs = tuple[Tensor, ...]
+
+
+class BranchPerStep(nn.Module):
+    """A cell in a loop over time whose data decide a branch in each step: 2^24 paths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.LSTMCell(32, 32)
+        self.gate = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, c = torch.zeros(x.size(1), 32), torch.zeros(x.size(1), 32)
+        states: list[Tensor] = []
+        for t in range(x.size(0)):
+            h, c = self.cell(x[t], (h, c))
+            if bool(x[t].mean() > 0):
+                h = torch.tanh(self.gate(h)) + h
+            else:
+                c = torch.sigmoid(c) * c
+            states.append(h)
+        return torch.stack(states).pow(2).mean()
+
+
+class TopTwo(nn.Module):
+    """A mixture of experts: data decide which rows, and how many, each expert gets."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.route = nn.Linear(32, 4)
+        self.experts = nn.ModuleList(
+            [nn.Sequential(nn.Linear(32, 128), nn.GELU(), nn.Linear(128, 32)) for _ in range(4)]
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        weights, chosen = torch.topk(torch.softmax(self.route(x), -1), 2, dim=-1)
+        out = torch.zeros_like(x)
+        for number, expert in enumerate(self.experts):
+            token, place = torch.where(chosen == number)
+            if token.numel() > 0:
+                out = out.index_add(0, token, expert(x[token]) * weights[token, place].unsqueeze(1))
+        return x + out
+
+
+class Experts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([TopTwo() for _ in range(4)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = layer(x)
+        return x.pow(2).mean()
+
+
+class Beams(nn.Module):
+    """A search that goes on until all of its sequences have ended."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.cell = nn.GRUCell(64, 64)
+        self.embedding = nn.Embedding(200, 64)
+        self.out = nn.Linear(64, 200)
+
+    def forward(self, h: Tensor, end: Tensor) -> Tensor:
+        count, beams = h.size(0), 4
+        h = h.unsqueeze(1).expand(count, beams, 64).reshape(count * beams, 64)
+        token = torch.zeros(count * beams, dtype=torch.long)
+        score = torch.zeros(count, beams)
+        done = torch.zeros(count, dtype=torch.bool)
+        step = 0
+        while step < 20 and not bool(done.all()):
+            h = self.cell(self.embedding(token), h)
+            candidates = score.unsqueeze(2) + torch.log_softmax(self.out(h), -1).reshape(count, beams, -1)
+            score, best = torch.topk(candidates.reshape(count, -1), beams, dim=1)
+            token = (best % 200).reshape(-1)
+            source = torch.div(best, 200, rounding_mode="floor").unsqueeze(2).expand(count, beams, 64)
+            h = h.reshape(count, beams, 64).gather(1, source).reshape(count * beams, 64)
+            done = done | (end < step)
+            step += 1
+        return score.mean()
+
+
+@dataclass
+class Case:
+    make: Callable[[], nn.Module]
+    inputs: Callable[[int], Inputs]  # of a call
+    most: int = 2  # specialisations
+    # Inputs for which the branches of a call take most memory: a share of the peak is one of theirs.
+    heaviest: Callable[[int], Inputs] | None = None
+
+
+CASES = {
+    "branch_per_step": Case(
+        BranchPerStep, lambda call: (torch.randn(24, 32, 32),), heaviest=lambda call: (torch.rand(24, 32, 32),)
+    ),
+    "experts": Case(Experts, lambda call: (torch.randn(1024, 32),)),
+    "beams": Case(Beams, lambda call: (torch.randn(16, 64), torch.full((16,), 5 + call * 3 % 10)), most=10),
+}
+
+
+@pytest.fixture
+def single_thread() -> Iterator[None]:
+    """Several threads add the gradients of equal indices in any order."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+def peak(module: nn.Module, inputs: Inputs, tracker: Tracker) -> int:
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    with tracker.measure_peak() as measured:
+        module(*inputs).backward()
+    return measured.bytes
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_half_of_the_memory_is_kept(name: str, tracker: Tracker, single_thread: None) -> None:
+    case = CASES[name]
+    eager = case.make()
+    unplanned = lowered_copy(eager, "none")
+    lowered = lowered_copy(eager, "budget", memory_budget=0.5, accumulate=True)
+    measured: set[int] = set()
+    for call in range(2 + case.most * 2):
+        inputs = case.inputs(call)
+        heaviest = inputs if case.heaviest is None else case.heaviest(call)
+        most_bytes = [peak(unplanned, heaviest, tracker) for _ in range(2)][-1]
+        peak_bytes = peak(lowered, inputs, tracker)
+        peak(eager, inputs, tracker)
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+        if call >= 2:
+            assert peak_bytes <= 0.5 * most_bytes
+            measured.add(peak_bytes)
+    specialisations = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert len(specialisations) <= case.most
+    assert all(len(each["regions"]) == 1 for each in specialisations)
+    predicted = sorted(each["regions"][0]["variants"][-1]["predicted_peak_bytes"] for each in specialisations)
+    if len(predicted) == 1:
+        predicted *= len(measured)
+    assert predicted == pytest.approx(sorted(measured), rel=0.03)
