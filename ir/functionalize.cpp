@@ -23,18 +23,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
-// Returns whether the node has the form y = op_(x, ...) and writes to x.
-bool is_in_place(const Node* node) {
-  if (!node->kind().is_aten() || node->outputs().size() != 1)
-    return false;
-  const std::string name = node->kind().toUnqualString();
-  if (name.size() < 2 || name.back() != '_' || name[name.size() - 2] == '_')
-    return false;
-  const auto* schema = node->maybeSchema();
-  return schema != nullptr && schema->arguments()[0].alias_info() != nullptr &&
-         schema->arguments()[0].alias_info()->isWrite();
-}
-
 c10::Symbol functional_symbol(const Node* node) {
   std::string name = node->kind().toQualString();
   // The gradient formulas of these operators read the result instead of the original argument.
@@ -116,7 +104,8 @@ bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
   });
 }
 
-void replace(Node* node) {
+// Inserts the functional form before the node. Returns its result.
+Value* insert_functional(Node* node) {
   auto& graph = *node->owningGraph();
   const torch::jit::WithInsertPoint guard(node);
   auto* target = node->input(0);
@@ -136,12 +125,37 @@ void replace(Node* node) {
     node->output()->setDebugName("");  // frees the name
     result->setDebugName(name);
   }
+  return result;
+}
+
+void replace(Node* node) {
+  auto* target = node->input(0);
+  auto* result = insert_functional(node);
   node->output()->replaceAllUsesWith(result);
   target->replaceAllUsesAfterNodeWith(node, result);
   node->destroy();
 }
 
 }  // namespace
+
+bool is_in_place(const Node* node) {
+  if (!node->kind().is_aten() || node->outputs().size() != 1)
+    return false;
+  const std::string name = node->kind().toUnqualString();
+  if (name.size() < 2 || name.back() != '_' || name[name.size() - 2] == '_')
+    return false;
+  const auto* schema = node->maybeSchema();
+  return schema != nullptr && schema->arguments()[0].alias_info() != nullptr &&
+         schema->arguments()[0].alias_info()->isWrite();
+}
+
+Value* make_functional(Node* node) {
+  if (!has_functional_twin(node))
+    return nullptr;
+  auto* result = insert_functional(node);
+  node->destroy();
+  return result;
+}
 
 void functionalize(const std::shared_ptr<Graph>& graph) {
   std::vector<Value*> values;

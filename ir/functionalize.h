@@ -5,7 +5,9 @@
 
 namespace torch::jit {
 struct Graph;
-}
+struct Node;
+struct Value;
+}  // namespace torch::jit
 
 namespace aten_recompute {
 
@@ -18,5 +20,13 @@ namespace aten_recompute {
 //
 // Writes to inputs, attributes, views and values with another alias are left alone.
 void functionalize(const std::shared_ptr<torch::jit::Graph>& graph);
+
+// Returns whether the node has the form y = op_(x, ...) and writes to x alone.
+bool is_in_place(const torch::jit::Node* node);
+
+// Replaces an in-place operator by its functional form, which does not write to its operand, and
+// returns the result. Returns nullptr, and leaves the node, if there is no such operator. Readers
+// of the operand are left alone.
+torch::jit::Value* make_functional(torch::jit::Node* node);
 
 }  // namespace aten_recompute

@@ -144,6 +144,8 @@ bool layouts_allow_overwriting(ReuseCondition condition, Operands operands, size
       return loops_apply(operands, target);
     case ReuseCondition::kBitsFit:
       return bits_fit(operands, target);
+    case ReuseCondition::kPartIsPutIn:
+      return true;
     case ReuseCondition::kSumsAgree:
       return sums_agree(operands, target);
   }

@@ -114,6 +114,8 @@ enum class ReuseCondition : uint8_t {
   kLoopsApply,
   // Operand 0 is on the CPU, and operand 2 is its stride.
   kBitsFit,
+  // The writer puts a part into operand 0, whose layout the result has.
+  kPartIsPutIn,
   // Two tensors have the same sizes, type and device, and the overwritten one has no gaps.
   kSumsAgree,
 };

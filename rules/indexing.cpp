@@ -77,6 +77,21 @@ std::vector<Rule> indexing_rules() {
                      {"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::copy",
        .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced("grad", "src")}}},
+      {.op = "aten::slice_scatter",
+       .gradients = {{"src", reduced("torch.slice(grad, dim, start, end, step).clone()", "src")},
+                     {"self", R"(
+    part = torch.zeros_like(torch.slice(grad, dim, start, end, step))
+    return torch.slice_scatter(grad, part, dim, start, end, step))"}}},
+      {.op = "aten::select_scatter",
+       .gradients = {{"src", reduced("grad.select(dim, index).clone()", "src")},
+                     {"self", R"(
+    part = torch.zeros_like(grad.select(dim, index))
+    return torch.select_scatter(grad, part, dim, index))"}}},
+      {.op = "aten::diagonal_scatter",
+       .gradients = {{"src", reduced("grad.diagonal(offset, dim1, dim2).clone()", "src")},
+                     {"self", R"(
+    part = torch.zeros_like(grad.diagonal(offset, dim1, dim2))
+    return torch.diagonal_scatter(grad, part, offset, dim1, dim2))"}}},
       {.op = "aten::index_fill.int_Scalar",
        .gradients = {{"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::masked_fill.Scalar",

@@ -46,14 +46,6 @@ ContainerPtr container_of(const IValue& value, const c10::TypePtr& declared) {
   return container;
 }
 
-// Returns whether the container's source holds what the container does, at any depth.
-bool is_current(const Container& container) {
-  return container.source != nullptr && !container.is_changed &&
-         std::all_of(container.items.begin(), container.items.end(), [](const Item& item) {
-           return item.pending || item.container == nullptr || is_current(*item.container);
-         });
-}
-
 Item pending(Item item) {
   item.pending = true;
   return item;
@@ -61,7 +53,7 @@ Item pending(Item item) {
 
 }  // namespace
 
-PathBuilder::PathBuilder() : graph_(std::make_shared<torch::jit::Graph>()) {
+PathBuilder::PathBuilder() : graph_(std::make_shared<torch::jit::Graph>()), memory_(*graph_) {
   start_ = graph_->insertConstant(IValue())->node();
 }
 
@@ -211,11 +203,15 @@ Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
     return build(*item.container);
   if (item.symbol == nullptr)
     return add_constant(item.value);
+  item.symbol = memory_.current(item.symbol);
   const auto kind = item.symbol->type()->kind();
   const bool is_wider = kind == c10::TypeKind::OptionalType || kind == c10::TypeKind::AnyType ||
                         kind == c10::TypeKind::UnionType || kind == c10::TypeKind::NumberType;
-  if (is_wider && !item.symbol->type()->isSubtypeOf(*expected))
-    item.symbol = add(prim::unchecked_cast, {item.symbol}, expected);
+  if (is_wider && !item.symbol->type()->isSubtypeOf(*expected)) {
+    auto* cast = add(prim::unchecked_cast, {item.symbol}, expected);
+    memory_.note_same(cast, item.symbol);
+    item.symbol = cast;
+  }
   return item.symbol;
 }
 
@@ -242,10 +238,13 @@ Item& PathBuilder::element(Container& container, size_t index) {
   item.pending = false;
   auto* symbol =
       item.container == nullptr && item.value.isNone() ? nullptr : read(container, index);
-  if (item.container != nullptr)
+  if (item.container != nullptr) {
     item.container->source = symbol;
-  else
+  } else {
     item.symbol = symbol;
+    if (symbol != nullptr && item.is_tensor())
+      memory_.note_element(symbol, container.source);
+  }
   return item;
 }
 
@@ -254,6 +253,17 @@ void PathBuilder::change(Container& container) {
   for (size_t i = 0; i < container.items.size(); ++i)
     element(container, i);
   container.is_changed = true;
+}
+
+// Returns whether the container's source holds what the container does, at any depth.
+bool PathBuilder::is_current(const Container& container) const {
+  return container.source != nullptr && !container.is_changed &&
+         std::all_of(container.items.begin(), container.items.end(), [&](const Item& item) {
+           if (item.pending)
+             return true;
+           return item.container == nullptr ? memory_.is_current(item.symbol)
+                                            : is_current(*item.container);
+         });
 }
 
 Value* PathBuilder::build(Container& container) {

@@ -12,6 +12,8 @@
 #include <utility>
 #include <vector>
 
+#include "passes/frontend/path_memory.h"
+
 namespace aten_recompute {
 
 // Something in a method that a path cannot be recorded through. The method then keeps its control
@@ -110,14 +112,19 @@ class PathBuilder {
   // From now on the caller's containers hold what the path has put into them.
   void finish_changes() { changes_are_made_ = true; }
 
+  // Which tensors that the path made share memory.
+  PathMemory& memory() { return memory_; }
+
   size_t num_nodes() const { return num_nodes_; }
 
  private:
   torch::jit::Value* build(Container& container);
+  bool is_current(const Container& container) const;
   torch::jit::Value* read(Container& container, size_t index);
   torch::jit::Node* insert(torch::jit::Node* node);
 
   std::shared_ptr<torch::jit::Graph> graph_;
+  PathMemory memory_;
   torch::jit::Node* start_;  // reads of inputs and attributes are inserted before it
   torch::jit::Node* origin_ = nullptr;
   int64_t decision_ = -1;

@@ -14,6 +14,7 @@
 #include <unordered_set>
 
 #include "common/log.h"
+#include "ir/functionalize.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "passes/frontend/inline_modules.h"
@@ -585,6 +586,8 @@ class PathRecorder {
       for (size_t i = 0; i < container.items.size(); ++i) {
         container.items[i].pending = false;
         container.items[i].symbol = copy->output(i);
+        if (container.items[i].is_tensor())
+          builder_.memory().note_element(copy->output(i), container.source);
       }
       container.has_determined_size = true;
     }
@@ -680,9 +683,13 @@ class PathRecorder {
     if (node->maybeOperator() == nullptr || !node->blocks().empty() ||
         (node->hasSideEffects() && !only_warns))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+    const bool writes_to_relatives = is_in_place(node) && writes_to_own_memory(operands[0]) &&
+                                     builder_.memory().has_relatives(operands[0].symbol);
     std::vector<IValue> results;
     if (!only_warns)
       results = execute(node, operands);
+    if (writes_to_relatives)
+      return write(node, operands, results[0]);
     const auto outputs = node->outputs();
     const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
       return contains_tensor(*value->type());
@@ -706,6 +713,7 @@ class PathRecorder {
     }
     auto* copy = builder_.add_copy(node, symbols);
     for (size_t i = 0; i < outputs.size(); ++i) {
+      note_memory(results[i], copy->output(i), operands, symbols);
       auto item = PathBuilder::item_of(results[i], copy->output(i), outputs[i]->type(), false);
       if (item.container != nullptr && reads_metadata_only(node, 0)) {
         require_types_of_attributes();  // the rank is the length
@@ -713,6 +721,68 @@ class PathRecorder {
       }
       set(outputs[i], std::move(item));
     }
+  }
+
+  bool is_callers(const at::Tensor& tensor) const {
+    return !tensor.defined() || !tensor.has_storage() ||
+           callers_memory_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
+  }
+
+  bool writes_to_own_memory(const Item& target) const {
+    return target.is_tensor() && target.symbol != nullptr && !is_callers(target.value.toTensor());
+  }
+
+  // Notes if a result of an operator shares memory that the path made with an operand.
+  void note_memory(const IValue& result, Value* symbol, const std::vector<Item>& operands,
+                   const std::vector<Value*>& symbols) {
+    const bool is_list = result.isTensorList() && !result.toListRef().empty();
+    if (!is_list && !result.isTensor())
+      return;
+    const auto tensor = is_list ? result.toListRef()[0].toTensor() : result.toTensor();
+    if (is_callers(tensor))
+      return;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (!operands[i].is_tensor() || operands[i].is_constant() ||
+          !operands[i].value.toTensor().is_alias_of(tensor))
+        continue;
+      if (is_list)
+        builder_.memory().note_list(symbol, symbols[i]);
+      else if (operands[i].value.toTensor().is_same(tensor))
+        builder_.memory().note_same(symbol, symbols[i]);
+      else
+        builder_.memory().note_view(symbol, symbols[i]);
+      return;
+    }
+  }
+
+  // Records a write to a view, or to a tensor that has views, without writing.
+  void write(Node* node, std::vector<Item>& operands, const IValue& result) {
+    auto& memory = builder_.memory();
+    std::vector<Value*> symbols;
+    for (size_t i = 0; i < operands.size(); ++i)
+      symbols.push_back(builder_.symbol_of(get(node->input(i)), node->input(i)->type()));
+    auto* target = symbols[0];
+    Value* content = nullptr;
+    const bool only_copies = node->kind() == aten::copy_ && memory.is_view(target);
+    if (only_copies) {
+      content = builder_.add(aten::expand_as, {symbols[1], target}, c10::TensorType::get());
+      if (operands[1].value.toTensor().scalar_type() != result.toTensor().scalar_type())
+        content = builder_.add(aten::type_as, {content, target}, c10::TensorType::get());
+    } else {
+      auto* copy = builder_.add_copy(node, symbols);
+      content = make_functional(copy);
+      if (content == nullptr) {
+        copy->destroy();
+        auto* none = builder_.add_constant(IValue());
+        symbols[0] = builder_.add(aten::clone, {target, none}, c10::TensorType::get());
+        content = builder_.add_copy(node, symbols)->output();
+      }
+    }
+    memory.write(target, content);
+    auto item = operands[0];
+    item.symbol = target;
+    item.value = result;
+    set(node->output(), item);
   }
 
   std::vector<IValue> execute(Node* node, const std::vector<Item>& operands) {

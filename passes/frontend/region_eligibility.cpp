@@ -85,7 +85,8 @@ Eligibility EligibilityChecker::check(Node* node) const {
   for (auto* input : node->inputs()) {
     if (!is_region_type(*input->type()))
       return outside(node, "takes a " + input->type()->str());
-    if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0) {
+    if (is_list_with_tensors(*input->type()) && input->node()->kind() != prim::Constant &&
+        in_region_.count(input->node()) == 0) {
       return outside(node, "takes a list of tensors from outside the region");
     }
   }

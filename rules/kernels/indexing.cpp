@@ -130,6 +130,19 @@ std::tuple<Tensor, Tensor> scatter_extremum_backward(Tensor grad, Tensor self, i
   return {self_equals * share, source_equals * share.gather(dim, index)};
 }
 
+at::Tensor slice_scatter_in_place(at::Tensor self, const at::Tensor& src, int64_t dim,
+                                  std::optional<int64_t> start, std::optional<int64_t> end,
+                                  int64_t step) {
+  self.slice(dim, start, end, step).copy_(src);
+  return self;
+}
+
+at::Tensor select_scatter_in_place(at::Tensor self, const at::Tensor& src, int64_t dim,
+                                   int64_t index) {
+  self.select(dim, index).copy_(src);
+  return self;
+}
+
 }  // namespace
 
 void register_indexing_operators() {
@@ -154,6 +167,12 @@ void register_indexing_operators() {
       Operator("aten_recompute::masked_select_backward(Tensor grad, int[] size, Tensor mask) "
                "-> Tensor",
                masked_select_backward, pure),
+      in_place_operator("aten_recompute::slice_scatter_(Tensor(a!) self, Tensor src, int dim=0, "
+                        "int? start=None, int? end=None, int step=1) -> Tensor(a!)",
+                        &slice_scatter_in_place),
+      in_place_operator("aten_recompute::select_scatter_(Tensor(a!) self, Tensor src, int dim, "
+                        "int index) -> Tensor(a!)",
+                        &select_scatter_in_place),
       pure_operator("aten_recompute::wrapped_index(int index, int size) -> int", &wrapped_index),
       pure_operator("aten_recompute::scatter_mean_backward(Tensor grad, int dim, Tensor index, "
                     "int[] source_size, bool include_self) -> (Tensor, Tensor)",

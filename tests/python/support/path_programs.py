@@ -164,3 +164,94 @@ class ExpertRouting(nn.Module):
             if row.numel() > 0:
                 result = result.index_add(0, row, torch.tanh(expert(x[row])) * weights[row, place].unsqueeze(1))
         return result
+
+
+@program("slice_assignments", lambda: rows(4, 9, 4))
+class SliceAssignments(nn.Module):
+    """Parts of tensors that the method made are written to, and the whole is read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = x.new_zeros(x.size(0), 8)
+        out[1:3] = self.layers[0](x)[1:3]
+        mask = torch.zeros(8)
+        mask[2:4] = 1.0
+        mask[-1] = 0.5
+        y = torch.tanh(self.layers[1](out)) * mask
+        y[0, 2:] += x[0, 2:]
+        y[:, 0].mul_(2.0)
+        y.t()[1].fill_(0.25)
+        return self.layers[2](y) * y
+
+
+@program("views_before_writes", lambda: rows(4, 9, 4))
+class ViewsBeforeWrites(nn.Module):
+    """What was a view before a write shows what was written, to the view itself or to its base."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(2)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.layers[0](x)
+        rows = y.view(-1, 2, 4)
+        column = y[:, 3]
+        both = [rows, column]
+        y += 1.0
+        z = both[0].sum() + both[1].sum()
+        rows[:, 1] = torch.sigmoid(rows[:, 0])
+        y.unsqueeze(0)[0, :, 6:].copy_(torch.relu(x[:, :2]))
+        total = torch.zeros(8)
+        for i in range(3):
+            before = total.unsqueeze(0)
+            total += y.mean(0) + before.sum() + i
+        return self.layers[1](y) * z + column.unsqueeze(1), total
+
+
+@program("pieces", lambda: [(torch.randn(3, 8), torch.randn(3, 4), torch.randn(3, 4))] * 2)
+class Pieces(nn.Module):
+    """The gates of a cell are pieces of one tensor, to which it writes one by one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 16)
+
+    def forward(self, x: Tensor, h: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+        for _ in range(2):
+            i, f, g, o = self.layer(torch.cat([h, h * x[:, :4]], 1)).unsafe_chunk(4, 1)
+            i.sigmoid_()
+            f.sigmoid_()
+            g.tanh_()
+            o.sigmoid_()
+            c = f * c + i * g
+            h = o * torch.tanh(c)
+        return h, c
+
+
+@program("dropout_in_place_of_a_view", lambda: [(torch.randn(2, 4, 2, 1),)] * 3)
+class DropoutInPlaceOfAView(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv2d(4, 8, 1), nn.Linear(16, 4)
+        self.dropout = nn.Dropout(0.3, inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(self.dropout(torch.flatten(self.first(x), 1)))
+
+
+@program("index_writes", lambda: rows(4, 9, 4))
+class IndexWrites(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layers[0](x)
+        part = y[:, 2:6]
+        part[torch.tensor([0, 2])] = x[:2, :4]
+        part.masked_fill_(x[:, :4] > 1.0, 0.5)
+        y[x > 2.0] = 0.0
+        return self.layers[1](y) + part.sum()

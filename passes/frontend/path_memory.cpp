@@ -1,0 +1,195 @@
+#include "passes/frontend/path_memory.h"
+
+#include <algorithm>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+#include "passes/frontend/path_builder.h"
+
+namespace aten_recompute {
+
+using torch::jit::Node;
+using torch::jit::Value;
+namespace aten = c10::aten;
+
+PathMemory::Tensor* PathMemory::find(Value* value) const {
+  const auto found = tensor_of_.find(value);
+  return found == tensor_of_.end() ? nullptr : found->second;
+}
+
+PathMemory::Tensor& PathMemory::get(Value* value) {
+  if (auto* tensor = find(value))
+    return *tensor;
+  tensors_.emplace_back().value = value;
+  tensor_of_[value] = &tensors_.back();
+  return tensors_.back();
+}
+
+PathMemory::Tensor& PathMemory::add_view(Value* result, Tensor& base) {
+  auto& tensor = get(result);
+  tensor.base = &base;
+  tensor.view = result->node();
+  base.views.push_back(&tensor);
+  return tensor;
+}
+
+void PathMemory::note_view(Value* result, Value* operand) {
+  if (find(result) != nullptr)
+    return;
+  auto& tensor = add_view(result, get(operand));
+  const auto inputs = result->node()->inputs();
+  tensor.operand =
+      static_cast<size_t>(std::find(inputs.begin(), inputs.end(), operand) - inputs.begin());
+}
+
+void PathMemory::note_same(Value* result, Value* operand) {
+  auto& tensor = get(operand);
+  tensor_of_[result] = &tensor;
+  if (tensor.value == operand)
+    tensor.value = result;
+}
+
+void PathMemory::note_list(Value* list, Value* operand) {
+  lists_[list] = {&get(operand), operand};
+}
+
+void PathMemory::note_element(Value* result, Value* list) {
+  const auto found = lists_.find(list);
+  if (found == lists_.end() || find(result) != nullptr)
+    return;
+  if (found->second.base->value != found->second.value || found->second.base->is_outdated)
+    throw NotRecordable("it reads a list of views after writing to their memory");
+  add_view(result, *found->second.base).list = list;
+}
+
+bool PathMemory::has_relatives(Value* value) const {
+  const auto* tensor = find(value);
+  return tensor != nullptr && (tensor->base != nullptr || !tensor->views.empty());
+}
+
+bool PathMemory::is_view(Value* value) const {
+  const auto* tensor = find(value);
+  return tensor != nullptr && tensor->base != nullptr;
+}
+
+bool PathMemory::is_current(Value* value) const {
+  const auto* tensor = find(value);
+  return tensor == nullptr || (tensor->value == value && !tensor->is_outdated && !tensor->is_lost);
+}
+
+Value* PathMemory::current(Value* value) {
+  auto* tensor = find(value);
+  return tensor == nullptr ? value : refresh(*tensor);
+}
+
+Value* PathMemory::refresh(Tensor& tensor) {
+  if (tensor.is_lost || (tensor.is_outdated && tensor.list != nullptr))
+    throw NotRecordable("it reads memory that it has written to through a view of another kind");
+  if (!tensor.is_outdated)
+    return tensor.value;
+  tensor.value = make_again(tensor, refresh(*tensor.base));
+  tensor_of_[tensor.value] = &tensor;
+  tensor.is_outdated = false;
+  return tensor.value;
+}
+
+Value* PathMemory::make_again(const Tensor& view, Value* base) {
+  auto* node = graph_.create(view.view->kind(), view.view->inputs(), 1);
+  node->copyAttributes(*view.view);
+  node->copyMetadata(view.view);
+  node->output()->setType(view.view->output()->type());
+  node->replaceInput(view.operand, base);
+  return graph_.appendNode(node)->output();
+}
+
+void PathMemory::outdate(Tensor& tensor) {
+  tensor.is_outdated = true;
+  tensor.is_lost = false;  // its base has all of its elements
+  outdate_views(tensor, nullptr);
+}
+
+void PathMemory::outdate_views(Tensor& tensor, const Tensor* except) {
+  for (auto* view : tensor.views) {
+    const bool is_apart = except != nullptr && view->list != nullptr && view->list == except->list;
+    if (view != except && !is_apart)
+      outdate(*view);
+  }
+}
+
+void PathMemory::write(Value* value, Value* content) {
+  auto* written = find(value);
+  refresh(*written);
+  // As in eager PyTorch, the tensor that all others are views of gets the new content, and all
+  // views are made from it when they are read next, so that gradients are added in the same order.
+  std::vector<Tensor*> views;
+  auto* root = written;
+  while (root->base != nullptr && !root->base->is_lost && can_put_in(*root)) {
+    views.push_back(root);
+    root = root->base;
+  }
+  std::vector<Value*> bases(views.size());
+  for (size_t i = views.size(); i-- > 0;)
+    bases[i] = i + 1 == views.size() ? refresh(*root) : make_again(*views[i + 1], bases[i + 1]);
+  for (size_t i = 0; i < views.size(); ++i)
+    content = put_in(bases[i], *views[i], content);
+  root->value = content;
+  root->is_outdated = false;
+  tensor_of_[content] = root;
+  outdate_views(*root, nullptr);
+  for (auto* part = root; part->base != nullptr; part = part->base) {
+    outdate_views(*part->base, part);
+    part->base->is_lost = true;
+  }
+}
+
+Value* PathMemory::append(c10::Symbol kind, at::ArrayRef<Value*> inputs) {
+  return graph_.appendNode(graph_.create(kind, inputs, 1))->output();
+}
+
+namespace {
+
+// Operators that put the result of a view back into what it is a view of.
+const std::unordered_map<std::string, const char*>& scatters() {
+  static const std::unordered_map<std::string, const char*> table{
+      {"aten::slice.Tensor", "aten::slice_scatter"},
+      {"aten::select.int", "aten::select_scatter"},
+      {"aten::diagonal", "aten::diagonal_scatter"}};
+  return table;
+}
+
+bool only_changes_sizes(const std::string& name) {
+  static const std::unordered_set<std::string> names{
+      "aten::view",    "aten::reshape",     "aten::flatten.using_ints", "aten::unflatten.int",
+      "aten::squeeze", "aten::squeeze.dim", "aten::unsqueeze",          "aten::view_as",
+      "aten::alias",   "aten::reshape_as",  "aten::contiguous"};
+  return names.count(name) != 0;
+}
+
+}  // namespace
+
+bool PathMemory::can_put_in(const Tensor& view) {
+  if (view.list != nullptr || view.operand != 0)
+    return false;
+  const auto name = qualified_operator_name(view.view);
+  return scatters().count(name) != 0 || only_changes_sizes(name) || name == "aten::transpose.int" ||
+         name == "aten::t";
+}
+
+Value* PathMemory::put_in(Value* base, const Tensor& view, Value* content) {
+  const auto name = qualified_operator_name(view.view);
+  const auto inputs = view.view->inputs();
+  if (const auto found = scatters().find(name); found != scatters().end()) {
+    std::vector<Value*> operands{base, content};
+    operands.insert(operands.end(), inputs.begin() + 1, inputs.end());
+    return append(c10::Symbol::fromQualString(found->second), operands);
+  }
+  if (name == "aten::transpose.int")
+    return append(aten::transpose, {content, inputs[1], inputs[2]});
+  if (name == "aten::t")
+    return append(aten::t, {content});
+  return append(aten::reshape_as, {content, base});
+}
+
+}  // namespace aten_recompute

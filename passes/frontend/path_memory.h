@@ -1,0 +1,83 @@
+// Which values of a recorded path share memory, so that writes to views become functional.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <list>
+#include <unordered_map>
+#include <vector>
+
+namespace aten_recompute {
+
+// The tensors of a path that are views of one another, as trees: a tensor, its views, and theirs.
+// After a write to one of them, the tensor that all others are views of is the old one with the new
+// part put in (slice_scatter and its like), and the views are made from it again when they are read
+// next. Tensors that nothing reads again cost nothing, because the nodes have no effects.
+//
+// Pieces of a list (chunk) cannot be put in. A write to one of them leaves the others as they are,
+// and the tensor that they are pieces of cannot be read any more.
+//
+// Only tensors that the path made itself may be noted here.
+class PathMemory {
+ public:
+  explicit PathMemory(torch::jit::Graph& graph) : graph_(graph) {}
+
+  // Notes that the result is a view of the operand, made by the result's node.
+  void note_view(torch::jit::Value* result, torch::jit::Value* operand);
+  // Notes that the result is another name of the same tensor.
+  void note_same(torch::jit::Value* result, torch::jit::Value* operand);
+  // Notes that the list holds pieces of the operand, which do not overlap.
+  void note_list(torch::jit::Value* list, torch::jit::Value* operand);
+  // Notes that the result is an element of a list. Throws NotRecordable if its memory was written
+  // to since the list was made.
+  void note_element(torch::jit::Value* result, torch::jit::Value* list);
+
+  // Returns whether the tensor is a view, or has views.
+  bool has_relatives(torch::jit::Value* value) const;
+  bool is_view(torch::jit::Value* value) const;
+  // Returns whether the value still holds what the tensor holds.
+  bool is_current(torch::jit::Value* value) const;
+  // Returns the value that holds what the tensor holds at this point of the path. May append nodes.
+  // Throws NotRecordable if it cannot be made.
+  torch::jit::Value* current(torch::jit::Value* value);
+  // Notes that the tensor now holds `content`, which has its sizes. May append nodes. Throws
+  // NotRecordable as current() does.
+  void write(torch::jit::Value* value, torch::jit::Value* content);
+
+ private:
+  struct Tensor {
+    torch::jit::Value* value = nullptr;
+    Tensor* base = nullptr;             // of which it is a view
+    torch::jit::Node* view = nullptr;   // the node that made it
+    torch::jit::Value* list = nullptr;  // of which it is an element
+    size_t operand = 0;                 // of the node: the base
+    std::vector<Tensor*> views;
+    bool is_outdated = false;  // to be made again from its base
+    bool is_lost = false;      // cannot be made any more
+  };
+
+  Tensor* find(torch::jit::Value* value) const;
+  Tensor& get(torch::jit::Value* value);
+  Tensor& add_view(torch::jit::Value* result, Tensor& base);
+  torch::jit::Value* refresh(Tensor& tensor);
+  torch::jit::Value* make_again(const Tensor& view, torch::jit::Value* base);
+  static void outdate(Tensor& tensor);
+  static void outdate_views(Tensor& tensor, const Tensor* except);
+  // Returns whether there is an operator for put_in().
+  static bool can_put_in(const Tensor& view);
+  // Returns `base` with the content of a view of it put in.
+  torch::jit::Value* put_in(torch::jit::Value* base, const Tensor& view,
+                            torch::jit::Value* content);
+  torch::jit::Value* append(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs);
+
+  torch::jit::Graph& graph_;
+  std::list<Tensor> tensors_;
+  std::unordered_map<torch::jit::Value*, Tensor*> tensor_of_;  // several names may have one tensor
+  struct Pieces {
+    Tensor* base;
+    torch::jit::Value* value;  // of the base when the list was made
+  };
+  std::unordered_map<torch::jit::Value*, Pieces> lists_;
+};
+
+}  // namespace aten_recompute
