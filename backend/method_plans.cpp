@@ -196,11 +196,13 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   const auto outside = outside_bytes(plan->linked, plan->kept_after);
   auto options = options_;
   options.leanest_if_unreachable = options.leanest_if_unreachable || is_late;
-  const auto decisions = options_.strategy == StrategyKind::kPlan
-                             ? pinned(joint, plan->linked, options_.plan)
-                             : plan_budget(joint.problem, keep_all, options,
-                                           {static_cast<size_t>(at::get_num_threads()), outside,
-                                            known_plans(joint, *plan, known, is_late)});
+  const auto decisions =
+      options_.strategy == StrategyKind::kPlan
+          ? pinned(joint, plan->linked, options_.plan)
+          : plan_budget(joint.problem, keep_all, options,
+                        {.num_threads = static_cast<size_t>(at::get_num_threads()),
+                         .outside_bytes = outside,
+                         .known = known_plans(joint, *plan, known, is_late)});
 
   plan->figures = joint_figures(joint, decisions, keep_all);
   plan->figures.outside_bytes = outside;

@@ -95,14 +95,21 @@ RetentionPlan keep_least(const JointGraph& joint, const RegionInput& input,
   return best;
 }
 
+// Data may make tensors larger by this share before a new plan is made (backend/data_growth.h).
+constexpr double kMarginForData = 0.03;
+
 RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
                      const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget) {
     const auto unplanned = decisions_of(problem, save_everything(joint));
     const auto num_threads = static_cast<size_t>(at::get_num_threads());
-    return input.leanest ? keep_least(joint, input, problem, unplanned)
-                         : plan_budget(problem.problem, unplanned, input.options,
-                                       {.num_threads = num_threads, .known = input.known});
+    if (input.leanest)
+      return keep_least(joint, input, problem, unplanned);
+    const bool data_decide_sizes = costs && !costs->data_sizes.empty();
+    return plan_budget(problem.problem, unplanned, input.options,
+                       {.num_threads = num_threads,
+                        .margin = data_decide_sizes ? kMarginForData : 0.0,
+                        .known = input.known});
   }
   if (input.options.strategy == StrategyKind::kPlan)
     return plan_from_file(problem.problem, input.options.plan);

@@ -20,6 +20,8 @@ struct BudgetLimits {
   size_t num_threads = 1;
   // How much of the problem's memory operators outside of the regions need; for the error message.
   int64_t outside_bytes = 0;
+  // Share of the budget that is left free if possible, for sizes that data decide.
+  double margin = 0.0;
   // If the sizes are not too far apart, the fastest of these plans that fits is taken. That saves a
   // search, which takes as long as several steps.
   std::vector<KnownPlan> known{};
@@ -32,8 +34,9 @@ int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes);
 // Returns the plan for the budget in `options`. `unplanned` keeps what the backward reads;
 // fractions count from its peak, and the search starts from it. Throws UserError if no plan is
 // found that fits; the message names the smallest peak that can be reached. With
-// Options::leanest_if_unreachable the plan with that peak is returned instead, and a warning is
-// logged. The plan does not depend on the number of threads.
+// Options::leanest_if_unreachable a plan whose peak is at most a tenth larger is returned instead,
+// that with the smallest product of peak and time, and a warning is logged. The plan does not
+// depend on the number of threads.
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits = {});
 
