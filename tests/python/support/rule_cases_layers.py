@@ -333,7 +333,7 @@ for cell, gates, hidden in (("rnn_tanh", 1, "h"), ("rnn_relu", 1, "h"), ("gru", 
 # ---- recurrent networks ----
 
 
-def network(gates: int, layers: int, directions: int, biases: bool = True, size: int = 5) -> dict[str, Factory]:
+def network(gates: int, layers: int, directions: int, biases: bool = True, size: int = 5) -> Any:
     """The weights of a network, in the order in which its operator takes them."""
     weights: dict[str, Factory] = {}
     for i in range(layers * directions):
@@ -355,7 +355,7 @@ for op, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4)):
         " dropout": (3, 1, True, 0.4, False),
     }.items():
         given = network(gates, layers, directions, biased)
-        before: dict[str, Factory] = {"h": g(layers * directions, 3, 5)}
+        before: Any = {"h": g(layers * directions, 3, 5)}
         if op == "lstm":
             before["c"] = g(layers * directions, 3, 5)
         hidden = "[h, c]" if op == "lstm" else "h"
@@ -366,10 +366,11 @@ for op, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4)):
         sequence = g(3, 6, 4) if first else g(6, 3, 4)
         case(f"{op}{name}", body, (F32, F64, BF16), x=sequence, **before, **given)
         if name == "":
-            still = {key: frozen(factory) for key, factory in before.items()}
+            still: Any = {key: frozen(factory) for key, factory in before.items()}
             case(f"{op} frozen x", body, x=n(6, 3, 4), **still, **given)
             case(f"{op} one step", body, x=g(1, 3, 4), **before, **given)
-            case(f"{op} frozen weights", body, x=sequence, **before, **{k: frozen(f) for k, f in given.items()})
+            fixed_weights: Any = {key: frozen(factory) for key, factory in given.items()}
+            case(f"{op} frozen weights", body, x=sequence, **before, **fixed_weights)
             case(f"{op} only output", f"{body}[0][2:4]", x=sequence, **before, **given)
             case(f"{op} only state", f"{body}[1]", x=sequence, **before, **given)
 PROJECTED = "torch.lstm(x, [h, c], [w, u, a, b, p], True, 1, 0.0, True, False, False)"

@@ -23,12 +23,12 @@ TEST_F(SinkIntoChecks, ATupleMovesIntoTheCheckThatReadsIt) {
   const auto graph = sunk(R"(
 graph(%x : Tensor, %n : int, %wrong : bool):
   %message : str = prim::Constant[value="got {}"]()
-  %class : str = prim::Constant[value="builtins.RuntimeError"]()
+  %error : str = prim::Constant[value="builtins.RuntimeError"]()
   %sizes : (int, int) = prim::TupleConstruct(%n, %n)
-   = prim::If(%wrong)
+  prim::If(%wrong)
     block0():
       %text : str = aten::format(%message, %sizes)
-       = prim::RaiseException(%text, %class)
+      prim::RaiseException(%text, %error)
       -> ()
     block1():
       -> ()
@@ -46,12 +46,12 @@ TEST_F(SinkIntoChecks, ATupleThatIsReadElsewhereStays) {
   const std::string text = R"(
 graph(%n : int, %wrong : bool):
   %message : str = prim::Constant[value="got {}"]()
-  %class : str = prim::Constant[value="builtins.RuntimeError"]()
+  %error : str = prim::Constant[value="builtins.RuntimeError"]()
   %sizes : (int, int) = prim::TupleConstruct(%n, %n)
-   = prim::If(%wrong)
+  prim::If(%wrong)
     block0():
       %text : str = aten::format(%message, %sizes)
-       = prim::RaiseException(%text, %class)
+      prim::RaiseException(%text, %error)
       -> ()
     block1():
       -> ()
