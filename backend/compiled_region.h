@@ -24,6 +24,8 @@ struct SpecialisationKey {
   std::vector<bool> returned;       // what NoopElimination::find returned
   // Pairs of inputs, the smaller index first, that are the same tensor.
   std::vector<std::pair<size_t, size_t>> same;
+  // All tensors are on the CPU; false for a region of which no operator depends on that.
+  bool is_on_cpu = false;
   auto operator<=>(const SpecialisationKey&) const = default;
 };
 

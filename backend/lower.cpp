@@ -121,6 +121,19 @@ std::mutex& cloning() {
   return mutex;
 }
 
+// Returns the end of the message for a method that the module lacks. TorchScript compiles a method
+// with overloads, such as nn.LSTM's forward, under other names.
+std::string hint_at_overloads(const Module& module, const std::string& method) {
+  std::string names;
+  for (const auto& each : module.get_methods()) {
+    if (each.name().rfind(method + "__", 0) == 0)
+      names += (names.empty() ? "\"" : ", \"") + each.name() + "\"";
+  }
+  return names.empty() ? ""
+                       : ", but overloads of it: lower " + names +
+                             " by name, or a module that calls this one";
+}
+
 // Returns the spec with a plan file's content in place of its path, so that a saved module does not
 // depend on the file.
 std::string self_contained(const std::string& spec) {
@@ -141,7 +154,8 @@ Module lower(const Module& module, const std::string& options,
   c10::Dict<c10::IValue, c10::IValue> specs(c10::StringType::get(), c10::AnyType::get());
   for (const auto& method : methods) {
     if (!clone.find_method(method)) {
-      throw std::invalid_argument("the module has no method \"" + method + "\" to lower");
+      throw std::invalid_argument("the module has no method \"" + method + "\" to lower" +
+                                  hint_at_overloads(clone, method));
     }
     specs.insert(method, spec);
   }

@@ -11,8 +11,28 @@
 #include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
 #include "common/log.h"
+#include "ir/graph_device.h"
+#include "rules/rule.h"
 
 namespace aten_recompute {
+namespace {
+
+// Returns whether the graph has an operator of which the rule holds on the CPU only.
+bool has_rules_for_cpu(torch::jit::Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
+    const auto* rule = find_rule(node);
+    return rule != nullptr && rule->on_cpu_only;
+  });
+}
+
+bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return !input.isTensor() || !input.toTensor().defined() || input.toTensor().is_cpu();
+  });
+}
+
+}  // namespace
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
                Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan)
@@ -21,6 +41,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       options_(std::move(options)),
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
+      depends_on_device_(has_rules_for_cpu(*graph_)),
       uncompiled_(graph_),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
@@ -186,14 +207,17 @@ SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
       key.same.emplace_back(a, b);
   }
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
+  key.is_on_cpu = depends_on_device_ && are_on_cpu(inputs);
   return key;
 }
 
 std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& key) const {
   auto graph = noop_elimination_.fold(key.returned);
-  if (key.same.empty())
+  if (key.same.empty() && !key.is_on_cpu)
     return graph;
   graph = graph->copy();
+  if (key.is_on_cpu)
+    put_inputs_on_cpu(*graph);
   for (const auto& [first, second] : key.same) {
     if (*graph->inputs()[first]->type() == *graph->inputs()[second]->type())
       graph->inputs()[second]->replaceAllUsesWith(graph->inputs()[first]);

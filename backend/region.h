@@ -78,7 +78,7 @@ class Region : public torch::CustomClassHolder {
   SpecialisationKey key_of(const std::vector<c10::IValue>& inputs) const;
   // Returns the forward without operators that return their argument, and with one name for inputs
   // that are the same tensor. A value's gradients are then added in the order of all its readers,
-  // as in eager PyTorch.
+  // as in eager PyTorch. Where the key tells the device, the inputs' types do.
   std::shared_ptr<torch::jit::Graph> graph_for(const SpecialisationKey& key) const;
   // Returns what to run for these inputs, and tells the call if that is planned as a whole. Returns
   // nullptr as variant_for() does.
@@ -118,6 +118,7 @@ class Region : public torch::CustomClassHolder {
   bool is_one_of_several_;
   std::shared_ptr<PinnedPlan> pinned_plan_;
   std::shared_ptr<const UserRules> rules_ = registered_rules();
+  bool depends_on_device_;
   Program uncompiled_;
   NoopElimination noop_elimination_;
   mutable std::mutex mutex_;

@@ -95,6 +95,11 @@ enum class FlopFormula : uint8_t {
   kConvolutionBackward,
   kAttention,
   kAttentionBackward,
+  // A layer of a recurrent network over all time steps.
+  kRecurrentLayer,
+  kRecurrentLayerBackward,
+  kLstmLayer,
+  kLstmLayerBackward,
 };
 
 // The condition on the operands under which the result can be written into the memory of one of

@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "ir/graph_device.h"
 #include "ir/node_traits.h"
 #include "rules/rule.h"
 #include "rules/script_source.h"
@@ -58,12 +59,15 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
   return names;
 }
 
-CompiledFormula compile(const Rule& rule, const Node* node, const std::string& body) {
+enum class FormulaKind : uint8_t { kForward, kGradient };
+
+CompiledFormula compile(const Rule& rule, const Node* node, const std::string& body,
+                        FormulaKind kind) {
   CompiledFormula compiled;
   std::ostringstream source;
   source << "def formula(";
   const auto used = identifiers(body);
-  for (const auto& [name, type] : bindable_names(rule, node, &body == &rule.forward)) {
+  for (const auto& [name, type] : bindable_names(rule, node, kind == FormulaKind::kForward)) {
     if (used.count(name) == 0)
       continue;
     source << (compiled.parameters.empty() ? "" : ", ") << name << ": " << type;
@@ -84,14 +88,15 @@ CompiledFormula compile(const Rule& rule, const Node* node, const std::string& b
   return compiled;
 }
 
-const CompiledFormula& cached(const Rule& rule, const Node* node, const std::string& body) {
+const CompiledFormula& cached(const Rule& rule, const Node* node, const std::string& body,
+                              FormulaKind kind) {
   static std::mutex mutex;
   static std::unordered_map<std::string, CompiledFormula> cache;
   const std::lock_guard<std::mutex> lock(mutex);
   const auto key = rule.op + "\n" + body;
   auto found = cache.find(key);
   if (found == cache.end())
-    found = cache.emplace(key, compile(rule, node, body)).first;
+    found = cache.emplace(key, compile(rule, node, body, kind)).first;
   return found->second;
 }
 
@@ -213,11 +218,22 @@ const Rule* find_rule(const Node* node) {
 
 const CompiledFormula& compiled_gradient(const Rule& rule, size_t index, const Node* node) {
   const auto& formula = rule.gradients.at(index);
-  return formula.compiled != nullptr ? *formula.compiled : cached(rule, node, formula.body);
+  return formula.compiled != nullptr ? *formula.compiled
+                                     : cached(rule, node, formula.body, FormulaKind::kGradient);
 }
 
 const CompiledFormula& compiled_forward(const Rule& rule, const Node* node) {
-  return rule.given_forward != nullptr ? *rule.given_forward : cached(rule, node, rule.forward);
+  return rule.given_forward != nullptr ? *rule.given_forward
+                                       : cached(rule, node, rule.forward, FormulaKind::kForward);
+}
+
+const CompiledFormula* compiled_parts(const Rule& rule, const Node* node) {
+  if (rule.on_cpu_only && !inputs_are_on_cpu(*node->owningGraph()))
+    return nullptr;
+  if (rule.compose == nullptr)
+    return &compiled_forward(rule, node);
+  const auto forward = rule.compose(node);
+  return forward.empty() ? nullptr : &cached(rule, node, forward, FormulaKind::kForward);
 }
 
 const CompiledFormula* compiled_replay(const Node* node) {
@@ -228,7 +244,7 @@ const CompiledFormula* compiled_replay(const Node* node) {
   const auto found = replays().find(qualified_operator_name(node));
   if (found == replays().end())
     return nullptr;
-  return &cached(found->second, node, found->second.forward);
+  return &cached(found->second, node, found->second.forward, FormulaKind::kForward);
 }
 
 const Replay* find_replay(const Node* node) {

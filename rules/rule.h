@@ -29,7 +29,7 @@
 //
 // A rule without gradients is that of a composed operator: `forward` takes its place, and each of
 // its parts has a rule of its own. An `if` in such a forward must be one that constants, or None
-// arguments, decide.
+// arguments, decide. Where constants decide how many parts there are, `compose` writes the forward.
 //
 // Metadata of a value (size, dtype, dim) may be read freely: differentiate() moves such reads into
 // the forward, where they capture an int list and not the tensor. For an operator that takes a
@@ -73,6 +73,12 @@ struct Rule {
   // formulas return is checked when they run, because nothing is known about it before.
   std::shared_ptr<const CompiledFormula> given_forward = nullptr;
   bool is_users = false;
+  // Returns the forward of a composed operator for one node of it, which it may write after the
+  // node's constants; an empty string if the node cannot be composed.
+  std::string (*compose)(const torch::jit::Node* node) = nullptr;
+  // The parts of a composed operator are those that ATen takes on the CPU. Elsewhere, and where the
+  // types of the graph's inputs do not tell (ir/graph_device.h), it has none.
+  bool on_cpu_only = false;
 
   bool has_forward() const { return !forward.empty() || given_forward != nullptr; }
   bool is_composition() const { return gradients.empty(); }
@@ -90,6 +96,9 @@ bool has_builtin_rule(const std::string& op);
 const CompiledFormula& compiled_gradient(const Rule& rule, size_t index,
                                          const torch::jit::Node* node);
 const CompiledFormula& compiled_forward(const Rule& rule, const torch::jit::Node* node);
+
+// Returns the parts of a composed operator as a formula; nullptr if this node has none.
+const CompiledFormula* compiled_parts(const Rule& rule, const torch::jit::Node* node);
 
 // Returns TorchScript for a tensor that has the layout of `argument` but neither its elements nor
 // its memory (rules/kernels/stand_in.h). It is only for operators that read no element of it.

@@ -94,11 +94,10 @@ void replace_outputs(Node* node, const std::vector<Value*>& values) {
   }
 }
 
-// Inserts the rule's forward before `node`, and returns its results.
-std::vector<Value*> insert_results(Node* node, const Rule& rule, const GradientSums& sums,
-                                   const Names& names) {
+// Inserts a forward before `node`, and returns its results.
+std::vector<Value*> insert_results(Node* node, const CompiledFormula& formula,
+                                   const GradientSums& sums, const Names& names) {
   auto& graph = *node->owningGraph();
-  const auto& formula = compiled_forward(rule, node);
   const torch::jit::WithInsertPoint guard(node);
   auto* before = node->prev();
   std::vector<Value*> arguments;
@@ -115,7 +114,7 @@ std::vector<Value*> insert_results(Node* node, const Rule& rule, const GradientS
 std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientSums& sums,
                                    std::unordered_set<size_t>& gradient_path, Names& names) {
   auto* before = node->prev();
-  const auto values = insert_results(node, rule, sums, names);
+  const auto values = insert_results(node, compiled_forward(rule, node), sums, names);
   for (auto* added = before->next(); added != node; added = added->next())
     note_gradient_path(added, sums, gradient_path);
   const size_t count = node->outputs().size();
@@ -234,11 +233,14 @@ void insert_gradient_formula(Graph& graph, const AppliedRule& applied, size_t in
 }  // namespace
 
 std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, const GradientSums& sums) {
+  const auto* formula = compiled_parts(rule, node);
+  if (formula == nullptr)
+    return {};
   Names names;
   for (size_t i = 0; i < node->inputs().size(); ++i)
     names[node->schema().arguments()[i].name()] = node->input(i);
   auto* before = node->prev();
-  const auto values = insert_results(node, rule, sums, names);
+  const auto values = insert_results(node, *formula, sums, names);
   forward_elements(before->next(), node);
   std::vector<Node*> parts;
   for (auto* part = before->next(); part != node; part = part->next())

@@ -31,7 +31,8 @@ AppliedRule apply_rule_forward(torch::jit::Node* node, const Rule& rule, Gradien
                                std::unordered_set<size_t>& gradient_path);
 
 // Replaces a composed operator by its parts, and returns them in their order. Returns an empty list
-// and changes nothing if control flow would be left among the parts.
+// and changes nothing if the rule has no parts for this node, or if control flow would be left
+// among them.
 std::vector<torch::jit::Node*> replace_by_parts(torch::jit::Node* node, const Rule& rule,
                                                 const GradientSums& sums);
 

@@ -33,6 +33,13 @@ bool can_stand_after(const Node* node) {
          (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
 }
 
+// Returns whether the node reads an attribute, or an element of one.
+bool is_read_from_module(const Node* node) {
+  while (node->kind() == c10::aten::__getitem__)
+    node = node->input(0)->node();
+  return node->kind() == prim::GetAttr;
+}
+
 // Returns whether the node takes elements from a list that only the region can make, such as that
 // of unsafe_chunk. They leave the region one by one, because no gradient passes through a list that
 // leaves it.
@@ -89,7 +96,7 @@ class SubgraphBuilder {
       return inner_[value] = constant->output();
     }
     region_->addInput(value);
-    is_attribute_.push_back(value->node()->kind() == prim::GetAttr ? 1 : 0);
+    is_attribute_.push_back(is_read_from_module(value->node()) ? 1 : 0);
     auto* input = subgraph_->addInput()->setType(value->type());
     input->copyMetadata(value);
     return inner_[value] = input;

@@ -22,6 +22,8 @@
 #include "passes/frontend/fold_conditions.h"
 #include "passes/frontend/functionalize_lists.h"
 #include "passes/frontend/propagate_ranks.h"
+#include "passes/frontend/sink_into_checks.h"
+#include "passes/frontend/split_list_attributes.h"
 #include "passes/manager/pass_manager.h"
 
 namespace aten_recompute {
@@ -311,6 +313,11 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   fold_constants(graph);
   fold_ranks(graph, self, assumptions);
   run_pass(Pass::kHoistAttributes, graph, [&] { hoist_attributes(graph); });
+  run_pass(Pass::kSplitListAttributes, graph, [&] {
+    const auto found = split_list_attributes(graph, self);
+    assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
+  });
+  run_pass(Pass::kSinkIntoChecks, graph, [&] { sink_into_checks(graph); });
   torch::jit::EraseShapeInformation(graph);
   run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
   pool_constants(graph);

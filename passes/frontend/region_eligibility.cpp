@@ -52,6 +52,16 @@ bool same_attribute(const Node* a, const Node* b) {
   return false;
 }
 
+// Returns whether a node in a block within `block` makes the value.
+bool is_made_within(const Block* block, torch::jit::Value* value) {
+  auto* inner = value->node()->owningBlock();
+  if (inner == block)
+    return false;
+  while (inner != nullptr && inner != block)
+    inner = inner->owningNode() == nullptr ? nullptr : inner->owningNode()->owningBlock();
+  return inner == block;
+}
+
 }  // namespace
 
 bool is_list_with_tensors(const c10::Type& type) {
@@ -139,7 +149,9 @@ bool EligibilityChecker::only_raises_or_warns(Block* block) const {
       return false;
     }
     for (auto* input : node->inputs()) {
-      if (!is_region_type(*input->type()))
+      // A tuple of numbers that the check itself makes does not have to enter the region.
+      if (!is_region_type(*input->type()) &&
+          (contains_tensor(*input->type()) || !is_made_within(block_, input)))
         return false;
       if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0 &&
           input->node()->owningBlock() == block_) {

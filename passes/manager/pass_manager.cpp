@@ -41,6 +41,8 @@ constexpr std::array kPasses{
     PassInfo{Pass::kPropagateShapes, "propagate_shapes", kOptional},
     PassInfo{Pass::kPropagateRanks, "propagate_ranks", kOptional},
     PassInfo{Pass::kHoistAttributes, "hoist_attributes", kOptional},
+    PassInfo{Pass::kSplitListAttributes, "split_list_attributes", kOptional},
+    PassInfo{Pass::kSinkIntoChecks, "sink_into_checks", kOptional},
     // A dropout that does nothing returns its argument, which its schema does not say.
     PassInfo{Pass::kRemoveIdleDropout, "remove_idle_dropout", kNeeded},
     PassInfo{Pass::kEliminateDeadCode, "eliminate_dead_code", kOptional},

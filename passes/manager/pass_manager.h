@@ -41,6 +41,8 @@ enum class Pass : uint8_t {
   kPropagateShapes,
   kPropagateRanks,
   kHoistAttributes,
+  kSplitListAttributes,
+  kSinkIntoChecks,
   kRemoveIdleDropout,
   kEliminateDeadCode,
   kMarkClobberedReads,

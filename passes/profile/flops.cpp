@@ -109,6 +109,26 @@ double attention(const Values& operands, size_t query, double products) {
   return products * 2.0 * static_cast<double>(q->numel()) * static_cast<double>(k->size(-2));
 }
 
+// Each row of a sequence, operand 0, is multiplied with each matrix among the weights, which begin
+// at operand `first` and end before the next sequence. `products` counts the products with a
+// weight.
+double recurrent_layer(const Values& operands, const Values& results, size_t first,
+                       double products) {
+  const auto* sequence = tensor_at(operands, 0);
+  if (sequence == nullptr || sequence->dim() != 3)
+    return numel(results);
+  double weights = 0.0;
+  for (size_t i = first; i < operands.size(); ++i) {
+    const auto* operand = tensor_at(operands, i);
+    if (operand != nullptr && operand->dim() > 2)
+      break;
+    if (operand != nullptr && operand->dim() == 2)
+      weights += static_cast<double>(operand->numel());
+  }
+  const auto rows = static_cast<double>(sequence->size(0) * sequence->size(1));
+  return products * 2.0 * rows * weights + numel(results);
+}
+
 // Returns what a rule of the user says, or nothing where there is none.
 std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values& operands,
                                       const Values& results) {
@@ -159,6 +179,15 @@ double count_flops(const torch::jit::Node* node, const Values& operands, const V
       return attention(operands, 0, 2.0) + numel(results);
     case FlopFormula::kAttentionBackward:
       return attention(operands, 1, 5.0) + numel(results);
+    // The states before the first step come before the weights.
+    case FlopFormula::kRecurrentLayer:
+      return recurrent_layer(operands, results, 2, 1.0);
+    case FlopFormula::kRecurrentLayerBackward:
+      return recurrent_layer(operands, results, 3, 2.0);
+    case FlopFormula::kLstmLayer:
+      return recurrent_layer(operands, results, 3, 1.0);
+    case FlopFormula::kLstmLayerBackward:
+      return recurrent_layer(operands, results, 6, 2.0);
     case FlopFormula::kPerElement:
       break;
   }

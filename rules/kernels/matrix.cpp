@@ -295,6 +295,8 @@ Tensor matmul_grad_other(Tensor grad, Tensor self, Sizes sizes, Sizes strides, b
                         std::move(strides), needs_self, true});
 }
 
+}  // namespace
+
 // As in Linear.cpp: with a bias, an input that can be viewed as a matrix is passed to addmm.
 bool linear_flattens(Tensor input, std::optional<Tensor> bias) {
   if (!bias || !bias->defined())
@@ -340,6 +342,8 @@ Tensor linear_grad_input(Tensor grad, Tensor weight, Sizes sizes, Sizes strides,
   return mm_grad_self(grad.reshape({matrix[0], t.size(1)}), t, matrix, matrix_strides, 1)
       .reshape(sizes);
 }
+
+namespace {
 
 Tensor mm_grad_self_boxed(Tensor grad, Tensor mat2, Sizes sizes, Sizes strides, at::Scalar alpha) {
   return mm_grad_self(grad, mat2, std::move(sizes), std::move(strides), alpha);

@@ -330,6 +330,55 @@ for cell, gates, hidden in (("rnn_tanh", 1, "h"), ("rnn_relu", 1, "h"), ("gru", 
     case(f"{cell}_cell plain", f"{call})", x=g(3, 4), **states, **weights)
     case(f"{cell}_cell frozen x", f"{call}, a, b)", x=n(3, 4), **states, **weights, **biases)
 
+# ---- recurrent networks ----
+
+
+def network(gates: int, layers: int, directions: int, biases: bool = True, size: int = 5) -> Any:
+    """The weights of a network, in the order in which its operator takes them."""
+    weights: dict[str, Factory] = {}
+    for i in range(layers * directions):
+        inputs = 4 if i < directions else size * directions
+        weights[f"w{i}"], weights[f"u{i}"] = g(gates * size, inputs), g(gates * size, size)
+        if biases:
+            weights[f"a{i}"], weights[f"b{i}"] = g(gates * size), g(gates * size)
+    return weights
+
+
+for op, gates in (("rnn_tanh", 1), ("rnn_relu", 1), ("gru", 3), ("lstm", 4)):
+    # Layers, directions, whether there are biases, dropout, whether the batch is the first dimension.
+    for name, (layers, directions, biased, dropout, first) in {
+        "": (1, 1, True, 0.0, False),
+        " plain": (1, 1, False, 0.0, False),
+        " batch first": (2, 1, True, 0.0, True),
+        " plain batch first": (1, 2, False, 0.0, True),
+        " both directions": (2, 2, True, 0.0, False),
+        " dropout": (3, 1, True, 0.4, False),
+    }.items():
+        given = network(gates, layers, directions, biased)
+        before: Any = {"h": g(layers * directions, 3, 5)}
+        if op == "lstm":
+            before["c"] = g(layers * directions, 3, 5)
+        hidden = "[h, c]" if op == "lstm" else "h"
+        body = (
+            f"torch.{op}(x, {hidden}, [{', '.join(given)}], {biased}, {layers}, {dropout}, True, "
+            f"{directions == 2}, {first})"
+        )
+        sequence = g(3, 6, 4) if first else g(6, 3, 4)
+        case(f"{op}{name}", body, (F32, F64, BF16), x=sequence, **before, **given)
+        if name == "":
+            still: Any = {key: frozen(factory) for key, factory in before.items()}
+            case(f"{op} frozen x", body, x=n(6, 3, 4), **still, **given)
+            case(f"{op} one step", body, x=g(1, 3, 4), **before, **given)
+            fixed_weights: Any = {key: frozen(factory) for key, factory in given.items()}
+            case(f"{op} frozen weights", body, x=sequence, **before, **fixed_weights)
+            case(f"{op} only output", f"{body}[0][2:4]", x=sequence, **before, **given)
+            case(f"{op} only state", f"{body}[1]", x=sequence, **before, **given)
+PROJECTED = "torch.lstm(x, [h, c], [w, u, a, b, p], True, 1, 0.0, True, False, False)"
+case("lstm projected", PROJECTED, (F32, F64, BF16), x=g(6, 3, 4), h=g(1, 3, 2), c=g(1, 3, 5), w=g(20, 4), u=g(20, 2),
+     a=g(20), b=g(20), p=g(2, 5))  # fmt: skip
+case("lstm projected plain", "torch.lstm(x, [h, c], [w, u, p], False, 1, 0.0, True, False, True)", x=g(3, 6, 4),
+     h=g(1, 3, 2), c=g(1, 3, 5), w=g(20, 4), u=g(20, 2), p=g(2, 5))  # fmt: skip
+
 # ---- convolutions ----
 
 case("conv1d", "F.conv1d(x, w, b)", x=g(2, 4, 9), w=g(6, 4, 3), b=g(6))

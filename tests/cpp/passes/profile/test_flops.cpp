@@ -100,6 +100,30 @@ TEST_F(Flops, AttentionCountsItsTwoProducts) {
                    2 * 4 * (2 * 2.0 * 16 * 24 * 8) + 2 * 4 * 16 * 8);
 }
 
+TEST_F(Flops, RecurrentLayersCountTheProductsOfAllSteps) {
+  // Length 7, batch 3, input 4, hidden size 5.
+  const auto input = sized({7, 3, 4}), output = sized({7, 3, 5}), state = sized({3, 5});
+  const auto of_input = sized({20, 4}), of_hidden = sized({20, 5}), bias = sized({20});
+  const double rows = 7 * 3;
+  EXPECT_DOUBLE_EQ(count("aten_recompute::lstm_layer",
+                         {input, state, state, of_input, of_hidden, bias, bias, c10::IValue()},
+                         {output, state, state}),
+                   2.0 * rows * 20 * (4 + 5) + rows * 5 + 2 * 15);
+  // The states after the last step, which follow the output, are no weights.
+  EXPECT_DOUBLE_EQ(count("aten_recompute::lstm_layer_backward",
+                         {output, c10::IValue(), c10::IValue(), input, state, state, of_input,
+                          of_hidden, bias, bias, c10::IValue(), output, state, state},
+                         {input}),
+                   2 * 2.0 * rows * 20 * (4 + 5) + rows * 4);
+  const auto multiplied = sized({7, 3, 15}), weight = sized({15, 5});
+  EXPECT_DOUBLE_EQ(count("aten_recompute::gru_layer", {multiplied, state, weight}, {output, state}),
+                   2.0 * rows * 15 * 5 + rows * 5 + 15);
+  EXPECT_DOUBLE_EQ(
+      count("aten_recompute::gru_layer_backward",
+            {output, c10::IValue(), state, weight, c10::IValue(), output}, {multiplied}),
+      2 * 2.0 * rows * 15 * 5 + rows * 15);
+}
+
 TEST_F(Flops, OtherOperatorsCountOnePerElementOfTheirResults) {
   EXPECT_DOUBLE_EQ(count("aten::relu", {sized({3, 4})}, {sized({3, 4})}), 12);
   EXPECT_DOUBLE_EQ(count("aten::sum", {sized({3, 4})}, {sized({})}), 1);

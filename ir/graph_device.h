@@ -1,0 +1,16 @@
+// The device that a graph is compiled for, as the types of its inputs tell it.
+#pragma once
+
+namespace torch::jit {
+struct Graph;
+}
+
+namespace aten_recompute {
+
+// Gives each tensor among the graph's inputs a type that says that it is on the CPU.
+void put_inputs_on_cpu(torch::jit::Graph& graph);
+
+// Returns whether the types of all tensors among the graph's inputs say that they are on the CPU.
+bool inputs_are_on_cpu(const torch::jit::Graph& graph);
+
+}  // namespace aten_recompute
