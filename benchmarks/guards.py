@@ -16,28 +16,56 @@ import torch
 import aten_recompute
 
 
+def program(lines: list[str]) -> torch.jit.ScriptModule:
+    class Program(torch.jit.ScriptModule):  # a class of its own, because TorchScript compiles a class once
+        def __init__(self) -> None:
+            super().__init__()
+            self.w = torch.nn.Parameter(torch.ones(1))
+            self.define("def forward(self, x):\n" + "".join(f"    {line}\n" for line in lines))
+
+    return Program()
+
+
 def module_with(checks: int) -> torch.jit.ScriptModule:
     """Makes a method whose `checks` conditions never hold, up to the size 1000."""
-    module = torch.jit.ScriptModule()
-    module.register_parameter("w", torch.nn.Parameter(torch.ones(1)))
     lines = ["y = torch.tanh(x * self.w)"]
     for i in range(checks):
         lines += [f"if x.size(0) > {1000 + i}:", "    y = torch.exp(y)"]
-    lines += ["return y * self.w"]
-    module.define("def forward(self, x):\n" + "".join(f"    {line}\n" for line in lines))
-    return module
+    return program([*lines, "return y * self.w"])
 
 
 def module_with_paths(paths: int) -> torch.jit.ScriptModule:
     """Makes a method with a path for each of the sizes 1 to `paths`. Each of them has a guard of `paths` conditions."""
-    module = torch.jit.ScriptModule()
-    module.register_parameter("w", torch.nn.Parameter(torch.ones(1)))
     lines = ["y = torch.tanh(x * self.w)"]
     for i in range(paths):
         lines += [f"if x.size(0) == {i + 1}:", f"    y = y + {i}"]
-    lines += ["return y * self.w"]
-    module.define("def forward(self, x):\n" + "".join(f"    {line}\n" for line in lines))
-    return module
+    return program([*lines, "return y * self.w"])
+
+
+class Flagged(torch.nn.Module):
+    def __init__(self, flag: bool) -> None:
+        super().__init__()
+        self.flag = flag
+
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        return torch.exp(y) if self.flag else y
+
+
+class Plain(torch.nn.Module):
+    def forward(self, y: torch.Tensor) -> torch.Tensor:
+        return y
+
+
+class Nested(torch.nn.Module):
+    """Modules that each read an attribute of their own, or none."""
+
+    def __init__(self, count: int, reads: bool) -> None:
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.ones(1))
+        self.parts = torch.nn.Sequential(*(Flagged(False) if reads else Plain() for _ in range(count)))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.parts(torch.tanh(x * self.w)) * self.w
 
 
 def microseconds(module: torch.jit.ScriptModule, inputs: list[torch.Tensor], calls: int) -> float:
@@ -82,6 +110,16 @@ def main() -> None:
         ours = found[f"lowered {n}"]
         more = ours - found["lowered 0"]
         print(f"| {n} | {ours:.2f} | {more:.2f} | {more / n if n else 0:.3f} | {found[f'stock {n}']:.2f} |")
+    print("\n| attributes read | lowered, us | without them, us | per attribute |")
+    print("|---|---|---|---|")
+    for n in counts[1:]:
+        pair = {
+            name: aten_recompute.lower(torch.jit.script(Nested(n, reads)), strategy="none")
+            for name, reads in (("with", True), ("without", False))
+        }
+        found = medians(pair, dict.fromkeys(pair, one), options.repeats, options.calls)
+        more = found["with"] - found["without"]
+        print(f"| {n} | {found['with']:.2f} | {found['without']:.2f} | {more / n:.3f} |")
     print("\n| paths in turn | lowered, us | the last path again, us | specialisations |")
     print("|---|---|---|---|")
     for paths in (1, 2, 4, 8, 16, 32):
