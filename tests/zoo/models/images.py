@@ -133,7 +133,7 @@ def image_model(name: str, size: int = 64, batch: int = 2, **options: Any) -> No
 
 
 image_model("resnet10t")
-image_model("vit_tiny_patch16_224", img_size=64, depth=4, drop_path_rate=0.1)
+image_model("vit_tiny_patch16_224", img_size=64, batch=16, depth=4, drop_path_rate=0.1)
 image_model("convnext_atto", drop_path_rate=0.1)
 image_model("tf_efficientnet_lite0", drop_path_rate=0.2)
 image_model("levit_128s", size=224)
@@ -141,7 +141,7 @@ image_model("mobilevit_xxs")
 image_model("xcit_nano_12_p16_224", size=64)
 image_model("pvt_v2_b0")
 image_model("edgenext_xx_small")
-image_model("mixer_s32_224", img_size=64)
+image_model("mixer_s32_224", img_size=64, batch=16)
 image_model("coatnet_nano_rw_224", img_size=64)
 image_model("poolformer_s12")
 image_model("gcresnext26ts")
