@@ -1,4 +1,4 @@
-"""A sample of the zoo, of the packages that are installed: equal bits, one region, nothing on tape."""
+"""A sample of the zoo, of the packages that are installed."""
 
 import importlib.util
 
@@ -6,6 +6,7 @@ import pytest
 
 from zoo.compare import compare
 from zoo.models import MODELS
+from zoo.sizes import SIZES, call_with_sizes
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -18,3 +19,15 @@ def test_a_model_trains_as_in_eager(name: str) -> None:
     assert row.different == []
     assert row.regions == [1]
     assert not row.on_tape
+
+
+@pytest.mark.parametrize("name", [name for name, sizes in SIZES.items() if sizes.most == 2])
+def test_sizes_share_specialisations_and_memory(name: str) -> None:
+    package = MODELS[SIZES[name].model].package
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    course = call_with_sizes(name, 100)
+    assert course.specialisations <= 2
+    assert course.compiled_regions <= 16
+    middle, end = list(course.memory.values())[-2:]
+    assert end - middle < 32 * 2**20
