@@ -50,9 +50,10 @@ architectures: build  ## count where the gradients of Hugging Face's architectur
 fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED))
 
-zoo: build  ## train models as their authors scripted them beside eager PyTorch (ZOO="schnet painn" does less)
+zoo: build  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)
 	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt
 	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo --output $(BUILD_DIR) $(ZOO)
+	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo.sizes
 
 bench: build  ## measure memory and time beside PyTorch's own methods (hours; BENCH="--models gpt" does less)
 	@$(PYTHON) benchmarks/run.py $(BENCH)

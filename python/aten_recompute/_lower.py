@@ -81,7 +81,7 @@ def lower(
         - ``time_budget``: the time that one step may take, as a multiple (at least 1) of its time without
           recomputation. The plan with the smallest peak within that time is used.
         - ``unreachable``: what happens if no plan keeps the budget. ``"raise"`` (the default): the call raises and
-          names the smallest budget that can be kept. ``"leanest"``: the plan with the smallest peak runs, with a
+          names the smallest budget that can be kept. ``"leanest"``: a plan near the smallest peak runs, with a
           warning.
         - ``cost_model``: ``"measured"`` (the default) times the operators on this machine; ``"flops"`` computes their
           time from operations and bytes, so that every machine makes the same plan.

@@ -16,24 +16,35 @@ from benchmarks.memory import Tracker
 from .compare import Row, compare, short
 from .models import MODELS
 
-COLUMNS = ("model", "regions", "on tape", "differ", "peak at 0.5", "time", "first step", "stock's", "remarks")
+COLUMNS = (
+    *("model", "made by", "regions", "on tape", "differ", "peak at 0.5"),
+    *("time", "a tenth above", "first step", "stock's", "remarks"),
+)
 
 
 def cells(row: Row) -> list[str]:
+    made_by = "tracing" if row.traced else "scripting"
     if row.error:
-        return [row.name, *[""] * 7, short(row.error, 100)]
+        return [row.name, made_by, *[""] * 8, short(row.error, 100)]
     remarks = "; ".join(f"{count} x {short(reason)}" for reason, count in row.breaks.items())
     return [
         row.name,
+        made_by,
         ", ".join(map(str, row.regions)),
         ", ".join(row.on_tape) or "-",
-        str(row.different),
+        str(len(row.different)),
         f"{row.peak_share:.2f}{'' if row.reached else ' (smallest)'}",
         f"{row.time_factor:.2f}",
+        "" if row.reached else f"{row.near_share:.2f} / {row.near_factor:.2f}",
         f"{row.first_step:.1f}",
         f"{row.stock_first_step:.1f}",
         remarks,
     ]
+
+
+def table(rows: list[Row]) -> str:
+    lines = [COLUMNS, ["---"] * len(COLUMNS), *map(cells, rows)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def main() -> int:
@@ -47,20 +58,17 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     tracker = Tracker()
     tracker.install()
-    rows = []
+    options.output.mkdir(parents=True, exist_ok=True)
+    rows: list[Row] = []
     for name in tqdm(options.names or list(MODELS), unit="model", file=sys.stderr):
         if importlib.util.find_spec(MODELS[name].package) is None:
             rows.append(Row(name, error=f"{MODELS[name].package} is not installed"))
-            continue
-        rows.append(compare(MODELS[name], tracker))
-    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
-    lines += ["| " + " | ".join(cells(row)) + " |" for row in rows]
-    table = "\n".join(lines)
-    options.output.mkdir(parents=True, exist_ok=True)
-    (options.output / "zoo.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
-    (options.output / "zoo.md").write_text(table + "\n")
+        else:
+            rows.append(compare(MODELS[name], tracker))
+        (options.output / "zoo.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+        (options.output / "zoo.md").write_text(table(rows) + "\n")
     print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; times and peaks relative to eager")
-    print(table)
+    print(table(rows))
     return int(any(row.error or row.different or len(set(row.regions)) > 1 for row in rows))
 
 

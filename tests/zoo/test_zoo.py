@@ -1,20 +1,50 @@
-"""A sample of the zoo, of the packages that are installed: equal bits, one region, nothing on tape."""
+"""A sample of the zoo, of the packages that are installed."""
 
 import importlib.util
+from typing import Any
 
 import pytest
 
 from zoo.compare import compare
 from zoo.models import MODELS
+from zoo.sizes import SIZES, call_with_sizes
+
+# Models that are more than one region, and why.
+SEVERAL_REGIONS = {
+    "mace": "calls requires_grad_",
+    "torchvision_efficientnet_b0": "drops out in place in a view",
+    "torchvision_swin": "assigns to slices",
+    "torchvision_raft_small": "names a tuple in the message of a size check",
+    "torchvision_retinanet": "assigns to slices",
+    "torchaudio_wav2vec2": "names a tuple in the message of a size check",
+    "torchaudio_tacotron2": "adds in place to a value that has a view",
+}
 
 
-@pytest.mark.parametrize("name", MODELS)
+def may_fail(name: str) -> Any:
+    known = SEVERAL_REGIONS.get(name)
+    return pytest.param(name, marks=[pytest.mark.xfail(strict=True, reason=known)] if known else [])
+
+
+@pytest.mark.parametrize("name", map(may_fail, MODELS))
 def test_a_model_trains_as_in_eager(name: str) -> None:
     model = MODELS[name]
     if importlib.util.find_spec(model.package) is None:
         pytest.skip(f"{model.package} is not installed")
     row = compare(model, None)
     assert not row.error
-    assert row.different == 0
+    assert row.different == []
     assert row.regions == [1]
     assert not row.on_tape
+
+
+@pytest.mark.parametrize("name", [name for name, sizes in SIZES.items() if sizes.most == 2])
+def test_sizes_share_specialisations_and_memory(name: str) -> None:
+    package = MODELS[SIZES[name].model].package
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"{package} is not installed")
+    course = call_with_sizes(name, 100)
+    assert course.specialisations <= 2
+    assert course.compiled_regions <= 16
+    middle, end = list(course.memory.values())[-2:]
+    assert end - middle < 32 * 2**20
