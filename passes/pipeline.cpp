@@ -220,7 +220,7 @@ std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& g
   std::vector<std::vector<std::string>> written;
   for (auto* node : graph.nodes()) {
     const bool updates = updates_hidden_state(node);
-    if (!updates && !mutates_an_argument(node))
+    if ((!updates && !mutates_an_argument(node)) || node->kind() == c10::aten::requires_grad_)
       continue;
     for (auto* input : node->inputs()) {
       if (!is_tensor_type(*input->type()))

@@ -83,6 +83,12 @@ void add_norms(std::vector<Rule>& rules) {
        .gradients = {{"self",
                       "recompute.norm_backward(grad, self.to(grad.dtype), p, result, dim)"
                       ".to(self.dtype)"}}},
+      {.op = "aten::linalg_norm", .forward = R"(
+    if ord is None:
+        norm = torch.linalg_vector_norm(self, 2, dim, keepdim, dtype=dtype)
+    else:
+        norm = torch.linalg_norm(self, ord, dim, keepdim, dtype=dtype)
+    return norm)"},
       {.op = "aten::linalg_vector_norm",
        .gradients = {{"self",
                       "recompute.norm_backward(grad, self, ord, result, dim).to(self.dtype)"}}},

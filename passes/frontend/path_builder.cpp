@@ -175,6 +175,17 @@ Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
   return node->output();
 }
 
+Node* PathBuilder::add_copy_at_start(Node* node, Value* input, const IValue& constant) {
+  const torch::jit::WithInsertPoint guard(start_);
+  auto* second = graph_->insertConstant(constant);
+  auto* copy = graph_->create(node->kind(), {input, second}, node->outputs().size());
+  copy->copyAttributes(*node);
+  copy->copyMetadata(node);
+  for (size_t i = 0; i < node->outputs().size(); ++i)
+    copy->output(i)->setType(node->output(i)->type());
+  return graph_->insertNode(copy);
+}
+
 Node* PathBuilder::add_copy(Node* node, std::vector<Value*> inputs) {
   auto* copy = graph_->create(node->kind(), inputs, node->outputs().size());
   copy->copyAttributes(*node);

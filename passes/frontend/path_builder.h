@@ -96,6 +96,10 @@ class PathBuilder {
                                at::ArrayRef<torch::jit::Value*> inputs,
                                at::ArrayRef<torch::jit::Value*> outputs);
   torch::jit::Value* add_constant(const c10::IValue& value);
+  // Adds a copy of a node that comes before all that the path computes. It takes `input`, which the
+  // method was given, and `constant`.
+  torch::jit::Node* add_copy_at_start(torch::jit::Node* node, torch::jit::Value* input,
+                                      const c10::IValue& constant);
   // Adds a read of an attribute. It comes before all that the path computes.
   torch::jit::Value* add_attribute(torch::jit::Value* object, const std::string& name);
 

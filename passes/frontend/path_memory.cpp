@@ -15,16 +15,23 @@ using torch::jit::Value;
 namespace aten = c10::aten;
 
 PathMemory::Tensor* PathMemory::find(Value* value) const {
-  const auto found = tensor_of_.find(value);
-  return found == tensor_of_.end() ? nullptr : found->second;
+  const auto found = names_.find(value);
+  return found == names_.end() ? nullptr : found->second.tensor;
 }
 
 PathMemory::Tensor& PathMemory::get(Value* value) {
   if (auto* tensor = find(value))
     return *tensor;
-  tensors_.emplace_back().value = value;
-  tensor_of_[value] = &tensors_.back();
-  return tensors_.back();
+  auto& tensor = tensors_.emplace_back();
+  tensor.value = value;
+  names_[value] = {&tensor, 0};
+  return tensor;
+}
+
+void PathMemory::set_content(Tensor& tensor, Value* content) {
+  tensor.value = content;
+  tensor.is_outdated = false;
+  names_[content] = {&tensor, ++tensor.version};
 }
 
 PathMemory::Tensor& PathMemory::add_view(Value* result, Tensor& base) {
@@ -46,9 +53,7 @@ void PathMemory::note_view(Value* result, Value* operand) {
 
 void PathMemory::note_same(Value* result, Value* operand) {
   auto& tensor = get(operand);
-  tensor_of_[result] = &tensor;
-  if (tensor.value == operand)
-    tensor.value = result;
+  names_[result] = {&tensor, tensor.version};
 }
 
 void PathMemory::note_list(Value* list, Value* operand) {
@@ -59,7 +64,7 @@ void PathMemory::note_element(Value* result, Value* list) {
   const auto found = lists_.find(list);
   if (found == lists_.end() || find(result) != nullptr)
     return;
-  if (found->second.base->value != found->second.value || found->second.base->is_outdated)
+  if (!is_current(found->second.value))
     throw NotRecordable("it reads a list of views after writing to their memory");
   add_view(result, *found->second.base).list = list;
 }
@@ -75,23 +80,23 @@ bool PathMemory::is_view(Value* value) const {
 }
 
 bool PathMemory::is_current(Value* value) const {
-  const auto* tensor = find(value);
-  return tensor == nullptr || (tensor->value == value && !tensor->is_outdated && !tensor->is_lost);
+  const auto found = names_.find(value);
+  if (found == names_.end())
+    return true;
+  const auto& [tensor, version] = found->second;
+  return version == tensor->version && !tensor->is_outdated && !tensor->is_lost;
 }
 
 Value* PathMemory::current(Value* value) {
-  auto* tensor = find(value);
-  return tensor == nullptr ? value : refresh(*tensor);
+  return is_current(value) ? value : refresh(*find(value));
 }
 
 Value* PathMemory::refresh(Tensor& tensor) {
-  if (tensor.is_lost || (tensor.is_outdated && tensor.list != nullptr))
+  if (tensor.is_lost)
     throw NotRecordable("it reads memory that it has written to through a view of another kind");
   if (!tensor.is_outdated)
     return tensor.value;
-  tensor.value = make_again(tensor, refresh(*tensor.base));
-  tensor_of_[tensor.value] = &tensor;
-  tensor.is_outdated = false;
+  set_content(tensor, make_again(tensor, refresh(*tensor.base)));
   return tensor.value;
 }
 
@@ -106,7 +111,7 @@ Value* PathMemory::make_again(const Tensor& view, Value* base) {
 
 void PathMemory::outdate(Tensor& tensor) {
   tensor.is_outdated = true;
-  tensor.is_lost = false;  // its base has all of its elements
+  tensor.is_lost = tensor.list != nullptr || !is_pure_view(tensor.view);
   outdate_views(tensor, nullptr);
 }
 
@@ -134,9 +139,7 @@ void PathMemory::write(Value* value, Value* content) {
     bases[i] = i + 1 == views.size() ? refresh(*root) : make_again(*views[i + 1], bases[i + 1]);
   for (size_t i = 0; i < views.size(); ++i)
     content = put_in(bases[i], *views[i], content);
-  root->value = content;
-  root->is_outdated = false;
-  tensor_of_[content] = root;
+  set_content(*root, content);
   outdate_views(*root, nullptr);
   for (auto* part = root; part->base != nullptr; part = part->base) {
     outdate_views(*part->base, part);
@@ -161,16 +164,15 @@ const std::unordered_map<std::string, const char*>& scatters() {
 
 bool only_changes_sizes(const std::string& name) {
   static const std::unordered_set<std::string> names{
-      "aten::view",    "aten::reshape",     "aten::flatten.using_ints", "aten::unflatten.int",
-      "aten::squeeze", "aten::squeeze.dim", "aten::unsqueeze",          "aten::view_as",
-      "aten::alias",   "aten::reshape_as",  "aten::contiguous"};
+      "aten::view",      "aten::unflatten.int", "aten::squeeze", "aten::squeeze.dim",
+      "aten::unsqueeze", "aten::view_as",       "aten::alias"};
   return names.count(name) != 0;
 }
 
 }  // namespace
 
 bool PathMemory::can_put_in(const Tensor& view) {
-  if (view.list != nullptr || view.operand != 0)
+  if (view.list != nullptr || view.operand != 0 || !is_pure_view(view.view))
     return false;
   const auto name = qualified_operator_name(view.view);
   return scatters().count(name) != 0 || only_changes_sizes(name) || name == "aten::transpose.int" ||

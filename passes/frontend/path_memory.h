@@ -22,9 +22,11 @@ class PathMemory {
  public:
   explicit PathMemory(torch::jit::Graph& graph) : graph_(graph) {}
 
-  // Notes that the result is a view of the operand, made by the result's node.
+  // Notes that the result is a view of the operand, or the operand itself, made by the result's
+  // node. A node that returns a view in this call, and may return a copy in another (reshape, to),
+  // cannot be made again after a write.
   void note_view(torch::jit::Value* result, torch::jit::Value* operand);
-  // Notes that the result is another name of the same tensor.
+  // Notes that the result is another name of the same tensor, in every call.
   void note_same(torch::jit::Value* result, torch::jit::Value* operand);
   // Notes that the list holds pieces of the operand, which do not overlap.
   void note_list(torch::jit::Value* list, torch::jit::Value* operand);
@@ -52,11 +54,19 @@ class PathMemory {
     torch::jit::Value* list = nullptr;  // of which it is an element
     size_t operand = 0;                 // of the node: the base
     std::vector<Tensor*> views;
+    size_t version = 0;        // counts its contents
     bool is_outdated = false;  // to be made again from its base
     bool is_lost = false;      // cannot be made any more
   };
 
+  // A value of the graph, which holds one content of a tensor.
+  struct Name {
+    Tensor* tensor;
+    size_t version;
+  };
+
   Tensor* find(torch::jit::Value* value) const;
+  void set_content(Tensor& tensor, torch::jit::Value* content);
   Tensor& get(torch::jit::Value* value);
   Tensor& add_view(torch::jit::Value* result, Tensor& base);
   torch::jit::Value* refresh(Tensor& tensor);
@@ -72,7 +82,7 @@ class PathMemory {
 
   torch::jit::Graph& graph_;
   std::list<Tensor> tensors_;
-  std::unordered_map<torch::jit::Value*, Tensor*> tensor_of_;  // several names may have one tensor
+  std::unordered_map<torch::jit::Value*, Name> names_;
   struct Pieces {
     Tensor* base;
     torch::jit::Value* value;  // of the base when the list was made

@@ -656,6 +656,8 @@ class PathRecorder {
       result_.grad_mode = grad_mode_;
       return set(node->output(), PathBuilder::constant(grad_mode_, c10::BoolType::get()));
     }
+    if (node->kind() == aten::requires_grad_ && run_requires_grad(node))
+      return;
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
     std::vector<Item> operands;
@@ -676,6 +678,30 @@ class PathRecorder {
         throw NotRecordable("it changes a container by " + qualified_operator_name(node));
     }
     run_operator(node, operands);
+  }
+
+  // What the caller gave may be made to require grad before all that the path computes. Returns
+  // false for other tensors.
+  bool run_requires_grad(Node* node) {
+    auto& tensor = get(node->input(0));
+    const auto& flag = get(node->input(1));
+    const bool is_given = tensor.symbol != nullptr && is_callers(tensor.value.toTensor()) &&
+                          is_read_of_input(tensor.symbol);
+    if (!is_given || !flag.is_constant())
+      return false;
+    auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
+    has_early_changes_ = true;
+    auto item = tensor;
+    item.symbol = copy->output();
+    set(node->output(), item);
+    return true;
+  }
+
+  // Returns whether the value is an input of the method, or is read from one.
+  static bool is_read_of_input(const Value* value) {
+    while (value->node()->kind() == aten::__getitem__ || value->node()->kind() == prim::TupleIndex)
+      value = value->node()->input(0);
+    return value->node()->kind() == prim::Param;
   }
 
   void run_operator(Node* node, std::vector<Item>& operands) {
@@ -747,7 +773,7 @@ class PathRecorder {
         continue;
       if (is_list)
         builder_.memory().note_list(symbol, symbols[i]);
-      else if (operands[i].value.toTensor().is_same(tensor))
+      else if (mutates_an_argument(symbol->node()))
         builder_.memory().note_same(symbol, symbols[i]);
       else
         builder_.memory().note_view(symbol, symbols[i]);
@@ -813,7 +839,7 @@ class PathRecorder {
   // ---- the end ----
 
   void finish(Graph& graph) {
-    result_.has_changes = !changes_.empty();
+    result_.has_changes = !changes_.empty() || has_early_changes_;
     for (auto& change : changes_) {
       builder_.set_origin(change.node);
       std::vector<Value*> symbols;
@@ -851,6 +877,7 @@ class PathRecorder {
   std::vector<Change> changes_;
   std::vector<std::shared_ptr<Graph>> callees_;
   Writes writes_;
+  bool has_early_changes_ = false;  // of what the caller gave
 };
 
 }  // namespace

@@ -125,3 +125,35 @@ def test_what_comes_before_an_error_has_happened(strategy: str) -> None:
         module(fits, fits).sum().backward()
     for name in ("calls", "seen", "count"):
         assert getattr(lowered, name) == getattr(eager, name)
+
+
+class MakesItsInputRequireGrad(nn.Module):
+    """As models of forces do, whether or not they compute forces in this call."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 8), nn.Linear(8, 1)
+
+    def forward(self, data: dict[str, Tensor], forces: bool = False) -> dict[str, Tensor | None]:
+        data["positions"].requires_grad_(True)
+        energy = self.second(torch.tanh(self.first(data["positions"]))).sum()
+        gradient: Tensor | None = None
+        if forces:
+            gradient = torch.autograd.grad([energy], [data["positions"]])[0]
+        return {"energy": energy, "forces": gradient}
+
+
+def test_an_input_may_be_made_to_require_grad() -> None:
+    eager = MakesItsInputRequireGrad()
+    lowered = lowered_copy(eager, "segments")
+    for _ in range(3):
+        positions = [torch.randn(4, 3)] * 2
+        positions = [each.clone() for each in positions]
+        for module, x in zip((eager, lowered), positions, strict=True):
+            module.zero_grad()
+            module({"positions": x})["energy"].backward()
+            assert x.requires_grad
+        assert_same([x.grad for x in positions[1:]], [x.grad for x in positions[:1]])
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert len(specialisation["regions"]) == 1

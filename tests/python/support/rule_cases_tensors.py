@@ -322,6 +322,7 @@ case(
 )
 case("normalize", "F.normalize(x, dim=1)", x=g(3, 4))
 case("vector_norm", "torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 2, [1], True)", x=ties(3, 4), dtypes=ALL)
+case("linalg_norm", "torch.linalg.norm(x), torch.linalg.norm(x, dim=[1], keepdim=True)", x=ties(3, 4), dtypes=ALL)
 case("vector_norm_inf", 'torch.linalg.vector_norm(x, float("inf"), [1])', x=ties(3, 4))
 case("vector_norm_half", "torch.linalg.vector_norm(x, 0.5, [0])", x=ties(3, 4))
 
