@@ -83,8 +83,7 @@ std::vector<Rule> indexing_rules() {
     part = torch.zeros_like(torch.slice(grad, dim, start, end, step))
     return torch.slice_scatter(grad, part, dim, start, end, step))"}}},
       {.op = "aten::select_scatter",
-       .gradients = {{"src", reduced("grad.select(dim, index).clone()", "src")},
-                     {"self", R"(
+       .gradients = {{"src", reduced("grad.select(dim, index).clone()", "src")}, {"self", R"(
     part = torch.zeros_like(grad.select(dim, index))
     return torch.select_scatter(grad, part, dim, index))"}}},
       {.op = "aten::diagonal_scatter",
