@@ -17,7 +17,7 @@ from .compare import Row, compare, short
 from .models import MODELS
 
 COLUMNS = (
-    *("model", "made by", "regions", "on tape", "differ", "peak at 0.5"),
+    *("model", "made by", "regions", "on tape", "differ", "peak at 0.5", "largest operator"),
     *("time", "a tenth above", "first step", "stock's", "remarks"),
 )
 
@@ -25,7 +25,7 @@ COLUMNS = (
 def cells(row: Row) -> list[str]:
     made_by = "tracing" if row.traced else "scripting"
     if row.error:
-        return [row.name, made_by, *[""] * 8, short(row.error, 100)]
+        return [row.name, made_by, *[""] * 9, short(row.error, 100)]
     remarks = "; ".join(f"{count} x {short(reason)}" for reason, count in row.breaks.items())
     return [
         row.name,
@@ -33,7 +33,8 @@ def cells(row: Row) -> list[str]:
         ", ".join(map(str, row.regions)),
         ", ".join(row.on_tape) or "-",
         str(len(row.different)),
-        f"{row.peak_share:.2f}{'' if row.reached else ' (smallest)'}",
+        f"{row.peak_share:.2f}{'' if row.reached else ' (out of reach)'}",
+        f"{row.floor_share:.2f}",
         f"{row.time_factor:.2f}",
         "" if row.reached else f"{row.near_share:.2f} / {row.near_factor:.2f}",
         f"{row.first_step:.1f}",

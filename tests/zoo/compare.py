@@ -38,6 +38,7 @@ class Row:
     peak_share: float = 0.0  # at the budget, or the smallest that can be reached
     reached: bool = False
     time_factor: float = 0.0  # of the plan with this peak
+    floor_share: float = 0.0  # what the operator that needs most takes by itself: no plan has a smaller peak
     near_share: float = 0.0  # of the plan for a tenth more, where this is the smallest, and its time
     near_factor: float = 0.0
     first_step: float = 0.0  # in steps of eager
@@ -165,24 +166,41 @@ def peak_of(module: nn.Module, inputs: Inputs, weights: list[Tensor], tracker: T
     return peak.bytes
 
 
+def bytes_of_largest_operator(problem: dict[str, Any]) -> int:
+    """Returns the bytes of the operands, results and workspace that some operator needs at the same time."""
+    nodes, storages = problem["nodes"], problem["storages"]
+    largest = 0
+    for node in range(problem["num_nodes"]):
+        if not nodes["outputs"][node] or nodes["alternatives"][node]:
+            continue  # it reads sizes only, or another operator may run in its place
+        outputs = [] if nodes["overwrites"][node] else nodes["outputs"][node]
+        values = [*nodes["inputs"][node], *outputs]
+        used = {storage for value in values for storage in problem["values"]["storages"][value]}
+        own = sum(storages["bytes"][storage] for storage in used if not storages["held"][storage])
+        largest = max(largest, own + nodes["workspace_bytes"][node])
+    return largest
+
+
 def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], tracker: Tracker) -> None:
     eager = model.fresh()
     peak_of_eager = peak_of(eager, inputs, weights, tracker)
 
-    def peak_and_time(budget: int) -> tuple[int, float]:
+    def peak_and_time(budget: int) -> tuple[int, float, int]:
         spec: dict[str, Any] = {"accumulate": True, "unreachable": "leanest", "memory_budget": budget}
         lowered = aten_recompute.lower(model.program(), strategy="budget", **spec)
         peak = peak_of(lowered, inputs, weights, tracker)
         factors = [
             seconds_of(lowered, inputs, weights) / seconds_of(eager, inputs, weights) for _ in range(TIMED_STEPS)
         ]
-        return peak, statistics.median(factors)
+        floor = max(map(bytes_of_largest_operator, aten_recompute.problems(lowered)))
+        return peak, statistics.median(factors), floor
 
-    peak, row.time_factor = peak_and_time(int(BUDGET * peak_of_eager))
+    peak, row.time_factor, floor = peak_and_time(int(BUDGET * peak_of_eager))
     row.peak_share = peak / peak_of_eager
+    row.floor_share = floor / peak_of_eager
     row.reached = row.peak_share <= BUDGET
     if not row.reached:
-        near, row.near_factor = peak_and_time(int(1.1 * peak))
+        near, row.near_factor, _ = peak_and_time(int(1.1 * peak))
         row.near_share = near / peak_of_eager
 
 
