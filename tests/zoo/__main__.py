@@ -18,14 +18,14 @@ from .models import MODELS
 
 COLUMNS = (
     *("model", "made by", "regions", "on tape", "differ", "peak at 0.5", "largest operator"),
-    *("time", "a tenth above", "first step", "stock's", "remarks"),
+    *("time", "a tenth above", "first step", "stock's", "first three", "stock's", "remarks"),
 )
 
 
 def cells(row: Row) -> list[str]:
     made_by = "tracing" if row.traced else "scripting"
     if row.error:
-        return [row.name, made_by, *[""] * 9, short(row.error, 100)]
+        return [row.name, made_by, *[""] * 11, short(row.error, 100)]
     remarks = "; ".join(f"{count} x {short(reason)}" for reason, count in row.breaks.items())
     return [
         row.name,
@@ -39,6 +39,8 @@ def cells(row: Row) -> list[str]:
         "" if row.reached else f"{row.near_share:.2f} / {row.near_factor:.2f}",
         f"{row.first_step:.1f}",
         f"{row.stock_first_step:.1f}",
+        f"{row.warm_up:.1f}",
+        f"{row.stock_warm_up:.1f}",
         remarks,
     ]
 
