@@ -57,6 +57,8 @@ bool mutates_an_argument(const Node* node) {
 }
 
 bool may_alias_an_argument(const Node* node) {
+  if (is_cast(node))  // its schema does not say so
+    return true;
   const auto* schema = node->maybeSchema();
   if (schema == nullptr || schema->is_mutable())
     return false;

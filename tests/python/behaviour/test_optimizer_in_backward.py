@@ -49,6 +49,27 @@ class Scaled(nn.Module):
         return torch.tanh(x @ self.weight) @ self.weight.t() * self.weight[0]
 
 
+class Optional(nn.Module):
+    """Uses a parameter that may be missing, which TorchScript casts where it is there."""
+
+    weight: Tensor | None
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(8))
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        weight = self.weight
+        y = self.first(x)
+        if weight is not None:
+            y = y * weight
+        y = torch.tanh(y)
+        if weight is not None:
+            y = self.second(y) * weight
+        return y
+
+
 def floats(*shape: int) -> Callable[[], Tensor]:
     return lambda: torch.randn(shape, requires_grad=True)
 
@@ -92,6 +113,7 @@ LAYERS: dict[str, tuple[Callable[[], nn.Module], Callable[[], Tensor]]] = {
     "tied": (Tied, tokens),
     "lstm": (lambda: nn.Sequential(nn.Linear(8, 8), Recurrent()), floats(2, 4, 8)),
     "scaled": (Scaled, floats(3, 8)),
+    "optional": (Optional, floats(3, 8)),
 }  # fmt: skip
 
 
