@@ -273,6 +273,16 @@ Items copy_dict(Call& call) {
   return {copy};
 }
 
+Items dict_of_pairs(Call& call) {
+  auto dict = call.made(Kind::kDict, {});
+  for (auto& pair : elements(call.builder, call.container())) {
+    auto key = call.builder.element(*pair.container, 0);
+    call.builder.require(key);
+    set(*dict.container, key.value, call.builder.element(*pair.container, 1));
+  }
+  return {dict};
+}
+
 Items key_items(const Call& call) {
   Items keys;
   const auto type = call.container().type->expect<c10::DictType>()->getKeyType();
@@ -322,6 +332,7 @@ const Instructions& instructions(Kind kind) {
       {"list", copy_list},
       {"slice", slice},
       {"len", length},
+      {"dict", dict_of_pairs},
   };
   static const Instructions dicts{
       {"__getitem__", get_value},  {"get", get_value_or},   {"_set_item", set_value},

@@ -9,9 +9,8 @@ from zoo.compare import compare
 from zoo.models import MODELS
 from zoo.sizes import SIZES, call_with_sizes
 
-# Models that differ from eager PyTorch or are more than one region, and why.
+# Models that differ from eager PyTorch or have operators on tape, and why.
 EXCEPTIONS = {
-    "torchvision_retinanet": "reads an attribute that the method sets",
     "torchaudio_tacotron2": "packs sequences; a view leaves the region, so a sum has another order",
 }
 

@@ -255,3 +255,21 @@ class IndexWrites(nn.Module):
         part.masked_fill_(x[:, :4] > 1.0, 0.5)
         y[x > 2.0] = 0.0
         return self.layers[1](y) + part.sum()
+
+
+@program("dict_of_pairs", lambda: rows(4, 9, 4))
+class DictOfPairs(nn.Module):
+    """A pyramid of features by name, as models of detection make it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        names, features = ["a", "b"], [x]
+        for layer in self.layers:
+            features.append(torch.tanh(layer(features[-1])))
+        features.pop(0)
+        names.append("c")
+        pyramid = dict([(name, feature) for name, feature in zip(names, features)])  # noqa: B905, C404
+        return {"sum": pyramid["a"] + pyramid["c"], "b": self.layers[0](pyramid["b"])}
