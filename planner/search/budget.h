@@ -35,8 +35,8 @@ int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes);
 // fractions count from its peak, and the search starts from it. Throws UserError if no plan is
 // found that fits; the message names the smallest peak that can be reached. With
 // Options::leanest_if_unreachable a plan whose peak is at most a tenth larger is returned instead,
-// that with the smallest product of peak and time, and a warning is logged. The plan does not
-// depend on the number of threads.
+// that with the smallest product of time and squared peak, and a warning is logged. The plan does
+// not depend on the number of threads.
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits = {});
 
