@@ -133,10 +133,10 @@ TEST(Budget, TakesTheSmallestPeakIfThatIsAskedFor) {
 TEST(Budget, TheLastBytesAreNotBoughtAtAnyPrice) {
   // Without `small` in the forward the peak is 16 MiB instead of 16.2, but it takes twice as long.
   SmallProblemBuilder builder;
-  builder.seconds(100.0);
   const auto small = builder.fresh("small", {builder.held("x", kMiB)}, kMiB / 5);
-  builder.seconds(3.0);
+  builder.seconds(100.0);
   const auto a = builder.fresh("a", {small}, 10 * kMiB);
+  builder.seconds(3.0);
   builder.result(builder.fresh("y", {a}, kMiB));
   builder.workspace(5 * kMiB);
   builder.start_backward();
