@@ -8,9 +8,8 @@
 namespace aten_recompute {
 namespace {
 
-// A plan whose prediction is off by this share is made again.
-constexpr double kTotalTolerance = 0.03;
-constexpr double kSingleTolerance = 0.5;
+// The share by which a single tensor may grow.
+constexpr double kGrowthOfOne = 0.5;
 // Share of all elements below which a tensor is small.
 constexpr double kSmall = 1.0 / 64;
 
@@ -27,10 +26,10 @@ DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed) {
   for (size_t i = 0; i < count; ++i) {
     const auto elements = static_cast<double>(c10::multiply_integers(sizes[i]));
     const auto allowed = static_cast<double>(c10::multiply_integers(assumed[i]));
-    if (elements > kSmall * total && elements > (1.0 + kSingleTolerance) * allowed)
+    if (elements > kSmall * total && elements > (1.0 + kGrowthOfOne) * allowed)
       return DataGrowth::kOfOne;
   }
-  return total > (1.0 + kTotalTolerance) * assumed_total ? DataGrowth::kTotal : DataGrowth::kNone;
+  return total > (1.0 + kDataGrowth) * assumed_total ? DataGrowth::kTotal : DataGrowth::kNone;
 }
 
 DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed) {

@@ -95,9 +95,6 @@ RetentionPlan keep_least(const JointGraph& joint, const RegionInput& input,
   return best;
 }
 
-// Data may make tensors larger by this share before a new plan is made (backend/data_growth.h).
-constexpr double kMarginForData = 0.03;
-
 RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
                      const std::optional<Profile>& costs, std::vector<Banned>* banned) {
   if (input.options.strategy == StrategyKind::kBudget) {
@@ -108,7 +105,7 @@ RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const Gr
     const bool data_decide_sizes = costs && !costs->data_sizes.empty();
     return plan_budget(problem.problem, unplanned, input.options,
                        {.num_threads = num_threads,
-                        .margin = data_decide_sizes ? kMarginForData : 0.0,
+                        .margin = data_decide_sizes ? kDataGrowth : 0.0,
                         .known = input.known});
   }
   if (input.options.strategy == StrategyKind::kPlan)

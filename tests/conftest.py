@@ -99,6 +99,15 @@ def tracker() -> "Iterator[Tracker]":
 
 
 @pytest.fixture
+def one_thread() -> "Iterator[None]":
+    """One thread computes sums, in one order. With several, some results differ in the last bits."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
 def keeps_control_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the recording of paths, so that branches, loops and containers end regions."""
     monkeypatch.setenv("ATEN_RECOMPUTE_DISABLE_PASSES", "record_path")

@@ -188,9 +188,7 @@ class BranchCopy {
       if (!input->type()->isSubtypeOf(*c10::TensorType::get()))
         continue;
       const auto uses = input->uses();
-      for (size_t k = uses.size(); k-- > 0;) {
-        if (k + 1 == uses.size())
-          continue;
+      for (size_t k = uses.size() - 1; k-- > 0;) {  // the last use keeps the input
         auto* further = graph_->addInput()->copyMetadata(input);
         uses[k].user->replaceInput(uses[k].offset, further);
         operands_.push_back(operands_[i]);

@@ -46,6 +46,15 @@ ContainerPtr container_of(const IValue& value, const c10::TypePtr& declared) {
   return container;
 }
 
+// Gives the node's outputs the types and names of these values.
+void describe_outputs(Node& node, at::ArrayRef<Value*> like) {
+  for (size_t i = 0; i < like.size(); ++i) {
+    node.output(i)->setType(like[i]->type());
+    if (like[i]->hasDebugName())
+      node.output(i)->setDebugName(like[i]->debugNameBase());
+  }
+}
+
 Item pending(Item item) {
   item.pending = true;
   return item;
@@ -53,7 +62,9 @@ Item pending(Item item) {
 
 }  // namespace
 
-PathBuilder::PathBuilder() : graph_(std::make_shared<torch::jit::Graph>()), memory_(*graph_) {
+PathBuilder::PathBuilder()
+    : graph_(std::make_shared<torch::jit::Graph>()),
+      memory_(*graph_, [this](Node* node) { insert(node); }) {
   start_ = graph_->insertConstant(IValue())->node();
 }
 
@@ -181,19 +192,14 @@ Node* PathBuilder::add_copy_at_start(Node* node, Value* input, const IValue& con
   auto* copy = graph_->create(node->kind(), {input, second}, node->outputs().size());
   copy->copyAttributes(*node);
   copy->copyMetadata(node);
-  for (size_t i = 0; i < node->outputs().size(); ++i)
-    copy->output(i)->setType(node->output(i)->type());
+  describe_outputs(*copy, node->outputs());
   return graph_->insertNode(copy);
 }
 
 Node* PathBuilder::add_copy(Node* node, std::vector<Value*> inputs) {
   auto* copy = graph_->create(node->kind(), inputs, node->outputs().size());
   copy->copyAttributes(*node);
-  for (size_t i = 0; i < node->outputs().size(); ++i) {
-    copy->output(i)->setType(node->output(i)->type());
-    if (node->output(i)->hasDebugName())
-      copy->output(i)->setDebugName(node->output(i)->debugNameBase());
-  }
+  describe_outputs(*copy, node->outputs());
   return insert(copy);
 }
 
@@ -201,11 +207,7 @@ Node* PathBuilder::add_branch(const std::shared_ptr<Graph>& branch, at::ArrayRef
                               at::ArrayRef<Value*> outputs) {
   auto* node = graph_->create(symbols::kBranch, inputs, outputs.size());
   node->g_(c10::attr::Subgraph, branch);
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    node->output(i)->setType(outputs[i]->type());
-    if (outputs[i]->hasDebugName())
-      node->output(i)->setDebugName(outputs[i]->debugNameBase());
-  }
+  describe_outputs(*node, outputs);
   return insert(node);
 }
 

@@ -103,10 +103,10 @@ Value* PathMemory::refresh(Tensor& tensor) {
 Value* PathMemory::make_again(const Tensor& view, Value* base) {
   auto* node = graph_.create(view.view->kind(), view.view->inputs(), 1);
   node->copyAttributes(*view.view);
-  node->copyMetadata(view.view);
   node->output()->setType(view.view->output()->type());
   node->replaceInput(view.operand, base);
-  return graph_.appendNode(node)->output();
+  insert_(node);
+  return node->output();
 }
 
 void PathMemory::outdate(Tensor& tensor) {
@@ -148,7 +148,9 @@ void PathMemory::write(Value* value, Value* content) {
 }
 
 Value* PathMemory::append(c10::Symbol kind, at::ArrayRef<Value*> inputs) {
-  return graph_.appendNode(graph_.create(kind, inputs, 1))->output();
+  auto* node = graph_.create(kind, inputs, 1);
+  insert_(node);
+  return node->output();
 }
 
 namespace {

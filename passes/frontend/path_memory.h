@@ -3,8 +3,10 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <functional>
 #include <list>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace aten_recompute {
@@ -20,7 +22,9 @@ namespace aten_recompute {
 // Only tensors that the path made itself may be noted here.
 class PathMemory {
  public:
-  explicit PathMemory(torch::jit::Graph& graph) : graph_(graph) {}
+  // `insert` appends a node to the graph.
+  PathMemory(torch::jit::Graph& graph, std::function<void(torch::jit::Node*)> insert)
+      : graph_(graph), insert_(std::move(insert)) {}
 
   // Notes that the result is a view of the operand, or the operand itself, made by the result's
   // node. A node that returns a view in this call, and may return a copy in another (reshape, to),
@@ -81,6 +85,7 @@ class PathMemory {
   torch::jit::Value* append(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs);
 
   torch::jit::Graph& graph_;
+  std::function<void(torch::jit::Node*)> insert_;
   std::list<Tensor> tensors_;
   std::unordered_map<torch::jit::Value*, Name> names_;
   struct Pieces {

@@ -191,7 +191,7 @@ class PathRecorder {
 
   void note_callers(const IValue& value) {
     if (value.isTensor()) {
-      if (value.toTensor().defined() && value.toTensor().has_storage())
+      if (has_memory(value.toTensor()))
         callers_memory_.insert(value.toTensor().storage().unsafeGetStorageImpl());
     } else if (value.isTuple()) {
       for (const auto& element : value.toTupleRef().elements())
@@ -749,13 +749,19 @@ class PathRecorder {
     }
   }
 
+  static bool has_memory(const at::Tensor& tensor) {
+    return tensor.defined() && tensor.has_storage();
+  }
+
   bool is_callers(const at::Tensor& tensor) const {
-    return !tensor.defined() || !tensor.has_storage() ||
+    return has_memory(tensor) &&
            callers_memory_.count(tensor.storage().unsafeGetStorageImpl()) != 0;
   }
 
+  bool is_own(const at::Tensor& tensor) const { return has_memory(tensor) && !is_callers(tensor); }
+
   bool writes_to_own_memory(const Item& target) const {
-    return target.is_tensor() && target.symbol != nullptr && !is_callers(target.value.toTensor());
+    return target.is_tensor() && target.symbol != nullptr && is_own(target.value.toTensor());
   }
 
   // Notes if a result of an operator shares memory that the path made with an operand.
@@ -765,7 +771,7 @@ class PathRecorder {
     if (!is_list && !result.isTensor())
       return;
     const auto tensor = is_list ? result.toListRef()[0].toTensor() : result.toTensor();
-    if (is_callers(tensor))
+    if (!is_own(tensor))
       return;
     for (size_t i = 0; i < operands.size(); ++i) {
       if (!operands[i].is_tensor() || operands[i].is_constant() ||
@@ -831,8 +837,7 @@ class PathRecorder {
   }
 
   void prepare_write(const IValue& value) {
-    if (value.isTensor() && value.toTensor().defined() && value.toTensor().has_storage() &&
-        callers_memory_.count(value.toTensor().storage().unsafeGetStorageImpl()) != 0)
+    if (value.isTensor() && is_callers(value.toTensor()))
       writes_.prepare(value.toTensor());
   }
 

@@ -30,6 +30,9 @@ struct NodeCost {
 // tensor that number. In the order of the nodes that make them.
 using DataSizes = std::vector<std::vector<int64_t>>;
 
+// The share by which all tensors of such sizes together may grow before a new plan is made.
+inline constexpr double kDataGrowth = 0.03;
+
 // Per incoming gradient and dimension: whether the gradient is expanded there (stride 0), as that
 // of a sum is. An undefined gradient counts as expanded in every dimension. Empty: none is
 // expanded.

@@ -2,10 +2,8 @@
 
 import os
 from collections import Counter
-from collections.abc import Iterator
 
 import pytest
-import torch
 
 pytest.importorskip("hypothesis", reason="draws the programs")
 
@@ -18,13 +16,7 @@ COUNT = int(os.environ.get("FUZZ_COUNT", "300"))
 SEED = int(os.environ.get("FUZZ_SEED", "2"))
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    """With several threads, sums have another order and therefore another result."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_no_random_program_differs_from_eager() -> None:

@@ -1,6 +1,6 @@
 """A budget holds where the data of each call decide branches, sizes and the number of iterations."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import pytest
@@ -112,15 +112,6 @@ CASES = {
 }
 
 
-@pytest.fixture
-def single_thread() -> Iterator[None]:
-    """Several threads add the gradients of equal indices in any order."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 def peak(module: nn.Module, inputs: Inputs, tracker: Tracker) -> int:
     for parameter in module.parameters():
         parameter.grad = torch.zeros_like(parameter)
@@ -130,7 +121,7 @@ def peak(module: nn.Module, inputs: Inputs, tracker: Tracker) -> int:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_half_of_the_memory_is_kept(name: str, tracker: Tracker, single_thread: None) -> None:
+def test_half_of_the_memory_is_kept(name: str, tracker: Tracker, one_thread: None) -> None:
     case = CASES[name]
     eager = case.make()
     unplanned = lowered_copy(eager, "none")

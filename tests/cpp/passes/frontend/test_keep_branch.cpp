@@ -2,8 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "passes/frontend/inline_modules.h"
-#include "passes/frontend/record_path.h"
+#include "tests/cpp/support/recorded_path.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -25,11 +24,7 @@ Module define(const std::string& source) {
 
 // Records a path in which every `if` of the method that can be kept is kept.
 RecordedPath record(const Module& module, const std::vector<c10::IValue>& inputs) {
-  auto graph = test::method_graph(module);
-  inline_modules(graph);
-  auto path = record_path(graph, module._ivalue(), inputs, {0, 1, 2, 3});
-  path.graph->lint();
-  return path;
+  return test::record(module, inputs, {0, 1, 2, 3});
 }
 
 size_t num_branches(const RecordedPath& path) {

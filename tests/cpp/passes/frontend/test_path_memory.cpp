@@ -2,29 +2,21 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "passes/frontend/inline_modules.h"
 #include "passes/frontend/path_builder.h"
-#include "passes/frontend/record_path.h"
+#include "tests/cpp/support/recorded_path.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
 namespace {
 
 using test::find_nodes;
+using test::record;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using torch::jit::Module;
 
 class PathMemoryTest : public test::TorchTest {};
-
-RecordedPath record(const Module& module, const std::vector<c10::IValue>& inputs) {
-  auto graph = test::method_graph(module);
-  inline_modules(graph);
-  auto path = record_path(graph, module._ivalue(), inputs);
-  path.graph->lint();
-  return path;
-}
 
 Module define(const std::string& body) {
   auto module = test::make_module("M");

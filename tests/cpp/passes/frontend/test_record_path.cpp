@@ -2,14 +2,15 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "passes/frontend/inline_modules.h"
 #include "passes/frontend/path_builder.h"
+#include "tests/cpp/support/recorded_path.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
 namespace {
 
 using test::find_nodes;
+using test::record;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
@@ -23,14 +24,6 @@ Module define(const std::string& source) {
   module.register_buffer("count", at::zeros({1}));
   module.define(source);
   return module;
-}
-
-RecordedPath record(const Module& module, const std::vector<c10::IValue>& inputs) {
-  auto graph = test::method_graph(module);
-  inline_modules(graph);
-  auto path = record_path(graph, module._ivalue(), inputs);
-  path.graph->lint();
-  return path;
 }
 
 // Returns what the recorded graph returns for other inputs.

@@ -1,0 +1,17 @@
+// Paths for the tests of what is recorded.
+#pragma once
+
+#include <torch/csrc/jit/api/module.h>
+
+#include <set>
+#include <vector>
+
+#include "passes/frontend/record_path.h"
+
+namespace aten_recompute::test {
+
+// Records the path of a call of the module's forward, as record_path() does.
+RecordedPath record(const torch::jit::Module& module, const std::vector<c10::IValue>& inputs,
+                    const std::set<int64_t>& kept = {});
+
+}  // namespace aten_recompute::test
