@@ -247,4 +247,9 @@ bool is_tensor_type(const c10::Type& type) {
   return inner.size() == 1 && inner[0]->kind() == c10::TypeKind::TensorType;
 }
 
+bool can_be_none(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::OptionalType || type.kind() == c10::TypeKind::NoneType ||
+         type.kind() == c10::TypeKind::AnyType;
+}
+
 }  // namespace aten_recompute

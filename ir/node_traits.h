@@ -106,4 +106,7 @@ bool contains_tensor(const c10::Type& type);
 // Returns whether the type is Tensor or Optional[Tensor].
 bool is_tensor_type(const c10::Type& type);
 
+// Returns whether a value of this type may be None.
+bool can_be_none(const c10::Type& type);
+
 }  // namespace aten_recompute

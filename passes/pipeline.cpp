@@ -251,7 +251,8 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   PreparedMethod method;
   method.graph = path->graph;
   auto guard = std::make_shared<PathGuard>(*path);
-  method.assumptions = prepare(method.graph, input.self, input.inputs);
+  method.assumptions = fold_call(method.graph, input.self, input.inputs);
+  prepare_recorded(method.graph, input.self, method.assumptions);
   method.assumptions.path = std::move(guard);
   auto& attributes = method.assumptions.attributes;
   attributes.insert(attributes.end(), path->attributes.begin(), path->attributes.end());
@@ -300,12 +301,20 @@ PreparedMethod prepare_method(const MethodInput& input) {
   run_pass(Pass::kAssignLayers, inlined, [&] { assign_layers(inlined, input.layer_pattern); });
   PreparedMethod method;
   method.graph = inlined->copy();
-  method.assumptions = prepare(method.graph, input.self, input.inputs);
+  method.assumptions = fold_call(method.graph, input.self, input.inputs);
+  auto may_record_path = input.may_record_path;
+  // The passes that could make such a method straight take longer than to record it.
+  if (may_record_path && !is_straight_line(*method.graph)) {
+    if (auto recorded = prepare_path(inlined, input))
+      return std::move(*recorded);
+    may_record_path = false;
+  }
+  prepare(method.graph, input.self, method.assumptions);
   run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
   const bool is_whole =
       method.regions.nodes.size() <= 1 && method.regions.breaks.empty() &&
       std::none_of(method.regions.nodes.begin(), method.regions.nodes.end(), is_in_a_loop);
-  if (is_whole || !input.may_record_path)
+  if (is_whole || !may_record_path)
     return method;
   auto recorded = prepare_path(inlined, input);
   return recorded ? std::move(*recorded) : std::move(method);

@@ -2,7 +2,6 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/jit_log.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
@@ -14,6 +13,7 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/apply_rule.h"
 #include "passes/autodiff/broadcast_gradients.h"
+#include "passes/autodiff/fold_known.h"
 #include "passes/autodiff/gradient_sums.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/list_gradients.h"
@@ -226,7 +226,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
                          const std::vector<bool>& requires_grad,
                          const std::vector<bool>& vjp_defined) {
   auto joint = build_joint_graph(forward->copy(), requires_grad, vjp_defined);
-  torch::jit::ConstantPropagation(joint.graph);  // decides the formulas' `if needs_...`
+  fold_known(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph->block());
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
   torch::jit::EliminateDeadCode(joint.graph->block());

@@ -2,12 +2,13 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/constant_propagation.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <memory>
 
+#include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/autodiff/fold_known.h"
 
 namespace aten_recompute {
 namespace {
@@ -17,11 +18,6 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace aten = c10::aten;
 namespace prim = c10::prim;
-
-bool can_be_none(const c10::Type& type) {
-  return type.kind() == c10::TypeKind::OptionalType || type.kind() == c10::TypeKind::NoneType ||
-         type.kind() == c10::TypeKind::AnyType;
-}
 
 bool is_none(const Value* value) {
   return value->type()->kind() == c10::TypeKind::NoneType;
@@ -97,7 +93,7 @@ std::shared_ptr<Graph> decide_conditions(const CompiledFormula& formula,
     else if (!can_be_none(*arguments[i]->type()))
       refine(graph->inputs()[i], arguments[i]->type());
   }
-  torch::jit::ConstantPropagation(graph);
+  fold_known(graph);
   torch::jit::LowerSimpleTuples(graph);
   return graph;
 }

@@ -169,6 +169,10 @@ void lower_tuples(std::shared_ptr<Graph>& graph) {
   run_pass(Pass::kLowerTuples, graph, [&] { torch::jit::LowerSimpleTuples(graph->block()); });
 }
 
+void run_remove_idle_dropout(std::shared_ptr<Graph>& graph) {
+  run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
+}
+
 void simplify_lists(std::shared_ptr<Graph>& graph) {
   run_pass(Pass::kSimplify, graph,
            [&] { torch::jit::PeepholeOptimizeListIdioms(graph, /*refine_list_len=*/true); });
@@ -227,16 +231,6 @@ size_t num_tensor_branches(Block* block) {
   return count;
 }
 
-// Returns whether no result depends on a condition: every `if` only checks, and there is no loop.
-bool is_straight_line(Block* block) {
-  bool straight = num_tensor_branches(block) == 0;
-  for_each_node(block, [&](const Node* node) {
-    const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
-    straight = straight && node->kind() != c10::prim::Loop && !is_choice;
-  });
-  return straight;
-}
-
 // Folds `if`s on dim(). Folding one may determine the rank of its results, so that the next can be
 // folded.
 void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
@@ -253,6 +247,30 @@ void fold_ranks(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::iva
     before = count;
     count = num_tensor_branches(graph->block());
   }
+}
+
+// What both forms of a method end with: attributes are read where regions find them, and nothing is
+// left of what only earlier passes needed.
+void finish(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue::Object>& self,
+            Assumptions& assumptions) {
+  run_pass(Pass::kHoistAttributes, graph, [&] { hoist_attributes(graph); });
+  run_pass(Pass::kSplitListAttributes, graph, [&] {
+    const auto found = split_list_attributes(graph, self);
+    assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
+  });
+  run_pass(Pass::kSinkIntoChecks, graph, [&] { sink_into_checks(graph); });
+  torch::jit::EraseShapeInformation(graph);
+  run_remove_idle_dropout(graph);
+  pool_constants(graph);
+  run_pass(Pass::kEliminateDeadCode, graph, [&] { torch::jit::EliminateDeadCode(graph); });
+}
+
+// Makes changes of lists functional.
+void run_functionalize_lists(std::shared_ptr<Graph>& graph) {
+  // In eager mode a dropout that does nothing returns its argument itself, so a write to one is a
+  // write to both. functionalize() would take them for two tensors.
+  run_remove_idle_dropout(graph);
+  run_pass(Pass::kFunctionalizeLists, graph, [&] { functionalize_lists(graph); });
 }
 
 }  // namespace
@@ -275,9 +293,9 @@ bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
   return path == nullptr || path->holds(self, values);
 }
 
-Assumptions prepare(const std::shared_ptr<Graph>& given,
-                    const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                    const std::vector<c10::IValue>& inputs) {
+Assumptions fold_call(const std::shared_ptr<Graph>& given,
+                      const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                      const std::vector<c10::IValue>& inputs) {
   auto graph = given;
   Assumptions assumptions;
   // The shapes in a trace hold for its example inputs only.
@@ -292,16 +310,29 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
            [&] { torch::jit::ConstantPropagationImmutableTypes(graph); });
   // Otherwise constants are a third of all nodes in every later pass.
   pool_constants(graph);
-  if (is_straight_line(graph->block()))
+  return assumptions;
+}
+
+bool is_straight_line(Graph& graph) {
+  auto* block = graph.block();
+  bool straight = num_tensor_branches(block) == 0;
+  for_each_node(block, [&](const Node* node) {
+    const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
+    straight = straight && node->kind() != c10::prim::Loop && !is_choice;
+  });
+  return straight;
+}
+
+void prepare(const std::shared_ptr<Graph>& given,
+             const c10::intrusive_ptr<c10::ivalue::Object>& self, Assumptions& assumptions) {
+  auto graph = given;
+  if (is_straight_line(*graph))
     run_propagate_constants(graph);  // the rest can be folded after shapes are propagated
   else
     fold_constants(graph);
   run_pass(Pass::kUnrollLoops, graph, [&] { torch::jit::UnrollConstantLoops(graph); });
   lower_tuples(graph);
-  // In eager mode a dropout that does nothing returns its argument itself, so a write to one is a
-  // write to both. functionalize() would take them for two tensors.
-  run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
-  run_pass(Pass::kFunctionalizeLists, graph, [&] { functionalize_lists(graph); });
+  run_functionalize_lists(graph);
   simplify_lists(graph);
   // In a graph of a thousand layers this takes as long as all other passes together, so it is done
   // only if there is something to gain.
@@ -312,17 +343,18 @@ Assumptions prepare(const std::shared_ptr<Graph>& given,
   run_pass(Pass::kPropagateShapes, graph, [&] { propagate_shapes(graph); });
   fold_constants(graph);
   fold_ranks(graph, self, assumptions);
-  run_pass(Pass::kHoistAttributes, graph, [&] { hoist_attributes(graph); });
-  run_pass(Pass::kSplitListAttributes, graph, [&] {
-    const auto found = split_list_attributes(graph, self);
-    assumptions.attributes.insert(assumptions.attributes.end(), found.begin(), found.end());
-  });
-  run_pass(Pass::kSinkIntoChecks, graph, [&] { sink_into_checks(graph); });
-  torch::jit::EraseShapeInformation(graph);
-  run_pass(Pass::kRemoveIdleDropout, graph, [&] { remove_idle_dropout(graph->block()); });
-  pool_constants(graph);
-  run_pass(Pass::kEliminateDeadCode, graph, [&] { torch::jit::EliminateDeadCode(graph); });
-  return assumptions;
+  finish(graph, self, assumptions);
+}
+
+void prepare_recorded(const std::shared_ptr<Graph>& given,
+                      const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                      Assumptions& assumptions) {
+  auto graph = given;
+  lower_tuples(graph);
+  run_functionalize_lists(graph);
+  run_pass(Pass::kFunctionalize, graph, [&] { functionalize(graph); });
+  lower_tuples(graph);
+  finish(graph, self, assumptions);
 }
 
 }  // namespace aten_recompute

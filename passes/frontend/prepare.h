@@ -33,13 +33,25 @@ struct Assumptions {
             const std::vector<c10::IValue>& inputs) const;
 };
 
-// Folds what is constant for this call, and brings `graph` into the form that form_regions() needs:
-// without `if`s on attributes, None or dim(), without tuples between operators, without dropout in
+// Folds what is constant for this call: attributes, None or not, ranks of inputs. Returns what the
+// graph now assumes. Needs inline_modules() to have run.
+Assumptions fold_call(const std::shared_ptr<torch::jit::Graph>& graph,
+                      const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                      const std::vector<c10::IValue>& inputs);
+
+// Returns whether no result depends on a condition: every `if` only checks, and there is no loop.
+bool is_straight_line(torch::jit::Graph& graph);
+
+// Brings `graph`, which fold_call() has folded, into the form that form_regions() needs: without
+// `if`s on attributes, None or dim(), without tuples between operators, without dropout in
 // evaluation, with loops over modules unrolled, and with functional operators in place of in-place
-// ones on values that the method made itself. Returns what the graph now assumes. Needs
-// inline_modules() to have run.
-Assumptions prepare(const std::shared_ptr<torch::jit::Graph>& graph,
-                    const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                    const std::vector<c10::IValue>& inputs);
+// ones on values that the method made itself. Adds what the graph now assumes besides.
+void prepare(const std::shared_ptr<torch::jit::Graph>& graph,
+             const c10::intrusive_ptr<c10::ivalue::Object>& self, Assumptions& assumptions);
+
+// The same for the graph of a recorded path, which has no control flow.
+void prepare_recorded(const std::shared_ptr<torch::jit::Graph>& graph,
+                      const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                      Assumptions& assumptions);
 
 }  // namespace aten_recompute

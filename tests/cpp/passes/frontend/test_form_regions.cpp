@@ -49,7 +49,8 @@ Formed form(const std::string& ir) {
 Formed form(const Module& module, const std::vector<c10::IValue>& inputs) {
   auto graph = test::method_graph(module);
   inline_modules(graph);
-  prepare(graph, module._ivalue(), inputs);
+  auto assumptions = fold_call(graph, module._ivalue(), inputs);
+  prepare(graph, module._ivalue(), assumptions);
   return form(std::move(graph));
 }
 

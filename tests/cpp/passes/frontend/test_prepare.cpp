@@ -28,7 +28,8 @@ Prepared prepare_forward(const Module& module, const std::vector<c10::IValue>& i
   Prepared prepared;
   prepared.graph = test::method_graph(module);
   inline_modules(prepared.graph);
-  prepared.assumptions = prepare(prepared.graph, module._ivalue(), inputs);
+  prepared.assumptions = fold_call(prepared.graph, module._ivalue(), inputs);
+  prepare(prepared.graph, module._ivalue(), prepared.assumptions);
   prepared.graph->lint();
   return prepared;
 }
