@@ -417,7 +417,7 @@ const std::vector<Row>& rows() {
     {"aten::__xor__", {kNotDifferentiable, kCheap}},
     {"aten::zeros", {kCheap}},
     {"aten::zeros_like", {kNotDifferentiable, kReadsMetadataOnly, kKeepsRank, kCheap}},
-    {"prim::data", {kNotDifferentiable, kKeepsRank, kCheap}},
+    {"prim::data", {kNotDifferentiable, kCheap}},
     {"prim::ListConstruct", {kMovesValues, kKnownFromMetadata}},
     {"prim::ListUnpack", {kMovesValues, kKnownFromMetadata}},
     {"prim::NumToTensor", {kComputesWithSizes}},

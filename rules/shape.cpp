@@ -154,6 +154,10 @@ void add_lists(std::vector<Rule>& rules) {
       // concatenating them gives the same numbers.
       {.op = "aten::tensor_split.sections",
        .gradients = {{"self", "recompute.tensor_split_backward(grads, self.size(), dim)"}}},
+      {.op = "aten::tensor_split.indices",
+       .gradients = {{"self",
+                      "recompute.tensor_split_indices_backward(grads, self.size(), indices, "
+                      "dim)"}}},
       {.op = "aten::unbind.int", .gradients = {{"self", "recompute.unbind_backward(grads, dim)"}}},
   };
   rules.insert(rules.end(), more.begin(), more.end());

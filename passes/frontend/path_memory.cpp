@@ -1,9 +1,13 @@
 #include "passes/frontend/path_memory.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <vector>
 
 #include "ir/node_traits.h"
 #include "passes/frontend/path_builder.h"
@@ -164,6 +168,23 @@ const std::unordered_map<std::string, const char*>& scatters() {
   return table;
 }
 
+// Returns the order of dimensions that undoes permute(x, dims); nullopt if it is not known.
+std::optional<std::vector<int64_t>> inverse_order(const Node* permute) {
+  const auto* list = permute->input(1)->node();
+  const auto dims = list->inputs();
+  if (list->kind() != c10::prim::ListConstruct)
+    return std::nullopt;
+  const auto rank = static_cast<int64_t>(dims.size());
+  std::vector<int64_t> inverse(dims.size());
+  for (int64_t i = 0; i < rank; ++i) {
+    const auto dim = torch::jit::constant_as<int64_t>(dims[static_cast<size_t>(i)]);
+    if (!dim)
+      return std::nullopt;
+    inverse[static_cast<size_t>(*dim < 0 ? *dim + rank : *dim)] = i;
+  }
+  return inverse;
+}
+
 bool only_changes_sizes(const std::string& name) {
   static const std::unordered_set<std::string> names{
       "aten::view",      "aten::unflatten.int", "aten::squeeze", "aten::squeeze.dim",
@@ -177,8 +198,28 @@ bool PathMemory::can_put_in(const Tensor& view) {
   if (view.list != nullptr || view.operand != 0 || !is_pure_view(view.view))
     return false;
   const auto name = qualified_operator_name(view.view);
-  return scatters().count(name) != 0 || only_changes_sizes(name) || name == "aten::transpose.int" ||
-         name == "aten::t";
+  if (name == "aten::permute")
+    return inverse_order(view.view).has_value();
+  return scatters().count(name) != 0 || only_changes_sizes(name) || name == "aten::narrow" ||
+         name == "aten::transpose.int" || name == "aten::t";
+}
+
+Value* PathMemory::put_in_narrow(Value* base, Value* content, Value* dim, Value* start,
+                                 Value* length) {
+  const torch::jit::WithInsertPoint guard(graph_.return_node());
+  const auto append_int = [&](c10::Symbol kind, at::ArrayRef<Value*> inputs) {
+    return append(kind, inputs)->setType(c10::IntType::get());
+  };
+  const auto known = torch::jit::constant_as<int64_t>(start);
+  if (!known || *known < 0) {  // it may count from the end
+    auto* is_negative = append(aten::lt, {start, graph_.insertConstant(0)});
+    is_negative->setType(c10::BoolType::get());
+    auto* size = append_int(aten::size, {base, dim});
+    auto* shift = append_int(aten::mul, {size, append_int(aten::Int, {is_negative})});
+    start = append_int(aten::add, {start, shift});
+  }
+  auto* end = append_int(aten::add, {start, length});
+  return append(aten::slice_scatter, {base, content, dim, start, end, graph_.insertConstant(1)});
 }
 
 Value* PathMemory::put_in(Value* base, const Tensor& view, Value* content) {
@@ -188,6 +229,12 @@ Value* PathMemory::put_in(Value* base, const Tensor& view, Value* content) {
     std::vector<Value*> operands{base, content};
     operands.insert(operands.end(), inputs.begin() + 1, inputs.end());
     return append(c10::Symbol::fromQualString(found->second), operands);
+  }
+  if (name == "aten::narrow")
+    return put_in_narrow(base, content, inputs[1], inputs[2], inputs[3]);
+  if (name == "aten::permute") {
+    const torch::jit::WithInsertPoint guard(graph_.return_node());
+    return append(aten::permute, {content, graph_.insertConstant(*inverse_order(view.view))});
   }
   if (name == "aten::transpose.int")
     return append(aten::transpose, {content, inputs[1], inputs[2]});

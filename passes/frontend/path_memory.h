@@ -82,6 +82,10 @@ class PathMemory {
   // Returns `base` with the content of a view of it put in.
   torch::jit::Value* put_in(torch::jit::Value* base, const Tensor& view,
                             torch::jit::Value* content);
+  // The same for narrow(base, dim, start, length).
+  torch::jit::Value* put_in_narrow(torch::jit::Value* base, torch::jit::Value* content,
+                                   torch::jit::Value* dim, torch::jit::Value* start,
+                                   torch::jit::Value* length);
   torch::jit::Value* append(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs);
 
   torch::jit::Graph& graph_;

@@ -193,6 +193,36 @@ void tensor_split_backward(Stack& stack) {
   stack.emplace_back(joined(std::move(gradients), size, lengths, dim));
 }
 
+// The parts are slices between neighbours of 0, indices and the size, with Python's rules.
+void tensor_split_indices_backward(Stack& stack) {
+  const auto dim = pop(stack).toInt();
+  auto ends = pop(stack).toIntVector();
+  const auto size = pop(stack).toIntVector();
+  auto gradients = pop_gradients(stack);
+  const auto total = size.at(static_cast<size_t>(wrapped(dim, size.size())));
+  for (auto& end : ends)
+    end = std::clamp<int64_t>(end < 0 ? end + total : end, 0, total);
+  ends.push_back(total);
+  if (std::is_sorted(ends.begin(), ends.end())) {
+    Sizes lengths;
+    for (size_t i = 0; i < ends.size(); ++i)
+      lengths.push_back(ends[i] - (i == 0 ? 0 : ends[i - 1]));
+    stack.emplace_back(joined(std::move(gradients), size, lengths, dim));
+    return;
+  }
+  // Parts overlap. Eager PyTorch adds the last one's gradient first.
+  at::Tensor sum;
+  for (size_t i = gradients.size(); i-- > 0;) {
+    if (!gradients[i].defined())
+      continue;
+    const auto start = i == 0 ? 0 : ends[i - 1];
+    const auto part =
+        at::slice_backward(gradients[i], size, dim, start, std::max(start, ends[i]), 1);
+    sum = sum.defined() ? sum + part : part;
+  }
+  stack.emplace_back(std::move(sum));
+}
+
 void unbind_backward(Stack& stack) {
   const auto dim = pop(stack).toInt();
   auto gradients = pop_gradients(stack);
@@ -335,6 +365,9 @@ void register_shape_operators() {
       Operator("aten_recompute::tensor_split_backward(Tensor?[] grads, int[] size, int dim) "
                "-> Tensor",
                tensor_split_backward, pure),
+      Operator("aten_recompute::tensor_split_indices_backward(Tensor?[] grads, int[] size, "
+               "int[] indices, int dim) -> Tensor",
+               tensor_split_indices_backward, pure),
       Operator("aten_recompute::unbind_backward(Tensor?[] grads, int dim) -> Tensor",
                unbind_backward, pure),
       Operator("aten_recompute::repeat_backward(Tensor grad, int[] repeats, int[] size) -> Tensor",

@@ -152,6 +152,8 @@ case("split_with_sizes", "a, b = x.split_with_sizes([2, 3], 0)\nreturn a, b", x=
 case("chunk", "a, b, c = x.chunk(3, -1)\nreturn a, b, c.flip(0)", x=g(3, 8))
 case("chunk_used_twice", "a, b = x.chunk(2, 0)\nreturn a, torch.cat([a, b])", x=g(4, 2))
 case("tensor_split", "a, b, c = x.tensor_split(3, 1)\nreturn a, c", x=g(2, 7))
+case("tensor_split_indices", "a, b, c = x.tensor_split([2, -3], 1)\nreturn a, c", x=g(2, 7))
+case("tensor_split_overlapping", "a, b, c, d = x.tensor_split([5, 1, 9], 1)\nreturn a, b, c * c", x=g(2, 7))
 case("unbind", "a, b, c = x.unbind(0)\nreturn a, c", x=g(3, 2), dtypes=ALL)
 case("unbind_negative", "a, b = x.unbind(-1)\nreturn a, b", x=g(3, 2))
 case("broadcast_tensors", "a, b = torch.broadcast_tensors(x, y)\nreturn a, b", x=g(3, 1), y=g(2))

@@ -69,6 +69,27 @@ TEST_F(PathMemoryTest, ViewsOfViewsAreWrittenThrough) {
 )");
 }
 
+TEST_F(PathMemoryTest, NarrowedAndPermutedViewsAreWrittenThrough) {
+  const auto path = expect_same(R"(
+    y = x * 2
+    y.narrow(1, 1, 2).copy_(x.narrow(1, 0, 2))
+    y.narrow(0, -1, 1).add_(3)
+    y.view(2, 2, 6).permute(2, -3, 1)[1:3].mul_(5)
+    return y
+)");
+  EXPECT_THAT(find_nodes(*path.graph, "aten::slice_scatter"), SizeIs(3));
+}
+
+TEST_F(PathMemoryTest, APlaceThatIsComputedMayCountFromTheEnd) {
+  expect_same(R"(
+    y = x * 2
+    start = y.size(0) - 6
+    y.narrow(0, start, 1).add_(3)
+    y.narrow(0, -start, 2).mul_(2)
+    return y
+)");
+}
+
 TEST_F(PathMemoryTest, AListOfViewsIsMadeAgain) {
   expect_same(R"(
     y = x * 2
