@@ -60,6 +60,13 @@ Item pending(Item item) {
   return item;
 }
 
+// On this path it is not None, which operators that read a container ask for.
+void set_source(Container& container, Value* source) {
+  container.source = source;
+  if (source != nullptr && source->type()->kind() == c10::TypeKind::OptionalType)
+    source->setType(source->type()->expectRef<c10::OptionalType>().getElementType());
+}
+
 }  // namespace
 
 PathBuilder::PathBuilder()
@@ -116,7 +123,7 @@ Item PathBuilder::item_of(const IValue& value, Value* symbol, const c10::TypePtr
     item.symbol = symbol;
     return item;
   }
-  item.container->source = symbol;
+  set_source(*item.container, symbol);
   item.container->is_callers = is_callers;
   return item;
 }
@@ -252,7 +259,7 @@ Item& PathBuilder::element(Container& container, size_t index) {
   auto* symbol =
       item.container == nullptr && item.value.isNone() ? nullptr : read(container, index);
   if (item.container != nullptr) {
-    item.container->source = symbol;
+    set_source(*item.container, symbol);
   } else {
     item.symbol = symbol;
     if (symbol != nullptr && item.is_tensor())

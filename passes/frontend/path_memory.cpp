@@ -73,11 +73,6 @@ void PathMemory::note_element(Value* result, Value* list) {
   add_view(result, *found->second.base).list = list;
 }
 
-bool PathMemory::has_relatives(Value* value) const {
-  const auto* tensor = find(value);
-  return tensor != nullptr && (tensor->base != nullptr || !tensor->views.empty());
-}
-
 bool PathMemory::is_view(Value* value) const {
   const auto* tensor = find(value);
   return tensor != nullptr && tensor->base != nullptr;
@@ -128,7 +123,7 @@ void PathMemory::outdate_views(Tensor& tensor, const Tensor* except) {
 }
 
 void PathMemory::write(Value* value, Value* content) {
-  auto* written = find(value);
+  auto* written = &get(value);
   refresh(*written);
   // As in eager PyTorch, the tensor that all others are views of gets the new content, and all
   // views are made from it when they are read next, so that gradients are added in the same order.

@@ -38,8 +38,6 @@ class PathMemory {
   // to since the list was made.
   void note_element(torch::jit::Value* result, torch::jit::Value* list);
 
-  // Returns whether the tensor is a view, or has views.
-  bool has_relatives(torch::jit::Value* value) const;
   bool is_view(torch::jit::Value* value) const;
   // Returns whether the value still holds what the tensor holds.
   bool is_current(torch::jit::Value* value) const;

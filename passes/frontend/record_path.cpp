@@ -709,12 +709,11 @@ class PathRecorder {
     if (node->maybeOperator() == nullptr || !node->blocks().empty() ||
         (node->hasSideEffects() && !only_warns))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
-    const bool writes_to_relatives = is_in_place(node) && writes_to_own_memory(operands[0]) &&
-                                     builder_.memory().has_relatives(operands[0].symbol);
+    const bool writes_to_own = is_in_place(node) && writes_to_own_memory(operands[0]);
     std::vector<IValue> results;
     if (!only_warns)
       results = execute(node, operands);
-    if (writes_to_relatives)
+    if (writes_to_own)
       return write(node, operands, results[0]);
     const auto outputs = node->outputs();
     const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
@@ -787,7 +786,7 @@ class PathRecorder {
     }
   }
 
-  // Records a write to a view, or to a tensor that has views, without writing.
+  // Records a write to memory of the path without writing.
   void write(Node* node, std::vector<Item>& operands, const IValue& result) {
     auto& memory = builder_.memory();
     std::vector<Value*> symbols;
