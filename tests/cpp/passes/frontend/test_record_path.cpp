@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "passes/frontend/path_builder.h"
+#include "passes/frontend/path_guard.h"
 #include "tests/cpp/support/recorded_path.h"
 #include "tests/cpp/support/testing.h"
 
@@ -123,6 +124,28 @@ def forward(self, x):
   EXPECT_TRUE(
       result->elements()[0].toTensor().equal(at::cat({x, at::zeros_like(x) + x + x * (x + 1)})));
   EXPECT_EQ(result->elements()[1].toInt(), 2);
+}
+
+TEST_F(RecordPath, AContainerThatMayBeMissingIsRead) {
+  const auto module = define(R"(
+def forward(self, x, targets: Optional[List[Dict[str, Tensor]]] = None):
+    if targets is not None:
+        for target in targets:
+            x = x * target["weight"].size(0) + target["weight"].sum()
+    return x
+)");
+  c10::impl::GenericDict target(c10::StringType::get(), c10::TensorType::get());
+  target.insert("weight", at::randn({2}));
+  c10::impl::GenericList targets(
+      c10::DictType::create(c10::StringType::get(), c10::TensorType::get()));
+  targets.push_back(target);
+  const auto x = at::randn({3});
+  const std::vector<c10::IValue> inputs{x, targets};
+  const auto path = record(module, inputs);
+  EXPECT_NO_THROW(PathGuard guard(path));
+  auto copy = module;
+  EXPECT_TRUE(
+      test::bitwise_equal(run(path, module, inputs).toTensor(), copy.forward(inputs).toTensor()));
 }
 
 TEST_F(RecordPath, OneListUnderTwoNamesIsOneList) {
