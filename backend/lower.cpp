@@ -214,11 +214,14 @@ std::string report(const Module& lowered) {
 
 std::string plan(const Module& lowered) {
   std::vector<std::string> parts;
+  KeptBranches kept;
   for (const auto& method : methods_of(lowered, "plan")) {
     auto of_method = method->plans();
     parts.insert(parts.end(), of_method.begin(), of_method.end());
+    if (auto branches = method->kept_branches(); !branches.empty())
+      kept[method->name()] = std::move(branches);
   }
-  return plan_file(parts);
+  return plan_file(parts, kept);
 }
 
 std::vector<std::string> problems(const Module& lowered) {

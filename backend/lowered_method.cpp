@@ -198,6 +198,10 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, cons
   if (options_.layer_pattern.empty() && module_.hasattr(kLayerPatternAttribute)) {
     options_.layer_pattern = module_.attr(kLayerPatternAttribute).toStringRef();
   }
+  if (options_.strategy == StrategyKind::kPlan) {
+    auto kept = kept_branches_of(options_.plan);
+    kept_branches_ = std::move(kept[method_]);
+  }
   checked_words_ =
       options_.strategy != StrategyKind::kNames && options_.strategy != StrategyKind::kOps;
 }
@@ -433,6 +437,11 @@ std::vector<std::string> LoweredMethod::plans() const {
     plans.push_back(plan_to_json(*graphs.problem, *graphs.decisions));
   });
   return plans;
+}
+
+std::set<int64_t> LoweredMethod::kept_branches() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return kept_branches_;
 }
 
 std::vector<std::string> LoweredMethod::problems() const {

@@ -52,6 +52,8 @@ class LoweredMethod : public torch::CustomClassHolder {
   std::vector<std::string> problems() const;
   // Returns the plans of these regions, as plan_to_json() writes them.
   std::vector<std::string> plans() const;
+  // Returns the places of the branches that are kept as one operator, for a plan file.
+  std::set<int64_t> kept_branches() const;
 
  private:
   struct Specialisation;

@@ -289,6 +289,19 @@ class Profiler {
   std::unordered_map<Value*, IValue> value_of_;
 };
 
+// Throws the exception that is being handled as NotProfiled. `where`: what it came from.
+[[noreturn]] void throw_not_profiled(const std::string& where) {
+  try {
+    throw;
+  } catch (const NotProfiled&) {
+    throw;
+  } catch (const c10::Error& error) {
+    throw NotProfiled(where + error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
+  } catch (const std::exception& error) {
+    throw NotProfiled(where + error.what(), /*inputs_are_to_blame=*/path_left().has_value());
+  }
+}
+
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
                             CostModel cost_model, const SeenInCalls& seen) {
   const auto program = make_joint_program(joint);
@@ -299,11 +312,18 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
   CostSource costs(program, inputs, effective(cost_model, inputs), seen.data_sizes, storages);
   Profiler profiler(joint, program, storages, costs);
   profiler.describe_inputs(inputs);
-  for (size_t i = 0; i < program.num_forward; ++i)
-    profiler.run_instruction(i);
+  const auto run = [&](size_t first, size_t end) {
+    for (size_t i = first; i < end; ++i) {
+      try {
+        profiler.run_instruction(i);
+      } catch (const std::exception&) {
+        throw_not_profiled(qualified_operator_name(program.nodes[i]) + ": ");
+      }
+    }
+  };
+  run(0, program.num_forward);
   profiler.describe_incoming_gradients(seen.expanded);
-  for (size_t i = program.num_forward; i < program.nodes.size(); ++i)
-    profiler.run_instruction(i);
+  run(program.num_forward, program.nodes.size());
   auto profile = profiler.finish();
   profile.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return profile;
@@ -315,12 +335,8 @@ Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, Cost
                 const SeenInCalls& seen) {
   try {
     return profile_joint_graph(joint, inputs, cost_model, seen);
-  } catch (const NotProfiled&) {
-    throw;
-  } catch (const c10::Error& error) {
-    throw NotProfiled(error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
-  } catch (const std::exception& error) {
-    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/path_left().has_value());
+  } catch (const std::exception&) {
+    throw_not_profiled("");
   }
 }
 

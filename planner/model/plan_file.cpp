@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <map>
 #include <optional>
+#include <set>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -14,6 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 constexpr const char* kFormat = "aten_recompute.plan/1";
+constexpr const char* kKeptBranches = "kept_branches";
 
 // A 64-bit FNV-1a hash of everything that the names and slots of a plan refer to.
 class Fingerprint {
@@ -162,12 +164,38 @@ Json saved_values(const Problem& problem, const SimulatedRun& run) {
   return saved;
 }
 
-// Drops after which nothing was recomputed have no effect and are left out.
+// Returns, per value, the slots in which it is in memory because something uses or makes it.
+std::map<int32_t, std::set<int32_t>> slots_in_memory(const Problem& problem,
+                                                     const Schedule& schedule) {
+  std::map<int32_t, std::set<int32_t>> slots;
+  for (const auto& gap : schedule.gaps)
+    slots[gap.value].insert({gap.from, gap.to});
+  for (const auto& step : schedule.steps) {
+    const auto outputs = problem.outputs[step.node];
+    for (size_t k = 0; k < outputs.size(); ++k) {
+      if ((step.output_mask & output_bit(k)) != 0)
+        slots[outputs[k]].insert(step.slot);
+    }
+  }
+  return slots;
+}
+
+// Drops after which nothing was recomputed have no effect and are left out. What is recomputed may
+// be wanted itself, or come with another result of its operator.
 Json effective_drops(const Problem& problem, const SimulatedRun& run) {
   Json drop = Json::object();
+  std::set<std::pair<int32_t, int32_t>> kept;  // value, slot
   for (const auto& gap : run.schedule.gaps) {
-    if (gap.recomputed)
-      drop[problem.value_names[gap.value]].push_back(gap.from);
+    if (!gap.recomputed)
+      kept.emplace(gap.value, gap.from);
+  }
+  for (const auto& [value, slots] : slots_in_memory(problem, run.schedule)) {
+    if (run.schedule.is_recomputed[value] == 0)
+      continue;
+    for (auto slot = slots.begin(); std::next(slot) != slots.end(); ++slot) {
+      if (run.plan.dropped(value, static_cast<size_t>(*slot)) && !kept.contains({value, *slot}))
+        drop[problem.value_names[value]].push_back(*slot);
+    }
   }
   return drop;
 }
@@ -213,15 +241,29 @@ std::string plan_to_json(const Problem& problem, const RetentionPlan& plan) {
       .dump();
 }
 
-std::string plan_file(const std::vector<std::string>& regions) {
+std::string plan_file(const std::vector<std::string>& regions, const KeptBranches& kept) {
   Json parts = Json::array();
   for (const auto& region : regions)
     parts.push_back(Json::parse(region));
-  return Json{{"format", kFormat}, {"regions", parts}}.dump(1);
+  Json file{{"format", kFormat}, {"regions", parts}};
+  if (!kept.empty())
+    file[kKeptBranches] = kept;
+  return file.dump(1);
+}
+
+KeptBranches kept_branches_of(const std::string& text) {
+  const auto json = parse(text);
+  try {
+    return json.value(kKeptBranches, Json::object()).get<KeptBranches>();
+  } catch (const Json::exception&) {
+    throw std::invalid_argument(std::string("plan: \"") + kKeptBranches + "\" is " +
+                                json[kKeptBranches].dump() +
+                                ", expected {method: [whole number, ...]}");
+  }
 }
 
 void check_plan_file(const std::string& text) {
-  parse(text);
+  kept_branches_of(text);
 }
 
 RetentionPlan plan_from_file(const Problem& problem, const std::string& text) {

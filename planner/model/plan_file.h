@@ -1,6 +1,9 @@
 // Plans as JSON, which people can read and later runs can follow.
 #pragma once
 
+#include <cstdint>
+#include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -23,9 +26,18 @@ namespace aten_recompute {
 // "drop" and "instead" are the plan. The rest follows from them.
 std::string plan_to_json(const Problem& problem, const RetentionPlan& plan);
 
+// The places of the branches that a method keeps as one operator, by the name of the method.
+using KeptBranches = std::map<std::string, std::set<int64_t>>;
+
 // Returns a plan file with these parts, each from plan_to_json(). A region that runs several times
-// has a part for each run, in the order of the runs; so do several equal regions.
-std::string plan_file(const std::vector<std::string>& regions);
+// has a part for each run, in the order of the runs; so do several equal regions. The file's
+// "kept_branches" is {method: [place, ...]}, because a region has a fingerprint only with its
+// branches.
+std::string plan_file(const std::vector<std::string>& regions, const KeptBranches& kept = {});
+
+// Returns the places under "kept_branches"; empty if the file has none. Throws
+// std::invalid_argument, with a message of one line, for anything else than lists of whole numbers.
+KeptBranches kept_branches_of(const std::string& text);
 
 // Returns the plan for this problem: the last part of the file with the region's fingerprint.
 // Throws std::invalid_argument, with a message of one line, if the text is no plan file, has no

@@ -1,7 +1,9 @@
 """A budget holds where the data of each call decide branches, sizes and the number of iterations."""
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
 import torch
@@ -149,3 +151,21 @@ def test_half_of_the_memory_is_kept(name: str, tracker: Tracker, one_thread: Non
     if len(predicted) == 1:
         predicted *= len(measured)
     assert predicted == pytest.approx(sorted(measured), rel=0.03)
+
+
+def test_a_saved_plan_names_the_branches_that_it_keeps(tmp_path: Path, tracker: Tracker, one_thread: None) -> None:
+    eager = BranchPerStep()
+    planned = lowered_copy(eager, "budget", memory_budget=0.5, accumulate=True)
+    for _ in range(4):
+        x = torch.randn(24, 32, 32)
+        measured = peak(planned, (x,), tracker)
+    aten_recompute.save_plan(planned, tmp_path / "plan.json")
+    assert json.loads((tmp_path / "plan.json").read_text())["kept_branches"]["forward"]
+    pinned = lowered_copy(eager, plan=str(tmp_path / "plan.json"), accumulate=True)
+    for _ in range(2):
+        pinned_peak = peak(pinned, (x,), tracker)
+    peak(eager, (x,), tracker)
+    assert_same([p.grad for p in pinned.parameters()], [p.grad for p in eager.parameters()])
+    assert pinned_peak == measured
+    (specialisation,) = aten_recompute.report(pinned)["methods"][0]["specialisations"]
+    assert len(specialisation["regions"]) == 1

@@ -131,5 +131,35 @@ TEST(PlanFile, RefusesWhatTheRegionDoesNotHave) {
                  "\"x\" cannot be computed by");
 }
 
+// The second result comes with the first one again, before anything asks for it.
+TEST(PlanFile, DropsOfResultsThatComeWithOthersAreKept) {
+  test::SmallProblemBuilder builder;
+  const auto x = builder.held("x", 100);
+  const auto results = builder.fresh({x}, {{"mean", 10}, {"deviation", 20}});
+  builder.result(builder.fresh("c", results, 5));
+  builder.start_backward();
+  const auto first = builder.fresh("first", {builder.incoming("dc", 5), results[0]}, 5);
+  builder.result(builder.fresh("second", {first, results[1]}, 5));
+  const auto problem = builder.build();
+  RetentionPlan plan(problem);
+  plan.drop(results[0], 0);
+  plan.drop(results[1], 0);
+  const auto read = plan_from_file(problem, plan_file({plan_to_json(problem, plan)}));
+  Simulator simulator(problem);
+  const auto expected = simulator.run(plan);
+  const auto found = simulator.run(read);
+  EXPECT_EQ(found.saved_bytes, expected.saved_bytes);
+  EXPECT_EQ(found.peak_bytes, expected.peak_bytes);
+}
+
+TEST(PlanFile, KeptBranchesAreReadBack) {
+  const KeptBranches kept{{"forward", {2, 5}}};
+  EXPECT_EQ(kept_branches_of(plan_file({}, kept)), kept);
+  EXPECT_TRUE(kept_branches_of(plan_file({})).empty());
+  auto json = Json::parse(plan_file({}, kept));
+  json["kept_branches"]["forward"] = "all";
+  EXPECT_THROW(check_plan_file(json.dump()), std::invalid_argument);
+}
+
 }  // namespace
 }  // namespace aten_recompute
