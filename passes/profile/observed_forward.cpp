@@ -1,6 +1,7 @@
 #include "passes/profile/observed_forward.h"
 
 #include <ATen/ExpandUtils.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -38,6 +39,16 @@ int64_t scaled(int64_t bytes, at::IntArrayRef before, at::IntArrayRef after) {
   return (bytes + elements - 1) / elements * c10::multiply_integers(after);
 }
 
+bool is_contiguous(const ResultTensor& tensor) {
+  int64_t expected = 1;
+  for (size_t dim = tensor.sizes.size(); dim-- > 0;) {
+    if (tensor.sizes[dim] != 1 && tensor.strides[dim] != expected)
+      return false;
+    expected *= tensor.sizes[dim];
+  }
+  return true;
+}
+
 // Gives the tensor these sizes, unless it is a view.
 void resize_to(NodeClass& node_class, ResultTensor& tensor, const std::vector<int64_t>& sizes) {
   if (tensor.memory.operand_storage >= 0 || tensor.sizes.size() != sizes.size() ||
@@ -48,7 +59,12 @@ void resize_to(NodeClass& node_class, ResultTensor& tensor, const std::vector<in
   const auto item_bytes = static_cast<int64_t>(tensor.options.dtype().itemsize());
   extent = c10::multiply_integers(sizes) * item_bytes;
   bytes = std::max(scaled(bytes, tensor.sizes, sizes), extent);
-  tensor.strides = at::infer_dense_strides(sizes, tensor.strides);
+  // Where a dimension has one element, the strides do not say in which order dimensions are.
+  const auto contiguous = c10::contiguous_strides(sizes);
+  if (is_contiguous(tensor))
+    tensor.strides.assign(contiguous.begin(), contiguous.end());
+  else
+    tensor.strides = at::infer_dense_strides(sizes, tensor.strides);
   tensor.sizes = sizes;
 }
 

@@ -333,10 +333,18 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
                 const SeenInCalls& seen) {
-  try {
-    return profile_joint_graph(joint, inputs, cost_model, seen);
-  } catch (const std::exception&) {
-    throw_not_profiled("");
+  auto known = seen;
+  while (true) {
+    try {
+      return profile_joint_graph(joint, inputs, cost_model, known);
+    } catch (const NotProfiled& error) {
+      // Sizes of other calls may not go with what this call's data decide.
+      if (error.inputs_are_to_blame() || known.data_sizes.empty())
+        throw;
+      known.data_sizes.clear();
+    } catch (const std::exception&) {
+      throw_not_profiled("");
+    }
   }
 }
 

@@ -169,3 +169,28 @@ def test_a_saved_plan_names_the_branches_that_it_keeps(tmp_path: Path, tracker: 
     assert pinned_peak == measured
     (specialisation,) = aten_recompute.report(pinned)["methods"][0]["specialisations"]
     assert len(specialisation["regions"]) == 1
+
+
+class Chosen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(2, 1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.exp((x * self.weight)[:, x[0] > 0].view(-1)).sum()
+
+
+def test_one_element_does_not_say_in_which_order_dimensions_are(one_thread: None) -> None:
+    """A call that chooses one element is planned for the many of the calls before."""
+    eager = Chosen()
+    lowered = lowered_copy(eager, "budget", memory_budget=0.9, unreachable="leanest")
+    for positive in (1, 8, 1, 8, 1):
+        x = -torch.ones(2, 8)
+        x[:, :positive] = 1
+        for module in (eager, lowered):
+            module.zero_grad()
+            module(x).backward()
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+    for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
+        for variant in specialisation["regions"][0]["variants"]:
+            assert variant["predicted_peak_bytes"] > 0
