@@ -193,7 +193,8 @@ def bytes_of_largest_operator(problem: dict[str, Any]) -> int:
 def bytes_around_the_loss(problem: dict[str, Any]) -> int:
     """Returns the bytes of the method's results and of their gradients, which a loss such as the one here needs."""
     storages = problem["storages"]
-    ends = {problem["values"]["storages"][value] for value in [*problem["results"], *problem["incoming"]]}
+    values = [*problem["results"], *problem["incoming"]]
+    ends = {storage for value in values for storage in problem["values"]["storages"][value]}
     return sum(storages["bytes"][storage] for storage in ends if not storages["held"][storage])
 
 
