@@ -14,6 +14,7 @@
 // nlohmann_json, spdlog and threads.
 #pragma once
 
+#include "planner/addresses/place_blocks.h"
 #include "planner/model/joint_problem.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem.h"

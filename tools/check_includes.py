@@ -15,7 +15,7 @@ from pathlib import Path
 # From the lowest to the highest. Folders in one row do not know each other.
 LAYERS = (
     ("common",),
-    ("planner/model", "planner/graph"),
+    ("planner/addresses", "planner/model", "planner/graph"),
     ("planner/search",),
     ("planner",),
     ("ir",),
@@ -35,6 +35,7 @@ LAYERS = (
 
 # Folders that see only a part of what stands below them.
 ONLY = {
+    "planner/addresses": {"common", "planner/addresses"},
     "planner/model": {"common", "planner/model"},
     "planner/graph": {"common", "planner/graph"},
     "planner/search": {"common", "planner/model", "planner/graph", "planner/search"},
