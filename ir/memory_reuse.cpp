@@ -106,6 +106,7 @@ OperandLayout layout_of(const at::Tensor& tensor, at::Device device) {
   layout.device = device;
   layout.is_contiguous = tensor.is_contiguous();
   layout.is_dense = tensor.is_non_overlapping_and_dense();
+  layout.fills_memory = tensor.has_storage() && tensor.storage().nbytes() <= tensor.nbytes();
   layout.is_plain = layout.is_dense && !tensor.requires_grad() && !tensor.is_inference() &&
                     at::isFloatingType(layout.dtype);
   return layout;
@@ -129,7 +130,8 @@ OperandLayout layout_of(const c10::IValue& operand) {
 bool layouts_allow_overwriting(ReuseCondition condition, Operands operands, size_t overwritten) {
   const auto& target = operands[overwritten];
   const bool only_dense = condition == ReuseCondition::kSumsAgree;
-  if (target.kind != Kind::kTensor || !(only_dense ? target.is_dense : target.is_plain))
+  if (target.kind != Kind::kTensor || !target.fills_memory ||
+      !(only_dense ? target.is_dense : target.is_plain))
     return false;
   switch (condition) {
     case ReuseCondition::kTensorsAgree:

@@ -10,7 +10,9 @@
 //      (Step::reusable_operands).
 //   3. This is the last use of the operand, and nothing else can see its memory. The run time looks
 //      at reference counts, the simulator at the values that are alive.
-//   4. The operands' layouts satisfy the form's condition: layouts_allow_overwriting().
+//   4. The operand is all that its memory holds. The result would keep the rest alive, too, where
+//      the operand is a slice of a larger tensor.
+//   5. The operands' layouts satisfy the form's condition: layouts_allow_overwriting().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -56,7 +58,8 @@ struct OperandLayout {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
   bool is_contiguous = false;
-  bool is_dense = false;  // the elements fill their memory without gaps or overlaps
+  bool is_dense = false;      // the elements lie without gaps or overlaps
+  bool fills_memory = false;  // its memory has no more bytes than it has elements for
   // Dense floating-point elements in an ordinary tensor that requires no gradient.
   bool is_plain = false;
 

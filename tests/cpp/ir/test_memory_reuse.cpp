@@ -45,6 +45,14 @@ TEST_F(MemoryReuse, ASingleElementIsNotOverwritten) {
   EXPECT_FALSE(allowed(kRowsAgree, {at::randn({1})}));
 }
 
+// The result would keep the memory of all rows alive.
+TEST_F(MemoryReuse, ASliceOfALargerTensorIsNotOverwritten) {
+  const auto larger = at::randn({2, 3, 4});
+  EXPECT_FALSE(allowed(kTensorsAgree, {larger[1], floats()}));
+  EXPECT_FALSE(allowed(kSumsAgree, {larger[0], floats()}));
+  EXPECT_TRUE(allowed(kTensorsAgree, {larger.view({4, 6}), at::randn({4, 6})}));
+}
+
 TEST_F(MemoryReuse, RowsMustBeContiguous) {
   EXPECT_TRUE(allowed(kRowsAgree, {floats()}));
   EXPECT_FALSE(allowed(kRowsAgree, {floats().t()}));

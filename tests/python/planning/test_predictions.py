@@ -177,6 +177,31 @@ def kept_or_warned(
         assert plan["predicted_peak_bytes"] >= 0.97 * measured[-1]
 
 
+class SumsOfSlices(nn.Module):
+    """The sum in the memory of the last slice would keep all slices alive."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.Linear(32, 64)
+        self.state = nn.Linear(64, 64, bias=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c, d = self.gates(x).unbind(0)
+        h = torch.tanh(a)
+        h = torch.tanh(b + self.state(h))
+        h = torch.tanh(c + self.state(h))
+        return torch.sigmoid(d + self.state(h)).exp().sum()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all", "budget"])
+def test_the_peak_with_sums_of_slices_is_predicted(strategy: str, tracker: Tracker) -> None:
+    options = {"memory_budget": 0.7, "unreachable": "leanest"} if strategy == "budget" else {"profile": True}
+    lowered = lowered_copy(SumsOfSlices(), strategy, **options)
+    inputs = [torch.randn(4, 64, 32)]
+    measured = [peak(lowered, inputs, tracker) for _ in range(3)][-1]
+    assert prediction(lowered) == pytest.approx(measured, rel=0.01)
+
+
 @pytest.mark.parametrize("masked", [False, True])
 def test_a_value_that_many_regions_read_is_counted_once(
     masked: bool, tracker: Tracker, capfd: pytest.CaptureFixture[str]
