@@ -186,11 +186,11 @@ class SumsOfSlices(nn.Module):
         self.state = nn.Linear(64, 64, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        a, b, c, d = self.gates(x).unbind(0)
-        h = torch.tanh(a)
-        h = torch.tanh(b + self.state(h))
-        h = torch.tanh(c + self.state(h))
-        return torch.sigmoid(d + self.state(h)).exp().sum()
+        h = torch.zeros(64, 64)
+        a, b, c, d, e, f = self.gates(x).unbind(0)
+        for gates in (a, b, c, d, e, f):
+            h = F.silu(gates + self.state(h))
+        return torch.exp(h.repeat(1, 8)).sum()  # the step takes most memory between forward and backward
 
 
 @pytest.mark.parametrize("strategy", ["none", "all", "budget"])
