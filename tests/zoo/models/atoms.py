@@ -128,3 +128,47 @@ def script_of_e3nn(module: nn.Module) -> torch.jit.ScriptModule:
 
 
 model("mace", cluster, "mace", script=script_of_e3nn)(Equivariant)
+
+# ---- NequIP ----
+
+# The last version whose authors script their models.
+NEQUIP: dict[str, object] = {
+    "r_max": 4.0,
+    "num_types": 2,
+    "avg_num_neighbors": 8.0,
+    "num_layers": 2,
+    "num_basis": 8,
+    "BesselBasis_trainable": True,
+    "PolynomialCutoff_p": 6,
+    "chemical_embedding_irreps_out": "8x0e",
+    "feature_irreps_hidden": "8x0o + 8x0e + 8x1o + 8x1e",
+    "irreps_edge_sh": "0e + 1o",
+    "conv_to_output_hidden_irreps_out": "8x0e",
+    "nonlinearity_type": "gate",
+    "nonlinearity_scalars": {"e": "silu", "o": "tanh"},
+    "nonlinearity_gates": {"e": "silu", "o": "tanh"},
+    "resnet": False,
+    "use_sc": True,
+    "invariant_layers": 1,
+    "invariant_neurons": 8,
+}
+
+
+class NequipEnergies(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.model = import_module("nequip.model").EnergyModel(config=NEQUIP, initialize=False)
+
+    def forward(self, positions: Tensor, types: Tensor, edges: Tensor) -> Tensor:
+        values: dict[str, Tensor] = {
+            "pos": positions,
+            "atom_types": types.unsqueeze(1),
+            "edge_index": edges,
+            "batch": torch.zeros_like(types),
+            "ptr": torch.tensor([0, types.size(0)]),
+        }
+        energy: Tensor = self.model(values)["total_energy"]
+        return energy
+
+
+model("nequip", cluster, "nequip", script=script_of_e3nn)(NequipEnergies)

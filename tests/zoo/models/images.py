@@ -145,3 +145,19 @@ image_model("mixer_s32_224", img_size=64, batch=16)
 image_model("coatnet_nano_rw_224", img_size=64)
 image_model("poolformer_s12")
 image_model("gcresnext26ts")
+
+# ---- segmentation-models ----
+
+
+def segmentation(name: str) -> None:
+    def make() -> nn.Module:
+        network: nn.Module = getattr(import_module("segmentation_models_pytorch"), name)(
+            "resnet18", encoder_weights=None, classes=2
+        )
+        return network
+
+    model(f"segmentation_{name.lower()}", sequence(2, 3, 64, 64), "segmentation_models_pytorch")(make)
+
+
+for _name in ("Unet", "FPN", "DeepLabV3Plus"):
+    segmentation(_name)
