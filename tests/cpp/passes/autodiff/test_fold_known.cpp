@@ -12,7 +12,6 @@ using test::find_nodes;
 using test::listing;
 using test::parse;
 using ::testing::ElementsAre;
-using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
 class FoldKnown : public test::TorchTest {
