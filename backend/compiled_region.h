@@ -14,6 +14,7 @@
 #include "backend/region_replay.h"
 #include "backend/step_prediction.h"
 #include "passes/pipeline.h"
+#include "runtime/arena/step_arena.h"
 #include "runtime/program.h"
 
 namespace aten_recompute {
@@ -100,6 +101,8 @@ class CompiledRegion {
   int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
   // Returns, for each input, whether the region itself writes to it.
   const std::vector<bool>& written_inputs() const { return written_inputs_; }
+  // Returns the plans of steps of which this is the first region.
+  ArenaPlans& arena_plans() const { return *arena_plans_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
 
   // Returns how the backward changes where `defined[k]` says whether vjp k is defined. This is
@@ -127,6 +130,7 @@ class CompiledRegion {
   std::vector<size_t> first_stage_of_;
   std::vector<bool> read_as_metadata_;
   std::vector<bool> written_inputs_;
+  std::shared_ptr<ArenaPlans> arena_plans_ = std::make_shared<ArenaPlans>();
   bool draws_random_numbers_ = false;
   mutable std::atomic<int64_t> measured_peak_bytes_{-1};
   mutable std::atomic<size_t> num_watched_{0};

@@ -15,6 +15,7 @@
 #include "backend/lowered_method.h"
 #include "backend/share_tensors.h"
 #include "planner/model/plan_file.h"
+#include "runtime/arena/arena.h"
 
 namespace aten_recompute {
 namespace {
@@ -231,6 +232,10 @@ std::vector<std::string> problems(const Module& lowered) {
     problems.insert(problems.end(), of_method.begin(), of_method.end());
   }
   return problems;
+}
+
+void release_memory() {
+  ArenaPool::instance().clear();
 }
 
 }  // namespace aten_recompute

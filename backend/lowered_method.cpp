@@ -150,6 +150,16 @@ std::string join(const std::vector<std::string>& words, const std::string& separ
   return text;
 }
 
+nlohmann::json describe_arena(const ArenaFigures& figures) {
+  return {{"bytes", figures.arena_bytes},
+          {"alive_bytes", figures.alive_bytes},
+          {"blocks", figures.num_blocks},
+          {"steps", figures.num_steps},
+          {"recorded_steps", figures.num_records},
+          {"unforeseen_blocks", figures.num_unforeseen},
+          {"unforeseen_bytes", figures.unforeseen_bytes}};
+}
+
 }  // namespace
 
 struct LoweredMethod::Specialisation {
@@ -240,6 +250,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
 c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& self,
                                std::vector<c10::IValue> inputs) {
   MethodCall call(specialisation.plans, inputs);
+  const ArenaCall arena_call;
   torch::jit::Stack stack;
   stack.reserve(inputs.size() + 1);
   stack.emplace_back(self);
@@ -481,7 +492,8 @@ std::string LoweredMethod::report() const {
                       {"recomputed", compiled_region->graphs().recomputed},
                       {"banned", banned},
                       {"on_tape", compiled_region->graphs().operators.on_tape},
-                      {"gradients_by", counts(compiled_region->graphs().operators)}});
+                      {"gradients_by", counts(compiled_region->graphs().operators)},
+                      {"arena", describe_arena(compiled_region->arena_plans().figures())}});
         compiled_regions.push_back(std::move(entry));
       }
       regions.push_back({{"variants", compiled_regions}});

@@ -42,7 +42,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
       depends_on_device_(has_rules_for_cpu(*graph_)),
-      uncompiled_(graph_),
+      uncompiled_(graph_, /*is_planned=*/false),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
 
@@ -227,6 +227,7 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& ke
 
 std::shared_ptr<const CompiledRegion> Region::choose(const SpecialisationKey& key,
                                                      const std::vector<c10::IValue>& inputs) {
+  const OutsideOfSteps compiling;
   // Shapes matter only under a budget, which promises a peak, and for a pinned plan of several
   // regions, where they tell the runs apart.
   if (options_.strategy != StrategyKind::kBudget &&

@@ -93,6 +93,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
   Run run;
+  run.pass = ++num_passes_;
   std::vector<bool> defined;
   for (const auto& vjp : vjps)
     defined.push_back(vjp.defined());
@@ -227,6 +228,7 @@ const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stag
                                                      const std::vector<bool>& skip) const {
   const auto& program = compiled_region_->backward();
   const auto* skipped = skip.empty() ? nullptr : &skip;
+  const AllocationScope scope(arena_step_.get(), PassKey::of(arena_run_, run.pass), &program);
   if (!torch::autograd::AnomalyMode::is_enabled() ||
       !torch::autograd::AnomalyMode::should_check_nan()) {
     program.run(run.registers, stage.begin, stage.end, skipped);
@@ -344,6 +346,8 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     const auto* first_nan = run_instructions(run, stage, skip);
     gradients = take_gradients(run, stage, needed, later_stages, first_nan, node);
   }
+  if (!later_stages)
+    end_arena_step();
   if (later_stages) {
     put_back(std::move(run));
   } else if (watch_ != nullptr) {
@@ -353,6 +357,19 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
       compiled_region_->note_step(watch_->memory(), *difference_);
   }
   return gradients;
+}
+
+void RegionCall::end_arena_step() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (!released_ || !runs_.empty() || arena_step_.get() == nullptr)
+    return;
+  if (arena_step_.get()->is_recorded()) {
+    // The gradients that have just left are consumed before the callback runs.
+    torch::autograd::Engine::get_default_engine().queue_callback(
+        [step = std::make_shared<OpenStep>(std::move(arena_step_))] { step->close(); });
+  } else {
+    arena_step_.close();
+  }
 }
 
 NodePtr<Node> make_stages(const std::shared_ptr<RegionCall>& call, std::vector<Edge> edges) {

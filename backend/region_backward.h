@@ -17,6 +17,7 @@
 #include "backend/step_prediction.h"
 #include "backend/step_watch.h"
 #include "common/torch_compat.h"
+#include "runtime/arena/step_arena.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {
@@ -88,6 +89,11 @@ class RegionCall {
   }
   // Notes that a gradient is about to be passed to `target`.
   void watch_gradient(const torch::autograd::Node& target) const;
+  // Sets the step whose arena serves this call, which is run `number` of it.
+  void set_arena(OpenStep step, size_t number) {
+    arena_step_ = std::move(step);
+    arena_run_ = number;
+  }
   void set_random_states(RandomStates states) { random_states_ = std::move(states); }
 
   // Returns whether the backward that was compiled ahead of time cannot compute these gradients,
@@ -141,6 +147,7 @@ class RegionCall {
     std::vector<CaptureVersion> versions;  // of captures that the caller can reach
     // Captures that are not unpacked yet: their index, and what holds them.
     std::vector<std::pair<size_t, std::shared_ptr<torch::autograd::SavedVariable>>> packed;
+    size_t pass = 0;  // number of this backward among those of the call, from 1
     bool is_replay = false;
     torch::autograd::variable_list replayed;  // per gradient, if replay() has run
   };
@@ -187,6 +194,8 @@ class RegionCall {
   // Returns the bytes of outputs whose memory has been freed.
   int64_t bytes_let_go() const;
   void forget_captures();
+  // Ends this call's part in the step of the arena, unless the backward can run again.
+  void end_arena_step();
 
   std::shared_ptr<const CompiledRegion> compiled_region_;
   std::vector<SavedCapture> captures_;  // captured inputs, then captured outputs, in df's order
@@ -197,6 +206,9 @@ class RegionCall {
   std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
   size_t number_ = 0;                           // this run's number in the watch
   std::shared_ptr<PeakDifference> difference_;  // set if the step runs this region alone
+  OpenStep arena_step_;
+  size_t arena_run_ = 0;
+  size_t num_passes_ = 0;
   std::mutex mutex_;
   bool released_ = false;
   std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once

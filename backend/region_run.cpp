@@ -118,12 +118,15 @@ void make_outputs_distinct(const CompiledRegion& compiled_region, std::vector<co
 std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
                                      std::vector<c10::IValue> inputs,
                                      const std::vector<const void*>& input_tensors,
-                                     DataSizes& data_sizes) {
+                                     StepArena* arena, size_t run, DataSizes& data_sizes) {
   const WithoutAutograd guard;
   const auto& forward = compiled_region.forward();
   auto registers = forward.start(std::move(inputs));
-  forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
-              compiled_region.graphs().data_sizes.empty() ? nullptr : &data_sizes);
+  {
+    const AllocationScope scope(arena, PassKey::of(run, 0), &forward);
+    forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
+                compiled_region.graphs().data_sizes.empty() ? nullptr : &data_sizes);
+  }
   std::vector<c10::IValue> outputs;
   for (size_t i = 0; i < forward.outputs().size(); ++i)
     outputs.push_back(forward.take_output(registers, i));
@@ -213,7 +216,14 @@ void Region::run(Stack& stack) {
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
   DataSizes data_sizes;
-  auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, data_sizes);
+  OpenStep arena(options_.arena == ArenaMode::kOff
+                     ? nullptr
+                     : ArenaCall::step_for(compiled_region->arena_plans(),
+                                           options_.arena == ArenaMode::kRelease));
+  const size_t arena_run = arena.get() == nullptr ? 0 : arena.get()->begin_run();
+  auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
+                             arena_run, data_sizes);
+  call->set_arena(std::move(arena), arena_run);
   if (options_.strategy == StrategyKind::kBudget &&
       has_outgrown(key, *compiled_region, data_sizes) && MethodCall::current() != nullptr)
     MethodCall::current()->outgrew();

@@ -15,6 +15,8 @@ bytes that eager PyTorch, TorchScript or a lowered module request. On CUDA they 
 import contextlib
 import ctypes
 import gc
+import importlib
+import importlib.util
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -66,6 +68,10 @@ class Tracker:
         Neither memory that is in use already nor its release is counted. Call this while no other thread makes
         tensors. Raises TrackerError if the library has not been built.
         """
+        # Its allocator must be there before the one that counts, which then sees what lowered modules allocate.
+        if importlib.util.find_spec("aten_recompute") is not None:
+            importlib.import_module("aten_recompute")
+
         if self._load().aten_recompute_tracker_install() != 0:
             raise TrackerError("the CPU allocator in use cannot be wrapped: something else has replaced LibTorch's")
 

@@ -316,6 +316,15 @@ bool store_unreachable(const Json& value, Options& options) {
   return true;
 }
 
+bool store_arena(const Json& value, Options& options) {
+  if (!value.is_string() || (value != "keep" && value != "release" && value != "off"))
+    return false;
+  options.arena = value == "keep"      ? ArenaMode::kKeep
+                  : value == "release" ? ArenaMode::kRelease
+                                       : ArenaMode::kOff;
+  return true;
+}
+
 constexpr std::string_view kFlagAccepts = "true or false";
 constexpr std::string_view kLengthAccepts = "an integer >= 0";
 constexpr std::string_view kFactorAccepts = "a number in [1, 1000]";
@@ -367,7 +376,8 @@ const std::vector<KeyRule>& common_keys() {
       {"fullgraph", "true or false", store_flag<&Options::fullgraph>},
       {"profile", "true or false", store_flag<&Options::profile>},
       {"accumulate", "true or false", store_flag<&Options::accumulate>},
-      {"release_outputs", "true or false", store_flag<&Options::release_outputs>}};
+      {"release_outputs", "true or false", store_flag<&Options::release_outputs>},
+      {"arena", R"("keep", "release" or "off")", store_arena}};
   return *keys;
 }
 

@@ -14,6 +14,13 @@ enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut
 /// sizes, which gives the same plan on every machine.
 enum class CostModel { kMeasured, kFlops };
 
+/// What becomes of the memory that a step's tensors lie in (runtime/arena).
+enum class ArenaMode {
+  kKeep,     // it is kept between steps
+  kRelease,  // it goes back to the system after each step
+  kOff,      // tensors come from LibTorch's allocator
+};
+
 /// Options of min_cut: which operators may run again in the backward, and what it costs to save a
 /// value. Options that PyTorch's partitioner also has keep its names and defaults; docs/min_cut.md
 /// explains each option.
@@ -108,6 +115,9 @@ struct Options {
 
   /// Makes a second region in a method an error.
   bool fullgraph = false;
+
+  /// The memory that tensors of a step lie in on the CPU: at planned places in one arena.
+  ArenaMode arena = ArenaMode::kKeep;
 
   bool operator==(const Options&) const = default;
 };

@@ -14,6 +14,7 @@
 #include "backend/share_tensors.h"
 #include "planner/search/search.h"
 #include "rules/kernels/operators.h"
+#include "runtime/arena/arena_allocator.h"
 #include "runtime/branch.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
@@ -141,6 +142,12 @@ const bool registered = [] {
   return true;
 }();
 
+// Loaded with the library, so before anything that wraps the allocator to count.
+const bool arena_allocator_is_installed [[maybe_unused]] = [] {
+  install_arena_allocator();
+  return true;
+}();
+
 TORCH_LIBRARY(aten_recompute, m) {
   m.class_<LoweredMethod>("LoweredMethod");
   m.class_<Tape>("Tape");
@@ -152,6 +159,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
   m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
+  m.def("release_memory() -> ()", &release_memory);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);
   m.def("must_save(Tensor(a) x) -> Tensor(a)", &tag);
   m.def("must_recompute(Tensor(a) x) -> Tensor(a)", &tag);

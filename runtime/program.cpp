@@ -14,6 +14,7 @@
 #include "ir/memory_reuse.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "runtime/arena/step_arena.h"
 
 namespace aten_recompute {
 namespace {
@@ -217,12 +218,21 @@ void release_dying_operands(const Program::Instruction& instruction,
   }
 }
 
+// In programs that are not planned, smaller tensors are not overwritten.
+constexpr int64_t kLeastOverwritten = 16 * 1024;
+
 // Returns the form that overwrites an operand on top of the stack, or nullptr where none may.
-const InPlaceForm* choose_in_place_form(const Program::Instruction& instruction,
-                                        const Stack& stack) {
+const InPlaceForm* choose_in_place_form(const Program::Instruction& instruction, const Stack& stack,
+                                        int64_t least_elements) {
+  if (instruction.in_place.empty())
+    return nullptr;
   const auto operands =
       c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size());
   for (const auto& form : instruction.in_place) {
+    const auto& target = operands[form.operand];
+    if (least_elements > 0 && target.isTensor() && target.toTensor().defined() &&
+        target.toTensor().numel() < least_elements)
+      continue;
     if (instruction.operands[form.operand].last_use && may_overwrite(form, operands))
       return &form;
   }
@@ -262,7 +272,8 @@ std::string description_of(const Node* node) {
   return where.empty() ? text : text + " (" + where + ")";
 }
 
-Program::Program(std::shared_ptr<Graph> graph) : graph_(std::move(graph)) {
+Program::Program(std::shared_ptr<Graph> graph, bool is_planned)
+    : graph_(std::move(graph)), least_overwritten_elements_(is_planned ? 0 : kLeastOverwritten) {
   std::unordered_map<Value*, Operand> place;
   std::unordered_map<Value*, size_t> ready;
   OwnMemory own_memory;
@@ -320,9 +331,12 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
                   const Observer* observer, DataSizes* data_sizes) const {
   Stack stack;
   ProfilerRange range;
+  auto* const scope = AllocationScope::of(this);
   for (size_t i = begin; i < end; ++i) {
     const auto& instruction = instructions_[i];
     range.enter(instruction.node);
+    if (scope != nullptr)
+      scope->enter(i);
     if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
       // What is not computed is None: registers of outputs are empty until then.
       release_dying_operands(instruction, registers);
@@ -337,7 +351,10 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
         stack.push_back(registers[operand.index]);
       }
     }
-    execute(instruction, observer == nullptr ? choose_in_place_form(instruction, stack) : nullptr,
+    execute(instruction,
+            observer == nullptr
+                ? choose_in_place_form(instruction, stack, least_overwritten_elements_)
+                : nullptr,
             stack);
     const size_t count = instruction.outputs.size();
     if (data_sizes != nullptr && instruction.data_sizes >= 0) {

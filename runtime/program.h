@@ -65,7 +65,9 @@ class Program {
 
   // Compiles `graph`, which has one block of nodes in execution order. The graph is kept alive and
   // not changed.
-  explicit Program(std::shared_ptr<torch::jit::Graph> graph);
+  // `is_planned` says that the memory of a run is predicted. Otherwise, small operands are not
+  // overwritten, because finding out whether they may be takes longer than it saves.
+  explicit Program(std::shared_ptr<torch::jit::Graph> graph, bool is_planned = true);
 
   // Returns registers that contain the graph's inputs. `inputs` holds one value per graph input.
   Registers start(std::vector<c10::IValue> inputs) const;
@@ -99,6 +101,7 @@ class Program {
   static bool is_undefined(const Instruction& instruction, const Registers& registers);
 
   std::shared_ptr<torch::jit::Graph> graph_;
+  int64_t least_overwritten_elements_;
   std::vector<Instruction> instructions_;
   std::vector<c10::IValue> constants_;
   std::vector<Operand> outputs_;  // last_use: no later output reads the register

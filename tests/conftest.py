@@ -23,6 +23,11 @@ for folder in (REPOSITORY, REPOSITORY / "python"):
 
 SEED = 20
 
+# Tests use small tensors: all of them lie in arenas, and what is read too late, or written too early, is NaN. The
+# library reads this when it first needs it. ATEN_RECOMPUTE_ARENA=off runs the tests without arenas.
+os.environ.setdefault("ATEN_RECOMPUTE_ARENA_MIN_BYTES", "1")
+os.environ.setdefault("ATEN_RECOMPUTE_ARENA_POISON", "1")
+
 
 def pytest_configure(config: pytest.Config) -> None:
     # PyTorch 2.13 warns at every call that torch.jit is deprecated. Only this warning is silenced.

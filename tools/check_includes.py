@@ -19,6 +19,7 @@ LAYERS = (
     ("planner/search",),
     ("planner",),
     ("ir",),
+    ("runtime/arena",),
     ("runtime",),
     ("rules/kernels",),
     ("rules",),

@@ -63,4 +63,9 @@ std::string plan(const torch::jit::Module& lowered);
 /// before the first call that needs a gradient. Throws as report() does.
 std::vector<std::string> problems(const torch::jit::Module& lowered);
 
+/// Gives back the memory that lowered modules keep between steps (option "arena"), as before a
+/// validation or at the end of training. The next step takes it anew. Memory of steps that are not
+/// over, because their backward may still come, stays.
+void release_memory();
+
 }  // namespace aten_recompute

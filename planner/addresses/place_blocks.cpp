@@ -34,11 +34,22 @@ int64_t rounded_up(int64_t bytes, int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
+// How high blocks reach, in bytes.
+struct Height {
+  int64_t highest = 0;  // end of the highest block
+  int64_t excess = 0;   // by how much blocks reach beyond the bound, summed over the blocks
+};
+constexpr Height kNoHeightLimit{kNoLimit, kNoLimit};
+
 // Places blocks in a given order, each into the smallest gap that holds it.
 class Placer {
  public:
-  Placer(std::span<const Block> blocks, int64_t alignment)
-      : neighbours_(blocks.size()), offsets_(blocks.size()), is_placed_(blocks.size()) {
+  // `bound` is the height beyond which excess counts.
+  Placer(std::span<const Block> blocks, int64_t alignment, int64_t bound)
+      : bound_(bound),
+        neighbours_(blocks.size()),
+        offsets_(blocks.size()),
+        is_placed_(blocks.size()) {
     for (const auto& block : blocks)
       bytes_.push_back(rounded_up(block.bytes, alignment));
     for (size_t i = 0; i < blocks.size(); ++i) {
@@ -46,33 +57,48 @@ class Placer {
         if (bytes_[i] == 0 || bytes_[j] == 0 || blocks[i].begin >= blocks[j].end ||
             blocks[j].begin >= blocks[i].end)
           continue;
-        neighbours_[i].push_back(j);
-        neighbours_[j].push_back(i);
+        neighbours_[i].push_back(static_cast<uint32_t>(j));
+        neighbours_[j].push_back(static_cast<uint32_t>(i));
       }
     }
   }
 
-  // Returns the size of the arena. Stops, with a larger size than `limit`, once that is exceeded.
-  int64_t place(const Order& order, int64_t limit) {
-    std::fill(is_placed_.begin(), is_placed_.end(), 0);
-    int64_t arena_bytes = 0;
-    for (const auto block : order) {
+  // Places the blocks of `order` from number `first` on; those before it, whose height is `height`,
+  // keep their places. Returns the height of all. Stops once both of its parts exceed `limit`.
+  Height place(const Order& order, size_t first, Height height, const Height& limit) {
+    for (size_t i = first; i < order.size(); ++i)
+      is_placed_[order[i]] = 0;
+    for (size_t i = first; i < order.size(); ++i) {
+      const auto block = order[i];
       offsets_[block] = best_offset(block);
       is_placed_[block] = 1;
-      arena_bytes = std::max(arena_bytes, end_of(block));
-      if (arena_bytes > limit)
+      height = with(height, block);
+      if (height.highest > limit.highest && height.excess > limit.excess)
         break;
     }
-    return arena_bytes;
+    return height;
   }
 
-  // Of the last place().
+  // Returns the height of the blocks that `height` is for and this one.
+  Height with(const Height& height, size_t block) const {
+    const auto end = end_of(block);
+    return {std::max(height.highest, end), height.excess + std::max<int64_t>(0, end - bound_)};
+  }
+
+  // Puts the blocks of `order` from number `first` on at these offsets.
+  void put(const Order& order, size_t first, const std::vector<int64_t>& offsets) {
+    for (size_t i = first; i < order.size(); ++i) {
+      offsets_[order[i]] = offsets[order[i]];
+      is_placed_[order[i]] = 1;
+    }
+  }
+
   const std::vector<int64_t>& offsets() const { return offsets_; }
   int64_t end_of(size_t block) const { return offsets_[block] + bytes_[block]; }
 
   int64_t bytes(size_t block) const { return bytes_[block]; }
   // Blocks that are alive at some step at which this one is.
-  const std::vector<size_t>& neighbours(size_t block) const { return neighbours_[block]; }
+  const std::vector<uint32_t>& neighbours(size_t block) const { return neighbours_[block]; }
 
  private:
   int64_t best_offset(size_t block) {
@@ -94,23 +120,52 @@ class Placer {
     return best >= 0 ? best : free_from;
   }
 
-  std::vector<std::vector<size_t>> neighbours_;
+  int64_t bound_;
+  std::vector<std::vector<uint32_t>> neighbours_;
   std::vector<int64_t> bytes_;
   std::vector<int64_t> offsets_;
   std::vector<uint8_t> is_placed_;
   std::vector<std::pair<int64_t, int64_t>> taken_;
 };
 
-// Orders that do well by themselves: largest first, longest-lived first, both, and as they come.
-std::vector<Order> first_orders(std::span<const Block> blocks, const Placer& placer) {
+// Returns, for each block, the most bytes that are alive at once while it is.
+std::vector<int64_t> contention(std::span<const Block> blocks) {
+  int32_t last = 0;
+  for (const auto& block : blocks)
+    last = std::max(last, block.end);
+  std::vector<int64_t> alive(static_cast<size_t>(last) + 1, 0);
+  for (const auto& block : blocks) {
+    alive[static_cast<size_t>(block.begin)] += block.bytes;
+    alive[static_cast<size_t>(block.end)] -= block.bytes;
+  }
+  std::partial_sum(alive.begin(), alive.end(), alive.begin());
+  std::vector<int64_t> most;
+  most.reserve(blocks.size());
+  for (const auto& block : blocks)
+    most.push_back(block.begin == block.end
+                       ? 0
+                       : *std::max_element(alive.begin() + block.begin, alive.begin() + block.end));
+  return most;
+}
+
+// Orders that do well by themselves: those alive at the most crowded moment first, the largest,
+// the longest-lived, both, and as they come.
+std::vector<Order> first_orders(std::span<const Block> blocks) {
+  const auto crowd = contention(blocks);
+  const auto bytes = [&](size_t i) { return static_cast<double>(blocks[i].bytes); };
   const auto duration = [&](size_t i) {
     return static_cast<double>(blocks[i].end) - static_cast<double>(blocks[i].begin);
   };
-  const std::vector<std::function<double(size_t)>> keys{
-      [&](size_t i) { return -static_cast<double>(placer.bytes(i)); },
-      [&](size_t i) { return -duration(i); },
-      [&](size_t i) { return -static_cast<double>(placer.bytes(i)) * duration(i); },
-      [&](size_t i) { return static_cast<double>(blocks[i].begin); }};
+  using Key = std::pair<double, double>;
+  const auto crowded = [&](size_t i) { return -static_cast<double>(crowd[i]); };
+  const std::vector<std::function<Key(size_t)>> keys{
+      [&](size_t i) { return Key(-bytes(i), 0); },
+      [&](size_t i) { return Key(-duration(i), 0); },
+      [&](size_t i) { return Key(-bytes(i) * duration(i), 0); },
+      [&](size_t i) { return Key(blocks[i].begin, 0); },
+      [&](size_t i) { return Key(crowded(i), -bytes(i)); },
+      [&](size_t i) { return Key(crowded(i), -duration(i)); },
+      [&](size_t i) { return Key(crowded(i), -bytes(i) * duration(i)); }};
   std::vector<Order> orders;
   for (const auto& key : keys) {
     auto& order = orders.emplace_back(blocks.size());
@@ -121,73 +176,151 @@ std::vector<Order> first_orders(std::span<const Block> blocks, const Placer& pla
   return orders;
 }
 
-// Improves an order: what reaches the end of the arena, or is in the way of that, is placed sooner.
+// Improves an order: what reaches beyond the bound, or is in the way of that, is placed sooner. The
+// sum of what reaches beyond it leads almost everywhere, because it falls before the highest block
+// does. Where it does not fall any more, orders that lower the highest block are tried for a while.
 class OrderSearch {
  public:
-  OrderSearch(Placer& placer, Order order) : placer_(placer), order_(std::move(order)) {
-    accept(order_, placer_.place(order_, kNoLimit));
+  OrderSearch(std::span<const Block> blocks, int64_t alignment, int64_t bound)
+      : bound_(bound), placer_(blocks, alignment, bound) {
+    auto smallest = kNoHeightLimit;
+    for (auto& order : first_orders(blocks)) {
+      const auto height = placer_.place(order, 0, {}, kNoHeightLimit);
+      note(height.highest);
+      if (height.excess < smallest.excess) {
+        smallest = height;
+        order_ = std::move(order);
+      }
+    }
+    placer_.place(order_, 0, {}, kNoHeightLimit);
+    accept(0);
   }
 
-  // Tries one change of the order. Returns the size of the arena for the order that is kept.
-  int64_t step() {
-    // Going a little up now and then leads out of local minima.
-    constexpr int64_t kThousandth = 1000;
-    constexpr size_t kOneIn = 20;
-    auto changed = moved(block_to_move());
-    const auto arena_bytes = placer_.place(changed, arena_bytes_ + arena_bytes_ / kThousandth);
-    const bool is_near = arena_bytes <= arena_bytes_ + arena_bytes_ / kThousandth;
-    if (arena_bytes <= arena_bytes_ || (is_near && draw(kOneIn) == 0))
-      accept(std::move(changed), arena_bytes);
-    return arena_bytes_;
+  // Tries one change of the order.
+  void step() {
+    constexpr size_t kStale = 500, kByHighest = 200;
+    if (tries_left_ == 0) {
+      is_by_highest_ = !is_by_highest_;
+      tries_left_ = is_by_highest_ ? kByHighest : kStale;
+    }
+    --tries_left_;
+    const auto limit = this->limit();
+    const auto first = move(block_to_move());
+    const auto height =
+        placer_.place(changed_, first, first == 0 ? Height{} : heights_[first - 1], limit);
+    if (height.highest > limit.highest && height.excess > limit.excess) {
+      placer_.put(order_, first, offsets_);
+      return;
+    }
+    if (!is_by_highest_ && height.excess < heights_.back().excess)
+      tries_left_ = kStale;
+    order_.swap(changed_);
+    accept(first);
+    note(height.highest);
   }
 
-  const Placement& placement() const { return placement_; }
+  const Placement& best() const { return best_; }
 
  private:
   size_t draw(size_t count) { return static_cast<size_t>(random_() % count); }
 
-  void accept(Order order, int64_t arena_bytes) {
-    order_ = std::move(order);
-    arena_bytes_ = arena_bytes;
-    placement_ = {placer_.offsets(), arena_bytes};
-    highest_.clear();
+  // Returns what a new order may reach. Going a little up now and then leads out of local minima.
+  Height limit() {
+    constexpr int64_t kOfHighest = 1000, kOfExcess = 50;
+    constexpr size_t kOneIn = 20;
+    const auto& now = heights_.back();
+    const bool is_lenient = draw(kOneIn) == 0;
+    if (is_by_highest_)
+      return {now.highest + (is_lenient ? now.highest / kOfHighest : 0), -1};
+    return {-1, now.excess + (is_lenient ? now.excess / kOfExcess : 0)};
+  }
+
+  // Keeps what the placer has placed last, if it is the best so far.
+  void note(int64_t arena_bytes) {
+    if (best_.offsets.empty() || arena_bytes < best_.arena_bytes)
+      best_ = {placer_.offsets(), arena_bytes};
+  }
+
+  // Takes over the order, of which the part from `first` on has changed.
+  void accept(size_t first) {
+    offsets_ = placer_.offsets();
+    places_.resize(order_.size());
+    heights_.resize(order_.size());
+    for (size_t i = first; i < order_.size(); ++i) {
+      places_[order_[i]] = i;
+      heights_[i] = placer_.with(i == 0 ? Height{} : heights_[i - 1], order_[i]);
+    }
+    above_.clear();
     for (size_t block = 0; block < order_.size(); ++block) {
-      if (placer_.end_of(block) == arena_bytes)
-        highest_.push_back(block);
+      if (placer_.end_of(block) > bound_)
+        above_.push_back(block);
     }
   }
 
+  // There is a block beyond the bound, else the search would be over.
   size_t block_to_move() {
-    const auto highest = highest_[draw(highest_.size())];
-    if (draw(2) == 0)
-      return highest;
-    std::vector<size_t> above;
-    for (const auto other : placer_.neighbours(highest)) {
-      if (placement_.offsets[other] + placer_.bytes(other) > arena_bytes_ / 2)
-        above.push_back(other);
+    candidates_ = above_;
+    if (is_by_highest_) {
+      const auto highest = heights_.back().highest;
+      std::erase_if(candidates_, [&](size_t each) { return placer_.end_of(each) != highest; });
     }
-    return above.empty() ? highest : above[draw(above.size())];
+    const auto block = candidates_[draw(candidates_.size())];
+    if (draw(2) == 0)
+      return block;
+    candidates_.clear();
+    for (const auto other : placer_.neighbours(block)) {
+      if (places_[other] < places_[block])
+        candidates_.push_back(other);
+    }
+    return candidates_.empty() ? block : candidates_[draw(candidates_.size())];
   }
 
-  Order moved(size_t block) {
+  // Writes an order in which the block stands elsewhere to `changed_`. Returns the number of the
+  // first block that is not the one of `order_`.
+  size_t move(size_t block) {
     constexpr size_t kAnywhereOneIn = 8;
-    auto order = order_;
-    const auto found = std::find(order.begin(), order.end(), block);
-    const auto place = static_cast<size_t>(found - order.begin());
-    order.erase(found);
+    const auto place = places_[block];
     const bool is_anywhere = place == 0 || draw(kAnywhereOneIn) == 0;
-    const auto target = draw(is_anywhere ? order.size() + 1 : place);
-    order.insert(order.begin() + static_cast<std::ptrdiff_t>(target), block);
-    return order;
+    const auto target = draw(is_anywhere ? order_.size() : place);
+    changed_ = order_;
+    const auto begin = changed_.begin();
+    const auto from = static_cast<std::ptrdiff_t>(place), to = static_cast<std::ptrdiff_t>(target);
+    if (target < place)
+      std::rotate(begin + to, begin + from, begin + from + 1);
+    else
+      std::rotate(begin + from, begin + from + 1, begin + to + 1);
+    return std::min(place, target);
   }
 
-  Placer& placer_;
-  Order order_;
-  int64_t arena_bytes_ = 0;
-  Placement placement_;
-  std::vector<size_t> highest_;
+  int64_t bound_;
+  Placer placer_;
+  Order order_, changed_;
+  std::vector<int64_t> offsets_;  // of order_
+  std::vector<size_t> places_;    // per block: its number in order_
+  std::vector<Height> heights_;   // per number in order_: of the blocks up to it
+  std::vector<size_t> above_;     // blocks that reach beyond the bound
+  std::vector<size_t> candidates_;
+  bool is_by_highest_ = true;
+  size_t tries_left_ = 0;
+  Placement best_;
   std::mt19937 random_;
 };
+
+// Returns the size from which on blocks count as large: the smaller ones together need little.
+int64_t least_large(std::span<const Block> blocks, int64_t alignment, int64_t bound) {
+  constexpr int64_t kThousandth = 1000;
+  std::vector<Block> by_size(blocks.begin(), blocks.end());
+  std::sort(by_size.begin(), by_size.end(),
+            [](const Block& a, const Block& b) { return a.bytes < b.bytes; });
+  // The longest beginning of `by_size` whose blocks fit into a thousandth of the arena.
+  size_t fits = 0, too_many = by_size.size() + 1;
+  while (too_many - fits > 1) {
+    const auto middle = (fits + too_many) / 2;
+    const auto alive = most_alive_bytes(std::span(by_size).first(middle), alignment);
+    (alive <= bound / kThousandth ? fits : too_many) = middle;
+  }
+  return fits == by_size.size() ? kNoLimit : by_size[fits].bytes;
+}
 
 }  // namespace
 
@@ -207,28 +340,76 @@ int64_t most_alive_bytes(std::span<const Block> blocks, int64_t alignment) {
   return most;
 }
 
-Placement place_blocks(std::span<const Block> blocks, const PlacementOptions& options) {
-  const auto bound = most_alive_bytes(blocks, options.alignment);
-  Placer placer(blocks, options.alignment);
-  Placement best{std::vector<int64_t>(blocks.size(), 0), kNoLimit};
-  Order best_order;
-  size_t tries = 0;
-  for (auto& order : first_orders(blocks, placer)) {
-    ++tries;
-    const auto arena_bytes = placer.place(order, kNoLimit);
-    if (arena_bytes < best.arena_bytes) {
-      best = {placer.offsets(), arena_bytes};
-      best_order = std::move(order);
+struct PlacementSearch::State {
+  State(std::span<const Block> all, int64_t alignment)
+      : blocks(all.begin(), all.end()),
+        alignment(alignment),
+        bound(most_alive_bytes(all, alignment)) {
+    const auto least = least_large(all, alignment, bound);
+    std::vector<Block> large_blocks;
+    for (size_t i = 0; i < blocks.size(); ++i) {
+      if (blocks[i].bytes < least)
+        continue;
+      large.push_back(i);
+      large_blocks.push_back(blocks[i]);
     }
+    search = std::make_unique<OrderSearch>(large_blocks, alignment, bound);
   }
-  if (best.arena_bytes == bound)
-    return best;
-  OrderSearch search(placer, std::move(best_order));
-  for (; tries < options.max_tries && best.arena_bytes > bound; ++tries) {
-    if (search.step() < best.arena_bytes)
-      best = search.placement();
+
+  std::vector<Block> blocks;
+  int64_t alignment;
+  int64_t bound;
+  std::vector<size_t> large;            // indices into `blocks`
+  std::unique_ptr<OrderSearch> search;  // for these
+};
+
+PlacementSearch::PlacementSearch(std::span<const Block> blocks, int64_t alignment)
+    : state_(std::make_unique<State>(blocks, alignment)) {}
+PlacementSearch::~PlacementSearch() = default;
+PlacementSearch::PlacementSearch(PlacementSearch&&) noexcept = default;
+PlacementSearch& PlacementSearch::operator=(PlacementSearch&&) noexcept = default;
+
+void PlacementSearch::improve(size_t tries) {
+  for (size_t i = 0; i < tries && arena_bytes() > bound(); ++i)
+    state_->search->step();
+}
+
+int64_t PlacementSearch::arena_bytes() const {
+  return state_->search->best().arena_bytes;
+}
+
+int64_t PlacementSearch::bound() const {
+  return state_->bound;
+}
+
+Placement PlacementSearch::placement() const {
+  const auto& blocks = state_->blocks;
+  Placer placer(blocks, state_->alignment, state_->bound);
+  Placement placement{std::vector<int64_t>(blocks.size(), 0), 0};
+  const auto& best = state_->search->best();
+  std::vector<bool> is_large(blocks.size(), false);
+  for (size_t k = 0; k < state_->large.size(); ++k) {
+    placement.offsets[state_->large[k]] = best.offsets[k];
+    is_large[state_->large[k]] = true;
   }
-  return best;
+  placer.put(state_->large, 0, placement.offsets);
+  Order small;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    if (!is_large[i])
+      small.push_back(i);
+  }
+  std::stable_sort(small.begin(), small.end(),
+                   [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
+  const auto highest = placer.place(small, 0, {}, kNoHeightLimit).highest;
+  placement.offsets = placer.offsets();
+  placement.arena_bytes = std::max(best.arena_bytes, highest);
+  return placement;
+}
+
+Placement place_blocks(std::span<const Block> blocks, const PlacementOptions& options) {
+  PlacementSearch search(blocks, options.alignment);
+  search.improve(options.max_tries);
+  return search.placement();
 }
 
 }  // namespace aten_recompute

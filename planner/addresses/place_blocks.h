@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -35,9 +36,35 @@ struct PlacementOptions {
 // alignment: the smallest arena that could do.
 int64_t most_alive_bytes(std::span<const Block> blocks, int64_t alignment);
 
-// Returns offsets for the blocks. Equal arguments give equal placements. Throws
-// std::invalid_argument for a block of negative size or that ends before it begins, and for an
-// alignment that is not positive.
+// A search for a small arena that can be continued later, so that a caller can run with a first
+// placement and spend a little time now and then on a better one. Equal calls give equal results.
+class PlacementSearch {
+ public:
+  // Places the blocks in some orders that do well by themselves. Throws std::invalid_argument for a
+  // block of negative size or that ends before it begins, and for an alignment that is not
+  // positive.
+  PlacementSearch(std::span<const Block> blocks, int64_t alignment);
+  ~PlacementSearch();
+  PlacementSearch(PlacementSearch&&) noexcept;
+  PlacementSearch& operator=(PlacementSearch&&) noexcept;
+
+  // Tries so many other orders, unless the placement is as small as can be.
+  void improve(size_t tries);
+  // Returns the smallest arena that was found, in bytes. It counts large blocks only: small ones
+  // lie between them, and may add a thousandth to it.
+  int64_t arena_bytes() const;
+  // Returns most_alive_bytes().
+  int64_t bound() const;
+  // Returns the placement of all blocks in the smallest arena that was found.
+  Placement placement() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Returns offsets for the blocks. Equal arguments give equal placements. Throws as PlacementSearch
+// does.
 Placement place_blocks(std::span<const Block> blocks, const PlacementOptions& options = {});
 
 }  // namespace aten_recompute

@@ -134,6 +134,9 @@ def lower(
           parameter gradient is new memory.
         - ``release_outputs``: whether the outputs, and everything of their size that the loss needs, are freed before
           the backward of the region. By default outputs are assumed to be alive until the end of the step.
+        - ``arena``: the tensors of a step on the CPU lie at planned places in one piece of memory. ``"keep"`` (the
+          default) keeps it between steps, ``"release"`` gives it back to the system after each step, and ``"off"``
+          leaves all tensors to PyTorch's allocator.
 
     Returns:
         A module with the parameters, buffers and submodules of ``module`` under the same names. They are the same
@@ -286,3 +289,11 @@ def _call_lowered(operator: Any, lowered: torch.jit.ScriptModule, function: str)
         if "not a lowered module" in str(error):
             raise ValueError(str(error).splitlines()[0]) from None
         raise
+
+
+def release_memory() -> None:
+    """Gives back the memory that lowered modules keep between steps, as before a validation or at the end of training.
+
+    The next step takes it anew. Memory of steps that are not over, because their backward may still come, stays.
+    """
+    torch.ops.aten_recompute.release_memory()

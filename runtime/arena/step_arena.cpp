@@ -1,0 +1,331 @@
+#include "runtime/arena/step_arena.h"
+
+#include <c10/core/Allocator.h>
+#include <malloc.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <charconv>
+#include <chrono>
+#include <cstdlib>
+#include <string_view>
+#include <unordered_map>
+
+namespace aten_recompute {
+namespace {
+
+thread_local AllocationScope* current_scope = nullptr;
+thread_local ArenaCall* current_call = nullptr;
+thread_local size_t num_outside = 0;  // instances of OutsideOfSteps
+
+// The step that this thread has begun last, as long as it is not over.
+struct OpenedStep {
+  std::shared_ptr<StepArena> step;
+  BlockKey key{PassKey::between()};  // of what is allocated next between the programs of regions
+};
+thread_local OpenedStep opened;
+
+// Smaller blocks are left to the allocator underneath, which is good at them. Tests set
+// ATEN_RECOMPUTE_ARENA_MIN_BYTES to 1.
+int64_t least_block_bytes() {
+  static const int64_t bytes = [] {
+    constexpr int64_t kDefault = 1024;
+    const char* value = std::getenv("ATEN_RECOMPUTE_ARENA_MIN_BYTES");
+    if (value == nullptr)
+      return kDefault;
+    const std::string_view text(value);
+    int64_t number = 0;
+    const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+    return result.ec == std::errc() && number > 0 ? number : kDefault;
+  }();
+  return bytes;
+}
+
+// The C library serves steps of less than this well: freed memory is used again before it goes back
+// to the system. Placing the blocks would take longer than it saves.
+int64_t least_arena_bytes() {
+  constexpr int64_t kBlocks = 2048;
+  return kBlocks * least_block_bytes();
+}
+
+// ATEN_RECOMPUTE_ARENA=off switches arenas off for the whole process, whatever the options say.
+bool is_switched_off() {
+  static const bool is_off = [] {
+    const char* value = std::getenv("ATEN_RECOMPUTE_ARENA");
+    return value != nullptr && std::string_view(value) == "off";
+  }();
+  return is_off;
+}
+
+// Gives back what the allocator underneath keeps of freed memory. Compiling has left much of that,
+// in pieces that steps in an arena will not use.
+void give_back_free_heap() {
+#if defined(__GLIBC__)
+  malloc_trim(0);
+#endif
+}
+
+// Tells a profiler of an allocation, or with a negative size of a release.
+void report(const void* block, int64_t bytes) {
+  if (c10::memoryProfilingEnabled()) {
+    c10::reportMemoryUsageToProfiler(const_cast<void*>(block), bytes, 0, 0,
+                                     c10::Device(c10::DeviceType::CPU));
+  }
+}
+
+// Blocks of steps that are recorded, by address.
+class RecordedBlocks {
+ public:
+  // Never destroyed: tensors in static objects are freed late.
+  static RecordedBlocks& instance() {
+    static auto* const instance = new RecordedBlocks;
+    return *instance;
+  }
+
+  // Returns a block from the system; nullptr if that has none.
+  void* add(const std::shared_ptr<StepRecord>& record, const BlockKey& key, int64_t bytes) {
+    void* const block = is_mapped(bytes) ? map(bytes) : allocate(bytes);
+    if (block == nullptr)
+      return nullptr;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    blocks_[block] = {record, record->add(key, bytes), bytes};
+    return block;
+  }
+
+  bool free(const void* block) {
+    Recorded recorded;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      const auto found = blocks_.find(block);
+      if (found == blocks_.end())
+        return false;
+      recorded = std::move(found->second);
+      blocks_.erase(found);
+    }
+    recorded.record->end(recorded.index);
+    report(block, -recorded.bytes);
+    if (is_mapped(recorded.bytes))
+      munmap(const_cast<void*>(block), static_cast<size_t>(recorded.bytes));
+    else
+      std::free(const_cast<void*>(block));
+    return true;
+  }
+
+ private:
+  // Large blocks are mapped one by one, so that they go back to the system when they are freed.
+  static bool is_mapped(int64_t bytes) {
+    constexpr int64_t kLeast = 64 * 1024;
+    return bytes >= kLeast;
+  }
+  static void* map(int64_t bytes) {
+    void* const block = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    return block == MAP_FAILED ? nullptr : block;
+  }
+  static void* allocate(int64_t bytes) {
+    constexpr size_t kAlignment = 64;  // what LibTorch's own allocator gives
+    void* block = nullptr;
+    return posix_memalign(&block, kAlignment, static_cast<size_t>(bytes)) == 0 ? block : nullptr;
+  }
+
+  struct Recorded {
+    std::shared_ptr<StepRecord> record;
+    size_t index = 0;
+    int64_t bytes = 0;
+  };
+  std::mutex mutex_;
+  std::unordered_map<const void*, Recorded> blocks_;
+};
+
+}  // namespace
+
+std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (record_ != nullptr) {
+    if (!record_->is_finished())
+      return nullptr;
+    auto blocks = record_->blocks();
+    record_ = nullptr;
+    is_unlike_record_ = false;
+    is_too_small_ = BlockPlan::alive_bytes(blocks) < least_arena_bytes();
+    if (!is_too_small_) {
+      give_back_free_heap();
+      plan_ = std::make_shared<BlockPlan>(std::move(blocks));
+    }
+  }
+  ++figures_.num_steps;
+  if (is_unlike_record_ && figures_.num_steps >= next_record_)
+    plan_ = nullptr;
+  // A call with small inputs may be followed by larger ones, so a later step is recorded again.
+  if (is_too_small_ && figures_.num_steps < next_record_)
+    return nullptr;
+  if (plan_ == nullptr) {
+    record_ = std::make_shared<StepRecord>();
+    // Steps that differ each time would otherwise be recorded each time.
+    ++figures_.num_records;
+    next_record_ = figures_.num_steps + (size_t{1} << std::min<size_t>(figures_.num_records, 16));
+    return std::make_shared<StepArena>(shared_from_this(), nullptr, nullptr, record_, releases);
+  }
+  if (auto larger = plan_->enlarged()) {
+    plan_ = std::move(larger);
+  } else if (auto smaller = plan_->improved(seconds_to_search())) {
+    plan_ = std::move(smaller);
+    ArenaPool::instance().clear();  // else the larger arena would be used, all of it resident
+  }
+  auto arena = ArenaPool::instance().acquire(plan_->arena_bytes());
+  if (arena == nullptr)
+    return nullptr;
+  return std::make_shared<StepArena>(shared_from_this(), plan_, std::move(arena), nullptr,
+                                     releases);
+}
+
+double ArenaPlans::seconds_to_search() {
+  constexpr double kShareAtFirst = 0.1, kShare = 0.02, kMost = 0.1;  // seconds at most
+  constexpr size_t kFirstSteps = 10;
+  const auto now = std::chrono::steady_clock::now();
+  const std::chrono::duration<double> since = now - last_begin_;
+  last_begin_ = now;
+  return std::min(kMost,
+                  (figures_.num_steps <= kFirstSteps ? kShareAtFirst : kShare) * since.count());
+}
+
+ArenaFigures ArenaPlans::figures() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto figures = figures_;
+  if (plan_ != nullptr) {
+    figures.arena_bytes = plan_->arena_bytes();
+    figures.alive_bytes = plan_->alive_bytes();
+    figures.num_blocks = plan_->num_blocks();
+  }
+  return figures;
+}
+
+void ArenaPlans::note_unforeseen(int64_t bytes, bool is_larger) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ++figures_.num_unforeseen;
+  figures_.unforeseen_bytes += bytes;
+  is_unlike_record_ = is_unlike_record_ || !is_larger;
+}
+
+StepArena::~StepArena() {
+  end();
+}
+
+void* StepArena::allocate(const BlockKey& key, int64_t bytes) {
+  // Nobody knows how much a caller does between the call and its backward.
+  constexpr size_t kMostBetween = 4096;
+  if (is_over_ || (key.pass.is_between() && key.ordinal >= kMostBetween))
+    return nullptr;
+  if (record_ != nullptr)
+    return RecordedBlocks::instance().add(record_, key, bytes);
+  const auto* place = plan_->find(key);
+  if (place == nullptr) {
+    if (!key.pass.is_between())
+      plans_->note_unforeseen(bytes, /*is_larger=*/false);
+    return nullptr;
+  }
+  if (bytes > place->bytes) {
+    plan_->note_larger(*place, bytes);
+    if (place->offset >= 0)
+      plans_->note_unforeseen(bytes, /*is_larger=*/true);
+    return nullptr;
+  }
+  if (place->offset < 0)
+    return nullptr;
+  void* const block = arena_->take(place->offset, bytes);
+  if (block == nullptr)
+    plans_->note_unforeseen(bytes, /*is_larger=*/false);
+  return block;
+}
+
+void StepArena::close() {
+  if (--num_open_ == 0)
+    end();
+}
+
+void StepArena::end() {
+  if (is_over_.exchange(true))
+    return;
+  if (record_ != nullptr)
+    record_->finish();
+  if (arena_ != nullptr)
+    ArenaPool::instance().give_back(arena_, releases_);
+}
+
+ArenaCall::ArenaCall() : outer_(current_call) {
+  current_call = this;
+  opened = {};
+}
+
+ArenaCall::~ArenaCall() {
+  current_call = outer_;
+}
+
+std::shared_ptr<StepArena> ArenaCall::step_for(ArenaPlans& plans, bool releases) {
+  if (current_call == nullptr || is_switched_off())
+    return nullptr;
+  if (!current_call->has_begun_) {
+    current_call->has_begun_ = true;
+    current_call->step_ = OpenStep(plans.begin(releases));
+    opened.step = current_call->step_.shared();
+  }
+  return current_call->step_.shared();
+}
+
+AllocationScope::AllocationScope(StepArena* step, PassKey pass, const void* program)
+    : step_(step), program_(program), outer_(current_scope) {
+  key_.pass = pass;
+  if (step_ != nullptr)
+    current_scope = this;
+}
+
+AllocationScope::~AllocationScope() {
+  if (step_ == nullptr)
+    return;
+  current_scope = outer_;
+  if (opened.step.get() == step_) {
+    ++opened.key.instruction;
+    opened.key.ordinal = 0;
+  }
+}
+
+AllocationScope* AllocationScope::of(const void* program) {
+  return current_scope != nullptr && current_scope->program_ == program ? current_scope : nullptr;
+}
+
+void* AllocationScope::allocate(size_t bytes) {
+  const auto size = static_cast<int64_t>(bytes);
+  if ((current_scope == nullptr && opened.step == nullptr) || num_outside > 0 ||
+      size < least_block_bytes())
+    return nullptr;
+  auto* const scope = current_scope;
+  if (scope == nullptr && opened.step->is_over()) {
+    opened = {};
+    return nullptr;
+  }
+  auto& key = scope != nullptr ? scope->key_ : opened.key;
+  auto* const step = scope != nullptr ? scope->step_ : opened.step.get();
+  void* const block = step->allocate(key, size);
+  ++key.ordinal;
+  if (block != nullptr)
+    report(block, size);
+  return block;
+}
+
+OutsideOfSteps::OutsideOfSteps() {
+  ++num_outside;
+}
+
+OutsideOfSteps::~OutsideOfSteps() {
+  --num_outside;
+}
+
+bool free_block(const void* block) {
+  if (const auto arena = Arena::containing(block)) {
+    report(block, -arena->give_back(block));
+    return true;
+  }
+  return RecordedBlocks::instance().free(block);
+}
+
+}  // namespace aten_recompute
