@@ -20,6 +20,9 @@ thread_local size_t num_outside = 0;  // instances of OutsideOfSteps
 
 // The step that this thread has begun last, as long as it is not over.
 struct OpenedStep {
+  // Destructors of other thread-local objects may allocate afterwards.
+  ~OpenedStep() { step = nullptr; }
+
   std::shared_ptr<StepArena> step;
   BlockKey key{PassKey::between()};  // of what is allocated next between the programs of regions
 };
@@ -141,9 +144,16 @@ class RecordedBlocks {
 
 std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  if (record_ != nullptr) {
-    if (!record_->is_finished())
+  // A graph may be kept for ever whose backward never runs.
+  constexpr size_t kPatience = 2;
+  ++figures_.num_steps;
+  if (record_ != nullptr && !record_->is_finished()) {
+    if (num_waited_++ < kPatience)
       return nullptr;
+    record_ = nullptr;
+  }
+  num_waited_ = 0;
+  if (record_ != nullptr) {
     auto blocks = record_->blocks();
     record_ = nullptr;
     is_unlike_record_ = false;
@@ -153,7 +163,6 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
       plan_ = std::make_shared<BlockPlan>(std::move(blocks));
     }
   }
-  ++figures_.num_steps;
   if (is_unlike_record_ && figures_.num_steps >= next_record_)
     plan_ = nullptr;
   // A call with small inputs may be followed by larger ones, so a later step is recorded again.
@@ -224,14 +233,13 @@ void* StepArena::allocate(const BlockKey& key, int64_t bytes) {
       plans_->note_unforeseen(bytes, /*is_larger=*/false);
     return nullptr;
   }
-  if (bytes > place->bytes) {
-    plan_->note_larger(*place, bytes);
-    if (place->offset >= 0)
-      plans_->note_unforeseen(bytes, /*is_larger=*/true);
-    return nullptr;
-  }
   if (place->offset < 0)
     return nullptr;
+  if (bytes > place->bytes) {
+    plan_->note_larger(*place, bytes);
+    plans_->note_unforeseen(bytes, /*is_larger=*/true);
+    return nullptr;
+  }
   void* const block = arena_->take(place->offset, bytes);
   if (block == nullptr)
     plans_->note_unforeseen(bytes, /*is_larger=*/false);

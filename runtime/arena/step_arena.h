@@ -14,7 +14,6 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
-#include <optional>
 
 #include "runtime/arena/arena.h"
 #include "runtime/arena/block_plan.h"
@@ -26,8 +25,8 @@ struct ArenaFigures {
   int64_t arena_bytes = 0;    // size of the arena; 0 before a step has been recorded
   int64_t alive_bytes = 0;    // the most that is alive in it at once: a lower bound of its size
   size_t num_blocks = 0;      // that a step allocates, those that leave the step included
-  size_t num_steps = 0;       // that were served from an arena
-  size_t num_records = 0;     // steps that were recorded
+  size_t num_steps = 0;       // that have begun
+  size_t num_records = 0;     // of these, steps that were recorded
   size_t num_unforeseen = 0;  // blocks of served steps that were not found in the arena
   int64_t unforeseen_bytes = 0;
 };
@@ -37,8 +36,8 @@ class StepArena;
 // The plans of the steps that begin with one compiled region. Thread-safe.
 class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
  public:
-  // Returns the arena of a step that begins now. Returns nullptr if it is to run without one: as
-  // long as the recorded step is not over, and where a step is too small to gain anything.
+  // Returns the arena of a step that begins now. Returns nullptr if it is to run without one: while
+  // the recorded step is not over, for a few steps, and where a step is too small to gain anything.
   // `releases` says that the arena's memory goes back to the system after each step.
   std::shared_ptr<StepArena> begin(bool releases);
   ArenaFigures figures() const;
@@ -53,6 +52,7 @@ class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
   mutable std::mutex mutex_;
   std::shared_ptr<BlockPlan> plan_;
   std::shared_ptr<StepRecord> record_;  // of a step that may not be over yet
+  size_t num_waited_ = 0;               // steps that have begun while it was not over
   ArenaFigures figures_;
   bool is_too_small_ = false;      // the recorded step was not worth an arena
   bool is_unlike_record_ = false;  // a step had allocations that the record does not have

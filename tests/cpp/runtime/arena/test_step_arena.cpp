@@ -234,6 +234,24 @@ TEST_F(StepArenaTest, AStepThatIsRecordedDoesNotHoldUpOthers) {
   EXPECT_EQ(second.open.get(), nullptr);
 }
 
+TEST_F(StepArenaTest, AStepThatIsNeverOverDoesNotKeepOthersFromBeingRecorded) {
+  const auto run = [&] {
+    const ArenaCall call;
+    Step step(*plans_);
+    step.forward([](AllocationScope& scope) {
+      scope.enter(0);
+      make();
+    });
+    return step;
+  };
+  const auto never_over = run();
+  for (int i = 0; i < 3; ++i)
+    run();
+  EXPECT_EQ(plans_->figures().num_records, 2);
+  EXPECT_FALSE(run().is_recorded());
+  EXPECT_EQ(plans_->figures().arena_bytes, 4 * kElements);
+}
+
 TEST_F(StepArenaTest, WithoutACallThereIsNoArena) {
   EXPECT_EQ(ArenaCall::step_for(*plans_, false), nullptr);
 }
