@@ -346,11 +346,12 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     const auto* first_nan = run_instructions(run, stage, skip);
     gradients = take_gradients(run, stage, needed, later_stages, first_nan, node);
   }
-  if (!later_stages)
-    end_arena_step();
   if (later_stages) {
     put_back(std::move(run));
-  } else if (watch_ != nullptr) {
+    return gradients;
+  }
+  end_arena_step();
+  if (watch_ != nullptr) {
     run = {};
     watch_->end_backward(number_);
     if (difference_ != nullptr)

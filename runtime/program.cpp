@@ -218,22 +218,23 @@ void release_dying_operands(const Program::Instruction& instruction,
   }
 }
 
-// In programs that are not planned, smaller tensors are not overwritten.
+// In programs that are not planned, tensors with fewer elements are not overwritten.
 constexpr int64_t kLeastOverwritten = 16 * 1024;
 
-// Returns the form that overwrites an operand on top of the stack, or nullptr where none may.
+bool has_fewer_elements(const c10::IValue& value, int64_t count) {
+  return value.isTensor() && value.toTensor().defined() && value.toTensor().numel() < count;
+}
+
+// Returns the form that overwrites an operand on top of the stack, or nullptr where none may. An
+// operand with fewer elements than `least_elements` is not overwritten.
 const InPlaceForm* choose_in_place_form(const Program::Instruction& instruction, const Stack& stack,
                                         int64_t least_elements) {
-  if (instruction.in_place.empty())
-    return nullptr;
   const auto operands =
       c10::ArrayRef<c10::IValue>(stack).slice(stack.size() - instruction.operands.size());
   for (const auto& form : instruction.in_place) {
-    const auto& target = operands[form.operand];
-    if (least_elements > 0 && target.isTensor() && target.toTensor().defined() &&
-        target.toTensor().numel() < least_elements)
-      continue;
-    if (instruction.operands[form.operand].last_use && may_overwrite(form, operands))
+    if (instruction.operands[form.operand].last_use &&
+        !has_fewer_elements(operands[form.operand], least_elements) &&
+        may_overwrite(form, operands))
       return &form;
   }
   return nullptr;

@@ -128,30 +128,36 @@ class Placer {
   std::vector<std::pair<int64_t, int64_t>> taken_;
 };
 
-// Returns, for each block, the most bytes that are alive at once while it is.
-std::vector<int64_t> contention(std::span<const Block> blocks) {
-  int32_t last = 0;
-  for (const auto& block : blocks)
-    last = std::max(last, block.end);
-  std::vector<int64_t> alive(static_cast<size_t>(last) + 1, 0);
+// Returns, for each step at which a block begins or ends, the bytes that are alive from there on.
+std::map<int32_t, int64_t> alive_from(std::span<const Block> blocks, int64_t alignment) {
+  std::map<int32_t, int64_t> alive;
   for (const auto& block : blocks) {
-    alive[static_cast<size_t>(block.begin)] += block.bytes;
-    alive[static_cast<size_t>(block.end)] -= block.bytes;
+    const auto bytes = rounded_up(block.bytes, alignment);
+    alive[block.begin] += bytes;
+    alive[block.end] -= bytes;
   }
-  std::partial_sum(alive.begin(), alive.end(), alive.begin());
-  std::vector<int64_t> most;
-  most.reserve(blocks.size());
-  for (const auto& block : blocks)
-    most.push_back(block.begin == block.end
-                       ? 0
-                       : *std::max_element(alive.begin() + block.begin, alive.begin() + block.end));
+  int64_t sum = 0;
+  for (auto& [step, bytes] : alive)
+    bytes = sum += bytes;
+  return alive;
+}
+
+// Returns, for each block, the most bytes that are alive at once while it is.
+std::vector<int64_t> contention(std::span<const Block> blocks, int64_t alignment) {
+  const auto alive = alive_from(blocks, alignment);
+  std::vector<int64_t> most(blocks.size(), 0);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const auto end = alive.find(blocks[i].end);
+    for (auto it = alive.find(blocks[i].begin); it != end; ++it)
+      most[i] = std::max(most[i], it->second);
+  }
   return most;
 }
 
 // Orders that do well by themselves: those alive at the most crowded moment first, the largest,
 // the longest-lived, both, and as they come.
-std::vector<Order> first_orders(std::span<const Block> blocks) {
-  const auto crowd = contention(blocks);
+std::vector<Order> first_orders(std::span<const Block> blocks, int64_t alignment) {
+  const auto crowd = contention(blocks, alignment);
   const auto bytes = [&](size_t i) { return static_cast<double>(blocks[i].bytes); };
   const auto duration = [&](size_t i) {
     return static_cast<double>(blocks[i].end) - static_cast<double>(blocks[i].begin);
@@ -184,7 +190,7 @@ class OrderSearch {
   OrderSearch(std::span<const Block> blocks, int64_t alignment, int64_t bound)
       : bound_(bound), placer_(blocks, alignment, bound) {
     auto smallest = kNoHeightLimit;
-    for (auto& order : first_orders(blocks)) {
+    for (auto& order : first_orders(blocks, alignment)) {
       const auto height = placer_.place(order, 0, {}, kNoHeightLimit);
       note(height.highest);
       if (height.excess < smallest.excess) {
@@ -326,17 +332,9 @@ int64_t least_large(std::span<const Block> blocks, int64_t alignment, int64_t bo
 
 int64_t most_alive_bytes(std::span<const Block> blocks, int64_t alignment) {
   check(blocks, alignment);
-  std::map<int32_t, int64_t> changes;
-  for (const auto& block : blocks) {
-    const auto bytes = rounded_up(block.bytes, alignment);
-    changes[block.begin] += bytes;
-    changes[block.end] -= bytes;
-  }
-  int64_t alive = 0, most = 0;
-  for (const auto& [step, change] : changes) {
-    alive += change;
-    most = std::max(most, alive);
-  }
+  int64_t most = 0;
+  for (const auto& [step, bytes] : alive_from(blocks, alignment))
+    most = std::max(most, bytes);
   return most;
 }
 

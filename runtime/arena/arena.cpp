@@ -123,9 +123,7 @@ void* Arena::take(int64_t offset, int64_t bytes) {
     return nullptr;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto next =
-        std::lower_bound(used_.begin(), used_.end(), offset,
-                         [](const Used& used, int64_t begin) { return used.begin < begin; });
+    const auto next = first_from(offset);
     if (next != used_.end() && next->begin < end)
       return nullptr;
     if (next != used_.begin() && std::prev(next)->end > offset)
@@ -143,13 +141,9 @@ int64_t Arena::give_back(const void* block) {
   const auto offset = static_cast<const std::byte*>(block) - base_;
   bool is_done = false;
   int64_t bytes = 0;
-  const auto find = [&] {
-    return std::lower_bound(used_.begin(), used_.end(), offset,
-                            [](const Used& used, int64_t begin) { return used.begin < begin; });
-  };
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto found = find();
+    const auto found = first_from(offset);
     if (found == used_.end() || found->begin != offset)
       return 0;
     bytes = found->end - found->begin;
@@ -161,8 +155,13 @@ int64_t Arena::give_back(const void* block) {
     is_done = is_retired_ && used_.empty();
   }
   if (is_done)
-    let_go();
+    retire();
   return bytes;
+}
+
+std::vector<Arena::Used>::iterator Arena::first_from(int64_t offset) {
+  return std::lower_bound(used_.begin(), used_.end(), offset,
+                          [](const Used& used, int64_t begin) { return used.begin < begin; });
 }
 
 int64_t Arena::used_bytes() const {
@@ -186,18 +185,14 @@ void Arena::release_pages() {
 }
 
 void Arena::retire() {
+  // A step that is over may hold the arena for a while, so its destructor comes too late for that.
+  release_pages();
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_retired_ = true;
     if (!used_.empty())
       return;
   }
-  let_go();
-}
-
-void Arena::let_go() {
-  // Somebody may hold the arena, but nobody its memory.
-  release_pages();
   Registry::instance().remove(base_);
 }
 
@@ -242,7 +237,6 @@ void ArenaPool::give_back(std::shared_ptr<Arena> arena, bool release) {
   // alive at once leave behind.
   constexpr size_t kMostFree = 4;
   if (release) {
-    arena->release_pages();
     arena->retire();
     return;
   }
@@ -265,10 +259,8 @@ void ArenaPool::clear() {
     const std::lock_guard<std::mutex> lock(mutex_);
     all.swap(free_);
   }
-  for (const auto& arena : all) {
-    arena->release_pages();
+  for (const auto& arena : all)
     arena->retire();
-  }
 }
 
 }  // namespace aten_recompute

@@ -32,7 +32,7 @@ class Arena {
   int64_t used_bytes() const;
   // Gives the pages that no block uses back to the system. Their contents are lost.
   void release_pages();
-  // Lets the arena go as soon as no block is in use.
+  // Gives all memory back to the system: what no block uses at once, the rest with the last block.
   void retire();
 
  private:
@@ -41,10 +41,9 @@ class Arena {
     int64_t end;
   };
 
-  // Gives all memory back to the system; no block may be in use.
-  void let_go();
-
   Arena(std::byte* base, int64_t bytes) : base_(base), bytes_(bytes) {}
+  // Returns the first block that begins at `offset` or later. Needs mutex_ to be held.
+  std::vector<Used>::iterator first_from(int64_t offset);
 
   std::byte* base_;
   int64_t bytes_;

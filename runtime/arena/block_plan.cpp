@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 #include <tuple>
+#include <utility>
 
 namespace aten_recompute {
 namespace {
@@ -35,7 +36,8 @@ size_t StepRecord::add(const BlockKey& key, int64_t bytes) {
 
 void StepRecord::end(size_t block) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  blocks_[block].end = num_events_++;
+  if (!is_finished_)
+    blocks_[block].end = num_events_++;
 }
 
 std::vector<StepRecord::Block> StepRecord::blocks() const {
@@ -46,8 +48,6 @@ std::vector<StepRecord::Block> StepRecord::blocks() const {
 void StepRecord::finish() {
   const std::lock_guard<std::mutex> lock(mutex_);
   is_finished_ = true;
-  for (auto& block : blocks_)
-    block.leaves = block.end < 0;
 }
 
 bool StepRecord::is_finished() const {
@@ -71,7 +71,7 @@ BlockPlan::BlockPlan(std::vector<StepRecord::Block> blocks, std::shared_ptr<Plac
 std::vector<Block> BlockPlan::to_place(const std::vector<StepRecord::Block>& blocks) {
   std::vector<Block> placed;
   for (const auto& block : blocks) {
-    if (!block.leaves)
+    if (!block.leaves())
       placed.push_back({block.bytes, block.begin, block.end});
   }
   return placed;
@@ -95,8 +95,7 @@ void BlockPlan::place() {
     auto& pass = passes[block.key.pass.pass];
     while (pass.first.size() <= block.key.instruction)
       pass.first.push_back(pass.places.size());
-    pass.places.push_back({block.leaves ? -1 : placement.offsets[num_placed], block.bytes, i});
-    num_placed += block.leaves ? 0 : 1;
+    pass.places.push_back({block.leaves() ? -1 : placement.offsets[num_placed++], block.bytes, i});
   }
   for (auto& passes : passes_) {
     for (auto& pass : passes)
@@ -119,16 +118,14 @@ std::shared_ptr<BlockPlan> BlockPlan::improved(double seconds) {
     search_->improve(kTriesAtOnce);
     num_tries_ += kTriesAtOnce;
   }
-  const auto share = is_done() ? kShareThatPaysAtTheEnd : kShareThatPays;
-  const bool pays = search_->arena_bytes() < arena_bytes_ - arena_bytes_ / share;
-  auto better = pays ? std::shared_ptr<BlockPlan>(new BlockPlan(blocks_, search_)) : nullptr;
-  if (is_done())
-    search_ = nullptr;  // it takes memory
-  if (better == nullptr)
+  // Dropped here if it is over, because it takes memory.
+  const auto search = is_done() ? std::exchange(search_, nullptr) : search_;
+  const auto share = search_ == nullptr ? kShareThatPaysAtTheEnd : kShareThatPays;
+  if (search->arena_bytes() >= arena_bytes_ - arena_bytes_ / share)
     return nullptr;
+  auto better = std::shared_ptr<BlockPlan>(new BlockPlan(blocks_, search));
+  better->search_ = search_;
   better->num_tries_ = num_tries_;
-  if (search_ == nullptr)
-    better->search_ = nullptr;
   const std::lock_guard<std::mutex> lock(mutex_);
   better->needed_ = needed_;
   better->is_too_small_ = is_too_small_;

@@ -2,7 +2,6 @@
 // arena.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -38,13 +37,15 @@ class StepRecord {
   struct Block {
     BlockKey key;
     int64_t bytes = 0;
-    int32_t begin = 0;    // number of the event: an allocation or a release
-    int32_t end = -1;     // -1: not freed
-    bool leaves = false;  // the caller receives it
+    int32_t begin = 0;  // number of the event: an allocation or a release
+    int32_t end = -1;   // -1: not freed before the step ended
+
+    bool leaves() const { return end < 0; }
   };
 
   // Returns the index of the new block.
   size_t add(const BlockKey& key, int64_t bytes);
+  // Notes that the block is freed. Has no effect once the step has ended.
   void end(size_t block);
   // Ends the step: what is not freed by now leaves it.
   void finish();
