@@ -491,6 +491,7 @@ std::string LoweredMethod::report() const {
                       {"saved", compiled_region->graphs().saved},
                       {"recomputed", compiled_region->graphs().recomputed},
                       {"banned", banned},
+                      {"channels_last", compiled_region->graphs().channels_last},
                       {"on_tape", compiled_region->graphs().operators.on_tape},
                       {"gradients_by", counts(compiled_region->graphs().operators)},
                       {"arena", describe_arena(compiled_region->arena_plans().figures())}});

@@ -105,11 +105,16 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
       known.push_back({each.compiled_region->graphs().decisions.get(),
                        each.compiled_region->graphs().figures.unplanned_peak_bytes});
   }
+  std::optional<bool> channels_last;
+  for (const auto& each : plans.planned) {
+    if (each.compiled_region != nullptr)
+      channels_last = each.compiled_region->graphs().channels_last;
+  }
   const auto compiled = [&](Options by) {
     by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
     auto compiled_region = std::make_shared<CompiledRegion>(
         compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
-                        plans.seen, rules_, known}));
+                        plans.seen, rules_, known, channels_last}));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});
     return compiled_region;

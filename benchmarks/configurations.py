@@ -25,6 +25,7 @@ NOTHING: Mapping[str, bool] = {}
 # Names in --only for configurations that are not known before something has been measured.
 SWEEP = "budgets"
 PARTNERS = "partners"
+INEXACT_PARTNERS = "inexact_partners"  # the same with exact=False
 
 
 @dataclass(frozen=True)
@@ -50,6 +51,7 @@ def lowered(**options: Any) -> Compile:
 
 OURS: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},
+    "none_inexact": {"strategy": "none", "exact": False},
     "all": {"strategy": "all"},
     "layers": {"strategy": "layers", "start": 0, "stride": 2},
     "segments": {"strategy": "segments"},
@@ -74,7 +76,7 @@ def peers_of(model: str, compile_budgets: Sequence[float] = PEER_BUDGETS) -> lis
 
 
 def ours(said: Mapping[str, bool] = NOTHING) -> list[Configuration]:
-    """Returns our configurations without a budget; `said` are options about the step (accumulate, release_outputs)."""
+    """Returns our configurations without a budget; `said` are options of all of them (accumulate, release_outputs)."""
     return [Configuration(name, "ours", lowered(**options, **said)) for name, options in OURS.items()]
 
 
@@ -90,7 +92,7 @@ def selectable(models: Iterable[str]) -> list[str]:
     names = list(GROUPS)
     for model in models:
         names += [each.name for each in fixed(model) if each.name not in names]
-    return names + [SWEEP, PARTNERS]
+    return names + [SWEEP, PARTNERS, INEXACT_PARTNERS]
 
 
 def selected(configuration: Configuration, only: Sequence[str]) -> bool:
@@ -98,6 +100,7 @@ def selected(configuration: Configuration, only: Sequence[str]) -> bool:
 
 
 def with_budget(name: str, budget_bytes: int, said: Mapping[str, bool]) -> Configuration:
+    name += "" if said.get("exact", True) else "_inexact"
     compile_module = lowered(strategy="budget", memory_budget=f"{budget_bytes}B", **said)
     return Configuration(name, "ours", compile_module, budget_bytes)
 

@@ -271,9 +271,11 @@ def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
         if eager is None:
             eager = warm_up([table[0]], workload, options, tqdm(disable=True))[0]
         budgets += configurations.sweep(eager.warm_up_peak, options.budgets, said)
+    peaks = [each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured]
     if {"ours", configurations.PARTNERS} & set(options.only):
-        peaks = [each.warm_up_peak for each in contenders if each.result.group == "peers" and each.result.measured]
         budgets += configurations.partners(peaks, said)
+    if {"ours", configurations.INEXACT_PARTNERS} & set(options.only):
+        budgets += configurations.partners(peaks, {**said, "exact": False})
     extend(progress, len(budgets) * (1 + options.repeats))
     contenders += warm_up(budgets, workload, options, progress)
 

@@ -22,6 +22,8 @@ unet         5 levels of width 32 to 512, batch 4, 3x128x128, 21        5 levels
              classes                                                    3 classes
 densenet121  blocks 6+12+24+16, growth 32, batch 8, 3x128x128, 1000     blocks 2+3+3+2, growth 8, batch 4, 3x64x64,
              classes                                                    10 classes
+mobilenet    MobileNetV2, batch 16, 3x128x128, 1000 classes            3 stages of width 8 to 16, batch 4, 3x32x32,
+                                                                        10 classes
 bert         6 layers, width 256, 4 heads, ff 1024, 256 tokens,         2 layers, width 32, 2 heads, ff 64, 16 tokens,
              batch 8, vocabulary 1000                                   batch 4, vocabulary 50
 ===========  =========================================================  ==============================================
@@ -38,6 +40,7 @@ from benchmarks.networks.bert import IGNORED, Bert
 from benchmarks.networks.densenet import DenseNet
 from benchmarks.networks.gpt import GPT
 from benchmarks.networks.mlp import MLP, MLPWithLoss
+from benchmarks.networks.mobilenet import MobileNet
 from benchmarks.networks.resnet import ResNet
 from benchmarks.networks.transformer import PADDING, Transformer
 from benchmarks.networks.unet import UNet
@@ -167,6 +170,18 @@ def _densenet121(size: str) -> Workload:
     return Workload("densenet121", module, (images,), _cross_entropy(labels), release_outputs=True)
 
 
+def _mobilenet(size: str) -> Workload:
+    if size == "full":
+        batch, edge, classes = 16, 128, 1000
+        module = MobileNet(classes=classes)
+    else:
+        batch, edge, classes = 4, 32, 10
+        module = MobileNet(((1, 8, 1, 1), (6, 12, 2, 2), (6, 16, 2, 1)), first=8, last=64, classes=classes)
+    images = torch.randn(batch, 3, edge, edge)
+    labels = torch.randint(classes, (batch,))
+    return Workload("mobilenet", module, (images,), _cross_entropy(labels), release_outputs=True)
+
+
 def _bert(size: str) -> Workload:
     """Makes rows whose second half is the second sentence.
 
@@ -196,6 +211,7 @@ _FACTORIES: dict[str, Callable[[str], Workload]] = {
     "transformer": _transformer,
     "unet": _unet,
     "densenet121": _densenet121,
+    "mobilenet": _mobilenet,
     "bert": _bert,
 }
 

@@ -25,6 +25,7 @@ from benchmarks.networks.bert import Bert
 from benchmarks.networks.densenet import DenseBlock, DenseLayer, DenseNet
 from benchmarks.networks.gpt import GPT
 from benchmarks.networks.mlp import MLP, MLPWithLoss
+from benchmarks.networks.mobilenet import MobileNet
 from benchmarks.networks.resnet import ResNet
 from benchmarks.networks.transformer import Transformer
 from benchmarks.networks.unet import UNet
@@ -40,6 +41,7 @@ BLOCKS: dict[type, tuple[str, ...]] = {
     Transformer: ("encoder", "decoder"),
     UNet: ("entry", "down1", "down2", "down3", "down4", "up1", "up2", "up3", "up4"),
     DenseNet: ("stages",),
+    MobileNet: ("features",),
     Bert: ("layers",),
 }
 

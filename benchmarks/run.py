@@ -175,7 +175,13 @@ def write(results: list[Result], machine: dict[str, Any], options: argparse.Name
 
 
 def needs_ours(only: list[str]) -> bool:
-    ours = {"ours", configurations.SWEEP, configurations.PARTNERS, *configurations.OURS}
+    ours = {
+        "ours",
+        configurations.SWEEP,
+        configurations.PARTNERS,
+        configurations.INEXACT_PARTNERS,
+        *configurations.OURS,
+    }
     return not ours.isdisjoint(only)
 
 

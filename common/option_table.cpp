@@ -377,6 +377,7 @@ const std::vector<KeyRule>& common_keys() {
       {"profile", "true or false", store_flag<&Options::profile>},
       {"accumulate", "true or false", store_flag<&Options::accumulate>},
       {"release_outputs", "true or false", store_flag<&Options::release_outputs>},
+      {"exact", "true or false", store_flag<&Options::exact>},
       {"arena", R"("keep", "release" or "off")", store_arena}};
   return *keys;
 }

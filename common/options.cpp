@@ -384,6 +384,9 @@ std::string to_json(const Options& options) {
   if (options.fullgraph) {
     json["fullgraph"] = true;
   }
+  if (!options.exact) {
+    json["exact"] = false;
+  }
   if (options.arena != ArenaMode::kKeep) {
     json["arena"] = options.arena == ArenaMode::kRelease ? "release" : "off";
   }

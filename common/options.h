@@ -113,6 +113,11 @@ struct Options {
   /// Measures the region's costs and predicts its peak, even if the strategy needs neither.
   bool profile = false;
 
+  /// Results have the bits of eager PyTorch's. Otherwise a region may compute with other layouts
+  /// of its tensors where that is faster, and results differ in the last bits. This makes a
+  /// profile, and costs one more.
+  bool exact = true;
+
   /// Makes a second region in a method an error.
   bool fullgraph = false;
 

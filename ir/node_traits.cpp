@@ -81,6 +81,17 @@ bool makes_new_tensor(const torch::jit::Value* value) {
          !may_alias_an_argument(node) && !mutates_an_argument(node);
 }
 
+bool is_pointwise(const Node* node) {
+  if (has_tag(node, at::Tag::pointwise))
+    return true;
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr)
+    return false;
+  const auto of_tensors =
+      c10::Dispatcher::singleton().findSchema(c10::OperatorName(schema->name(), "Tensor"));
+  return of_tensors.has_value() && of_tensors->hasTag(at::Tag::pointwise);
+}
+
 bool is_random(const Node* node) {
   if (const auto* registered = registered_facts(node);
       registered != nullptr && registered->random.has_value())

@@ -41,6 +41,9 @@ bool may_alias_an_argument(const torch::jit::Node* node);
 // tensor.
 bool makes_new_tensor(const torch::jit::Value* value);
 
+// Returns whether ATen tags the operator, or its Tensor overload, as pointwise.
+bool is_pointwise(const torch::jit::Node* node);
+
 // Returns whether the node draws random numbers, so that a second run gives another result.
 bool is_random(const torch::jit::Node* node);
 

@@ -83,6 +83,14 @@ enum class Fact : uint8_t {
   kComputeIntensive,
   // Concatenates tensors.
   kConcatenates,
+
+  // Reads images (operand 0) with their channels last in memory as fast as others, and returns them
+  // in the same layout; so do elementwise operators.
+  kKeepsChannelsLast,
+  // The gradient is that of few elements, spread over many in a layout of its own.
+  kSpreadsGradient,
+  // Returns something about the strides of its operand.
+  kReadsStrides,
 };
 
 // The number of floating-point operations of one run (passes/profile/flops.h).

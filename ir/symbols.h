@@ -70,6 +70,12 @@ inline const c10::Symbol kListGradient =
 // dtype.
 inline const c10::Symbol kReduceGrad = c10::Symbol::fromQualString("aten_recompute::reduce_grad");
 
+// Give an image another layout (passes/frontend/channels_last.h).
+inline const c10::Symbol kChannelsLast =
+    c10::Symbol::fromQualString("aten_recompute::channels_last");
+inline const c10::Symbol kChannelsFirst =
+    c10::Symbol::fromQualString("aten_recompute::channels_first");
+
 inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
 
 // Identities with which a program tells a plan how to treat a value (passes/strategy/tags.h).

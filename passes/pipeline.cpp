@@ -5,9 +5,13 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
+#include <exception>
 #include <optional>
+#include <string_view>
 
 #include "common/log.h"
+#include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/save_plan.h"
 #include "ir/symbols.h"
@@ -16,6 +20,7 @@
 #include "passes/autodiff/name_values.h"
 #include "passes/frontend/assign_layers.h"
 #include "passes/frontend/autocast_blocks.h"
+#include "passes/frontend/channels_last.h"
 #include "passes/frontend/inline_modules.h"
 #include "passes/frontend/path_builder.h"
 #include "passes/frontend/path_guard.h"
@@ -126,12 +131,11 @@ RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const Gr
 
 // What comes before the plan: the joint graph, with the alternatives that the strategy chooses
 // from.
-JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) {
+JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input) {
   JointGraph joint;
   run_pass(Pass::kDifferentiate, joint.graph, [&] {
-    const std::vector<bool> all(input.graph->outputs().size(), true);
-    joint = differentiate(input.graph, input.requires_grad, all);
-    graphs.operators = joint.operators;
+    const std::vector<bool> all(forward->outputs().size(), true);
+    joint = differentiate(forward, input.requires_grad, all);
   });
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   if (input.options.strategy == StrategyKind::kBudget ||
@@ -139,6 +143,22 @@ JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) 
     run_pass(Pass::kAlternatives, joint.graph, [&] { add_alternatives(joint); });
   }
   return joint;
+}
+
+// A region's forward with the channels of its images last; nullptr where nothing changes.
+std::shared_ptr<Graph> put_channels_last(const std::shared_ptr<Graph>& forward) {
+  auto graph = forward;
+  run_pass(Pass::kChannelsLast, graph, [&] {
+    if (auto changed = with_channels_last(*forward))
+      graph = std::move(changed);
+  });
+  return graph == forward ? nullptr : graph;
+}
+
+// For tests, which cannot rely on what is faster.
+bool always_channels_last() {
+  const char* value = std::getenv("ATEN_RECOMPUTE_CHANNELS_LAST");
+  return value != nullptr && std::string_view(value) == "always";
 }
 
 // A region of which costs are not known: a budget is kept as well as can be, by computing again all
@@ -268,6 +288,101 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   return method;
 }
 
+// Compiles a region whose forward is `forward`: that of `given`, or the same in another layout.
+RegionGraphs compile_forward(const std::shared_ptr<Graph>& forward, const RegionInput& given) {
+  auto input = given;
+  RegionGraphs graphs;
+  graphs.source = input.graph;
+  graphs.channels_last = forward != input.graph;
+  auto joint = differentiate_region(forward, input);
+  graphs.operators = joint.operators;
+  std::optional<Profile> costs;
+  if (needs_profile(input.options)) {
+    run_pass(Pass::kProfile, [&] {
+      try {
+        costs = profile(joint, input.inputs, input.options.cost_model, input.seen);
+        graphs.data_sizes = costs->data_sizes;
+        graphs.assumed = input.seen;
+      } catch (const NotProfiled& error) {
+        if (error.inputs_are_to_blame())
+          throw;
+        do_without_profile(input.options, error.what());
+      }
+    });
+  }
+  GraphProblem problem;
+  std::vector<Step> steps;
+  run_pass(Pass::kPlan, [&] {
+    const auto start = std::chrono::steady_clock::now();
+    problem = make_problem(joint, costs ? &*costs : nullptr,
+                           input.options.accumulate ? input.is_attribute : std::vector<bool>{});
+    if (input.options.strategy == StrategyKind::kBudget)
+      obey_tags(problem);
+    graphs.ends = ends_of(joint, problem);
+    problem.problem.freed_before_backward = freed_before_backward(joint, graphs.ends, input);
+    const auto incoming = static_cast<double>(problem.problem.loss_bytes);
+    problem.problem.loss_bytes =
+        static_cast<int64_t>(input.seen.loss_factor.value_or(1.0) * incoming);
+    problem.problem.held_by_caller = static_cast<int64_t>(input.seen.held_factor * incoming);
+    graphs.unmatched = unmatched_words(joint, input.options);
+    Simulator simulator(problem.problem);
+    const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
+    const auto planned = simulator.run(decisions);
+    steps = simulator.steps();
+    if (costs) {
+      graphs.unplanned =
+          std::make_shared<RetentionPlan>(decisions_of(problem, save_everything(joint)));
+      const auto unplanned = simulator.run(*graphs.unplanned);
+      graphs.figures = figures_of(problem.problem, planned, unplanned);
+      graphs.figures.num_classes = costs->num_classes;
+      graphs.figures.profile_seconds = costs->seconds;
+      graphs.problem = std::make_shared<Problem>(problem.problem);
+      graphs.decisions = std::make_shared<RetentionPlan>(decisions);
+    }
+    for (size_t i = 0; i < problem.nodes.size(); ++i) {
+      if (problem.nodes[i]->hasAttribute(symbols::kDataSizes))
+        graphs.data_nodes.emplace_back(i, problem.nodes[i]->i(symbols::kDataSizes));
+    }
+    graphs.figures.plan_seconds = seconds_since(start);
+  });
+  finish_region(joint, problem, steps, graphs);
+  return graphs;
+}
+
+// Compiles the region as it is and with `changed` as its forward, and returns what takes less time
+// by its plan. Throws what the region as it is throws, if both throw: a budget may be out of reach
+// of one of them only, and a plan file belongs to one of them.
+RegionGraphs faster_of_layouts(const std::shared_ptr<Graph>& changed, const RegionInput& input) {
+  std::exception_ptr error;
+  const auto compile = [&](const std::shared_ptr<Graph>& forward) -> std::optional<RegionGraphs> {
+    const auto note_error = [&] {
+      if (error == nullptr)
+        error = std::current_exception();
+      return std::nullopt;
+    };
+    try {
+      return compile_forward(forward, input);
+    } catch (const UserError&) {
+      return note_error();
+    } catch (const std::invalid_argument&) {
+      return note_error();
+    }
+  };
+  auto first = compile(input.graph);
+  if (first && first->problem == nullptr)
+    return std::move(*first);  // it could not be measured
+  auto last = compile(changed);
+  if (!first && !last)
+    std::rethrow_exception(error);
+  if (!first || !last)
+    return std::move(first ? *first : *last);
+  const auto seconds_first = first->figures.predicted_seconds;
+  const auto seconds_last = last->figures.predicted_seconds;
+  log_info("operators take " + std::to_string(seconds_last) + " s per step with channels last, " +
+           std::to_string(seconds_first) + " s otherwise");
+  return std::move(last->problem != nullptr && seconds_last < seconds_first ? *last : *first);
+}
+
 }  // namespace
 
 PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
@@ -320,63 +435,17 @@ PreparedMethod prepare_method(const MethodInput& input) {
   return recorded ? std::move(*recorded) : std::move(method);
 }
 
-RegionGraphs compile_region(const RegionInput& given) {
-  const UseRules guard(given.rules);
-  auto input = given;
-  RegionGraphs graphs;
-  graphs.source = input.graph;
-  auto joint = differentiate_region(input, graphs);
-  std::optional<Profile> costs;
-  GraphProblem problem;
-  std::vector<Step> steps;
-  if (needs_profile(input.options)) {
-    run_pass(Pass::kProfile, [&] {
-      try {
-        costs = profile(joint, input.inputs, input.options.cost_model, input.seen);
-        graphs.data_sizes = costs->data_sizes;
-        graphs.assumed = input.seen;
-      } catch (const NotProfiled& error) {
-        if (error.inputs_are_to_blame())
-          throw;
-        do_without_profile(input.options, error.what());
-      }
-    });
-  }
-  run_pass(Pass::kPlan, [&] {
-    const auto start = std::chrono::steady_clock::now();
-    problem = make_problem(joint, costs ? &*costs : nullptr,
-                           input.options.accumulate ? input.is_attribute : std::vector<bool>{});
-    if (input.options.strategy == StrategyKind::kBudget)
-      obey_tags(problem);
-    graphs.ends = ends_of(joint, problem);
-    problem.problem.freed_before_backward = freed_before_backward(joint, graphs.ends, input);
-    const auto incoming = static_cast<double>(problem.problem.loss_bytes);
-    problem.problem.loss_bytes =
-        static_cast<int64_t>(input.seen.loss_factor.value_or(1.0) * incoming);
-    problem.problem.held_by_caller = static_cast<int64_t>(input.seen.held_factor * incoming);
-    graphs.unmatched = unmatched_words(joint, input.options);
-    Simulator simulator(problem.problem);
-    const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
-    const auto planned = simulator.run(decisions);
-    steps = simulator.steps();
-    if (costs) {
-      graphs.unplanned =
-          std::make_shared<RetentionPlan>(decisions_of(problem, save_everything(joint)));
-      const auto unplanned = simulator.run(*graphs.unplanned);
-      graphs.figures = figures_of(problem.problem, planned, unplanned);
-      graphs.figures.num_classes = costs->num_classes;
-      graphs.figures.profile_seconds = costs->seconds;
-      graphs.problem = std::make_shared<Problem>(problem.problem);
-      graphs.decisions = std::make_shared<RetentionPlan>(decisions);
-    }
-    for (size_t i = 0; i < problem.nodes.size(); ++i) {
-      if (problem.nodes[i]->hasAttribute(symbols::kDataSizes))
-        graphs.data_nodes.emplace_back(i, problem.nodes[i]->i(symbols::kDataSizes));
-    }
-    graphs.figures.plan_seconds = seconds_since(start);
-  });
-  finish_region(joint, problem, steps, graphs);
-  return graphs;
+RegionGraphs compile_region(const RegionInput& input) {
+  const UseRules guard(input.rules);
+  const bool may_change = !input.options.exact && input.channels_last.value_or(true) &&
+                          input.options.cost_model == CostModel::kMeasured &&
+                          !any_channels_last(input.inputs);
+  const auto changed = may_change ? put_channels_last(input.graph) : nullptr;
+  if (changed == nullptr)
+    return compile_forward(input.graph, input);
+  if (input.channels_last || always_channels_last())
+    return compile_forward(changed, input);
+  return faster_of_layouts(changed, input);
 }
 
 RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,
@@ -384,7 +453,10 @@ RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& b
   const UseRules guard(input.rules);
   RegionGraphs graphs;
   graphs.source = input.graph;
-  auto joint = differentiate_region(input, graphs);
+  graphs.channels_last = before.channels_last;
+  auto joint = differentiate_region(
+      before.channels_last ? put_channels_last(input.graph) : input.graph, input);
+  graphs.operators = joint.operators;
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);
   TORCH_INTERNAL_ASSERT(problem.problem.num_all_nodes() == before.problem->num_all_nodes() &&

@@ -75,6 +75,8 @@ struct RegionInput {
   std::shared_ptr<const UserRules> rules = registered_rules();  // what users' rules are
   // Strategy budget: plans of this region, differentiated alike, for inputs of other sizes.
   std::vector<KnownPlan> known{};
+  // Without Options::exact: what an earlier compilation of this region chose, if there was one.
+  std::optional<bool> channels_last{};
 };
 
 // What a plan promises; from the profile, so zero without one.
@@ -102,6 +104,7 @@ struct RegionBoundary {
 
 struct RegionGraphs {
   std::shared_ptr<torch::jit::Graph> source;  // RegionInput::graph
+  bool channels_last = false;                 // images have their channels last
   torch::jit::Gradient gradient;              // forward and backward as they run
   // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
   // (passes/partition/split_sums.h).

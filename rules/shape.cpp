@@ -15,6 +15,11 @@ void add_rearrangements(std::vector<Rule>& rules) {
   for (const char* op : {"aten::contiguous", "aten::clone", "aten::alias", "aten::lift"}) {
     rules.push_back({.op = op, .gradients = {{"self", "grad"}}});
   }
+  for (const char* op : {"aten_recompute::channels_last", "aten_recompute::channels_first"}) {
+    rules.push_back(
+        {.op = op,
+         .gradients = {{"self", "recompute.in_layout(grad, self.size(), self.stride())"}}});
+  }
   // Both functions return the gradient itself if nothing changes. reduce_grad takes the real part
   // of complex gradients without a warning.
   for (const char* op :

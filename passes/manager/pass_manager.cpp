@@ -50,6 +50,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kFormRegions, "form_regions", kNeeded},
     // It decides in which order gradients are added, and so their last bits.
     PassInfo{Pass::kNoopElimination, "noop_elimination", kNeeded},
+    PassInfo{Pass::kChannelsLast, "channels_last", kOptional},
     PassInfo{Pass::kDifferentiate, "differentiate", kNeeded},
     PassInfo{Pass::kHoistMetadata, "hoist_metadata", kOptional},
     PassInfo{Pass::kNameValues, "name_values", kOptional},

@@ -49,6 +49,7 @@ enum class Pass : uint8_t {
   kFormRegions,
   // A region.
   kNoopElimination,
+  kChannelsLast,
   kDifferentiate,
   kHoistMetadata,
   kNameValues,

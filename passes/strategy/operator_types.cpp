@@ -1,6 +1,5 @@
 #include "passes/strategy/operator_types.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -19,20 +18,6 @@ const Node* inner_operator(const Node* node) {
   if (node->kind() != symbols::kTapeForward)
     return node;
   return *node->g(c10::attr::Subgraph)->nodes().begin();
-}
-
-// Whether ATen tags the operator, or its Tensor overload, as pointwise.
-bool is_pointwise(const Node* node) {
-  const auto* schema = node->maybeSchema();
-  if (schema == nullptr)
-    return false;
-  auto& dispatcher = c10::Dispatcher::singleton();
-  const auto op = dispatcher.findSchema(schema->operator_name());
-  if (op.has_value() && op->hasTag(at::Tag::pointwise))
-    return true;
-  const auto name = c10::OperatorName(schema->name(), "Tensor");
-  const auto tensor_overload = dispatcher.findSchema(name);
-  return tensor_overload.has_value() && tensor_overload->hasTag(at::Tag::pointwise);
 }
 
 OperatorNames to_set(const std::vector<std::string>& names) {

@@ -192,7 +192,7 @@ SavePlan plan_segments(const PlanInput& input, const GraphView& view,
 }  // namespace
 
 bool needs_profile(const Options& options) {
-  return options.profile || options.strategy == StrategyKind::kSegments ||
+  return options.profile || !options.exact || options.strategy == StrategyKind::kSegments ||
          options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget ||
          options.strategy == StrategyKind::kPlan;
 }

@@ -134,6 +134,8 @@ def lower(
           parameter gradient is new memory.
         - ``release_outputs``: whether the outputs, and everything of their size that the loss needs, are freed before
           the backward of the region. By default outputs are assumed to be alive until the end of the step.
+        - ``exact``: whether results have the bits of eager PyTorch's (the default). With False, images lie with their
+          channels last in memory where that is measured to be faster, and results differ in the last bits.
         - ``arena``: the tensors of a step on the CPU lie at planned places in one piece of memory. ``"keep"`` (the
           default) keeps it between steps, ``"release"`` gives it back to the system after each step, and ``"off"``
           leaves all tensors to PyTorch's allocator.

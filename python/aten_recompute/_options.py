@@ -13,6 +13,7 @@ class _CommonOptions(TypedDict, total=False):
     profile: bool
     accumulate: bool
     release_outputs: bool
+    exact: bool
     arena: Literal["keep", "release", "off"]
 
 

@@ -44,6 +44,7 @@ class Variant(Metrics):
     saved: list[str]  # names of the intermediate values that are kept for the backward
     recomputed: list[str]  # names of the values that are computed again
     banned: list[Banned]
+    channels_last: bool  # whether images have their channels last in memory (``exact=False``)
     on_tape: list[str]  # operators without a gradient rule, which autograd differentiates
     gradients_by: dict[str, dict[str, int]]  # "rule", "user_rule", "tape": how often each operator occurs
 

@@ -337,6 +337,31 @@ at::Tensor as_strided_backward(at::Tensor gradient, Sizes self_size, Sizes self_
       gradient)[0];
 }
 
+// ---- layouts of images (passes/frontend/channels_last.h) ----
+
+at::Tensor channels_last(at::Tensor self) {
+  switch (self.dim()) {
+    case 4:
+      return self.contiguous(at::MemoryFormat::ChannelsLast);
+    case 5:
+      return self.contiguous(at::MemoryFormat::ChannelsLast3d);
+    default:
+      return self;
+  }
+}
+
+at::Tensor channels_first(at::Tensor self) {
+  return self.contiguous();
+}
+
+// Returns the tensor with its channels last if a tensor of this size and stride has them there.
+at::Tensor in_layout(at::Tensor self, std::vector<int64_t> size, std::vector<int64_t> stride) {
+  const bool is_last =
+      (size.size() == 4 && c10::is_channels_last_strides_2d(at::IntArrayRef(size), stride)) ||
+      (size.size() == 5 && c10::is_channels_last_strides_3d(at::IntArrayRef(size), stride));
+  return is_last ? channels_last(self) : self.contiguous();
+}
+
 }  // namespace
 
 void register_shape_operators() {
@@ -378,6 +403,10 @@ void register_shape_operators() {
       Operator("aten_recompute::pad_backward(Tensor grad, int[] size, int[] pad, str mode) "
                "-> Tensor",
                pad_backward, pure),
+      pure_operator("aten_recompute::channels_last(Tensor self) -> Tensor", &channels_last),
+      pure_operator("aten_recompute::channels_first(Tensor self) -> Tensor", &channels_first),
+      pure_operator("aten_recompute::in_layout(Tensor self, int[] size, int[] stride) -> Tensor",
+                    &in_layout),
       pure_operator("aten_recompute::as_strided_backward(Tensor grad, int[] self_size, "
                     "int[] self_stride, int self_offset, int[] size, int[] stride, int? offset) "
                     "-> Tensor",

@@ -69,6 +69,8 @@ def test_full_models_have_the_documented_sizes() -> None:
     assert sum(parameter.numel() for parameter in models.make("resnet50").module.parameters()) == 25_557_032
     # torchvision's DenseNet-121 has 7 978 856 parameters with 1000 classes.
     assert sum(parameter.numel() for parameter in models.make("densenet121").module.parameters()) == 7_978_856
+    # torchvision's MobileNetV2 has 3 504 872 parameters with 1000 classes.
+    assert sum(parameter.numel() for parameter in models.make("mobilenet").module.parameters()) == 3_504_872
     gpt = models.make("gpt")
     assert isinstance(gpt.module, GPT)
     assert len(gpt.module.blocks) == 6

@@ -16,7 +16,7 @@ MODELS = ["gpt", "resnet50", "mlp", "transformer"]
 
 
 # Networks that fill lists and write in place. What they test in addition does not depend on the strategy.
-OTHER_MODELS = [(name, strategy) for name in ("unet", "densenet121") for strategy in ("none", "all")]
+OTHER_MODELS = [(name, strategy) for name in ("unet", "densenet121", "mobilenet") for strategy in ("none", "all")]
 
 
 @pytest.mark.parametrize(

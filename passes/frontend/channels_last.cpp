@@ -1,0 +1,193 @@
+#include "passes/frontend/channels_last.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <map>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/node_traits.h"
+#include "ir/operator_facts.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+bool is_tensor(const Value* value) {
+  return value->type()->isSubtypeOf(*c10::TensorType::get());
+}
+
+// Returns whether the tensor is known to have another number of dimensions than images do.
+bool is_no_image(const Value* value) {
+  const auto type = value->type()->cast<c10::TensorType>();
+  const auto rank = type == nullptr ? std::nullopt : type->dim();
+  return rank && *rank != 4 && *rank != 5;
+}
+
+bool is_convolution(const Node* node) {
+  const auto flops = operator_facts(node).flops;
+  return flops == FlopFormula::kConvolution || flops == FlopFormula::kTransposedConvolution;
+}
+
+bool keeps_channels_last(const Node* node) {
+  return node->blocks().empty() && !is_random(node) &&
+         (has_fact(node, Fact::kKeepsChannelsLast) || is_pointwise(node));
+}
+
+// Returns whether the strides of tensors matter to what the node computes or returns.
+bool depends_on_layout(Node* node) {
+  if (!node->blocks().empty()) {
+    bool depends = false;
+    for (auto* block : node->blocks())
+      for_each_node(block, [&](Node* inner) { depends = depends || depends_on_layout(inner); });
+    return depends;
+  }
+  const auto outputs = node->outputs();
+  return has_fact(node, Fact::kReadsStrides) ||
+         std::any_of(outputs.begin(), outputs.end(),
+                     [](const Value* output) { return contains_tensor(*output->type()); });
+}
+
+// Changes a graph node by node. Layouts are only guessed: a value that is not marked may have its
+// channels last, and the operators that change layouts return it as it is.
+class LayoutChange {
+ public:
+  explicit LayoutChange(Graph& graph) : graph_(graph) {}
+
+  // Returns whether there is a convolution, and everything could be changed.
+  bool run() {
+    for (auto* node : graph_.nodes()) {
+      if (mutates_an_argument(node))
+        written_.insert(node->inputs().begin(), node->inputs().end());
+    }
+    for (auto* node : graph_.nodes())
+      visit(node);
+    for (size_t i = 0; i < graph_.outputs().size(); ++i) {
+      if (is_last_.contains(graph_.outputs()[i]))
+        graph_.block()->replaceOutput(i, first(graph_.outputs()[i], graph_.return_node()));
+    }
+    return num_convolutions_ > 0 && !writes_to_stretch_;
+  }
+
+ private:
+  void visit(Node* node) {
+    if (is_convolution(node)) {
+      ++num_convolutions_;
+      put_last(node, 0);
+      mark_outputs(node);
+    } else if (node->kind() == c10::prim::ListConstruct) {
+      visit_list(node);
+    } else if (keeps_channels_last(node) && any_last(node)) {
+      // Of other operators than elementwise ones, the first operand is the image.
+      for (size_t i = 0; i < node->inputs().size(); ++i) {
+        if (i == 0 || is_pointwise(node))
+          put_last(node, i);
+      }
+      // The operand is not changed by that, but the gradient is.
+      if (has_fact(node, Fact::kSpreadsGradient))
+        node->replaceInput(0, converted(node->input(0), symbols::kChannelsLast, node));
+      mark_outputs(node);
+    } else if (depends_on_layout(node)) {
+      for (auto* value : free_values(node)) {
+        if (is_last_.contains(value))
+          replace_in(node, value, first(value, node));
+      }
+    }
+  }
+
+  // The elements of a list have one layout.
+  void visit_list(Node* node) {
+    const auto& uses = node->output()->uses();
+    const bool keeps = std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+      return use.offset == 0 && keeps_channels_last(use.user);
+    });
+    const bool is_last = keeps && any_last(node);
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      if (is_last)
+        put_last(node, i);
+      else if (is_last_.contains(node->input(i)))
+        node->replaceInput(i, first(node->input(i), node));
+    }
+    if (is_last)
+      is_last_.insert(node->output());
+  }
+
+  bool any_last(const Node* node) const {
+    const auto inputs = node->inputs();
+    return std::any_of(inputs.begin(), inputs.end(),
+                       [&](const Value* input) { return is_last_.contains(input); });
+  }
+
+  void mark_outputs(const Node* node) {
+    for (auto* output : node->outputs()) {
+      if (is_tensor(output))
+        is_last_.insert(output);
+    }
+  }
+
+  void put_last(Node* node, size_t operand) {
+    auto* value = node->input(operand);
+    if (is_tensor(value) && !is_last_.contains(value) && !is_no_image(value))
+      node->replaceInput(operand, converted(value, symbols::kChannelsLast, node));
+  }
+
+  Value* first(Value* value, Node* before) {
+    return converted(value, symbols::kChannelsFirst, before);
+  }
+
+  Value* converted(Value* value, c10::Symbol to, Node* before) {
+    writes_to_stretch_ = writes_to_stretch_ || written_.contains(value);
+    auto& result = converted_[{value, to}];
+    if (result == nullptr) {
+      auto* node = graph_.create(to, {value})->insertBefore(before);
+      node->setSourceRange(before->sourceRange());
+      if (before->hasAttribute(symbols::kLayer))
+        node->i_(symbols::kLayer, before->i(symbols::kLayer));
+      result = node->output()->setType(c10::TensorType::get());
+    }
+    return result;
+  }
+
+  static void replace_in(Node* node, Value* value, Value* by) {
+    node->replaceInputWith(value, by);
+    for (auto* block : node->blocks()) {
+      for_each_node(block, [&](Node* inner) { inner->replaceInputWith(value, by); });
+      for (size_t i = 0; i < block->outputs().size(); ++i) {
+        if (block->outputs()[i] == value)
+          block->replaceOutput(i, by);
+      }
+    }
+  }
+
+  Graph& graph_;
+  std::unordered_set<const Value*> written_;
+  std::unordered_set<const Value*> is_last_;
+  std::map<std::pair<const Value*, c10::Symbol>, Value*> converted_;
+  size_t num_convolutions_ = 0;
+  bool writes_to_stretch_ = false;
+};
+
+}  // namespace
+
+std::shared_ptr<Graph> with_channels_last(const Graph& graph) {
+  auto changed = const_cast<Graph&>(graph).copy();
+  return LayoutChange(*changed).run() ? changed : nullptr;
+}
+
+bool any_channels_last(const std::vector<c10::IValue>& inputs) {
+  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    if (!input.isTensor() || !input.toTensor().defined() || !input.toTensor().has_storage())
+      return false;
+    const auto& tensor = input.toTensor();
+    return !tensor.is_contiguous() && (tensor.is_contiguous(at::MemoryFormat::ChannelsLast) ||
+                                       tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+  });
+}
+
+}  // namespace aten_recompute

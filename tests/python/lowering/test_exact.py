@@ -1,0 +1,179 @@
+"""With ``exact=False`` images may have their channels last; results are eager PyTorch's up to rounding."""
+
+import copy
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import aten_recompute
+from benchmarks import models
+from support.helpers import lowered_copy
+
+
+class Images(nn.Module):
+    """Convolutions, and operators that need images in the ordinary layout or ask for strides."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, 8, 3, padding=1)
+        self.norm = nn.BatchNorm2d(8)
+        self.conv2 = nn.Conv2d(8, 8, 3, padding=1, groups=8)
+        self.up = nn.ConvTranspose2d(8, 4, 2, stride=2)
+        self.scale = nn.Parameter(torch.randn(8, 1, 1))
+        self.head = nn.Linear(4 + 8, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        batch = x.size(0)
+        y = F.relu(self.norm(self.conv1(x)))
+        z = torch.cat([self.conv2(y), y * self.scale], 1)[:, :8]
+        z = F.dropout(F.max_pool2d(z, 2), 0.5) + F.avg_pool2d(y, 2)
+        rows = z.view(batch, 8, -1).mean(-1)
+        z = F.interpolate(self.up(z), scale_factor=2.0, mode="nearest")
+        if z.stride(1) == 1:
+            z = z * 0.0
+        means = F.adaptive_avg_pool2d(F.silu(z), (1, 1)).flatten(1)
+        return self.head(torch.cat([means, rows], 1))
+
+
+class ThreeDimensions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv3d(2, 4, 3, padding=1)
+        self.norm = nn.GroupNorm(2, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.max_pool3d(F.leaky_relu(self.norm(self.conv(x))), 2)
+
+
+@pytest.fixture
+def channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Puts channels last whether that is faster or not, because tests cannot rely on times."""
+    monkeypatch.setenv("ATEN_RECOMPUTE_CHANNELS_LAST", "always")
+
+
+def relative_error(module: nn.Module, eager: nn.Module) -> float:
+    """Returns the norm of the difference of all gradients, relative to that of eager's gradients."""
+    wrong = right = 0.0
+    for ours, theirs in zip(module.parameters(), eager.parameters(), strict=True):
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        wrong += float((ours.grad.double() - theirs.grad.double()).pow(2).sum())
+        right += float(theirs.grad.double().pow(2).sum())
+    return (wrong / right) ** 0.5
+
+
+def has_channels_last(lowered: torch.jit.ScriptModule) -> bool:
+    (region,) = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"]
+    return all(variant["channels_last"] for variant in region["variants"])
+
+
+@pytest.mark.parametrize("budget", [None, 0.6])
+@pytest.mark.parametrize(("net", "shape"), [(Images, (2, 3, 16, 16)), (ThreeDimensions, (2, 2, 8, 8, 8))])
+@pytest.mark.usefixtures("channels_last")
+def test_gradients_are_eagers_up_to_rounding(
+    net: type[nn.Module], shape: tuple[int, ...], budget: float | None
+) -> None:
+    torch.manual_seed(0)
+    eager = net().double()
+    spec = "none" if budget is None else {"strategy": "budget", "memory_budget": budget, "unreachable": "leanest"}
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), spec, exact=False)
+    for seed in (1, 2, 3):
+        x = torch.randn(shape, dtype=torch.float64, requires_grad=True)
+        other = x.detach().clone().requires_grad_()
+        torch.manual_seed(seed)
+        expected = eager(x)
+        expected.pow(2).sum().backward()
+        torch.manual_seed(seed)
+        output = lowered(other)
+        output.pow(2).sum().backward()
+        # In float64, rounding is far below any other difference, such as another dropout mask.
+        torch.testing.assert_close(output, expected, rtol=1e-10, atol=1e-12)
+        torch.testing.assert_close(other.grad, x.grad, rtol=1e-10, atol=1e-12)
+        assert relative_error(lowered, eager) < 1e-12
+        assert output.stride() == expected.stride()
+        assert other.grad.stride() == x.grad.stride()
+    assert has_channels_last(lowered)
+
+
+@pytest.mark.parametrize("strategy", ["none", "segments"])
+@pytest.mark.parametrize("name", ["resnet50", "unet", "densenet121", "mobilenet"])
+@pytest.mark.usefixtures("channels_last")
+def test_benchmark_models_are_eagers_up_to_rounding(name: str, strategy: str) -> None:
+    workload = models.make(name, size="small")
+    exact = copy.deepcopy(workload.module).double()
+    eager = workload.module
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), strategy, exact=False)
+    torch.manual_seed(1)
+    workload.step(eager)
+    torch.manual_seed(1)
+    workload.step(lowered)
+    inputs = tuple(t.double() if t.is_floating_point() else t for t in workload.inputs)
+    torch.manual_seed(1)
+    models.Workload(name, exact, inputs, workload.loss_fn).step(exact)
+    # How far apart two orders of addition are depends on the network; eager's distance to float64 shows it.
+    rounding = relative_error(eager, exact)
+    assert relative_error(lowered, exact) < 2 * rounding
+    assert relative_error(lowered, eager) < max(1e-5, 3 * rounding)
+    assert has_channels_last(lowered)
+
+
+@pytest.mark.usefixtures("channels_last")
+def test_predicted_peak_is_measured() -> None:
+    workload = models.make("unet", size="small")
+    lowered = aten_recompute.lower(
+        torch.jit.script(workload.module), "budget", memory_budget=0.8, exact=False, release_outputs=True
+    )
+    for _ in range(3):
+        workload.step(lowered)
+    (variant,) = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
+    assert variant["channels_last"]
+    assert variant["predicted_peak_bytes"] <= 0.8 * variant["unplanned_peak_bytes"]
+    assert variant["measured_peak_bytes"] == pytest.approx(variant["predicted_peak_bytes"], rel=0.002)
+
+
+@pytest.mark.usefixtures("channels_last")
+def test_a_saved_plan_is_followed_in_its_layout(tmp_path) -> None:
+    workload = models.make("unet", size="small")
+    scripted = torch.jit.script(workload.module)
+    options = {"strategy": "budget", "memory_budget": 0.85, "release_outputs": True}
+    for exact in (False, True):
+        planned = aten_recompute.lower(scripted, {**options, "exact": exact})
+        workload.step(planned)
+        path = tmp_path / f"{exact}.json"
+        aten_recompute.save_plan(planned, path)
+        pinned = aten_recompute.lower(scripted, {"plan": str(path), "exact": exact, "release_outputs": True})
+        workload.step(pinned)
+        (variant,) = aten_recompute.report(pinned)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
+        (of_plan,) = aten_recompute.report(planned)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
+        assert variant["channels_last"] == (not exact)
+        assert variant["recomputed"] == of_plan["recomputed"]
+
+
+@pytest.mark.usefixtures("channels_last")
+def test_a_layout_that_the_program_chose_stays() -> None:
+    torch.manual_seed(0)
+    eager = ThreeDimensions()
+    lowered = lowered_copy(eager, {"strategy": "none", "exact": False})
+    x = torch.randn(2, 2, 8, 8, 8).contiguous(memory_format=torch.channels_last_3d)
+    assert torch.equal(lowered(x), eager(x))
+    assert lowered(x).stride() == eager(x).stride()
+    assert not has_channels_last(lowered)
+
+
+@pytest.mark.usefixtures("channels_last")
+def test_shapes_that_change_keep_the_choice() -> None:
+    torch.manual_seed(0)
+    eager = Images().double().eval()
+    lowered = lowered_copy(
+        eager, {"strategy": "budget", "memory_budget": 0.9, "exact": False, "unreachable": "leanest"}
+    )
+    for edge in (8, 16, 12, 32):
+        torch.manual_seed(edge)
+        x = torch.randn(2, 3, edge, edge, dtype=torch.float64)
+        torch.manual_seed(1)
+        expected = eager(x)
+        torch.manual_seed(1)
+        torch.testing.assert_close(lowered(x), expected)
+    assert has_channels_last(lowered)
