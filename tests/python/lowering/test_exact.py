@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 import aten_recompute
 from benchmarks import models
-from support.helpers import lowered_copy
+from support.helpers import assert_same, lowered_copy
 
 
 class Images(nn.Module):
@@ -177,3 +177,17 @@ def test_shapes_that_change_keep_the_choice() -> None:
         torch.manual_seed(1)
         torch.testing.assert_close(lowered(x), expected)
     assert has_channels_last(lowered)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.usefixtures("channels_last")
+def test_weights_with_channels_last_give_the_bits_of_their_module(exact: bool) -> None:
+    workload = models.make("unet", size="small")
+    eager = workload.module.to(memory_format=torch.channels_last)
+    lowered = lowered_copy(
+        eager, {"strategy": "budget", "memory_budget": 0.9, "exact": exact, "unreachable": "leanest"}
+    )
+    for _ in range(2):
+        assert torch.equal(workload.step(lowered), workload.step(eager))
+        assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+    assert not has_channels_last(lowered)
