@@ -63,8 +63,10 @@ class LayoutChange {
   // Returns whether there is a convolution, and everything could be changed.
   bool run() {
     for (auto* node : graph_.nodes()) {
-      if (mutates_an_argument(node))
-        written_.insert(node->inputs().begin(), node->inputs().end());
+      if (!mutates_an_argument(node))
+        continue;
+      for (auto* input : node->inputs())
+        note_written(input);
     }
     for (auto* node : graph_.nodes())
       visit(node);
@@ -76,6 +78,15 @@ class LayoutChange {
   }
 
  private:
+  // Notes that the graph writes to the value, and to what it is a view of.
+  void note_written(Value* value) {
+    written_.insert(value);
+    if (!may_alias_an_argument(value->node()))
+      return;
+    for (auto* viewed : value->node()->inputs())
+      note_written(viewed);
+  }
+
   void visit(Node* node) {
     if (is_convolution(node)) {
       ++num_convolutions_;

@@ -1,6 +1,8 @@
 """With ``exact=False`` images may have their channels last; results are eager PyTorch's up to rounding."""
 
 import copy
+from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -134,7 +136,7 @@ def test_predicted_peak_is_measured() -> None:
 
 
 @pytest.mark.usefixtures("channels_last")
-def test_a_saved_plan_is_followed_in_its_layout(tmp_path) -> None:
+def test_a_saved_plan_is_followed_in_its_layout(tmp_path: Path) -> None:
     workload = models.make("unet", size="small")
     scripted = torch.jit.script(workload.module)
     options = {"strategy": "budget", "memory_budget": 0.85, "release_outputs": True}
@@ -183,7 +185,8 @@ def test_shapes_that_change_keep_the_choice() -> None:
 @pytest.mark.usefixtures("channels_last")
 def test_weights_with_channels_last_give_the_bits_of_their_module(exact: bool) -> None:
     workload = models.make("unet", size="small")
-    eager = workload.module.to(memory_format=torch.channels_last)
+    module: Any = workload.module  # the stubs of Module.to do not know memory_format
+    eager = module.to(memory_format=torch.channels_last)
     lowered = lowered_copy(
         eager, {"strategy": "budget", "memory_budget": 0.9, "exact": exact, "unreachable": "leanest"}
     )

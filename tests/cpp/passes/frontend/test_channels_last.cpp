@@ -105,6 +105,16 @@ TEST_F(ChannelsLast, GraphsThatWriteToAnImageStayAsTheyAre) {
             nullptr);
 }
 
+TEST_F(ChannelsLast, GraphsThatWriteToAViewOfAnImageStayAsTheyAre) {
+  EXPECT_EQ(changed("%x : Tensor, %w : Tensor", convolution("y", "x") + R"(
+  %part : Tensor = aten::select(%y, %zero, %zero)
+  %written : Tensor = aten::zero_(%part)
+  %z : Tensor = aten::relu(%y)
+  return (%z)
+)"),
+            nullptr);
+}
+
 TEST_F(ChannelsLast, GraphsWithoutConvolutionsStayAsTheyAre) {
   EXPECT_EQ(changed("%x : Tensor", "  %y : Tensor = aten::relu(%x)\n  return (%y)\n"), nullptr);
 }
