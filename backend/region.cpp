@@ -100,15 +100,14 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
                                                       const Options& options, bool leanest,
                                                       const Plans& plans) const {
   std::vector<KnownPlan> known;
-  for (const auto& each : plans.planned) {
-    if (each.compiled_region != nullptr && each.compiled_region->graphs().decisions != nullptr)
-      known.push_back({each.compiled_region->graphs().decisions.get(),
-                       each.compiled_region->graphs().figures.unplanned_peak_bytes});
-  }
   std::optional<bool> channels_last;
   for (const auto& each : plans.planned) {
-    if (each.compiled_region != nullptr)
-      channels_last = each.compiled_region->graphs().channels_last;
+    if (each.compiled_region == nullptr)
+      continue;
+    const auto& graphs = each.compiled_region->graphs();
+    channels_last = graphs.channels_last;
+    if (graphs.decisions != nullptr)
+      known.push_back({graphs.decisions.get(), graphs.figures.unplanned_peak_bytes});
   }
   const auto compiled = [&](Options by) {
     by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;

@@ -25,7 +25,7 @@ NOTHING: Mapping[str, bool] = {}
 # Names in --only for configurations that are not known before something has been measured.
 SWEEP = "budgets"
 PARTNERS = "partners"
-INEXACT_PARTNERS = "inexact_partners"  # the same with exact=False
+INEXACT_PARTNERS = "inexact_partners"  # partners with exact=False
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@
 #include <tuple>
 
 #include "rules/kernels/boxing.h"
+#include "rules/kernels/layouts.h"
 #include "rules/kernels/operators.h"
 
 namespace aten_recompute {
@@ -201,10 +202,7 @@ double rms_norm_eps(std::optional<double> eps, int64_t dtype) {
 
 Tensor contiguous_unless_channels_last(Tensor self, std::vector<int64_t> size,
                                        std::vector<int64_t> stride) {
-  if ((size.size() == 4 && c10::is_channels_last_strides_2d(size, stride)) ||
-      (size.size() == 5 && c10::is_channels_last_strides_3d(size, stride)))
-    return self;
-  return self.contiguous();
+  return is_channels_last(size, stride) ? self : self.contiguous();
 }
 
 }  // namespace

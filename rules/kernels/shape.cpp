@@ -6,6 +6,7 @@
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/by_autograd.h"
+#include "rules/kernels/layouts.h"
 #include "rules/kernels/operators.h"
 
 namespace aten_recompute {
@@ -356,10 +357,7 @@ at::Tensor channels_first(at::Tensor self) {
 
 // Returns the tensor with its channels last if a tensor of this size and stride has them there.
 at::Tensor in_layout(at::Tensor self, std::vector<int64_t> size, std::vector<int64_t> stride) {
-  const bool is_last =
-      (size.size() == 4 && c10::is_channels_last_strides_2d(at::IntArrayRef(size), stride)) ||
-      (size.size() == 5 && c10::is_channels_last_strides_3d(at::IntArrayRef(size), stride));
-  return is_last ? channels_last(self) : self.contiguous();
+  return is_channels_last(size, stride) ? channels_last(self) : channels_first(self);
 }
 
 }  // namespace

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 import aten_recompute
 from benchmarks import models
-from support.helpers import assert_same, lowered_copy
+from support.helpers import assert_same, lowered_copy, only_variant
 
 
 class Images(nn.Module):
@@ -129,7 +129,7 @@ def test_predicted_peak_is_measured() -> None:
     )
     for _ in range(3):
         workload.step(lowered)
-    (variant,) = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
+    variant = only_variant(lowered)
     assert variant["channels_last"]
     assert variant["predicted_peak_bytes"] <= 0.8 * variant["unplanned_peak_bytes"]
     assert variant["measured_peak_bytes"] == pytest.approx(variant["predicted_peak_bytes"], rel=0.002)
@@ -147,8 +147,8 @@ def test_a_saved_plan_is_followed_in_its_layout(tmp_path: Path) -> None:
         aten_recompute.save_plan(planned, path)
         pinned = aten_recompute.lower(scripted, {"plan": str(path), "exact": exact, "release_outputs": True})
         workload.step(pinned)
-        (variant,) = aten_recompute.report(pinned)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
-        (of_plan,) = aten_recompute.report(planned)["methods"][0]["specialisations"][0]["regions"][0]["variants"]
+        variant = only_variant(pinned)
+        of_plan = only_variant(planned)
         assert variant["channels_last"] == (not exact)
         assert variant["recomputed"] == of_plan["recomputed"]
 

@@ -7,9 +7,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-import aten_recompute
 from aten_recompute._report import Variant
-from support.helpers import assert_same, lowered_copy
+from support.helpers import assert_same, lowered_copy, only_variant
 
 ROWS, WIDTH, BRANCHES = 256, 256, 8
 VALUES = ROWS * WIDTH  # elements of one activation
@@ -56,13 +55,6 @@ class Normalized(nn.Module):
         return x.sum()
 
 
-def variant(lowered: torch.jit.ScriptModule) -> Variant:
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    (region,) = specialisation["regions"]
-    (compiled,) = region["variants"]
-    return compiled
-
-
 def trained(eager: nn.Module, **options: Any) -> Variant:
     """Runs a step, asserts that results, gradients and buffers equal eager, and returns the report."""
     lowered = lowered_copy(eager, "budget", cost_model="flops", **options)
@@ -76,7 +68,7 @@ def trained(eager: nn.Module, **options: Any) -> Variant:
         results = [loss.detach(), *(p.grad for p in module.parameters()), *module.buffers(), torch.get_rng_state()]
         gradients.append(results)
     assert_same(gradients[1], gradients[0])
-    return variant(lowered)
+    return only_variant(lowered)
 
 
 def test_plans_keep_signs_in_place_of_activations() -> None:

@@ -11,10 +11,9 @@ import pytest
 import torch
 
 import aten_recompute
-from aten_recompute._report import Variant
 from benchmarks import models
 from benchmarks.memory import Tracker
-from support.helpers import assert_same, lowered_copy, num_regions, step
+from support.helpers import assert_same, lowered_copy, num_regions, only_variant, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs
 
 MODELS = ["gpt", "resnet50", "mlp", "transformer", "unet"]
@@ -22,14 +21,6 @@ MODELS = ["gpt", "resnet50", "mlp", "transformer", "unet"]
 PLACES = [0.1, 0.3, 0.6, 0.9]
 # The loss outside of the region, its gradient and the divisor of both: scalars of 4 bytes.
 OUTSIDE_BYTES = 12
-
-
-def variant(lowered: torch.jit.ScriptModule) -> Variant:
-    """Returns the report of the only variant of the only region."""
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    (region,) = specialisation["regions"]
-    (compiled,) = region["variants"]
-    return compiled
 
 
 def with_budget(workload: models.Workload, **options: Any) -> torch.jit.ScriptModule:
@@ -55,7 +46,7 @@ def range_of_peaks(name: str, accumulate: bool) -> tuple[int, int]:
     message = refusal(workload, memory_budget=1e-6, accumulate=accumulate)
     share = re.search(r"reached is [\d.]+ [KM]iB \(([\d.]+) of", message)
     assert share is not None
-    unplanned = variant(with_budget(workload, memory_budget=1.0, accumulate=accumulate))
+    unplanned = only_variant(with_budget(workload, memory_budget=1.0, accumulate=accumulate))
     largest = unplanned["unplanned_peak_bytes"]
     # The share has three digits, so it may be half a percent too small.
     return int(1.006 * float(share.group(1)) * largest), largest
@@ -84,11 +75,11 @@ def test_the_measured_peak_keeps_the_budget(name: str, place: float, accumulate:
     budget = budget_at(name, place, accumulate)
     lowered = with_budget(workload, memory_budget=budget, accumulate=accumulate)
     peak = peak_bytes(workload, lowered, accumulate, tracker)
-    predicted = variant(lowered)["predicted_peak_bytes"]
+    predicted = only_variant(lowered)["predicted_peak_bytes"]
     assert predicted <= budget
     assert peak <= budget + OUTSIDE_BYTES
     assert abs(predicted - peak) <= 0.03 * peak
-    assert variant(lowered)["unplanned_peak_bytes"] > budget, "the budget requires no plan"
+    assert only_variant(lowered)["unplanned_peak_bytes"] > budget, "the budget requires no plan"
 
 
 @pytest.mark.parametrize("strategy", ["none", "all", "budget"])
@@ -112,7 +103,7 @@ def test_the_prediction_depends_on_whether_outputs_are_released(strategy: str, t
                     del logits
                 loss.backward()
             logits = loss = None  # type: ignore[assignment]
-        predicted[release] = variant(lowered)["predicted_peak_bytes"]
+        predicted[release] = only_variant(lowered)["predicted_peak_bytes"]
         assert abs(predicted[release] - peak.bytes) <= 0.03 * peak.bytes
     assert predicted[False] - predicted[True] == 64 * (1 << 13) * 4
 
@@ -123,7 +114,7 @@ def test_profile_predicts_the_peak_of_other_strategies(name: str, strategy: str,
     workload = models.make(name, size="small")
     lowered = lowered_copy(workload.module, strategy, profile=True, release_outputs=workload.release_outputs)
     peak = peak_bytes(workload, lowered, False, tracker)
-    assert abs(variant(lowered)["predicted_peak_bytes"] - peak) <= 0.03 * peak
+    assert abs(only_variant(lowered)["predicted_peak_bytes"] - peak) <= 0.03 * peak
 
 
 @pytest.mark.parametrize("place", [0.05, 0.4, 0.8])
@@ -147,7 +138,7 @@ def test_gradients_of_benchmark_models_equal_eager(name: str, place: float) -> N
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
         assert_same(list(lowered.buffers()), list(eager.buffers()))
     assert num_regions(lowered) == [1]
-    assert variant(lowered)["unplanned_peak_bytes"] > budget
+    assert only_variant(lowered)["unplanned_peak_bytes"] > budget
 
 
 @pytest.mark.parametrize("place", [0.02, 0.5])
@@ -214,7 +205,7 @@ def test_an_unreachable_budget_names_the_smallest(name: str) -> None:
     size = f"{largest / 2**20:.1f} MiB" if largest >= 2**20 else f"{largest / 2**10:.1f} KiB"
     assert f"of {size}, the peak without recomputation)" in message
     # The budget that the message names can be reached, and 2 % less cannot.
-    predicted = variant(with_budget(workload, memory_budget=smallest))["predicted_peak_bytes"]
+    predicted = only_variant(with_budget(workload, memory_budget=smallest))["predicted_peak_bytes"]
     assert predicted <= smallest
     assert "smallest that can be reached" in refusal(workload, memory_budget=int(0.98 * smallest))
 
@@ -237,7 +228,7 @@ def test_predicted_time_never_rises_with_the_budget(name: str, accumulate: bool)
     times: list[float] = []
     for place in [i / 8 for i in range(9)]:
         budget = budget_at(name, place, accumulate)
-        figures = variant(with_budget(workload, memory_budget=budget, accumulate=accumulate))
+        figures = only_variant(with_budget(workload, memory_budget=budget, accumulate=accumulate))
         assert figures["predicted_peak_bytes"] <= budget
         times.append(figures["predicted_seconds"] / figures["unplanned_seconds"])
     # Plans of equal time may add up the times of their nodes in another order.
@@ -252,7 +243,7 @@ def test_a_time_budget_is_kept_and_buys_memory(name: str, tracker: Tracker) -> N
     peaks: list[int] = []
     for times in (1.0, 1.05, 1.1, 1.2, 1.5):
         lowered = with_budget(workload, time_budget=times, accumulate=True)
-        figures = variant(lowered)
+        figures = only_variant(lowered)
         assert figures["predicted_seconds"] <= times * figures["unplanned_seconds"] * (1 + 1e-9)
         peaks.append(figures["predicted_peak_bytes"])
     assert peaks == sorted(peaks, reverse=True)
@@ -266,11 +257,11 @@ def test_a_time_budget_is_kept_and_buys_memory(name: str, tracker: Tracker) -> N
 def test_a_time_budget_and_a_memory_budget_can_be_combined() -> None:
     workload = models.make("gpt", size="small")
     budget = budget_at("gpt", 0.3, True)
-    alone = variant(with_budget(workload, memory_budget=budget, accumulate=True))
+    alone = only_variant(with_budget(workload, memory_budget=budget, accumulate=True))
     times = alone["predicted_seconds"] / alone["unplanned_seconds"]
     assert times > 1.01
     both = with_budget(workload, memory_budget=budget, time_budget=1.01 * times, accumulate=True)
-    assert variant(both)["predicted_peak_bytes"] <= budget
+    assert only_variant(both)["predicted_peak_bytes"] <= budget
     message = refusal(workload, memory_budget=budget, time_budget=1.001, accumulate=True)
     assert "no plan keeps both" in message
 
@@ -278,7 +269,7 @@ def test_a_time_budget_and_a_memory_budget_can_be_combined() -> None:
 def test_the_same_problem_gets_the_same_plan() -> None:
     workload = models.make("transformer", size="small")
     budget = budget_at("transformer", 0.3, False)
-    plans = [variant(with_budget(workload, memory_budget=budget)) for _ in range(2)]
+    plans = [only_variant(with_budget(workload, memory_budget=budget)) for _ in range(2)]
     for key in ("saved", "recomputed", "predicted_peak_bytes", "predicted_seconds"):
         assert plans[0][key] == plans[1][key]
 
@@ -290,4 +281,4 @@ def test_a_saved_module_keeps_its_budget(tmp_path: Path, tracker: Tracker) -> No
     lowered.save(str(tmp_path / "gpt.pt"))
     loaded = aten_recompute.load(str(tmp_path / "gpt.pt"))
     assert peak_bytes(workload, loaded, False, tracker) <= budget + OUTSIDE_BYTES
-    assert variant(loaded)["recomputed"]
+    assert only_variant(loaded)["recomputed"]

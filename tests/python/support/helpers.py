@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
+from aten_recompute._report import Variant
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},
@@ -83,6 +84,14 @@ def assert_same(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> None:
             assert left.dtype == right.dtype
             assert left.shape == right.shape
             assert torch.equal(left, right), f"tensor {index} differs by up to {(left - right).abs().max().item():.3g}"
+
+
+def only_variant(lowered: torch.jit.ScriptModule) -> Variant:
+    """Returns the report of the only variant of the only region."""
+    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    (region,) = specialisation["regions"]
+    (compiled,) = region["variants"]
+    return compiled
 
 
 def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> list[int]:

@@ -33,6 +33,17 @@ at::Tensor make(int64_t elements = kElements) {
   return at::empty({elements});
 }
 
+// Returns the step of a call that is over, in which one tensor was allocated and freed.
+Step call_that_allocates(ArenaPlans& plans) {
+  const ArenaCall call;
+  Step step(plans);
+  step.forward([](AllocationScope& scope) {
+    scope.enter(0);
+    make();
+  });
+  return step;
+}
+
 bool is_in_arena(const at::Tensor& tensor) {
   return Arena::containing(tensor.storage().data()) != nullptr;
 }
@@ -197,15 +208,7 @@ TEST_F(StepArenaTest, AnotherProgramInsideOfAnInstructionCountsWithIt) {
 
 TEST_F(StepArenaTest, TheLossLiesInTheArenaToo) {
   for (int i = 0; i < 2; ++i) {
-    Step step = [&] {
-      const ArenaCall call;
-      Step made(*plans_);
-      made.forward([](AllocationScope& scope) {
-        scope.enter(0);
-        make();
-      });
-      return made;
-    }();
+    Step step = call_that_allocates(*plans_);
     EXPECT_EQ(is_in_arena(make()), i > 0);
     step.open.close();
     EXPECT_FALSE(is_in_arena(make()));
@@ -235,20 +238,11 @@ TEST_F(StepArenaTest, AStepThatIsRecordedDoesNotHoldUpOthers) {
 }
 
 TEST_F(StepArenaTest, AStepThatIsNeverOverDoesNotKeepOthersFromBeingRecorded) {
-  const auto run = [&] {
-    const ArenaCall call;
-    Step step(*plans_);
-    step.forward([](AllocationScope& scope) {
-      scope.enter(0);
-      make();
-    });
-    return step;
-  };
-  const auto never_over = run();
+  const auto never_over = call_that_allocates(*plans_);
   for (int i = 0; i < 3; ++i)
-    run();
+    call_that_allocates(*plans_);
   EXPECT_EQ(plans_->figures().num_records, 2);
-  EXPECT_FALSE(run().is_recorded());
+  EXPECT_FALSE(call_that_allocates(*plans_).is_recorded());
   EXPECT_EQ(plans_->figures().arena_bytes, 4 * kElements);
 }
 
