@@ -378,6 +378,7 @@ const std::vector<KeyRule>& common_keys() {
       {"accumulate", "true or false", store_flag<&Options::accumulate>},
       {"release_outputs", "true or false", store_flag<&Options::release_outputs>},
       {"exact", "true or false", store_flag<&Options::exact>},
+      {"fuse", "true or false", store_flag<&Options::fuse>},
       {"arena", R"("keep", "release" or "off")", store_arena}};
   return *keys;
 }

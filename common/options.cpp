@@ -387,6 +387,9 @@ std::string to_json(const Options& options) {
   if (!options.exact) {
     json["exact"] = false;
   }
+  if (!options.fuse) {
+    json["fuse"] = false;
+  }
   if (options.arena != ArenaMode::kKeep) {
     json["arena"] = options.arena == ArenaMode::kRelease ? "release" : "off";
   }

@@ -118,6 +118,10 @@ struct Options {
   /// profile, and costs one more.
   bool exact = true;
 
+  /// Lets one operator compute several of the program where it has the same bits: a batch norm and
+  /// the activation after it.
+  bool fuse = true;
+
   /// Makes a second region in a method an error.
   bool fullgraph = false;
 

@@ -76,6 +76,10 @@ inline const c10::Symbol kChannelsLast =
 inline const c10::Symbol kChannelsFirst =
     c10::Symbol::fromQualString("aten_recompute::channels_first");
 
+// A batch norm and the activation that reads it (passes/frontend/fuse_batch_norm.h).
+inline const c10::Symbol kClampedBatchNorm =
+    c10::Symbol::fromQualString("aten_recompute::clamped_batch_norm");
+
 inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
 
 // Identities with which a program tells a plan how to treat a value (passes/strategy/tags.h).

@@ -21,6 +21,7 @@
 #include "passes/frontend/assign_layers.h"
 #include "passes/frontend/autocast_blocks.h"
 #include "passes/frontend/channels_last.h"
+#include "passes/frontend/fuse_batch_norm.h"
 #include "passes/frontend/inline_modules.h"
 #include "passes/frontend/path_builder.h"
 #include "passes/frontend/path_guard.h"
@@ -36,6 +37,7 @@
 #include "passes/strategy/tags.h"
 #include "planner/model/plan_file.h"
 #include "planner/search/budget.h"
+#include "rules/kernels/batch_norm.h"
 
 namespace aten_recompute {
 namespace {
@@ -153,6 +155,39 @@ std::shared_ptr<Graph> put_channels_last(const std::shared_ptr<Graph>& forward) 
       graph = std::move(changed);
   });
   return graph == forward ? nullptr : graph;
+}
+
+// The other strategies speak of operators or layers, as the program has them.
+bool may_fuse(const Options& options) {
+  return options.fuse &&
+         (options.strategy == StrategyKind::kNone || options.strategy == StrategyKind::kBudget ||
+          options.strategy == StrategyKind::kPlan || options.strategy == StrategyKind::kSegments);
+}
+
+// Fused operators have kernels for these only. Otherwise they would have to compute some results
+// again.
+bool fit_fused_kernels(const std::vector<c10::IValue>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    if (!input.isTensor() || !input.toTensor().defined())
+      return true;
+    const auto& tensor = input.toTensor();
+    return tensor.device().is_cpu() &&
+           (!tensor.is_floating_point() || tensor.scalar_type() == at::kFloat ||
+            tensor.scalar_type() == at::kDouble);
+  });
+}
+
+// The forward that is compiled for a region whose images keep their layout.
+std::shared_ptr<Graph> fuse(const RegionInput& input) {
+  auto graph = input.graph;
+  choose_batch_norm_kernels();
+  if (!may_fuse(input.options) || !fit_fused_kernels(input.inputs))
+    return graph;
+  run_pass(Pass::kFuseBatchNorm, graph, [&] {
+    if (auto changed = with_fused_batch_norms(*input.graph))
+      graph = std::move(changed);
+  });
+  return graph;
 }
 
 // For tests, which cannot rely on what is faster.
@@ -288,12 +323,15 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   return method;
 }
 
-// Compiles a region whose forward is `forward`: that of `given`, or the same in another layout.
-RegionGraphs compile_forward(const std::shared_ptr<Graph>& forward, const RegionInput& given) {
+// Compiles a region with the channels of its images last if `channels_last` is its forward in that
+// layout, or as it is if it is nullptr.
+RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
+                             const RegionInput& given) {
   auto input = given;
   RegionGraphs graphs;
   graphs.source = input.graph;
-  graphs.channels_last = forward != input.graph;
+  graphs.channels_last = channels_last != nullptr;
+  const auto forward = graphs.channels_last ? channels_last : fuse(input);
   auto joint = differentiate_region(forward, input);
   graphs.operators = joint.operators;
   std::optional<Profile> costs;
@@ -354,21 +392,22 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& forward, const Region
 // of one of them only, and a plan file belongs to one of them.
 RegionGraphs faster_of_layouts(const std::shared_ptr<Graph>& changed, const RegionInput& input) {
   std::exception_ptr error;
-  const auto compile = [&](const std::shared_ptr<Graph>& forward) -> std::optional<RegionGraphs> {
+  const auto compile =
+      [&](const std::shared_ptr<Graph>& channels_last) -> std::optional<RegionGraphs> {
     const auto note_error = [&] {
       if (error == nullptr)
         error = std::current_exception();
       return std::nullopt;
     };
     try {
-      return compile_forward(forward, input);
+      return compile_forward(channels_last, input);
     } catch (const UserError&) {
       return note_error();
     } catch (const std::invalid_argument&) {
       return note_error();
     }
   };
-  auto first = compile(input.graph);
+  auto first = compile(nullptr);
   if (first && first->problem == nullptr)
     return std::move(*first);  // it could not be measured
   auto last = compile(changed);
@@ -442,7 +481,7 @@ RegionGraphs compile_region(const RegionInput& input) {
                           !any_channels_last(input.inputs);
   const auto changed = may_change ? put_channels_last(input.graph) : nullptr;
   if (changed == nullptr)
-    return compile_forward(input.graph, input);
+    return compile_forward(nullptr, input);
   if (input.channels_last || always_channels_last())
     return compile_forward(changed, input);
   return faster_of_layouts(changed, input);
@@ -455,7 +494,7 @@ RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& b
   graphs.source = input.graph;
   graphs.channels_last = before.channels_last;
   auto joint = differentiate_region(
-      before.channels_last ? put_channels_last(input.graph) : input.graph, input);
+      before.channels_last ? put_channels_last(input.graph) : fuse(input), input);
   graphs.operators = joint.operators;
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);

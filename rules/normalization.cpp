@@ -53,21 +53,35 @@ std::vector<Rule> normalization_rules() {
       {.op = "aten_recompute::contiguous_unless_channels_last", .gradients = {{"self", "grad"}}},
       instance_norm(),
       {.op = "aten_recompute::instance_norm",
-       .gradients = {{"weight, bias, input",
-                      "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
-                      "result4, input, grad, weight, None, None, result1, result2, True, eps, "
-                      "[needs_input, needs_weight, needs_bias], result3)\n"
-                      "    return grad_weight, grad_bias, grad_input"}}},
+       .gradients =
+           {{"weight, bias, input",
+             "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
+             "result4, input, grad, weight, None, None, None, result1, result2, True, eps, "
+             "[needs_input, needs_weight, needs_bias], result3)\n"
+             "    return grad_weight, grad_bias, grad_input"}}},
       // In training, the gradient does not depend on the running statistics, so they are not kept.
       {.op = "aten::batch_norm",
-       .forward = "torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
-                  "training, momentum, eps, cudnn_enabled)",
+       .forward = "recompute.batch_norm(input, weight, bias, running_mean, running_var, training, "
+                  "momentum, eps, cudnn_enabled)",
+       .extras = {"mean", "inverse", "reserve", "implementation: int"},
+       .gradients =
+           {{"weight, bias, input",
+             "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
+             "implementation, input, grad, weight, None, None if training else running_mean, "
+             "None if training else running_var, mean, inverse, training, eps, "
+             "[needs_input, needs_weight, needs_bias], reserve)\n"
+             "    return grad_weight, grad_bias, grad_input"}}},
+      // The pass that makes this operator: passes/frontend/fuse_batch_norm.h. The gradient computes
+      // from the input where it was clamped, so the result is not kept for that.
+      {.op = "aten_recompute::clamped_batch_norm",
+       .forward = "recompute.batch_norm(input, weight, bias, running_mean, running_var, training, "
+                  "momentum, eps, cudnn_enabled, lower, upper)",
        .extras = {"mean", "inverse", "reserve", "implementation: int"},
        .gradients = {{"weight, bias, input",
                       "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
-                      "implementation, input, grad, weight, None if training else running_mean, "
-                      "None if training else running_var, mean, inverse, training, eps, "
-                      "[needs_input, needs_weight, needs_bias], reserve)\n"
+                      "implementation, input, grad, weight, bias, None if training else "
+                      "running_mean, None if training else running_var, mean, inverse, training, "
+                      "eps, [needs_input, needs_weight, needs_bias], reserve, lower, upper)\n"
                       "    return grad_weight, grad_bias, grad_input"}}},
       {.op = "aten::layer_norm",
        .forward = "torch.native_layer_norm(input, normalized_shape, weight, bias, eps)",

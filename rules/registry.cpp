@@ -140,8 +140,14 @@ const std::unordered_map<std::string, Rule>& replays() {
         "momentum, eps, cudnn_enabled)\n"
         "    return torch._batch_norm_impl_index(input, weight, bias, running_mean, running_var, "
         "training, momentum, eps, cudnn_enabled)");
+    add("aten_recompute::batch_norm",
+        "    if training:\n"
+        "        return recompute.batch_norm(input, weight, bias, None, None, training, momentum, "
+        "eps, cudnn_enabled, lower, upper)\n"
+        "    return recompute.batch_norm(input, weight, bias, running_mean, running_var, training, "
+        "momentum, eps, cudnn_enabled, lower, upper)");
     add("aten_recompute::instance_norm",
-        "torch._batch_norm_impl_index(input, weight, bias, None, None, True, momentum, eps, "
+        "recompute.batch_norm(input, weight, bias, None, None, True, momentum, eps, "
         "cudnn_enabled)");
     return rules;
   }();
@@ -163,6 +169,13 @@ const std::unordered_map<std::string, ReplaySource>& replays_from_outputs() {
          .gradients = {{"",
                         "recompute.batch_norm_from_statistics(input, weight, bias, result1, "
                         "result2, result4, eps, cudnn_enabled)"}}},
+        "training",
+        {0}}},
+      {"aten_recompute::batch_norm",
+       {{.op = "aten_recompute::batch_norm (replay from statistics)",
+         .gradients = {{"",
+                        "recompute.batch_norm_from_statistics(input, weight, bias, result1, "
+                        "result2, result4, eps, cudnn_enabled, lower, upper)"}}},
         "training",
         {0}}},
       {"aten_recompute::instance_norm",

@@ -51,6 +51,7 @@ constexpr std::array kPasses{
     // It decides in which order gradients are added, and so their last bits.
     PassInfo{Pass::kNoopElimination, "noop_elimination", kNeeded},
     PassInfo{Pass::kChannelsLast, "channels_last", kOptional},
+    PassInfo{Pass::kFuseBatchNorm, "fuse_batch_norm", kOptional},
     PassInfo{Pass::kDifferentiate, "differentiate", kNeeded},
     PassInfo{Pass::kHoistMetadata, "hoist_metadata", kOptional},
     PassInfo{Pass::kNameValues, "name_values", kOptional},

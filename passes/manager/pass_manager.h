@@ -50,6 +50,7 @@ enum class Pass : uint8_t {
   // A region.
   kNoopElimination,
   kChannelsLast,
+  kFuseBatchNorm,
   kDifferentiate,
   kHoistMetadata,
   kNameValues,

@@ -1,5 +1,5 @@
-// Size checks of normalisations; group_norm, composed of native_group_norm as in ATen; batch_norm
-// from its statistics; and instance_norm, composed of batch_norm.
+// Size checks of normalisations; group_norm, composed of native_group_norm as in ATen; and
+// instance_norm, composed of batch_norm.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
 
@@ -9,6 +9,7 @@
 #include <optional>
 #include <tuple>
 
+#include "rules/kernels/batch_norm.h"
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/layouts.h"
 #include "rules/kernels/operators.h"
@@ -68,71 +69,6 @@ bool has_one_position(std::vector<int64_t> size) {
   return c10::multiply_integers(size) == 1;
 }
 
-// ---- batch_norm ----
-
-bool is_packed(const Tensor& tensor) {
-  return tensor.is_contiguous() || tensor.is_contiguous(at::MemoryFormat::ChannelsLast) ||
-         tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d);
-}
-
-bool is_packed(const std::optional<Tensor>& tensor) {
-  return !tensor || !tensor->defined() || tensor->is_contiguous();
-}
-
-// For an empty input, eager PyTorch returns the gradient times weight[0]. ATen's backward of that
-// writes past the end of a list if the input has one dimension, so it is not called.
-std::tuple<Tensor, Tensor, Tensor> batch_norm_backward(
-    int64_t implementation, Tensor input, Tensor grad, std::optional<Tensor> weight,
-    std::optional<Tensor> running_mean, std::optional<Tensor> running_var,
-    std::optional<Tensor> mean, std::optional<Tensor> inverse, bool training, double eps,
-    std::vector<bool> mask, Tensor reserve) {
-  if (input.numel() > 0) {
-    return at::_batch_norm_impl_index_backward(
-        implementation, input, grad, weight, running_mean, running_var, mean, inverse, training,
-        eps, std::array<bool, 3>{mask[0], mask[1], mask[2]}, reserve);
-  }
-  const bool scaled = weight && weight->defined();
-  const auto zeros = mean ? at::zeros_like(*mean, grad.scalar_type()) : Tensor();
-  return {scaled ? grad * (*weight)[0] : grad, zeros, zeros};
-}
-
-// With known statistics, batch norm is x * alpha + beta, where alpha = inverse * weight and beta =
-// bias - mean * alpha. The kernel for evaluation computes this, too, with inverse = 1 /
-// sqrt(variance + eps). It gets alpha as the weight, and a variance for which its inverse is 1. It
-// then computes beta and the result with the same instructions, fused or not, as in training.
-//
-// The kernel is the same only if the parameters have the type in which it computes. bfloat16 has so
-// few digits that mean * alpha is exact, fused or not; half is excluded.
-Tensor transformed(const Tensor& input, const std::optional<Tensor>& weight,
-                   const std::optional<Tensor>& bias, const Tensor& mean, const Tensor& inverse) {
-  const auto type = at::toOpMathType(input.scalar_type());
-  auto alpha = inverse.to(type);
-  if (weight && weight->defined())
-    alpha = alpha * weight->to(type);
-  const auto offset =
-      bias && bias->defined() ? std::optional<Tensor>(bias->to(type)) : std::nullopt;
-  return std::get<0>(at::native_batch_norm(input, alpha, offset, mean.to(type),
-                                           at::ones_like(alpha), /*training=*/false,
-                                           /*momentum=*/0, /*eps=*/0));
-}
-
-// Returns the first output of _batch_norm_impl_index in training, given the other outputs, of which
-// `implementation` is the last. Only ATen's own implementation, 0, is known to give the same bits,
-// for layouts that have a single kernel.
-Tensor batch_norm_from_statistics(Tensor input, std::optional<Tensor> weight,
-                                  std::optional<Tensor> bias, Tensor mean, Tensor inverse,
-                                  int64_t implementation, double eps, bool cudnn_enabled) {
-  if (implementation == 0 && input.numel() > 0 && is_packed(weight) && is_packed(bias)) {
-    if (input.is_cpu() && is_packed(input) && mean.scalar_type() != at::kHalf)
-      return transformed(input, weight, bias, mean, inverse);
-    if (input.is_cuda() && input.is_contiguous())
-      return at::batch_norm_elemt(input, weight, bias, mean, inverse, eps);
-  }
-  return std::get<0>(at::_batch_norm_impl_index(input, weight, bias, /*running_mean=*/{},
-                                                /*running_var=*/{}, /*training=*/true,
-                                                /*momentum=*/0, eps, cudnn_enabled));
-}
-
 // ---- instance_norm ----
 
 // Sets the statistics of each channel to the mean of those of its instances, as ATen does.
@@ -159,7 +95,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t> instance_norm(
   };
   const auto means = of_instances(running_mean);
   const auto variances = of_instances(running_var);
-  auto result = at::_batch_norm_impl_index(input, weight, bias, means, variances, /*training=*/true,
+  auto result = aten_recompute::batch_norm(input, weight, bias, means, variances, /*training=*/true,
                                            momentum, eps, cudnn_enabled);
   if (means.defined())
     write_mean(*running_mean, means, batch);
@@ -219,15 +155,6 @@ void register_normalization_operators() {
                     "Tensor rstd, Tensor? weight, int num_groups, bool[] mask) "
                     "-> (Tensor, Tensor, Tensor)",
                     &group_norm_backward),
-      pure_operator("aten_recompute::batch_norm_backward(int implementation, Tensor input, "
-                    "Tensor grad, Tensor? weight, Tensor? running_mean, Tensor? running_var, "
-                    "Tensor? mean, Tensor? inverse, bool training, float eps, bool[] mask, "
-                    "Tensor reserve) -> (Tensor, Tensor, Tensor)",
-                    &batch_norm_backward),
-      pure_operator("aten_recompute::batch_norm_from_statistics(Tensor input, Tensor? weight, "
-                    "Tensor? bias, Tensor mean, Tensor inverse, int implementation, float eps, "
-                    "bool cudnn_enabled) -> Tensor",
-                    &batch_norm_from_statistics),
       pure_operator("aten_recompute::normalized_dims(int[] size, int[] normalized_shape, "
                     "int[] weight_size) -> int[]",
                     &normalized_dims),

@@ -128,6 +128,7 @@ void register_rule_operators() {
   register_contraction_operators();
   register_convolution_operators();
   register_normalization_operators();
+  register_batch_norm_operators();
   register_dropout_operators();
   register_loss_operators();
   register_shape_operators();

@@ -19,6 +19,7 @@ void register_matrix_operators();
 void register_contraction_operators();
 void register_convolution_operators();
 void register_normalization_operators();
+void register_batch_norm_operators();
 void register_dropout_operators();
 void register_loss_operators();
 void register_shape_operators();
