@@ -105,15 +105,16 @@ template <typename T>
 void finish_statistics(const T* mean, const PerChannel<T>& squares, const Channels& channels,
                        int64_t count, double momentum, double eps, T* inverse, T* running_mean,
                        T* running_var) {
+  const auto part = static_cast<T>(momentum);
   for (int64_t k = 0; k < channels.count(); ++k) {
     const double variance = squares[k] / static_cast<T>(count);
     inverse[k] = variance != 0 || eps != 0 ? static_cast<T>(1.0 / std::sqrt(variance + eps)) : T(0);
     const auto c = channels.first + k;
     if (running_mean != nullptr)
-      running_mean[c] = static_cast<T>(momentum * mean[k] + (1 - momentum) * running_mean[c]);
+      running_mean[c] = part * mean[k] + (1 - part) * running_mean[c];
     if (running_var != nullptr) {
       const double unbiased = squares[k] / static_cast<T>(count - 1);
-      running_var[c] = static_cast<T>(momentum * unbiased + (1 - momentum) * running_var[c]);
+      running_var[c] = static_cast<T>(part * unbiased + (1 - part) * running_var[c]);
     }
   }
 }
@@ -257,7 +258,6 @@ bool agrees_with_aten(const BatchNormKernels<T>& kernels, at::IntArrayRef sizes,
   const auto outputs = forward_in_vectors(kernels, input, weight, bias, mean_before, var_before,
                                           training, kMomentum, kEps, bounds);
   const auto& [result, mean, inverse, reserve, implementation] = expected;
-  fprintf(stderr,"DBG %d %ld %ld %d: %d %d %d %d %d\n",(int)sizeof(T),sizes[1],sizes[2],training,same_bits(result, std::get<0>(outputs)) , same_bits(mean, std::get<1>(outputs)) , same_bits(inverse, std::get<2>(outputs)) , same_bits(running_mean, mean_before) ,same_bits(running_var, var_before));
   if (!same_bits(result, std::get<0>(outputs)) || !same_bits(mean, std::get<1>(outputs)) ||
       !same_bits(inverse, std::get<2>(outputs)) || !same_bits(running_mean, mean_before) ||
       !same_bits(running_var, var_before))
@@ -268,7 +268,6 @@ bool agrees_with_aten(const BatchNormKernels<T>& kernels, at::IntArrayRef sizes,
       running_var, mean, inverse, training, kEps, kAll, reserve);
   const auto own = backward_in_vectors(kernels, input, grad, weight, bias, running_mean,
                                        running_var, mean, inverse, training, kEps, kAll, bounds);
-  fprintf(stderr,"DBGb %d %d %d\n",same_bits(std::get<0>(gradients), std::get<0>(own)),same_bits(std::get<1>(gradients), std::get<1>(own)),same_bits(std::get<2>(gradients), std::get<2>(own)));
   return same_bits(std::get<0>(gradients), std::get<0>(own)) &&
          same_bits(std::get<1>(gradients), std::get<1>(own)) &&
          same_bits(std::get<2>(gradients), std::get<2>(own));
@@ -298,15 +297,10 @@ template <typename T>
 const BatchNormKernels<T>* choose_kernels() {
 #ifdef __x86_64__
   __builtin_cpu_init();
-  std::vector<const BatchNormKernels<T>*> candidates;
-  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
-      __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512dq"))
-    candidates.push_back(&vector::batch_norm_kernels_avx512<T>());
-  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    candidates.push_back(&vector::batch_norm_kernels_avx2<T>());
-  for (const auto* kernels : candidates) {
-    if (agrees_with_aten(*kernels))
-      return kernels;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) {
+    const auto& kernels = vector::batch_norm_kernels<T>();
+    if (agrees_with_aten(kernels))
+      return &kernels;
   }
 #endif
   log_info(std::string("batch norm of ") + c10::toString(c10::CppTypeToScalarType<T>::value) +

@@ -1,5 +1,4 @@
-// Compiled for each instruction set; ATEN_RECOMPUTE_INSTRUCTIONS is its name, and
-// ATEN_RECOMPUTE_VECTOR_BYTES the size of its vectors.
+// Compiled for AVX2, which ATen's kernels of batch norm use even where there is AVX-512.
 //
 // Sums have the order of ATen's kernels. A sum of a channel in double is one chain of additions
 // there, so eight channels are added side by side, one in each lane; for that, blocks of 8 by 8
@@ -12,13 +11,10 @@
 
 #include <immintrin.h>
 
-#define ATEN_RECOMPUTE_JOIN_(a, b) a##b
-#define ATEN_RECOMPUTE_JOIN(a, b) ATEN_RECOMPUTE_JOIN_(a, b)
-
 namespace aten_recompute::vector {
 namespace {
 
-constexpr int64_t kVectorBytes = ATEN_RECOMPUTE_VECTOR_BYTES;
+constexpr int64_t kVectorBytes = 32;
 
 template <typename T, int64_t kBytes>
 struct VectorOf {
@@ -53,15 +49,6 @@ inline float fused(float a, float b, float c) {
 inline double fused(double a, double b, double c) {
   return __builtin_fma(a, b, c);
 }
-#if ATEN_RECOMPUTE_VECTOR_BYTES == 64
-inline Vector<float> fused(const Vector<float>& a, const Vector<float>& b, const Vector<float>& c) {
-  return _mm512_fmadd_ps(a, b, c);
-}
-inline Vector<double> fused(const Vector<double>& a, const Vector<double>& b,
-                            const Vector<double>& c) {
-  return _mm512_fmadd_pd(a, b, c);
-}
-#else
 inline Vector<float> fused(const Vector<float>& a, const Vector<float>& b, const Vector<float>& c) {
   return _mm256_fmadd_ps(a, b, c);
 }
@@ -69,7 +56,6 @@ inline Vector<double> fused(const Vector<double>& a, const Vector<double>& b,
                             const Vector<double>& c) {
   return _mm256_fmadd_pd(a, b, c);
 }
-#endif
 
 // Loads `count` elements, fewer than a vector has, and zeros.
 template <typename T>
@@ -110,10 +96,11 @@ inline void transpose(Eight<T> (&rows)[8]) {
   }
 }
 
-// Adds map(element, lane) over the elements of each channel, in their order, in double.
-template <typename T, typename Map>
+// Adds up the elements of each channel in their order: calls add(sum, element), and for the last
+// element of an image of odd size add_last(sum, element), for eight channels.
+template <typename T, typename Add, typename AddLast>
 inline Eight<double> sums_in_order(const T* input, const ImageSizes& sizes, Channels channels,
-                                   const Map& map) {
+                                   const Add& add, const AddLast& add_last) {
   Eight<double> sum = {};
   for (int64_t n = 0; n < sizes.samples; ++n) {
     const T* rows[8];
@@ -129,30 +116,52 @@ inline Eight<double> sums_in_order(const T* input, const ImageSizes& sizes, Chan
         block[k] = load<Eight<T>>(rows[k] + i);
       transpose<T>(block);
       for (int k = 0; k < 8; ++k)
-        sum += __builtin_convertvector(map(block[k]), Eight<double>);
+        add(sum, block[k]);
     }
     for (; i < sizes.positions; ++i) {
       Eight<T> element;
       for (int k = 0; k < 8; ++k)
         element[k] = rows[k][i];
-      sum += __builtin_convertvector(map(element), Eight<double>);
+      if (i + 1 == sizes.positions && sizes.positions % 2 == 1)
+        add_last(sum, element);
+      else
+        add(sum, element);
     }
   }
   return sum;
 }
 
 template <typename T>
+inline void add_converted(Eight<double>& sum, const Eight<T>& element) {
+  sum += __builtin_convertvector(element, Eight<double>);
+}
+
+// The compiler of ATen's kernel computes the squares of two or more elements together, in vectors.
+// It adds that of a single last one with a fused instruction, where it is in double already.
+inline void add_last_square(Eight<double>& sum, const Eight<float>& distance) {
+  add_converted<float>(sum, distance * distance);
+}
+inline void add_last_square(Eight<double>& sum, const Eight<double>& distance) {
+  for (int k = 0; k < 8; ++k)
+    sum[k] = fused(distance[k], distance[k], sum[k]);
+}
+
+template <typename T>
 void statistics(const T* input, const ImageSizes& sizes, Channels channels, T* mean, T* squares) {
   const auto count = sizes.samples * sizes.positions;
-  const auto sum =
-      sums_in_order(input, sizes, channels, [](const Eight<T>& element) { return element; });
+  const auto sum = sums_in_order(input, sizes, channels, &add_converted<T>, &add_converted<T>);
   Eight<T> center = {};
   for (int64_t k = 0; k < 8; ++k)
     center[k] = static_cast<T>(sum[k] / static_cast<double>(count));
-  const auto square = sums_in_order(input, sizes, channels, [&](const Eight<T>& element) {
-    const auto distance = element - center;
-    return distance * distance;
-  });
+  const auto square = sums_in_order(
+      input, sizes, channels,
+      [&](Eight<double>& squares_so_far, const Eight<T>& element) {
+        const auto distance = element - center;
+        add_converted<T>(squares_so_far, distance * distance);
+      },
+      [&](Eight<double>& squares_so_far, const Eight<T>& element) {
+        add_last_square(squares_so_far, element - center);
+      });
   for (int64_t k = 0; k < channels.count(); ++k) {
     mean[k] = center[k];
     squares[k] = static_cast<T>(square[k]);
@@ -276,16 +285,9 @@ inline T sum_of_lanes(const Vector<T>& vector) {
 template <>
 inline float sum_of_lanes<float>(const Vector<float>& vector) {
   auto v = vector;
-#if ATEN_RECOMPUTE_VECTOR_BYTES == 64
-  v += __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 0, 1, 2, 3, 4, 5, 6, 7);
-  v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3, 12, 13, 14, 15, 8, 9, 10, 11);
-  v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5, 10, 11, 8, 9, 14, 15, 12, 13);
-  v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6, 9, 8, 11, 10, 13, 12, 15, 14);
-#else
   v += __builtin_shufflevector(v, v, 4, 5, 6, 7, 0, 1, 2, 3);
   v += __builtin_shufflevector(v, v, 2, 3, 0, 1, 6, 7, 4, 5);
   v += __builtin_shufflevector(v, v, 1, 0, 3, 2, 5, 4, 7, 6);
-#endif
   return v[0];
 }
 
@@ -312,7 +314,7 @@ inline void add_images(const T* grad, const T* input, int64_t stride, int64_t po
         const auto x = load<Vector<T>>(input + n * stride + i);
         const auto dy = passed(load<Vector<T>>(grad + n * stride + i), x);
         sums[n] += dy;
-        dots[n] = fused(x - center, dy, dots[n]);
+        dots[n] += (x - center) * dy;
       }
     }
   }
@@ -413,14 +415,12 @@ constexpr BatchNormKernels<T> kKernels = {&statistics<T>, &coefficients<T>,
 
 }  // namespace
 
-#define ATEN_RECOMPUTE_KERNELS ATEN_RECOMPUTE_JOIN(batch_norm_kernels_, ATEN_RECOMPUTE_INSTRUCTIONS)
-
 template <>
-const BatchNormKernels<float>& ATEN_RECOMPUTE_KERNELS<float>() {
+const BatchNormKernels<float>& batch_norm_kernels<float>() {
   return kKernels<float>;
 }
 template <>
-const BatchNormKernels<double>& ATEN_RECOMPUTE_KERNELS<double>() {
+const BatchNormKernels<double>& batch_norm_kernels<double>() {
   return kKernels<double>;
 }
 

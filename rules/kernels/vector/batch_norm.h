@@ -1,9 +1,8 @@
 // Batch norm followed by a clamp, channel by channel, in vector instructions and with the bits of
 // ATen's kernels (aten/src/ATen/native/cpu/batch_norm_kernel.cpp).
 //
-// batch_norm.cpp is compiled once per instruction set and includes no header but this one: an
-// inline function of another header, compiled for AVX-512, could become the one that the whole
-// library uses.
+// batch_norm.cpp is compiled for processors with AVX2 and includes no library's header: an inline
+// function of it, compiled so, could become the one that the whole program uses.
 #pragma once
 
 #include <cstdint>
@@ -64,11 +63,13 @@ struct BatchNormKernels {
 };
 
 #ifdef __x86_64__
-// Of float and double, for processors that have these instructions.
+// Of float and double, for processors with AVX2 and FMA.
 template <typename T>
-const BatchNormKernels<T>& batch_norm_kernels_avx2();
-template <typename T>
-const BatchNormKernels<T>& batch_norm_kernels_avx512();
+const BatchNormKernels<T>& batch_norm_kernels();
+template <>
+const BatchNormKernels<float>& batch_norm_kernels<float>();
+template <>
+const BatchNormKernels<double>& batch_norm_kernels<double>();
 #endif
 
 }  // namespace aten_recompute::vector
