@@ -460,7 +460,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::cat_backward", {kMayCopy}},
     {"aten_recompute::channels_first", {kMayCopy}},
     {"aten_recompute::channels_last", {kMayCopy}},
-    {"aten_recompute::clamped_batch_norm", {kUpdatesStatistics, kKeepsRank}},
+    {"aten_recompute::clamped_batch_norm", {kUpdatesStatistics}},
     {"aten_recompute::contiguous_unless_channels_last", {kMayCopy}},
     {"aten_recompute::convolution_backward", {}, kConvolutionBackward},
     {"aten_recompute::convolution_mode_backward", {}, kConvolutionBackward},

@@ -136,6 +136,8 @@ def lower(
           the backward of the region. By default outputs are assumed to be alive until the end of the step.
         - ``exact``: whether results have the bits of eager PyTorch's (the default). With False, images lie with their
           channels last in memory where that is measured to be faster, and results differ in the last bits.
+        - ``fuse``: whether one operator may compute several of the module where it gives the same bits: a batch norm
+          and the relu, relu6 or hardtanh after it. Default: True.
         - ``arena``: the tensors of a step on the CPU lie at planned places in one piece of memory. ``"keep"`` (the
           default) keeps it between steps, ``"release"`` gives it back to the system after each step, and ``"off"``
           leaves all tensors to PyTorch's allocator.

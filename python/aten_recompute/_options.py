@@ -14,6 +14,7 @@ class _CommonOptions(TypedDict, total=False):
     accumulate: bool
     release_outputs: bool
     exact: bool
+    fuse: bool
     arena: Literal["keep", "release", "off"]
 
 

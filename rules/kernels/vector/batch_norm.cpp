@@ -196,10 +196,12 @@ struct Transform {
     return upper < y ? upper : y;
   }
 
-  // The gradient of `x` times scale: zero where the result was clamped.
+  // Returns the gradient where the result was not clamped, else 0. As in ATen, NaN passes if there
+  // is no upper bound (relu), and not otherwise (hardtanh, but for the last elements of a tensor,
+  // for which ATen has other code).
   Vector<T> pass(const Vector<T>& grad, const Vector<T>& x) const {
     const auto y = before_clamp(x);
-    return ((y <= lower) | (y >= upper)) ? Vector<T>{} : grad;
+    return ((y <= lower) | (y >= upper) | ((y != y) & (upper == upper))) ? Vector<T>{} : grad;
   }
 
   Vector<T> scale, shift, lower, upper;

@@ -242,10 +242,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"({"strategy": "all", "6": 1})", R"(key "6" is unknown)"},
         Refused{
             R"({"strategy": "names", "ratio": 0.5})",
-            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "arena")"},
+            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "arena")"},
         Refused{
             R"({"4": 0.5, "stride": 2})",
-            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "arena")"},
+            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "arena")"},
         Refused{R"({"1": null, "strategy": "all"})",
                 R"(keys "1" and "strategy" both name a strategy)"},
         Refused{R"({"3": [0, 1], "4": 0.5})", R"(keys "3" and "4" both name a strategy)"},
