@@ -19,7 +19,13 @@ ACTIVATIONS = {
 }
 # Images of more and fewer elements than a vector has, with a rest and without; more channels than are worked on
 # together.
-SIZES = {"rows": (2, 9, 5, 7), "whole": (4, 16, 8, 8), "short": (6, 3, 1, 3), "lines": (3, 5, 33), "volumes": (2, 3, 3, 2, 5)}
+SIZES = {
+    "rows": (2, 9, 5, 7),
+    "whole": (4, 16, 8, 8),
+    "short": (6, 3, 1, 3),
+    "lines": (3, 5, 33),
+    "volumes": (2, 3, 3, 2, 5),
+}
 
 
 class Norm(nn.Module):
