@@ -21,6 +21,7 @@ LAYERS = (
     ("ir",),
     ("runtime/arena",),
     ("runtime",),
+    ("rules/kernels/vector",),
     ("rules/kernels",),
     ("rules",),
     ("passes/manager",),
@@ -40,6 +41,7 @@ ONLY = {
     "planner/model": {"common", "planner/model"},
     "planner/graph": {"common", "planner/graph"},
     "planner/search": {"common", "planner/model", "planner/graph", "planner/search"},
+    "rules/kernels/vector": {"rules/kernels/vector"},
     # Passes are called through passes/pipeline.h alone.
     "backend": {*(folder for row in LAYERS for folder in row if not folder.startswith("passes/"))},
     "register": {*(folder for row in LAYERS for folder in row if not folder.startswith("passes/"))},

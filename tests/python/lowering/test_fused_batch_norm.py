@@ -5,10 +5,11 @@ import os
 import subprocess
 import sys
 
-import aten_recompute
 import pytest
 import torch
 from torch import nn
+
+import aten_recompute
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -55,7 +56,7 @@ def run(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     return [y, *(g for g in gradients if g is not None), *module.buffers()]
 
 
-def check(module: nn.Module, spec: dict[str, object], x: torch.Tensor) -> nn.Module:
+def check(module: nn.Module, spec: dict[str, object], x: torch.Tensor) -> torch.jit.ScriptModule:
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(module)), spec)
     for _ in range(2):
         for expected, result in zip(run(module, x), run(lowered, x), strict=True):
@@ -96,7 +97,7 @@ def test_values_that_are_no_numbers_pass() -> None:
         torch.testing.assert_close(expected, result, rtol=0, atol=0, equal_nan=True)
 
 
-def operators_of(lowered: nn.Module) -> dict[str, int]:
+def operators_of(lowered: torch.jit.ScriptModule) -> dict[str, int]:
     """The workspace of each operator of the first region, by name."""
     problem = aten_recompute.problems(lowered)[0]
     nodes = problem["nodes"]
