@@ -44,6 +44,11 @@ const T* data_of(const OptionalTensor& tensor) {
   return is_given(tensor) ? tensor->const_data_ptr<T>() : nullptr;
 }
 
+template <typename T>
+T* mutable_data_of(const OptionalTensor& tensor) {
+  return is_given(tensor) ? tensor->mutable_data_ptr<T>() : nullptr;
+}
+
 // ---- The clamp of ATen ----
 
 Tensor clamped(Tensor result, const Bounds& bounds) {
@@ -131,8 +136,8 @@ BatchNormOutputs forward_in_vectors(const BatchNormKernels<T>& kernels, const Te
   auto inverses = at::empty_like(means);
   const auto* in = input.const_data_ptr<T>();
   auto* out = result.mutable_data_ptr<T>();
-  auto* running_means = const_cast<T*>(data_of<T>(running_mean));
-  auto* running_vars = const_cast<T*>(data_of<T>(running_var));
+  auto* new_means = training ? mutable_data_of<T>(running_mean) : nullptr;
+  auto* new_vars = training ? mutable_data_of<T>(running_var) : nullptr;
   auto* mean_data = means.mutable_data_ptr<T>();
   auto* inverse_data = inverses.mutable_data_ptr<T>();
   for_channels(sizes, [&](const Channels& channels) {
@@ -147,11 +152,11 @@ BatchNormOutputs forward_in_vectors(const BatchNormKernels<T>& kernels, const Te
       PerChannel<T> squares;
       kernels.statistics(in, sizes, channels, mean, squares.data());
       finish_statistics(mean, squares, channels, sizes.samples * sizes.positions, momentum, eps,
-                        inverse, running_means, running_vars);
+                        inverse, new_means, new_vars);
       set_coefficients(mean, inverse);
     } else {
-      const auto inverse = inverse_of_running(running_vars, channels, eps);
-      set_coefficients(running_means + channels.first, inverse.data());
+      const auto inverse = inverse_of_running(data_of<T>(running_var), channels, eps);
+      set_coefficients(from(data_of<T>(running_mean), channels), inverse.data());
     }
     kernels.transform(in, sizes, channels, scale.data(), shift.data(), clamp_of<T>(bounds), out);
   });
