@@ -40,9 +40,10 @@ std::optional<Bounds> bounds_of(const Node* node) {
   return Bounds{*lower, *upper};
 }
 
-// Puts the pair's operator in the place of `activation`.
+// Puts the pair's operator in the place of `norm`: norms may share running statistics, which have
+// to be updated in the order of the program.
 void fuse(Graph& graph, Node* norm, Node* activation, const Bounds& bounds) {
-  const torch::jit::WithInsertPoint guard(activation);
+  const torch::jit::WithInsertPoint guard(norm);
   std::vector<Value*> inputs(norm->inputs().begin(), norm->inputs().end());
   for (const auto& bound : bounds)
     inputs.push_back(graph.insertConstant(bound));
