@@ -38,6 +38,7 @@
 #include "planner/model/plan_file.h"
 #include "planner/search/budget.h"
 #include "rules/kernels/batch_norm.h"
+#include "rules/kernels/random_mask.h"
 
 namespace aten_recompute {
 namespace {
@@ -181,6 +182,7 @@ bool fit_fused_kernels(const std::vector<c10::IValue>& inputs) {
 std::shared_ptr<Graph> fuse(const RegionInput& input) {
   auto graph = input.graph;
   choose_batch_norm_kernels();
+  choose_mask_kernel();
   if (!may_fuse(input.options) || !fit_fused_kernels(input.inputs))
     return graph;
   run_pass(Pass::kFuseBatchNorm, graph, [&] {

@@ -13,6 +13,7 @@
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/random_mask.h"
 
 namespace aten_recompute {
 namespace {
@@ -273,12 +274,14 @@ Tensor attention_dropout(const Tensor& query, const Tensor& key, const Tensor& v
     return generator.get_state();
   }
   const auto dtype = computes_in_float32(query.scalar_type()) ? at::kFloat : query.scalar_type();
-  const auto weights = at::empty(weights_size(call), query.options().dtype(dtype));
   if (dropout == 1)
     return no_elements(query);
-  if (query.is_cuda())
+  const auto sizes = weights_size(call);
+  if (query.is_cuda()) {
+    const auto weights = at::empty(sizes, query.options().dtype(dtype));
     return std::get<1>(at::native_dropout(weights, dropout, /*train=*/true));
-  return at::empty_like(weights).bernoulli_(1 - dropout).to(at::kBool);
+  }
+  return draw_random_mask(at::empty(sizes, query.options().dtype(at::kBool)), dtype, 1 - dropout);
 }
 
 int64_t to_int(const c10::SymInt& number) {

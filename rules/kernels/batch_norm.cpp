@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,7 @@
 #include "common/log.h"
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/parallel.h"
 #include "rules/kernels/vector/batch_norm.h"
 
 namespace aten_recompute {

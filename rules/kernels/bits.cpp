@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <bit>
@@ -10,6 +9,7 @@
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/parallel.h"
 #include "rules/kernels/vectorised.h"
 
 namespace aten_recompute {

@@ -2,15 +2,17 @@
 // of the bytes.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
-#include <ATen/Parallel.h>
 
 #include <algorithm>
 #include <cmath>
 #include <tuple>
+#include <utility>
 #include <vector>
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
+#include "rules/kernels/parallel.h"
+#include "rules/kernels/random_mask.h"
 #include "rules/kernels/vectorised.h"
 
 namespace aten_recompute {
@@ -117,11 +119,7 @@ Tensor drawn(Tensor mask, const Tensor& x, double p) {
     return mask.fill_(true);
   if (p == 1)
     return mask.fill_(false);
-  // For doubles, the generator advances differently and gives other numbers, so a double tensor is
-  // filled. On other devices than the CPU each type may have numbers of its own.
-  if (x.device().is_cpu() && x.scalar_type() != at::kDouble)
-    return mask.bernoulli_(1 - p);
-  return at::empty_like(mask, x.options()).bernoulli_(1 - p).to(at::kBool);
+  return draw_random_mask(std::move(mask), x.scalar_type(), 1 - p);
 }
 
 Tensor empty_mask(const Tensor& x) {
