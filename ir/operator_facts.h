@@ -71,6 +71,8 @@ enum class Fact : uint8_t {
   kKnownFromRealTensor,
   // Is used by traced modules to compute sizes, in tensors of one element.
   kComputesWithSizes,
+  // The rank of the result depends on sizes of the first operand.
+  kRankFollowsFromSizes,
   // The result has the rank of the first operand.
   kKeepsRank,
   // The result has the larger of the two operands' ranks.

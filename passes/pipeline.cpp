@@ -325,6 +325,18 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   return method;
 }
 
+// Returns whether the graph reads a tensor from a list that it puts together, by an index that is
+// not constant. The passes that make lists functional have no answer to that.
+bool reads_own_lists(Graph& graph) {
+  bool found = false;
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
+    found = found || (node->kind() == c10::aten::__getitem__ &&
+                      node->input(0)->node()->kind() == c10::prim::ListConstruct &&
+                      contains_tensor(*node->output()->type()));
+  });
+  return found;
+}
+
 // Compiles a region with the channels of its images last if `channels_last` is its forward in that
 // layout, or as it is if it is nullptr.
 RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
@@ -466,9 +478,10 @@ PreparedMethod prepare_method(const MethodInput& input) {
     may_record_path = false;
   }
   prepare(method.graph, input.self, method.assumptions);
+  const bool reads_lists = reads_own_lists(*method.graph);
   run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
   const bool is_whole =
-      method.regions.nodes.size() <= 1 && method.regions.breaks.empty() &&
+      method.regions.nodes.size() <= 1 && method.regions.breaks.empty() && !reads_lists &&
       std::none_of(method.regions.nodes.begin(), method.regions.nodes.end(), is_in_a_loop);
   if (is_whole || !may_record_path)
     return method;

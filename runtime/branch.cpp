@@ -7,6 +7,7 @@
 
 #include <memory>
 #include <unordered_set>
+#include <vector>
 
 #include "ir/symbols.h"
 
@@ -25,7 +26,10 @@ class Branch {
  public:
   explicit Branch(const torch::jit::Node* node)
       : code_(std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "branch")),
-        num_operands_(node->inputs().size()) {}
+        num_operands_(node->inputs().size()) {
+    for (const auto* output : node->outputs())
+      is_tensor_.push_back(output->type()->kind() == c10::TypeKind::TensorType);
+  }
 
   void operator()(Stack& stack) const {
     Stack values(std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(num_operands_)),
@@ -35,7 +39,11 @@ class Branch {
     for (const auto& operand : values)
       taken.insert(memory_of(operand));
     torch::jit::InterpreterState(*code_).run(values);
-    for (auto& result : values) {
+    for (size_t i = 0; i < values.size(); ++i) {
+      auto& result = values[i];
+      // A block that leaves a loop or the method does not set what only the other one's code reads.
+      if (is_tensor_[i] && result.isNone())
+        result = at::Tensor();
       const void* memory = memory_of(result);
       if (memory != nullptr && !taken.insert(memory).second)
         result = result.toTensor().clone();
@@ -46,6 +54,7 @@ class Branch {
  private:
   std::shared_ptr<torch::jit::Code> code_;
   size_t num_operands_;
+  std::vector<bool> is_tensor_;  // per result
 };
 
 }  // namespace

@@ -139,6 +139,13 @@ bool holds(const FoldedAttribute& attribute, const Object& root) {
   const auto value = read_path(root, attribute.path);
   if (!value)
     return false;
+  if (attribute.other_object) {
+    const auto other = *attribute.other_object == std::vector<std::string>{}
+                           ? std::optional(c10::IValue(root))
+                           : read_path(root, *attribute.other_object);
+    return other && value->isObject() && other->isObject() &&
+           (&value->toObjectRef() == &other->toObjectRef()) == attribute.is_other_object;
+  }
   if (attribute.structure != nullptr)
     return attribute.structure->matches(*value);
   if (attribute.not_none)

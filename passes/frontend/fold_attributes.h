@@ -29,6 +29,9 @@ struct FoldedAttribute {
   int64_t rank = -1;      // for a tensor, of which only the rank is compared
   // For a tensor or a container, of which only the structure is compared.
   std::shared_ptr<const Structure> structure = nullptr;
+  // For an object of which only is compared whether it is the one at this other path.
+  std::optional<std::vector<std::string>> other_object = std::nullopt;
+  bool is_other_object = true;
 };
 
 // Returns the names of the attributes that the graph sets. Their values may change within a call.

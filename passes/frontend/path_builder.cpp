@@ -60,11 +60,22 @@ Item pending(Item item) {
   return item;
 }
 
-// On this path it is not None, which operators that read a container ask for.
+// Returns whether a type says less than what a value of it is in one call.
+bool is_wider(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::OptionalType || type.kind() == c10::TypeKind::AnyType ||
+         type.kind() == c10::TypeKind::UnionType || type.kind() == c10::TypeKind::NumberType;
+}
+
+// On this path the source of a container is of its type, which operators that read it ask for. It
+// may have been declared as an Optional, a Union, or Any.
 void set_source(Container& container, Value* source) {
   container.source = source;
-  if (source != nullptr && source->type()->kind() == c10::TypeKind::OptionalType)
+  if (source == nullptr)
+    return;
+  if (source->type()->kind() == c10::TypeKind::OptionalType)
     source->setType(source->type()->expectRef<c10::OptionalType>().getElementType());
+  if (is_wider(*source->type()))
+    source->setType(container.type);
 }
 
 }  // namespace
@@ -82,6 +93,14 @@ bool PathBuilder::is_constant(const Item& item) {
   return container.source == nullptr && !item.pending &&
          container.kind != Container::Kind::kObject &&
          std::all_of(container.items.begin(), container.items.end(), is_constant);
+}
+
+void PathBuilder::mark_undetermined(Item& item) {
+  item.has_determined_type = false;
+  if (item.container == nullptr)
+    return;
+  for (auto& each : item.container->items)
+    mark_undetermined(each);
 }
 
 Item PathBuilder::constant(const IValue& value, const c10::TypePtr& type) {
@@ -224,10 +243,7 @@ Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
   if (item.symbol == nullptr)
     return add_constant(item.value);
   item.symbol = memory_.current(item.symbol);
-  const auto kind = item.symbol->type()->kind();
-  const bool is_wider = kind == c10::TypeKind::OptionalType || kind == c10::TypeKind::AnyType ||
-                        kind == c10::TypeKind::UnionType || kind == c10::TypeKind::NumberType;
-  if (is_wider && !item.symbol->type()->isSubtypeOf(*expected)) {
+  if (is_wider(*item.symbol->type()) && !item.symbol->type()->isSubtypeOf(*expected)) {
     auto* cast = add(prim::unchecked_cast, {item.symbol}, expected);
     memory_.note_same(cast, item.symbol);
     item.symbol = cast;

@@ -32,6 +32,9 @@ struct Item {
   torch::jit::Value* symbol = nullptr;  // of the new graph
   std::shared_ptr<Container> container;
   bool pending = false;  // an element of a container, which is read from it when it is needed
+  // Whether rank, dtype and device, if it is a tensor, follow from the structure of what the method
+  // was given. They may also be decided by sizes, or by numbers that the path does not depend on.
+  bool has_determined_type = true;
 
   bool is_constant() const { return symbol == nullptr && container == nullptr && !pending; }
   bool is_tensor() const { return value.isTensor(); }
@@ -80,6 +83,9 @@ class PathBuilder {
   // value in the graph.
   static Item item_of(const c10::IValue& value, torch::jit::Value* symbol, const c10::TypePtr& type,
                       bool is_callers);
+
+  // Notes that the types of all tensors in the item are not determined.
+  static void mark_undetermined(Item& item);
 
   // Returns an element of a container, which is read from the container's source if need be.
   Item& element(Container& container, size_t index);

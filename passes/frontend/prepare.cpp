@@ -318,7 +318,9 @@ bool is_straight_line(Graph& graph) {
   bool straight = num_tensor_branches(block) == 0;
   for_each_node(block, [&](const Node* node) {
     const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
-    straight = straight && node->kind() != c10::prim::Loop && !is_choice;
+    // What is left after inlining is a call through an interface.
+    const bool is_call = node->kind() == c10::prim::CallMethod;
+    straight = straight && node->kind() != c10::prim::Loop && !is_choice && !is_call;
   });
   return straight;
 }

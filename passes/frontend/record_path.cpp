@@ -259,6 +259,8 @@ class PathRecorder {
         return run_tuple_index(node);
       case prim::TupleSlice:
         return run_tuple_slice(node);
+      case prim::ModuleContainerIndex:
+        return run_module_index(node);
       case prim::isinstance:
         return run_isinstance(node);
       case prim::unchecked_cast:
@@ -340,7 +342,9 @@ class PathRecorder {
       return false;
     const BranchValues values{
         [&](Value* value) -> Item& { return get(value); },
-        [&](Item& object, Node* read) -> Item& { return attribute(object, read); }};
+        [&](Item& object, Node* read) -> Item& {
+          return attribute(object, read->s(c10::attr::name), read->output()->type());
+        }};
     KeptBranch branch;
     try {
       branch = keep_branch(node, values);
@@ -355,7 +359,9 @@ class PathRecorder {
     const auto results = execute(copy, branch.operands);
     for (size_t i = 0; i < results.size(); ++i) {
       auto* output = copy->output(i);
-      set(node->output(i), PathBuilder::item_of(results[i], output, output->type(), false));
+      auto item = PathBuilder::item_of(results[i], output, output->type(), false);
+      PathBuilder::mark_undetermined(item);  // that of the other block may have another rank
+      set(node->output(i), std::move(item));
     }
     return true;
   }
@@ -440,29 +446,42 @@ class PathRecorder {
       const auto slot = object.container->type->expect<c10::ClassType>()->getAttributeSlot(name);
       return set(node->output(), builder_.element(*object.container, slot));
     }
-    set(node->output(), attribute(object, node));
+    set(node->output(), attribute(object, name, node->output()->type()));
   }
 
-  // Returns the attribute of the object that the node reads.
-  Item& attribute(Item& object, Node* node) {
-    const auto& name = node->s(c10::attr::name);
+  // `self.heads[key]`, by a key that is not known when the method is scripted, is the submodule of
+  // that name. The path depends on the key, as it does on all that chooses an object.
+  void run_module_index(Node* node) {
+    auto& object = get(node->input(0));
+    auto& key = get(node->input(1));
+    builder_.require(key);
+    const auto name = key.value.isInt() ? std::to_string(key.value.toInt()) : key.value.toStringRef();
+    if (!object.value.isObject() || !object.value.toObject()->type()->hasAttribute(name))
+      throw NotRecordable("this call raises an exception");
+    set(node->output(), attribute(object, name, node->output()->type()));
+  }
+
+  // Returns the attribute `name` of the object, which the method reads as a value of type `read_as`.
+  Item& attribute(Item& object, const std::string& name, const c10::TypePtr& read_as) {
     if (!object.value.isObject())
       throw NotRecordable("it reads an attribute of a " + object.value.type()->str());
     const auto key = std::pair(object.value.toObject().get(), name);
     auto found = attributes_.find(key);
     if (found == attributes_.end())
-      found = attributes_.emplace(key, read_attribute(object, name, node)).first;
+      found = attributes_.emplace(key, read_attribute(object, name, read_as)).first;
     return found->second;
   }
 
-  Item read_attribute(Item& object, const std::string& name, Node* node) {
+  Item read_attribute(Item& object, const std::string& name, const c10::TypePtr& read_as) {
     const auto holder = object.value.toObject();
     const auto value = holder->getAttr(name);
     const auto known = paths_.find(holder.get());
     const auto type = holder->type()->getAttribute(name);
     note_callers(value);
     if (known == paths_.end()) {
-      if (value.isObject() || value.isNone() || value.isList() || value.isGenericDict())
+      if (value.isNone())
+        return PathBuilder::constant(value, read_as);  // its structure says so
+      if (value.isObject() || value.isList() || value.isGenericDict())
         throw NotRecordable("it reads " + name + " of an object that it was given");
       return PathBuilder::item_of(value, builder_.add_attribute(object.symbol, name), type, true);
     }
@@ -471,21 +490,38 @@ class PathRecorder {
     const bool is_plain = value.isBool() || value.isInt() || value.isDouble() || value.isString();
     if (value.isNone() || (is_plain && set_names_.count(name) == 0)) {
       result_.attributes.push_back({path, value, false});
-      return PathBuilder::constant(value, node->output()->type());
+      return PathBuilder::constant(value, read_as);
     }
     auto* symbol = builder_.add_attribute(object.symbol, name);
     note_objects(value, path);
+    if (value.isObject())
+      symbol->setType(value.type());  // the declared one may be an interface
     if (value.isTensor()) {
       tensors_.emplace_back(path, value);
-    } else if (!is_plain && !value.isObject()) {
-      FoldedAttribute attribute;
-      attribute.path = path;
-      attribute.structure = std::make_shared<Structure>(Structure::of(value));
-      result_.attributes.push_back(std::move(attribute));
+      if (type->kind() != c10::TypeKind::TensorType)
+        result_.attributes.push_back({path, IValue(), true});
+    } else if (!value.isObject() || type->kind() != c10::TypeKind::ClassType) {
+      require_structure(path, value);
     }
-    if (type->kind() == c10::TypeKind::OptionalType && (value.isTensor() || value.isObject()))
-      result_.attributes.push_back({path, IValue(), true});
     return PathBuilder::item_of(value, symbol, type, /*is_callers=*/true);
+  }
+
+  // Makes the path depend on the structure of an attribute.
+  void require_structure(const std::vector<std::string>& path, const IValue& value) {
+    FoldedAttribute attribute;
+    attribute.path = path;
+    attribute.structure = std::make_shared<Structure>(Structure::of(value));
+    result_.attributes.push_back(std::move(attribute));
+  }
+
+  // Makes the path depend on whether two attributes are one object.
+  void require_identity(const std::vector<std::string>& path, const std::vector<std::string>& other,
+                        bool is_same) {
+    FoldedAttribute attribute;
+    attribute.path = path;
+    attribute.other_object = other;
+    attribute.is_other_object = is_same;
+    result_.attributes.push_back(std::move(attribute));
   }
 
   // Notes how objects are reached from the module, those in containers included.
@@ -496,7 +532,9 @@ class PathRecorder {
       note_objects(element, inner);
     };
     if (value.isObject()) {
-      paths_.emplace(value.toObject().get(), path);
+      const auto [known, is_new] = paths_.emplace(value.toObject().get(), path);
+      if (!is_new && known->second != path)
+        require_identity(path, known->second, true);
     } else if (value.isTuple()) {
       const auto& elements = value.toTupleRef().elements();
       for (size_t i = 0; i < elements.size(); ++i)
@@ -524,8 +562,21 @@ class PathRecorder {
       container.is_changed = true;
       return;
     }
+    require_others_to_differ(object.value.toObject().get(), name);
     changes_.push_back({node, {object, value}});
     attributes_[std::pair(object.value.toObject().get(), name)] = value;
+  }
+
+  // What is set in one object is not seen in others that have been read.
+  void require_others_to_differ(const c10::ivalue::Object* object, const std::string& name) {
+    const auto path = paths_.find(object);
+    if (path == paths_.end())
+      return;
+    for (const auto& [other, other_path] : paths_) {
+      if (other != object && *other->type() == *object->type() &&
+          attributes_.count(std::pair(other, name)) != 0)
+        require_identity(path->second, other_path, false);
+    }
   }
 
   void run_create_object(Node* node) {
@@ -631,7 +682,14 @@ class PathRecorder {
     set(node->output(), PathBuilder::constant(is_one, c10::BoolType::get()));
   }
 
-  // None-ness is a part of the structure of what the method is given.
+  // None-ness is a part of the structure of what the method is given. An operator may return a
+  // tensor in this call and None in another.
+  static bool may_become_none(const Item& item) {
+    auto* symbol = item.container == nullptr ? item.symbol : item.container->source;
+    return symbol != nullptr && symbol->node()->maybeSchema() != nullptr &&
+           can_be_none(*symbol->type()) && !is_given(symbol);
+  }
+
   void run_identity(Node* node, bool when_same) {
     const auto& a = get(node->input(0));
     const auto& b = get(node->input(1));
@@ -639,8 +697,10 @@ class PathRecorder {
     const auto answer = [&](bool same) {
       set(node->output(), PathBuilder::constant(same == when_same, c10::BoolType::get()));
     };
-    if (is_none(a) || is_none(b))
-      return answer(is_none(a) && is_none(b));
+    if (is_none(a) && is_none(b))
+      return answer(true);
+    if (is_none(a) ? !may_become_none(b) : is_none(b) && !may_become_none(a))
+      return answer(false);
     if (a.container != nullptr || b.container != nullptr)
       return answer(a.container == b.container);
     if (a.symbol != nullptr && a.symbol == b.symbol)
@@ -699,9 +759,22 @@ class PathRecorder {
 
   // Returns whether the value is an input of the method, or is read from one.
   static bool is_read_of_input(const Value* value) {
-    while (value->node()->kind() == aten::__getitem__ || value->node()->kind() == prim::TupleIndex)
+    return origin_of(value)->kind() == prim::Param;
+  }
+
+  // Returns whether the method was given the value: as an input, as an attribute, or in one.
+  static bool is_given(const Value* value) {
+    const auto* origin = origin_of(value);
+    return origin->kind() == prim::Param || origin->kind() == prim::GetAttr;
+  }
+
+  // Returns the node that made the value, or the container from which it is read.
+  static const Node* origin_of(const Value* value) {
+    while (value->node()->kind() == aten::__getitem__ ||
+           value->node()->kind() == prim::TupleIndex ||
+           value->node()->kind() == prim::unchecked_cast)
       value = value->node()->input(0);
-    return value->node()->kind() == prim::Param;
+    return value->node();
   }
 
   void run_operator(Node* node, std::vector<Item>& operands) {
@@ -719,8 +792,10 @@ class PathRecorder {
     const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
       return contains_tensor(*value->type());
     });
-    const bool keeps = only_warns || mutates_an_argument(node) || makes_tensors || is_random(node);
-    if (!keeps && has_fact(node, Fact::kFollowsFromType)) {
+    // An operator without operands asks for a state of the process, which may change.
+    const bool keeps = only_warns || mutates_an_argument(node) || makes_tensors ||
+                       is_random(node) || operands.empty();
+    if (!keeps && has_fact(node, Fact::kFollowsFromType) && has_determined_type(operands[0])) {
       require_types_of_attributes();
       for (size_t i = 0; i < outputs.size(); ++i)
         set(outputs[i], PathBuilder::constant(results[i], outputs[i]->type()));
@@ -737,15 +812,65 @@ class PathRecorder {
       symbols.push_back(builder_.symbol_of(item, node->input(i)->type()));
     }
     auto* copy = builder_.add_copy(node, symbols);
+    const bool has_determined_types = determines_types(node, operands);
     for (size_t i = 0; i < outputs.size(); ++i) {
+      if (results[i].isGenericDict())
+        throw NotRecordable(qualified_operator_name(node) + " returns a dict");
       note_memory(results[i], copy->output(i), operands, symbols);
       auto item = PathBuilder::item_of(results[i], copy->output(i), outputs[i]->type(), false);
-      if (item.container != nullptr && reads_metadata_only(node, 0)) {
+      if (item.container != nullptr && reads_metadata_only(node, 0) &&
+          has_determined_type(operands[0])) {
         require_types_of_attributes();  // the rank is the length
         item.container->has_determined_size = true;
       }
+      if (!has_determined_types)
+        PathBuilder::mark_undetermined(item);
       set(outputs[i], std::move(item));
     }
+  }
+
+  // Returns whether rank, dtype and device of the node's results follow from those of its tensors.
+  // They may also be decided by a number that is not a constant of the path, or by sizes.
+  static bool determines_types(const Node* node, const std::vector<Item>& operands) {
+    const bool is_known = node->kind().is_aten() || node->kind().is_prim() || is_marker(node);
+    if (!is_known || has_fact(node, Fact::kRankFollowsFromSizes))
+      return false;
+    const auto& arguments = node->schema().arguments();
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const bool may_decide = i < arguments.size() && may_decide_type(arguments[i]) &&
+                              !PathBuilder::is_constant(operands[i]);
+      if (may_decide || !has_determined_type(operands[i]))
+        return false;
+    }
+    return true;
+  }
+
+  // Returns whether an argument of an operator may decide more than the sizes of its results.
+  static bool may_decide_type(const c10::Argument& argument) {
+    const auto* type = argument.real_type().get();
+    if (const auto* optional = type->castRaw<c10::OptionalType>())
+      type = optional->getElementType().get();
+    switch (type->kind()) {
+      case c10::TypeKind::TensorType:
+      case c10::TypeKind::ListType:
+      case c10::TypeKind::FloatType:
+      case c10::TypeKind::NumberType:
+      case c10::TypeKind::SymIntType:
+        return false;
+      case c10::TypeKind::IntType:
+        return argument.name().find("dim") != std::string::npos;
+      default:
+        return true;
+    }
+  }
+
+  // Returns whether rank, dtype and device of the tensors in the item follow from the structure of
+  // what the method was given.
+  static bool has_determined_type(const Item& item) {
+    if (item.container == nullptr)
+      return item.has_determined_type;
+    const auto& items = item.container->items;
+    return item.has_determined_type && std::all_of(items.begin(), items.end(), has_determined_type);
   }
 
   static bool has_memory(const at::Tensor& tensor) {
@@ -759,8 +884,43 @@ class PathRecorder {
 
   bool is_own(const at::Tensor& tensor) const { return has_memory(tensor) && !is_callers(tensor); }
 
-  bool writes_to_own_memory(const Item& target) const {
-    return target.is_tensor() && target.symbol != nullptr && is_own(target.value.toTensor());
+  bool writes_to_own_memory(const Item& target) {
+    if (!target.is_tensor() || target.symbol == nullptr || !is_own(target.value.toTensor()))
+      return false;
+    if (may_be_callers(target.symbol))
+      throw NotRecordable("it writes to a tensor that may be the caller's in another call");
+    return true;
+  }
+
+  // Returns whether a tensor that the path made in this call may be one that the method was given
+  // in another: reshape() and the like copy only if the layout asks for it.
+  bool may_be_callers(const Value* value) {
+    while (!is_given(value)) {
+      const auto* node = value->node();
+      if (node->inputs().empty() || (!may_alias_an_argument(node) && !mutates_an_argument(node)))
+        return false;
+      if (has_fact(node, Fact::kReturnsArgumentOfSameType) && !may_ask_for_layout(node)) {
+        require_types_of_attributes();
+        return false;  // it copies in every call
+      }
+      value = node->input(0);
+    }
+    return true;
+  }
+
+  // Returns whether a conversion between types may ask for a memory format, or for a type that is
+  // not the same in all calls.
+  static bool may_ask_for_layout(const Node* node) {
+    const auto& arguments = node->schema().arguments();
+    for (size_t i = 1; i < node->inputs().size(); ++i) {
+      const auto& type = *node->input(i)->type();
+      const bool is_constant = node->input(i)->node()->kind() == prim::Constant;
+      const bool is_format = arguments[i].name() == "memory_format";
+      if (is_format ? type.kind() != c10::TypeKind::NoneType
+                    : !is_constant && type.kind() != c10::TypeKind::TensorType)
+        return true;
+    }
+    return false;
   }
 
   // Notes if a result of an operator shares memory that the path made with an operand.

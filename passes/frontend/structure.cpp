@@ -2,10 +2,14 @@
 
 #include <algorithm>
 
+#include "passes/frontend/path_builder.h"
+
 namespace aten_recompute {
 namespace {
 
 using c10::IValue;
+
+constexpr size_t kMaxDepth = 64;
 
 // Returns false if a container is found for the second time.
 bool collect(const IValue& value, std::vector<const void*>& seen) {
@@ -38,6 +42,12 @@ bool collect(const IValue& value, std::vector<const void*>& seen) {
 }  // namespace
 
 Structure Structure::of(const IValue& value) {
+  return of(value, 0);
+}
+
+Structure Structure::of(const IValue& value, size_t depth) {
+  if (depth > kMaxDepth)
+    throw NotRecordable("it is given an object that contains itself, or is nested too deeply");
   Structure result;
   if (value.isTensor() && value.toTensor().defined()) {
     result.kind_ = Kind::kTensor;
@@ -46,25 +56,35 @@ Structure Structure::of(const IValue& value) {
   } else if (value.isList()) {
     result.kind_ = Kind::kList;
     const auto list = value.toList();
+    result.type_ = list.elementType();
     for (size_t i = 0; i < list.size(); ++i)
-      result.children_.push_back(of(list.get(i)));
+      result.children_.push_back(of(list.get(i), depth + 1));
   } else if (value.isTuple()) {
     result.kind_ = Kind::kTuple;
     for (const auto& element : value.toTupleRef().elements())
-      result.children_.push_back(of(element));
+      result.children_.push_back(of(element, depth + 1));
   } else if (value.isGenericDict()) {
     result.kind_ = Kind::kDict;
     for (const auto& entry : value.toGenericDict()) {
       result.keys_.push_back(entry.key());
-      result.children_.push_back(of(entry.value()));
+      result.children_.push_back(of(entry.value(), depth + 1));
     }
   } else if (value.isObject()) {
     result.kind_ = Kind::kObject;
     result.type_ = value.type();
+    if (!result.type_->expectRef<c10::ClassType>().is_module()) {
+      for (const auto& attribute : value.toObjectRef().slots())
+        result.children_.push_back(of(attribute, depth + 1));
+    }
   } else {
     result.tag_ = value.tagKind();
   }
   return result;
+}
+
+bool Structure::children_match(c10::ArrayRef<IValue> values) const {
+  return std::equal(children_.begin(), children_.end(), values.begin(), values.end(),
+                    [](const auto& child, const auto& each) { return child.matches(each); });
 }
 
 bool Structure::matches(const IValue& value) const {
@@ -80,7 +100,7 @@ bool Structure::matches(const IValue& value) const {
       if (!value.isList())
         return false;
       const auto list = value.toList();
-      if (list.size() != children_.size())
+      if (list.size() != children_.size() || *list.elementType() != *type_)
         return false;
       for (size_t i = 0; i < children_.size(); ++i) {
         if (!children_[i].matches(list.get(i)))
@@ -91,9 +111,7 @@ bool Structure::matches(const IValue& value) const {
     case Kind::kTuple: {
       if (!value.isTuple())
         return false;
-      const auto& elements = value.toTupleRef().elements();
-      return std::equal(children_.begin(), children_.end(), elements.begin(), elements.end(),
-                        [](const auto& child, const auto& each) { return child.matches(each); });
+      return children_match(value.toTupleRef().elements());
     }
     case Kind::kDict: {
       if (!value.isGenericDict() || value.toGenericDict().size() != keys_.size())
@@ -107,7 +125,8 @@ bool Structure::matches(const IValue& value) const {
       return true;
     }
     case Kind::kObject:
-      return value.isObject() && *value.type() == *type_;
+      return value.isObject() && *value.type() == *type_ &&
+             (children_.empty() || children_match(value.toObjectRef().slots()));
     case Kind::kOther:
       return tag_ == value.tagKind();
   }

@@ -12,23 +12,28 @@ namespace aten_recompute {
 
 class Structure {
  public:
-  // Returns the structure of a value. Throws NotRecordable for a dict with tensors as keys.
+  // Returns the structure of a value. Throws NotRecordable for an object that contains itself.
   static Structure of(const c10::IValue& value);
 
   // Returns whether the value has this structure: tensors of the same rank, dtype and device, lists
-  // of the same length, dicts with the same keys in the same order, None where there was None.
+  // of the same type and length, dicts with the same keys in the same order, objects of the same
+  // class with attributes of the same structure, None where there was None. Modules are compared by
+  // their class only.
   bool matches(const c10::IValue& value) const;
 
  private:
   enum class Kind { kOther, kTensor, kList, kTuple, kDict, kObject };
 
+  static Structure of(const c10::IValue& value, size_t depth);
+  bool children_match(c10::ArrayRef<c10::IValue> values) const;
+
   Kind kind_ = Kind::kOther;
   std::string tag_;  // of a value of another kind
   int64_t rank_ = 0;
   std::optional<at::TensorOptions> options_;
-  c10::TypePtr type_;                // of an object
+  c10::TypePtr type_;                // of an object, or of the elements of a list
   std::vector<c10::IValue> keys_;    // of a dict
-  std::vector<Structure> children_;  // elements, or values
+  std::vector<Structure> children_;  // elements, values, or attributes by slot
 };
 
 // Returns whether some list, dict or object can be reached from the values in two ways. A change

@@ -57,8 +57,28 @@ def loop(w: Writer, indent: int, depth: int, statement: Statement) -> None:
         limit = w.pick([f"n{name} < 2", f"n{name} < 3 and bool({name}.sum() < 4.0)"])
         w.say(indent, f"while {limit}:")
         w.say(indent + 1, f"n{name} += 1")
+    if w.chance():
+        leave(w, indent + 1, depth, name, shape, statement)
     inner(w, indent + 1, depth, name, shape, statement)
+    if w.chance():
+        leave(w, indent + 1, depth, name, shape, statement)
+        inner(w, indent + 1, depth, name, shape, statement)
     w.know(name, shape)
+
+
+def leave(w: Writer, indent: int, depth: int, name: str, shape: Shape, statement: Statement) -> None:
+    """Writes a branch that leaves the loop, or goes on with its next iteration."""
+    condition = w.pick(CONDITIONS).format(x=w.pick([name, w.tensor(shape)]))
+    w.say(indent, f"if {condition}:")
+    if w.chance():
+        inner(w, indent + 1, depth + 1, name, shape, statement)
+    w.say(indent + 1, w.pick(["break", "continue"]))
+    if w.chance():
+        condition = w.pick(CONDITIONS).format(x=w.pick([name, w.tensor(shape)]))
+        w.say(indent, f"elif {condition}:")
+        w.say(indent + 1, f"{name} = {name} * 1.5")
+        if w.chance():
+            w.say(indent + 1, w.pick(["break", "continue"]))
 
 
 def no_grad(w: Writer, indent: int, depth: int, statement: Statement) -> None:

@@ -273,3 +273,110 @@ class DictOfPairs(nn.Module):
         names.append("c")
         pyramid = dict([(name, feature) for name, feature in zip(names, features)])  # noqa: B905, C404
         return {"sum": pyramid["a"] + pyramid["c"], "b": self.layers[0](pyramid["b"])}
+
+
+@program("break_and_continue", lambda: rows(2, 2, 2, 2, 2, 2))
+class BreakAndContinue(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = linears(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x
+        for i in range(3):
+            h = self.a(h)
+            if float(h[0, 0]) > 0:
+                h = self.b(h)
+                if float(h[0, 1]) < 0:
+                    break
+            elif i == 1:
+                continue
+            h = h * 2
+        return h
+
+
+@program("return_in_a_loop", lambda: rows(2, 2, 2, 2, 2, 2))
+class ReturnInALoop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+            if bool(x[0, 0] > 0.1):
+                return x * 3
+        return x
+
+
+@program("flag_that_ends_a_loop", lambda: rows(2, 2, 2, 2, 2, 2))
+class FlagThatEndsALoop(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = linears(2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        done = False
+        for _ in range(3):
+            if not done:
+                x = self.a(x)
+                if bool(x.mean() > 0):
+                    x = self.b(x)
+                    done = True
+        return x if done else x * 2
+
+
+@program("skips_counted_down", lambda: rows(3, 5))
+class SkipsCountedDown(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.down, self.up = linears(3), linears(3)
+
+    def forward(self, x: Tensor) -> Tensor:
+        skips: list[Tensor] = []
+        for layer in self.down:
+            x = torch.relu(layer(x))
+            skips.append(x)
+        i = len(skips) - 1
+        for layer in self.up:
+            x = torch.relu(layer(x + skips[i]))
+            i -= 1
+        return x
+
+
+@program("union_of_containers", lambda: [(value,) for value in (torch.randn(2, 8), [torch.randn(2, 8)] * 2)] * 2)
+class UnionOfContainers(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = linears(2)
+
+    def forward(self, x: Tensor | list[Tensor]) -> Tensor:
+        if isinstance(x, Tensor):
+            return self.a(x)
+        else:
+            return self.b(x[0]) * self.a(x[1])
+
+
+@program("any", lambda: [(value,) for value in ([torch.randn(2, 8)], torch.randn(2, 8), [torch.randn(2, 8)])])
+class AnyValue(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = linears(2)
+
+    def forward(self, x: Any) -> Tensor:
+        if torch.jit.isinstance(x, list[Tensor]):
+            return self.a(x[0])
+        if torch.jit.isinstance(x, Tensor):
+            return self.b(x)
+        return self.a.weight
+
+
+@program("dict_of_unions", lambda: [({"x": value},) for value in (torch.randn(2, 8), [torch.randn(2, 8)])] * 2)
+class DictOfUnions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = linears(2)
+
+    def forward(self, values: dict[str, Tensor | list[Tensor]]) -> Tensor:
+        x = values["x"]
+        return self.a(x) if isinstance(x, Tensor) else self.b(x[0])
