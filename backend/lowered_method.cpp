@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -218,6 +219,11 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, cons
 
 c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
   const CloseAutocastBlocks close_blocks;
+  // TorchScript optimises a method that is not inlined here, such as that of an interface, once it
+  // has been called a few times. Its gradients of tanh and some other operators then have other last
+  // bits than eager's.
+  const torch::jit::GraphOptimizerEnabledGuard executor(!options_.exact &&
+                                                         torch::jit::getGraphExecutorOptimize());
   if (const char* reason = why_unplanned()) {
     say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs));

@@ -9,10 +9,12 @@ std::vector<Rule> activation_rules() {
   };
   return {
       rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
-      // The result is on a bound exactly where the gradient is 0, so it can replace the argument,
+      // Where the result is on a bound exactly where the gradient is 0, it can replace the argument,
       // and the next layer usually keeps it anyway.
       rule("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)"),
-      rule("aten::hardtanh", "torch.hardtanh_backward(grad, result, min_val, max_val)"),
+      rule("aten::hardtanh",
+           "torch.hardtanh_backward(grad, result if recompute.result_shows_clamping(min_val, "
+           "max_val) else self, min_val, max_val)"),
       rule("aten::threshold", "torch.threshold_backward(grad, self, threshold)"),
       // If the slope is positive, the result has the sign of the argument.
       rule("aten::leaky_relu",

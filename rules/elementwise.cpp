@@ -28,6 +28,12 @@ void append(std::vector<Rule>& rules, std::vector<Rule> more) {
     rules.push_back(std::move(rule));
 }
 
+// As in autograd, this is 0 where both squares are.
+std::string inverse_square_sum() {
+  const std::string sum = "(self * self + other * other)";
+  return sum + ".reciprocal().masked_fill(" + sum + " == 0, 0)";
+}
+
 const char* const kTimesAlpha =
     "(grad if recompute.is_one(alpha) else grad * recompute.conj(alpha))";
 const char* const kMinusTimesAlpha =
@@ -126,11 +132,8 @@ std::vector<Rule> arithmetic() {
            "exponent", "recompute.pow_grad_exponent_of_scalar(grad, self, exponent, result)")}},
       {.op = "aten::square", .gradients = {gradient("self", "grad * (2 * self.pow(1)).conj()")}},
       {.op = "aten::atan2",
-       .gradients = {gradient(
-                         "other",
-                         "grad * torch.neg(self) * (self * self + other * other).reciprocal()"),
-                     gradient("self",
-                              "grad * other * (self * self + other * other).reciprocal()")}},
+       .gradients = {gradient("other", "grad * torch.neg(self) * " + inverse_square_sum()),
+                     gradient("self", "grad * other * " + inverse_square_sum())}},
       {.op = "aten::hypot",
        .gradients = {gradient("other", "grad * other / result"),
                      gradient("self", "grad * self / result")}},

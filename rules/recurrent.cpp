@@ -221,15 +221,19 @@ std::vector<Rule> recurrent_rules() {
     outgate = d.sigmoid()
     next_cell = forgetgate * cell + ingate * cellgate
     return outgate * next_cell.tanh(), next_cell)"},
+      // ATen computes the reset and the update gate in place, where they are parts of the gates. How
+      // sigmoid rounds depends on strides, so these two are parts of one tensor here, too.
       {.op = "aten::gru_cell",
        .forward = "    hidden = hx\n"
-                  "    reset_input, update_input, new_input = torch.unsafe_chunk(" +
+                  "    size = hidden.size(1)\n"
+                  "    gates_input, new_input = torch.unsafe_split_with_sizes(" +
                   kFromInput +
-                  ", 3, 1)\n"
-                  "    reset_hidden, update_hidden, new_hidden = torch.unsafe_chunk(" +
-                  kFromHidden + R"(, 3, 1)
-    reset = (reset_hidden + reset_input).sigmoid()
-    update = (update_hidden + update_input).sigmoid()
+                  ", [2 * size, size], 1)\n"
+                  "    gates_hidden, new_hidden = torch.unsafe_split_with_sizes(" +
+                  kFromHidden + R"(, [2 * size, size], 1)
+    reset_gate, update_gate = torch.unsafe_chunk(gates_hidden + gates_input, 2, 1)
+    reset = reset_gate.sigmoid()
+    update = update_gate.sigmoid()
     new = (new_input + new_hidden * reset).tanh()
     return (hidden - new) * update + new)"},
   };

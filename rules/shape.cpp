@@ -128,6 +128,12 @@ void add_lists(std::vector<Rule>& rules) {
                                     "recompute.split_backward(grads, self.size(), "
                                     "(self.size(dim) + chunks - 1) // chunks, dim)"}}});
   }
+  for (const char* op : {"aten::split_with_sizes", "aten::unsafe_split_with_sizes"}) {
+    rules.push_back({.op = op,
+                     .gradients = {{"self",
+                                    "recompute.split_with_sizes_backward(grads, self.size(), "
+                                    "split_sizes, dim)"}}});
+  }
   const std::vector<Rule> more = {
       {.op = "aten::stack",
        .gradients = {{"tensors",
@@ -143,10 +149,6 @@ void add_lists(std::vector<Rule>& rules) {
       {.op = "aten::broadcast_tensors",
        .gradients = {{"tensors",
                       "recompute.broadcast_tensors_backward(grads, recompute.sizes(tensors))"}}},
-      {.op = "aten::split_with_sizes",
-       .gradients = {{"self",
-                      "recompute.split_with_sizes_backward(grads, self.size(), split_sizes, "
-                      "dim)"}}},
       {.op = "aten::split.sizes",
        .gradients = {{"self",
                       "recompute.split_with_sizes_backward(grads, self.size(), split_size, "

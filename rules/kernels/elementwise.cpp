@@ -44,6 +44,23 @@ double single_precision(at::Scalar scalar) {
   return scalar.toFloat();
 }
 
+// Returns whether a tensor of `Type` that was clamped to these bounds is on a bound, or beyond it,
+// exactly where the argument was. The clamp rounds the bounds to the type and the comparison does
+// not. If a bound is rounded inwards, no clamped element reaches it.
+template <class Type>
+bool clamp_reaches(float lower, float upper) {
+  return static_cast<float>(static_cast<Type>(lower)) <= lower &&
+         static_cast<float>(static_cast<Type>(upper)) >= upper;
+}
+
+// Returns whether hardtanh_backward() gives the same for the result of hardtanh as for its argument,
+// whatever their type: float and double do not round the bounds, or round them in both places.
+bool result_shows_clamping(at::Scalar lower, at::Scalar upper) {
+  const auto low = static_cast<float>(lower.toDouble());
+  const auto high = static_cast<float>(upper.toDouble());
+  return clamp_reaches<at::BFloat16>(low, high) && clamp_reaches<at::Half>(low, high);
+}
+
 // Returns the sizes of an optional argument, e.g. a bias, so that a formula need not keep it.
 std::optional<std::vector<int64_t>> optional_size(std::optional<Tensor> tensor) {
   if (!tensor || !tensor->defined())
@@ -110,6 +127,8 @@ void register_elementwise_operators() {
       pure_operator("aten_recompute::is_one(Scalar scalar) -> bool", &is_one),
       pure_operator("aten_recompute::is_zero(Scalar scalar) -> bool", &is_zero),
       pure_operator("aten_recompute::single_precision(Scalar scalar) -> float", &single_precision),
+      pure_operator("aten_recompute::result_shows_clamping(Scalar lower, Scalar upper) -> bool",
+                    &result_shows_clamping),
       pure_operator("aten_recompute::optional_size(Tensor? tensor) -> int[]?", &optional_size),
       pure_operator("aten_recompute::size_of(Tensor? tensor) -> int[]", &size_of),
       pure_operator("aten_recompute::pow_grad_exponent(Tensor grad, Tensor self, Tensor exponent, "

@@ -33,6 +33,9 @@ EXCEPTIONS: dict[str, KnownException] = {
     "linalg.lstsq.grad_oriented": _UNINITIALISED,
 }
 
+# Those of bfloat16 and half.
+REDUCED_EXCEPTIONS: dict[str, KnownException] = {}
+
 _PHASE = KnownException(
     DIFFERS,
     "vectors are determined up to a phase only, and PyTorch checks that their gradients do not depend on it. A second "

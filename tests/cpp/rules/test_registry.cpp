@@ -6,6 +6,9 @@
 
 #include <cstring>
 #include <limits>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ir/save_plan.h"
 #include "passes/autodiff/differentiate.h"
@@ -60,6 +63,33 @@ graph(%x : Tensor):
                                      {true}, {true});
     for (const auto* value : captured_values(joint))
       EXPECT_NE(value->debugName(), "h") << call;
+  }
+}
+
+TEST_F(Rules, HardtanhReadsItsResultWhereNoTypeRoundsABoundInwards) {
+  const std::vector<std::pair<std::string, bool>> cases{
+      {"-1., 1.", true},
+      {"0., 6.", true},
+      {"-0.3, 0.3", true},     // 0.30078125 in bfloat16, 0.300048828125 in half
+      {"-0.5, 0.7", false},    // 0.69921875 in bfloat16
+      {"-0.1, 0.5", false},    // -0.0999755859375 in half
+      {"0.3, 0.5", false},
+      {"-1e+30, 1e+30", true}  // infinity in half
+  };
+  for (const auto& [bounds, reads_result] : cases) {
+    const auto comma = bounds.find(',');
+    const auto joint = differentiate(test::parse(R"(
+graph(%x : Tensor):
+  %lower : float = prim::Constant[value=)" + bounds.substr(0, comma) + R"(]()
+  %upper : float = prim::Constant[value=)" + bounds.substr(comma + 2) + R"(]()
+  %h : Tensor = aten::neg(%x)
+  %y : Tensor = aten::hardtanh(%h, %lower, %upper)
+  return (%y)
+)"),
+                                     {true}, {true});
+    const auto nodes = test::find_nodes(*joint.graph, "aten::hardtanh_backward");
+    ASSERT_EQ(nodes.size(), 1U);
+    EXPECT_EQ(nodes[0]->input(1)->debugName(), reads_result ? "y" : "h") << bounds;
   }
 }
 

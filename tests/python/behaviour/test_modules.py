@@ -422,6 +422,50 @@ def test_methods_take_and_return_objects_of_scripted_classes() -> None:
 # ---- containers ----
 
 
+@torch.jit.interface
+class Head(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        pass
+
+
+class TanhHead(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(13, 13)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x)).sigmoid()
+
+
+class CallsAnInterface(nn.Module):
+    head: Head
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.head = TanhHead()
+        self.layer = nn.Linear(13, 13)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(self.head.forward(x))
+
+
+@pytest.mark.parametrize("strategy", ["none", "all", "segments"])
+@pytest.mark.parametrize("warmed_up", [False, True])
+def test_calls_of_interfaces_have_eagers_gradients(strategy: str, warmed_up: bool) -> None:
+    """TorchScript differentiates tanh otherwise than eager once a method has been called twice."""
+    torch.manual_seed(0)
+    eager, x = CallsAnInterface(), torch.randn(5, 13)
+    expected = step(eager, list(eager.parameters()), (x,))
+    scripted = scripted_copy(eager)
+    for _ in range(3 if warmed_up else 0):
+        step(scripted, list(scripted.parameters()), (x,))
+    lowered = aten_recompute.lower(scripted, strategy)
+    for _ in range(4):
+        outputs, gradients = step(lowered, list(lowered.parameters()), (x,))
+        assert_same(outputs, expected[0])
+        assert_same(gradients, expected[1])
+
+
 class Stacks(nn.Module):
     def __init__(self) -> None:
         super().__init__()

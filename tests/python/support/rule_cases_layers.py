@@ -160,6 +160,8 @@ for body in (
     "F.relu6(x * 5)",
     "F.hardtanh(x)",
     "F.hardtanh(x, -0.5, 0.3)",
+    "F.hardtanh(x, -0.1, 0.7)",
+    "F.hardtanh(x, -1 / 3, 0.1)",
     "F.threshold(x, 0.1, 2.0)",
     "F.leaky_relu(x)",
     "F.leaky_relu(x, 0.3)",
@@ -321,14 +323,16 @@ case("bilinear frozen", "F.bilinear(x, y, w, b)", x=g(3, 4), y=frozen(g(3, 5)), 
 
 # ---- recurrent cells ----
 
-for cell, gates, hidden in (("rnn_tanh", 1, "h"), ("rnn_relu", 1, "h"), ("gru", 3, "h"), ("lstm", 4, "[h, c]")):
-    weights: Any = {"w": g(gates * 5, 4), "u": g(gates * 5, 5)}
-    biases: Any = {"a": g(gates * 5), "b": g(gates * 5)}
-    states: Any = {"h": g(3, 5), **({"c": g(3, 5)} if cell == "lstm" else {})}
-    call = f"torch.{cell}_cell(x, {hidden}, w, u"
-    case(f"{cell}_cell", f"{call}, a, b)", (F32, F64, BF16), x=g(3, 4), **states, **weights, **biases)
-    case(f"{cell}_cell plain", f"{call})", x=g(3, 4), **states, **weights)
-    case(f"{cell}_cell frozen x", f"{call}, a, b)", x=n(3, 4), **states, **weights, **biases)
+# Vectors of 8 or 16 numbers leave a rest of 13 that is rounded otherwise, in each row or at the end of all rows.
+for size in (5, 13):
+    for cell, gates, hidden in (("rnn_tanh", 1, "h"), ("rnn_relu", 1, "h"), ("gru", 3, "h"), ("lstm", 4, "[h, c]")):
+        weights: Any = {"w": g(gates * size, 4), "u": g(gates * size, size)}
+        biases: Any = {"a": g(gates * size), "b": g(gates * size)}
+        states: Any = {"h": g(6, size), **({"c": g(6, size)} if cell == "lstm" else {})}
+        name, call = f"{cell}_cell {size}", f"torch.{cell}_cell(x, {hidden}, w, u"
+        case(name, f"{call}, a, b)", HALVES, x=g(6, 4), **states, **weights, **biases)
+        case(f"{name} plain", f"{call})", HALVES, x=g(6, 4), **states, **weights)
+        case(f"{name} frozen x", f"{call}, a, b)", x=n(6, 4), **states, **weights, **biases)
 
 # ---- recurrent networks ----
 
