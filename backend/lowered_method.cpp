@@ -243,6 +243,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
       place = path_left();
       if (!place && (!method.has_late_changes || is_ours(error)))
         throw;
+      if (!place)
+        log_info(std::string("a call that raised is repeated as it was scripted: ") + error.what());
     }
     before.restore();
     if (!place)

@@ -66,6 +66,14 @@ bool is_wider(const c10::Type& type) {
          type.kind() == c10::TypeKind::UnionType || type.kind() == c10::TypeKind::NumberType;
 }
 
+// Gives a tensor that was declared as a Union or Any its type on this path.
+void narrow(Value& symbol, const IValue& value) {
+  const bool is_union = symbol.type()->kind() == c10::TypeKind::UnionType ||
+                        symbol.type()->kind() == c10::TypeKind::AnyType;
+  if (is_union && value.isTensor())
+    symbol.setType(c10::TensorType::get());
+}
+
 // On this path the source of a container is of its type, which operators that read it ask for. It
 // may have been declared as an Optional, a Union, or Any.
 void set_source(Container& container, Value* source) {
@@ -140,6 +148,8 @@ Item PathBuilder::item_of(const IValue& value, Value* symbol, const c10::TypePtr
   } else {
     item.value = value;
     item.symbol = symbol;
+    if (symbol != nullptr && is_callers)
+      narrow(*symbol, value);
     return item;
   }
   set_source(*item.container, symbol);
@@ -278,6 +288,8 @@ Item& PathBuilder::element(Container& container, size_t index) {
     set_source(*item.container, symbol);
   } else {
     item.symbol = symbol;
+    if (symbol != nullptr && container.is_callers)
+      narrow(*symbol, item.value);
     if (symbol != nullptr && item.is_tensor())
       memory_.note_element(symbol, container.source);
   }

@@ -29,6 +29,9 @@ STRATEGIES: list[dict[str, Any]] = [
     },  # for programs that need more than the smaller budget
 ]
 
+# Of the data of three calls in turn: the path of a call has to be left where data decide otherwise, and found again.
+SEEDS = (3, 4, 3)
+
 # The result of check() for a program that raises; it shows less than a program that returns.
 RAISES = "raises in eager and in ours"
 
@@ -104,9 +107,9 @@ def _second(gradients: list[Tensor | None], wanted: list[Tensor]) -> list[Tensor
     return list(torch.autograd.grad(differentiable, wanted, cotangents, allow_unused=True))
 
 
-def run(function: Callable[..., Any], program: Program) -> Results:
+def run(function: Callable[..., Any], program: Program, seed: int = SEEDS[0]) -> Results:
     """Runs one forward and backward; returns outputs, gradients, inputs and random state, or the error."""
-    torch.manual_seed(3)
+    torch.manual_seed(seed)
     dtype = torch.float32 if program.single else torch.float64
     inputs = [
         torch.randn(shape, dtype=torch.float64).to(dtype).requires_grad_(needed)
@@ -205,10 +208,11 @@ def _optimised_at_once() -> Iterator[None]:
 def raises_in_dead_code(program: Program) -> bool:
     """Whether the error is in code whose result is not read, which optimised TorchScript and ours leave out."""
     function = function_of(program)
-    if run(function, program).error is None:
-        return False
+    seeds = [seed for seed in sorted(set(SEEDS)) if run(function, program, seed).error is not None]
     with _optimised_at_once():
-        return run(torch.jit.script(_Module(torch.jit.script(function))), program).error is None
+        return any(
+            run(torch.jit.script(_Module(torch.jit.script(function))), program, seed).error is None for seed in seeds
+        )
 
 
 def shares(reasons: "Counter[str]") -> str:
@@ -230,28 +234,28 @@ def check(program: Program) -> str:
     function = function_of(program)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        expected = run(function, program)
+        expected = {seed: run(function, program, seed) for seed in SEEDS}
         try:
             scripted = torch.jit.script(_Module(torch.jit.script(function)))
         except RuntimeError:
             return "TorchScript does not compile it"
         with torch.jit.optimized_execution(False):
-            stock = run(scripted, program)
-        if _refuses_to_write(expected):
+            stock = {seed: run(scripted, program, seed) for seed in SEEDS}
+        if any(_refuses_to_write(results) for results in expected.values()):
             return "autograd refuses a write"
-        if difference(stock, expected):
+        if any(difference(stock[seed], expected[seed]) for seed in SEEDS):
             return "TorchScript differs from eager"
         if raises_in_dead_code(program):
             return "raises in dead code"
         for options in STRATEGIES:
             lowered = aten_recompute.lower(scripted, options)
-            for call in ("first", "second"):
-                actual = run(lowered, program)
+            for call, seed in enumerate(SEEDS, 1):
+                actual = run(lowered, program, seed)
                 if actual.error is not None and "the smallest that can be reached" in actual.error:
                     break  # no plan keeps this budget, which is an error
-                what = difference(actual, expected)
-                assert not what, f"{options}, {call} call: {what}\n{program}\n{program.source}"
+                what = difference(actual, expected[seed])
+                assert not what, f"{options}, call {call}: {what}\n{program}\n{program.source}"
             else:
                 if options.get("memory_budget") == 0.5:
                     break
-    return "" if expected.error is None else RAISES
+    return RAISES if all(results.error is not None for results in expected.values()) else ""

@@ -1,0 +1,158 @@
+"""Trains one drawn module as Python, scripted and lowered, and compares what every call leaves."""
+
+import itertools
+import linecache
+import sys
+import types
+import warnings
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+
+from .modules import Call, Model
+
+STRATEGIES: list[dict[str, Any]] = [
+    {"strategy": "none"},
+    {"strategy": "all"},
+    {"strategy": "budget", "memory_budget": 0.7, "cost_model": "flops", "unreachable": "leanest"},
+]
+
+_BOUNDS = [-3.0, -0.5, -0.3, -0.1, 0.0, 0.1, 0.3, 0.7, 3.0, 6.0]
+_names = (f"fuzz_model_{number}" for number in itertools.count())
+
+State = list[Tensor | str | None]
+
+
+def class_of(model: Model) -> type[nn.Module]:
+    """Returns the class of the module, whose source TorchScript finds by ``linecache``."""
+    name = next(_names)
+    file = f"<{name}>"
+    linecache.cache[file] = (len(model.source), None, model.source.splitlines(keepends=True), file)
+    space = types.ModuleType(name)
+    space.__file__ = file
+    sys.modules[name] = space
+    exec(compile(model.source, file, "exec"), space.__dict__)
+    made: type[nn.Module] = space.__dict__["Model"]
+    return made
+
+
+def _input(model: Model, call: Call, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    shape = (call.rows, 4, 3, 3) if model.image else (call.rows, 6)
+    x = torch.randn(shape, generator=generator)
+    if call.special == "bounds":
+        chosen = torch.randint(0, len(_BOUNDS), shape, generator=generator)
+        x = torch.where(torch.rand(shape, generator=generator) < 0.5, torch.tensor(_BOUNDS)[chosen], x)
+    elif call.special:
+        x.view(-1)[torch.randint(0, x.numel(), (1,), generator=generator)] = float(call.special)
+    return x.to(getattr(torch, model.dtype))
+
+
+def _edit(module: Any, statement: str) -> None:
+    with torch.no_grad():
+        exec(statement, {"m": module})
+
+
+def train(module: Any, model: Model) -> list[State]:
+    """Runs the calls; returns what each leaves: its output, gradients, buffers, attributes, random state, errors."""
+    torch.manual_seed(1)
+    states: list[State] = []
+    loss: Any = None
+    leaves: list[Tensor] = []
+    for number, call in enumerate(model.calls):
+        module.train(call.training)
+        x = _input(model, call, number).requires_grad_()
+        other = _input(model, call, number + 100)
+        state: State = []
+        try:
+            output = module(x, call.key, call.index, call.flag, [other, other * 2] if call.as_list else other)
+            leaves.append(x)
+            state.append(output.detach().clone())
+            weights = torch.linspace(-1, 1, output.numel()).view_as(output).to(output.dtype)
+            loss = (output * weights).sum() if loss is None else loss + (output * weights).sum()
+            if call.then == "backward":
+                loss.backward()
+            elif call.then:
+                _edit(module, call.then)
+        except (RuntimeError, torch.jit.Error) as error:
+            state.append("raises")
+            if "modified by an inplace operation" not in str(error):
+                state.append(_kind(error))
+            loss = None
+        if call.then == "backward":
+            loss = None
+            for parameter in module.parameters():
+                gradient = parameter.grad
+                state.append(None if gradient is None else gradient.clone())
+                parameter.grad = None
+            state += [leaf.grad for leaf in leaves]
+            leaves = []
+        state += [buffer.clone() for buffer in module.buffers()]
+        state += [str(module.steps), torch.get_rng_state()]
+        states.append(state)
+    return states
+
+
+def _kind(error: Exception) -> str:
+    """Says which error it is: the last line, which TorchScript and ours end with as well."""
+    return str(error).strip().splitlines()[-1][:40] if str(error).strip() else type(error).__name__
+
+
+def difference(actual: list[State], expected: list[State]) -> str:
+    """Describes the first difference; returns an empty string if there is none."""
+    for number, (ours, eagers) in enumerate(zip(actual, expected, strict=True)):
+        raised = "raises" in ours, "raises" in eagers
+        if raised[0] != raised[1]:
+            return f"call {number} raises in {'ours' if raised[0] else 'eager'} only: {ours[:2] if raised[0] else eagers[:2]}"
+        if raised[0]:
+            return ""  # what comes after it depends on where it was raised
+        for index, (a, b) in enumerate(zip(ours, eagers, strict=True)):
+            if isinstance(a, Tensor) and isinstance(b, Tensor):
+                if a.dtype != b.dtype or not torch.equal(a.isnan(), b.isnan()):
+                    return f"call {number}, tensor {index}: NaN in other places, or another type"
+                if not torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)):
+                    return f"call {number}, tensor {index} differs by up to {(a.double() - b.double()).abs().max():.3g}"
+            elif isinstance(a, Tensor) != isinstance(b, Tensor):
+                given = a if isinstance(a, Tensor) else b
+                if isinstance(given, Tensor) and bool(given.any()):
+                    return f"call {number}, tensor {index} is missing in one of the two"
+            elif a != b:
+                return f"call {number}, value {index}: {a} in place of {b}"
+    return ""
+
+
+def check(model: Model) -> str:
+    """Compares the module, scripted and lowered, with eager.
+
+    Returns:
+        An empty string if it was compared, and otherwise the reason why it was not.
+
+    Raises:
+        AssertionError: there is a difference; the message has it and the module.
+    """
+
+    make = class_of(model)
+
+    def made() -> Any:
+        torch.manual_seed(0)
+        return make().to(getattr(torch, model.dtype))
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = train(made(), model)
+        try:
+            scripted = torch.jit.script(made())
+        except RuntimeError:
+            return "TorchScript does not compile it"
+        with torch.jit.optimized_execution(False):
+            stock = train(scripted, model)
+        if what := difference(stock, expected):
+            return "TorchScript differs from eager"
+        for options in STRATEGIES:
+            actual = train(aten_recompute.lower(torch.jit.script(made()), options), model)
+            what = difference(actual, expected)
+            assert not what, f"{options}: {what}\n{model.dtype} {model.calls}\n{model.source}"
+    return "raises in eager and in ours" if any("raises" in state for state in expected) else ""
