@@ -476,11 +476,15 @@ PreparedMethod prepare_method(const MethodInput& input) {
   return recorded ? std::move(*recorded) : std::move(method);
 }
 
+bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& inputs) {
+  return !options.exact && are_in_order(inputs);
+}
+
 RegionGraphs compile_region(const RegionInput& input) {
   const UseRules guard(input.rules);
-  const bool may_change = !input.options.exact && input.channels_last.value_or(true) &&
+  const bool may_change = input.channels_last.value_or(true) &&
                           input.options.cost_model == CostModel::kMeasured &&
-                          !any_channels_last(input.inputs);
+                          may_change_layouts(input.options, input.inputs);
   const auto changed = may_change ? put_channels_last(input.graph) : nullptr;
   if (changed == nullptr)
     return compile_forward(nullptr, input);

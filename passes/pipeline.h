@@ -126,6 +126,10 @@ struct RegionGraphs {
   RegionBoundary ends;
 };
 
+// Returns whether a region may be compiled with the channels of its images last for these inputs:
+// results need not be exact, and the program has not chosen layouts of its own.
+bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& inputs);
+
 // Differentiates, profiles, plans, and separates forward and backward. Throws NotProfiled where the
 // region's forward raises on these inputs, and NotDifferentiable.
 RegionGraphs compile_region(const RegionInput& input);

@@ -9,6 +9,7 @@ import torch
 from hypothesis import HealthCheck, given, seed, settings
 from tqdm import tqdm
 
+from . import norms
 from .check import check, shares
 from .programs import Program, programs
 
@@ -16,6 +17,7 @@ from .programs import Program, programs
 def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="number of programs (default: %(default)s)")
+    parser.add_argument("--norms", action="store_true", help="networks of norms in place of programs of three tensors")
     parser.add_argument("--seed", type=int, help="seed of the programs (default: a random one, which is printed)")
     arguments = parser.parse_args()
     start = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
@@ -26,10 +28,10 @@ def main() -> int:
 
     @seed(start)
     @settings(max_examples=arguments.count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(programs())
-    def one(program: Program) -> None:
+    @given(norms.networks() if arguments.norms else programs())
+    def one(program: Program | norms.Network) -> None:
         bar.update()
-        skipped[check(program)] += 1
+        skipped[norms.check(program) if isinstance(program, norms.Network) else check(program)] += 1
 
     try:
         one()

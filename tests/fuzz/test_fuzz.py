@@ -9,6 +9,7 @@ pytest.importorskip("hypothesis", reason="draws the programs")
 
 from hypothesis import HealthCheck, given, seed, settings
 
+from . import norms
 from .check import check, difference, function_of, raises_in_dead_code, run, shares
 from .programs import Program, programs
 
@@ -28,6 +29,19 @@ def test_no_random_program_differs_from_eager() -> None:
     @given(programs())
     def every(program: Program) -> None:
         reasons[check(program)] += 1
+
+    every()
+    assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
+
+
+def test_no_network_of_norms_differs_from_eager() -> None:
+    reasons: Counter = Counter()
+
+    @seed(SEED)
+    @settings(max_examples=max(1, COUNT // 3), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(norms.networks())
+    def every(network: norms.Network) -> None:
+        reasons[norms.check(network)] += 1
 
     every()
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
