@@ -27,6 +27,7 @@ struct SpecialisationKey {
   std::vector<std::pair<size_t, size_t>> same;
   // All tensors are on the CPU; false for a region of which no operator depends on that.
   bool is_on_cpu = false;
+  bool may_change_layouts = false;  // see passes/pipeline.h
   auto operator<=>(const SpecialisationKey&) const = default;
 };
 

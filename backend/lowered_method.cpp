@@ -127,21 +127,36 @@ class BeforeCall {
     const at::NoGradGuard no_grad;
     for (const auto& path : written) {
       const auto value = read_path(self, path);
-      if (value && value->isTensor() && value->toTensor().defined())
-        tensors_.emplace_back(value->toTensor().detach(), value->toTensor().detach().clone());
+      if (!value || !value->isTensor() || !value->toTensor().defined())
+        continue;
+      const auto& tensor = value->toTensor();
+      const auto counter = tensor.unsafeGetTensorImpl()->version_counter();
+      const auto version = counter.enabled() ? counter.current_version() : 0;
+      tensors_.push_back({tensor.variable_data(), tensor.variable_data().clone(), counter, version});
     }
   }
 
-  void restore() const {
+  // Versions are restored, too: what an earlier call has saved for its backward is as it was.
+  void restore() {
     const at::NoGradGuard no_grad;
-    for (const auto& [tensor, before] : tensors_)
-      tensor.copy_(before);
+    for (auto& written : tensors_) {
+      written.data.copy_(written.before);
+      if (written.counter.enabled())
+        written.counter.set_version(written.version);
+    }
     random_states_.set();
   }
 
  private:
+  struct Written {
+    at::Tensor data;  // has a version counter of its own
+    at::Tensor before;
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+
   RandomStates random_states_;
-  std::vector<std::pair<at::Tensor, at::Tensor>> tensors_;
+  std::vector<Written> tensors_;
 };
 
 std::string join(const std::vector<std::string>& words, const std::string& separator) {
@@ -232,14 +247,17 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
   while (true) {
     const auto specialisation = find(self, inputs, left);
     const auto& method = specialisation->method;
+    bool has_run = false;
     if (!method.may_leave_path() && !method.has_late_changes)
-      return run(*specialisation, self, std::move(inputs));
+      return run(*specialisation, self, std::move(inputs), has_run);
     path_left();
-    const BeforeCall before(method.written, self, inputs);
+    BeforeCall before(method.written, self, inputs);
     std::optional<int64_t> place;
     try {
-      return run(*specialisation, self, inputs);
+      return run(*specialisation, self, inputs, has_run);
     } catch (const std::exception& error) {
+      if (has_run)
+        throw;
       place = path_left();
       if (!place && (!method.has_late_changes || is_ours(error)))
         throw;
@@ -256,7 +274,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
 }
 
 c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& self,
-                               std::vector<c10::IValue> inputs) {
+                               std::vector<c10::IValue> inputs, bool& has_run) {
   MethodCall call(specialisation.plans, inputs);
   const ArenaCall arena_call;
   torch::jit::Stack stack;
@@ -266,6 +284,7 @@ c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& sel
     stack.push_back(std::move(input));
   inputs.clear();
   torch::jit::InterpreterState(*specialisation.code).run(stack);
+  has_run = true;
   call.finish(stack.front());
   if (!checked_words_.load(std::memory_order_relaxed))
     warn_of_unmatched_words(specialisation);

@@ -212,6 +212,7 @@ SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
   }
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
   key.is_on_cpu = depends_on_device_ && are_on_cpu(inputs);
+  key.may_change_layouts = may_change_layouts(options_, inputs);
   return key;
 }
 

@@ -126,6 +126,41 @@ bool updates_statistics_only(const Node* node) {
   return has_fact(node, Fact::kUpdatesStatistics) && registered_facts(node) == nullptr;
 }
 
+namespace {
+
+// Returns whether the node has running statistics, and its arguments do not say that it leaves them
+// as they are. In evaluation, instance norm writes to them, too.
+bool has_statistics_to_update(const Node* node) {
+  const auto& arguments = node->schema().arguments();
+  bool has_statistics = false;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& name = arguments[i].name();
+    if (name == "training") {
+      const auto training = torch::jit::constant_as<bool>(node->input(i));
+      if (training && !*training)
+        return false;
+    }
+    has_statistics =
+        has_statistics || (name.rfind("running", 0) == 0 && !node->input(i)->mustBeNone());
+  }
+  return has_statistics;
+}
+
+}  // namespace
+
+bool has_effect(const Node* node) {
+  if (node->hasAttribute(c10::attr::Subgraph)) {
+    bool any = false;
+    for_each_node(node->g(c10::attr::Subgraph)->block(),
+                  [&](const Node* inner) { any = any || has_effect(inner); });
+    return any;
+  }
+  if (may_be_random(node))
+    return true;
+  return updates_hidden_state(node) &&
+         (!updates_statistics_only(node) || has_statistics_to_update(node));
+}
+
 bool reads_metadata_only(const Node* node, size_t operand) {
   if (!node->hasAttribute(c10::attr::Subgraph))
     return operand == 0 && has_fact(node, Fact::kReadsMetadataOnly);

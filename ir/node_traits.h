@@ -60,6 +60,12 @@ bool updates_hidden_state(const torch::jit::Node* node);
 // Returns whether the only such effect is the update of a normalisation's running statistics.
 bool updates_statistics_only(const torch::jit::Node* node);
 
+// Returns whether running the node changes something that its results do not show: it draws random
+// numbers, which advances the generator, or updates hidden state. Such a node runs even if nothing
+// reads its results. What its schema declares as written, or LibTorch takes for a side effect, is
+// not counted, because every pass knows of it.
+bool has_effect(const torch::jit::Node* node);
+
 // Returns whether no gradient passes through the node, whatever its inputs are: comparisons,
 // argmax, detach, *_like, ...
 bool is_non_differentiable(const torch::jit::Node* node);

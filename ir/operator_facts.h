@@ -93,6 +93,15 @@ enum class Fact : uint8_t {
   kSpreadsGradient,
   // Returns something about the strides of its operand.
   kReadsStrides,
+  // Where the dimensions of its operands lie in memory in their order, so do those of its results.
+  // Elementwise operators need no such row.
+  kKeepsOrder,
+  // The dimensions of its results lie in memory in their order, whatever its operands are.
+  kMakesOrder,
+
+  // Reads memory that may change before the backward without that a version counter tells of it:
+  // running statistics are written through pointers. Its results are kept.
+  kReadsWhatMayChange,
 };
 
 // The number of floating-point operations of one run (passes/profile/flops.h).

@@ -80,6 +80,9 @@ inline const c10::Symbol kChannelsFirst =
 inline const c10::Symbol kClampedBatchNorm =
     c10::Symbol::fromQualString("aten_recompute::clamped_batch_norm");
 
+// A copy of what the caller may change before the backward (rules/normalization.cpp).
+inline const c10::Symbol kSnapshot = c10::Symbol::fromQualString("aten_recompute::snapshot");
+
 inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
 
 // Identities with which a program tells a plan how to treat a value (passes/strategy/tags.h).
@@ -103,6 +106,8 @@ inline const c10::Symbol kReadsWritten = c10::Symbol::attr("reads_written");
 // On forward nodes whose result sizes depend on data: index of the first one in
 // Profile::data_sizes.
 inline const c10::Symbol kDataSizes = c10::Symbol::attr("data_sizes");
+// On nodes that keep another one from being removed (ir/dead_code.h).
+inline const c10::Symbol kPin = c10::Symbol::attr("pin");
 // Path of the module whose method the node was inlined from, e.g. "blocks.3.attention".
 inline const c10::Symbol kModulePath = c10::Symbol::attr("module_path");
 // On backward nodes: the forward operator whose gradient they compute.

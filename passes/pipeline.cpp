@@ -178,15 +178,17 @@ bool fit_fused_kernels(const std::vector<c10::IValue>& inputs) {
   });
 }
 
-// The forward that is compiled for a region whose images keep their layout.
-std::shared_ptr<Graph> fuse(const RegionInput& input) {
-  auto graph = input.graph;
+bool fuses(const RegionInput& input) {
   choose_batch_norm_kernels();
   choose_mask_kernel();
-  if (!may_fuse(input.options) || !fit_fused_kernels(input.inputs))
-    return graph;
+  return may_fuse(input.options) && fit_fused_kernels(input.inputs);
+}
+
+// A region's forward with fused operators; the graph itself where there are none.
+std::shared_ptr<Graph> fuse(const std::shared_ptr<Graph>& forward) {
+  auto graph = forward;
   run_pass(Pass::kFuseBatchNorm, graph, [&] {
-    if (auto changed = with_fused_batch_norms(*input.graph))
+    if (auto changed = with_fused_batch_norms(*forward))
       graph = std::move(changed);
   });
   return graph;
@@ -345,7 +347,10 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
   RegionGraphs graphs;
   graphs.source = input.graph;
   graphs.channels_last = channels_last != nullptr;
-  const auto forward = graphs.channels_last ? channels_last : fuse(input);
+  graphs.is_fused = !graphs.channels_last && fuses(input);
+  const auto forward = graphs.channels_last ? channels_last
+                       : graphs.is_fused    ? fuse(input.graph)
+                                            : input.graph;
   auto joint = differentiate_region(forward, input);
   graphs.operators = joint.operators;
   std::optional<Profile> costs;
@@ -489,11 +494,15 @@ PreparedMethod prepare_method(const MethodInput& input) {
   return recorded ? std::move(*recorded) : std::move(method);
 }
 
+bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& inputs) {
+  return !options.exact && are_in_order(inputs);
+}
+
 RegionGraphs compile_region(const RegionInput& input) {
   const UseRules guard(input.rules);
-  const bool may_change = !input.options.exact && input.channels_last.value_or(true) &&
+  const bool may_change = input.channels_last.value_or(true) &&
                           input.options.cost_model == CostModel::kMeasured &&
-                          !any_channels_last(input.inputs);
+                          may_change_layouts(input.options, input.inputs);
   const auto changed = may_change ? put_channels_last(input.graph) : nullptr;
   if (changed == nullptr)
     return compile_forward(nullptr, input);
@@ -508,8 +517,11 @@ RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& b
   RegionGraphs graphs;
   graphs.source = input.graph;
   graphs.channels_last = before.channels_last;
-  auto joint = differentiate_region(
-      before.channels_last ? put_channels_last(input.graph) : fuse(input), input);
+  graphs.is_fused = before.is_fused;
+  auto joint = differentiate_region(before.channels_last ? put_channels_last(input.graph)
+                                    : before.is_fused    ? fuse(input.graph)
+                                                         : input.graph,
+                                    input);
   graphs.operators = joint.operators;
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);

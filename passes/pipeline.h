@@ -105,6 +105,7 @@ struct RegionBoundary {
 struct RegionGraphs {
   std::shared_ptr<torch::jit::Graph> source;  // RegionInput::graph
   bool channels_last = false;                 // images have their channels last
+  bool is_fused = false;                      // operators were fused, where there are some to fuse
   torch::jit::Gradient gradient;              // forward and backward as they run
   // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
   // (passes/partition/split_sums.h).
@@ -125,6 +126,10 @@ struct RegionGraphs {
   std::shared_ptr<const RetentionPlan> unplanned;
   RegionBoundary ends;
 };
+
+// Returns whether a region may be compiled with the channels of its images last for these inputs:
+// results need not be exact, and the program has not chosen layouts of its own.
+bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& inputs);
 
 // Differentiates, profiles, plans, and separates forward and backward. Throws NotProfiled where the
 // region's forward raises on these inputs, and NotDifferentiable.

@@ -30,6 +30,67 @@ Rule instance_norm() {
     return normalized.view(input.size()))"};
 }
 
+// In training, the gradient does not depend on the running statistics, so they are not kept. In
+// evaluation, a second run of the forward must find the statistics of the first, which a call in
+// training may have changed. The gradient reads them as they are when it is computed, as eager's
+// does.
+Rule batch_norm() {
+  return {.op = "aten::batch_norm",
+          .forward = R"(
+    seen_mean = running_mean
+    seen_var = running_var
+    if not training:
+        if seen_mean is not None:
+            seen_mean = recompute.snapshot(seen_mean)
+        if seen_var is not None:
+            seen_var = recompute.snapshot(seen_var)
+    return recompute.batch_norm(
+        input, weight, bias, seen_mean, seen_var, training, momentum, eps, cudnn_enabled))",
+          .extras = {"mean", "inverse", "reserve", "implementation: int"},
+          .gradients = {{"weight, bias, input", R"(
+    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward(
+        implementation, input, grad, weight, None if training else running_mean,
+        None if training else running_var, mean, inverse, training, eps,
+        [needs_input, needs_weight, needs_bias], reserve)
+    return grad_weight, grad_bias, grad_input)"}}};
+}
+
+// The pass that makes this operator: passes/frontend/fuse_batch_norm.h. The gradient computes from
+// the input where it was clamped, so the result is not kept for that. It computes with what the
+// forward has seen, because eager, which has kept the result, does not notice if the caller changes
+// the bias or running statistics.
+Rule clamped_batch_norm() {
+  return {.op = "aten_recompute::clamped_batch_norm",
+          .forward = R"(
+    seen_weight = weight
+    if seen_weight is not None:
+        seen_weight = recompute.snapshot(seen_weight)
+    seen_bias = bias
+    if seen_bias is not None:
+        seen_bias = recompute.snapshot(seen_bias)
+    seen_mean = running_mean
+    seen_var = running_var
+    if not training:
+        if seen_mean is not None:
+            seen_mean = recompute.snapshot(seen_mean)
+        if seen_var is not None:
+            seen_var = recompute.snapshot(seen_var)
+    y, mean, inverse, reserve, implementation = recompute.batch_norm(
+        input, seen_weight, seen_bias, seen_mean, seen_var, training, momentum, eps, cudnn_enabled,
+        lower, upper)
+    return y, mean, inverse, reserve, implementation, seen_weight, seen_bias, seen_mean, seen_var)",
+          .extras = {"mean", "inverse", "reserve", "implementation: int",
+                     "seen_weight: Optional[Tensor]", "seen_bias: Optional[Tensor]",
+                     "seen_mean: Optional[Tensor]", "seen_var: Optional[Tensor]"},
+          .gradients = {{"weight, bias, input", R"(
+    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward(
+        implementation, input, grad, weight, None if training else running_mean,
+        None if training else running_var, mean, inverse, training, eps,
+        [needs_input, needs_weight, needs_bias], reserve, lower, upper, seen_weight, seen_bias,
+        None if training else seen_mean, None if training else seen_var)
+    return grad_weight, grad_bias, grad_input)"}}};
+}
+
 // Half precision is normalised in single precision. (On CUDA devices, ATen has a kernel of its own
 // with slightly different results.)
 Rule rms_norm() {
@@ -56,33 +117,11 @@ std::vector<Rule> normalization_rules() {
        .gradients =
            {{"weight, bias, input",
              "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
-             "result4, input, grad, weight, None, None, None, result1, result2, True, eps, "
+             "result4, input, grad, weight, None, None, result1, result2, True, eps, "
              "[needs_input, needs_weight, needs_bias], result3)\n"
              "    return grad_weight, grad_bias, grad_input"}}},
-      // In training, the gradient does not depend on the running statistics, so they are not kept.
-      {.op = "aten::batch_norm",
-       .forward = "recompute.batch_norm(input, weight, bias, running_mean, running_var, training, "
-                  "momentum, eps, cudnn_enabled)",
-       .extras = {"mean", "inverse", "reserve", "implementation: int"},
-       .gradients =
-           {{"weight, bias, input",
-             "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
-             "implementation, input, grad, weight, None, None if training else running_mean, "
-             "None if training else running_var, mean, inverse, training, eps, "
-             "[needs_input, needs_weight, needs_bias], reserve)\n"
-             "    return grad_weight, grad_bias, grad_input"}}},
-      // The pass that makes this operator: passes/frontend/fuse_batch_norm.h. The gradient computes
-      // from the input where it was clamped, so the result is not kept for that.
-      {.op = "aten_recompute::clamped_batch_norm",
-       .forward = "recompute.batch_norm(input, weight, bias, running_mean, running_var, training, "
-                  "momentum, eps, cudnn_enabled, lower, upper)",
-       .extras = {"mean", "inverse", "reserve", "implementation: int"},
-       .gradients = {{"weight, bias, input",
-                      "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
-                      "implementation, input, grad, weight, bias, None if training else "
-                      "running_mean, None if training else running_var, mean, inverse, training, "
-                      "eps, [needs_input, needs_weight, needs_bias], reserve, lower, upper)\n"
-                      "    return grad_weight, grad_bias, grad_input"}}},
+      batch_norm(),
+      clamped_batch_norm(),
       {.op = "aten::layer_norm",
        .forward = "torch.native_layer_norm(input, normalized_shape, weight, bias, eps)",
        .extras = {"mean", "rstd"},

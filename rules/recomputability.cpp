@@ -1,10 +1,12 @@
 #include "rules/recomputability.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <functional>
 
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "rules/rule.h"
 
@@ -19,6 +21,18 @@ void for_each_inner(const Node* node, const std::function<void(Node*)>& function
     for_each_node(node->g(c10::attr::Subgraph)->block(), function);
 }
 
+// Returns whether a norm in evaluation reads the caller's running statistics. The rules of batch
+// norm give it copies of them.
+bool reads_running_statistics(const Node* node) {
+  if (!updates_statistics_only(node))
+    return false;
+  const auto training = node->schema().argumentIndexWithName("training");
+  if (!training || torch::jit::constant_as<bool>(node->input(*training)).value_or(false))
+    return false;
+  const auto statistics = node->schema().argumentIndexWithName("running_mean");
+  return statistics && node->input(*statistics)->node()->kind() == c10::prim::Param;
+}
+
 // Ignores what the operator writes to, because a user's function may write to tensors that it made
 // itself.
 RecomputeVeto veto_of_operator(const Node* node) {
@@ -27,6 +41,8 @@ RecomputeVeto veto_of_operator(const Node* node) {
   // A second run would update the statistics a second time, unless a replay rule avoids it.
   if (updates_hidden_state(node) && compiled_replay(node) == nullptr)
     return RecomputeVeto::kMutates;
+  if (has_fact(node, Fact::kReadsWhatMayChange) || reads_running_statistics(node))
+    return RecomputeVeto::kReadsWritten;
   return RecomputeVeto::kNone;
 }
 
@@ -69,7 +85,7 @@ const char* to_string(RecomputeVeto veto) {
     case RecomputeVeto::kRule:
       return "its rule says so";
     case RecomputeVeto::kReadsWritten:
-      return "reads what the method writes to later";
+      return "reads what may be written to before the backward";
   }
   return "unknown";
 }

@@ -2,13 +2,13 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/jit_log.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
 #include <functional>
 #include <utility>
 
+#include "ir/dead_code.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/apply_rule.h"
@@ -229,7 +229,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
   fold_known(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph->block());
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
-  torch::jit::EliminateDeadCode(joint.graph->block());
+  remove_dead_code(joint.graph->block(), joint.backward_start);
   GRAPH_DUMP("joint graph", joint.graph);
   return joint;
 }

@@ -1,16 +1,20 @@
 #include "passes/frontend/channels_last.h"
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <unordered_set>
 #include <utility>
 
+#include "ir/functionalize.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
+#include "rules/kernels/layouts.h"
 
 namespace aten_recompute {
 namespace {
@@ -40,6 +44,40 @@ bool keeps_channels_last(const Node* node) {
          (has_fact(node, Fact::kKeepsChannelsLast) || is_pointwise(node));
 }
 
+// Returns whether the dimensions of the tensor lie in memory in their order, so that eager PyTorch
+// would not take it for an image with its channels last, nor give an elementwise result another
+// layout than the default.
+bool is_in_order(const at::Tensor& tensor) {
+  if (!tensor.defined() || tensor.dim() < 2)
+    return true;
+  if (tensor.layout() != at::kStrided || is_channels_last(tensor.sizes(), tensor.strides()))
+    return false;
+  std::optional<int64_t> outer;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+    // The stride of a broadcast dimension, or of one element, says nothing.
+    if (tensor.size(dim) == 1 || tensor.stride(dim) == 0)
+      continue;
+    if (outer && *outer < tensor.stride(dim))
+      return false;
+    outer = tensor.stride(dim);
+  }
+  return true;
+}
+
+// The memory format that the node's argument asks for; nullopt if it asks for that of its operand,
+// or has no such argument.
+std::optional<c10::IValue> memory_format(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  const auto argument =
+      schema == nullptr ? std::nullopt : schema->argumentIndexWithName("memory_format");
+  if (!argument || node->input(*argument)->mustBeNone())
+    return std::nullopt;
+  const auto constant = torch::jit::toIValue(node->input(*argument));
+  const bool preserves =
+      constant && constant->isInt() && constant->toMemoryFormat() == at::MemoryFormat::Preserve;
+  return preserves ? std::nullopt : std::optional(constant.value_or(c10::IValue()));
+}
+
 // Returns whether the strides of tensors matter to what the node computes or returns.
 bool depends_on_layout(Node* node) {
   if (!node->blocks().empty()) {
@@ -62,6 +100,8 @@ class LayoutChange {
 
   // Returns whether there is a convolution, and everything could be changed.
   bool run() {
+    for (auto* input : graph_.inputs())
+      in_order_.insert(input);
     for (auto* node : graph_.nodes()) {
       if (!mutates_an_argument(node))
         continue;
@@ -87,14 +127,43 @@ class LayoutChange {
       note_written(viewed);
   }
 
+  // Returns whether the tensors that the node makes are in order in eager PyTorch, as far as is
+  // known. Only those may get another layout in between: a program that puts its channels last
+  // itself, by whatever operators, gets from eager what it has asked for.
+  bool makes_order(Node* node) const {
+    if (node->kind() == c10::prim::Constant) {
+      const auto constant = torch::jit::toIValue(node->output());
+      return !constant || !constant->isTensor() || is_in_order(constant->toTensor());
+    }
+    if (!node->blocks().empty())
+      return false;
+    if (const auto format = memory_format(node))
+      return format->isInt() && format->toMemoryFormat() == at::MemoryFormat::Contiguous;
+    if (has_fact(node, Fact::kMakesOrder))
+      return true;
+    if (is_in_place(node))
+      return in_order_.contains(node->input(0));
+    const auto inputs = node->inputs();
+    const bool keeps = is_convolution(node) || is_pointwise(node) ||
+                       has_fact(node, Fact::kKeepsChannelsLast) ||
+                       has_fact(node, Fact::kKeepsOrder) || has_fact(node, Fact::kMovesValues);
+    return keeps &&
+           std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+             return !contains_tensor(*input->type()) || in_order_.contains(input);
+           });
+  }
+
   void visit(Node* node) {
-    if (is_convolution(node)) {
+    const bool in_order = makes_order(node);
+    if (in_order)
+      in_order_.insert(node->outputs().begin(), node->outputs().end());
+    if (in_order && is_convolution(node)) {
       ++num_convolutions_;
       put_last(node, 0);
       mark_outputs(node);
     } else if (node->kind() == c10::prim::ListConstruct) {
-      visit_list(node);
-    } else if (keeps_channels_last(node) && any_last(node)) {
+      visit_list(node, in_order);
+    } else if (in_order && keeps_channels_last(node) && any_last(node)) {
       // Of other operators than elementwise ones, the first operand is the image.
       for (size_t i = 0; i < node->inputs().size(); ++i) {
         if (i == 0 || is_pointwise(node))
@@ -113,12 +182,12 @@ class LayoutChange {
   }
 
   // The elements of a list have one layout.
-  void visit_list(Node* node) {
+  void visit_list(Node* node, bool in_order) {
     const auto& uses = node->output()->uses();
     const bool keeps = std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
       return use.offset == 0 && keeps_channels_last(use.user);
     });
-    const bool is_last = keeps && any_last(node);
+    const bool is_last = in_order && keeps && any_last(node);
     for (size_t i = 0; i < node->inputs().size(); ++i) {
       if (is_last)
         put_last(node, i);
@@ -179,6 +248,7 @@ class LayoutChange {
   Graph& graph_;
   std::unordered_set<const Value*> written_;
   std::unordered_set<const Value*> is_last_;
+  std::unordered_set<const Value*> in_order_;  // in eager PyTorch, whatever their layout is here
   std::map<std::pair<const Value*, c10::Symbol>, Value*> converted_;
   size_t num_convolutions_ = 0;
   bool writes_to_stretch_ = false;
@@ -191,13 +261,9 @@ std::shared_ptr<Graph> with_channels_last(const Graph& graph) {
   return LayoutChange(*changed).run() ? changed : nullptr;
 }
 
-bool any_channels_last(const std::vector<c10::IValue>& inputs) {
-  return std::any_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
-    if (!input.isTensor() || !input.toTensor().defined() || !input.toTensor().has_storage())
-      return false;
-    const auto& tensor = input.toTensor();
-    return !tensor.is_contiguous() && (tensor.is_contiguous(at::MemoryFormat::ChannelsLast) ||
-                                       tensor.is_contiguous(at::MemoryFormat::ChannelsLast3d));
+bool are_in_order(const std::vector<c10::IValue>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return !input.isTensor() || is_in_order(input.toTensor());
   });
 }
 

@@ -27,11 +27,14 @@ namespace aten_recompute {
 // oneDNN's kernels read such images as they are, where they copy others into a blocked layout and
 // back. They add in another order, so results differ from eager PyTorch's in the last bits.
 //
+// What eager PyTorch may lay out in another way than in the order of its dimensions is left alone,
+// and what is computed from it. The inputs of the graph have to be in order (are_in_order()).
+//
 // Returns nullptr if nothing would change, or if the graph writes to a tensor of a stretch.
 std::shared_ptr<torch::jit::Graph> with_channels_last(const torch::jit::Graph& graph);
 
-// Returns whether some image or weight lies with its channels last already. The program has then
-// chosen its layouts.
-bool any_channels_last(const std::vector<c10::IValue>& inputs);
+// Returns whether the dimensions of all tensors lie in memory in their order. Otherwise the program
+// has chosen its layouts, and eager PyTorch passes them on to results.
+bool are_in_order(const std::vector<c10::IValue>& inputs);
 
 }  // namespace aten_recompute

@@ -3,12 +3,12 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/jit_log.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/dead_code.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/frontend/fold_attributes.h"
@@ -73,7 +73,7 @@ class SubgraphBuilder {
 
   // Removes what nothing needs. Returns false, and destroys the region's node, if nothing is left.
   bool finish() {
-    torch::jit::EliminateDeadCode(subgraph_->block());
+    remove_dead_code(subgraph_->block());
     remove_unused_inputs();
     if (std::all_of(subgraph_->nodes().begin(), subgraph_->nodes().end(),
                     [](const Node* node) { return node->kind() == prim::Constant; }) &&

@@ -369,10 +369,10 @@ void PathBuilder::require(Item& item) {
   if (item.symbol == nullptr)
     return;
   if (item.value.isBool()) {
-    check(item.symbol, item.value.toBool());
+    check(symbol_of(item, c10::BoolType::get()), item.value.toBool());
   } else if (item.value.isInt() || item.value.isDouble() || item.value.isString()) {
-    auto* equal = add(aten::eq, {item.symbol, add_constant(item.value)}, c10::BoolType::get());
-    check(equal, true);
+    auto* symbol = symbol_of(item, item.value.type());
+    check(add(aten::eq, {symbol, add_constant(item.value)}, c10::BoolType::get()), true);
   } else {
     throw NotRecordable("its path depends on a " + item.value.type()->str());
   }

@@ -16,6 +16,7 @@
 #include <limits>
 #include <unordered_set>
 
+#include "ir/dead_code.h"
 #include "ir/functionalize.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
@@ -262,7 +263,11 @@ void finish(std::shared_ptr<Graph>& graph, const c10::intrusive_ptr<c10::ivalue:
   torch::jit::EraseShapeInformation(graph);
   run_remove_idle_dropout(graph);
   pool_constants(graph);
+  // By now it is known which norms are in training.
+  unpin_effects(graph->block());
+  pin_effects(graph->block());
   run_pass(Pass::kEliminateDeadCode, graph, [&] { torch::jit::EliminateDeadCode(graph); });
+  unpin_effects(graph->block());
 }
 
 // Makes changes of lists functional.
@@ -298,6 +303,7 @@ Assumptions fold_call(const std::shared_ptr<Graph>& given,
                       const std::vector<c10::IValue>& inputs) {
   auto graph = given;
   Assumptions assumptions;
+  pin_effects(graph->block());  // until finish()
   // The shapes in a trace hold for its example inputs only.
   torch::jit::EraseShapeInformation(graph);
   run_pass(Pass::kFoldAttributes, graph,

@@ -9,7 +9,9 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ir/dead_code.h"
 #include "ir/forward_values.h"
+#include "ir/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -121,6 +123,21 @@ void build_backward(const JointGraph& joint, ValueMap& in_df, Gradient& gradient
   }
 }
 
+// Removes copies that only the forward reads: nothing changes what it reads while it runs.
+void remove_unsaved_snapshots(Graph& f) {
+  const auto outputs = f.outputs();
+  std::vector<Node*> unsaved;
+  for (auto* node : f.nodes()) {
+    if (node->kind() == symbols::kSnapshot &&
+        std::find(outputs.begin(), outputs.end(), node->output()) == outputs.end())
+      unsaved.push_back(node);
+  }
+  for (auto* node : unsaved) {
+    node->output()->replaceAllUsesWith(node->input());
+    node->destroy();
+  }
+}
+
 }  // namespace
 
 Gradient extract(const JointGraph& joint) {
@@ -131,7 +148,8 @@ Gradient extract(const JointGraph& joint) {
   const auto in_f = build_forward(joint, gradient);
   auto in_df = add_backward_inputs(joint, ForwardValues(joint), in_f, gradient);
   build_backward(joint, in_df, gradient);
-  torch::jit::EliminateDeadCode(gradient.f->block());
+  remove_unsaved_snapshots(*gradient.f);
+  remove_dead_code(gradient.f->block());
   torch::jit::EliminateDeadCode(gradient.df->block());
   return gradient;
 }

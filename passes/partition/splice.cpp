@@ -1,7 +1,6 @@
 #include "passes/partition/splice.h"
 
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/dead_code.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/insert_formula.h"
@@ -119,7 +119,8 @@ class Splicer {
       return;
     for (auto* node : unused)
       node->destroy();
-    torch::jit::EliminateDeadCode(graph_.block());  // optional nodes and the sizes that they read
+    // Optional nodes, and the sizes that they read.
+    remove_dead_code(graph_.block(), joint_.backward_start);
   }
 
   // Returns the forward value that output `i` of a copy of `node` stands for.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -163,13 +164,21 @@ BatchNormOutputs forward_in_vectors(const BatchNormKernels<T>& kernels, const Te
   return {result, means, inverses, at::empty({0}, input.options().dtype(at::kByte)), 0};
 }
 
+// What the clamp was computed from. The caller may change parameters and running statistics before
+// the backward, so these are copies where they are not results of the forward.
+struct Seen {
+  OptionalTensor weight, bias;
+  OptionalTensor mean, var;  // running statistics, which evaluation reads
+};
+
+// Returns nullopt where ATen may treat a NaN in another way.
 template <typename T>
-Gradients backward_in_vectors(const BatchNormKernels<T>& kernels, const Tensor& input,
-                              const Tensor& grad, const OptionalTensor& weight,
-                              const OptionalTensor& bias, const OptionalTensor& running_mean,
-                              const OptionalTensor& running_var, const OptionalTensor& mean,
-                              const OptionalTensor& inverse, bool training, double eps,
-                              const std::array<bool, 3>& mask, const Bounds& bounds) {
+std::optional<Gradients> backward_in_vectors(
+    const BatchNormKernels<T>& kernels, const Tensor& input, const Tensor& grad,
+    const OptionalTensor& weight, const OptionalTensor& running_mean,
+    const OptionalTensor& running_var, const OptionalTensor& mean, const OptionalTensor& inverse,
+    bool training, double eps, const std::array<bool, 3>& mask, const Bounds& bounds,
+    const Seen& seen) {
   const auto sizes = sizes_of(input);
   Gradients gradients;
   auto& [grad_input, grad_weight, grad_bias] = gradients;
@@ -183,6 +192,7 @@ Gradients backward_in_vectors(const BatchNormKernels<T>& kernels, const Tensor& 
   const auto* dy = grad.const_data_ptr<T>();
   auto* dx = mask[0] ? grad_input.mutable_data_ptr<T>() : nullptr;
   const auto clamp = clamp_of<T>(bounds);
+  std::atomic<bool> met_nan = false;
   for_channels(sizes, [&](const Channels& channels) {
     const auto* w = from(data_of<T>(weight), channels);
     PerChannel<T> inverses{}, scale{}, shift{};
@@ -195,21 +205,26 @@ Gradients backward_in_vectors(const BatchNormKernels<T>& kernels, const Tensor& 
     }
     if (bounds.any()) {
       const auto of_forward =
-          training ? inverses : inverse_of_running(data_of<T>(running_var), channels, eps);
-      kernels.coefficients(channels, means, of_forward.data(), w, from(data_of<T>(bias), channels),
-                           scale.data(), shift.data());
+          training ? inverses : inverse_of_running(data_of<T>(seen.var), channels, eps);
+      kernels.coefficients(channels, training ? means : from(data_of<T>(seen.mean), channels),
+                           of_forward.data(), from(data_of<T>(seen.weight), channels),
+                           from(data_of<T>(seen.bias), channels), scale.data(), shift.data());
     }
     std::array<double, kMaxChannels> sum, dot;
+    bool may_differ = false;
     if (training || mask[1] || mask[2])
-      kernels.sums(dy, x, sizes, channels, means, scale.data(), shift.data(), clamp, sum.data(),
-                   dot.data());
+      may_differ = kernels.sums(dy, x, sizes, channels, means, scale.data(), shift.data(), clamp,
+                                sum.data(), dot.data());
     if (mask[0] && training) {
       kernels.gradient(dy, x, sizes, channels, means, inverses.data(), w, scale.data(),
                        shift.data(), clamp, sum.data(), dot.data(), dx);
     } else if (mask[0]) {
-      kernels.gradient_of_transform(dy, x, sizes, channels, inverses.data(), w, scale.data(),
-                                    shift.data(), clamp, dx);
+      may_differ = kernels.gradient_of_transform(dy, x, sizes, channels, inverses.data(), w,
+                                                 scale.data(), shift.data(), clamp, dx) ||
+                   may_differ;
     }
+    if (may_differ)
+      met_nan = true;
     for (int64_t k = 0; k < channels.count(); ++k) {
       const auto c = channels.first + k;
       if (mask[1])
@@ -218,7 +233,7 @@ Gradients backward_in_vectors(const BatchNormKernels<T>& kernels, const Tensor& 
         grad_bias.mutable_data_ptr<T>()[c] = static_cast<T>(sum[k]);
     }
   });
-  return gradients;
+  return met_nan ? std::nullopt : std::optional(std::move(gradients));
 }
 
 // ---- Which kernels run ----
@@ -271,11 +286,12 @@ bool agrees_with_aten(const BatchNormKernels<T>& kernels, at::IntArrayRef sizes,
   const auto gradients = at::_batch_norm_impl_index_backward(
       implementation, input, unclamped_gradient(grad, result, bounds), weight, running_mean,
       running_var, mean, inverse, training, kEps, kAll, reserve);
-  const auto own = backward_in_vectors(kernels, input, grad, weight, bias, running_mean,
-                                       running_var, mean, inverse, training, kEps, kAll, bounds);
-  return same_bits(std::get<0>(gradients), std::get<0>(own)) &&
-         same_bits(std::get<1>(gradients), std::get<1>(own)) &&
-         same_bits(std::get<2>(gradients), std::get<2>(own));
+  const auto own = backward_in_vectors(kernels, input, grad, weight, running_mean, running_var,
+                                       mean, inverse, training, kEps, kAll, bounds,
+                                       {weight, bias, running_mean, running_var});
+  return own && same_bits(std::get<0>(gradients), std::get<0>(*own)) &&
+         same_bits(std::get<1>(gradients), std::get<1>(*own)) &&
+         same_bits(std::get<2>(gradients), std::get<2>(*own));
 }
 
 // How ATen was compiled, and for which processor it chose its kernels, decides which products and
@@ -443,15 +459,15 @@ Tensor batch_norm_from_statistics(Tensor input, OptionalTensor weight, OptionalT
 // ---- Gradients ----
 
 // The result of the forward, for a gradient that the vector kernels do not compute.
-Tensor result_again(const Tensor& input, const OptionalTensor& weight, const OptionalTensor& bias,
-                    const OptionalTensor& running_mean, const OptionalTensor& running_var,
-                    const OptionalTensor& mean, const OptionalTensor& inverse,
-                    int64_t implementation, bool training, double eps, const Bounds& bounds) {
+Tensor result_again(const Tensor& input, const OptionalTensor& mean, const OptionalTensor& inverse,
+                    int64_t implementation, bool training, double eps, const Bounds& bounds,
+                    const Seen& seen) {
   constexpr bool kCudnnEnabled = true;
   if (training)
-    return batch_norm_from_statistics(input, weight, bias, *mean, *inverse, implementation, eps,
-                                      kCudnnEnabled, bounds.lower, bounds.upper);
-  return std::get<0>(batch_norm(input, weight, bias, running_mean, running_var, training,
+    return batch_norm_from_statistics(input, seen.weight, seen.bias, *mean, *inverse,
+                                      implementation, eps, kCudnnEnabled, bounds.lower,
+                                      bounds.upper);
+  return std::get<0>(batch_norm(input, seen.weight, seen.bias, seen.mean, seen.var, training,
                                 /*momentum=*/0, eps, kCudnnEnabled, bounds));
 }
 
@@ -463,35 +479,47 @@ Gradients gradient_of_nothing(const Tensor& grad, const OptionalTensor& weight,
   return {is_given(weight) ? grad * (*weight)[0] : grad, zeros, zeros};
 }
 
+// As in eager PyTorch, the gradient in evaluation reads the running statistics of the time at which
+// it is computed. Only the clamp was computed by the forward, whose result eager has kept: it reads
+// what the forward has seen.
 Gradients batch_norm_backward(int64_t implementation, Tensor input, Tensor grad,
-                              OptionalTensor weight, OptionalTensor bias,
-                              OptionalTensor running_mean, OptionalTensor running_var,
-                              OptionalTensor mean, OptionalTensor inverse, bool training,
-                              double eps, std::vector<bool> needs, Tensor reserve,
-                              std::optional<double> lower, std::optional<double> upper) {
+                              OptionalTensor weight, OptionalTensor running_mean,
+                              OptionalTensor running_var, OptionalTensor mean,
+                              OptionalTensor inverse, bool training, double eps,
+                              std::vector<bool> needs, Tensor reserve, std::optional<double> lower,
+                              std::optional<double> upper, OptionalTensor seen_weight,
+                              OptionalTensor seen_bias, OptionalTensor seen_mean,
+                              OptionalTensor seen_var) {
   if (input.numel() == 0)
     return gradient_of_nothing(grad, weight, mean);
   const Bounds bounds{lower, upper};
+  const Seen seen{seen_weight, seen_bias, seen_mean, seen_var};
   const std::array<bool, 3> mask{needs[0], needs[1], needs[2]};
-  Gradients gradients;
+  std::optional<Gradients> gradients;
   const bool fits = implementation == 0 && grad.sizes() == input.sizes() &&
                     grad.scalar_type() == input.scalar_type() && is_contiguous_image(grad) &&
                     (is_given(weight) || !mask[1]) &&
-                    fits_vectors(input, weight, bias, running_mean, running_var, mean, inverse);
+                    fits_vectors(input, weight, running_mean, running_var, mean, inverse,
+                                 seen.weight, seen.bias, seen.mean, seen.var);
   if (fits && with_kernels(input, [&](const auto& kernels) {
-        gradients = backward_in_vectors(kernels, input, grad, weight, bias, running_mean,
-                                        running_var, mean, inverse, training, eps, mask, bounds);
-      }))
-    return gradients;
+        gradients = backward_in_vectors(kernels, input, grad, weight, running_mean, running_var,
+                                        mean, inverse, training, eps, mask, bounds, seen);
+      }) && gradients)
+    return *std::move(gradients);
   if (bounds.any()) {
-    grad = unclamped_gradient(grad,
-                              result_again(input, weight, bias, running_mean, running_var, mean,
-                                           inverse, implementation, training, eps, bounds),
-                              bounds);
+    grad = unclamped_gradient(
+        grad, result_again(input, mean, inverse, implementation, training, eps, bounds, seen),
+        bounds);
   }
   return at::_batch_norm_impl_index_backward(implementation, input, grad, weight, running_mean,
                                              running_var, mean, inverse, training, eps, mask,
                                              reserve);
+}
+
+// A copy of what the caller may change before the backward, without that a version counter tells of
+// it: running statistics are written through pointers.
+Tensor snapshot(Tensor self) {
+  return self.clone();
 }
 
 }  // namespace
@@ -514,11 +542,13 @@ void register_batch_norm_operators() {
                     "bool cudnn_enabled, float? lower=None, float? upper=None) -> Tensor",
                     &batch_norm_from_statistics),
       pure_operator("aten_recompute::batch_norm_backward(int implementation, Tensor input, "
-                    "Tensor grad, Tensor? weight, Tensor? bias, Tensor? running_mean, "
-                    "Tensor? running_var, Tensor? mean, Tensor? inverse, bool training, "
-                    "float eps, bool[] mask, Tensor reserve, float? lower=None, "
-                    "float? upper=None) -> (Tensor, Tensor, Tensor)",
+                    "Tensor grad, Tensor? weight, Tensor? running_mean, Tensor? running_var, "
+                    "Tensor? mean, Tensor? inverse, bool training, float eps, bool[] mask, "
+                    "Tensor reserve, float? lower=None, float? upper=None, "
+                    "Tensor? seen_weight=None, Tensor? seen_bias=None, Tensor? seen_mean=None, "
+                    "Tensor? seen_var=None) -> (Tensor, Tensor, Tensor)",
                     &batch_norm_backward),
+      pure_operator("aten_recompute::snapshot(Tensor self) -> Tensor", &snapshot),
   });
 }
 

@@ -351,8 +351,12 @@ at::Tensor channels_last(at::Tensor self) {
   }
 }
 
+// Strides of dimensions with one element are those of a new tensor, too.
 at::Tensor channels_first(at::Tensor self) {
-  return self.contiguous();
+  auto result = self.contiguous();
+  const auto strides = c10::contiguous_strides(result.sizes());
+  return result.strides() == at::IntArrayRef(strides) ? result
+                                                     : result.as_strided(result.sizes(), strides);
 }
 
 // Returns the tensor with its channels last if a tensor of this size and stride has them there.

@@ -1,42 +1,52 @@
-"""``python -m fuzz --count 2000 --seed 7`` runs random programs, and shrinks the first one that differs from eager.
-
-``--modules`` draws modules with submodules, and the calls of a training, in place of functions.
-"""
+"""``python -m fuzz --count 2000 --seed 7`` runs random programs, and shrinks the first one that differs from eager."""
 
 import argparse
 import random
 import sys
 from collections import Counter
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from hypothesis import HealthCheck, given, seed, settings
 from tqdm import tqdm
 
-from . import check_modules
+from . import check_modules, norms
 from .check import check, shares
 from .modules import models
 from .programs import programs
+
+KINDS: dict[str, tuple[Any, Callable[[Any], str]]] = {
+    "functions": (programs(), check),
+    "modules": (models(), check_modules.check),
+    "norms": (norms.networks(), norms.check),
+}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="fuzz", description=__doc__)
     parser.add_argument("--count", type=int, default=2000, help="number of programs (default: %(default)s)")
+    parser.add_argument(
+        "--kind",
+        choices=KINDS,
+        default="functions",
+        help="what is drawn: functions of three tensors, modules that train for some calls, or networks of norms",
+    )
     parser.add_argument("--seed", type=int, help="seed of the programs (default: a random one, which is printed)")
-    parser.add_argument("--modules", action="store_true", help="draw modules in place of functions")
     arguments = parser.parse_args()
     start = random.SystemRandom().randrange(2**32) if arguments.seed is None else arguments.seed
     print(f"seed {start}")
+    strategy, compare = KINDS[arguments.kind]
     torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
     skipped: Counter = Counter()
     bar = tqdm(total=arguments.count, desc="fuzz", unit="program", disable=None)
 
     @seed(start)
     @settings(max_examples=arguments.count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(models() if arguments.modules else programs())
+    @given(strategy)
     def one(drawn: Any) -> None:
         bar.update()
-        skipped[check_modules.check(drawn) if arguments.modules else check(drawn)] += 1
+        skipped[compare(drawn)] += 1
 
     try:
         one()

@@ -78,10 +78,8 @@ def train(module: Any, model: Model) -> list[State]:
             elif call.then:
                 _edit(module, call.then)
         except (RuntimeError, torch.jit.Error) as error:
-            state.append("raises")
-            if "modified by an inplace operation" not in str(error):
-                state.append(_kind(error))
-            loss = None
+            states.append([f"raises {_kind(error)}"])
+            return states  # what comes after it depends on where it was raised
         if call.then == "backward":
             loss = None
             for parameter in module.parameters():
@@ -98,17 +96,24 @@ def train(module: Any, model: Model) -> list[State]:
 
 def _kind(error: Exception) -> str:
     """Says which error it is: the last line, which TorchScript and ours end with as well."""
-    return str(error).strip().splitlines()[-1][:40] if str(error).strip() else type(error).__name__
+    return str(error).strip().splitlines()[-1] if str(error).strip() else type(error).__name__
+
+
+def _error_of(state: State) -> str:
+    return state[0] if isinstance(state[0], str) and state[0].startswith("raises") else ""
 
 
 def difference(actual: list[State], expected: list[State]) -> str:
-    """Describes the first difference; returns an empty string if there is none."""
-    for number, (ours, eagers) in enumerate(zip(actual, expected, strict=True)):
-        raised = "raises" in ours, "raises" in eagers
-        if raised[0] != raised[1]:
-            return f"call {number} raises in {'ours' if raised[0] else 'eager'} only: {ours[:2] if raised[0] else eagers[:2]}"
-        if raised[0]:
-            return ""  # what comes after it depends on where it was raised
+    """Describes the first difference; returns an empty string if there is none.
+
+    Eager may refuse a backward because something was changed in place that ours does not need for it.
+    """
+    for number, (ours, eagers) in enumerate(zip(actual, expected, strict=False)):
+        errors = [_error_of(ours), _error_of(eagers)]
+        if errors[1] and (errors[0] or "modified by an inplace operation" in errors[1]):
+            return ""
+        if errors[0] or errors[1]:
+            return f"call {number} raises in {'ours' if errors[0] else 'eager'} only: {errors[0] or errors[1]}"
         for index, (a, b) in enumerate(zip(ours, eagers, strict=True)):
             if isinstance(a, Tensor) and isinstance(b, Tensor):
                 if a.dtype != b.dtype or not torch.equal(a.isnan(), b.isnan()):
@@ -149,10 +154,12 @@ def check(model: Model) -> str:
             return "TorchScript does not compile it"
         with torch.jit.optimized_execution(False):
             stock = train(scripted, model)
-        if what := difference(stock, expected):
+        if difference(stock, expected):
             return "TorchScript differs from eager"
-        for options in STRATEGIES:
+        # No version counter tells of these. What is computed again reads the new values, as under torch.utils.checkpoint.
+        edits_data = any(".data" in call.then for call in model.calls)
+        for options in STRATEGIES[:1] if edits_data else STRATEGIES:
             actual = train(aten_recompute.lower(torch.jit.script(made()), options), model)
             what = difference(actual, expected)
             assert not what, f"{options}: {what}\n{model.dtype} {model.calls}\n{model.source}"
-    return "raises in eager and in ours" if any("raises" in state for state in expected) else ""
+    return "raises in eager" if _error_of(expected[-1]) else ""

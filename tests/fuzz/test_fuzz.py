@@ -9,7 +9,9 @@ pytest.importorskip("hypothesis", reason="draws the programs")
 
 from hypothesis import HealthCheck, given, seed, settings
 
+from . import check_modules, norms
 from .check import check, difference, function_of, raises_in_dead_code, run, shares
+from .modules import Model, models
 from .programs import Program, programs
 
 COUNT = int(os.environ.get("FUZZ_COUNT", "300"))
@@ -28,6 +30,33 @@ def test_no_random_program_differs_from_eager() -> None:
     @given(programs())
     def every(program: Program) -> None:
         reasons[check(program)] += 1
+
+    every()
+    assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
+
+
+def test_no_network_of_norms_differs_from_eager() -> None:
+    reasons: Counter = Counter()
+
+    @seed(SEED)
+    @settings(max_examples=max(1, COUNT // 3), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(norms.networks())
+    def every(network: norms.Network) -> None:
+        reasons[norms.check(network)] += 1
+
+    every()
+    assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
+
+
+def test_no_module_differs_from_eager() -> None:
+    """Most modules have to be compared in all of their calls."""
+    reasons: Counter = Counter()
+
+    @seed(SEED)
+    @settings(max_examples=max(1, COUNT // 4), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(models())
+    def every(model: Model) -> None:
+        reasons[check_modules.check(model)] += 1
 
     every()
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)

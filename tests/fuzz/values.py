@@ -58,12 +58,13 @@ def assign(w: Writer, indent: int) -> None:
 
 
 def drop_out(w: Writer, indent: int) -> None:
-    """Writes a dropout and returns its result: TorchScript draws no random numbers that are not read."""
+    """Writes a dropout, whose numbers are drawn whether its result is read or not."""
     shape = w.shape()
     name = w.name()
     w.say(indent, f"{name} = F.dropout({w.tensor(shape)}, 0.3)")
     w.know(name, shape)
-    w.returned.append(name)
+    if w.chance():
+        w.returned.append(name)
 
 
 def change_shape(w: Writer, indent: int) -> None:
@@ -117,7 +118,7 @@ def factory(w: Writer, indent: int, options: Sequence[str] = FACTORIES) -> str:
 
 
 def random_factory(w: Writer, indent: int) -> None:
-    """Writes a factory of random numbers and returns its result, for the reason given in ``drop_out``."""
+    """Writes a factory of random numbers and returns its result: TorchScript draws none that are not read."""
     w.returned.append(factory(w, indent, RANDOM_FACTORIES))
 
 

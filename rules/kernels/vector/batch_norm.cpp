@@ -196,15 +196,25 @@ struct Transform {
     return upper < y ? upper : y;
   }
 
-  // Returns the gradient where the result was not clamped, else 0. As in ATen, NaN passes if there
-  // is no upper bound (relu), and not otherwise (hardtanh, but for the last elements of a tensor,
-  // for which ATen has other code).
-  Vector<T> pass(const Vector<T>& grad, const Vector<T>& x) const {
+  // Returns the gradient where the result was not clamped, else 0. NaN passes, as it does in ATen
+  // if there is no upper bound (relu). With one (hardtanh), it passes there for some elements of a
+  // tensor only, so it is noted.
+  Vector<T> pass(const Vector<T>& grad, const Vector<T>& x) {
     const auto y = before_clamp(x);
-    return ((y <= lower) | (y >= upper) | ((y != y) & (upper == upper))) ? Vector<T>{} : grad;
+    nan |= y != y;
+    return ((y <= lower) | (y >= upper)) ? Vector<T>{} : grad;
+  }
+
+  // Returns whether pass() met a NaN that ATen may treat in another way.
+  bool met_nan() const {
+    bool met = false;
+    for (int64_t i = 0; i < kLanes<T>; ++i)
+      met = met || nan[i] != 0;
+    return met && upper[0] == upper[0];
   }
 
   Vector<T> scale, shift, lower, upper;
+  decltype(Vector<T>{} != Vector<T>{}) nan = {};
 };
 
 template <typename T>
@@ -297,7 +307,7 @@ inline float sum_of_lanes<float>(const Vector<float>& vector) {
 // mean.
 template <int kImages, bool kClamps, typename T>
 inline void add_images(const T* grad, const T* input, int64_t stride, int64_t positions, T mean,
-                       const Transform<T>& transformed, double& sum, double& dot) {
+                       Transform<T>& transformed, double& sum, double& dot) {
   const auto center = Vector<T>{} + mean;
   Vector<T> sums[kImages] = {};
   Vector<T> dots[kImages] = {};
@@ -339,7 +349,7 @@ inline void add_images(const T* grad, const T* input, int64_t stride, int64_t po
 
 template <bool kClamps, typename T>
 void sums_of_channel(const T* grad, const T* input, const ImageSizes& sizes, T mean,
-                     const Transform<T>& transformed, double& sum, double& dot) {
+                     Transform<T>& transformed, double& sum, double& dot) {
   const auto stride = sizes.channels * sizes.positions;
   int64_t n = 0;
   sum = 0;
@@ -353,14 +363,17 @@ void sums_of_channel(const T* grad, const T* input, const ImageSizes& sizes, T m
 }
 
 template <typename T>
-void sums(const T* grad, const T* input, const ImageSizes& sizes, Channels channels, const T* mean,
+bool sums(const T* grad, const T* input, const ImageSizes& sizes, Channels channels, const T* mean,
           const T* scale, const T* shift, Clamp<T> clamp, double* sum, double* dot) {
+  bool met_nan = false;
   for (int64_t k = 0; k < channels.count(); ++k) {
     const auto start = (channels.first + k) * sizes.positions;
-    const Transform<T> transformed(scale[k], shift[k], clamp);
+    Transform<T> transformed(scale[k], shift[k], clamp);
     const auto add = clamps(clamp) ? &sums_of_channel<true, T> : &sums_of_channel<false, T>;
     add(grad + start, input + start, sizes, mean[k], transformed, sum[k], dot[k]);
+    met_nan = met_nan || transformed.met_nan();
   }
+  return met_nan;
 }
 
 template <typename T>
@@ -369,7 +382,7 @@ void gradient(const T* grad, const T* input, const ImageSizes& sizes, Channels c
               Clamp<T> clamp, const double* sum, const double* dot, T* result) {
   const auto count = sizes.samples * sizes.positions;
   for (int64_t k = 0; k < channels.count(); ++k) {
-    const Transform<T> transformed(scale[k], shift[k], clamp);
+    Transform<T> transformed(scale[k], shift[k], clamp);
     const auto zero = Vector<T>{};
     const auto center = zero + mean[k];
     const auto slope =
@@ -394,11 +407,12 @@ void gradient(const T* grad, const T* input, const ImageSizes& sizes, Channels c
 }
 
 template <typename T>
-void gradient_of_transform(const T* grad, const T* input, const ImageSizes& sizes,
+bool gradient_of_transform(const T* grad, const T* input, const ImageSizes& sizes,
                            Channels channels, const T* inverse, const T* weight, const T* scale,
                            const T* shift, Clamp<T> clamp, T* result) {
+  bool met_nan = false;
   for (int64_t k = 0; k < channels.count(); ++k) {
-    const Transform<T> transformed(scale[k], shift[k], clamp);
+    Transform<T> transformed(scale[k], shift[k], clamp);
     const auto factor = Vector<T>{} + inverse[k];
     const auto w = Vector<T>{} + (weight == nullptr ? T(1) : weight[k]);
     for_each_vector<T>(sizes, channels.first + k, [&](int64_t i, auto part) {
@@ -407,7 +421,9 @@ void gradient_of_transform(const T* grad, const T* input, const ImageSizes& size
         dy = transformed.pass(dy, load<T>(input + i, part));
       store<T>(dy * factor * w, result + i, part);
     });
+    met_nan = met_nan || transformed.met_nan();
   }
+  return met_nan;
 }
 
 template <typename T>

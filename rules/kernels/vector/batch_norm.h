@@ -48,16 +48,19 @@ struct BatchNormKernels {
   void (*transform)(const T* input, const ImageSizes& sizes, Channels channels, const T* scale,
                     const T* shift, Clamp<T> clamp, T* result);
   // For the gradient of the result where it was not clamped, else 0, computes the sum over each
-  // channel, and the dot product with the distances of the input from the mean.
-  void (*sums)(const T* grad, const T* input, const ImageSizes& sizes, Channels channels,
+  // channel, and the dot product with the distances of the input from the mean. Returns whether
+  // ATen may treat a NaN in another way: its hardtanh_backward lets the gradient of NaN pass in
+  // the elements that fill no vector, and not in others.
+  bool (*sums)(const T* grad, const T* input, const ImageSizes& sizes, Channels channels,
                const T* mean, const T* scale, const T* shift, Clamp<T> clamp, double* sum,
                double* dot);
   // Computes the gradient of the input in training. `result` may be `grad`.
   void (*gradient)(const T* grad, const T* input, const ImageSizes& sizes, Channels channels,
                    const T* mean, const T* inverse, const T* weight, const T* scale, const T* shift,
                    Clamp<T> clamp, const double* sum, const double* dot, T* result);
-  // Computes the gradient of the input where the statistics do not depend on it.
-  void (*gradient_of_transform)(const T* grad, const T* input, const ImageSizes& sizes,
+  // Computes the gradient of the input where the statistics do not depend on it. Returns the same as
+  // sums().
+  bool (*gradient_of_transform)(const T* grad, const T* input, const ImageSizes& sizes,
                                 Channels channels, const T* inverse, const T* weight,
                                 const T* scale, const T* shift, Clamp<T> clamp, T* result);
 };

@@ -134,6 +134,8 @@ INSTANTIATE_TEST_SUITE_P(
         FactCase{"Random", Fact::kRandom, "aten_recompute::dropout_mask", "aten::relu"},
         FactCase{"UpdatesStatistics", Fact::kUpdatesStatistics, "aten::batch_norm",
                  "aten::layer_norm"},
+        FactCase{"ReadsWhatMayChange", Fact::kReadsWhatMayChange, "aten_recompute::snapshot",
+                 "aten::clone"},
         FactCase{"AsksAutograd", Fact::kAsksAutograd, "aten::is_leaf", "aten::size"},
         FactCase{"RunsAutograd", Fact::kRunsAutograd, "aten::backward", "aten::is_leaf"},
         FactCase{"Dropout", Fact::kDropout, "aten::dropout", "aten::native_dropout"},
@@ -147,6 +149,8 @@ INSTANTIATE_TEST_SUITE_P(
         FactCase{"BroadcastsRanks", Fact::kBroadcastsRanks, "aten::add.Tensor", "aten::relu"},
         FactCase{"Cheap", Fact::kCheap, "aten::sum", "aten::mm"},
         FactCase{"ComputeIntensive", Fact::kComputeIntensive, "aten::mm", "aten::sum"},
+        FactCase{"KeepsOrder", Fact::kKeepsOrder, "aten::slice.Tensor", "aten::permute"},
+        FactCase{"MakesOrder", Fact::kMakesOrder, "aten::matmul", "aten::einsum"},
         FactCase{"Concatenates", Fact::kConcatenates, "aten::cat", "aten::stack"}),
     [](const auto& info) { return info.param.name; });
 

@@ -46,9 +46,32 @@ TEST_F(Recomputability, OperatorsThatWriteRunOnce) {
   EXPECT_EQ(recompute_veto(OperatorNode("aten::add.out")), RecomputeVeto::kMutates);
 }
 
+// A node that normalises %x, and is in training or not.
+std::shared_ptr<torch::jit::Graph> norm(const std::string& training, const std::string& mean) {
+  return test::parse(R"(
+graph(%x : Tensor, %m : Tensor):
+  %none : NoneType = prim::Constant()
+  %training : bool = prim::Constant[value=)" + training + R"(]()
+  %f : float = prim::Constant[value=0.5]()
+  %s : Tensor = aten_recompute::snapshot(%m)
+  %y : Tensor, %a : Tensor, %b : Tensor, %r : Tensor, %i : int = aten_recompute::batch_norm()" +
+                     "%x, %none, %none, %" + mean + ", %" + mean +
+                     ", %training, %f, %f, %training, %none, %none)\n  return (%y)\n");
+}
+
 TEST_F(Recomputability, RunningStatisticsNeedAReplayRule) {
-  EXPECT_EQ(recompute_veto(OperatorNode("aten::_batch_norm_impl_index")), RecomputeVeto::kNone);
+  const auto graph = norm("1", "m");
+  EXPECT_EQ(recompute_veto(find_value(*graph, "y")->node()), RecomputeVeto::kNone);
   EXPECT_EQ(recompute_veto(OperatorNode("aten::instance_norm")), RecomputeVeto::kMutates);
+}
+
+// Another call may have updated them before the backward.
+TEST_F(Recomputability, RunningStatisticsOfEvaluationAreReadOnce) {
+  const auto of_caller = norm("0", "m");
+  EXPECT_EQ(recompute_veto(find_value(*of_caller, "y")->node()), RecomputeVeto::kReadsWritten);
+  const auto of_copies = norm("0", "s");
+  EXPECT_EQ(recompute_veto(find_value(*of_copies, "y")->node()), RecomputeVeto::kNone);
+  EXPECT_EQ(recompute_veto(find_value(*of_copies, "s")->node()), RecomputeVeto::kReadsWritten);
 }
 
 TEST_F(Recomputability, ControlFlowRunsOnce) {

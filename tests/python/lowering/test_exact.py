@@ -194,3 +194,78 @@ def test_weights_with_channels_last_give_the_bits_of_their_module(exact: bool) -
         assert torch.equal(workload.step(lowered), workload.step(eager))
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
     assert not has_channels_last(lowered)
+
+
+class PutsLast(nn.Module):
+    """A program that lays images out itself, by one of several ways; ``place`` says where."""
+
+    def __init__(self, way: str, inside: bool) -> None:
+        super().__init__()
+        self.c = nn.Conv2d(8, 8, 3, padding=1)
+        self.n = nn.BatchNorm2d(8)
+        self.d = nn.Conv2d(8, 8, 3, padding=1)
+        self.way = way
+        self.inside = inside
+
+    def lay_out(self, h: Tensor) -> Tensor:
+        if self.way == "permute":
+            return h.permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+        if self.way == "to":
+            return h.to(memory_format=torch.channels_last)
+        if self.way == "clone":
+            return h.clone(memory_format=torch.channels_last)
+        if self.way == "transpose":
+            return h.transpose(2, 3)
+        if self.way == "linear":
+            return torch.einsum("nchw,ck->nkhw", h, self.c.weight[:, :, 0, 0])
+        if self.way == "first":
+            return h.transpose(1, 3) * 2 + h.transpose(1, 3).contiguous()
+        return h.as_strided(h.size(), [h.size(1) * h.size(2) * h.size(3), 1, h.size(3) * h.size(1), h.size(1)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(self.n(self.c(x)))
+        y = torch.relu(self.d(self.lay_out(h))) * 2
+        z = torch.cat([y, h], 1)
+        if self.inside:
+            z = z.permute(0, 2, 3, 1)
+            return (z * 1.5).reshape(x.size(0), -1) * z.stride(1)
+        return z
+
+
+WAYS = ["permute", "to", "clone", "transpose", "linear", "first", "as_strided"]
+
+
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("channels_last")
+def test_outputs_have_the_layout_that_the_program_makes(way: str, inside: bool) -> None:
+    torch.manual_seed(0)
+    eager = PutsLast(way, inside).double()
+    lowered = lowered_copy(eager, {"strategy": "none", "exact": False})
+    x = torch.randn(2, 8, 8, 8, dtype=torch.float64)
+    sliced = torch.randn(2, 8, 16, 16, dtype=torch.float64)[:, :, ::2, ::2]
+    # The order of dimensions of an input is passed on as well, after it was another in the first call.
+    for each in (x, x.transpose(2, 3), x.to(memory_format=torch.channels_last), sliced, x):
+        inputs = [each.detach().requires_grad_() for _ in range(2)]
+        outputs = [module(image) for module, image in zip((eager, lowered), inputs, strict=True)]
+        torch.testing.assert_close(outputs[1], outputs[0], rtol=1e-10, atol=1e-12)
+        assert outputs[1].stride() == outputs[0].stride()
+        for output in outputs:
+            output.pow(2).sum().backward()
+        torch.testing.assert_close(inputs[1].grad, inputs[0].grad, rtol=1e-10, atol=1e-12)
+
+
+@pytest.mark.usefixtures("channels_last")
+def test_a_view_of_what_the_program_puts_last_is_accepted() -> None:
+    class Viewed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.c = nn.Conv2d(8, 8, 3, padding=1)
+            self.d = nn.Conv2d(8, 8, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            h = torch.relu(self.c(x)).permute(0, 2, 3, 1).contiguous().permute(0, 3, 1, 2)
+            return torch.relu(self.d(h)).permute(0, 2, 3, 1).view(x.size(0), -1)
+
+    lowered = lowered_copy(Viewed(), {"strategy": "none", "exact": False})
+    assert lowered(torch.randn(2, 8, 5, 5)).shape == (2, 200)

@@ -51,7 +51,7 @@ def run(module: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
     y = module(x)
     # A gradient with zeros and both signs.
     (y * torch.linspace(-1, 1, y.numel(), dtype=y.dtype).view_as(y)).sum().backward()
-    gradients = [p.grad for p in (x, *module.parameters())]
+    gradients = [p.grad for p in (x, *module.parameters()) if p.requires_grad]
     assert all(g is not None for g in gradients)
     return [y, *(g for g in gradients if g is not None), *module.buffers()]
 
@@ -87,14 +87,36 @@ def test_other_layouts_and_types_run_the_kernels_of_aten(activation: str) -> Non
     check(copy.deepcopy(module).bfloat16(), {"strategy": "none"}, x.bfloat16())
 
 
-def test_values_that_are_no_numbers_pass() -> None:
-    x = torch.randn(2, 3, 4, 4)
-    x[0, 0, 0, 0] = float("nan")
-    x[1, 1, 0, 0] = float("inf")
-    module = Norm("relu6", 4, 3)
-    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(module)), "none")
-    for expected, result in zip(run(module, x), run(lowered, x), strict=True):
-        torch.testing.assert_close(expected, result, rtol=0, atol=0, equal_nan=True)
+def no_numbers(size: tuple[int, ...], dtype: torch.dtype) -> dict[str, torch.Tensor]:
+    """Images with NaN or infinity in them: in a whole vector of elements, and at the end, where none is full."""
+    torch.manual_seed(0)
+    plain = torch.randn(size, dtype=dtype)
+    images = {}
+    for value in (float("nan"), float("inf"), -float("inf")):
+        for place in (0, plain.numel() // 2, -1):
+            images[f"{value} at {place}"] = plain.clone()
+            images[f"{value} at {place}"].view(-1)[place] = value
+    images["overflow"] = plain * torch.finfo(dtype).max / 8
+    return images
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_values_that_are_no_numbers_pass_as_in_eager(activation: str, training: bool, dtype: torch.dtype) -> None:
+    """ATen's hardtanh_backward lets the gradient of NaN pass in the elements behind the last whole vector only."""
+    for size in [(2, 3, 5, 7), (4, 2, 8, 8), (2, 1, 5, 5)]:
+        module = Norm(activation, 4, size[1]).to(dtype).train(training)
+        for frozen in (False, True):
+            module.norm.requires_grad_(not frozen)
+            state = copy.deepcopy(module.state_dict())
+            lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(module)), "none")
+            for name, x in no_numbers(size, dtype).items():
+                for each in (module, lowered):
+                    each.load_state_dict(state)  # running statistics that are no numbers would stay so
+                for k, (a, b) in enumerate(zip(run(module, x), run(lowered, x), strict=True)):
+                    assert torch.equal(a.isnan(), b.isnan()), (name, k)
+                    assert torch.equal(a.nan_to_num(7.0), b.nan_to_num(7.0)), (name, k)
 
 
 def operators_of(lowered: torch.jit.ScriptModule) -> dict[str, int]:
@@ -128,3 +150,107 @@ def test_kernels_of_other_bits_do_not_run() -> None:
     environment = {**os.environ, "ATEN_CPU_CAPABILITY": "default"}
     result = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert result.returncode == 0, result.stdout
+
+
+# ---- what changes between forward and backward ----
+
+STRATEGIES: dict[str, dict[str, object]] = {
+    "none": {"strategy": "none"},
+    "unfused": {"strategy": "none", "fuse": False},
+    "all": {"strategy": "all"},
+    "segments": {"strategy": "segments"},
+    "min_cut": {"strategy": "min_cut"},
+    "leanest": {"strategy": "budget", "memory_budget": 0.01, "unreachable": "leanest", "cost_model": "flops"},
+}
+
+
+class Stack(nn.Module):
+    """Norms behind others, so that a plan computes some of their results again."""
+
+    def __init__(self, activation: str) -> None:
+        super().__init__()
+        self.first = Norm(activation, 4, 3)
+        self.second = Norm(activation, 4, 3)
+        self.third = Norm("identity", 4, 3)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.sin(self.third(torch.sin(self.second(torch.sin(self.first(torch.sin(x)))))))
+
+
+def two_modes(module: nn.Module, x: torch.Tensor, first_is_training: bool) -> list[torch.Tensor | None]:
+    """Forwards in two modes, the second of which may change running statistics, then the backward of both."""
+    module.zero_grad()
+    x = x.detach().requires_grad_()
+    module.train(first_is_training)
+    first = module(x)
+    module.train(not first_is_training)
+    second = module(3 * x + 2)
+    module.train()
+    module(x.detach() * 5 - 1)
+    (first.pow(2).sum() + second.sum()).backward()
+    return [first, second, x.grad, *(p.grad for p in module.parameters()), *module.buffers()]
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last], ids=["first", "last"])
+@pytest.mark.parametrize("first_is_training", [False, True])
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("activation", ["relu", "hardtanh"])
+def test_a_call_in_another_mode_does_not_change_what_a_backward_sees(
+    activation: str, strategy: str, first_is_training: bool, layout: torch.memory_format
+) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 6, 7).contiguous(memory_format=layout)
+    eager = Stack(activation)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), STRATEGIES[strategy])
+    for _ in range(2):
+        for expected, result in zip(
+            two_modes(eager, x, first_is_training), two_modes(lowered, x, first_is_training), strict=True
+        ):
+            assert expected is not None
+            assert result is not None
+            assert torch.equal(expected, result)
+
+
+def changed_between(module: nn.Module, x: torch.Tensor, change: str) -> list[torch.Tensor]:
+    module.zero_grad()
+    x = x.detach().requires_grad_()
+    y = module(x)
+    norm = module.norm
+    assert isinstance(norm, nn.Module)
+    with torch.no_grad():
+        if change == "bias":
+            norm.bias.add_(1.5)
+        elif change == "data of the bias":
+            norm.bias.data.add_(1.5)
+        elif change == "data of the weight":
+            norm.weight.data.mul_(-2)
+        elif change == "running statistics":
+            norm.running_mean.data.add_(1)
+            norm.running_var.data.mul_(3)
+    y.pow(2).sum().backward()
+    gradients = [p.grad for p in (x, *module.parameters())]
+    return [g for g in gradients if g is not None]
+
+
+@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("change", ["bias", "data of the bias", "data of the weight", "running statistics"])
+@pytest.mark.parametrize("activation", ["relu", "relu6"])
+def test_the_caller_may_change_what_eager_has_not_kept(activation: str, change: str, training: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 6, 7)
+    eager = Norm(activation, 4, 3).train(training)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none")
+    for _ in range(2):
+        both = (changed_between(module, x, change) for module in (eager, lowered))
+        for expected, result in zip(*both, strict=True):
+            assert torch.equal(expected, result)
+
+
+def test_a_weight_that_the_caller_changes_is_refused_as_in_eager() -> None:
+    x = torch.randn(2, 3, 4, 4)
+    for module in (Norm("relu", 4, 3), aten_recompute.lower(torch.jit.script(Norm("relu", 4, 3)), "none")):
+        y = module(x)
+        with torch.no_grad():
+            module.norm.weight.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()

@@ -161,3 +161,32 @@ def test_an_input_may_be_made_to_require_grad() -> None:
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
     (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
     assert len(specialisation["regions"]) == 1
+
+
+class NormsBehindData(nn.Module):
+    """Leaves the path of an earlier call after a norm has updated its statistics."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a, self.b = nn.Linear(4, 4), nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.norm(self.a(x))
+        for i in range(2):
+            if bool(y.sum() > 0.5 * i):
+                return y * 2
+            y = self.norm(self.b(y))
+        return y
+
+
+def test_a_call_that_leaves_its_path_does_not_disturb_the_backward_of_earlier_ones() -> None:
+    """Statistics are restored before the call is made again, without a change that autograd would notice."""
+    eager = NormsBehindData()
+    lowered = lowered_copy(eager, "none")
+    inputs = [torch.randn(3, 4) for _ in range(8)]
+    for module in (eager, lowered):
+        torch.stack([module(x).sum() for x in inputs]).sum().backward()
+    assert num_specialisations(lowered) > 1
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+    assert_same(list(lowered.buffers()), list(eager.buffers()))

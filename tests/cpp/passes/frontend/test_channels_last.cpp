@@ -119,10 +119,64 @@ TEST_F(ChannelsLast, GraphsWithoutConvolutionsStayAsTheyAre) {
   EXPECT_EQ(changed("%x : Tensor", "  %y : Tensor = aten::relu(%x)\n  return (%y)\n"), nullptr);
 }
 
+// %last has its channels last in eager PyTorch.
+const std::string kPutLast = R"(
+  %there : int[] = prim::Constant[value=[0, 2, 3, 1]]()
+  %back : int[] = prim::Constant[value=[0, 3, 1, 2]]()
+  %p : Tensor = aten::permute(%y, %there)
+  %c : Tensor = aten::contiguous(%p, %zero)
+  %last : Tensor = aten::permute(%c, %back)
+)";
+
+TEST_F(ChannelsLast, AStretchThatTheProgramPutsLastIsLeftAlone) {
+  const auto graph = changed("%x : Tensor, %w : Tensor", convolution("y", "x") + kPutLast +
+                                                             convolution("z", "last") + R"(
+  %r : Tensor = aten::relu(%z)
+  %s : Tensor = aten::add(%y, %r, %one)
+  return (%s)
+)");
+  ASSERT_NE(graph, nullptr);
+  EXPECT_THAT(
+      test::listing(*graph),
+      ElementsAre("$0 = aten_recompute::channels_last(x)",
+                  "y = aten::conv2d($0, w, None, [1, 1], [0, 0], [1, 1], 1)",
+                  "$1 = aten_recompute::channels_first(y)", "p = aten::permute($1, [0, 2, 3, 1])",
+                  "c = aten::contiguous(p, 0)", "last = aten::permute(c, [0, 3, 1, 2])",
+                  "z = aten::conv2d(last, w, None, [1, 1], [0, 0], [1, 1], 1)", "r = aten::relu(z)",
+                  "s = aten::add($1, r, 1)"));
+}
+
+TEST_F(ChannelsLast, ListsOfImagesInSeveralLayoutsAreLeftAlone) {
+  const auto graph = changed("%x : Tensor, %w : Tensor", convolution("y", "x") + kPutLast + R"(
+  %both : Tensor[] = prim::ListConstruct(%y, %last)
+  %z : Tensor = aten::cat(%both, %one)
+  return (%z)
+)");
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(test::find_nodes(*graph, "aten_recompute::channels_first").size(), 1);
+  EXPECT_EQ(test::find_nodes(*graph, "aten_recompute::channels_last").size(), 1);
+}
+
+TEST_F(ChannelsLast, ViewsAndCopiesInOrderDoNotEndIt) {
+  const auto graph = changed("%x : Tensor, %w : Tensor, %sizes : int[]", R"(
+  %v : Tensor = aten::view(%x, %sizes)
+  %t : Tensor = aten::transpose(%v, %zero, %one)
+  %c : Tensor = aten::contiguous(%t, %zero)
+)" + convolution("z", "c") + "  return (%z)\n");
+  ASSERT_NE(graph, nullptr);
+  EXPECT_EQ(test::find_nodes(*graph, "aten_recompute::channels_last")[0]->input()->debugName(),
+            "c");
+}
+
 TEST_F(ChannelsLast, SaysWhetherTheProgramChoseItsLayouts) {
   const auto image = at::ones({2, 3, 4, 5});
-  EXPECT_FALSE(any_channels_last({image, 3, at::ones({2, 3})}));
-  EXPECT_TRUE(any_channels_last({3, image.contiguous(at::MemoryFormat::ChannelsLast)}));
+  EXPECT_TRUE(are_in_order({image, 3, at::ones({2, 3}), image.slice(1, 0, 2), image[0]}));
+  EXPECT_TRUE(are_in_order({at::ones({1, 3, 1, 1}).expand({2, 3, 4, 5}), at::Tensor()}));
+  EXPECT_FALSE(are_in_order({3, image.contiguous(at::MemoryFormat::ChannelsLast)}));
+  EXPECT_FALSE(are_in_order({image.transpose(2, 3)}));
+  // One channel is its own last one.
+  EXPECT_FALSE(are_in_order({at::ones({2, 1, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)
+                                 .as_strided({2, 1, 4, 5}, {20, 1, 5, 1})}));
 }
 
 }  // namespace

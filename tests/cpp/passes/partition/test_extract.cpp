@@ -96,6 +96,23 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   EXPECT_THAT(gradient.df_output_vjps, ElementsAre(0, 1));
 }
 
+TEST_F(Extract, ACopyThatIsNotKeptIsNotMade) {
+  const auto gradient = extract(test::parse_joint(
+      {.num_inputs = 3, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
+graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
+  %s : Tensor = aten_recompute::snapshot(%a)
+  %t : Tensor = aten_recompute::snapshot(%b)
+  %z : Tensor = aten::mul(%x, %s)
+  %y : Tensor = aten::mul(%z, %t)
+  aten_recompute::backward_start()
+  %dx : Tensor = aten::mul(%dy, %t)
+  return (%y, %dx)
+)"));
+  EXPECT_THAT(listing(*gradient.f),
+              ElementsAre("t = aten_recompute::snapshot(b)", "z = aten::mul(x, a)",
+                          "y = aten::mul(z, t)"));
+}
+
 TEST_F(Extract, TheJointGraphIsNotChanged) {
   const auto joint = chain();
   const auto before = joint.graph->toString();
