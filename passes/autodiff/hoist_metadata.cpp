@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -14,25 +15,53 @@ namespace {
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Moves the node to right after the last node that makes a value of `reads`. At the end of the
-// forward it would keep a tensor alive for its size.
-void move_into_forward(Node* node, const std::vector<Value*>& reads) {
-  Node* last = node->owningGraph()->param_node();
-  for (auto* value : reads) {
-    auto* maker = value->node();
-    if (maker->owningBlock() != node->owningBlock() || maker == node)
-      continue;  // made inside of the node
-    if (maker->kind() != c10::prim::Param &&
-        (last->kind() == c10::prim::Param || last->isBefore(maker))) {
-      last = maker;
+// Where nodes go that move into the forward: behind the last node that makes a value which they
+// read. At the end of the forward they would keep a tensor alive for its size.
+class MovedNodes {
+ public:
+  explicit MovedNodes(std::vector<Node*> forward)
+      : forward_(std::move(forward)), follow_(forward_.size() + 1) {
+    for (size_t i = 0; i < forward_.size(); ++i)
+      place_[forward_[i]] = i + 1;
+  }
+
+  bool empty() const { return place_.size() == forward_.size(); }
+
+  void add(Node* node, const std::vector<Value*>& reads) {
+    size_t last = 0;
+    for (auto* value : reads) {
+      const auto maker = place_.find(value->node());
+      if (maker != place_.end())
+        last = std::max(last, maker->second);
+    }
+    place_[node] = last;
+    follow_[last].push_back(node);
+  }
+
+  // Puts the forward, with these nodes in it, and then what is left of the backward at the end of
+  // the block. To insert nodes one by one would take LibTorch quadratic time: it numbers all nodes
+  // of the block again as soon as there is no number left between two neighbors.
+  void apply(Node* backward_start, const std::vector<Node*>& backward) const {
+    auto* const end = backward_start->owningBlock()->return_node();
+    const auto move = [&](Node* node) { node->moveBefore(end); };
+    std::for_each(follow_[0].begin(), follow_[0].end(), move);
+    for (size_t i = 0; i < forward_.size(); ++i) {
+      move(forward_[i]);
+      std::for_each(follow_[i + 1].begin(), follow_[i + 1].end(), move);
+    }
+    move(backward_start);
+    for (auto* node : backward) {
+      if (place_.count(node) == 0)
+        move(node);
     }
   }
-  if (last->kind() == c10::prim::Param) {
-    node->moveBefore(node->owningGraph()->block()->nodes().front());
-  } else {
-    node->moveAfter(last);
-  }
-}
+
+ private:
+  std::vector<Node*> forward_;
+  std::vector<std::vector<Node*>> follow_;  // per place: the nodes that go behind it
+  // 0: before the forward; i + 1: at node i of the forward, or behind it.
+  std::unordered_map<const Node*, size_t> place_;
+};
 
 }  // namespace
 
@@ -41,7 +70,9 @@ void hoist_metadata(JointGraph& joint) {
   for (size_t i = joint.num_inputs; i < joint.graph->inputs().size(); ++i) {
     backward_values.insert(joint.graph->inputs()[i]);
   }
-  for (auto* node : joint.backward_nodes()) {
+  MovedNodes moved(joint.forward_nodes());
+  const auto backward = joint.backward_nodes();
+  for (auto* node : backward) {
     bool tensor_output = false;
     for (auto* output : node->outputs()) {
       tensor_output = tensor_output || contains_tensor(*output->type());
@@ -51,11 +82,13 @@ void hoist_metadata(JointGraph& joint) {
       return backward_values.count(value) != 0;
     });
     if (!tensor_output && forward_only) {
-      move_into_forward(node, reads);
+      moved.add(node, reads);
     } else {
       backward_values.insert(node->outputs().begin(), node->outputs().end());
     }
   }
+  if (!moved.empty())
+    moved.apply(joint.backward_start, backward);
 }
 
 }  // namespace aten_recompute
