@@ -2,11 +2,15 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <regex>
 #include <sstream>
 #include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "ir/symbols.h"
@@ -36,16 +40,23 @@ std::string class_name(const c10::ClassTypePtr& type) {
   return type->name()->name();
 }
 
+// What layers need to know of a module's class. A container of many layers is asked once for each.
+struct ModuleClass {
+  std::unordered_map<std::string, c10::ClassTypePtr> children;
+  // Per child of a container: the number of the layer, within the container, that it belongs to;
+  // nullopt if it comes before the first layer. Empty for modules that contain no layers.
+  std::vector<std::optional<size_t>> layers;
+};
+
 // Returns the class names of a container's children by index; empty for other modules.
-std::vector<std::string> children_of_container(const c10::ClassTypePtr& type) {
+std::vector<std::string> children_of_container(const ModuleClass& module) {
   std::map<size_t, std::string> children;
-  for (size_t i = 0; i < type->numAttributes(); ++i) {
-    auto child = type->getAttribute(i)->cast<c10::ClassType>();
-    if (child == nullptr || !child->is_module())
+  for (const auto& [name, child] : module.children) {
+    if (!child->is_module())
       continue;
-    if (!is_number(type->getAttributeName(i)))
+    if (!is_number(name))
       return {};
-    children[std::stoul(type->getAttributeName(i))] = class_name(child);
+    children[std::stoul(name)] = class_name(child);
   }
   std::vector<std::string> names;
   for (auto& [index, name] : children) {
@@ -56,56 +67,33 @@ std::vector<std::string> children_of_container(const c10::ClassTypePtr& type) {
   return names;
 }
 
-// Returns the number of the layer, within its container, that child `index` belongs to; nullopt if
-// no class occurs twice, or if the child comes before the first layer.
-std::optional<size_t> layer_in_container(const std::vector<std::string>& children, size_t index) {
+// Each child of the first class that occurs twice begins a layer.
+std::vector<std::optional<size_t>> layers_of_container(const std::vector<std::string>& children) {
   std::map<std::string, size_t> counts;
   for (const auto& child : children)
     ++counts[child];
-  std::string like;
+  const auto like = std::find_if(children.begin(), children.end(),
+                                 [&](const auto& child) { return counts[child] >= 2; });
+  if (like == children.end())
+    return {};
+  std::vector<std::optional<size_t>> layers;
+  std::optional<size_t> layer;
   for (const auto& child : children) {
-    if (counts[child] >= 2) {
-      like = child;
-      break;
-    }
+    if (child == *like)
+      layer = layer ? *layer + 1 : 0;
+    layers.push_back(layer);
   }
-  if (like.empty())
-    return std::nullopt;
-  size_t begun = 0;
-  for (size_t i = 0; i <= index; ++i)
-    begun += children[i] == like ? 1 : 0;
-  if (begun == 0)
-    return std::nullopt;
-  return begun - 1;
+  return layers;
 }
 
-// Returns a name for the layer that contains a module path, such as "blocks#3"; empty if there is
-// none. `type` is the root module's class.
-std::string layer_key(const std::string& path, c10::ClassTypePtr type,
-                      const std::optional<std::regex>& pattern) {
-  std::string prefix;
-  for (const auto& atom : split(path)) {
-    const auto here = prefix.empty() ? atom : prefix + "." + atom;
-    if (pattern) {
-      if (std::regex_match(here, *pattern))
-        return here;
-    } else if (is_number(atom)) {
-      const auto children = children_of_container(type);
-      const auto index = std::stoul(atom);
-      if (index < children.size()) {
-        if (const auto layer = layer_in_container(children, index)) {
-          return prefix + "#" + std::to_string(*layer);
-        }
-      }
-    }
-    const auto slot = type->findAttributeSlot(atom);
-    auto next = slot ? type->getAttribute(*slot)->cast<c10::ClassType>() : nullptr;
-    if (next == nullptr)
-      return "";
-    type = next;
-    prefix = here;
+ModuleClass describe(const c10::ClassTypePtr& type) {
+  ModuleClass module;
+  for (size_t i = 0; i < type->numAttributes(); ++i) {
+    if (auto child = type->getAttribute(i)->cast<c10::ClassType>())
+      module.children.emplace(type->getAttributeName(i), std::move(child));
   }
-  return "";
+  module.layers = layers_of_container(children_of_container(module));
+  return module;
 }
 
 class LayerAssigner {
@@ -137,7 +125,7 @@ class LayerAssigner {
     const auto& path = node->s(symbols::kModulePath);
     auto found = keys_.find(path);
     if (found == keys_.end()) {
-      found = keys_.emplace(path, layer_key(path, root_, pattern_)).first;
+      found = keys_.emplace(path, layer_key(path)).first;
     }
     if (found->second.empty())
       return;
@@ -145,7 +133,39 @@ class LayerAssigner {
     node->i_(symbols::kLayer, static_cast<int64_t>(number));
   }
 
+  const ModuleClass& class_of(const c10::ClassTypePtr& type) {
+    const auto found = classes_.find(type.get());
+    return found != classes_.end() ? found->second
+                                   : classes_.emplace(type.get(), describe(type)).first->second;
+  }
+
+  // Returns a name for the layer that contains a module path, such as "blocks#3"; empty if there is
+  // none.
+  std::string layer_key(const std::string& path) {
+    std::string prefix;
+    auto type = root_;
+    for (const auto& atom : split(path)) {
+      const auto here = prefix.empty() ? atom : prefix + "." + atom;
+      const auto& module = class_of(type);
+      if (pattern_) {
+        if (std::regex_match(here, *pattern_))
+          return here;
+      } else if (is_number(atom)) {
+        const auto index = std::stoul(atom);
+        if (index < module.layers.size() && module.layers[index])
+          return prefix + "#" + std::to_string(*module.layers[index]);
+      }
+      const auto child = module.children.find(atom);
+      if (child == module.children.end())
+        return "";
+      type = child->second;
+      prefix = here;
+    }
+    return "";
+  }
+
   c10::ClassTypePtr root_;
+  std::unordered_map<const c10::ClassType*, ModuleClass> classes_;
   std::optional<std::regex> pattern_;
   std::map<std::string, std::string> keys_;  // module path -> layer
   std::map<std::string, size_t> numbers_;    // layer -> number

@@ -4,7 +4,6 @@
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
 
-#include <algorithm>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -71,15 +70,27 @@ std::vector<Value*> values_read(const JointGraph& joint, const ForwardValues& fo
   return reads;
 }
 
-// Makes the value an output of `f` if it is none yet. Returns the index of that output.
-size_t capture(Value* value, Graph& f) {
-  const auto outputs = f.outputs();
-  const auto found = std::find(outputs.begin(), outputs.end(), value);
-  const auto index = static_cast<size_t>(std::distance(outputs.begin(), found));
-  if (found == outputs.end())
-    f.registerOutput(value);
-  return index;
-}
+// Makes values outputs of `f`.
+class Outputs {
+ public:
+  explicit Outputs(Graph& f) : f_(f) {
+    const auto outputs = f.outputs();
+    for (size_t i = 0; i < outputs.size(); ++i)
+      index_.emplace(outputs[i], i);
+  }
+
+  // Makes the value an output if it is none yet. Returns the index of that output.
+  size_t add(Value* value) {
+    const auto [found, is_new] = index_.emplace(value, f_.outputs().size());
+    if (is_new)
+      f_.registerOutput(value);
+    return found->second;
+  }
+
+ private:
+  Graph& f_;
+  std::unordered_map<const Value*, size_t> index_;
+};
 
 // Adds the inputs of `df`: incoming gradients, region inputs, then captured values, which become
 // outputs of `f`. Returns what each stands for.
@@ -100,11 +111,12 @@ ValueMap add_backward_inputs(const JointGraph& joint, const ForwardValues& forwa
     in_df[input] = add_input(*gradient.df, input);
     gradient.df_input_captured_inputs.push_back(i);
   }
+  Outputs outputs(*gradient.f);
   for (auto* value : reads) {
     if (!forward.is_computed(value))
       continue;
     in_df[value] = add_input(*gradient.df, value);
-    gradient.df_input_captured_outputs.push_back(capture(in_f.at(value), *gradient.f));
+    gradient.df_input_captured_outputs.push_back(outputs.add(in_f.at(value)));
   }
   return in_df;
 }

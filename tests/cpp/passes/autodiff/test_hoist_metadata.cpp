@@ -63,6 +63,56 @@ graph(%x : Tensor, %dy : Tensor):
   EXPECT_THAT(backward_listing(joint), ElementsAre("dx = aten::div(dy, scale)"));
 }
 
+TEST_F(HoistMetadata, ReadsOfOneValueKeepTheirOrder) {
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
+graph(%x : Tensor, %dy : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %h : Tensor = aten::relu(%x)
+  %y : Tensor = aten::neg(%h)
+  aten_recompute::backward_start()
+  %a : int = aten::size(%h, %zero)
+  %d : Tensor = aten::neg(%dy)
+  %b : int = aten::dim(%h)
+  %c : int = aten::mul(%a, %b)
+  %e : int = aten::dim(%x)
+  %dx : Tensor = aten::mul(%d, %c)
+  %dz : Tensor = aten::mul(%dx, %e)
+  return (%y, %dz)
+)");
+  hoist_metadata(joint);
+  joint.graph->lint();
+  EXPECT_THAT(forward_listing(joint),
+              ElementsAre("e = aten::dim(x)", "h = aten::relu(x)", "a = aten::size(h, 0)",
+                          "b = aten::dim(h)", "c = aten::mul(a, b)", "y = aten::neg(h)"));
+  EXPECT_THAT(backward_listing(joint),
+              ElementsAre("d = aten::neg(dy)", "dx = aten::mul(d, c)", "dz = aten::mul(dx, e)"));
+}
+
+// To insert them one by one behind the same node takes minutes: LibTorch then numbers all nodes
+// again and again.
+TEST_F(HoistMetadata, ManyNodesMoveBehindOneNode) {
+  constexpr size_t kCount = 50'000;
+  auto joint = test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
+graph(%x : Tensor, %dy : Tensor):
+  %h : Tensor = aten::relu(%x)
+  %y : Tensor = aten::neg(%h)
+  aten_recompute::backward_start()
+  %dx : Tensor = aten::neg(%dy)
+  return (%y, %dx)
+)");
+  auto* h = test::find_value(*joint.graph, "h");
+  const torch::jit::WithInsertPoint guard(joint.backward_start->next());
+  for (size_t i = 0; i < kCount; ++i)
+    joint.graph->insert(c10::aten::dim, {h});
+  hoist_metadata(joint);
+  EXPECT_EQ(joint.forward_nodes().size(), kCount + 2);
+  EXPECT_EQ(joint.backward_nodes().size(), 1);
+  EXPECT_EQ(h->node()->next()->kind(), c10::aten::dim);
+  EXPECT_TRUE(h->node()->next()->isBefore(joint.backward_start));
+}
+
 TEST_F(HoistMetadata, SizesOfGradientsAreReadInTheBackward) {
   auto joint = test::parse_joint(
       {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
