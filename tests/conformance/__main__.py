@@ -5,12 +5,21 @@ import fnmatch
 import sys
 from pathlib import Path
 
+import torch
 from tqdm import tqdm
 
 from . import table
-from .cases import entries
-from .exceptions import EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
+from .cases import DTYPES, REDUCED_DTYPES, entries
+from .exceptions import EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import Worker
+
+
+def _dtypes(names: str) -> tuple[torch.dtype, ...]:
+    by_name = {str(dtype).removeprefix("torch."): dtype for dtype in (*DTYPES, *REDUCED_DTYPES)}
+    unknown = [name for name in names.split(",") if name not in by_name]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"{unknown[0]!r} is none of {', '.join(by_name)}")
+    return tuple(by_name[name] for name in names.split(","))
 
 
 def main() -> int:
@@ -22,19 +31,29 @@ def main() -> int:
         action="store_true",
         help="differentiate the backward as well (by default three samples of each dtype)",
     )
+    parser.add_argument(
+        "--dtypes",
+        type=_dtypes,
+        default=DTYPES,
+        help="types of the samples, e.g. bfloat16,float16 (default: float64,float32,complex128)",
+    )
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the table (default: build)")
     arguments = parser.parse_args()
+    dtypes = arguments.dtypes
     order, exceptions, stem = 1, EXCEPTIONS, "conformance"
     if arguments.second_order:
         order, exceptions, stem = 2, SECOND_ORDER_EXCEPTIONS, "conformance_second_order"
+    if set(dtypes) & set(REDUCED_DTYPES):
+        exceptions, stem = {**exceptions, **REDUCED_EXCEPTIONS}, stem + "_reduced"
     limit = 3 if arguments.second_order and arguments.limit is None else arguments.limit
-    names = [entry.name for entry in entries() if entry.twice or order == 1]
+    complete = limit is None and set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES))
+    names = [entry.name for entry in entries(dtypes) if entry.twice or order == 1]
     if arguments.patterns:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in arguments.patterns)]
-    worker = Worker(limit, order=order)
+    worker = Worker(limit, order=order, dtypes=dtypes)
     rows = []
     for name in tqdm(names, desc="conformance", unit="entry"):
-        rows.append(table.row(name, worker.run(name), complete=limit is None, exceptions=exceptions))
+        rows.append(table.row(name, worker.run(name), complete=complete, exceptions=exceptions))
         if rows[-1]["verdict"] not in (table.PASSES, table.LISTED):
             details = rows[-1]["details"]
             tqdm.write(

@@ -13,9 +13,11 @@ from torch.testing._internal.common_methods_invocations import op_db
 from torch.testing._internal.common_modules import module_db
 from torch.utils import _pytree as pytree
 
+from . import bounds
 from .script import scripted_call
 
 DTYPES = (torch.float64, torch.float32, torch.complex128)
+REDUCED_DTYPES = (torch.bfloat16, torch.float16)
 SEED = 11
 
 # PyTorch's list sets the seed of random operators inside of the call, which no trace records. Here the caller sets it.
@@ -41,6 +43,7 @@ class Entry:
     samples: Callable[[torch.dtype], Iterator[Sample]]
     dtypes: tuple[torch.dtype, ...]
     twice: bool = True  # whether its gradient can be differentiated
+    is_of_bounds: bool = False  # an operator whose derivative is not continuous, at such arguments
 
 
 class Call(nn.Module):
@@ -141,23 +144,50 @@ def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[S
             yield Sample(text.strip(), _CopyFirst(module, arguments), tensors)
 
 
-def entries() -> list[Entry]:
-    """Returns every operator that supports autograd, then every module in training and in evaluation mode."""
+def _bound_samples(case: bounds.Bounded, dtype: torch.dtype) -> Iterator[Sample]:
+    """Yields the arguments in several layouts, because a kernel may compute vectors otherwise than single elements."""
+    row = bounds.arguments(case, dtype)
+
+    def every_third(*tensors: Tensor) -> Any:
+        return case.function(*(tensor[::3] for tensor in tensors))
+
+    for name, function, tensors in (
+        ("row", case.function, row),
+        ("columns", case.function, [tensor.reshape(10, -1).t() for tensor in row]),
+        ("every third element", every_third, row),
+    ):
+        leaves = [tensor.detach().requires_grad_() for tensor in tensors]
+        yield Sample(name, Call(function, (tuple(leaves), {})), leaves)
+
+
+def entries(dtypes: tuple[torch.dtype, ...] = DTYPES) -> list[Entry]:
+    """Returns the entries that have samples of these types.
+
+    They are every operator that supports autograd, every module in training and in evaluation mode, and the operators
+    with bounds.
+    """
     found: list[Entry] = []
     for info in op_db:
-        dtypes = tuple(
+        of_operator = tuple(
             dtype
-            for dtype in DTYPES
+            for dtype in dtypes
             if dtype in info.supported_backward_dtypes("cpu") and dtype in info.supported_dtypes("cpu")
         )
-        if not info.supports_autograd or not dtypes:
+        if not info.supports_autograd or not of_operator:
             continue
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
-        found.append(Entry(name, partial(_operator_samples, info, info.op), dtypes, info.supports_gradgrad))
+        found.append(Entry(name, partial(_operator_samples, info, info.op), of_operator, info.supports_gradgrad))
     for module_info in module_db:
-        dtypes = tuple(dtype for dtype in DTYPES[:2] if dtype in module_info.supported_dtypes("cpu"))
+        # The list names types of each module for other tests. Where eager has no kernel for a reduced type, it raises.
+        of_module = tuple(
+            dtype for dtype in dtypes if dtype in REDUCED_DTYPES or dtype in module_info.supported_dtypes("cpu")
+        )
         for training in (True, False):
             name = f"{module_info.name} ({'train' if training else 'eval'})"
             samples = partial(_module_samples, module_info, training)
-            found.append(Entry(name, samples, dtypes, module_info.supports_gradgrad))
+            found.append(Entry(name, samples, of_module, module_info.supports_gradgrad))
+    of_bounds = tuple(dtype for dtype in dtypes if dtype in bounds.INTEGERS)
+    for case in bounds.CASES:
+        samples = partial(_bound_samples, case)
+        found.append(Entry(f"bounds of {case.name}", samples, of_bounds, is_of_bounds=True))
     return found

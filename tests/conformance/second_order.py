@@ -5,7 +5,13 @@ from torch import Tensor
 
 # Tolerances relative to the largest derivative. A region that is differentiated twice runs again under ordinary
 # autograd, so that the gradients of an input that is used several times are added in another order.
-LAST_BITS = {torch.float64: 1e-11, torch.complex128: 1e-11, torch.float32: 1e-5}
+LAST_BITS = {
+    torch.float64: 1e-11,
+    torch.complex128: 1e-11,
+    torch.float32: 1e-5,
+    torch.float16: 1e-2,
+    torch.bfloat16: 1e-1,
+}
 
 Gradients = list[Tensor | None]
 

@@ -6,9 +6,9 @@ import torch
 pytest.importorskip("expecttest", reason="torch.testing's lists need it")
 
 from . import second_order, table
-from .cases import entries
-from .compare import outcomes_of
-from .exceptions import EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
+from .cases import REDUCED_DTYPES, entries
+from .compare import SAME, outcomes_of
+from .exceptions import EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import CRASHED, Worker
 
 EVERY = 13  # one of so many entries runs here
@@ -23,9 +23,12 @@ HAVE_FAILED = [
 ]  # fmt: skip
 
 BY_NAME = {entry.name: entry for entry in entries()}
+REDUCED = {entry.name: entry for entry in entries(REDUCED_DTYPES)}
 TWICE = {name: entry for name, entry in BY_NAME.items() if entry.twice}
 SECOND_ORDER_SPREAD = sorted({*list(TWICE)[5 :: 2 * EVERY]} - set(SECOND_ORDER_EXCEPTIONS))
 SPREAD = sorted({*list(BY_NAME)[::EVERY], *HAVE_FAILED} - set(EXCEPTIONS))
+BOUNDS = {entry.name: entry for entry in entries((*REDUCED_DTYPES, torch.float32, torch.float64)) if entry.is_of_bounds}
+REDUCED_SPREAD = sorted({*list(REDUCED)[3::EVERY], "nn.GRUCell (train)"} - set(REDUCED_EXCEPTIONS) - set(BOUNDS))
 
 
 @pytest.mark.parametrize("name", SPREAD)
@@ -35,15 +38,31 @@ def test_entry_equals_eager(name: str) -> None:
     assert table.row(name, outcomes)["details"] == []
 
 
+@pytest.mark.parametrize("name", REDUCED_SPREAD)
+def test_entry_equals_eager_in_reduced_types(name: str) -> None:
+    outcomes = list(outcomes_of(REDUCED[name], SAMPLES))
+    assert outcomes
+    assert table.row(name, outcomes)["details"] == []
+
+
+@pytest.mark.parametrize("name", BOUNDS)
+def test_arguments_on_bounds_give_the_gradients_of_eager(name: str) -> None:
+    outcomes = list(outcomes_of(BOUNDS[name], SAMPLES))
+    assert table.row(name, outcomes)["details"] == []
+    assert any(outcome.result == SAME for _, outcome in outcomes)
+
+
 @pytest.mark.parametrize("name", EXCEPTIONS)
 def test_a_listed_exception_still_fails(name: str) -> None:
     assert any(outcome.result == EXCEPTIONS[name].result for _, outcome in outcomes_of(BY_NAME[name]))
 
 
 def test_at_most_one_entry_in_a_hundred_is_an_exception() -> None:
-    for exceptions, entries_of_order in ((EXCEPTIONS, BY_NAME), (SECOND_ORDER_EXCEPTIONS, TWICE)):
-        assert set(exceptions) <= set(entries_of_order)
-        assert len(exceptions) <= len(entries_of_order) / 100
+    for exceptions, found in (
+        (EXCEPTIONS, BY_NAME), (REDUCED_EXCEPTIONS, REDUCED), (SECOND_ORDER_EXCEPTIONS, TWICE)
+    ):
+        assert set(exceptions) <= set(found)
+        assert len(exceptions) <= len(found) / 100
 
 
 @pytest.mark.parametrize("name", SECOND_ORDER_SPREAD)

@@ -4,21 +4,19 @@ import multiprocessing
 import traceback
 from multiprocessing.connection import Connection
 
-from .compare import Outcome
+import torch
+
+from .cases import DTYPES, entries
+from .compare import Outcome, outcomes_of
 
 CRASHED = "crashed"
 
 Outcomes = list[tuple[str, Outcome]]
 
 
-def _serve(pipe: Connection, limit: int | None, order: int) -> None:
-    import torch
-
-    from .cases import entries
-    from .compare import outcomes_of
-
+def _serve(pipe: Connection, limit: int | None, order: int, dtypes: tuple[torch.dtype, ...]) -> None:
     torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
-    by_name = {entry.name: entry for entry in entries()}
+    by_name = {entry.name: entry for entry in entries(dtypes)}
     while True:
         name = pipe.recv()
         if name is None:
@@ -32,14 +30,20 @@ def _serve(pipe: Connection, limit: int | None, order: int) -> None:
 class Worker:
     """A process that runs entries one by one, and that is started again after a crash."""
 
-    def __init__(self, limit: int | None = None, seconds: float = 600, order: int = 1):
-        self._limit, self._seconds, self._order = limit, seconds, order
+    def __init__(
+        self,
+        limit: int | None = None,
+        seconds: float = 600,
+        order: int = 1,
+        dtypes: tuple[torch.dtype, ...] = DTYPES,
+    ):
+        self._seconds, self._arguments = seconds, (limit, order, dtypes)
         self._start()
 
     def _start(self) -> None:
         context = multiprocessing.get_context("spawn")
         self._pipe, theirs = context.Pipe()
-        self._process = context.Process(target=_serve, args=(theirs, self._limit, self._order), daemon=True)
+        self._process = context.Process(target=_serve, args=(theirs, *self._arguments), daemon=True)
         self._process.start()
         theirs.close()
 

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 #include <ostream>
 
 #include "runtime/program.h"
@@ -128,6 +129,19 @@ std::vector<Form> forms() {
   return all;
 }
 
+// Puts the numbers at which some kernel decides something among the first elements, in other places
+// of each tensor.
+void put_in_special_numbers(const at::Tensor& tensor, int64_t first) {
+  const auto inf = std::numeric_limits<double>::infinity();
+  const auto numbers = at::tensor({0., -0., 0.3, -0.3, 1.7, -1.7, 3., -3., 88., -88., inf, -inf,
+                                   std::numeric_limits<double>::quiet_NaN()},
+                                  at::kDouble)
+                           .to(tensor.scalar_type());
+  const auto elements = tensor.as_strided({tensor.numel()}, {1});
+  elements.narrow(0, first, numbers.numel()).copy_(numbers);
+  elements.narrow(0, tensor.numel() - numbers.numel(), numbers.numel()).copy_(numbers);
+}
+
 class InPlaceForms : public test::TorchTest, public testing::WithParamInterface<Form> {};
 
 TEST_P(InPlaceForms, GiveTheResultOfTheOperator) {
@@ -144,6 +158,8 @@ TEST_P(InPlaceForms, GiveTheResultOfTheOperator) {
                              at::empty({3, 5, 7, 9}, at::MemoryFormat::ChannelsLast)}) {
       const auto x = at::randn_like(like, at::TensorOptions().dtype(dtype)).mul_(3);
       const auto y = at::randn_like(x).mul_(3);
+      put_in_special_numbers(x, 0);
+      put_in_special_numbers(y, 5);
       auto operands = [&] {
         std::vector<c10::IValue> values;
         for (auto* input : node->inputs()) {
