@@ -43,6 +43,7 @@ class Entry:
     samples: Callable[[torch.dtype], Iterator[Sample]]
     dtypes: tuple[torch.dtype, ...]
     twice: bool = True  # whether its gradient can be differentiated
+    is_of_bounds: bool = False  # an operator whose derivative is not continuous, at such arguments
 
 
 class Call(nn.Module):
@@ -186,5 +187,7 @@ def entries(dtypes: tuple[torch.dtype, ...] = DTYPES) -> list[Entry]:
             samples = partial(_module_samples, module_info, training)
             found.append(Entry(name, samples, of_module, module_info.supports_gradgrad))
     of_bounds = tuple(dtype for dtype in dtypes if dtype in bounds.INTEGERS)
-    found += [Entry(f"bounds of {case.name}", partial(_bound_samples, case), of_bounds) for case in bounds.CASES]
+    for case in bounds.CASES:
+        samples = partial(_bound_samples, case)
+        found.append(Entry(f"bounds of {case.name}", samples, of_bounds, is_of_bounds=True))
     return found

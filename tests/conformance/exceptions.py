@@ -33,8 +33,10 @@ EXCEPTIONS: dict[str, KnownException] = {
     "linalg.lstsq.grad_oriented": _UNINITIALISED,
 }
 
-# Those of bfloat16 and half.
-REDUCED_EXCEPTIONS: dict[str, KnownException] = {}
+# Those of bfloat16 and half. LAPACK has no such types.
+REDUCED_EXCEPTIONS: dict[str, KnownException] = {
+    name: exception for name, exception in EXCEPTIONS.items() if exception is not _UNINITIALISED
+}
 
 _PHASE = KnownException(
     DIFFERS,
