@@ -112,7 +112,7 @@ def difference(actual: list[State], expected: list[State], recomputes: bool = Fa
     """
     for number, (ours, eagers) in enumerate(zip(actual, expected, strict=False)):
         errors = [_error_of(ours), _error_of(eagers)]
-        if errors[1] and (errors[0] or _CHANGED in errors[1]) or (recomputes and _CHANGED in errors[0]):
+        if (errors[1] and (errors[0] or _CHANGED in errors[1])) or (recomputes and _CHANGED in errors[0]):
             return ""
         if errors[0] or errors[1]:
             return f"call {number} raises in {'ours' if errors[0] else 'eager'} only: {errors[0] or errors[1]}"
@@ -158,7 +158,7 @@ def check(model: Model) -> str:
             stock = train(scripted, model)
         if difference(stock, expected):
             return "TorchScript differs from eager"
-        # No version counter tells of these. What is computed again reads the new values, as under torch.utils.checkpoint.
+        # No version counter tells of these. What is computed again reads new values, as under torch.utils.checkpoint.
         edits_data = any(".data" in call.then for call in model.calls)
         for options in STRATEGIES[:1] if edits_data else STRATEGIES:
             actual = train(aten_recompute.lower(torch.jit.script(made()), options), model)

@@ -223,22 +223,17 @@ class _Body:
         self.pick(kinds)(indent)
 
 
-def _calls(draw: Callable[..., Any]) -> list[Call]:
-    calls = []
-    for _ in range(draw(st.integers(2, 5))):
-        calls.append(
-            Call(
-                key=draw(st.sampled_from("abc")),
-                index=draw(st.integers(0, 1)),
-                flag=draw(st.booleans()),
-                as_list=draw(st.booleans()),
-                training=draw(st.sampled_from([True, True, False])),
-                rows=draw(st.sampled_from([4, 4, 4, 2])),
-                special=draw(st.sampled_from(["", "", "", "bounds", "bounds", "nan", "inf"])),
-                then=draw(st.sampled_from(["backward"] * 8 + [""] * 4 + EDITS)),
-            )
-        )
-    return calls
+def _call(draw: Callable[..., Any]) -> Call:
+    return Call(
+        key=draw(st.sampled_from("abc")),
+        index=draw(st.integers(0, 1)),
+        flag=draw(st.booleans()),
+        as_list=draw(st.booleans()),
+        training=draw(st.sampled_from([True, True, False])),
+        rows=draw(st.sampled_from([4, 4, 4, 2])),
+        special=draw(st.sampled_from(["", "", "", "bounds", "bounds", "nan", "inf"])),
+        then=draw(st.sampled_from(["backward"] * 8 + [""] * 4 + EDITS)),
+    )
 
 
 @st.composite
@@ -254,4 +249,4 @@ def models(draw: Callable[..., Any]) -> Model:
     source = HEADER.format(layer=layer, norm=norm, size=size)
     source += "\n".join([SIGNATURE, *body.lines, f"        return {body.names[-1]} + {body.value()} * 0.5", ""])
     dtype = draw(st.sampled_from(["float32"] * 4 + ["float64", "bfloat16", "float16"]))
-    return Model(source, dtype, image, _calls(draw))
+    return Model(source, dtype, image, [_call(draw) for _ in range(draw(st.integers(2, 5)))])

@@ -46,7 +46,7 @@ class OfAnInterface(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.head, self.other = Tanh(), TwoLayers()
+        self.head, self.other = Tanh(), TwoLayers()  # type: ignore[assignment]
         self.last = nn.Linear(4, 4)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -60,7 +60,7 @@ def test_a_submodule_of_an_interface_may_be_replaced() -> None:
     for _ in range(2):
         x = torch.randn(3, 4)
         assert torch.equal(lowered(x), eager(x))
-        eager.head, lowered.head = eager.other, lowered.other
+        eager.head, lowered.head = eager.other, lowered.other  # type: ignore[assignment]
 
 
 class SameOrNot(nn.Module):

@@ -10,7 +10,6 @@ import aten_recompute
 from support.helpers import assert_same, lowered_copy, tensors_in
 from support.path_programs import PROGRAMS
 
-
 # In these, a branch may become one operator, which has no rule.
 DECIDED_BY_DATA = {"branches_on_data", "break_and_continue", "return_in_a_loop", "flag_that_ends_a_loop"}
 

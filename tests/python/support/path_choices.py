@@ -61,7 +61,7 @@ class ModuleByDictKey(nn.Module):
 
     def forward(self, x: Tensor, task: str) -> Tensor:
         shared = x
-        for _, head in self.heads.items():
+        for head in self.heads.values():
             shared = shared + head(x)
         chosen: Head = self.heads[task]
         return shared * chosen.forward(x)
@@ -107,7 +107,7 @@ class ModuleOfAnInterfaceBeside(ModuleByIndex):
 
     def __init__(self) -> None:
         super().__init__()
-        self.beside = Tanh()
+        self.beside = Tanh()  # type: ignore[assignment]
         self.last = nn.Linear(4, 4)
 
     def forward(self, x: Tensor, task: int) -> Tensor:
@@ -122,7 +122,7 @@ class ModuleInAListOfTheMethod(nn.Module):
         self.one, self.two = Tanh(), TwoLayers()
 
     def forward(self, x: Tensor, index: int) -> Tensor:
-        modules: list[Head] = [self.one, self.two]
+        modules: list[Head] = [self.one, self.two]  # type: ignore[list-item]
         return modules[index].forward(x) + self.one(x)
 
 
@@ -223,8 +223,8 @@ class ByKeys(TwoLinears):
     def forward(self, x: Tensor, values: dict[str, Tensor]) -> Tensor:
         if "a" in values:
             x = self.a(x) * values["a"]
-        for _, value in values.items():
-            x = self.b(x) + value
+        for key, value in values.items():
+            x = self.b(x) + value * len(key)
         return x
 
 
