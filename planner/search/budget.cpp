@@ -140,9 +140,7 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
 RetentionPlan plan_leanest(const Problem& problem, const RetentionPlan& unplanned,
                            size_t num_threads) {
   PlanSearch search(problem, unplanned,
-                    SearchEffort{.simulations = 2500,
-                                 .refining_steps_per_second = 0.0,
-                                 .num_threads = num_threads});
+                    SearchEffort{.simulations = 2500, .num_threads = num_threads});
   return search.fastest(search.smallest_peak_bytes())->retention;
 }
 

@@ -20,12 +20,6 @@ constexpr double kRung = 0.93;
 // Long searches are cut into so many parts, which can run in parallel. It is a constant, so that
 // what is found does not depend on the number of threads.
 constexpr size_t kParts = 4;
-// Plans that recompute for at least this fraction of the step are slow. They are worth refining,
-// under a finer ladder.
-constexpr double kSlow = 0.2;
-constexpr double kFineRung = 0.95;
-// Plans of different parts are mixed so many times while slow plans are refined.
-constexpr int64_t kRounds = 4;
 
 bool reads_optional(const Problem& problem, int32_t node) {
   const auto inputs = problem.inputs[node];
@@ -102,24 +96,10 @@ struct PlanSearch::State {
   }
 
   bool lean_is_usable() const { return lean_simulation.peak_bytes != kNoLimit; }
-  bool is_slow(const Plan* plan) const {
-    return plan == nullptr || plan->simulation.recompute_seconds >= kSlow * problem.base_seconds();
-  }
-
-  // Returns the archive that answers questions to which the unrefined archive has this answer.
-  const ParetoArchive& archive_for(const Plan* answer) {
-    if (!is_slow(answer) || !is_slow(archive.leanest()))
-      return archive;
-    if (!refined)
-      refine();
-    return *refined;
-  }
 
   using Task = std::function<void(Searcher&)>;
-  void search(std::span<const Task> tasks, ParetoArchive& known);
-  void search(std::span<const Task> tasks) { search(tasks, archive); }
+  void search(std::span<const Task> tasks);
   void explore(int64_t steps);
-  void refine();
   void keep_in_lean_plan(Searcher& searcher, bool by_kind, int64_t steps) const;
   void go_down(Searcher& searcher, int64_t steps) const;
   void build_up(Searcher& searcher, int64_t steps) const;
@@ -139,7 +119,6 @@ struct PlanSearch::State {
   RetentionPlan unplanned;
   RetentionPlan lean;  // drops all droppable values whenever it can
   ParetoArchive archive;
-  std::optional<ParetoArchive> refined;
   uint64_t num_searchers = 0;
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
@@ -147,17 +126,17 @@ struct PlanSearch::State {
   std::vector<int64_t> reached;  // the first of them: those for which the sweeps found plans
 };
 
-// Runs tasks, each with a copy of `known`, and merges the plans that they found.
-void PlanSearch::State::search(std::span<const Task> tasks, ParetoArchive& known) {
+// Runs tasks, each with a copy of the archive, and merges the plans that they found.
+void PlanSearch::State::search(std::span<const Task> tasks) {
   std::vector<std::unique_ptr<Searcher>> searchers;
   std::vector<std::function<void()>> runs;
   for (const auto& task : tasks) {
-    searchers.push_back(std::make_unique<Searcher>(simulator, moves, known, ++num_searchers));
+    searchers.push_back(std::make_unique<Searcher>(simulator, moves, archive, ++num_searchers));
     runs.emplace_back([&task, searcher = searchers.back().get()] { task(*searcher); });
   }
   run_in_parallel(runs, effort.num_threads);
   for (const auto& searcher : searchers)
-    known.merge(searcher->archive);
+    archive.merge(searcher->archive);
 }
 
 // Looks for plans with a smaller peak than `lean`. A value that the backward reads at once, and for
@@ -228,38 +207,6 @@ void PlanSearch::State::explore(int64_t steps) {
   look_for_other_checkpoints(steps);
 }
 
-// Anneals longer where plans are slow, under all limits of that region whichever was asked for:
-// what one limit gets must not depend on questions about others. No plan is taken that is faster
-// than those of greater, unrefined budgets.
-void PlanSearch::State::refine() {
-  const auto worth_it =
-      static_cast<int64_t>(effort.refining_steps_per_second * problem.base_seconds());
-  const auto steps = std::min({worth_it, effort.most_refining_steps,
-                               effort.refining_simulations * simulator.base_steps()});
-  std::vector<int64_t> chosen;  // rising
-  for (auto limit = archive.leanest()->simulation.peak_bytes; is_slow(archive.fastest(limit));
-       limit = static_cast<int64_t>(static_cast<double>(limit) / kFineRung) + 1)
-    chosen.push_back(limit);
-  auto found = archive;
-  std::vector<Task> tasks;
-  for (size_t part = 0; part < kParts; ++part) {
-    tasks.emplace_back(
-        [&, part](Searcher& searcher) { anneal(searcher, chosen, part, steps / kRounds); });
-  }
-  for (int64_t round = 0; round < kRounds; ++round)
-    search(tasks, found);
-  double fastest_allowed = 0.0;
-  for (const auto& plan : archive.frontier()) {
-    if (!is_slow(&plan))
-      fastest_allowed = std::max(fastest_allowed, plan.simulation.recompute_seconds);
-  }
-  refined = archive;
-  for (const auto& plan : found.frontier()) {
-    if (plan.simulation.recompute_seconds >= fastest_allowed)
-      refined->offer(plan.retention, plan.simulation);
-  }
-}
-
 // Looks for plans with other checkpoints, and anneals where that found faster ones.
 void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
   const auto known = archive;
@@ -307,6 +254,10 @@ void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
 // Where plans are slow, tries other checkpoints in the plans for each limit and larger ones. Goes
 // upwards, so that plans found under a limit serve those above it.
 void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const {
+  constexpr double kSlow = 0.2;  // of the step
+  const auto is_slow = [&](const Plan* plan) {
+    return plan == nullptr || plan->simulation.recompute_seconds >= kSlow * problem.base_seconds();
+  };
   if (!is_slow(searcher.archive.leanest()))
     return;
   const Checkpoints checkpoints(problem, moves.droppable());
@@ -430,27 +381,24 @@ PlanSearch::PlanSearch(const Problem& problem, const RetentionPlan& unplanned,
 
 PlanSearch::~PlanSearch() = default;
 
-int64_t PlanSearch::smallest_peak_bytes() {
-  return state_->archive_for(state_->archive.leanest()).leanest()->simulation.peak_bytes;
+int64_t PlanSearch::smallest_peak_bytes() const {
+  return state_->archive.leanest()->simulation.peak_bytes;
 }
 
 std::optional<Plan> PlanSearch::fastest(int64_t peak_bytes) {
-  const auto* known = state_->archive.fastest(peak_bytes);
-  const auto* plan = state_->archive_for(known).fastest(peak_bytes);
+  const auto* plan = state_->archive.fastest(peak_bytes);
   return plan == nullptr ? std::nullopt : std::optional(*plan);
 }
 
 Plan PlanSearch::leanest(double seconds) {
-  const bool slow = seconds >= kSlow * state_->problem.base_seconds();
-  const auto& archive = slow ? state_->archive_for(state_->archive.leanest()) : state_->archive;
-  const auto* plan = archive.leanest(seconds);
-  return plan != nullptr ? *plan : *archive.fastest(state_->unplanned_peak);
+  const auto* plan = state_->archive.leanest(seconds);
+  return plan != nullptr ? *plan : *state_->archive.fastest(state_->unplanned_peak);
 }
 
 std::vector<Plan> search_frontier(const Problem& problem, const RetentionPlan& unplanned,
                                   const SearchEffort& effort) {
   PlanSearch search(problem, unplanned, effort);
-  return search.state_->archive_for(search.state_->archive.leanest()).frontier();
+  return search.state_->archive.frontier();
 }
 
 }  // namespace aten_recompute

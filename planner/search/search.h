@@ -19,17 +19,10 @@ struct SearchEffort {
   int64_t least_steps = 2'000'000;
   int64_t most_steps = 10'000'000;
   int64_t simulations = 120'000;  // at most so many times the steps without recomputation
-  // For the refinement of slow plans, which runs only where one is asked for: in all, and with the
-  // same meanings.
-  double refining_steps_per_second = 2.5e8;
-  int64_t most_refining_steps = 250'000'000;
-  int64_t refining_simulations = 480'000;
   size_t num_threads = 1;         // at most; plans do not depend on it
 };
 
-// Plans for one problem. Deterministic; not for several threads at once. The first question that
-// only a plan with much recomputation answers refines all such plans, which takes several times as
-// long as the search.
+// Plans for one problem. Deterministic; not for several threads at once.
 class PlanSearch {
  public:
   // Runs the search. `problem` must outlive this object. `unplanned` keeps what the backward reads.
@@ -40,7 +33,7 @@ class PlanSearch {
   PlanSearch& operator=(const PlanSearch&) = delete;
 
   // Returns the smallest peak of all plans found.
-  int64_t smallest_peak_bytes();
+  int64_t smallest_peak_bytes() const;
 
   // Returns the fastest plan found with a peak of at most `peak_bytes`; nothing below
   // smallest_peak_bytes(). Answers do not depend on earlier questions.

