@@ -94,14 +94,17 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
                                     (loss_is_measured_ || is_of_sum));
   }
   changed = turn_off(seen_.freed_before_backward, freed_before_backward) || changed;
-  if (!changed)
+  // What makes no difference in a call with small outputs may make one in a later call.
+  const auto assumed_bytes = bytes_of(outputs, assumed_);
+  if (!changed && (differs_ || assumed_bytes <= largest_bytes_))
     return;
+  largest_bytes_ = std::max(largest_bytes_, assumed_bytes);
   settled_ =
       std::none_of(seen_.freed_before_backward.begin(), seen_.freed_before_backward.end(), is_on) &&
       std::none_of(seen_.expanded.begin(), seen_.expanded.end(), [](const auto& flags) {
         return std::any_of(flags.begin(), flags.end(), is_on);
       });
-  const auto more = bytes_of(outputs, seen_) - bytes_of(outputs, assumed_);
+  const auto more = bytes_of(outputs, seen_) - assumed_bytes;
   const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
   differs_ = more > limit || -more > limit || has_other_loss();
   if (more > limit) {

@@ -75,6 +75,7 @@ class CallerBehaviour {
   SeenInCalls seen_;
   std::optional<std::vector<size_t>> counted_;  // nullopt: all outputs count
   bool has_seen_ = false;
+  int64_t largest_bytes_ = 0;  // bytes_of(), as assumed, in the call with the largest outputs
   std::atomic<bool> differs_{false};
   std::atomic<bool> settled_{false};
 };

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
+#include <map>
 #include <set>
 #include <unordered_map>
 
@@ -244,33 +245,34 @@ void CompiledRegion::find_stages() {
         std::max({backward_.output_ready_after(i), is_last ? last_reads[input] : size_t{0},
                   follows ? leaves_after.back() : size_t{0}}));
   }
-  std::set<size_t> ends(leaves_after.begin(), leaves_after.end());
-  if (ends.empty())
-    ends.insert(0);
+  std::map<size_t, std::vector<size_t>> gradients_by_end;
+  for (size_t i = 0; i < count; ++i)
+    gradients_by_end[leaves_after[i]].push_back(i);
+  if (gradients_by_end.empty())
+    gradients_by_end[0] = {};
+  last_stage_of_.assign(backward_.num_registers(), -1);
+  const auto read = [&](const Program::Operand& operand, size_t stage) {
+    if (!operand.is_constant)
+      last_stage_of_[operand.index] =
+          std::max(last_stage_of_[operand.index], static_cast<int64_t>(stage));
+  };
+  const auto& instructions = backward_.instructions();
   size_t begin = 0;
-  for (auto end : ends) {
-    Stage stage;
-    stage.begin = begin;
-    stage.end = end;
-    for (size_t i = 0; i < count; ++i) {
-      if (leaves_after[i] == end)
-        stage.gradients.push_back(i);
+  for (auto& [end, gradients] : gradients_by_end) {
+    const auto stage = stages_.size();
+    for (size_t i = begin; i < end; ++i) {
+      for (const auto& operand : instructions[i].operands)
+        read(operand, stage);
     }
-    stage.live_after.assign(backward_.num_registers(), false);
-    for (size_t i = end; i < backward_.instructions().size(); ++i) {
-      for (const auto& operand : backward_.instructions()[i].operands) {
-        if (!operand.is_constant)
-          stage.live_after[operand.index] = true;
-      }
-    }
-    for (size_t i = 0; i < count; ++i) {
-      const auto& output = backward_.outputs()[i];
-      if (leaves_after[i] > end && !output.is_constant) {
-        stage.live_after[output.index] = true;
-      }
-    }
-    stages_.push_back(std::move(stage));
+    for (auto gradient : gradients)
+      read(backward_.outputs()[gradient], stage);
+    stages_.push_back({begin, end, std::move(gradients)});
     begin = end;
+  }
+  // What follows the last stage belongs to none.
+  for (size_t i = begin; i < instructions.size(); ++i) {
+    for (const auto& operand : instructions[i].operands)
+      read(operand, stages_.size());
   }
 }
 
@@ -301,25 +303,29 @@ void CompiledRegion::find_aliases() {
   }
 }
 
-void CompiledRegion::note_step(const StepMemory& step, PeakDifference& difference) const {
+void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
+                               PeakDifference& difference) const {
   if (step.backward.empty())
     return;
   const auto& figures = graphs_.figures;
   const auto& options = difference.options();
-  const bool is_as_planned = is_like_plan(step, options.accumulate) && !is_outdated();
+  const bool is_like = is_like_plan(step, options.accumulate);
+  const bool is_as_planned = is_like && !is_outdated();
   const bool matters = is_too_low(figures.predicted_peak_bytes, step.peak,
-                                  budget_bytes(options, figures.unplanned_peak_bytes));
-  // The loss is noted only where the predicted peak is too low, or a new plan is made anyway.
-  const auto loss = loss_memory(*graphs_.problem, step);
+                                  budget_bytes(options, figures.fraction_counts_from));
+  // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
+  // of smaller inputs says nothing about that of those planned for.
+  const auto loss = is_smaller ? std::nullopt : loss_memory(*graphs_.problem, step);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
     caller_->see_loss(static_cast<double>(loss->beside) / incoming,
                       static_cast<double>(loss->held) / incoming);
   }
-  if (!is_as_planned)
-    return;
-  measured_peak_bytes_ = step.peak;
-  difference.say(figures, step, /*is_planned_again=*/is_outdated());
+  const bool is_comparable = is_as_planned && !is_smaller;
+  if (is_comparable)
+    measured_peak_bytes_ = step.peak;
+  if (is_comparable || (is_like && matters))
+    difference.say(figures, step, /*is_planned_again=*/is_outdated());
 }
 
 std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(

@@ -42,7 +42,6 @@ struct Stage {
   size_t begin = 0;  // instructions [begin, end) of the backward program
   size_t end = 0;
   std::vector<size_t> gradients;  // outputs of the backward program that the stage returns
-  std::vector<bool> live_after;   // per register: whether a later stage reads it
 };
 
 // How the backward changes where only some of the outputs have a gradient.
@@ -68,6 +67,10 @@ class CompiledRegion {
   // that it is a summand of. Gradients leave summand by summand (passes/partition/split_sums.h).
   const std::vector<size_t>& summand_of() const { return graphs_.summand_of; }
   const std::vector<Stage>& stages() const { return stages_; }
+  // Returns whether a stage after this one reads a register of the backward or returns it.
+  bool is_read_after(size_t stage, int32_t index) const {
+    return last_stage_of_[index] > static_cast<int64_t>(stage);
+  }
   size_t num_vjps() const { return graphs_.gradient.df_input_vjps.size(); }
 
   // Returns, for each captured output, the region inputs that it may share memory with. A change of
@@ -92,12 +95,16 @@ class CompiledRegion {
   // Returns whether the caller does something that the plan was not made for.
   bool is_outdated() const { return caller_ != nullptr && caller_->differs(); }
   // Returns whether the next step is to be watched: no step so far could be compared with the plan,
-  // and fewer than kMaxWatchedSteps were watched. Counts the step if so.
-  bool wants_watch() const { return measured_peak_bytes_ < 0 && num_watched_++ < kMaxWatchedSteps; }
+  // and fewer than kMaxWatchedSteps of its kind were watched. Counts the step if so. `is_smaller`
+  // says that its inputs are smaller than those planned for.
+  bool wants_watch(bool is_smaller) const {
+    auto& count = is_smaller ? num_smaller_watched_ : num_watched_;
+    return measured_peak_bytes_ < 0 && count++ < kMaxWatchedSteps;
+  }
   // Notes the memory of a step of this region alone: what the loss took, and where the step can be
-  // compared with the plan, its peak, which `difference` compares with the prediction. Needs a
-  // region with a profile.
-  void note_step(const StepMemory& step, PeakDifference& difference) const;
+  // compared with the plan, its peak, which `difference` compares with the prediction. Of a smaller
+  // step only a peak that is too large says something. Needs a region with a profile.
+  void note_step(const StepMemory& step, bool is_smaller, PeakDifference& difference) const;
   // Returns the measured peak of a step in bytes; -1 where none is known.
   int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
   // Returns, for each input, whether the region itself writes to it.
@@ -126,6 +133,8 @@ class CompiledRegion {
   Program forward_;
   Program backward_;
   std::vector<Stage> stages_;
+  // Per register of the backward: the last stage that reads or returns it; -1 if none does.
+  std::vector<int64_t> last_stage_of_;
   std::vector<std::vector<size_t>> aliased_inputs_;
   std::vector<std::vector<int32_t>> captures_of_;
   std::vector<size_t> first_stage_of_;
@@ -135,6 +144,7 @@ class CompiledRegion {
   bool draws_random_numbers_ = false;
   mutable std::atomic<int64_t> measured_peak_bytes_{-1};
   mutable std::atomic<size_t> num_watched_{0};
+  mutable std::atomic<size_t> num_smaller_watched_{0};
   mutable std::mutex mutex_;
   mutable std::unique_ptr<RegionReplay> replay_;
   mutable std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> masks_;

@@ -32,6 +32,10 @@ DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed) {
   return total > (1.0 + kDataGrowth) * assumed_total ? DataGrowth::kTotal : DataGrowth::kNone;
 }
 
+bool has_shrunk(const DataSizes& sizes, const DataSizes& assumed) {
+  return growth_of(assumed, sizes) != DataGrowth::kNone;
+}
+
 DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed) {
   auto larger = sizes;
   for (size_t i = 0; i < std::min(sizes.size(), assumed.size()); ++i) {

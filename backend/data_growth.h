@@ -16,6 +16,10 @@ enum class DataGrowth {
 // tensors may be half as large again. Small tensors are ignored.
 DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed);
 
+// Returns whether the data of a call decided on smaller tensors than a plan assumes, by the same
+// measures, so that its peak says little about the plan.
+bool has_shrunk(const DataSizes& sizes, const DataSizes& assumed);
+
 // Returns the larger size of each dimension.
 DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed);
 

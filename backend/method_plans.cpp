@@ -14,6 +14,7 @@
 #include "planner/model/joint_problem.h"
 #include "planner/model/plan_file.h"
 #include "planner/search/budget.h"
+#include "runtime/arena/system_memory.h"
 
 namespace aten_recompute {
 namespace {
@@ -28,6 +29,7 @@ struct LastStep {
       compiled_regions;  // those that ran and take part in the plan
   std::shared_ptr<StepWatch> watch;
   bool was_planned = false;
+  bool was_smaller = false;
 };
 thread_local LastStep last_step;
 
@@ -202,9 +204,13 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
           : plan_budget(joint.problem, keep_all, options,
                         {.num_threads = static_cast<size_t>(at::get_num_threads()),
                          .outside_bytes = outside,
-                         .known = known_plans(joint, *plan, known, is_late)});
+                         .known = known_plans(joint, *plan, known, is_late),
+                         .largest_unplanned_bytes = largest_unplanned_bytes_});
 
   plan->figures = joint_figures(joint, decisions, keep_all);
+  plan->figures.fraction_counts_from = fraction_counts_from(
+      options_, plan->figures.unplanned_peak_bytes, largest_unplanned_bytes_);
+  largest_unplanned_bytes_ = plan->figures.fraction_counts_from;
   plan->figures.outside_bytes = outside;
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
@@ -217,6 +223,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   }
   plan->figures.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  give_back_free_heap();  // of what the search took
   in_order_.push_back(plan);
   if (const auto dropped = plans_.insert(plan))
     std::erase(in_order_, *dropped);
@@ -263,11 +270,12 @@ void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured,
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::measured(
-    const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory) {
-  plan->measured_saved_bytes = memory.saved;
+    const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory, bool was_smaller) {
+  if (!was_smaller)
+    plan->measured_saved_bytes = memory.saved;
   const auto more = memory.saved - plan->figures.predicted_saved_bytes;
   const auto peak = plan->figures.predicted_peak_bytes;
-  const auto budget = budget_bytes(options_, plan->figures.unplanned_peak_bytes);
+  const auto budget = budget_bytes(options_, plan->figures.fraction_counts_from);
   if (!is_too_low(peak, peak + more, budget))
     return plan;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -282,7 +290,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::measured(
 
 void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
                         const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
-                        const StepMemory& memory, bool was_planned) {
+                        const StepMemory& memory, bool was_planned, bool was_smaller) {
   const std::lock_guard<std::mutex> lock(mutex_);
   // A call that returns early runs fewer regions than the plan has, and cannot be compared with it.
   if (memory.backward.empty() || compiled_regions.size() != plan->linked.size() ||
@@ -298,12 +306,12 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   note_loss(linked, plan->kept_after, by, memory);
   const auto peak = predict(linked, plan->kept_after, next).peak_bytes;
   const auto predicted = plan->figures.predicted_peak_bytes;
-  const auto budget = budget_bytes(options_, plan->figures.unplanned_peak_bytes);
+  const auto budget = budget_bytes(options_, plan->figures.fraction_counts_from);
   if (is_too_low(predicted, peak, budget)) {
     if (was_planned)
       warn_of_operators_between(predicted, peak, "the backward");
     plan_again(plan, std::move(linked), plan->kept_after);
-  } else if (was_planned && is_like_plan(memory, options_.accumulate) &&
+  } else if (was_planned && !was_smaller && is_like_plan(memory, options_.accumulate) &&
              StepWatch::sees_all_memory()) {
     plan->measured_peak_bytes = memory.peak;
     if (is_too_high(predicted, memory.peak) && lower(plan, by, memory))
@@ -362,9 +370,12 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     links_ = std::make_unique<RegionDataflowRecorder>(inputs);
-  const bool is_new = plan_ == nullptr ||
-                      (plan_->measured_peak_bytes < 0 && plan_->num_watched++ < kMaxWatchedSteps);
-  if (is_new && may_watch())
+  is_smaller_ = plan_ != nullptr && plan_->inputs != inputs_;
+  const auto wants_watch = [&] {
+    auto& count = is_smaller_ ? plan_->num_smaller_watched : plan_->num_watched;
+    return plan_->measured_peak_bytes < 0 && count++ < kMaxWatchedSteps;
+  };
+  if ((plan_ == nullptr || wants_watch()) && may_watch())
     watch_ = StepWatch::start();
 }
 
@@ -384,7 +395,7 @@ void MethodCall::settle_last_step() {
   const auto memory = step.watch->memory();
   if (plans == nullptr || step.plan == nullptr)
     return;
-  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned);
+  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned, step.was_smaller);
 }
 
 bool MethodCall::may_watch() {
@@ -404,6 +415,7 @@ std::shared_ptr<const CompiledRegion> MethodCall::planned(PlannedRun run) {
   left_ = left_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
   if (left_)
     return nullptr;
+  is_smaller_ = is_smaller_ || plan_->runs[position].shapes != runs_.back().shapes;
   runs_.back().compiled_region = plan_->runs[position].compiled_region;
   return runs_.back().compiled_region;
 }
@@ -422,11 +434,11 @@ void MethodCall::finish(const c10::IValue& result) {
   else if (plan_ == nullptr)
     plan = plans_->add({inputs_, std::move(runs_), *links_, result, watch_.get()});
   else if (watch_ != nullptr)
-    plan = plans_->measured(plan_, watch_->memory());
+    plan = plans_->measured(plan_, watch_->memory(), is_smaller_);
   if (watch_ == nullptr || plan == nullptr)
     return;
   last_step = {plans_->weak_from_this(), plan, compiled_regions, std::move(watch_),
-               plan_ != nullptr};
+               plan_ != nullptr, is_smaller_};
 }
 
 }  // namespace aten_recompute

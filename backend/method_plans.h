@@ -51,6 +51,7 @@ struct MethodPlan {
   mutable std::atomic<int64_t> measured_saved_bytes{-1};  // allocated when the call returned
   mutable std::atomic<int64_t> measured_peak_bytes{-1};
   mutable std::atomic<size_t> num_watched{0};
+  mutable std::atomic<size_t> num_smaller_watched{0};
 };
 
 // A call whose method has returned.
@@ -86,15 +87,16 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   std::shared_ptr<const MethodPlan> add(FinishedCall call);
   // Notes the memory of a call under `plan` that has returned. What it kept beyond the prediction
   // is attributed to operators between the regions. Returns a new plan that allows for that, or
-  // `plan` if the prediction was close enough.
+  // `plan` if the prediction was close enough. `was_smaller`: learn().
   std::shared_ptr<const MethodPlan> measured(const std::shared_ptr<const MethodPlan>& plan,
-                                             const StepMemory& memory);
+                                             const StepMemory& memory, bool was_smaller);
   // Notes the memory of a step whose call ran `compiled_regions` and whose backward has run, too.
   // Replaces `plan`, which was chosen for the next call, if its prediction is off. `was_planned`
-  // says that the call ran a plan.
+  // says that the call ran a plan, `was_smaller` that its tensors were smaller than those planned
+  // for, so that only a peak that is too large says something.
   void learn(const std::shared_ptr<const MethodPlan>& plan,
              const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
-             const StepMemory& memory, bool was_planned);
+             const StepMemory& memory, bool was_planned, bool was_smaller);
   // Drops the plan, because a call had larger tensors than it was made for.
   void forget(const std::shared_ptr<const MethodPlan>& plan);
 
@@ -130,6 +132,7 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   mutable std::mutex mutex_;
   LruCache<std::shared_ptr<const MethodPlan>> plans_{kMaxPlans};
   List in_order_;              // the same in the order of creation
+  int64_t largest_unplanned_bytes_ = 0;  // that a plan was made for; 0 unless it is asked for
   bool record_ = false;        // the next call is to be recorded
   size_t num_left_ = 0;        // calls that left() found no plan for, since it last found one
   size_t num_late_plans_ = 0;  // made by plan_again()
@@ -168,6 +171,8 @@ class MethodCall {
   }
   // Notes that the data of this call made a tensor larger than was planned for.
   void outgrew() { outgrown_ = true; }
+  // Notes that the data of this call made smaller tensors than those planned for.
+  void note_smaller() { is_smaller_ = true; }
   // Returns nullptr unless the call is recorded.
   RegionDataflowRecorder* links() { return links_.get(); }
   bool has_plan() const { return plan_ != nullptr; }
@@ -187,6 +192,7 @@ class MethodCall {
   std::vector<PlannedRun> runs_;
   bool left_ = false;
   bool outgrown_ = false;
+  bool is_smaller_ = false;
   bool is_hooked_ = false;  // saved_tensors_hooks are on, so nothing is planned anew
 };
 

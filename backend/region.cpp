@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "ir/graph_device.h"
 #include "rules/rule.h"
+#include "runtime/arena/scratch_memory.h"
 
 namespace aten_recompute {
 namespace {
@@ -61,10 +62,9 @@ std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() co
   return compiled_regions;
 }
 
-std::shared_ptr<const CompiledRegion> Region::variant_for(const SpecialisationKey& key,
-                                                          const std::vector<c10::IValue>& inputs,
-                                                          const InputShapes& shapes, bool exact,
-                                                          bool leanest) {
+Region::Choice Region::variant_for(const SpecialisationKey& key,
+                                   const std::vector<c10::IValue>& inputs,
+                                   const InputShapes& shapes, bool exact, bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (options_.strategy == StrategyKind::kBudget)
     remove_outdated(compiled_regions_[key]);
@@ -76,23 +76,30 @@ std::shared_ptr<const CompiledRegion> Region::variant_for(const SpecialisationKe
   if (found == nullptr && !exact)
     found = planned.find([&](const Planned& each) { return each.shapes.cover(shapes); });
   if (found != nullptr)
-    return found->compiled_region;
+    return {found->compiled_region, found->shapes != shapes};
   if (!planned.empty() && !leanest && !said_that_planned_again_) {
     log_info("a region is planned again, for larger inputs than before");
     said_that_planned_again_ = true;
   }
+  // The step that follows is recorded in memory of its own, so it needs none that is kept.
+  ArenaPool::instance().clear();
+  const ScratchMemory scratch;
   std::shared_ptr<const CompiledRegion> compiled_region;
   try {
     compiled_region = compile(key, inputs, options_, leanest, compiled_regions_[key]);
   } catch (const NotDifferentiable& error) {
     log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
-    return nullptr;  // the region's own run raises the error
+    return {};  // the region's own run raises the error
   } catch (const std::exception&) {
     rethrow_in_one_line();
   }
+  if (compiled_region != nullptr) {
+    auto& largest = compiled_regions_[key].largest_unplanned_bytes;
+    largest = std::max(largest, compiled_region->graphs().figures.unplanned_peak_bytes);
+  }
   planned.insert({shapes, compiled_region, num_compiled_++});
-  return compiled_region;
+  return {compiled_region};
 }
 
 std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& key,
@@ -113,7 +120,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
     by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
     auto compiled_region = std::make_shared<CompiledRegion>(
         compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
-                        plans.seen, rules_, known, channels_last}));
+                        plans.seen, rules_, known, plans.largest_unplanned_bytes, channels_last}));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});
     return compiled_region;
@@ -230,8 +237,8 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& ke
   return graph;
 }
 
-std::shared_ptr<const CompiledRegion> Region::choose(const SpecialisationKey& key,
-                                                     const std::vector<c10::IValue>& inputs) {
+Region::Choice Region::choose(const SpecialisationKey& key,
+                              const std::vector<c10::IValue>& inputs) {
   const OutsideOfSteps compiling;
   // Shapes matter only under a budget, which promises a peak, and for a pinned plan of several
   // regions, where they tell the runs apart.
@@ -243,14 +250,13 @@ std::shared_ptr<const CompiledRegion> Region::choose(const SpecialisationKey& ke
   if (call == nullptr)
     return variant_for(key, inputs, shapes, false, is_one_of_several_);
   if (auto compiled_region = call->planned({this, key, shapes, nullptr}))
-    return compiled_region;
-  auto compiled_region =
-      variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
-  call->ran(compiled_region);
-  return compiled_region;
+    return {compiled_region};
+  auto choice = variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
+  call->ran(choice.compiled_region);
+  return choice;
 }
 
-std::shared_ptr<StepWatch> Region::watch(RegionCall& call) const {
+std::shared_ptr<StepWatch> Region::watch(RegionCall& call, bool is_for_larger) const {
   const auto& compiled_region = call.compiled_region();
   if (compiled_region.graphs().problem == nullptr)
     return nullptr;
@@ -263,9 +269,10 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call) const {
   }
   const bool has_step = options_.strategy == StrategyKind::kBudget && !is_one_of_several_ &&
                         MethodCall::may_watch() && StepWatch::sees_all_memory();
-  auto watch = has_step && compiled_region.wants_watch() ? StepWatch::start() : nullptr;
+  auto watch =
+      has_step && compiled_region.wants_watch(is_for_larger) ? StepWatch::start() : nullptr;
   if (watch != nullptr)
-    call.set_own_watch(watch, difference_);
+    call.set_own_watch(watch, is_for_larger, difference_);
   return watch;
 }
 

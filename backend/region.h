@@ -69,6 +69,8 @@ class Region : public torch::CustomClassHolder {
   struct Plans {
     LruCache<Planned> planned{kMaxPlans};
     SeenInCalls seen;  // what calls have shown that an earlier plan did not assume
+    // The largest peak without recomputation that was planned for.
+    int64_t largest_unplanned_bytes = 0;
     // A plan is replaced because the caller or the data are different than assumed. Training is
     // then under way, too late for an error if the budget cannot be kept.
     bool is_late = false;
@@ -80,18 +82,18 @@ class Region : public torch::CustomClassHolder {
   // that are the same tensor. A value's gradients are then added in the order of all its readers,
   // as in eager PyTorch. Where the key tells the device, the inputs' types do.
   std::shared_ptr<torch::jit::Graph> graph_for(const SpecialisationKey& key) const;
-  // Returns what to run for these inputs, and tells the call if that is planned as a whole. Returns
-  // nullptr as variant_for() does.
-  std::shared_ptr<const CompiledRegion> choose(const SpecialisationKey& key,
-                                               const std::vector<c10::IValue>& inputs);
+  struct Choice {
+    std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr as variant_for() returns it
+    bool is_for_larger = false;  // it was planned for other shapes, which cover those of the inputs
+  };
+  // Returns what to run for these inputs, and tells the call if that is planned as a whole.
+  Choice choose(const SpecialisationKey& key, const std::vector<c10::IValue>& inputs);
   // Returns a compiled region that this region planned by itself; compiles one if none fits. A plan
   // for larger shapes fits unless `exact`. `leanest` asks for the smallest peak instead of the
   // budget. Returns nullptr if the region cannot be differentiated ahead of time, or raises on
   // these inputs. Throws UserError where a budget or a pinned plan cannot be kept.
-  std::shared_ptr<const CompiledRegion> variant_for(const SpecialisationKey& key,
-                                                    const std::vector<c10::IValue>& inputs,
-                                                    const InputShapes& shapes, bool exact,
-                                                    bool leanest);
+  Choice variant_for(const SpecialisationKey& key, const std::vector<c10::IValue>& inputs,
+                     const InputShapes& shapes, bool exact, bool leanest);
   // Returns whether the data of a call made a tensor larger than planned for. If so, the sizes are
   // noted and the plans for this key are made again.
   bool has_outgrown(const SpecialisationKey& key, const CompiledRegion& compiled_region,
@@ -107,8 +109,8 @@ class Region : public torch::CustomClassHolder {
   static void remove_outdated(Plans& plans);
   // Has the call watched if its peak is to be compared with a plan. Returns the watch of a step
   // that runs this region alone, so that the call ends with the region's forward; nullptr
-  // otherwise.
-  std::shared_ptr<StepWatch> watch(RegionCall& call) const;
+  // otherwise. `is_for_larger`: Choice.
+  std::shared_ptr<StepWatch> watch(RegionCall& call, bool is_for_larger) const;
   // Runs the forward as it was scripted, without gradients or under ordinary autograd.
   void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 

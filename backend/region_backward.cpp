@@ -30,11 +30,12 @@ bool has_nan(const at::Tensor& tensor) {
 // Marks in `skip` the instructions of the stage whose results neither a needed gradient of the
 // stage nor a later stage depends on. `skip` has one flag per instruction of the program, or is
 // empty.
-void skip_unneeded(const Program& program, const Stage& stage, const std::vector<bool>& needed,
+void skip_unneeded(const CompiledRegion& region, size_t index, const std::vector<bool>& needed,
                    bool later_stages, std::vector<bool>& skip) {
+  const auto& program = region.backward();
+  const auto& stage = region.stages()[index];
   skip.resize(program.instructions().size(), false);
-  std::vector<bool> wanted =
-      later_stages ? stage.live_after : std::vector<bool>(program.num_registers(), false);
+  std::vector<bool> wanted(program.num_registers(), false);
   for (size_t i = 0; i < stage.gradients.size(); ++i) {
     const auto& output = program.outputs()[stage.gradients[i]];
     if (needed[i] && !output.is_constant)
@@ -44,7 +45,8 @@ void skip_unneeded(const Program& program, const Stage& stage, const std::vector
     const auto& instruction = program.instructions()[i];
     bool used = false;
     for (auto output : instruction.outputs)
-      used = used || (output >= 0 && wanted[output]);
+      used = used || (output >= 0 && (wanted[output] ||
+                                      (later_stages && region.is_read_after(index, output))));
     if (!used) {
       skip[i] = true;
       continue;
@@ -284,11 +286,11 @@ void RegionCall::put_back(Run&& run) {
   runs_.emplace(torch::autograd::get_current_graph_task_id(), std::move(run));
 }
 
-variable_list RegionCall::take_gradients(Run& run, const Stage& stage,
-                                         const std::vector<bool>& needed, bool later_stages,
-                                         const torch::jit::Node* first_nan,
+variable_list RegionCall::take_gradients(Run& run, size_t index, const std::vector<bool>& needed,
+                                         bool later_stages, const torch::jit::Node* first_nan,
                                          const NodePtr<Node>& node) const {
   const auto& program = compiled_region_->backward();
+  const auto& stage = compiled_region_->stages()[index];
   variable_list gradients(stage.gradients.size());
   for (size_t i = 0; i < stage.gradients.size(); ++i) {
     const auto k = stage.gradients[i];
@@ -296,7 +298,8 @@ variable_list RegionCall::take_gradients(Run& run, const Stage& stage,
       continue;
     // A gradient that later stages read as well stays in its register.
     const auto& output = program.outputs()[k];
-    const bool read_later = later_stages && !output.is_constant && stage.live_after[output.index];
+    const bool read_later = later_stages && !output.is_constant &&
+                            compiled_region_->is_read_after(index, output.index);
     auto gradient =
         read_later ? run.registers[output.index] : program.take_output(run.registers, k);
     if (gradient.isTensor())
@@ -333,7 +336,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   if (run.undefined != nullptr)
     skip = run.undefined->skip;
   if (!all_needed)
-    skip_unneeded(program, stage, needed, later_stages, skip);
+    skip_unneeded(*compiled_region_, index, needed, later_stages, skip);
   if (index > 0)
     find_changes(run);
   if (!run.changed.empty())
@@ -344,7 +347,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   {
     const WithoutAutograd guard;
     const auto* first_nan = run_instructions(run, stage, skip);
-    gradients = take_gradients(run, stage, needed, later_stages, first_nan, node);
+    gradients = take_gradients(run, index, needed, later_stages, first_nan, node);
   }
   if (later_stages) {
     put_back(std::move(run));
@@ -355,7 +358,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     run = {};
     watch_->end_backward(number_);
     if (difference_ != nullptr)
-      compiled_region_->note_step(watch_->memory(), *difference_);
+      compiled_region_->note_step(watch_->memory(), is_smaller_, *difference_);
   }
   return gradients;
 }

@@ -82,11 +82,16 @@ class RegionCall {
   }
   // Sets the watch of a step that runs this region alone. When its backward ends, the compiled
   // region notes the step's memory, and `difference` compares the peak with the prediction.
-  void set_own_watch(std::shared_ptr<StepWatch> watch, std::shared_ptr<PeakDifference> difference) {
+  // `is_smaller`: CompiledRegion::note_step().
+  void set_own_watch(std::shared_ptr<StepWatch> watch, bool is_smaller,
+                     std::shared_ptr<PeakDifference> difference) {
+    is_smaller_ = is_smaller;
     const auto number = watch->begin_forward();
     set_watch(std::move(watch), number);
     difference_ = std::move(difference);
   }
+  // Notes that the data of the call made smaller tensors than those planned for.
+  void note_smaller() { is_smaller_ = true; }
   // Notes that a gradient is about to be passed to `target`.
   void watch_gradient(const torch::autograd::Node& target) const;
   // Sets the step whose arena serves this call, which is run `number` of it.
@@ -172,9 +177,9 @@ class RegionCall {
                const NodePtr<torch::autograd::Node>& node);
   // Makes the run available to the next stage.
   void put_back(Run&& run);
-  // Returns the gradients of the stage that are needed and defined. Throws where one contains a NaN
-  // and `first_nan`, a result of run_instructions(), is given.
-  torch::autograd::variable_list take_gradients(Run& run, const Stage& stage,
+  // Returns the gradients of stage `index` that are needed and defined. Throws where one contains a
+  // NaN and `first_nan`, a result of run_instructions(), is given.
+  torch::autograd::variable_list take_gradients(Run& run, size_t index,
                                                 const std::vector<bool>& needed, bool later_stages,
                                                 const torch::jit::Node* first_nan,
                                                 const NodePtr<torch::autograd::Node>& node) const;
@@ -206,6 +211,7 @@ class RegionCall {
   std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
   size_t number_ = 0;                           // this run's number in the watch
   std::shared_ptr<PeakDifference> difference_;  // set if the step runs this region alone
+  bool is_smaller_ = false;                     // the step is, than that planned for
   OpenStep arena_step_;
   size_t arena_run_ = 0;
   size_t num_passes_ = 0;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/autocast.h"
+#include "backend/data_growth.h"
 #include "backend/method_plans.h"
 #include "backend/region.h"
 #include "backend/region_backward.h"
@@ -195,7 +196,7 @@ void Region::run(Stack& stack) {
     return;
   }
   key.returned = noop_elimination_.find(inputs);
-  const auto compiled_region = choose(key, inputs);
+  const auto [compiled_region, is_for_larger] = choose(key, inputs);
   if (compiled_region == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return;
@@ -209,7 +210,7 @@ void Region::run(Stack& stack) {
   const auto call =
       std::make_shared<RegionCall>(compiled_region, capture_inputs(*compiled_region, inputs));
   const auto is_kept = note_for_replay(*call, inputs);
-  const auto own_watch = watch(*call);
+  const auto own_watch = watch(*call, is_for_larger);
   if (links != nullptr)
     links->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
   const auto input_tensors = tensors_of(inputs);
@@ -224,9 +225,16 @@ void Region::run(Stack& stack) {
   auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
                              arena_run, data_sizes);
   call->set_arena(std::move(arena), arena_run);
-  if (options_.strategy == StrategyKind::kBudget &&
-      has_outgrown(key, *compiled_region, data_sizes) && MethodCall::current() != nullptr)
-    MethodCall::current()->outgrew();
+  if (options_.strategy == StrategyKind::kBudget) {
+    auto* const method = MethodCall::current();
+    if (has_outgrown(key, *compiled_region, data_sizes) && method != nullptr)
+      method->outgrew();
+    if (has_shrunk(data_sizes, compiled_region->graphs().data_sizes)) {
+      call->note_smaller();
+      if (method != nullptr)
+        method->note_smaller();
+    }
+  }
 
   std::vector<Edge> edges_of_summands;
   for (auto k : compiled_region->summand_of())

@@ -130,7 +130,7 @@ bool is_too_high(int64_t predicted, int64_t measured) {
 void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
                          bool is_planned_again) {
   const auto predicted = figures.predicted_peak_bytes;
-  const auto budget = budget_bytes(options_, figures.unplanned_peak_bytes);
+  const auto budget = budget_bytes(options_, figures.fraction_counts_from);
   const bool is_more = exceeds(step.peak - predicted, kWorthSaying, predicted) ||
                        (predicted <= budget && is_over(step.peak, budget));
   if (!is_more && !is_too_high(predicted, step.peak))

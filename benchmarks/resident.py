@@ -6,12 +6,13 @@
 
 Every figure is read from Linux (``/proc/self/status``), with the C library's allocator as it comes. Two processes
 measure each configuration, both with gradients that exist already. One runs the warm-up, gives back what it can, and
-reads the resident memory: that is the rest. The other runs the warm-up and then steps without giving anything back, and
-reads the highest resident memory of these steps. Budgets are shares of the peak without recomputation.
+reads the resident memory: that is the rest. The other reads the highest resident memory of its first step, which
+compiles, finishes the warm-up, and then does the same for steps without giving anything back. Budgets are shares of the
+peak without recomputation.
 
-The columns: bytes that the plan predicts; the process's peak above the rest, and its quotient by the prediction; what
-stays resident after a step, as a share of the rest; minor page faults per step; and the time of a step, which is the
-median over the steps of one process and says little on a busy machine.
+The columns: bytes that the plan predicts; the process's peak above the rest in the first step, and in later ones with
+its quotient by the prediction; what stays resident after a step, as a share of the rest; minor page faults per step;
+and the time of a step, which is the median over the steps of one process and says little on a busy machine.
 """
 
 import argparse
@@ -90,7 +91,11 @@ def prepare(model: str, batch: int, budget: str, arena: Arena) -> tuple[Any, Cal
 
 def measure(model: str, batch: int, budget: str, arena: Arena, steps: int) -> dict[str, float]:
     module, step = prepare(model, batch, budget, arena)
-    for _ in range(4):
+    gc.collect()
+    reset_peak()
+    step()
+    first = status("VmHWM")
+    for _ in range(3):
         step()
     gc.collect()
     reset_peak()
@@ -101,6 +106,7 @@ def measure(model: str, batch: int, budget: str, arena: Arena, steps: int) -> di
         step()
         seconds.append(time.perf_counter() - begin)
     result: dict[str, float] = {
+        "first": first,
         "peak": status("VmHWM"),
         "after": status("VmRSS"),
         "faults": (faults() - before) / steps,
@@ -146,8 +152,8 @@ def main() -> int:
         return 0
 
     budgets = ["eager", "none", *map(str, options.budgets)]
-    head = ("model", "budget", "predicted MiB", "resident MiB", "quotient", "after / rest", "faults", "ms")
-    lines = ["{:<12} {:>7} {:>14} {:>13} {:>9} {:>13} {:>8} {:>6}".format(*head)]
+    head = ("model", "budget", "predicted MiB", "first MiB", "resident MiB", "quotient", "after / rest", "faults", "ms")
+    lines = ["{:<12} {:>7} {:>14} {:>9} {:>13} {:>9} {:>13} {:>8} {:>6}".format(*head)]
     with tqdm(total=2 * len(options.models) * len(budgets), unit="process", disable=None) as progress:
         for model in options.models:
             for budget in budgets:
@@ -163,7 +169,7 @@ def main() -> int:
                 lines.append(
                     f"{model:<12} {budget:>7} "
                     + (f"{predicted / 2**20:>14.0f} " if predicted else f"{'':>14} ")
-                    + f"{resident / 2**20:>13.0f} "
+                    + f"{(one['first'] - rest) / 2**20:>9.0f} {resident / 2**20:>13.0f} "
                     + (f"{resident / predicted:>9.2f} " if predicted else f"{'':>9} ")
                     + f"{one['after'] / rest:>13.2f} {one['faults']:>8.0f} {1e3 * one['seconds']:>6.0f}"
                 )

@@ -267,6 +267,21 @@ bool store_time_budget(const Json& value, Options& options) {
   return true;
 }
 
+bool store_leanest_time(const Json& value, Options& options) {
+  const auto number = read_double(value);
+  if (!number || !(*number >= 1.0) || !std::isfinite(*number))
+    return false;
+  options.leanest_time = *number;
+  return true;
+}
+
+bool store_fraction_of(const Json& value, Options& options) {
+  if (value != "first" && value != "largest")
+    return false;
+  options.fraction_of = value == "first" ? FractionOf::kFirst : FractionOf::kLargest;
+  return true;
+}
+
 bool store_cost_model(const Json& value, Options& options) {
   if (value != "measured" && value != "flops")
     return false;
@@ -359,6 +374,9 @@ constexpr KeyRule kMemoryBudget{
 constexpr KeyRule kTimeBudget{"time_budget", "a multiple of the unplanned step time, >= 1",
                               store_time_budget};
 constexpr KeyRule kUnreachable{"unreachable", R"("raise" or "leanest")", store_unreachable};
+constexpr KeyRule kLeanestTime{"leanest_time", "a multiple of the unplanned step time, >= 1",
+                               store_leanest_time};
+constexpr KeyRule kFractionOf{"of", R"("first" or "largest")", store_fraction_of};
 constexpr KeyRule kCostModel{"cost_model", R"("measured" or "flops")", store_cost_model};
 constexpr KeyRule kKeywords{"keywords", R"(a non-empty list of non-empty strings, e.g. ["%relu"])",
                             store_keywords};
@@ -443,7 +461,7 @@ const std::vector<StrategyRule>& strategies() {
          "the fastest plan whose peak fits",
          {},
          {kMemoryBudget, kTimeBudget, kCostModel},
-         {kUnreachable},
+         {kFractionOf, kUnreachable, kLeanestTime},
          false},
     };
     for (auto& rule : *table)

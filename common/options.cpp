@@ -359,8 +359,12 @@ std::string to_json(const Options& options) {
         json["memory_budget"] = *options.memory_bytes;
       if (options.time_budget)
         json["time_budget"] = *options.time_budget;
+      if (options.fraction_of == FractionOf::kLargest)
+        json["of"] = "largest";
       if (options.leanest_if_unreachable)
         json["unreachable"] = "leanest";
+      if (options.leanest_time != Options::kLeanestTime)
+        json["leanest_time"] = options.leanest_time;
       break;
     case StrategyKind::kNone:
     case StrategyKind::kAll:

@@ -14,6 +14,12 @@ enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut
 /// sizes, which gives the same plan on every machine.
 enum class CostModel { kMeasured, kFlops };
 
+/// Which peak without recomputation a memory budget is a fraction of.
+enum class FractionOf {
+  kFirst,    // that of the inputs that the plan is made for
+  kLargest,  // the largest of those of all inputs so far
+};
+
 /// What becomes of the memory that a step's tensors lie in (runtime/arena).
 enum class ArenaMode {
   kKeep,     // it is kept between steps
@@ -82,15 +88,21 @@ struct Options {
   /// most one of the two is set.
   std::optional<double> memory_fraction;
   std::optional<int64_t> memory_bytes;
+  FractionOf fraction_of = FractionOf::kFirst;
 
   /// budget: the step time that may be reached, >= 1, as a multiple of the step time without
   /// recomputation. The plan with the smallest peak is then searched for, within the memory budget
   /// if there is one.
   std::optional<double> time_budget;
 
-  /// budget: if no plan satisfies the budget, the plan with the smallest peak runs and a warning
-  /// says so. Otherwise that is an error.
+  /// budget: if no plan satisfies the budget, a plan near the smallest peak runs and a warning says
+  /// so. Otherwise that is an error.
   bool leanest_if_unreachable = false;
+
+  /// budget: the step time, >= 1, that such a plan may take, as a multiple of the step time without
+  /// recomputation.
+  double leanest_time = kLeanestTime;
+  static constexpr double kLeanestTime = 2.0;
 
   /// plan: the text of a plan file (planner/model/plan_file.h).
   std::string plan;

@@ -114,7 +114,8 @@ RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const Gr
     return plan_budget(problem.problem, unplanned, input.options,
                        {.num_threads = num_threads,
                         .margin = data_decide_sizes ? kDataGrowth : 0.0,
-                        .known = input.known});
+                        .known = input.known,
+                        .largest_unplanned_bytes = input.largest_unplanned_bytes});
   }
   if (input.options.strategy == StrategyKind::kPlan)
     return plan_from_file(problem.problem, input.options.plan);
@@ -391,6 +392,8 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
           std::make_shared<RetentionPlan>(decisions_of(problem, save_everything(joint)));
       const auto unplanned = simulator.run(*graphs.unplanned);
       graphs.figures = figures_of(problem.problem, planned, unplanned);
+      graphs.figures.fraction_counts_from = fraction_counts_from(
+          input.options, unplanned.peak_bytes, input.largest_unplanned_bytes);
       graphs.figures.num_classes = costs->num_classes;
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);
@@ -448,6 +451,7 @@ PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
   PlanMetrics figures;
   figures.predicted_peak_bytes = planned.peak_bytes;
   figures.unplanned_peak_bytes = unplanned.peak_bytes;
+  figures.fraction_counts_from = unplanned.peak_bytes;
   figures.predicted_saved_bytes = planned.saved_bytes;
   figures.predicted_seconds = problem.base_seconds() + planned.recompute_seconds;
   figures.unplanned_seconds = problem.base_seconds() + unplanned.recompute_seconds;

@@ -75,6 +75,8 @@ struct RegionInput {
   std::shared_ptr<const UserRules> rules = registered_rules();  // what users' rules are
   // Strategy budget: plans of this region, differentiated alike, for inputs of other sizes.
   std::vector<KnownPlan> known{};
+  // The largest peak without recomputation of plans for other inputs; 0: there were none.
+  int64_t largest_unplanned_bytes = 0;
   // Without Options::exact: what an earlier compilation of this region chose, if there was one.
   std::optional<bool> channels_last{};
 };
@@ -83,6 +85,7 @@ struct RegionInput {
 struct PlanMetrics {
   int64_t predicted_peak_bytes = 0;   // above what rests before the step
   int64_t unplanned_peak_bytes = 0;   // of keeping everything
+  int64_t fraction_counts_from = 0;   // what a budget is a fraction of (Options::fraction_of)
   int64_t predicted_saved_bytes = 0;  // alive between forward and backward
   int64_t outside_bytes = 0;          // of these, kept by operators outside of regions
   double predicted_seconds = 0.0;     // forward and backward

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ir/node_traits.h"
+#include "passes/profile/out_of_memory.h"
 
 namespace aten_recompute {
 namespace {
@@ -91,6 +92,8 @@ const NodeClass& ObservedForward::at(size_t instruction) {
     try {
       run();
     } catch (const std::exception& error) {
+      if (is_out_of_memory(error))
+        throw;
       throw NotProfiled(error.what(), /*inputs_are_to_blame=*/true);
     }
   }

@@ -5,9 +5,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <exception>
 #include <string>
 #include <utility>
 
+#include "common/log.h"
 #include "ir/data_dependence.h"
 #include "ir/memory_reuse.h"
 #include "ir/node_traits.h"
@@ -16,6 +18,9 @@
 #include "passes/profile/joint_program.h"
 #include "passes/profile/node_classes.h"
 #include "passes/profile/observed_forward.h"
+#include "passes/profile/out_of_memory.h"
+#include "runtime/arena/scratch_memory.h"
+#include "runtime/arena/system_memory.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/in_place.h"
 #include "runtime/path_check.h"
@@ -70,15 +75,12 @@ CostModel effective(CostModel cost_model, const std::vector<IValue>& inputs) {
 
 // Returns for each input the first that is the same tensor.
 std::vector<size_t> first_of_same_tensor(const std::vector<IValue>& inputs) {
-  const auto same = [](const IValue& a, const IValue& b) {
-    return a.isTensor() && b.isTensor() && a.toTensor().is_same(b.toTensor());
-  };
+  std::unordered_map<const void*, size_t> first_of;
   std::vector<size_t> first;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    size_t j = 0;
-    while (j < i && !same(inputs[i], inputs[j]))
-      ++j;
-    first.push_back(j);
+    first.push_back(i);
+    if (inputs[i].isTensor() && inputs[i].toTensor().defined())
+      first.back() = first_of.emplace(inputs[i].toTensor().unsafeGetTensorImpl(), i).first->second;
   }
   return first;
 }
@@ -114,15 +116,18 @@ bool is_branch(const Node* node) {
 class CostSource {
  public:
   CostSource(const JointProgram& program, const std::vector<IValue>& inputs, CostModel cost_model,
-             const DataSizes& seen_sizes, DescribedStorages& storages)
+             bool has_little_memory, const DataSizes& seen_sizes, DescribedStorages& storages)
       : program_(program),
+        has_little_memory_(has_little_memory),
         seen_sizes_(seen_sizes),
         storages_(storages),
         classes_(program, inputs, cost_model, storages),
         forward_(program, inputs, classes_) {}
 
   // Takes the first of these that works: a run on zeros; in the forward, a run on the inputs, which
-  // comes first where data decide sizes; in the backward, an estimate. Throws NotProfiled.
+  // comes first where data decide sizes; in the backward, an estimate. Throws NotProfiled. Where
+  // memory runs out, it throws the operator's error, or with `has_little_memory` estimates the
+  // operator.
   NodeClasses::Outcome outcome(size_t index, const std::vector<IValue>& operands) {
     const bool is_forward = index < program_.num_forward;
     if (is_forward && depends_on_data(program_.nodes[index], operands))
@@ -132,6 +137,12 @@ class CostSource {
           index, is_branch(program_.nodes[index]) ? with_larger_block(index, operands) : operands);
     } catch (const std::exception& error) {
       GRAPH_DEBUG("not profiled on zeros: ", *program_.nodes[index], error.what());
+      if (is_out_of_memory(error)) {
+        if (!has_little_memory_)
+          throw;
+        ScratchMemory::release_free_blocks();
+        return without_memory(index, operands);
+      }
       if (is_forward)
         return observed(index, operands);
       return classes_.run_as(estimate(index, operands, error.what()), index, operands);
@@ -164,6 +175,17 @@ class CostSource {
     return operands;
   }
 
+  // For an operator that has no memory to run in now. The step itself may have it: there the
+  // operator may overwrite an operand.
+  NodeClasses::Outcome without_memory(size_t index, const std::vector<IValue>& operands) {
+    const auto error = std::current_exception();
+    try {
+      return classes_.run_as(classes_.estimate(index, operands), index, operands);
+    } catch (const std::exception&) {
+      std::rethrow_exception(error);
+    }
+  }
+
   // `why`: why the operator did not run on zeros.
   NodeClass estimate(size_t index, const std::vector<IValue>& operands, const std::string& why) {
     try {
@@ -178,6 +200,7 @@ class CostSource {
   }
 
   const JointProgram& program_;
+  const bool has_little_memory_;
   const DataSizes& seen_sizes_;
   DescribedStorages& storages_;
   NodeClasses classes_;
@@ -289,11 +312,18 @@ class Profiler {
   std::unordered_map<Value*, IValue> value_of_;
 };
 
-// Throws the exception that is being handled as NotProfiled. `where`: what it came from.
+// Throws the exception that is being handled as NotProfiled, unless memory has run out. `where`:
+// what it came from.
 [[noreturn]] void throw_not_profiled(const std::string& where) {
   try {
     throw;
   } catch (const NotProfiled&) {
+    throw;
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error))
+      throw;
+  }
+  try {
     throw;
   } catch (const c10::Error& error) {
     throw NotProfiled(where + error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
@@ -303,13 +333,15 @@ class Profiler {
 }
 
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
-                            CostModel cost_model, const SeenInCalls& seen) {
+                            CostModel cost_model, bool has_little_memory,
+                            const SeenInCalls& seen) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
   const RestoreGenerators restore(inputs);
   const WithoutAutograd guard;
   DescribedStorages storages;
-  CostSource costs(program, inputs, effective(cost_model, inputs), seen.data_sizes, storages);
+  CostSource costs(program, inputs, effective(cost_model, inputs), has_little_memory,
+                   seen.data_sizes, storages);
   Profiler profiler(joint, program, storages, costs);
   profiler.describe_inputs(inputs);
   const auto run = [&](size_t first, size_t end) {
@@ -334,16 +366,30 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
                 const SeenInCalls& seen) {
   auto known = seen;
+  bool has_little_memory = false;
   while (true) {
     try {
-      return profile_joint_graph(joint, inputs, cost_model, known);
+      auto costs = profile_joint_graph(joint, inputs, cost_model, has_little_memory, known);
+      if (has_little_memory) {
+        log_warning(
+            "memory ran out while operators were measured; what they cost was computed from sizes "
+            "instead, as with \"cost_model\": \"flops\"");
+      }
+      return costs;
     } catch (const NotProfiled& error) {
       // Sizes of other calls may not go with what this call's data decide.
       if (error.inputs_are_to_blame() || known.data_sizes.empty())
         throw;
       known.data_sizes.clear();
-    } catch (const std::exception&) {
-      throw_not_profiled("");
+    } catch (const std::exception& error) {
+      if (!is_out_of_memory(error))
+        throw_not_profiled("");
+      if (has_little_memory)
+        throw;
+      ScratchMemory::release_free_blocks();
+      give_back_free_heap();
+      cost_model = CostModel::kFlops;
+      has_little_memory = true;
     }
   }
 }

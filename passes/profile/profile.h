@@ -101,7 +101,9 @@ struct Profile {
 // without side effects (passes/profile/observed_forward.h). A backward node that refuses zeros is
 // estimated by the FLOP model, with sizes from a run on meta tensors.
 //
-// If an input is on the meta device, all seconds come from the FLOP model. Throws NotProfiled.
+// If an input is on the meta device, all seconds come from the FLOP model. Where memory runs out,
+// they do so, too, and operators that have no memory to run in are estimated. Throws NotProfiled,
+// and where a forward that has to run on the inputs has no memory for that, its error.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
                 CostModel cost_model, const SeenInCalls& seen = {});
 

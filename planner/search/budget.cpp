@@ -1,6 +1,7 @@
 #include "planner/search/budget.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <optional>
@@ -14,40 +15,71 @@
 namespace aten_recompute {
 namespace {
 
-std::string size_text(int64_t bytes, int digits = 1) {
+// Returns the size as text that the options accept. It stands for `bytes` or a little more if it is
+// rounded up, otherwise for what is nearest.
+std::string size_text(int64_t bytes, int digits, bool is_rounded_up) {
   constexpr int64_t kKiB = 1 << 10;
   constexpr int64_t kMiB = 1 << 20;
   if (bytes < kKiB)
-    return std::to_string(bytes) + " bytes";
+    return std::to_string(bytes) + " B";
   const bool is_small = bytes < kMiB;
+  const double per_unit = std::pow(10.0, digits) / static_cast<double>(is_small ? kKiB : kMiB);
+  const double exact = static_cast<double>(bytes) * per_unit;
+  const double rounded = is_rounded_up ? std::ceil(exact) : std::round(exact);
   char text[32];
-  std::snprintf(text, sizeof(text), "%.*f %s", digits,
-                static_cast<double>(bytes) / static_cast<double>(is_small ? kKiB : kMiB),
+  std::snprintf(text, sizeof(text), "%.*f %s", digits, rounded / std::pow(10.0, digits),
                 is_small ? "KiB" : "MiB");
   return text;
 }
 
-// Returns how many digits it takes to show that the two differ; six are enough for single bytes.
-int digits_for(int64_t bytes, int64_t other) {
+std::string nearest(int64_t bytes, int digits = 1) {
+  return size_text(bytes, digits, /*is_rounded_up=*/false);
+}
+
+std::string at_least(int64_t bytes, int digits = 1) {
+  return size_text(bytes, digits, /*is_rounded_up=*/true);
+}
+
+// Returns how many digits it takes to show that a limit is below a size; six are enough for single
+// bytes.
+int digits_for(int64_t limit, int64_t size) {
   int digits = 1;
-  while (digits < 6 && size_text(bytes, digits) == size_text(other, digits))
+  while (digits < 6 && nearest(limit, digits) == at_least(size, digits))
     ++digits;
   return digits;
 }
 
+// Returns the quotient as a text of three digits that stands for it or a little more.
 std::string fraction(int64_t part, int64_t whole) {
+  const double exact = static_cast<double>(part) / static_cast<double>(whole);
+  double unit = 1e-3;
+  while (unit > 1e-9 && exact < 100.0 * unit)
+    unit /= 10.0;
   char text[32];
-  std::snprintf(text, sizeof(text), "%.3g", static_cast<double>(part) / static_cast<double>(whole));
+  std::snprintf(text, sizeof(text), "%.3g", std::min(1.0, std::ceil(exact / unit) * unit));
   return text;
 }
 
-std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64_t outside) {
+std::string times(double factor) {
+  char text[32];
+  std::snprintf(text, sizeof(text), "%.3g", factor);
+  return text;
+}
+
+// `keep_all` is the peak without recomputation, `reference` what a fraction counts from, 0 if the
+// budget is no fraction.
+std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64_t reference,
+                        int64_t outside) {
   const auto digits = digits_for(limit, smallest);
-  return "memory_budget: the peak cannot be kept under " + size_text(limit, digits) +
-         "; the smallest that can be reached is " + size_text(smallest, digits) + " (" +
-         fraction(smallest, keep_all) + " of " + size_text(keep_all) +
-         ", the peak without recomputation)" +
-         (outside > 0 ? ", as operators between the regions need " + size_text(outside) : "");
+  const auto whole = std::max(keep_all, reference);
+  return "memory_budget: the peak cannot be kept under " + nearest(limit, digits) +
+         "; the smallest that can be reached is " + at_least(smallest, digits) + " (" +
+         fraction(smallest, whole) + " of " + nearest(whole) +
+         ", the peak without recomputation" +
+         (reference > 0 ? " with the inputs of " +
+                              std::string(reference > keep_all ? "an earlier" : "this") + " call)"
+                        : ")") +
+         (outside > 0 ? ", as operators between the regions need " + nearest(outside) : "");
 }
 
 // Returns the fastest of the known plans that fits; null if there is none.
@@ -69,25 +101,45 @@ const RetentionPlan* fastest_known(Simulator& simulator, const std::vector<Known
   return fastest;
 }
 
-// Returns the plan near the smallest peak for which the product of time and squared peak is
-// smallest: a tenth less memory is worth a fifth more time, and not a multiple of it. The last
-// percents of memory may cost a multiple of the time: on ShuffleNet the smallest peak takes 19
-// times as long as without recomputation, and a peak that is a tenth larger 1.04 times.
-RetentionPlan near_smallest_peak(PlanSearch& search, double base_seconds) {
-  const auto smallest = search.smallest_peak_bytes();
-  std::optional<RetentionPlan> best;
+// Returns the plan near the smallest peak within `seconds` of recomputation for which the product
+// of time and squared peak is smallest: a tenth less memory is worth a fifth more time, and not a
+// multiple of it. The last percents of memory may cost a multiple of the time: on ShuffleNet the
+// smallest peak takes 19 times as long as without recomputation, and a peak that is a tenth larger
+// 1.04 times.
+Plan near_smallest_peak(PlanSearch& search, double base_seconds, double seconds) {
+  const auto smallest = search.leanest(seconds);
+  const auto smallest_bytes = smallest.simulation.peak_bytes;
+  auto best = smallest;
   double best_product = std::numeric_limits<double>::infinity();
   for (const double share : {1.0, 1.01, 1.02, 1.03, 1.05, 1.07, 1.1}) {
-    const auto limit = static_cast<int64_t>(share * static_cast<double>(smallest));
-    const auto plan = search.fastest(std::max(limit, smallest));
+    const auto limit = static_cast<int64_t>(share * static_cast<double>(smallest_bytes));
+    auto plan = search.fastest(std::max(limit, smallest_bytes));
     const auto peak = static_cast<double>(plan->simulation.peak_bytes);
     const double product = peak * peak * (base_seconds + plan->simulation.recompute_seconds);
     if (product < best_product) {
       best_product = product;
-      best = plan->retention;
+      best = std::move(*plan);
     }
   }
-  return *best;
+  return best;
+}
+
+// Says what the plan takes that runs where a budget is out of reach, and what smaller peaks would.
+std::string description(PlanSearch& search, const Plan& plan, double base_seconds) {
+  const auto of = [&](const Plan& each) {
+    return at_least(each.simulation.peak_bytes) + " takes " +
+           times(1.0 + each.simulation.recompute_seconds / base_seconds) + " times";
+  };
+  std::string text = "; a plan near that runs instead: its peak of " + of(plan) +
+                     " the time of a step without recomputation";
+  const auto next = search.fastest(plan.simulation.peak_bytes - 1);
+  if (!next)
+    return text;
+  text += ", the next smaller one of " + of(*next);
+  const auto smallest = search.fastest(search.smallest_peak_bytes());
+  if (smallest->simulation.peak_bytes < next->simulation.peak_bytes)
+    text += ", the smallest of " + of(*smallest);
+  return text;
 }
 
 }  // namespace
@@ -99,11 +151,20 @@ int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes) {
   return options.memory_bytes.value_or(std::numeric_limits<int64_t>::max());
 }
 
+int64_t fraction_counts_from(const Options& options, int64_t unplanned_peak_bytes,
+                             int64_t largest_unplanned_bytes) {
+  return options.fraction_of == FractionOf::kLargest
+             ? std::max(unplanned_peak_bytes, largest_unplanned_bytes)
+             : unplanned_peak_bytes;
+}
+
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits) {
   Simulator simulator(problem);
   const auto keep_all_bytes = simulator.run(unplanned).peak_bytes;
-  const auto total = budget_bytes(options, keep_all_bytes);
+  const auto reference =
+      fraction_counts_from(options, keep_all_bytes, limits.largest_unplanned_bytes);
+  const auto total = budget_bytes(options, reference);
   if (!options.time_budget && keep_all_bytes <= total)
     return unplanned;
   if (!options.time_budget) {
@@ -116,23 +177,34 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   auto plan = search.fastest(total - free);
   if (!plan)
     plan = search.fastest(total);
+  const double base = problem.base_seconds();
   if (!plan) {
-    const auto error =
-        unreachable(total, search.smallest_peak_bytes(), keep_all_bytes, limits.outside_bytes);
-    if (!options.leanest_if_unreachable)
+    const bool is_fraction = options.memory_fraction.has_value();
+    auto error = unreachable(total, search.smallest_peak_bytes(), keep_all_bytes,
+                             is_fraction ? reference : 0, limits.outside_bytes);
+    // Larger inputs may follow, for which the fraction is a budget that can be kept.
+    const bool may_grow = is_fraction && options.fraction_of == FractionOf::kLargest;
+    if (!options.leanest_if_unreachable && !may_grow) {
+      if (is_fraction)
+        error +=
+            ". If other calls have larger inputs, begin with these, give bytes, or set "
+            "\"of\": \"largest\"";
       throw UserError(error);
-    log_warning(error + "; a plan near that runs instead");
-    return near_smallest_peak(search, problem.base_seconds());
+    }
+    const auto factor =
+        std::min(options.leanest_time, options.time_budget.value_or(options.leanest_time));
+    const auto leanest = near_smallest_peak(search, base, base * (factor - 1.0));
+    log_warning(error + description(search, leanest, base));
+    return leanest.retention;
   }
   if (!options.time_budget)
     return plan->retention;
-  const double base = problem.base_seconds();
   const auto leanest = search.leanest(base * (*options.time_budget - 1.0));
   if (leanest.simulation.peak_bytes > total) {
-    char times[32];
-    std::snprintf(times, sizeof(times), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
-    throw UserError("time_budget and memory_budget: no plan keeps both; under " + size_text(total) +
-                    " the fastest takes " + times + " times as long as without recomputation");
+    char factor[32];
+    std::snprintf(factor, sizeof(factor), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
+    throw UserError("time_budget and memory_budget: no plan keeps both; under " + nearest(total) +
+                    " the fastest takes " + factor + " times as long as without recomputation");
   }
   return leanest.retention;
 }

@@ -25,18 +25,28 @@ struct BudgetLimits {
   // If the sizes are not too far apart, the fastest of these plans that fits is taken. That saves a
   // search, which takes as long as several steps.
   std::vector<KnownPlan> known{};
+  // The largest peak without recomputation of earlier inputs (Options::fraction_of); 0: there were
+  // none.
+  int64_t largest_unplanned_bytes = 0;
 };
 
 // Returns the memory budget in bytes; the largest integer if there is none. A fraction counts from
-// `unplanned_peak_bytes`, the peak of keeping everything.
+// `unplanned_peak_bytes`, which fraction_counts_from() returns.
 int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes);
+
+// Returns the peak that a fraction counts from: that of keeping everything with these inputs, or
+// with Options::fraction_of the largest of those with inputs so far.
+int64_t fraction_counts_from(const Options& options, int64_t unplanned_peak_bytes,
+                             int64_t largest_unplanned_bytes);
 
 // Returns the plan for the budget in `options`. `unplanned` keeps what the backward reads;
 // fractions count from its peak, and the search starts from it. Throws UserError if no plan is
-// found that fits; the message names the smallest peak that can be reached. With
-// Options::leanest_if_unreachable a plan whose peak is at most a tenth larger is returned instead,
-// that with the smallest product of time and squared peak, and a warning is logged. The plan does
-// not depend on the number of threads.
+// found that fits; the message names the smallest peak that can be reached, rounded up, so that it
+// is a budget that can be kept. With Options::leanest_if_unreachable, or where a fraction may come
+// to count from larger inputs, a plan near the smallest peak within Options::leanest_time is
+// returned instead, and a warning is logged: of those whose peak is at most a tenth larger, the one
+// with the smallest product of time and squared peak. The plan does not depend on the number of
+// threads.
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits = {});
 

@@ -80,9 +80,14 @@ def lower(
           as ``"600MiB"`` or ``"1.5 GB"``.
         - ``time_budget``: the time that one step may take, as a multiple (at least 1) of its time without
           recomputation. The plan with the smallest peak within that time is used.
+        - ``of``: which peak without recomputation a fraction counts from. ``"first"`` (the default): that of the inputs
+          that the plan is made for, which are the first ones and later ones that are larger. ``"largest"``: the largest
+          one of all inputs so far; as larger inputs may follow, a fraction that is out of reach is no error then.
         - ``unreachable``: what happens if no plan keeps the budget. ``"raise"`` (the default): the call raises and
           names the smallest budget that can be kept. ``"leanest"``: a plan near the smallest peak runs, with a
           warning.
+        - ``leanest_time``: the time that such a plan may take, as a multiple (at least 1, by default 2) of the time of
+          a step without recomputation.
         - ``cost_model``: ``"measured"`` (the default) times the operators on this machine; ``"flops"`` computes their
           time from operations and bytes, so that every machine makes the same plan.
 

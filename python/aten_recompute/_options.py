@@ -35,7 +35,9 @@ class _BudgetOptions(TypedDict, total=False):
 
     memory_budget: float | str
     time_budget: float
+    of: Literal["first", "largest"]
     unreachable: Literal["raise", "leanest"]
+    leanest_time: float
     cost_model: Literal["measured", "flops"]
     plan: str | dict[str, Any]
 

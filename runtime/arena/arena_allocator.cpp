@@ -4,6 +4,7 @@
 
 #include <limits>
 
+#include "runtime/arena/scratch_memory.h"
 #include "runtime/arena/step_arena.h"
 
 namespace aten_recompute {
@@ -16,7 +17,10 @@ class ArenaAllocator final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t bytes) override {
-    if (void* const block = AllocationScope::allocate(bytes))
+    void* block = AllocationScope::allocate(bytes);
+    if (block == nullptr)
+      block = ScratchMemory::allocate(static_cast<int64_t>(bytes));
+    if (block != nullptr)
       return {block, block, &release, c10::Device(c10::DeviceType::CPU)};
     return wrapped_->allocate(bytes);
   }

@@ -1,15 +1,14 @@
 #include "runtime/arena/step_arena.h"
 
-#include <c10/core/Allocator.h>
-#include <malloc.h>
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <unordered_map>
+
+#include "runtime/arena/scratch_memory.h"
+#include "runtime/arena/system_memory.h"
 
 namespace aten_recompute {
 namespace {
@@ -51,31 +50,6 @@ int64_t least_arena_bytes() {
   return kBlocks * least_block_bytes();
 }
 
-// ATEN_RECOMPUTE_ARENA=off switches arenas off for the whole process, whatever the options say.
-bool is_switched_off() {
-  static const bool is_off = [] {
-    const char* value = std::getenv("ATEN_RECOMPUTE_ARENA");
-    return value != nullptr && std::string_view(value) == "off";
-  }();
-  return is_off;
-}
-
-// Gives back what the allocator underneath keeps of freed memory. Compiling has left much of that,
-// in pieces that steps in an arena will not use.
-void give_back_free_heap() {
-#if defined(__GLIBC__)
-  malloc_trim(0);
-#endif
-}
-
-// Tells a profiler of an allocation, or with a negative size of a release.
-void report(const void* block, int64_t bytes) {
-  if (c10::memoryProfilingEnabled()) {
-    c10::reportMemoryUsageToProfiler(const_cast<void*>(block), bytes, 0, 0,
-                                     c10::Device(c10::DeviceType::CPU));
-  }
-}
-
 // Blocks of steps that are recorded, by address.
 class RecordedBlocks {
  public:
@@ -87,7 +61,7 @@ class RecordedBlocks {
 
   // Returns a block from the system; nullptr if that has none.
   void* add(const std::shared_ptr<StepRecord>& record, const BlockKey& key, int64_t bytes) {
-    void* const block = is_mapped(bytes) ? map(bytes) : allocate(bytes);
+    void* const block = is_worth_mapping(bytes) ? map_block(bytes) : allocate(bytes);
     if (block == nullptr)
       return nullptr;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -106,25 +80,16 @@ class RecordedBlocks {
       blocks_.erase(found);
     }
     recorded.record->end(recorded.index);
-    report(block, -recorded.bytes);
-    if (is_mapped(recorded.bytes))
-      munmap(const_cast<void*>(block), static_cast<size_t>(recorded.bytes));
+    report_to_profiler(block, -recorded.bytes);
+    // Large blocks are mapped one by one, so that they go back to the system when they are freed.
+    if (is_worth_mapping(recorded.bytes))
+      unmap_block(const_cast<void*>(block), recorded.bytes);
     else
       std::free(const_cast<void*>(block));
     return true;
   }
 
  private:
-  // Large blocks are mapped one by one, so that they go back to the system when they are freed.
-  static bool is_mapped(int64_t bytes) {
-    constexpr int64_t kLeast = 64 * 1024;
-    return bytes >= kLeast;
-  }
-  static void* map(int64_t bytes) {
-    void* const block = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                             MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    return block == MAP_FAILED ? nullptr : block;
-  }
   static void* allocate(int64_t bytes) {
     constexpr size_t kAlignment = 64;  // what LibTorch's own allocator gives
     void* block = nullptr;
@@ -169,6 +134,8 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   if (is_too_small_ && figures_.num_steps < next_record_)
     return nullptr;
   if (plan_ == nullptr) {
+    // Otherwise an arena of earlier steps would rest beside what this step takes.
+    ArenaPool::instance().clear();
     record_ = std::make_shared<StepRecord>();
     // Steps that differ each time would otherwise be recorded each time.
     ++figures_.num_records;
@@ -270,7 +237,7 @@ ArenaCall::~ArenaCall() {
 }
 
 std::shared_ptr<StepArena> ArenaCall::step_for(ArenaPlans& plans, bool releases) {
-  if (current_call == nullptr || is_switched_off())
+  if (current_call == nullptr || arenas_are_off())
     return nullptr;
   if (!current_call->has_begun_) {
     current_call->has_begun_ = true;
@@ -316,7 +283,7 @@ void* AllocationScope::allocate(size_t bytes) {
   void* const block = step->allocate(key, size);
   ++key.ordinal;
   if (block != nullptr)
-    report(block, size);
+    report_to_profiler(block, size);
   return block;
 }
 
@@ -330,10 +297,10 @@ OutsideOfSteps::~OutsideOfSteps() {
 
 bool free_block(const void* block) {
   if (const auto arena = Arena::containing(block)) {
-    report(block, -arena->give_back(block));
+    report_to_profiler(block, -arena->give_back(block));
     return true;
   }
-  return RecordedBlocks::instance().free(block);
+  return RecordedBlocks::instance().free(block) || ScratchMemory::free(block);
 }
 
 }  // namespace aten_recompute

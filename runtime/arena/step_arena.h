@@ -182,7 +182,7 @@ class OutsideOfSteps {
   OutsideOfSteps& operator=(const OutsideOfSteps&) = delete;
 };
 
-// Frees memory that a StepArena returned. Returns false if it did not.
+// Frees memory that a StepArena or ScratchMemory returned. Returns false if neither did.
 bool free_block(const void* block);
 
 }  // namespace aten_recompute

@@ -103,6 +103,14 @@ TEST(CallerBehaviour, OneWholeGradientIsEnoughToPlanForIt) {
               testing::HasSubstr("memory_budget may be exceeded by this backward"));
 }
 
+TEST(CallerBehaviour, WhatASmallCallShowsCountsOnceALargerOneComes) {
+  CallerBehaviour caller({}, kPeak, true);
+  caller.see({{{1, 10}, 4, at::ones({}).expand({1, 10}), true}});
+  EXPECT_FALSE(caller.differs()) << "it takes 120 bytes less than assumed";
+  caller.see({output(of_a_sum(), true)});
+  EXPECT_TRUE(caller.differs());
+}
+
 TEST(CallerBehaviour, OutputsForOtherRegionsDoNotCount) {
   CallerBehaviour caller({}, kPeak, true);
   caller.count_only({});

@@ -28,6 +28,15 @@ TEST(DataGrowth, WhatWasNotAssumedIsIgnored) {
   EXPECT_EQ(growth_of({{5}}, {}), DataGrowth::kNone);
 }
 
+TEST(DataGrowth, TensorsShrinkByTheSameMeasures) {
+  EXPECT_FALSE(has_shrunk({{98, 8}, {98, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(has_shrunk({{120, 8}, {80, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(has_shrunk({{104, 8}, {104, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(has_shrunk({{96, 8}, {96, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(has_shrunk({{160, 8}, {40, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(has_shrunk({}, {}));
+}
+
 TEST(DataGrowth, LargerOfEachDimension) {
   EXPECT_EQ(larger_of_each({{3, 5}, {1}, {7}}, {{4, 2}, {2, 2}}), (DataSizes{{4, 5}, {1}, {7}}));
 }

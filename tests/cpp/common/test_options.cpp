@@ -164,6 +164,21 @@ TEST(Options, ABudgetMayHaveBothLimitsAndACostModel) {
       make_fraction(0.5));
 }
 
+TEST(Options, SaysWhatAFractionCountsFromAndWhatALeanPlanMayTake) {
+  auto expected = make_fraction(0.5);
+  expected.fraction_of = FractionOf::kLargest;
+  expected.leanest_if_unreachable = true;
+  expected.leanest_time = 3.5;
+  const auto options = parse_options(
+      R"({"strategy": "budget", "memory_budget": 0.5, "of": "largest", "unreachable": "leanest", "leanest_time": 3.5})");
+  EXPECT_EQ(options, expected);
+  EXPECT_EQ(parse_options(to_json(options)), expected);
+  EXPECT_EQ(
+      parse_options(
+          R"({"strategy": "budget", "memory_budget": 0.5, "of": "first", "leanest_time": "2"})"),
+      make_fraction(0.5));
+}
+
 TEST(Options, PatternNamesTheLayers) {
   EXPECT_EQ(parse_options(R"({"3": [0, 2], "pattern": "blocks\\.\\d+"})").layer_pattern,
             R"(blocks\.\d+)");
@@ -228,6 +243,11 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(key "time_budget": got "nan")"},
         Refused{R"({"strategy": "budget", "time_budget": "inf"})",
                 R"(key "time_budget": got "inf")"},
+        Refused{R"({"strategy": "budget", "memory_budget": 0.5, "of": "last"})",
+                R"(key "of": got "last", accepted is "first" or "largest")"},
+        Refused{
+            R"({"strategy": "budget", "memory_budget": 0.5, "leanest_time": 0.5})",
+            R"(key "leanest_time": got 0.5, accepted is a multiple of the unplanned step time, >= 1)"},
         Refused{R"({"strategy": "budget", "memory_budget": 0.5, "cost_model": "guess"})",
                 R"(key "cost_model": got "guess", accepted is "measured" or "flops")"},
         Refused{R"({"strategy": "all", "memory_budget": 0.5})",

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from benchmarks.memory import Tracker
-from support.helpers import lowered_copy
+from support.helpers import lowered_copy, only_variant
 
 
 @torch.jit.ignore
@@ -128,3 +128,82 @@ def test_nothing_is_watched_once_the_step_has_ended(backward: bool, tracker: Tra
             if backward:
                 loss.backward()
             del loss
+
+
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Conv2d(3 if i == 0 else 16, 16, 3, padding=1) for i in range(6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x.square().mean()
+
+
+def test_smaller_inputs_are_not_compared_with_the_plan_of_larger_ones(capfd: pytest.CaptureFixture[str]) -> None:
+    lowered = lowered_copy(Convolutions(), "budget", memory_budget=0.6, cost_model="flops", unreachable="leanest")
+
+    def step(edge: int, gradients_exist: bool) -> int | None:
+        for parameter in lowered.parameters():
+            parameter.grad = torch.zeros_like(parameter) if gradients_exist else None
+        lowered(torch.randn(4, 3, edge, edge)).backward()
+        measured: int | None = only_variant(lowered).get("measured_peak_bytes")
+        return measured
+
+    # With gradients that exist already, steps are not as the plan assumes, so it is not compared with them.
+    assert [step(64, True), step(64, True)] == [None, None]
+    assert [step(32, False) for _ in range(6)] == [None] * 6
+    assert step(64, False) == pytest.approx(only_variant(lowered)["predicted_peak_bytes"], rel=0.01)
+    assert capfd.readouterr().err == ""
+
+
+class Selected(nn.Module):
+    """Data decide how many rows there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x[x[:, 0] > 0]
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().mean()
+
+
+def test_fewer_rows_are_not_compared_with_the_plan_of_more(capfd: pytest.CaptureFixture[str]) -> None:
+    lowered = lowered_copy(Selected(), "budget", memory_budget=0.8, cost_model="flops", unreachable="leanest")
+
+    def step(rows: int, gradients_exist: bool) -> int | None:
+        for parameter in lowered.parameters():
+            parameter.grad = torch.zeros_like(parameter) if gradients_exist else None
+        x = torch.randn(1024, 64)
+        x[:, 0] = (torch.arange(1024) < rows).float() - 0.5
+        lowered(x).backward()
+        measured: int | None = only_variant(lowered).get("measured_peak_bytes")
+        return measured
+
+    assert [step(1000, True), step(1000, True), step(400, False), step(400, False)] == [None] * 4
+    assert step(1000, False) == pytest.approx(only_variant(lowered)["predicted_peak_bytes"], rel=0.03)
+    assert "peak of a step was" not in capfd.readouterr().err
+
+
+def test_a_first_step_that_exceeds_the_budget_says_so_once(tracker: Tracker, capfd: pytest.CaptureFixture[str]) -> None:
+    """What the loss needs is seen in the same step as that the caller holds no output, which needs another plan."""
+    torch.manual_seed(0)
+    net = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(32, 32), nn.Tanh())], nn.Linear(32, 128))
+    x = torch.randn(2048, 32)
+    budget = int(4.4 * 2**20)
+    lowered = lowered_copy(net, "budget", memory_budget=budget, cost_model="flops")
+    peaks = []
+    for _ in range(4):
+        lowered.zero_grad()
+        with tracker.measure_peak() as peak:
+            lowered(x).log_softmax(-1).abs().mean().backward()
+        peaks.append(peak.bytes)
+    assert peaks[0] > 1.05 * budget
+    assert max(peaks[1:]) <= 1.001 * budget
+    log = capfd.readouterr().err
+    assert log.count("the peak of a step was") == 1, log
+    assert "the loss needed more than the outputs and their gradients" in log

@@ -91,8 +91,51 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReached) {
   EXPECT_EQ(error_of(values, R"("memory_budget": "22.9MiB")"),
             "memory_budget: the peak cannot be kept under 22.9 MiB; the smallest that can be "
             "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation)");
-  EXPECT_THAT(error_of(values, R"("memory_budget": 0.5)"),
-              HasSubstr("cannot be kept under 16.5 MiB; the smallest that can be reached is 23.0"));
+  EXPECT_EQ(error_of(values, R"("memory_budget": 0.5)"),
+            "memory_budget: the peak cannot be kept under 16.5 MiB; the smallest that can be "
+            "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation with the "
+            "inputs of this call). If other calls have larger inputs, begin with these, give bytes, "
+            "or set \"of\": \"largest\"");
+}
+
+// Returns the text between two others.
+std::string between(const std::string& text, const std::string& before, const std::string& after) {
+  const auto begin = text.find(before) + before.size();
+  return text.substr(begin, text.find(after, begin) - begin);
+}
+
+// Sizes between 1 byte and 20 MiB, none of them round.
+TEST(Budget, WhatAnErrorNamesIsABudgetThatCanBeKept) {
+  for (int64_t bytes = 3; bytes < 20 * kMiB; bytes = bytes * 29 / 3 + 1) {
+    SmallProblemBuilder builder;
+    const auto a = builder.fresh("a", {builder.held("x", kMiB)}, 10 * bytes / 3);
+    const auto b = builder.fresh("b", {a}, bytes);
+    builder.result(builder.fresh("y", {b}, bytes));
+    builder.start_backward();
+    const auto g = builder.fresh("g", {builder.incoming("dy", bytes), b}, bytes);
+    builder.result(builder.fresh("gx", {g, a}, bytes));
+    auto problem = builder.build();
+    problem.seconds.assign(problem.num_all_nodes(), 1e-4);  // short steps get short searches
+    const auto plan = [&](const std::string& budget_text) {
+      return plan_budget(problem, RetentionPlan(problem),
+                         budget(R"("memory_budget": )" + budget_text));
+    };
+    PlanSearch search(problem, RetentionPlan(problem), {});
+    const auto smallest = search.smallest_peak_bytes();
+    for (const auto& refused : {std::to_string(std::max<int64_t>(2, bytes)),
+                                std::to_string(smallest - 1), std::string("0.01")}) {
+      try {
+        plan(refused);
+        FAIL() << "nothing was refused";
+      } catch (const UserError& error) {
+        const std::string text = error.what();
+        const auto size = between(text, "that can be reached is ", " (");
+        EXPECT_NO_THROW(plan('"' + size + '"')) << text;
+        EXPECT_NO_THROW(plan(between(text, size + " (", " of "))) << text;
+        EXPECT_NE(between(text, "kept under ", ";"), size) << text;
+      }
+    }
+  }
 }
 
 // Keeping everything takes 3 + 5 + 1 seconds and three gradients of a second each, 12 in all.
@@ -151,6 +194,83 @@ TEST(Budget, TheLastBytesAreNotBoughtAtAnyPrice) {
   EXPECT_EQ(planned.peak_bytes, keep_all.peak_bytes);
   PlanSearch search(problem, RetentionPlan(problem), {});
   EXPECT_LT(search.smallest_peak_bytes(), planned.peak_bytes);
+}
+
+// Dropping `dear` saves more memory than dropping `cheap`, and takes much longer.
+struct DearAndCheap {
+  SmallProblemBuilder builder;
+  Problem problem;
+
+  DearAndCheap() {
+    const auto x = builder.held("x", kMiB);
+    const auto dear = builder.fresh("dear", {x}, 40 * kMiB);
+    builder.seconds(20.0);
+    const auto cheap = builder.fresh("cheap", {x}, 10 * kMiB);
+    builder.seconds(1.0);
+    builder.result(builder.fresh("y", {dear, cheap}, kMiB));
+    const auto z = builder.fresh("z", {x}, kMiB);
+    builder.workspace(40 * kMiB);
+    builder.start_backward();
+    const auto g = builder.fresh("g", {builder.incoming("dy", kMiB), z}, kMiB);
+    builder.result(builder.fresh("g1", {g, cheap}, kMiB));
+    builder.result(builder.fresh("g2", {g, dear}, kMiB));
+    problem = builder.build();
+  }
+};
+
+TEST(Budget, ALeanPlanTakesNoMoreThanItsTime) {
+  const DearAndCheap values;
+  Simulator simulator(values.problem);
+  const RetentionPlan unplanned(values.problem);
+  const auto base = values.problem.base_seconds();
+  const auto planned = [&](const std::string& keys) {
+    return simulator.run(plan_budget(
+        values.problem, unplanned,
+        budget(R"("memory_budget": "1MiB", "unreachable": "leanest")" + keys)));
+  };
+  testing::internal::CaptureStderr();
+  const auto by_default = planned("");
+  const auto text = testing::internal::GetCapturedStderr();
+  EXPECT_LE(by_default.recompute_seconds, base);
+  const auto cheap = planned(R"(, "leanest_time": 1.1)");
+  EXPECT_GT(cheap.recompute_seconds, 0.0);
+  EXPECT_LE(cheap.recompute_seconds, 0.1 * base);
+  EXPECT_LT(by_default.peak_bytes, cheap.peak_bytes);
+  EXPECT_EQ(planned(R"(, "leanest_time": 1)").recompute_seconds, 0.0);
+  // A time budget holds as well.
+  EXPECT_EQ(planned(R"(, "time_budget": 1.1)").peak_bytes, cheap.peak_bytes);
+  EXPECT_THAT(text, HasSubstr("a plan near that runs instead: its peak of"));
+}
+
+TEST(Budget, ALeanPlanSaysWhatSmallerPeaksWouldCost) {
+  const DearAndCheap values;
+  testing::internal::CaptureStderr();
+  plan_budget(values.problem, RetentionPlan(values.problem),
+              budget(R"("memory_budget": "1MiB", "unreachable": "leanest", "leanest_time": 1.1)"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr(", the next smaller one of "));
+}
+
+TEST(Budget, AFractionMayCountFromTheLargestInputs) {
+  const TwoValues values;
+  const RetentionPlan unplanned(values.problem);
+  const auto planned = [&](const std::string& keys, int64_t largest) {
+    Simulator simulator(values.problem);
+    simulator.run(plan_budget(values.problem, unplanned, budget(keys),
+                              {.largest_unplanned_bytes = largest}));
+    return listing(simulator);
+  };
+  const std::string largest = R"(, "of": "largest")";
+  // 33 MiB without recomputation, 23 at least.
+  EXPECT_EQ(planned(R"("memory_budget": 0.7)" + largest, 0), kDropsA);
+  EXPECT_EQ(planned(R"("memory_budget": 0.7)" + largest, 50 * kMiB), kKeepsAll);
+  EXPECT_EQ(planned(R"("memory_budget": 0.5)" + largest, 50 * kMiB), kDropsA);
+  EXPECT_EQ(planned(R"("memory_budget": 0.7)", 50 * kMiB), kDropsA) << "by default it does not";
+  // Out of reach is no error, because larger inputs may follow.
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(planned(R"("memory_budget": 0.5)" + largest, 0), kDropsA);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("cannot be kept under 16.5 MiB"));
+  // Bytes do not count from anything.
+  EXPECT_THROW(planned(R"("memory_budget": "16MiB")" + largest, 50 * kMiB), UserError);
 }
 
 TEST(Budget, TakesAKnownPlanThatFits) {

@@ -1,0 +1,179 @@
+#include "runtime/arena/scratch_memory.h"
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "runtime/arena/system_memory.h"
+
+namespace aten_recompute {
+
+// The blocks of one instance. Thread-safe, because a block may be freed on any thread.
+class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
+ public:
+  struct Block {
+    void* memory = nullptr;
+    int64_t bytes = 0;
+  };
+
+  // Returns a block of at least `bytes` bytes; one without memory where the system has none.
+  Block take(int64_t bytes) {
+    // A block that is larger by more than this part of the request is not used for it.
+    constexpr int64_t kLargestWaste = 8;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto best = free_.end();
+    for (auto it = free_.begin(); it != free_.end(); ++it) {
+      const bool fits = it->bytes >= bytes && it->bytes <= bytes + bytes / kLargestWaste;
+      if (fits && (best == free_.end() || it->bytes < best->bytes))
+        best = it;
+    }
+    Block block;
+    if (best != free_.end()) {
+      block = *best;
+      free_.erase(best);
+      free_bytes_ -= block.bytes;
+    } else {
+      shrink_to(std::max<int64_t>(0, most_used_bytes_ - used_bytes_ - bytes));
+      block = {map_block(bytes), bytes};
+      if (block.memory == nullptr) {
+        shrink_to(0);
+        block.memory = map_block(bytes);
+      }
+      if (block.memory == nullptr)
+        return block;
+    }
+    used_bytes_ += block.bytes;
+    most_used_bytes_ = std::max(most_used_bytes_, used_bytes_);
+    return block;
+  }
+
+  void give_back(Block block) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    used_bytes_ -= block.bytes;
+    free_bytes_ += block.bytes;
+    free_.push_back(block);
+    if (is_closed_)
+      shrink_to(0);
+  }
+
+  void release_free_blocks() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    shrink_to(0);
+  }
+
+  void close() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_closed_ = true;
+    shrink_to(0);
+  }
+
+ private:
+  // Gives free blocks back until they have at most `bytes` bytes, the longest unused first. Needs
+  // mutex_ to be held.
+  void shrink_to(int64_t bytes) {
+    auto end = free_.begin();
+    for (; end != free_.end() && free_bytes_ > bytes; ++end) {
+      free_bytes_ -= end->bytes;
+      unmap_block(end->memory, end->bytes);
+    }
+    free_.erase(free_.begin(), end);
+  }
+
+  std::mutex mutex_;
+  std::vector<Block> free_;  // in the order in which they were freed
+  int64_t free_bytes_ = 0;
+  int64_t used_bytes_ = 0;
+  int64_t most_used_bytes_ = 0;
+  bool is_closed_ = false;
+};
+
+// All blocks that are in use, by address. Thread-safe.
+class ScratchMemory::Blocks {
+ public:
+  // Never destroyed: tensors in static objects are freed late.
+  static Blocks& instance() {
+    static auto* const instance = new Blocks;
+    return *instance;
+  }
+
+  struct Entry {
+    std::shared_ptr<Pool> pool;
+    Pool::Block block;
+    int64_t requested = 0;
+  };
+
+  void add(Entry entry) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const void* const address = entry.block.memory;
+    entries_[address] = std::move(entry);
+    ++count_;
+  }
+
+  // Removes a block and returns its entry, which has no pool if there is no such block.
+  Entry remove(const void* block) {
+    if (count_.load(std::memory_order_relaxed) == 0)
+      return {};  // nearly always, and this is asked for every block that is freed
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto found = entries_.find(block);
+    if (found == entries_.end())
+      return {};
+    auto entry = std::move(found->second);
+    entries_.erase(found);
+    --count_;
+    return entry;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_map<const void*, Entry> entries_;
+  std::atomic<size_t> count_{0};
+};
+
+namespace {
+
+// Of the innermost instance. Not a shared pointer: destructors of other thread-local objects may
+// allocate after it would be gone.
+thread_local void* current = nullptr;
+
+}  // namespace
+
+ScratchMemory::ScratchMemory() : pool_(std::make_shared<Pool>()), outer_(current) {
+  current = pool_.get();
+}
+
+ScratchMemory::~ScratchMemory() {
+  current = outer_;
+  pool_->close();
+  give_back_free_heap();
+}
+
+void* ScratchMemory::allocate(int64_t bytes) {
+  if (current == nullptr || !is_worth_mapping(bytes) || arenas_are_off())
+    return nullptr;
+  auto* const pool = static_cast<Pool*>(current);
+  const auto block = pool->take(bytes);
+  if (block.memory == nullptr)
+    return nullptr;
+  Blocks::instance().add({pool->shared_from_this(), block, bytes});
+  report_to_profiler(block.memory, bytes);
+  return block.memory;
+}
+
+void ScratchMemory::release_free_blocks() {
+  if (current != nullptr)
+    static_cast<Pool*>(current)->release_free_blocks();
+}
+
+bool ScratchMemory::free(const void* block) {
+  const auto entry = Blocks::instance().remove(block);
+  if (entry.pool == nullptr)
+    return false;
+  report_to_profiler(block, -entry.requested);
+  entry.pool->give_back(entry.block);
+  return true;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,125 @@
+#include "runtime/arena/scratch_memory.h"
+
+#include <ATen/Functions.h>
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <fstream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "runtime/arena/arena_allocator.h"
+#include "runtime/arena/step_arena.h"
+
+namespace aten_recompute {
+namespace {
+
+constexpr int64_t kMiB = 1 << 20;
+
+int64_t resident_bytes() {
+  std::ifstream file("/proc/self/status");
+  for (std::string word; file >> word;) {
+    if (word == "VmRSS:") {
+      int64_t kib = 0;
+      file >> kib;
+      return kib * 1024;
+    }
+  }
+  return -1;
+}
+
+void* allocate(int64_t bytes) {
+  void* const block = ScratchMemory::allocate(bytes);
+  if (block != nullptr)
+    std::memset(block, 1, static_cast<size_t>(bytes));
+  return block;
+}
+
+TEST(ScratchMemory, ServesLargeBlocksWhileItExists) {
+  EXPECT_EQ(allocate(kMiB), nullptr);
+  void* block = nullptr;
+  {
+    const ScratchMemory scratch;
+    EXPECT_EQ(allocate(1024), nullptr) << "small blocks are for the C library";
+    block = allocate(kMiB);
+    ASSERT_NE(block, nullptr);
+  }
+  EXPECT_EQ(allocate(kMiB), nullptr);
+  // A block may outlive it.
+  std::memset(block, 2, kMiB);
+  EXPECT_TRUE(ScratchMemory::free(block));
+  EXPECT_FALSE(ScratchMemory::free(block));
+}
+
+TEST(ScratchMemory, UsesFreedBlocksAgain) {
+  const ScratchMemory scratch;
+  void* const block = allocate(8 * kMiB);
+  EXPECT_TRUE(ScratchMemory::free(block));
+  void* const again = allocate(8 * kMiB - 5);
+  EXPECT_EQ(again, block);
+  EXPECT_TRUE(ScratchMemory::free(again));
+  void* const smaller = allocate(kMiB);
+  EXPECT_NE(smaller, block) << "it would waste most of the block";
+  EXPECT_TRUE(ScratchMemory::free(smaller));
+}
+
+TEST(ScratchMemory, TakesNoMoreThanWasInUseAtOnce) {
+  const ScratchMemory scratch;
+  const auto before = resident_bytes();
+  for (int64_t i = 0; i < 16; ++i)
+    EXPECT_TRUE(ScratchMemory::free(allocate((16 + 4 * i) * kMiB)));
+  // The largest block has 76 MiB, all together have 736.
+  EXPECT_LT(resident_bytes(), before + 96 * kMiB);
+}
+
+TEST(ScratchMemory, NothingOfItStaysResident) {
+  const auto before = resident_bytes();
+  {
+    const ScratchMemory scratch;
+    void* const kept = allocate(kMiB);
+    EXPECT_TRUE(ScratchMemory::free(allocate(64 * kMiB)));
+    EXPECT_GT(resident_bytes(), before + 60 * kMiB);
+    ScratchMemory::release_free_blocks();
+    EXPECT_LT(resident_bytes(), before + 20 * kMiB);
+    EXPECT_TRUE(ScratchMemory::free(allocate(64 * kMiB)));
+    EXPECT_TRUE(ScratchMemory::free(kept));
+  }
+  EXPECT_LT(resident_bytes(), before + 20 * kMiB);
+}
+
+TEST(ScratchMemory, IsThatOfItsThread) {
+  const ScratchMemory scratch;
+  void* const block = allocate(kMiB);
+  std::thread([&] {
+    EXPECT_EQ(allocate(kMiB), nullptr);
+    EXPECT_TRUE(ScratchMemory::free(block)) << "freeing works on any thread";
+  }).join();
+}
+
+TEST(ScratchMemory, TheInnermostServes) {
+  const ScratchMemory outer;
+  void* first = allocate(kMiB);
+  {
+    const ScratchMemory inner;
+    void* const second = allocate(kMiB);
+    EXPECT_TRUE(ScratchMemory::free(first));
+    EXPECT_NE(allocate(kMiB), first) << "a free block of the outer one";
+    EXPECT_TRUE(ScratchMemory::free(second));
+  }
+  EXPECT_EQ(allocate(kMiB), first);
+}
+
+TEST(ScratchMemory, ServesTensors) {
+  install_arena_allocator();
+  at::Tensor tensor;
+  {
+    const ScratchMemory scratch;
+    tensor = at::ones({kMiB});
+  }
+  EXPECT_EQ(tensor.sum().item<float>(), static_cast<float>(kMiB));
+  EXPECT_TRUE(free_block(tensor.storage().mutable_data_ptr().release_context()));
+}
+
+}  // namespace
+}  // namespace aten_recompute
