@@ -13,7 +13,9 @@
 #include <stdexcept>
 
 #include "backend/lowered_method.h"
+#include "backend/one_line_errors.h"
 #include "backend/share_tensors.h"
+#include "common/did_you_mean.h"
 #include "planner/model/plan_file.h"
 #include "runtime/arena/arena.h"
 
@@ -124,15 +126,25 @@ std::mutex& cloning() {
 
 // Returns the end of the message for a method that the module lacks. TorchScript compiles a method
 // with overloads, such as nn.LSTM's forward, under other names.
-std::string hint_at_overloads(const Module& module, const std::string& method) {
-  std::string names;
+std::string hint_at_methods(const Module& module, const std::string& method) {
+  std::string overloads;
+  std::vector<std::string> names;
   for (const auto& each : module.get_methods()) {
     if (each.name().rfind(method + "__", 0) == 0)
-      names += (names.empty() ? "\"" : ", \"") + each.name() + "\"";
+      overloads += (overloads.empty() ? "\"" : ", \"") + each.name() + "\"";
+    names.push_back(each.name());
   }
-  return names.empty() ? ""
-                       : ", but overloads of it: lower " + names +
-                             " by name, or a module that calls this one";
+  return overloads.empty() ? did_you_mean(method, names)
+                           : ", but overloads of it: lower " + overloads +
+                                 " by name, or a module that calls this one";
+}
+
+// Returns the methods in upstream's part of a lowered module.
+std::vector<c10::intrusive_ptr<LoweredMethod>> handles_of(const Module& lowered) {
+  std::vector<c10::intrusive_ptr<LoweredMethod>> methods;
+  for (const auto& handle : lowered.attr("__handles").toGenericDict())
+    methods.push_back(handle.value().toCustomClass<LoweredMethod>());
+  return methods;
 }
 
 // Returns the spec with a plan file's content in place of its path, so that a saved module does not
@@ -145,7 +157,7 @@ std::string self_contained(const std::string& spec) {
 }  // namespace
 
 Module lower(const Module& module, const std::string& options,
-             const std::vector<std::string>& methods, const std::string& layer_pattern) {
+             const std::vector<std::string>& methods, const std::string& layer_pattern) try {
   const std::lock_guard<std::mutex> lock(cloning());
   const auto spec = self_contained(options);
   auto clone = clone_without_tensors(module);
@@ -156,11 +168,13 @@ Module lower(const Module& module, const std::string& options,
   for (const auto& method : methods) {
     if (!clone.find_method(method)) {
       throw std::invalid_argument("the module has no method \"" + method + "\" to lower" +
-                                  hint_at_overloads(clone, method));
+                                  hint_at_methods(clone, method));
     }
     specs.insert(method, spec);
   }
   const auto lowered = backend_module(clone, specs);
+  for (const auto& method : handles_of(lowered))
+    check_options(clone, method->name(), method->options());
 
   const auto processed = lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
   share_tensors(module, processed);
@@ -180,6 +194,10 @@ Module lower(const Module& module, const std::string& options,
   add_other_methods(result, processed, methods);
   copy_hooks(processed, result);
   return result;
+} catch (const std::invalid_argument&) {
+  throw;
+} catch (const std::exception&) {
+  rethrow_as_invalid_argument();
 }
 
 Module unlower(const Module& module) {
@@ -196,12 +214,7 @@ std::vector<c10::intrusive_ptr<LoweredMethod>> methods_of(const Module& lowered,
     throw std::invalid_argument(
         std::string(who) + ": not a lowered module (aten_recompute.lower or to_backend makes one)");
   }
-  std::vector<c10::intrusive_ptr<LoweredMethod>> methods;
-  for (const auto& handle :
-       lowered.attr(kLoweredModule).toModule().attr("__handles").toGenericDict()) {
-    methods.push_back(handle.value().toCustomClass<LoweredMethod>());
-  }
-  return methods;
+  return handles_of(lowered.attr(kLoweredModule).toModule());
 }
 
 }  // namespace

@@ -22,10 +22,12 @@
 #include "backend/autocast.h"
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
+#include "common/did_you_mean.h"
 #include "common/log.h"
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/frontend/assign_layers.h"
 #include "planner/model/plan_file.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
@@ -33,6 +35,7 @@
 namespace aten_recompute {
 namespace {
 
+using torch::jit::Module;
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 
 // More paths of one method than this are not worth their compilation.
@@ -41,9 +44,15 @@ constexpr size_t kMaxPaths = 32;
 // time.
 constexpr size_t kMaxPathsLeft = 24;
 
-std::shared_ptr<torch::jit::Graph> graph_of(const torch::jit::Module& module,
-                                            const std::string& method) {
+std::shared_ptr<torch::jit::Graph> graph_of(const Module& module, const std::string& method) {
   return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
+}
+
+// Returns the pattern of the spec, or that of inject_layer_tags(), which sets an attribute.
+std::string layer_pattern_of(const Module& module, const Options& options) {
+  if (!options.layer_pattern.empty() || !module.hasattr(kLayerPatternAttribute))
+    return options.layer_pattern;
+  return module.attr(kLayerPatternAttribute).toStringRef();
 }
 
 // Returns the reason why a call cannot follow a plan; nullptr where it can.
@@ -215,15 +224,22 @@ bool LoweredMethod::may_follow(const std::vector<PathCheck>& checks, const LeftP
          checks[left.place].expected != known[left.place].expected;
 }
 
-LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec)
+void check_options(const Module& module, const std::string& method, const Options& options) try {
+  if (options.strategy == StrategyKind::kPlan)
+    check_plan_file(options.plan);
+  const auto pattern = layer_pattern_of(module, options);
+  if (!pattern.empty())
+    assign_layers(inline_method(*graph_of(module, method)), pattern);
+} catch (const std::exception&) {
+  rethrow_as_invalid_argument();
+}
+
+LoweredMethod::LoweredMethod(Module module, std::string method, const std::string& spec)
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
   if (!module_.find_method(method_)) {
     throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
   }
-  // inject_layer_tags() sets this attribute. A pattern in the spec takes precedence.
-  if (options_.layer_pattern.empty() && module_.hasattr(kLayerPatternAttribute)) {
-    options_.layer_pattern = module_.attr(kLayerPatternAttribute).toStringRef();
-  }
+  options_.layer_pattern = layer_pattern_of(module_, options_);
   if (options_.strategy == StrategyKind::kPlan) {
     auto kept = kept_branches_of(options_.plan);
     kept_branches_ = std::move(kept[method_]);
@@ -241,7 +257,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
                                                          torch::jit::getGraphExecutorOptimize());
   if (const char* reason = why_unplanned()) {
     say_that_unplanned(reason);
-    return run_unplanned(self, std::move(inputs));
+    return run_unplanned(self, std::move(inputs), reason);
   }
   std::vector<LeftPath> left;
   while (true) {
@@ -265,8 +281,11 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
         log_info(std::string("a call that raised is repeated as it was scripted: ") + error.what());
     }
     before.restore();
-    if (!place)
-      return run_unplanned(self, std::move(inputs));
+    if (!place) {
+      return run_unplanned(self, std::move(inputs),
+                           "the planned call raised an error before all changes to attributes and "
+                           "containers were made");
+    }
     left.push_back({specialisation, static_cast<size_t>(*place)});
   }
 } catch (const std::exception&) {
@@ -326,17 +345,22 @@ void LoweredMethod::warn_of_unmatched_words(const Specialisation& specialisation
     return;
   constexpr size_t kMaxNames = 20;
   std::vector<std::string> names(unmatched.names.begin(), unmatched.names.end());
+  std::set<std::string> stems;  // names of values without their numbers, which nobody mistypes
+  for (const auto& name : names)
+    stems.insert(name.substr(0, name.find_first_of("0123456789")));
+  std::string hints;
+  for (const auto& word : unmatched.words)
+    hints += did_you_mean(word.substr(word[0] == '%' ? 1 : 0), {stems.begin(), stems.end()});
   const bool all = names.size() <= kMaxNames;
   names.resize(std::min(names.size(), kMaxNames));
   log_warning(method_ + " (" + describe(options_) +
               "): nothing that is kept for the backward matches " +
               join({unmatched.words.begin(), unmatched.words.end()}, ", ") +
               "; there are: " + (names.empty() ? "none" : join(names, ", ")) +
-              (all ? "" : ", ... (report() has all)"));
+              (all ? "" : ", ... (report() has all)") + hints);
 }
 
 std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypePtr& type) {
-  const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& [known, code] : unplanned_) {
     if (*known == *type)
       return code;
@@ -347,8 +371,14 @@ std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypeP
   return unplanned_.back().second;
 }
 
-c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IValue> inputs) {
-  const auto code = unplanned_code(self->type());
+c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IValue> inputs,
+                                         const std::string& reason) {
+  std::shared_ptr<torch::jit::Code> code;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    code = unplanned_code(self->type());
+    ++unplanned_calls_[reason];
+  }
   torch::jit::Stack stack;
   stack.emplace_back(self);
   for (auto& input : inputs)
@@ -536,9 +566,13 @@ std::string LoweredMethod::report() const {
     }
     specialisations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});
   }
+  json unplanned_calls = json::array();
+  for (const auto& [reason, calls] : unplanned_calls_)
+    unplanned_calls.push_back({{"reason", reason}, {"calls", calls}});
   return json{{"method", method_},
               {"options", json::parse(to_json(options_))},
-              {"specialisations", specialisations}}
+              {"specialisations", specialisations},
+              {"unplanned_calls", unplanned_calls}}
       .dump();
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -26,6 +27,11 @@ namespace aten_recompute {
 
 // Name of a module's attribute that gives Options::layer_pattern where the spec has none.
 inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
+
+// Throws std::invalid_argument, in one line, where the first call of the method would because its
+// layer pattern matches no module that runs in it, or its plan is none.
+void check_options(const torch::jit::Module& module, const std::string& method,
+                   const Options& options);
 
 // Compiles a specialisation of the method at the first call that no earlier one fits.
 class LoweredMethod : public torch::CustomClassHolder {
@@ -90,10 +96,10 @@ class LoweredMethod : public torch::CustomClassHolder {
   void warn_of_unmatched_words(const Specialisation& specialisation);
   // Calls `function` for each compiled region that has a profile.
   void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
-  // Runs the method as plain TorchScript.
+  // Runs the method as plain TorchScript, and counts the call under `reason` for the report.
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                            std::vector<c10::IValue> inputs);
-  // Returns the code of the method as it was scripted, for modules of this type.
+                            std::vector<c10::IValue> inputs, const std::string& reason);
+  // Returns the code of the method as it was scripted, for modules of this type. Needs `mutex_`.
   std::shared_ptr<torch::jit::Code> unplanned_code(const c10::TypePtr& type);
 
   torch::jit::Module module_;
@@ -108,6 +114,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   size_t num_paths_ = 0;             // that were recorded
   size_t num_paths_left_ = 0;        // of these, because a call left another one
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
+  std::map<std::string, int64_t> unplanned_calls_;  // how many, by the reason
   std::atomic<bool> checked_words_{false};
 };
 

@@ -15,6 +15,14 @@ namespace {
 
 }  // namespace
 
+void rethrow_as_invalid_argument() {
+  try {
+    rethrow_in_one_line();
+  } catch (const UserError& error) {
+    throw std::invalid_argument(error.what());
+  }
+}
+
 void rethrow_in_one_line() {
   try {
     throw;

@@ -15,4 +15,8 @@ inline constexpr const char* kErrorPrefix = "aten_recompute: ";
 // Otherwise throws the same exception again.
 [[noreturn]] void rethrow_in_one_line();
 
+// Does the same, but throws std::invalid_argument in place of UserError: for functions that check
+// arguments.
+[[noreturn]] void rethrow_as_invalid_argument();
+
 }  // namespace aten_recompute

@@ -28,6 +28,14 @@ function(aten_recompute_locate_torch_wheel out)
   endforeach()
 endfunction()
 
+# Sets `out` to the version of the LibTorch in this folder, such as 2.13.0.
+function(aten_recompute_torch_version root out)
+  set(PACKAGE_FIND_VERSION "0")
+  include("${root}/share/cmake/Torch/TorchConfigVersion.cmake")
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+\\.[0-9]+" version "${PACKAGE_VERSION}")
+  set(${out} "${version}" PARENT_SCOPE)
+endfunction()
+
 function(aten_recompute_import_torch_libraries root)
   set(libraries "")
   foreach(name IN ITEMS torch torch_cpu c10 torch_cuda c10_cuda)

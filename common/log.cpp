@@ -1,4 +1,8 @@
+// This file is compiled with hidden symbols, because it contains spdlog and fmt, of which a program
+// may have other versions. What the header declares stays visible.
+#pragma GCC visibility push(default)
 #include "common/log.h"
+#pragma GCC visibility pop
 
 #include <algorithm>
 #include <array>

@@ -15,6 +15,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/lower_case.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -214,25 +216,31 @@ bool store_plan(const Json& value, Options& options) {
   return true;
 }
 
-// Parses a number of bytes with an optional unit, such as "600MiB", "1.5 GB" or "1024".
-std::optional<int64_t> read_bytes(const std::string& text) {
+// Returns the number at the beginning of the text, and the word after it: "1.5 GB" is 1.5 and "gb".
+std::optional<std::pair<double, std::string>> read_number_and_unit(const std::string& text) {
   double number = 0.0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
   if (error != std::errc())
     return std::nullopt;
   std::string unit(end, text.data() + text.size());
   unit.erase(0, unit.find_first_not_of(' '));
+  return std::pair(number, lower_case(unit));
+}
+
+// Reads a number of bytes with an optional unit, such as "600MiB", "1.5 GB" or "1024". "600M" is
+// refused, because it is 1000^2 bytes for some programs and 1024^2 for others.
+std::optional<int64_t> read_bytes(double number, const std::string& unit) {
   static const std::vector<std::pair<std::string, double>> units = {
       {"", 1.0},
-      {"B", 1.0},
-      {"KB", 1e3},
-      {"MB", 1e6},
-      {"GB", 1e9},
-      {"TB", 1e12},
-      {"KiB", 1024.0},
-      {"MiB", 1024.0 * 1024.0},
-      {"GiB", 1024.0 * 1024.0 * 1024.0},
-      {"TiB", 1024.0 * 1024.0 * 1024.0 * 1024.0}};
+      {"b", 1.0},
+      {"kb", 1e3},
+      {"mb", 1e6},
+      {"gb", 1e9},
+      {"tb", 1e12},
+      {"kib", 1024.0},
+      {"mib", 1024.0 * 1024.0},
+      {"gib", 1024.0 * 1024.0 * 1024.0},
+      {"tib", 1024.0 * 1024.0 * 1024.0 * 1024.0}};
   for (const auto& [name, factor] : units) {
     const double bytes = number * factor;
     // One byte is refused, because it would be read back as the fraction 1.
@@ -242,20 +250,29 @@ std::optional<int64_t> read_bytes(const std::string& text) {
   return std::nullopt;
 }
 
+bool store_fraction(double fraction, Options& options) {
+  if (fraction > 0.0 && fraction <= 1.0)
+    options.memory_fraction = fraction;
+  return options.memory_fraction.has_value();
+}
+
 // Numbers up to 1 are fractions, greater ones are bytes.
 bool store_memory_budget(const Json& value, Options& options) {
   options.memory_fraction.reset();
   options.memory_bytes.reset();
   if (const auto number = read_double(value)) {
-    if (*number > 0.0 && *number <= 1.0) {
-      options.memory_fraction = *number;
+    if (store_fraction(*number, options))
       return true;
-    }
     options.memory_bytes = read_int_at_least(value, 2);
     return options.memory_bytes.has_value();
   }
-  if (value.is_string())
-    options.memory_bytes = read_bytes(value.get<std::string>());
+  const auto size =
+      value.is_string() ? read_number_and_unit(value.get<std::string>()) : std::nullopt;
+  if (!size)
+    return false;
+  if (size->second == "%")
+    return store_fraction(size->first / 100.0, options);
+  options.memory_bytes = read_bytes(size->first, size->second);
   return options.memory_bytes.has_value();
 }
 
@@ -369,7 +386,9 @@ std::vector<KeyRule> min_cut_keys() {
 }
 
 constexpr KeyRule kMemoryBudget{
-    "memory_budget", R"(a fraction of the unplanned peak in (0, 1], or bytes such as "600MiB")",
+    "memory_budget",
+    R"(a fraction of the unplanned peak in (0, 1], such as 0.4 or "40%", or bytes such as "600MiB")"
+    " (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)",
     store_memory_budget};
 constexpr KeyRule kTimeBudget{"time_budget", "a multiple of the unplanned step time, >= 1",
                               store_time_budget};

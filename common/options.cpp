@@ -8,6 +8,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/did_you_mean.h"
 #include "common/log.h"
 #include "common/option_table.h"
 
@@ -35,10 +36,6 @@ std::string join(const std::vector<std::string>& parts) {
   return text;
 }
 
-std::string quote(std::string_view text) {
-  return '"' + std::string(text) + '"';
-}
-
 // Returns the JSON of `value` in one short line, for messages.
 std::string show(const Json& value) {
   constexpr size_t kLongest = 80;
@@ -46,12 +43,20 @@ std::string show(const Json& value) {
   return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
 }
 
-std::string strategy_names() {
+std::string quote(std::string_view text) {
+  return show(std::string(text));
+}
+
+std::vector<std::string> names_of_strategies() {
   std::vector<std::string> names;
   for (const StrategyRule& rule : strategies()) {
     names.emplace_back(rule.name);
   }
-  return join(names);
+  return names;
+}
+
+std::string strategy_names() {
+  return join(names_of_strategies());
 }
 
 std::string quoted_names(const std::vector<KeyRule>& keys) {
@@ -67,12 +72,26 @@ std::string quoted_names(const std::vector<KeyRule>& keys) {
                     std::string(accepts)};
 }
 
-[[noreturn]] void fail_unknown_key(const std::string& name) {
-  std::vector<std::string> known{"\"strategy\" (" + strategy_names() + ")"};
+[[noreturn]] void fail_strategy(const Json& value) {
+  const auto names = names_of_strategies();
+  fail_value("strategy", value,
+             "one of " + join(names) +
+                 (value.is_string() ? did_you_mean(value.get<std::string>(), names) : ""));
+}
+
+// Returns the keys that go with the strategy, or with its short form.
+std::vector<KeyRule> keys_of(const StrategyRule& strategy, const KeyRule* short_form) {
+  auto keys = short_form == nullptr ? strategy.arguments : std::vector<KeyRule>{};
+  keys.insert(keys.end(), strategy.extras.begin(), strategy.extras.end());
+  return keys;
+}
+
+std::vector<std::string> names_of_all_keys() {
+  std::vector<std::string> names{"strategy"};
   const auto add = [&](const std::vector<KeyRule>& keys) {
     for (const KeyRule& key : keys) {
-      if (std::find(known.begin(), known.end(), quote(key.name)) == known.end()) {
-        known.push_back(quote(key.name));
+      if (std::find(names.begin(), names.end(), key.name) == names.end()) {
+        names.emplace_back(key.name);
       }
     }
   };
@@ -83,7 +102,22 @@ std::string quoted_names(const std::vector<KeyRule>& keys) {
     add(rule.arguments);
     add(rule.extras);
   }
-  throw OptionError{"key " + quote(name) + " is unknown, accepted are " + join(known)};
+  return names;
+}
+
+[[noreturn]] void fail_unknown_key(const std::string& name, const StrategyRule* strategy,
+                                   const KeyRule* short_form) {
+  const auto known = names_of_all_keys();
+  std::string accepted;
+  if (strategy != nullptr) {
+    accepted = quoted_names(keys_of(*strategy, short_form));
+  } else {
+    for (const std::string& key : known) {
+      accepted += accepted.empty() ? quote(key) + " (" + strategy_names() + ")" : ", " + quote(key);
+    }
+  }
+  throw OptionError{"key " + quote(name) + " is unknown, accepted are " + accepted +
+                    did_you_mean(name, known)};
 }
 
 // ---- Reading a spec ----
@@ -110,6 +144,8 @@ Json parse_object(const std::string& text) {
   Json object;
   try {
     object = Json::parse(text, refuse_repeated_keys);
+  } catch (const Json::out_of_range& error) {
+    throw OptionError{"a number in it is too large"};
   } catch (const Json::parse_error& error) {
     const auto& rules = strategies();
     const bool is_strategy = std::any_of(
@@ -158,7 +194,7 @@ std::pair<const StrategyRule*, const KeyRule*> find_strategy(const Json& object)
           rules.begin(), rules.end(),
           [&value = value](const StrategyRule& candidate) { return value == candidate.name; });
       if (rule == rules.end()) {
-        fail_value(key, value, "one of " + strategy_names());
+        fail_strategy(value);
       }
       take(*rule, nullptr, key);
     }
@@ -197,18 +233,15 @@ void store_key(const std::string& key, const Json& value, const StrategyRule* st
   const auto& rules = strategies();
   if (std::none_of(rules.begin(), rules.end(),
                    [&](const StrategyRule& each) { return is_key_of(each, key); })) {
-    fail_unknown_key(key);
+    fail_unknown_key(key, strategy, short_form);
   }
   if (strategy == nullptr) {
     throw OptionError{"key " + quote(key) + " needs a strategy, accepted are " + strategy_names()};
   }
-  std::vector<KeyRule> accepted =
-      short_form == nullptr ? strategy->arguments : std::vector<KeyRule>{};
-  accepted.insert(accepted.end(), strategy->extras.begin(), strategy->extras.end());
   const std::string owner = short_form == nullptr ? "strategy " + quote(strategy->name)
                                                   : "the short form " + quote(short_form->name);
   throw OptionError{"key " + quote(key) + " does not belong to " + owner + ", accepted are " +
-                    quoted_names(accepted)};
+                    quoted_names(keys_of(*strategy, short_form))};
 }
 
 Spec parse_spec(const std::string& text) {

@@ -82,6 +82,7 @@ c10::IValue preprocess(const torch::jit::Module& module,
   c10::Dict<c10::IValue, c10::IValue> plans(c10::StringType::get(), c10::AnyType::get());
   for (const auto& spec : specs) {
     const auto options = parse_options(spec_to_json(spec.value()));
+    check_options(module, spec.key().toStringRef(), options);
     if (options.strategy == StrategyKind::kPlan)
       plans.insert(spec.key(), to_json(options));
   }

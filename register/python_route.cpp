@@ -28,7 +28,20 @@ def _aten_recompute_wrap():
             wrapped._knows_aten_recompute = True
             setattr(owner, name, wrapped)
 
+    def in_one_line(original):
+        def call(*args, **kwargs):
+            try:
+                return original(*args, **kwargs)
+            except RuntimeError as error:
+                _, found, message = str(error).rpartition("\nRuntimeError: aten_recompute: ")
+                if not found:
+                    raise
+                line = message.split("\n", 1)[0]
+            raise RuntimeError("aten_recompute: " + line)
+        return call
+
     def to_backend(original):
+        original = in_one_line(original)
         def call(backend_name, orig_module, method_compile_spec):
             if backend_name != "aten_recompute":
                 return original(backend_name, orig_module, method_compile_spec)
@@ -42,18 +55,6 @@ def _aten_recompute_wrap():
     def freeze_module(original):
         def call(module, *args, **kwargs):
             return original(ours.unlower(module), *args, **kwargs)
-        return call
-
-    def in_one_line(original):
-        def call(*args, **kwargs):
-            try:
-                return original(*args, **kwargs)
-            except RuntimeError as error:
-                _, found, message = str(error).rpartition("\nRuntimeError: aten_recompute: ")
-                if not found:
-                    raise
-                line = message.split("\n", 1)[0]
-            raise RuntimeError("aten_recompute: " + line)
         return call
 
     wrap(torch._C, "_jit_to_backend", to_backend)

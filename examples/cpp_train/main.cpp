@@ -6,9 +6,10 @@
 //              arguments are int64 tensors of shape (batch, length)
 //   tokens.pt  written by torch.save(tokens, "tokens.pt"): one integer tensor, (characters,)
 //
-// Nothing below is specific to aten_recompute. The program links the library, so torch::jit::load
-// finds the backend that the file needs.
+// The program links the library, so torch::jit::load finds the backend that the file needs. Nothing
+// else is specific to aten_recompute; its header one_line.h shortens LibTorch's errors.
 
+#include <aten_recompute/one_line.h>
 #include <torch/script.h>
 #include <torch/torch.h>
 #include <CLI/CLI.hpp>
@@ -28,6 +29,8 @@
 
 namespace {
 
+using aten_recompute::one_line;
+
 struct Options {
   std::string model_path;
   std::string tokens_path;
@@ -38,21 +41,6 @@ struct Options {
   std::uint64_t seed = 0;
   double learning_rate = 5e-4;
 };
-
-// Returns the message of an error in one line. An error inside a TorchScript method ends with its
-// cause, after the source of the method; other errors of LibTorch begin with it. Advice about
-// damaged downloads and backtraces are left out.
-std::string one_line(const std::exception& error) {
-  const auto* const torch_error = dynamic_cast<const c10::Error*>(&error);
-  std::string text = torch_error != nullptr ? torch_error->what_without_backtrace() : error.what();
-  if (text.rfind("The following operation failed in the TorchScript interpreter", 0) == 0) {
-    text.erase(text.find_last_not_of('\n') + 1);
-    return text.substr(text.rfind('\n') + 1);
-  }
-  text.erase(std::min(text.find('\n'), text.size()));
-  text.erase(std::min(text.find(". This is an internal miniz error"), text.size()));
-  return text;
-}
 
 std::vector<char> read_file(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -8,10 +8,11 @@
 //   lowered.save("lowered.pt");  // torch::jit::load reads it wherever this library is loaded
 //
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
-// lowered modules does not need this header. register_rule.h, which is included here, declares
-// gradient rules for your own operators.
+// lowered modules does not need this header. Two more headers are included here: register_rule.h
+// declares gradient rules for your own operators, and one_line.h shortens LibTorch's errors.
 #pragma once
 
+#include <aten_recompute/one_line.h>
 #include <aten_recompute/register_rule.h>
 
 #include <torch/csrc/jit/api/module.h>
@@ -36,8 +37,8 @@ namespace aten_recompute {
 /// Methods that are not named are kept and run without a plan. If `module` or a submodule is
 /// lowered already, it is unlowered first and lowered again with the rest.
 ///
-/// Throws std::invalid_argument with one line that names the error: an invalid option, or a method
-/// that does not exist.
+/// Throws std::invalid_argument with one line that names the error: an invalid option, a method that
+/// does not exist, or a pattern that matches no module that a method runs.
 torch::jit::Module lower(const torch::jit::Module& module, const std::string& options = "",
                          const std::vector<std::string>& methods = {"forward"},
                          const std::string& layer_pattern = "");

@@ -104,7 +104,7 @@ class LayerAssigner {
     try {
       pattern_ = std::regex(pattern);
     } catch (const std::regex_error& error) {
-      throw std::invalid_argument("layer_pattern \"" + pattern +
+      throw std::invalid_argument("layer pattern \"" + pattern +
                                   "\" is not a regular expression: " + error.what());
     }
   }
@@ -119,6 +119,21 @@ class LayerAssigner {
   }
 
   size_t num_layers() const { return numbers_.size(); }
+
+  // Returns some of the module paths that were looked at, for a message.
+  std::string some_paths() const {
+    constexpr size_t kMost = 8;
+    std::string text;
+    size_t count = 0;
+    for (const auto& [path, layer] : keys_) {
+      if (path.empty())
+        continue;
+      if (++count > kMost)
+        return text + ", ...";
+      text += (text.empty() ? "" : ", ") + path;
+    }
+    return text.empty() ? "none" : text;
+  }
 
  private:
   void assign(Node* node) {
@@ -182,7 +197,9 @@ void assign_layers(const std::shared_ptr<Graph>& graph, const std::string& patte
   LayerAssigner assigner(root, pattern);
   assigner.run(graph->block());
   if (!pattern.empty() && assigner.num_layers() == 0) {
-    throw std::invalid_argument("layer_pattern \"" + pattern + "\" matches no module path");
+    throw std::invalid_argument("layer pattern \"" + pattern +
+                                "\" matches no module path; the modules that run are " +
+                                assigner.some_paths());
   }
 }
 

@@ -66,11 +66,20 @@ Json parse(const std::string& text) {
   }
   if (!json.is_object() || !json.contains("format") || !json.contains("regions")) {
     throw std::invalid_argument(
-        "plan: not a plan file, which has the keys \"format\" and \"regions\"");
+        "plan: not a plan file, which save_plan() writes and which has the keys \"format\" and "
+        "\"regions\"");
   }
   if (json["format"] != kFormat) {
     throw std::invalid_argument("plan: \"format\" is " + json["format"].dump() + ", expected \"" +
                                 kFormat + "\"");
+  }
+  const auto is_part = [](const Json& part) {
+    return part.is_object() && part.contains("region") && part["region"].is_string();
+  };
+  const auto& regions = json["regions"];
+  if (!regions.is_array() || !std::all_of(regions.begin(), regions.end(), is_part)) {
+    throw std::invalid_argument(
+        "plan: \"regions\" is no list of objects that have a text \"region\"");
   }
   return json;
 }
@@ -80,7 +89,7 @@ const Json& find_part(const Json& json, const std::string& print, std::optional<
   const Json* part = nullptr;
   size_t found = 0;
   for (const auto& region : json["regions"]) {
-    if (region.value("region", "") == print && (!place || found++ <= *place))
+    if (region["region"] == print && (!place || found++ <= *place))
       part = &region;
   }
   if (part == nullptr) {

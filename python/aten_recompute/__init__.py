@@ -11,7 +11,7 @@ Importing the package loads the shared library, which registers the ``torch::jit
 
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
-from ._lower import load, lower, problems, release_memory, report, save_plan, unlower
+from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
 from ._options import LowerOptions
 from ._planning import ProblemPlan, plan_problem
 from ._report import Report
@@ -24,6 +24,7 @@ __all__ = [
     "LowerOptions",
     "ProblemPlan",
     "Report",
+    "clone",
     "inject_layer_tags",
     "library_path",
     "load",

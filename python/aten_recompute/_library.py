@@ -1,11 +1,16 @@
 """Finds the shared library and loads it."""
 
+import mmap
 import os
+import re
+import struct
 from pathlib import Path
 
 import torch
 
 _NAME = "libaten_recompute.so"
+_BUILT_FOR = re.compile(rb"aten_recompute was built for torch (\d+\.\d+\.\d+)")  # in register/torch_version.cpp
+_HOW_TO_BUILD = "build it with `pip install --no-build-isolation .` or `make build`"
 
 
 def library_path() -> Path:
@@ -31,5 +36,54 @@ def library_path() -> Path:
 
 
 def load_library() -> None:
-    """Loads the library into this process. A second call has no effect."""
-    torch.ops.load_library(str(library_path()))  # type: ignore[no-untyped-call]
+    """Loads the library into this process. A second call has no effect.
+
+    Raises:
+        FileNotFoundError: there is no library.
+        ImportError: the library is damaged, or was built for another version of PyTorch; the message, one line, names
+            both versions.
+    """
+    path = library_path()
+    problem = _problem_of(path)
+    if problem is not None:
+        raise ImportError(f"aten_recompute: {path} {problem}: {_HOW_TO_BUILD}", path=str(path))
+    try:
+        torch.ops.load_library(str(path))  # type: ignore[no-untyped-call]
+    except OSError as error:
+        reason = str(error.__cause__ or error).splitlines()[0]
+        raise ImportError(
+            f"aten_recompute: {path} cannot be loaded with torch {torch.__version__} ({reason}): {_HOW_TO_BUILD}",
+            path=str(path),
+        ) from None
+
+
+def _problem_of(path: Path) -> str | None:
+    """Returns why the library cannot be loaded, where its file shows that; the loader would name a symbol instead."""
+    if path.stat().st_size == 0:
+        return "is empty"
+    with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+        if content[:4] != b"\x7fELF":
+            return "is no shared library"
+        if _end_of_segments(content) > len(content):
+            return "is cut short"
+        found = _BUILT_FOR.search(content)
+        built_for = None if found is None else found[1].decode()
+    present = re.match(r"\d+\.\d+\.\d+", torch.__version__)
+    if built_for is None or present is None or built_for == present[0]:
+        return None
+    return f"was built for torch {built_for}, but this is torch {torch.__version__}"
+
+
+def _end_of_segments(elf: mmap.mmap) -> int:
+    """Returns how long the file of a shared library has to be. To load a shorter one ends the process with SIGBUS."""
+    if len(elf) < 64:  # the header of a 64-bit library
+        return 64
+    (table,) = struct.unpack_from("<Q", elf, 32)
+    entry_size, count = struct.unpack_from("<HH", elf, 54)
+    end: int = table + entry_size * count
+    if end > len(elf):
+        return end
+    for entry in range(table, end, entry_size):
+        _, _, offset, _, _, size = struct.unpack_from("<IIQQQQ", elf, entry)
+        end = max(end, offset + size)
+    return end

@@ -1,8 +1,10 @@
 """Lowers modules and undoes it, loads them, and reports what was compiled."""
 
+import io
 import json
+import math
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import IO, Any
 
 import torch
@@ -12,14 +14,39 @@ from ._containers import act_as_containers
 from ._layers import LAYER_PATTERN
 from ._options import LowerOptions
 from ._report import Report
+from ._signatures import add_signatures
 
 Strategy = str | Mapping[str, Any] | None
+
+_PREFIX = "aten_recompute: "  # of errors that a user can mend
+
+
+def _first_line(error: Exception) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
+
+
+def _plain(value: Any) -> Any:
+    """Returns an option's value as JSON has it: paths, tuples, and numbers of other libraries are accepted, too."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number, so the library sees, and refuses, its name
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # of NumPy and PyTorch, scalars included
+        return _plain(value.tolist())
+    if isinstance(value, Sequence | Set):
+        return [_plain(each) for each in value]
+    raise TypeError(f"aten_recompute: an option is a number, text, a list or a dict, not {type(value).__name__}")
 
 
 def _spec(strategy: Strategy, options: Mapping[str, Any]) -> str:
     """Returns the strategy and its options as the JSON that the library reads."""
+    options = _plain(options)
     if isinstance(strategy, Mapping):
-        return json.dumps({**strategy, **options})
+        return json.dumps({**_plain(strategy), **options})
     if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
         if options:
             raise ValueError(
@@ -44,9 +71,11 @@ def _script_module(module: Any, function: str) -> torch.jit.ScriptModule:
     raise TypeError(f"{function} takes a torch.jit.ScriptModule, not {type(module).__name__}")
 
 
-def _wrap(module: Any) -> torch.jit.ScriptModule:
+def _wrap(module: Any, like: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Returns a module of the library as Python uses it; ``like`` is the one that it was made from."""
     wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call]
     act_as_containers(wrapped)
+    add_signatures(wrapped, like)
     return wrapped
 
 
@@ -76,8 +105,8 @@ def lower(
         both, the smallest peak within both is looked for.
 
         - ``memory_budget``: the peak of one step (forward and backward) above the memory in use before it. A number in
-          (0, 1] is a fraction of the peak without recomputation. A greater number is in bytes, and so is a string such
-          as ``"600MiB"`` or ``"1.5 GB"``.
+          (0, 1] is a fraction of the peak without recomputation, and so is a percentage such as ``"40%"``. A greater
+          number is in bytes, and so is a string such as ``"600MiB"`` or ``"1.5 GB"``.
         - ``time_budget``: the time that one step may take, as a multiple (at least 1) of its time without
           recomputation. The plan with the smallest peak within that time is used.
         - ``of``: which peak without recomputation a fraction counts from. ``"first"`` (the default): that of the inputs
@@ -118,8 +147,8 @@ def lower(
 
         ``"names"``: the values whose names contain a keyword. ``report`` lists the names.
 
-        - ``keywords``: a non-empty list of strings. A keyword that begins with ``%`` is looked for in value names only.
-          Short form: ``{"2": ["%relu"]}``.
+        - ``keywords``: a non-empty list of strings. A leading ``%``, as the IR prints names, is ignored. Short form:
+          ``{"2": ["relu"]}``.
 
         ``"ops"``: the results of operators.
 
@@ -153,19 +182,22 @@ def lower(
         ``torch::jit::load`` load it in any process that has loaded the library.
 
     Raises:
-        ValueError: an option is invalid; the message names it and what is accepted. Or ``module`` has no such method.
-        TypeError: ``module`` is not scripted or traced, or ``strategy`` is of another type.
+        ValueError: an option is invalid; the message names it and what is accepted. Or ``module`` has no such method,
+            or ``pattern`` matches no module that runs in it.
+        TypeError: ``module`` is not scripted or traced, or ``strategy`` or an option is of another type.
     """
     module = _script_module(module, "lower")
     spec = _spec(strategy, options)
     names = [methods] if isinstance(methods, str) else list(methods)
     try:
         lowered = torch.ops.aten_recompute.lower(module._c, spec, names, module.__dict__.get(LAYER_PATTERN, ""))
-    except RuntimeError as error:
-        if "invalid spec" in str(error) or "has no method" in str(error):
-            raise ValueError(str(error).splitlines()[0]) from None
-        raise
-    return _wrap(lowered)
+    except (RuntimeError, ValueError) as error:
+        message = _first_line(error)
+        if not message.startswith(_PREFIX) and "has no method" not in message:
+            raise
+    else:
+        return _wrap(lowered, module)
+    raise ValueError(message)  # not inside of "except", so that no other error is shown with it
 
 
 def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -186,7 +218,7 @@ def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     module = _script_module(module, "unlower")
     if not torch.ops.aten_recompute.holds_lowered(module._c):
         return module
-    return _wrap(torch.ops.aten_recompute.unlower(module._c))
+    return _wrap(torch.ops.aten_recompute.unlower(module._c), module)
 
 
 def load(
@@ -194,15 +226,57 @@ def load(
 ) -> torch.jit.ScriptModule:
     """Loads a module that ``lower(...).save(path)`` wrote, as ``torch.jit.load`` does.
 
-    In addition, lowered containers support indexing and iteration.
+    In addition, lowered containers support indexing and iteration, and ``inspect.signature`` works on methods.
 
     Args:
         path: the path of the file, or an open file.
         map_location: the device for all tensors; by default the one from which they were saved.
+
+    Raises:
+        ValueError: there is no such file.
+        RuntimeError: the file is damaged or no saved module; the message, one line, names the path.
     """
-    loaded: torch.jit.ScriptModule = torch.jit.load(path, map_location=map_location)  # type: ignore[no-untyped-call]
-    act_as_containers(loaded)
-    return loaded
+    loaded: torch.jit.ScriptModule
+    try:
+        loaded = torch.jit.load(path, map_location=map_location)  # type: ignore[no-untyped-call]
+    except RuntimeError as error:
+        reason = _first_line(error).removeprefix(_PREFIX).partition(". This is an internal miniz error")[0]
+    else:
+        act_as_containers(loaded)
+        add_signatures(loaded)
+        return loaded
+    name = path if isinstance(path, str | os.PathLike) else getattr(path, "name", "the file")
+    raise RuntimeError(f"{_PREFIX}cannot load {name}: {reason}")
+
+
+def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
+    """Returns a copy of a module with tensors of its own, for an average of weights or a second training, say.
+
+    ``copy.deepcopy`` does not make one of a scripted module, lowered or not: parameters of the copy are results of
+    ``Tensor.clone``, which no optimizer accepts and whose gradients go on to the original; and copies of containers
+    cannot be indexed.
+
+    Args:
+        module: a scripted or traced module; it may be lowered or contain lowered modules. It is not changed.
+
+    Returns:
+        A module with equal tensors on the same devices, the same ``requires_grad`` and ``training``, and no gradients.
+        Parameters that were tied stay tied. What is lowered is lowered in the copy, and planned at its first call. The
+        module is saved to memory in between, so it has to be one that can be saved.
+
+    Raises:
+        TypeError: ``module`` is not scripted or traced.
+    """
+    module = _script_module(module, "clone")
+    buffer = io.BytesIO()
+    torch.jit.save(module, buffer)  # type: ignore[no-untyped-call]
+    buffer.seek(0)
+    copy: torch.jit.ScriptModule = torch.jit.load(buffer)  # type: ignore[no-untyped-call]
+    act_as_containers(copy)
+    add_signatures(copy, module)
+    if LAYER_PATTERN in module.__dict__:
+        copy.__dict__[LAYER_PATTERN] = module.__dict__[LAYER_PATTERN]
+    return copy
 
 
 def report(lowered: torch.jit.ScriptModule) -> Report:
@@ -212,7 +286,9 @@ def report(lowered: torch.jit.ScriptModule) -> Report:
         ``{"methods": [...]}``, where each method has
 
         - ``method``: its name, and ``options``: its strategy with all options;
-        - ``specialisations``: one for each combination of ranks and types of the arguments.
+        - ``specialisations``: one for each combination of ranks and types of the arguments;
+        - ``unplanned_calls``: how many calls ran as plain TorchScript, without a plan, for each ``reason``: under
+          autocast, a ``TorchDispatchMode``, a transform of ``torch.func`` or forward-mode differentiation.
 
         A specialisation has
 
@@ -229,7 +305,9 @@ def report(lowered: torch.jit.ScriptModule) -> Report:
         - ``banned``: what ``min_cut`` does not recompute, as pairs of a ``value`` and a ``reason``;
         - ``on_tape``: the operators without a gradient rule, which autograd differentiates inside of the region;
         - ``gradients_by``: the number of operators, by name, whose gradient comes from a ``rule`` of the library, from
-          a ``user_rule``, and from the ``tape``.
+          a ``user_rule``, and from the ``tape``;
+        - ``channels_last``: whether images have their channels last in memory (``exact=False``), and ``arena``: the
+          memory that the tensors of a step lie in (docs/memory.md).
 
         Variants and plans have predictions, which are 0 without a profile: ``predicted_peak_bytes`` of one step above
         the memory in use before it, ``unplanned_peak_bytes`` without recomputation, ``predicted_saved_bytes`` between
@@ -296,7 +374,7 @@ def _call_lowered(operator: Any, lowered: torch.jit.ScriptModule, function: str)
         return operator(module._c)
     except RuntimeError as error:
         if "not a lowered module" in str(error):
-            raise ValueError(str(error).splitlines()[0]) from None
+            raise ValueError(_first_line(error)) from None
         raise
 
 

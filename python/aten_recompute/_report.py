@@ -34,6 +34,18 @@ class Banned(TypedDict):
     reason: str
 
 
+class ArenaFigures(TypedDict):
+    """The piece of memory that the tensors of a step lie in (docs/memory.md)."""
+
+    bytes: int  # 0 until a step has been recorded
+    alive_bytes: int  # the most that is alive in it at once
+    blocks: int  # tensors and workspaces that a step allocates
+    steps: int  # that began with this region
+    recorded_steps: int
+    unforeseen_blocks: int  # what PyTorch's allocator had to serve instead, over all steps
+    unforeseen_bytes: int
+
+
 class Variant(Metrics):
     """A region, compiled for one set of inputs that require grad (and, under a budget, for their sizes)."""
 
@@ -47,6 +59,7 @@ class Variant(Metrics):
     channels_last: bool  # whether images have their channels last in memory (``exact=False``)
     on_tape: list[str]  # operators without a gradient rule, which autograd differentiates
     gradients_by: dict[str, dict[str, int]]  # "rule", "user_rule", "tape": how often each operator occurs
+    arena: ArenaFigures
 
 
 class Region(TypedDict):
@@ -71,12 +84,20 @@ class Specialisation(TypedDict):
     plans: list[MethodPlan]
 
 
+class UnplannedCalls(TypedDict):
+    """Calls that ran as plain TorchScript, without a plan."""
+
+    reason: str  # such as "autocast is on"
+    calls: int
+
+
 class MethodReport(TypedDict):
     """What has been compiled of one lowered method."""
 
     method: str
     options: dict[str, Any]
     specialisations: list[Specialisation]
+    unplanned_calls: list[UnplannedCalls]
 
 
 class Report(TypedDict):

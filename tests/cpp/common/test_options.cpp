@@ -15,6 +15,7 @@ namespace aten_recompute {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
@@ -126,6 +127,10 @@ INSTANTIATE_TEST_SUITE_P(
         Accepted{R"({"strategy": "budget", "memory_budget": "1.5 GB"})", make_bytes(1500000000)},
         Accepted{R"({"strategy": "budget", "memory_budget": "512 B"})", make_bytes(512)},
         Accepted{R"({"strategy": "budget", "memory_budget": "2 B"})", make_bytes(2)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "600mb"})", make_bytes(600000000)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "600MIB"})", make_bytes(629145600)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "40%"})", make_fraction(0.4)},
+        Accepted{R"({"strategy": "budget", "memory_budget": "100 %"})", make_fraction(1.0)},
         Accepted{R"({"strategy": "budget", "time_budget": 1.1})", make_time(1.1)},
         Accepted{R"({"strategy": "budget", "time_budget": 1})", make_time(1.0)},
         Accepted{R"({"strategy": "budget", "time_budget": "1.25"})", make_time(1.25)}));
@@ -213,7 +218,7 @@ INSTANTIATE_TEST_SUITE_P(
             R"(key "strategy": got "fastest", accepted is one of none, all, names, layers, ops, segments, min_cut, plan, budget)"},
         Refused{
             R"({"strategy": "budget"})",
-            R"(strategy "budget" needs the key "memory_budget" or "time_budget", accepted is a fraction of the unplanned peak in (0, 1], or bytes such as "600MiB", or a multiple of the unplanned step time, >= 1)"},
+            R"(strategy "budget" needs the key "memory_budget" or "time_budget", accepted is a fraction of the unplanned peak in (0, 1], such as 0.4 or "40%", or bytes such as "600MiB" (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB), or a multiple of the unplanned step time, >= 1)"},
         Refused{R"({"strategy": "budget", "memory_budget": 0})",
                 R"(key "memory_budget": got 0, accepted is a fraction of the unplanned peak)"},
         Refused{R"({"strategy": "budget", "memory_budget": -0.5})",
@@ -221,8 +226,19 @@ INSTANTIATE_TEST_SUITE_P(
         // This is neither a fraction nor a whole number of bytes.
         Refused{R"({"strategy": "budget", "memory_budget": 1.5})",
                 R"(key "memory_budget": got 1.5)"},
-        Refused{R"({"strategy": "budget", "memory_budget": "600MIB"})",
-                R"(key "memory_budget": got "600MIB")"},
+        // Some programs take "M" for 1000^2, others for 1024^2.
+        Refused{
+            R"({"strategy": "budget", "memory_budget": "600M"})",
+            R"(key "memory_budget": got "600M", accepted is a fraction of the unplanned peak in (0, 1], such as 0.4 or "40%", or bytes such as "600MiB" (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB))"},
+        Refused{R"({"strategy": "budget", "memory_budget": "0%"})",
+                R"(key "memory_budget": got "0%")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "101%"})",
+                R"(key "memory_budget": got "101%")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "nan"})",
+                R"(key "memory_budget": got "nan")"},
+        Refused{R"({"strategy": "budget", "memory_budget": "nan%"})",
+                R"(key "memory_budget": got "nan%")"},
+        Refused{R"({"strategy": "budget", "memory_budget": 1e400})", "a number in it is too large"},
         Refused{R"({"strategy": "budget", "memory_budget": "MiB"})",
                 R"(key "memory_budget": got "MiB")"},
         Refused{R"({"strategy": "budget", "memory_budget": "0.5 B"})",
@@ -259,7 +275,9 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{R"({"ratio": 0.5})", R"(key "ratio" needs a strategy, accepted are none, all)"},
         Refused{R"({"colour": 1})",
                 R"(key "colour" is unknown, accepted are "strategy" (none, all)"},
-        Refused{R"({"strategy": "all", "6": 1})", R"(key "6" is unknown)"},
+        Refused{R"({"strategy": "all", "6": 1})",
+                R"(key "6" is unknown, accepted are "pattern", "fullgraph")"},
+        Refused{"{\"a\\nb\": 1}", R"(key "a\nb" is unknown)"},
         Refused{
             R"({"strategy": "names", "ratio": 0.5})",
             R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "arena")"},
@@ -313,6 +331,43 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"segments", R"(got segments, which is not JSON; write {"strategy": "segments"})"},
         Refused{"[1]", "got [1], accepted is a JSON object"},
         Refused{"null", "got null, accepted is a JSON object"}));
+
+struct Suggested {
+  std::string text;
+  std::string end;  // of the message; empty if nothing is suggested
+};
+
+class MistypedSpec : public ::testing::TestWithParam<Suggested> {};
+
+TEST_P(MistypedSpec, IsRefusedWithASuggestion) {
+  const auto& [text, end] = GetParam();
+  try {
+    const Options options = parse_options(text);
+    FAIL() << text << " was read as " << to_json(options);
+  } catch (const std::invalid_argument& error) {
+    if (end.empty()) {
+      EXPECT_THAT(error.what(), Not(HasSubstr("did you mean")));
+    } else {
+      EXPECT_THAT(error.what(), EndsWith("; did you mean " + end + "?"));
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Options, MistypedSpec,
+    ::testing::Values(
+        Suggested{R"({"strategy": "budget", "memory_buget": 0.5})", R"("memory_budget")"},
+        Suggested{R"({"strategy": "budget", "Memory-Budget": 0.5})", R"("memory_budget")"},
+        Suggested{R"({"strategy": "budget", "budget": 0.5})",
+                  R"("memory_budget" or "time_budget")"},
+        Suggested{R"({"memory_budgte": 0.5})", R"("memory_budget")"},
+        Suggested{R"({"stratgy": "all"})", R"("strategy")"},
+        Suggested{R"({"strategy": "min_cut", "recompute_view": 1})", R"("recompute_views")"},
+        Suggested{R"({"strategy": "budegt"})", R"("budget")"},
+        Suggested{R"({"strategy": "ALL"})", R"("all")"},
+        Suggested{R"({"strategy": "min-cut"})", R"("min_cut")"},
+        Suggested{R"({"strategy": "fastest"})", ""}, Suggested{R"({"colour": 1})", ""},
+        Suggested{R"({"strategy": "all", "6": 1})", ""}, Suggested{R"({"": 1})", ""}));
 
 TEST(Options, JsonIsCanonicalAndTheShortFormIsForPeople) {
   EXPECT_EQ(to_json(parse_options("")), R"({"strategy":"none"})");

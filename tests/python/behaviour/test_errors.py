@@ -1,11 +1,16 @@
 """A mistake of the user raises one line that names it, wherever it is noticed."""
 
+import json
+import os
 import re
+import subprocess
+import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy
 import pytest
 import torch
 from torch import Tensor, nn
@@ -115,9 +120,75 @@ def test_fullgraph_raises_one_line(way: str) -> None:
     assert "fullgraph: forward has 2 regions instead of one; breaks: prim::Print" in line
 
 
-def test_a_layer_pattern_that_matches_nothing_raises_one_line() -> None:
-    lowered = lowered_copy(Residual(), "layers", pattern="towers")
-    assert 'layer_pattern "towers" matches no module path' in line_of(lambda: lowered(rows()))
+@pytest.mark.parametrize("way", ["lower", "to_backend", "tags"])
+def test_a_layer_pattern_that_matches_nothing_is_refused_by_lower(way: str) -> None:
+    scripted = scripted_copy(Residual())
+    spec = '{"strategy": "layers", "pattern": "towers"}'
+    if way == "lower":
+        line = line_of(lambda: aten_recompute.lower(scripted, spec))
+    elif way == "to_backend":
+        line = line_of(lambda: to_backend(scripted, spec))
+    else:
+        scripted = torch.jit.script(Unused())
+        aten_recompute.inject_layer_tags(scripted, "towers")
+        line = line_of(lambda: aten_recompute.lower(scripted, "layers"))
+    assert 'layer pattern "towers" matches no module path; the modules that run are ' in line
+    assert ("blocks" in line) == (way != "tags")
+
+
+class Unused(nn.Module):
+    """Has a module that its method does not run."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+        self.towers = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(self.layer(x))
+
+
+@pytest.mark.parametrize(
+    ("plan", "message"),
+    [
+        ({"a": 1}, 'plan: not a plan file, which save_plan() writes and which has the keys "format" and "regions"'),
+        ({"format": "aten_recompute.plan/1", "regions": 5}, 'plan: "regions" is no list of objects'),
+        ({"format": "aten_recompute.plan/9", "regions": []}, 'plan: "format" is "aten_recompute.plan/9", expected'),
+        ("missing.json", 'key "plan": got "missing.json", accepted is the path of a file that save_plan() wrote'),
+    ],
+)
+@pytest.mark.parametrize("way", ["lower", "to_backend", "environment"])
+def test_a_plan_that_is_none_is_refused_by_lower(
+    plan: Any, message: str, way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scripted = scripted_copy(Residual())
+    if way == "lower":
+        line = line_of(lambda: aten_recompute.lower(scripted, plan=plan))
+    elif way == "to_backend":
+        line = line_of(lambda: to_backend(scripted, json.dumps({"plan": plan})))
+    else:
+        if isinstance(plan, str):
+            return  # a RECOMPUTE that cannot be read logs a warning
+        monkeypatch.setenv("RECOMPUTE", json.dumps({"plan": plan}))
+        line = line_of(lambda: aten_recompute.lower(scripted))
+    assert message in line
+
+
+def test_a_method_that_does_not_exist_is_refused_with_a_suggestion() -> None:
+    with pytest.raises(ValueError, match=r'^the module has no method "forwrad" to lower; did you mean "forward"\?$'):
+        lowered_copy(Residual(), "all", methods="forwrad")
+
+
+@pytest.mark.parametrize("kind", ["path", "text", "file"])
+def test_a_file_that_is_cut_short_is_named(kind: str, tmp_path: Path) -> None:
+    path = tmp_path / "net.pt"
+    lowered_copy(Residual(), "segments").save(str(path))
+    path.write_bytes(path.read_bytes()[:-100])
+    with open(path, "rb") as file:
+        given: Any = {"path": path, "text": str(path), "file": file}[kind]
+        line = line_of(lambda: aten_recompute.load(given))
+    assert re.fullmatch(rf"aten_recompute: cannot load {re.escape(str(path))}: .*reader failed.*", line, re.IGNORECASE)
+    assert "miniz" not in line
 
 
 @pytest.mark.parametrize(
@@ -166,6 +237,107 @@ def test_other_errors_are_those_of_torchscript() -> None:
         torch.jit.script(Fails())(torch.rand(2))
 
 
+# ---- values of options ----
+
+
+@pytest.mark.parametrize(
+    ("given", "read"),
+    [
+        ("600mb", 600_000_000),
+        ("40%", 0.4),
+        (numpy.float64(0.4), 0.4),
+        (numpy.float32(0.5), 0.5),
+        (numpy.int64(10**8), 10**8),
+        (torch.tensor(0.5), 0.5),
+    ],
+    ids=repr,
+)
+def test_a_memory_budget_may_be_written_in_several_ways(given: Any, read: float) -> None:
+    lowered = lowered_copy(Residual(), "budget", memory_budget=given)
+    assert aten_recompute.report(lowered)["methods"][0]["options"]["memory_budget"] == read
+
+
+@pytest.mark.parametrize("given", ["600M", "0%", "140%", float("nan"), float("inf"), True, [0.4], 0, 1.5], ids=repr)
+def test_another_memory_budget_is_refused_with_the_units(given: Any) -> None:
+    line = line_of(lambda: lowered_copy(Residual(), "budget", memory_budget=given))
+    assert 'key "memory_budget": got ' in line
+    assert line.endswith(" (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)")
+
+
+@pytest.mark.parametrize("ops", [("gelu",), {"gelu"}, numpy.array(["gelu"])], ids=["tuple", "set", "array"])
+def test_a_list_may_be_of_another_type(ops: Any) -> None:
+    lowered = lowered_copy(Residual(), "ops", ops=ops)
+    assert aten_recompute.report(lowered)["methods"][0]["options"]["ops"] == ["gelu"]
+
+
+def test_a_plan_may_be_a_path_object(tmp_path: Path) -> None:
+    planned = lowered_copy(Residual(), "segments")
+    planned(rows()).sum().backward()
+    aten_recompute.save_plan(planned, tmp_path / "plan.json")
+    lowered_copy(Residual(), plan=tmp_path / "plan.json")
+
+
+def test_an_option_of_another_type_is_refused() -> None:
+    with pytest.raises(TypeError, match="an option is a number, text, a list or a dict, not complex"):
+        lowered_copy(Residual(), "budget", memory_budget=1j)
+
+
+# ---- the library itself ----
+
+
+def import_with(library: Path) -> str:
+    """Returns the last line that a new process writes when it imports the package with this library."""
+    package = Path(aten_recompute.__file__).parents[1]
+    done = subprocess.run(
+        [sys.executable, "-c", "import aten_recompute"],
+        env={**os.environ, "ATEN_RECOMPUTE_LIBRARY": str(library), "PYTHONPATH": str(package)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    return done.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("kind", ["empty", "text", "header only", "cut short", "damaged", "other torch"])
+def test_a_library_that_cannot_be_loaded_raises_one_line(kind: str, tmp_path: Path) -> None:
+    library = tmp_path / "lib.so"
+    content = aten_recompute.library_path().read_bytes()
+    stamp = b"aten_recompute was built for torch "
+    own = stamp + torch.__version__.split("+")[0].encode()
+    assert content.count(own) == 1
+    library.write_bytes(
+        {
+            "empty": b"",
+            "text": b"not a library",
+            "header only": content[:30],
+            "cut short": content[:5000],
+            "damaged": content[:4] + b"\xff" + content[5:],
+            "other torch": content.replace(own, stamp + b"1.99.0" + b" " * (len(own) - len(stamp) - 6)),
+        }[kind]
+    )
+    line = import_with(library)
+    assert line.startswith(f"ImportError: aten_recompute: {library} ")
+    assert line.endswith(": build it with `pip install --no-build-isolation .` or `make build`")
+    reason = {
+        "empty": "is empty",
+        "text": "is no shared library",
+        "header only": "is cut short",
+        "cut short": "is cut short",
+        "damaged": f"cannot be loaded with torch {torch.__version__} (",
+        "other torch": f"was built for torch 1.99.0, but this is torch {torch.__version__}",
+    }[kind]
+    assert reason in line
+
+
+def test_the_library_needs_only_libtorch_and_the_system() -> None:
+    lines = subprocess.run(["ldd", aten_recompute.library_path()], capture_output=True, text=True, check=True).stdout
+    allowed = r"libtorch|libc10|libstdc\+\+|libgcc|libc\.|libm\.|libdl|librt|libpthread|libgomp|linux-vdso|ld-linux"
+    torch_folder = str(Path(torch.__file__).parent)
+    others = [line for line in lines.splitlines() if not re.search(allowed, line) and torch_folder not in line]
+    assert others == []
+
+
 # ---- words that match nothing ----
 
 
@@ -183,6 +355,8 @@ def warnings_of(lowered: torch.jit.ScriptModule, capfd: pytest.CaptureFixture[st
         ("names", {"keywords": ["rleu", "gelu"]}, "rleu;", "gelu_"),
         ("names", {"keywords": ["%softmax"]}, "%softmax;", "gelu_"),
         ("ops", {"ops": ["aten::rleu", "gelu"]}, "rleu;", "gelu"),
+        ("ops", {"ops": ["gleu"]}, "gleu;", 'did you mean "gelu"?'),
+        ("names", {"keywords": ["%linaer"]}, "%linaer;", 'did you mean "linear_"?'),
         ("ops", {"ops": ["soft", "max"]}, "max, soft;", "gelu"),
     ],
 )

@@ -7,13 +7,14 @@ import json
 import re
 import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 
 import pytest
 import torch
 from torch import nn
 
 import aten_recompute
+from aten_recompute import _report
 from support.helpers import assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in, to_backend
 from support.nets import Containers, ConvNet, Residual, TwoMethods
 
@@ -376,10 +377,10 @@ def test_modules_that_are_not_scripted_or_not_lowered_are_refused() -> None:
         aten_recompute.report(scripted_copy(Residual()))
 
 
-def accepted_options(strategy: str, **required: Any) -> set[str]:
+def accepted_options(**given: Any) -> set[str]:
     """Returns the options that the library names when it refuses one."""
     with pytest.raises(ValueError, match="accepted are") as error:
-        lowered_copy(Residual(), {"strategy": strategy, **required, "no_such_option": 1})
+        lowered_copy(Residual(), {**given, "no_such_option": 1})
     return set(re.findall(r'"(\w+)"', str(error.value).split("accepted are")[1]))
 
 
@@ -397,16 +398,31 @@ def accepted_options(strategy: str, **required: Any) -> set[str]:
     ],
 )
 def test_every_option_is_documented_and_typed(strategy: str, required: dict[str, Any]) -> None:
-    options = accepted_options(strategy, **required)
+    options = accepted_options(strategy=strategy, **required)
+    everything = accepted_options()
+    assert options < everything
     assert {"fullgraph", "profile", "accumulate", "release_outputs"} <= options
     assert set(required) <= options
     documentation = aten_recompute.lower.__doc__ or ""
-    short_forms = {option for option in options if option.isdigit()}
+    short_forms = {option for option in everything if option.isdigit()}
     assert [each for each in short_forms if f'``{{"{each}": ' not in documentation] == []
-    options -= short_forms
+    assert not options & short_forms
     assert [each for each in options if f"``{each}``" not in documentation] == []
     assert options - {"strategy"} <= set(aten_recompute.LowerOptions.__annotations__)
     assert f'``"{strategy}"``' in documentation
+
+
+def test_every_key_of_the_report_is_typed() -> None:
+    lowered = lowered_copy(Residual(), "budget", memory_budget=0.9, cost_model="flops")
+    for _ in range(2):
+        lowered(torch.rand(64, 16)).sum().backward()
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert set(method) == set(get_type_hints(_report.MethodReport))
+    (specialisation,) = method["specialisations"]
+    assert set(specialisation) == set(get_type_hints(_report.Specialisation))
+    (variant,) = specialisation["regions"][0]["variants"]
+    assert set(variant) | {"measured_peak_bytes"} == set(get_type_hints(_report.Variant))
+    assert set(variant["arena"]) == set(get_type_hints(_report.ArenaFigures))
 
 
 # ---- layers ----

@@ -1,0 +1,134 @@
+"""Calls that cannot follow a plan run as plain TorchScript, and the report counts them with the reason."""
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.autograd import forward_ad
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.flop_counter import FlopCounterMode
+
+import aten_recompute
+from support.helpers import lowered_copy, saved_and_loaded
+from support.nets import Residual, TwoMethods
+
+
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+class Function(TorchFunctionMode):
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return func(*args, **(kwargs or {}))
+
+
+def unplanned(lowered: torch.jit.ScriptModule, method: int = 0) -> dict[str, int]:
+    listed = aten_recompute.report(lowered)["methods"][method]["unplanned_calls"]
+    return {each["reason"]: each["calls"] for each in listed}
+
+
+def rows() -> Tensor:
+    return torch.rand(4, 16)
+
+
+def with_tangent(module: Any) -> None:
+    with forward_ad.dual_level():
+        module(forward_ad.make_dual(rows(), rows()))
+
+
+CALLS: dict[str, tuple[Callable[[], Any], str]] = {
+    "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), "autocast is on"),
+    "dispatch mode": (Dispatch, "a TorchDispatchMode is on"),
+    "flop counter": (lambda: FlopCounterMode(display=False), "a TorchDispatchMode is on"),
+}
+
+
+@pytest.mark.parametrize("kind", CALLS)
+@pytest.mark.parametrize("strategy", ["none", "all", "budget"])
+def test_the_report_counts_unplanned_calls(kind: str, strategy: str) -> None:
+    options: dict[str, Any] = {"memory_budget": 1.0} if strategy == "budget" else {}
+    lowered = lowered_copy(Residual(), strategy, **options)
+    mode, reason = CALLS[kind]
+    assert unplanned(lowered) == {}
+    lowered(rows()).sum().backward()
+    assert unplanned(lowered) == {}
+    for _ in range(3):
+        with mode():
+            lowered(rows()).sum().backward()
+    assert unplanned(lowered) == {reason: 3}
+    lowered(rows()).sum().backward()
+    assert unplanned(lowered) == {reason: 3}
+    assert len(aten_recompute.report(lowered)["methods"][0]["specialisations"]) == 1
+
+
+def test_each_reason_is_counted_by_itself() -> None:
+    lowered = lowered_copy(Residual(), "all")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered(rows())
+    for _ in range(2):
+        torch.func.vmap(lowered)(rows())
+    with_tangent(lowered)
+    assert unplanned(lowered) == {
+        "autocast is on": 1,
+        "a transform of torch.func is on": 2,
+        "forward-mode differentiation is on": 1,
+    }
+    assert aten_recompute.report(lowered)["methods"][0]["specialisations"] == []
+
+
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, Function, torch.no_grad, torch.inference_mode])
+def test_other_calls_are_planned(mode: Callable[[], Any]) -> None:
+    lowered = lowered_copy(Residual(), "all")
+    with mode():
+        lowered(rows())
+    assert unplanned(lowered) == {}
+
+
+def test_methods_are_counted_by_themselves() -> None:
+    lowered: Any = lowered_copy(TwoMethods(), "all", methods=["forward", "encode"])
+    x = torch.rand(2, 5)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered.encode(x)
+    methods = {each["method"]: each["unplanned_calls"] for each in aten_recompute.report(lowered)["methods"]}
+    assert methods == {"forward": [], "encode": [{"reason": "autocast is on", "calls": 1}]}
+
+
+def test_a_loaded_module_counts_anew() -> None:
+    lowered = lowered_copy(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), "all")
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered(rows())
+        again = saved_and_loaded(lowered)
+        assert unplanned(again) == {}
+        again(rows())
+    assert unplanned(again) == {"autocast is on": 1}
+
+
+def test_a_call_that_raises_after_changes_is_made_again_unplanned() -> None:
+    class Counts(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+            self.calls: int = 0
+
+        def forward(self, x: Tensor) -> Tensor:
+            self.calls += 1
+            y = torch.tanh(self.layer(x))
+            if x.size(0) > 100:
+                y = y * 2
+            self.calls += 10
+            return y
+
+    lowered: Any = lowered_copy(Counts(), "all")
+    lowered(rows())
+    assert unplanned(lowered) == {}
+    with pytest.raises(RuntimeError, match="mat1 and mat2"):
+        lowered(torch.rand(4, 3))
+    ((reason, calls),) = unplanned(lowered).items()
+    assert reason.startswith("the planned call raised an error")
+    assert calls == 1
+    assert lowered.calls == 12
