@@ -141,7 +141,8 @@ class BeforeCall {
       const auto& tensor = value->toTensor();
       const auto counter = tensor.unsafeGetTensorImpl()->version_counter();
       const auto version = counter.enabled() ? counter.current_version() : 0;
-      tensors_.push_back({tensor.variable_data(), tensor.variable_data().clone(), counter, version});
+      tensors_.push_back(
+          {tensor.variable_data(), tensor.variable_data().clone(), counter, version});
     }
   }
 
@@ -251,10 +252,10 @@ LoweredMethod::LoweredMethod(Module module, std::string method, const std::strin
 c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
   const CloseAutocastBlocks close_blocks;
   // TorchScript optimises a method that is not inlined here, such as that of an interface, once it
-  // has been called a few times. Its gradients of tanh and some other operators then have other last
-  // bits than eager's.
+  // has been called a few times. Its gradients of tanh and some other operators then have other
+  // last bits than eager's.
   const torch::jit::GraphOptimizerEnabledGuard executor(!options_.exact &&
-                                                         torch::jit::getGraphExecutorOptimize());
+                                                        torch::jit::getGraphExecutorOptimize());
   if (const char* reason = why_unplanned()) {
     say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs), reason);

@@ -87,8 +87,8 @@ class LoweredMethod : public torch::CustomClassHolder {
   bool keep_branch_of(const LeftPath& left);
   // Drops the specialisations whose method meets the condition.
   void forget_if(const std::function<bool(const PreparedMethod&)>& condition);
-  // Runs the specialisation's code. Sets `has_run` once that is done and only planning is left, which
-  // may raise an error as well.
+  // Runs the specialisation's code. Sets `has_run` once that is done and only planning is left,
+  // which may raise an error as well.
   c10::IValue run(Specialisation& specialisation,
                   const c10::intrusive_ptr<c10::ivalue::Object>& self,
                   std::vector<c10::IValue> inputs, bool& has_run);

@@ -208,8 +208,8 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
                          .largest_unplanned_bytes = largest_unplanned_bytes_});
 
   plan->figures = joint_figures(joint, decisions, keep_all);
-  plan->figures.fraction_counts_from = fraction_counts_from(
-      options_, plan->figures.unplanned_peak_bytes, largest_unplanned_bytes_);
+  plan->figures.fraction_counts_from =
+      fraction_counts_from(options_, plan->figures.unplanned_peak_bytes, largest_unplanned_bytes_);
   largest_unplanned_bytes_ = plan->figures.fraction_counts_from;
   plan->figures.outside_bytes = outside;
   for (size_t i = 0; i < planned.size(); ++i) {
@@ -437,8 +437,8 @@ void MethodCall::finish(const c10::IValue& result) {
     plan = plans_->measured(plan_, watch_->memory(), is_smaller_);
   if (watch_ == nullptr || plan == nullptr)
     return;
-  last_step = {plans_->weak_from_this(), plan, compiled_regions, std::move(watch_),
-               plan_ != nullptr, is_smaller_};
+  last_step = {plans_->weak_from_this(), plan,       compiled_regions, std::move(watch_),
+               plan_ != nullptr,         is_smaller_};
 }
 
 }  // namespace aten_recompute

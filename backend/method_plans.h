@@ -131,9 +131,9 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   Options options_;
   mutable std::mutex mutex_;
   LruCache<std::shared_ptr<const MethodPlan>> plans_{kMaxPlans};
-  List in_order_;              // the same in the order of creation
+  List in_order_;                        // the same in the order of creation
   int64_t largest_unplanned_bytes_ = 0;  // that a plan was made for; 0 unless it is asked for
-  bool record_ = false;        // the next call is to be recorded
+  bool record_ = false;                  // the next call is to be recorded
   size_t num_left_ = 0;        // calls that left() found no plan for, since it last found one
   size_t num_late_plans_ = 0;  // made by plan_again()
   size_t num_lowered_plans_ = 0;

@@ -45,8 +45,8 @@ void skip_unneeded(const CompiledRegion& region, size_t index, const std::vector
     const auto& instruction = program.instructions()[i];
     bool used = false;
     for (auto output : instruction.outputs)
-      used = used || (output >= 0 && (wanted[output] ||
-                                      (later_stages && region.is_read_after(index, output))));
+      used = used || (output >= 0 &&
+                      (wanted[output] || (later_stages && region.is_read_after(index, output))));
     if (!used) {
       skip[i] = true;
       continue;
@@ -298,8 +298,8 @@ variable_list RegionCall::take_gradients(Run& run, size_t index, const std::vect
       continue;
     // A gradient that later stages read as well stays in its register.
     const auto& output = program.outputs()[k];
-    const bool read_later = later_stages && !output.is_constant &&
-                            compiled_region_->is_read_after(index, output.index);
+    const bool read_later =
+        later_stages && !output.is_constant && compiled_region_->is_read_after(index, output.index);
     auto gradient =
         read_later ? run.registers[output.index] : program.take_output(run.registers, k);
     if (gradient.isTensor())

@@ -1,5 +1,5 @@
-// Removes nodes whose results nothing reads. Unlike LibTorch's passes, this knows of effects that no
-// schema declares (has_effect() in ir/node_traits.h).
+// Removes nodes whose results nothing reads. Unlike LibTorch's passes, this knows of effects that
+// no schema declares (has_effect() in ir/node_traits.h).
 #pragma once
 
 namespace torch::jit {

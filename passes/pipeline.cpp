@@ -392,8 +392,8 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
           std::make_shared<RetentionPlan>(decisions_of(problem, save_everything(joint)));
       const auto unplanned = simulator.run(*graphs.unplanned);
       graphs.figures = figures_of(problem.problem, planned, unplanned);
-      graphs.figures.fraction_counts_from = fraction_counts_from(
-          input.options, unplanned.peak_bytes, input.largest_unplanned_bytes);
+      graphs.figures.fraction_counts_from =
+          fraction_counts_from(input.options, unplanned.peak_bytes, input.largest_unplanned_bytes);
       graphs.figures.num_classes = costs->num_classes;
       graphs.figures.profile_seconds = costs->seconds;
       graphs.problem = std::make_shared<Problem>(problem.problem);

@@ -114,12 +114,11 @@ std::vector<Rule> normalization_rules() {
       {.op = "aten_recompute::contiguous_unless_channels_last", .gradients = {{"self", "grad"}}},
       instance_norm(),
       {.op = "aten_recompute::instance_norm",
-       .gradients =
-           {{"weight, bias, input",
-             "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
-             "result4, input, grad, weight, None, None, result1, result2, True, eps, "
-             "[needs_input, needs_weight, needs_bias], result3)\n"
-             "    return grad_weight, grad_bias, grad_input"}}},
+       .gradients = {{"weight, bias, input",
+                      "    grad_input, grad_weight, grad_bias = recompute.batch_norm_backward("
+                      "result4, input, grad, weight, None, None, result1, result2, True, eps, "
+                      "[needs_input, needs_weight, needs_bias], result3)\n"
+                      "    return grad_weight, grad_bias, grad_input"}}},
       batch_norm(),
       clamped_batch_norm(),
       {.op = "aten::layer_norm",

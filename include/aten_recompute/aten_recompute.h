@@ -37,8 +37,8 @@ namespace aten_recompute {
 /// Methods that are not named are kept and run without a plan. If `module` or a submodule is
 /// lowered already, it is unlowered first and lowered again with the rest.
 ///
-/// Throws std::invalid_argument with one line that names the error: an invalid option, a method that
-/// does not exist, or a pattern that matches no module that a method runs.
+/// Throws std::invalid_argument with one line that names the error: an invalid option, a method
+/// that does not exist, or a pattern that matches no module that a method runs.
 torch::jit::Module lower(const torch::jit::Module& module, const std::string& options = "",
                          const std::vector<std::string>& methods = {"forward"},
                          const std::string& layer_pattern = "");

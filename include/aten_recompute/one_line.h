@@ -26,8 +26,8 @@ namespace detail {
 /// `line`; 0 if there is none.
 inline std::size_t length_of_error_name(const std::string& line) {
   const auto is_in_name = [](unsigned char c) { return std::isalnum(c) || c == '_' || c == '.'; };
-  const auto end = static_cast<std::size_t>(
-      std::find_if_not(line.begin(), line.end(), is_in_name) - line.begin());
+  const auto end = static_cast<std::size_t>(std::find_if_not(line.begin(), line.end(), is_in_name) -
+                                            line.begin());
   return end > 0 && line.compare(end, 2, ": ") == 0 ? end + 2 : 0;
 }
 

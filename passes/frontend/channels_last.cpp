@@ -147,8 +147,7 @@ class LayoutChange {
     const bool keeps = is_convolution(node) || is_pointwise(node) ||
                        has_fact(node, Fact::kKeepsChannelsLast) ||
                        has_fact(node, Fact::kKeepsOrder) || has_fact(node, Fact::kMovesValues);
-    return keeps &&
-           std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+    return keeps && std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
              return !contains_tensor(*input->type()) || in_order_.contains(input);
            });
   }

@@ -39,8 +39,8 @@ Assumptions fold_call(const std::shared_ptr<torch::jit::Graph>& graph,
                       const c10::intrusive_ptr<c10::ivalue::Object>& self,
                       const std::vector<c10::IValue>& inputs);
 
-// Returns whether no result depends on a condition: every `if` only checks, there is no loop, and no
-// method is called through an interface, whose class only a call shows.
+// Returns whether no result depends on a condition: every `if` only checks, there is no loop, and
+// no method is called through an interface, whose class only a call shows.
 bool is_straight_line(torch::jit::Graph& graph);
 
 // Brings `graph`, which fold_call() has folded, into the form that form_regions() needs: without

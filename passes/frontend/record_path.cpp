@@ -340,11 +340,11 @@ class PathRecorder {
   bool run_branch(Node* node) {
     if (is_changed_elsewhere(node))
       return false;
-    const BranchValues values{
-        [&](Value* value) -> Item& { return get(value); },
-        [&](Item& object, Node* read) -> Item& {
-          return attribute(object, read->s(c10::attr::name), read->output()->type());
-        }};
+    const BranchValues values{[&](Value* value) -> Item& { return get(value); },
+                              [&](Item& object, Node* read) -> Item& {
+                                return attribute(object, read->s(c10::attr::name),
+                                                 read->output()->type());
+                              }};
     KeptBranch branch;
     try {
       branch = keep_branch(node, values);
@@ -455,13 +455,15 @@ class PathRecorder {
     auto& object = get(node->input(0));
     auto& key = get(node->input(1));
     builder_.require(key);
-    const auto name = key.value.isInt() ? std::to_string(key.value.toInt()) : key.value.toStringRef();
+    const auto name =
+        key.value.isInt() ? std::to_string(key.value.toInt()) : key.value.toStringRef();
     if (!object.value.isObject() || !object.value.toObject()->type()->hasAttribute(name))
       throw NotRecordable("this call raises an exception");
     set(node->output(), attribute(object, name, node->output()->type()));
   }
 
-  // Returns the attribute `name` of the object, which the method reads as a value of type `read_as`.
+  // Returns the attribute `name` of the object, which the method reads as a value of type
+  // `read_as`.
   Item& attribute(Item& object, const std::string& name, const c10::TypePtr& read_as) {
     if (!object.value.isObject())
       throw NotRecordable("it reads an attribute of a " + object.value.type()->str());

@@ -333,8 +333,7 @@ class Profiler {
 }
 
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
-                            CostModel cost_model, bool has_little_memory,
-                            const SeenInCalls& seen) {
+                            CostModel cost_model, bool has_little_memory, const SeenInCalls& seen) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
   const RestoreGenerators restore(inputs);

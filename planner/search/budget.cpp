@@ -74,8 +74,7 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
   const auto whole = std::max(keep_all, reference);
   return "memory_budget: the peak cannot be kept under " + nearest(limit, digits) +
          "; the smallest that can be reached is " + at_least(smallest, digits) + " (" +
-         fraction(smallest, whole) + " of " + nearest(whole) +
-         ", the peak without recomputation" +
+         fraction(smallest, whole) + " of " + nearest(whole) + ", the peak without recomputation" +
          (reference > 0 ? " with the inputs of " +
                               std::string(reference > keep_all ? "an earlier" : "this") + " call)"
                         : ")") +

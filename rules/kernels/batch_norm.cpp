@@ -286,9 +286,9 @@ bool agrees_with_aten(const BatchNormKernels<T>& kernels, at::IntArrayRef sizes,
   const auto gradients = at::_batch_norm_impl_index_backward(
       implementation, input, unclamped_gradient(grad, result, bounds), weight, running_mean,
       running_var, mean, inverse, training, kEps, kAll, reserve);
-  const auto own = backward_in_vectors(kernels, input, grad, weight, running_mean, running_var,
-                                       mean, inverse, training, kEps, kAll, bounds,
-                                       {weight, bias, running_mean, running_var});
+  const auto own =
+      backward_in_vectors(kernels, input, grad, weight, running_mean, running_var, mean, inverse,
+                          training, kEps, kAll, bounds, {weight, bias, running_mean, running_var});
   return own && same_bits(std::get<0>(gradients), std::get<0>(*own)) &&
          same_bits(std::get<1>(gradients), std::get<1>(*own)) &&
          same_bits(std::get<2>(gradients), std::get<2>(*own));
@@ -501,10 +501,14 @@ Gradients batch_norm_backward(int64_t implementation, Tensor input, Tensor grad,
                     (is_given(weight) || !mask[1]) &&
                     fits_vectors(input, weight, running_mean, running_var, mean, inverse,
                                  seen.weight, seen.bias, seen.mean, seen.var);
-  if (fits && with_kernels(input, [&](const auto& kernels) {
-        gradients = backward_in_vectors(kernels, input, grad, weight, running_mean, running_var,
-                                        mean, inverse, training, eps, mask, bounds, seen);
-      }) && gradients)
+  if (fits &&
+      with_kernels(input,
+                   [&](const auto& kernels) {
+                     gradients = backward_in_vectors(kernels, input, grad, weight, running_mean,
+                                                     running_var, mean, inverse, training, eps,
+                                                     mask, bounds, seen);
+                   }) &&
+      gradients)
     return *std::move(gradients);
   if (bounds.any()) {
     grad = unclamped_gradient(

@@ -356,7 +356,7 @@ at::Tensor channels_first(at::Tensor self) {
   auto result = self.contiguous();
   const auto strides = c10::contiguous_strides(result.sizes());
   return result.strides() == at::IntArrayRef(strides) ? result
-                                                     : result.as_strided(result.sizes(), strides);
+                                                      : result.as_strided(result.sizes(), strides);
 }
 
 // Returns the tensor with its channels last if a tensor of this size and stride has them there.

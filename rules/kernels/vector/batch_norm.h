@@ -58,8 +58,8 @@ struct BatchNormKernels {
   void (*gradient)(const T* grad, const T* input, const ImageSizes& sizes, Channels channels,
                    const T* mean, const T* inverse, const T* weight, const T* scale, const T* shift,
                    Clamp<T> clamp, const double* sum, const double* dot, T* result);
-  // Computes the gradient of the input where the statistics do not depend on it. Returns the same as
-  // sums().
+  // Computes the gradient of the input where the statistics do not depend on it. Returns the same
+  // as sums().
   bool (*gradient_of_transform)(const T* grad, const T* input, const ImageSizes& sizes,
                                 Channels channels, const T* inverse, const T* weight,
                                 const T* scale, const T* shift, Clamp<T> clamp, T* result);

@@ -44,7 +44,9 @@ def forward(self, x):
 
 TEST_F(OneLine, ABudgetThatCannotBeKeptBeginsWithThePrefix) {
   auto lowered = lower(make_model(), R"({"strategy": "budget", "memory_budget": 2})");
-  EXPECT_THAT(line_of([&] { lowered.forward({at::randn({8, 4})}); }),
+  EXPECT_THAT(line_of([&] {
+                lowered.forward({at::randn({8, 4})});
+              }),
               AllOf(StartsWith("aten_recompute: memory_budget: the peak cannot be kept under 2 "),
                     Not(HasSubstr("\n"))));
 }
@@ -53,7 +55,9 @@ TEST_F(OneLine, AnErrorOfAnOperatorIsItsFirstLine) {
   auto model = make_model();
   auto lowered = lower(model, R"({"strategy": "all"})");
   for (auto* module : {&model, &lowered}) {
-    EXPECT_THAT(line_of([&] { module->forward({at::randn({8, 5})}); }),
+    EXPECT_THAT(line_of([&] {
+                  module->forward({at::randn({8, 5})});
+                }),
                 AllOf(StartsWith("mat1 and mat2 shapes cannot be multiplied (8x5 and 4x4)"),
                       Not(HasSubstr("\n"))));
   }
@@ -80,10 +84,12 @@ TEST_F(OneLine, SourceIsNotTakenForTheCause) {
                                                  "last):\nx: int = 3\n  ~~ <--- HERE\n"
                                                  "RuntimeError: the cause\nNote: advice\n")),
             "the cause");
-  EXPECT_EQ(one_line(std::runtime_error(header + "Traceback of TorchScript (most recent call "
-                                                 "last):\nRuntimeError: " +
-                                        header + "Traceback of TorchScript (most recent call "
-                                                 "last):\nKeyError: 'a'\n")),
+  EXPECT_EQ(one_line(std::runtime_error(header +
+                                        "Traceback of TorchScript (most recent call "
+                                        "last):\nRuntimeError: " +
+                                        header +
+                                        "Traceback of TorchScript (most recent call "
+                                        "last):\nKeyError: 'a'\n")),
             "KeyError: 'a'");
 }
 

@@ -51,7 +51,8 @@ std::shared_ptr<torch::jit::Graph> norm(const std::string& training, const std::
   return test::parse(R"(
 graph(%x : Tensor, %m : Tensor):
   %none : NoneType = prim::Constant()
-  %training : bool = prim::Constant[value=)" + training + R"(]()
+  %training : bool = prim::Constant[value=)" +
+                     training + R"(]()
   %f : float = prim::Constant[value=0.5]()
   %s : Tensor = aten_recompute::snapshot(%m)
   %y : Tensor, %a : Tensor, %b : Tensor, %r : Tensor, %i : int = aten_recompute::batch_norm()" +

@@ -129,8 +129,8 @@ const std::string kPutLast = R"(
 )";
 
 TEST_F(ChannelsLast, AStretchThatTheProgramPutsLastIsLeftAlone) {
-  const auto graph = changed("%x : Tensor, %w : Tensor", convolution("y", "x") + kPutLast +
-                                                             convolution("z", "last") + R"(
+  const auto graph = changed("%x : Tensor, %w : Tensor",
+                             convolution("y", "x") + kPutLast + convolution("z", "last") + R"(
   %r : Tensor = aten::relu(%z)
   %s : Tensor = aten::add(%y, %r, %one)
   return (%s)
@@ -175,7 +175,8 @@ TEST_F(ChannelsLast, SaysWhetherTheProgramChoseItsLayouts) {
   EXPECT_FALSE(are_in_order({3, image.contiguous(at::MemoryFormat::ChannelsLast)}));
   EXPECT_FALSE(are_in_order({image.transpose(2, 3)}));
   // One channel is its own last one.
-  EXPECT_FALSE(are_in_order({at::ones({2, 1, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast)
+  EXPECT_FALSE(are_in_order({at::ones({2, 1, 4, 5})
+                                 .contiguous(at::MemoryFormat::ChannelsLast)
                                  .as_strided({2, 1, 4, 5}, {20, 1, 5, 1})}));
 }
 

@@ -108,9 +108,8 @@ graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
   %dx : Tensor = aten::mul(%dy, %t)
   return (%y, %dx)
 )"));
-  EXPECT_THAT(listing(*gradient.f),
-              ElementsAre("t = aten_recompute::snapshot(b)", "z = aten::mul(x, a)",
-                          "y = aten::mul(z, t)"));
+  EXPECT_THAT(listing(*gradient.f), ElementsAre("t = aten_recompute::snapshot(b)",
+                                                "z = aten::mul(x, a)", "y = aten::mul(z, t)"));
 }
 
 TEST_F(Extract, TheJointGraphIsNotChanged) {

@@ -110,9 +110,10 @@ TEST(PlanFile, RefusesWhatIsNoPlanFile) {
                  R"("format" is "other", expected "aten_recompute.plan/1")");
   EXPECT_THROW(check_plan_file("[]"), std::invalid_argument);
   for (const char* regions : {"5", "[5]", "[{}]", R"([{"region": 5}])"}) {
-    expect_refused(region.problem,
-                   std::string(R"({"format": "aten_recompute.plan/1", "regions": )") + regions + "}",
-                   "plan: \"regions\" is no list of objects that have a text \"region\"");
+    expect_refused(
+        region.problem,
+        std::string(R"({"format": "aten_recompute.plan/1", "regions": )") + regions + "}",
+        "plan: \"regions\" is no list of objects that have a text \"region\"");
   }
 }
 

@@ -91,11 +91,12 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReached) {
   EXPECT_EQ(error_of(values, R"("memory_budget": "22.9MiB")"),
             "memory_budget: the peak cannot be kept under 22.9 MiB; the smallest that can be "
             "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation)");
-  EXPECT_EQ(error_of(values, R"("memory_budget": 0.5)"),
-            "memory_budget: the peak cannot be kept under 16.5 MiB; the smallest that can be "
-            "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation with the "
-            "inputs of this call). If other calls have larger inputs, begin with these, give bytes, "
-            "or set \"of\": \"largest\"");
+  EXPECT_EQ(
+      error_of(values, R"("memory_budget": 0.5)"),
+      "memory_budget: the peak cannot be kept under 16.5 MiB; the smallest that can be "
+      "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation with the "
+      "inputs of this call). If other calls have larger inputs, begin with these, give bytes, "
+      "or set \"of\": \"largest\"");
 }
 
 // Returns the text between two others.
@@ -224,9 +225,9 @@ TEST(Budget, ALeanPlanTakesNoMoreThanItsTime) {
   const RetentionPlan unplanned(values.problem);
   const auto base = values.problem.base_seconds();
   const auto planned = [&](const std::string& keys) {
-    return simulator.run(plan_budget(
-        values.problem, unplanned,
-        budget(R"("memory_budget": "1MiB", "unreachable": "leanest")" + keys)));
+    return simulator.run(
+        plan_budget(values.problem, unplanned,
+                    budget(R"("memory_budget": "1MiB", "unreachable": "leanest")" + keys)));
   };
   testing::internal::CaptureStderr();
   const auto by_default = planned("");
@@ -255,8 +256,8 @@ TEST(Budget, AFractionMayCountFromTheLargestInputs) {
   const RetentionPlan unplanned(values.problem);
   const auto planned = [&](const std::string& keys, int64_t largest) {
     Simulator simulator(values.problem);
-    simulator.run(plan_budget(values.problem, unplanned, budget(keys),
-                              {.largest_unplanned_bytes = largest}));
+    simulator.run(
+        plan_budget(values.problem, unplanned, budget(keys), {.largest_unplanned_bytes = largest}));
     return listing(simulator);
   };
   const std::string largest = R"(, "of": "largest")";
