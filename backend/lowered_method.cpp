@@ -27,7 +27,6 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/frontend/assign_layers.h"
 #include "planner/model/plan_file.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
@@ -230,7 +229,7 @@ void check_options(const Module& module, const std::string& method, const Option
     check_plan_file(options.plan);
   const auto pattern = layer_pattern_of(module, options);
   if (!pattern.empty())
-    assign_layers(inline_method(*graph_of(module, method)), pattern);
+    check_layer_pattern(*graph_of(module, method), pattern);
 } catch (const std::exception&) {
   rethrow_as_invalid_argument();
 }

@@ -473,6 +473,10 @@ std::shared_ptr<Graph> inline_method(Graph& given) {
   return graph;
 }
 
+void check_layer_pattern(Graph& method, const std::string& pattern) {
+  assign_layers(inline_method(method), pattern);
+}
+
 PreparedMethod prepare_method(const MethodInput& input) {
   auto inlined = inline_method(*input.graph);
   run_pass(Pass::kAssignLayers, inlined, [&] { assign_layers(inlined, input.layer_pattern); });

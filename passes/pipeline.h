@@ -61,6 +61,10 @@ PreparedMethod prepare_method(const MethodInput& input);
 // without a plan.
 std::shared_ptr<torch::jit::Graph> inline_method(torch::jit::Graph& graph);
 
+// Throws std::invalid_argument if the pattern (Options::layer_pattern) matches no module that the
+// method calls.
+void check_layer_pattern(torch::jit::Graph& method, const std::string& pattern);
+
 struct RegionInput {
   std::shared_ptr<torch::jit::Graph> graph;  // the region's forward; not changed
   std::vector<bool> requires_grad;           // per input

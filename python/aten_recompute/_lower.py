@@ -271,7 +271,7 @@ def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     buffer = io.BytesIO()
     torch.jit.save(module, buffer)  # type: ignore[no-untyped-call]
     buffer.seek(0)
-    copy: torch.jit.ScriptModule = torch.jit.load(buffer)  # type: ignore[no-untyped-call]
+    copy: torch.jit.ScriptModule = torch.jit.load(buffer)
     act_as_containers(copy)
     add_signatures(copy, module)
     if LAYER_PATTERN in module.__dict__:

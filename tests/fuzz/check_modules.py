@@ -140,7 +140,6 @@ def check(model: Model) -> str:
     Raises:
         AssertionError: there is a difference; the message has it and the module.
     """
-
     make = class_of(model)
 
     def made() -> Any:

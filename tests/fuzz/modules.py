@@ -72,7 +72,8 @@ ACTIVATIONS = [
 ]  # fmt: skip
 VALUES = [
     "self.first({x})", "self.second({x})", "{x} * 0.5 + {y}", "{x} * {y}", "self.dropout({x})", "{x} - {y}",
-    "self.norm({x})", "self.other_norm({x})", "self.one.forward({x})", "self.heads['a']({x})", "torch.maximum({x}, {y})",
+    "self.norm({x})", "self.other_norm({x})", "self.one.forward({x})", "self.heads['a']({x})",
+    "torch.maximum({x}, {y})",
 ]  # fmt: skip
 CONDITIONS = [
     "flag", "index > 0", "key == 'a'", "bool({x}.sum() > 0)", "self.training", "{x}.size(0) > 3",

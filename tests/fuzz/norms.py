@@ -1,5 +1,7 @@
-"""Draws networks of norms and what their caller does: which results are read, in which modes a network runs before one
-backward, and what the caller changes between forward and backward. Inputs may have NaN and infinity in them.
+"""Draws networks of norms and what their caller does.
+
+Which results are read, in which modes a network runs before one backward, and what the caller changes between forward
+and backward. Inputs may have NaN and infinity in them.
 """
 
 import copy

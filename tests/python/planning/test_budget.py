@@ -222,7 +222,7 @@ def test_a_fraction_may_count_from_the_largest_inputs(capfd: pytest.CaptureFixtu
     def lowered(**options: Any) -> torch.jit.ScriptModule:
         return lowered_copy(net, "budget", memory_budget=0.6, cost_model="flops", **options)
 
-    with pytest.raises(RuntimeError, match='with the inputs of this call.*give bytes, or set "of": "largest"'):
+    with pytest.raises(RuntimeError, match=r'with the inputs of this call.*give bytes, or set "of": "largest"'):
         lowered()(small).sum().backward()
     first = lowered(of="largest")
     assert "largest" in aten_recompute.report(first)["methods"][0]["options"]

@@ -63,7 +63,7 @@ class ModuleByDictKey(nn.Module):
         shared = x
         for head in self.heads.values():
             shared = shared + head(x)
-        chosen: Head = self.heads[task]
+        chosen: Head = self.heads[task]  # type: ignore[assignment]
         return shared * chosen.forward(x)
 
 
@@ -74,21 +74,21 @@ class ModuleByIndex(nn.Module):
         self.heads = nn.ModuleList([Tanh(), TwoLayers()])
 
     def forward(self, x: Tensor, task: int) -> Tensor:
-        chosen: Head = self.heads[task]
+        chosen: Head = self.heads[task]  # type: ignore[assignment]
         return chosen.forward(x)
 
 
 @choice("module_by_size", lambda: [(x(2, 4),), (x(3, 4),), (x(4, 4),)])
 class ModuleBySize(ModuleByIndex):
     def forward(self, x: Tensor) -> Tensor:
-        chosen: Head = self.heads[x.size(0) % 2]
+        chosen: Head = self.heads[x.size(0) % 2]  # type: ignore[assignment]
         return chosen.forward(x)
 
 
 @choice("module_by_data", lambda: [(torch.ones(3, 4),), (-torch.ones(3, 4),), (torch.ones(3, 4),)])
 class ModuleByData(ModuleByIndex):
     def forward(self, x: Tensor) -> Tensor:
-        chosen: Head = self.heads[int(x[0, 0] > 0)]
+        chosen: Head = self.heads[int(x[0, 0] > 0)]  # type: ignore[assignment]
         return chosen.forward(x)
 
 
@@ -96,7 +96,7 @@ class ModuleByData(ModuleByIndex):
 class ModulesInALoop(ModuleByIndex):
     def forward(self, x: Tensor, count: int) -> Tensor:
         for i in range(count):
-            layer: Head = self.heads[i]
+            layer: Head = self.heads[i]  # type: ignore[assignment]
             x = layer.forward(x)
         return x
 
@@ -111,7 +111,7 @@ class ModuleOfAnInterfaceBeside(ModuleByIndex):
         self.last = nn.Linear(4, 4)
 
     def forward(self, x: Tensor, task: int) -> Tensor:
-        chosen: Head = self.heads[task]
+        chosen: Head = self.heads[task]  # type: ignore[assignment]
         return self.last(self.beside.forward(x)) + chosen.forward(x)
 
 
