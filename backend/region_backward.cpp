@@ -81,6 +81,7 @@ void RegionCall::forget_captures() {
   captures_.clear();
   guards_.clear();
   replay_inputs_.clear();
+  statistics_.clear();
 }
 
 void RegionCall::release() {
