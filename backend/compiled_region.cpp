@@ -139,6 +139,7 @@ CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavi
   find_first_stages();
   auto& forward = graphs_.source != nullptr ? *graphs_.source : *graphs_.gradient.f;
   written_inputs_ = inputs_written_by(forward);
+  read_statistics_ = statistics_read_by(forward);
   draws_random_numbers_ = aten_recompute::draws_random_numbers(forward);
 }
 

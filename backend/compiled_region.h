@@ -109,6 +109,8 @@ class CompiledRegion {
   int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
   // Returns, for each input, whether the region itself writes to it.
   const std::vector<bool>& written_inputs() const { return written_inputs_; }
+  // Returns the inputs of which a replay needs copies from the first run (statistics_read_by()).
+  const std::vector<size_t>& read_statistics() const { return read_statistics_; }
   // Returns the plans of steps of which this is the first region.
   ArenaPlans& arena_plans() const { return *arena_plans_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
@@ -140,6 +142,7 @@ class CompiledRegion {
   std::vector<size_t> first_stage_of_;
   std::vector<bool> read_as_metadata_;
   std::vector<bool> written_inputs_;
+  std::vector<size_t> read_statistics_;
   std::shared_ptr<ArenaPlans> arena_plans_ = std::make_shared<ArenaPlans>();
   bool draws_random_numbers_ = false;
   mutable std::atomic<int64_t> measured_peak_bytes_{-1};

@@ -83,6 +83,7 @@ void RegionCall::forget_captures() {
   captures_.clear();
   guards_.clear();
   replay_inputs_.clear();
+  statistics_.clear();
 }
 
 void RegionCall::release() {

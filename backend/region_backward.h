@@ -74,6 +74,9 @@ class RegionCall {
   // Adds an input that is not captured. Needs to be called before the region's forward, in the
   // order of the inputs.
   void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
+  // Adds a copy of running statistics that a replay reads, in the order of
+  // CompiledRegion::read_statistics().
+  void add_statistics(c10::IValue copy) { statistics_.push_back(std::move(copy)); }
   // Sets the watch of the step in which this call is region run `number`.
   void set_watch(std::shared_ptr<StepWatch> watch, size_t number) {
     watch_ = std::move(watch);
@@ -191,7 +194,7 @@ class RegionCall {
                                                          bool keeps_captures) const;
   // Unpacks the captures that this stage is the first to read.
   void unpack_for_stage(Run& run, size_t stage, const NodePtr<torch::autograd::Node>& node) const;
-  // Returns the region's inputs for a replay. Needs mutex_ to be held. Throws c10::Error where the
+  // Returns the inputs of a replay. Needs mutex_ to be held. Throws c10::Error where the
   // captures are released or an input was changed in place.
   std::vector<c10::IValue> unpack_inputs(const NodePtr<torch::autograd::Node>& node) const;
   // Replays the region with the random numbers of the first run, and returns its outputs.
@@ -207,6 +210,7 @@ class RegionCall {
   std::vector<std::pair<size_t, torch::autograd::SavedVariable>> guards_;
   std::vector<OutputMetadata> outputs_;  // per vjp
   std::vector<ReplayInput> replay_inputs_;
+  std::vector<c10::IValue> statistics_;
   RandomStates random_states_;
   std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
   size_t number_ = 0;                           // this run's number in the watch

@@ -90,6 +90,7 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
       inputs[noted.input] = maker.call().replay_output(noted.maker.input_nr, noted.maker.function);
     }
   }
+  inputs.insert(inputs.end(), statistics_.begin(), statistics_.end());
   return inputs;
 }
 

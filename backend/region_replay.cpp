@@ -1,11 +1,15 @@
 #include "backend/region_replay.h"
 
+#include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <map>
+#include <set>
 #include <string>
 #include <utility>
 
 #include "ir/node_traits.h"
+#include "ir/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -51,6 +55,41 @@ void write_in_place(Node* node) {
   node->destroy();
 }
 
+// Returns whether the node is a batch norm in evaluation. It reads operands 3 and 4.
+bool reads_statistics(const Node* node) {
+  return node->kind() == c10::aten::batch_norm &&
+         !torch::jit::constant_as<bool>(node->input(5)).value_or(true);
+}
+
+// Makes norms in evaluation take the statistics of the first run from further inputs of the graph.
+void read_seen_statistics(Graph& graph) {
+  const auto count = graph.inputs().size();
+  std::map<size_t, torch::jit::Value*> seen;
+  for (auto input : statistics_read_by(graph))
+    seen[input] = nullptr;
+  for (auto& [input, value] : seen)
+    value = graph.addInput()->setType(graph.inputs()[input]->type());
+  std::vector<Node*> norms;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (reads_statistics(node))
+      norms.push_back(node);
+  });
+  const auto as_seen = [&](torch::jit::Value* value) {
+    const bool is_input = value->node() == graph.param_node() && value->offset() < count;
+    return is_input && seen.count(value->offset()) != 0 ? seen.at(value->offset()) : value;
+  };
+  for (auto* node : norms) {
+    const torch::jit::WithInsertPoint guard(node);
+    auto* replay = graph.insert(
+        symbols::kBatchNormAsSeen,
+        {node->input(0), node->input(1), node->input(2), node->input(3), node->input(4),
+         as_seen(node->input(3)), as_seen(node->input(4)), node->input(6), node->input(7),
+         node->input(8)});
+    node->output()->replaceAllUsesWith(replay);
+    node->destroy();
+  }
+}
+
 // Returns a copy of the graph without warnings and writes to its inputs.
 std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
   auto graph = forward->copy();
@@ -66,9 +105,12 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       write_in_place(node);
       continue;
     }
+    if (reads_statistics(node))
+      continue;
     for (auto operand : written_operands(node))
       copy_operand(node, operand);
   }
+  read_seen_statistics(*graph);
   return graph;
 }
 
@@ -96,6 +138,18 @@ std::vector<bool> inputs_written_by(Graph& forward) {
     }
   });
   return written;
+}
+
+std::vector<size_t> statistics_read_by(Graph& forward) {
+  std::set<size_t> inputs;
+  for_each_node(forward.block(), [&](const Node* node) {
+    for (size_t operand = 3; operand <= 4 && reads_statistics(node); ++operand) {
+      const auto* value = node->input(operand);
+      if (value->node() == forward.param_node())
+        inputs.insert(value->offset());
+    }
+  });
+  return {inputs.begin(), inputs.end()};
 }
 
 bool draws_random_numbers(Graph& forward) {

@@ -22,8 +22,10 @@ class RegionReplay {
   // `forward` is the region as it was scripted. It is copied, not changed.
   explicit RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward);
 
-  // Returns the region's outputs, with a history if gradients are enabled. Repeats no warning and
-  // changes no statistics, counters or buffers: the region gets copies of what it writes to.
+  // Returns the region's outputs, with a history if gradients are enabled. `inputs` are those of
+  // the region, then copies of those that statistics_read_by() returns, from the time of the first
+  // run. Repeats no warning and changes no statistics, counters or buffers: the region gets copies
+  // of what it writes to.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
  private:
@@ -33,6 +35,10 @@ class RegionReplay {
 // Returns, for each input of the region, whether the region itself writes to it. A replay need not
 // notice later changes of such an input.
 std::vector<bool> inputs_written_by(torch::jit::Graph& forward);
+
+// Returns the inputs of which norms in evaluation read the running statistics, in ascending order.
+// Other calls may update those before a replay, and no version counter tells.
+std::vector<size_t> statistics_read_by(torch::jit::Graph& forward);
 
 // Returns whether an operator of the region may draw random numbers.
 bool draws_random_numbers(torch::jit::Graph& forward);

@@ -41,6 +41,10 @@ std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValu
     is_kept[i] = !noted.maker.is_valid();
     call.add_replay_input(std::move(noted));
   }
+  for (auto i : call.compiled_region().read_statistics()) {
+    const bool is_tensor = inputs[i].isTensor() && inputs[i].toTensor().defined();
+    call.add_statistics(is_tensor ? c10::IValue(inputs[i].toTensor().detach().clone()) : inputs[i]);
+  }
   if (call.compiled_region().draws_random_numbers())
     call.set_random_states(RandomStates(inputs));
   return is_kept;

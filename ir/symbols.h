@@ -80,6 +80,10 @@ inline const c10::Symbol kChannelsFirst =
 inline const c10::Symbol kClampedBatchNorm =
     c10::Symbol::fromQualString("aten_recompute::clamped_batch_norm");
 
+// A batch norm in evaluation that runs again (rules/kernels/batch_norm.cpp).
+inline const c10::Symbol kBatchNormAsSeen =
+    c10::Symbol::fromQualString("aten_recompute::batch_norm_as_seen");
+
 // A copy of what the caller may change before the backward (rules/normalization.cpp).
 inline const c10::Symbol kSnapshot = c10::Symbol::fromQualString("aten_recompute::snapshot");
 

@@ -526,6 +526,28 @@ Tensor snapshot(Tensor self) {
   return self.clone();
 }
 
+bool is_same(const OptionalTensor& a, const OptionalTensor& b) {
+  return !is_given(a) || !is_given(b) || at::equal(*a, *b);
+}
+
+// A batch norm in evaluation that runs again under ordinary autograd. Its result is that of the
+// first run, and its gradients are eager's, which read running statistics as they are now.
+Tensor batch_norm_as_seen(Tensor input, OptionalTensor weight, OptionalTensor bias,
+                          OptionalTensor running_mean, OptionalTensor running_var,
+                          OptionalTensor seen_mean, OptionalTensor seen_var, double momentum,
+                          double eps, bool cudnn_enabled) {
+  const auto result = at::batch_norm(input, weight, bias, running_mean, running_var,
+                                     /*training=*/false, momentum, eps, cudnn_enabled);
+  if (is_same(running_mean, seen_mean) && is_same(running_var, seen_var))
+    return result;
+  const auto seen = [&] {
+    const at::NoGradGuard no_grad;
+    return at::batch_norm(input, weight, bias, seen_mean, seen_var, /*training=*/false, momentum,
+                          eps, cudnn_enabled);
+  }();
+  return result + (seen - result.detach());
+}
+
 }  // namespace
 
 void register_batch_norm_operators() {
@@ -552,6 +574,10 @@ void register_batch_norm_operators() {
                     "Tensor? seen_weight=None, Tensor? seen_bias=None, Tensor? seen_mean=None, "
                     "Tensor? seen_var=None) -> (Tensor, Tensor, Tensor)",
                     &batch_norm_backward),
+      pure_operator("aten_recompute::batch_norm_as_seen(Tensor input, Tensor? weight, "
+                    "Tensor? bias, Tensor? running_mean, Tensor? running_var, Tensor? seen_mean, "
+                    "Tensor? seen_var, float momentum, float eps, bool cudnn_enabled) -> Tensor",
+                    &batch_norm_as_seen),
       pure_operator("aten_recompute::snapshot(Tensor self) -> Tensor", &snapshot),
   });
 }

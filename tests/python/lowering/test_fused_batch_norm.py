@@ -254,3 +254,25 @@ def test_a_weight_that_the_caller_changes_is_refused_as_in_eager() -> None:
             module.norm.weight.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             y.sum().backward()
+
+
+@pytest.mark.parametrize("first_is_training", [False, True])
+def test_gradients_that_are_differentiated_see_what_the_forward_saw(first_is_training: bool) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(4, 3, 6, 7, dtype=torch.float64)
+    eager = Stack("relu").double()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none")
+    results = []
+    for module in (eager, lowered):
+        given = x.clone().requires_grad_()
+        module.train(first_is_training)
+        first = module(given)
+        module.train(not first_is_training)
+        second = module(3 * given + 2)
+        module.train()
+        module(x * 5 - 1)
+        (gradient,) = torch.autograd.grad(first.pow(2).sum() + second.sum(), given, create_graph=True)
+        gradient.pow(2).sum().backward()
+        results.append([gradient.detach(), given.grad, *(p.grad for p in module.parameters())])
+    for expected, result in zip(*results, strict=True):
+        torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-11)
