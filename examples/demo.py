@@ -335,7 +335,7 @@ def run(options: argparse.Namespace) -> None:
     tracker.install()
     try:
         import aten_recompute  # noqa: F401  (here, so that those who have not built it get the message below)
-    except ImportError as error:
+    except (ImportError, FileNotFoundError) as error:
         raise DemoError(f"aten_recompute cannot be imported ({error}): run `make build` first") from error
 
     text = load_text()
