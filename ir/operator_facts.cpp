@@ -102,6 +102,7 @@ const std::vector<Row>& rows() {
     {"aten::_batch_norm_impl_index", {kUpdatesStatistics}},
     {"aten::_batch_norm_no_update", {kOnlyFirstOutputDifferentiable}},
     {"aten::_batch_norm_with_update", {kOnlyFirstOutputDifferentiable}},
+    {"aten::bernoulli_", {kInPlaceGradientReadsResult}},  // it has one, which is zero
     {"aten::bilinear", {kComputeIntensive}},
     {"aten::as_strided_", {kChangesTensorItself}},
     {"aten::bincount", {kNotDifferentiable}},
@@ -456,6 +457,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::attention_backward", {}, kAttentionBackward},
     {"aten_recompute::attention_dropout", {kNotDifferentiable, kRandom}},
     {"aten_recompute::batch_norm", {kUpdatesStatistics}},
+    {"aten_recompute::bernoulli_in_place", {kRandom}},
     {"aten_recompute::broadcast_tensors_backward", {kMayCopy}},
     {"aten_recompute::cat_backward", {kMayCopy}},
     {"aten_recompute::channels_first", {kMayCopy}},
@@ -510,6 +512,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::stack_backward", {kMayCopy}},
     {"aten_recompute::threshold_backward_bits", {kCheap}, in_place(kBitsFit)},
     {"aten_recompute::unpack_bits", {kCheap}},
+    {"aten_recompute::with_gaps_of", {kMayCopy, kCheap}},
   };
   return table;
 }
