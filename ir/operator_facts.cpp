@@ -107,6 +107,7 @@ const std::vector<Row>& rows() {
     {"aten::_batch_norm_no_update", {kOnlyFirstOutputDifferentiable, kReadsWhatMayChange}},
     {"aten::_batch_norm_with_update", {kOnlyFirstOutputDifferentiable}},
     {"aten::bernoulli", {kKeepsOrder}},
+    {"aten::bernoulli_", {kInPlaceGradientReadsResult}},  // it has one, which is zero
     {"aten::bilinear", {kComputeIntensive}},
     {"aten::as_strided_", {kChangesTensorItself}},
     {"aten::bincount", {kNotDifferentiable}},
@@ -493,6 +494,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::attention_backward", {}, kAttentionBackward},
     {"aten_recompute::attention_dropout", {kNotDifferentiable, kRandom}},
     {"aten_recompute::batch_norm", {kUpdatesStatistics}},
+    {"aten_recompute::bernoulli_in_place", {kRandom}},
     {"aten_recompute::broadcast_tensors_backward", {kMayCopy}},
     {"aten_recompute::cat_backward", {kMayCopy}},
     {"aten_recompute::channels_first", {kMayCopy}},
@@ -548,6 +550,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::stack_backward", {kMayCopy}},
     {"aten_recompute::threshold_backward_bits", {kCheap}, in_place(kBitsFit)},
     {"aten_recompute::unpack_bits", {kCheap}},
+    {"aten_recompute::with_gaps_of", {kMayCopy, kCheap}},
   };
   return table;
 }

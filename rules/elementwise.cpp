@@ -256,7 +256,8 @@ std::vector<Rule> functions() {
       unary("aten::frac", "grad"),
   };
   for (const char* op : {"aten::zero", "aten::fill.Scalar", "aten::floor", "aten::ceil",
-                         "aten::round", "aten::round.decimals", "aten::trunc", "aten::sign"}) {
+                         "aten::round", "aten::round.decimals", "aten::trunc", "aten::sign",
+                         "aten_recompute::bernoulli_in_place"}) {
     rules.push_back(unary(op, "torch.zeros_like(grad)"));
   }
   return rules;

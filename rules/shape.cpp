@@ -12,7 +12,8 @@ void add_rearrangements(std::vector<Rule>& rules) {
         "aten::squeeze.dim", "aten::squeeze.dims", "aten::_unsafe_view", "aten::_reshape_alias"}) {
     rules.push_back({.op = op, .gradients = {{"self", "grad.reshape(self.size())"}}});
   }
-  for (const char* op : {"aten::contiguous", "aten::clone", "aten::alias", "aten::lift"}) {
+  for (const char* op : {"aten::contiguous", "aten::clone", "aten::alias", "aten::lift",
+                         "aten_recompute::with_gaps_of"}) {
     rules.push_back({.op = op, .gradients = {{"self", "grad"}}});
   }
   for (const char* op : {"aten_recompute::channels_last", "aten_recompute::channels_first"}) {

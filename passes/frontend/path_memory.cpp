@@ -133,6 +133,8 @@ void PathMemory::write(Value* value, Value* content) {
     views.push_back(root);
     root = root->base;
   }
+  if (root == written && root->base != nullptr)
+    content = with_gaps_of(content, root->value);
   std::vector<Value*> bases(views.size());
   for (size_t i = views.size(); i-- > 0;)
     bases[i] = i + 1 == views.size() ? refresh(*root) : make_again(*views[i + 1], bases[i + 1]);
@@ -144,6 +146,14 @@ void PathMemory::write(Value* value, Value* content) {
     outdate_views(*part->base, part);
     part->base->is_lost = true;
   }
+}
+
+Value* PathMemory::with_gaps_of(Value* content, Value* part) {
+  const auto of_part = [&](c10::Symbol kind) {
+    return append(kind, {part})->setType(c10::ListType::ofInts());
+  };
+  static const auto kKind = c10::Symbol::fromQualString("aten_recompute::with_gaps_of");
+  return append(kKind, {content, of_part(aten::size), of_part(aten::stride)});
 }
 
 Value* PathMemory::append(c10::Symbol kind, at::ArrayRef<Value*> inputs) {

@@ -17,7 +17,8 @@ namespace aten_recompute {
 // next. Tensors that nothing reads again cost nothing, because the nodes have no effects.
 //
 // Pieces of a list (chunk) cannot be put in. A write to one of them leaves the others as they are,
-// and the tensor that they are pieces of cannot be read any more.
+// and the tensor that they are pieces of cannot be read any more. What was written has gaps between
+// its rows where the piece had some.
 //
 // Only tensors that the path made itself may be noted here.
 class PathMemory {
@@ -47,6 +48,9 @@ class PathMemory {
   // Notes that the tensor now holds `content`, which has its sizes. May append nodes. Throws
   // NotRecordable as current() does.
   void write(torch::jit::Value* value, torch::jit::Value* content);
+  // Returns `content` with gaps in memory where `part`, of a larger tensor, has some. How operators
+  // round depends on gaps, and which random numbers they draw. Appends nodes.
+  torch::jit::Value* with_gaps_of(torch::jit::Value* content, torch::jit::Value* part);
 
  private:
   struct Tensor {

@@ -968,6 +968,8 @@ class PathRecorder {
         copy->destroy();
         auto* none = builder_.add_constant(IValue());
         symbols[0] = builder_.add(aten::clone, {target, none}, c10::TensorType::get());
+        if (memory.is_view(target))
+          symbols[0] = memory.with_gaps_of(symbols[0], target);
         content = builder_.add_copy(node, symbols)->output();
       }
     }

@@ -16,17 +16,47 @@ at::Scalar conj(at::Scalar scalar) {
   return scalar.conj();
 }
 
-// Functional forms of elu_() and similar operators, whose gradient is computed from the result.
+// ---- Functional forms of operators in place whose gradient is another one ----
+
+// Returns whether autograd differentiates what is computed from the tensor, in a region that runs
+// again for second derivatives. Then it has to be the operator in place.
+bool is_recorded(const Tensor& self) {
+  return at::GradMode::is_enabled() && self.requires_grad();
+}
+
+// Returns a copy in the same layout, for an operator in place.
+Tensor copy_of(const Tensor& self) {
+  if (self.is_non_overlapping_and_dense())
+    return self.clone();
+  return at::empty_strided(self.sizes(), self.strides(), self.options()).copy_(self);
+}
+
+// The gradient is computed from the result.
 Tensor elu_in_place(Tensor self, at::Scalar alpha, at::Scalar scale, at::Scalar input_scale) {
-  return at::elu(self, alpha, scale, input_scale);
+  if (!is_recorded(self))
+    return at::elu(self, alpha, scale, input_scale);
+  auto result = copy_of(self);
+  return at::elu_(result, alpha, scale, input_scale);
 }
 
 Tensor selu_in_place(Tensor self) {
-  return at::selu(self);
+  if (!is_recorded(self))
+    return at::selu(self);
+  auto result = copy_of(self);
+  return at::selu_(result);
 }
 
 Tensor celu_in_place(Tensor self, at::Scalar alpha) {
-  return at::celu(self, alpha);
+  if (!is_recorded(self))
+    return at::celu(self, alpha);
+  auto result = copy_of(self);
+  return at::celu_(result, alpha);
+}
+
+// Unlike bernoulli(), it has a gradient, and draws its numbers in the order of memory.
+Tensor bernoulli_in_place(Tensor self, double p, std::optional<at::Generator> generator) {
+  return (is_recorded(self) ? copy_of(self) : at::empty_like(self))
+      .bernoulli_(p, std::move(generator));
 }
 
 // Formulas use these functions instead of `alpha == 1`, because TorchScript's comparison of a
@@ -124,6 +154,9 @@ void register_elementwise_operators() {
       pure_operator("aten_recompute::selu_in_place(Tensor self) -> Tensor", &selu_in_place),
       pure_operator("aten_recompute::celu_in_place(Tensor self, Scalar alpha=1.0) -> Tensor",
                     &celu_in_place),
+      pure_operator("aten_recompute::bernoulli_in_place(Tensor self, float p=0.5, *, Generator? "
+                    "generator=None) -> Tensor",
+                    &bernoulli_in_place),
       pure_operator("aten_recompute::conj(Scalar scalar) -> Scalar", &conj),
       pure_operator("aten_recompute::is_one(Scalar scalar) -> bool", &is_one),
       pure_operator("aten_recompute::is_zero(Scalar scalar) -> bool", &is_zero),

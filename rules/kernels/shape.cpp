@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
+#include <numeric>
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/by_autograd.h"
@@ -364,6 +365,36 @@ at::Tensor in_layout(at::Tensor self, std::vector<int64_t> size, std::vector<int
   return is_channels_last(size, stride) ? channels_last(self) : channels_first(self);
 }
 
+// ---- gaps between rows ----
+
+// Returns the tensor with gaps in memory where a tensor of this size and stride has some, as parts
+// of a larger tensor have. The gaps are as small as possible. ATen's kernels for the CPU compute
+// stretches of elements without gaps, and how they round depends on where a stretch ends.
+at::Tensor with_gaps_of(at::Tensor self, Sizes size, Sizes stride) {
+  if (!self.device().is_cpu() || self.numel() == 0)
+    return self;
+  std::vector<size_t> order(size.size());
+  std::iota(order.begin(), order.end(), size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return stride[a] > stride[b]; });
+  Sizes with_gaps(size.size());
+  bool has_gaps = false;
+  int64_t end = 1;            // of the dimensions so far
+  int64_t end_in_memory = 1;  // the same in the tensor of this size and stride
+  for (auto it = order.rbegin(); it != order.rend(); ++it) {
+    const auto dim = *it;
+    const bool has_gap = size[dim] > 1 && stride[dim] != end_in_memory;
+    has_gaps = has_gaps || has_gap;
+    with_gaps[dim] = end + (has_gap ? 1 : 0);
+    end = with_gaps[dim] * size[dim];
+    if (size[dim] > 1)
+      end_in_memory = stride[dim] * size[dim];
+  }
+  if (!has_gaps)
+    return self;
+  return at::empty_strided(size, with_gaps, self.options()).copy_(self);
+}
+
 }  // namespace
 
 void register_shape_operators() {
@@ -409,6 +440,8 @@ void register_shape_operators() {
       pure_operator("aten_recompute::channels_first(Tensor self) -> Tensor", &channels_first),
       pure_operator("aten_recompute::in_layout(Tensor self, int[] size, int[] stride) -> Tensor",
                     &in_layout),
+      pure_operator("aten_recompute::with_gaps_of(Tensor self, int[] size, int[] stride) -> Tensor",
+                    &with_gaps_of),
       pure_operator("aten_recompute::as_strided_backward(Tensor grad, int[] self_size, "
                     "int[] self_stride, int self_offset, int[] size, int[] stride, int? offset) "
                     "-> Tensor",

@@ -209,6 +209,37 @@ class WritesWhatAnIdleDropoutReturned(nn.Module):
         return torch.cat(steps, 1)
 
 
+class WritesPieces(nn.Module):
+    """Rows of 13 numbers, which lie apart in memory, are no whole vectors, so that it shows where stretches end."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 39)
+
+    def forward(self, x: Tensor) -> Tensor:
+        a, b, c = self.linear(x).unsafe_chunk(3, 1)
+        a = a.add_(x.sum()).sigmoid_()
+        b = b.mul_(0.3).tanh_()
+        c.sub_(0.3)
+        return torch.tanh(a) * b.exp() + c.sigmoid()
+
+
+class DrawsNumbersInParts(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(6, 39)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        y = self.linear(x)
+        y[:, :13].normal_()
+        y.t()[13:26].bernoulli_(0.3)
+        a, b, c = self.linear(x).unsafe_chunk(3, 1)
+        a.uniform_()
+        b.normal_()
+        c.exp_()
+        return y, torch.sigmoid(a) * c, b
+
+
 @case("input_not_a_leaf_written_inside", WritesItsInput)
 def _(module: Any) -> list[Tensor | None]:
     first = leaf()
@@ -459,3 +490,16 @@ def _(module: Any) -> list[Tensor | None]:
 @case("own_value_written_that_an_idle_dropout_returned", WritesWhatAnIdleDropoutReturned)
 def _(module: Any) -> list[Tensor | None]:
     return trained(module(leaf()))
+
+
+@case("pieces_written", WritesPieces)
+def _(module: Any) -> list[Tensor | None]:
+    x = leaf()
+    return trained(module(x), x)
+
+
+@case("numbers_drawn_in_parts", DrawsNumbersInParts)
+def _(module: Any) -> list[Tensor | None]:
+    x = leaf()
+    y, a, b = module(x)
+    return [*trained(y * a.sum() + b.sum(), x), torch.get_rng_state()]

@@ -110,6 +110,19 @@ TEST_F(PathMemoryTest, PiecesAreWrittenToApart) {
   EXPECT_THAT(find_nodes(*path.graph, "aten::slice_scatter"), IsEmpty());
 }
 
+TEST_F(PathMemoryTest, WhatIsWrittenToAPieceKeepsTheGapsBetweenItsRows) {
+  auto module = define(R"(
+    a, b = x.exp().chunk(2, 1)
+    a.add_(0.3)
+    a.sigmoid_()
+    return a
+)");
+  const auto path = record(module, {at::randn({4, 6})});
+  const auto a =
+      test::run_graph(path.graph, {module._ivalue(), at::randn({4, 6})}).at(0).toTensor();
+  EXPECT_EQ(a.strides(), at::IntArrayRef({4, 1}));
+}
+
 TEST_F(PathMemoryTest, WritesToATensorWithoutViewsAreFunctional) {
   expect_same(R"(
     h = (x + 1).relu_()
