@@ -100,6 +100,21 @@ const RetentionPlan* fastest_known(Simulator& simulator, const std::vector<Known
   return fastest;
 }
 
+// Returns the same problem with seconds from operations and bytes.
+Problem with_computed_seconds(const Problem& problem) {
+  constexpr double kFlopsPerSecond = 5e10, kBytesPerSecond = 1e10;
+  auto computed = problem;
+  for (size_t i = 0; i < problem.num_all_nodes(); ++i) {
+    double bytes = 0.0;
+    for (const auto* values : {&problem.inputs, &problem.outputs}) {
+      for (auto value : (*values)[i])
+        bytes += static_cast<double>(problem.value_bytes(value));
+    }
+    computed.seconds[i] = problem.flops[i] / kFlopsPerSecond + bytes / kBytesPerSecond;
+  }
+  return computed;
+}
+
 // Returns the plan near the smallest peak within `seconds` of recomputation for which the product
 // of time and squared peak is smallest: a tenth less memory is worth a fifth more time, and not a
 // multiple of it. The last percents of memory may cost a multiple of the time: on ShuffleNet the
@@ -177,10 +192,20 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   if (!plan)
     plan = search.fastest(total);
   const double base = problem.base_seconds();
+  auto smallest = plan ? 0 : search.smallest_peak_bytes();
+  if (!plan && options.cost_model == CostModel::kMeasured) {
+    // Measured seconds lead to other plans in each process. The peak that an error names has to be
+    // one that the next process reaches, too.
+    const auto computed = with_computed_seconds(problem);
+    PlanSearch again(computed, unplanned, SearchEffort{.num_threads = limits.num_threads});
+    smallest = again.smallest_peak_bytes();
+    if (const auto found = again.fastest(total))
+      plan = Plan{found->retention, simulator.run(found->retention)};
+  }
   if (!plan) {
     const bool is_fraction = options.memory_fraction.has_value();
-    auto error = unreachable(total, search.smallest_peak_bytes(), keep_all_bytes,
-                             is_fraction ? reference : 0, limits.outside_bytes);
+    auto error = unreachable(total, smallest, keep_all_bytes, is_fraction ? reference : 0,
+                             limits.outside_bytes);
     // Larger inputs may follow, for which the fraction is a budget that can be kept.
     const bool may_grow = is_fraction && options.fraction_of == FractionOf::kLargest;
     if (!options.leanest_if_unreachable && !may_grow) {
