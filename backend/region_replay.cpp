@@ -80,11 +80,10 @@ void read_seen_statistics(Graph& graph) {
   };
   for (auto* node : norms) {
     const torch::jit::WithInsertPoint guard(node);
-    auto* replay = graph.insert(
-        symbols::kBatchNormAsSeen,
-        {node->input(0), node->input(1), node->input(2), node->input(3), node->input(4),
-         as_seen(node->input(3)), as_seen(node->input(4)), node->input(6), node->input(7),
-         node->input(8)});
+    auto* replay = graph.insert(symbols::kBatchNormAsSeen,
+                                {node->input(0), node->input(1), node->input(2), node->input(3),
+                                 node->input(4), as_seen(node->input(3)), as_seen(node->input(4)),
+                                 node->input(6), node->input(7), node->input(8)});
     node->output()->replaceAllUsesWith(replay);
     node->destroy();
   }

@@ -205,8 +205,8 @@ TEST(Budget, AnErrorNamesTheSamePeakHoweverLongOperatorsTook) {
   constexpr size_t kLayers = 24;
   std::vector<int32_t> values{builder.held("x", kMiB)};
   for (size_t i = 0; i < kLayers; ++i) {
-    const std::vector<int32_t> reads =
-        i % 3 == 2 ? std::vector<int32_t>{values[i], values[i - 1]} : std::vector<int32_t>{values[i]};
+    const std::vector<int32_t> reads = i % 3 == 2 ? std::vector<int32_t>{values[i], values[i - 1]}
+                                                  : std::vector<int32_t>{values[i]};
     values.push_back(
         builder.fresh("v" + std::to_string(i), reads, static_cast<int64_t>(1 + i * 7 % 5) * kMiB));
     builder.workspace(static_cast<int64_t>(i * 11 % 7) * kMiB);
