@@ -269,9 +269,9 @@ def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """
     module = _script_module(module, "clone")
     buffer = io.BytesIO()
-    torch.jit.save(module, buffer)  # type: ignore[no-untyped-call]
+    torch.jit.save(module, buffer)
     buffer.seek(0)
-    copy: torch.jit.ScriptModule = torch.jit.load(buffer)
+    copy: torch.jit.ScriptModule = torch.jit.load(buffer)  # type: ignore[no-untyped-call]
     act_as_containers(copy)
     add_signatures(copy, module)
     if LAYER_PATTERN in module.__dict__:

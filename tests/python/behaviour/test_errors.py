@@ -342,7 +342,7 @@ def test_the_library_needs_only_libtorch_and_the_system() -> None:
 @pytest.mark.skipif(shutil.which("nm") is None, reason="binutils is not installed")
 def test_the_library_shows_nothing_of_what_it_logs_with() -> None:
     """A program may use another version of spdlog or fmt, whose functions would be mixed up with these."""
-    command = ["nm", "-DC", "--defined-only", aten_recompute.library_path()]
+    command = ["nm", "-DC", "--defined-only", str(aten_recompute.library_path())]
     symbols = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert any(symbol.endswith(" aten_recompute_torch_version") for symbol in symbols)
     assert [symbol for symbol in symbols if re.search(r" (typeinfo for |vtable for )?(spdlog|fmt)::", symbol)] == []

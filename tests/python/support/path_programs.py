@@ -368,7 +368,7 @@ class AnyValue(nn.Module):
             return self.a(x[0])
         if torch.jit.isinstance(x, Tensor):
             return self.b(x)
-        return self.a.weight
+        return self.a.weight  # type: ignore[return-value]
 
 
 @program("dict_of_unions", lambda: [({"x": value},) for value in (torch.randn(2, 8), [torch.randn(2, 8)])] * 2)

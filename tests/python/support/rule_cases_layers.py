@@ -491,8 +491,8 @@ for statistics in ("True, 0.2", "False"):
 
 # ---- dropout ----
 
-for sizes in ((3,), (7, 33), (64, 1025), (2, 3, 5, 7), ()):
-    case(f"dropout {sizes}", "F.dropout(x, 0.3) + x", HALVES, x=g(*sizes))
+for masked in ((3,), (7, 33), (64, 1025), (2, 3, 5, 7), ()):
+    case(f"dropout {masked}", "F.dropout(x, 0.3) + x", HALVES, x=g(*masked))
 case("dropout strided", "F.dropout(x, 0.3)", HALVES, x=strided(64, 33))
 case("dropout last", "F.dropout(x, 0.3)", x=last(2, 4, 16, 16))
 case("dropout strided grad", "F.dropout(x, 0.3).transpose(0, 1).contiguous()", x=g(64, 33))
