@@ -357,7 +357,7 @@ TEST_F(Lower, AnUnreachableBudgetIsNotBlamedOnAnOperator) {
       },
       ThrowsMessage<std::runtime_error>(
           AllOf(HasSubstr("\nRuntimeError: aten_recompute: memory_budget: the peak cannot be "
-                          "kept under 100 bytes; the smallest that can be reached is "),
+                          "kept under 100 B; the smallest that can be reached is "),
                 Not(HasSubstr("torch.")))));
 }
 

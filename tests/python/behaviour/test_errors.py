@@ -70,7 +70,7 @@ def test_a_budget_that_cannot_be_kept_raises_one_line(way: str) -> None:
     x = rows()
     for _ in range(2):
         line = line_of(lambda: module(x))
-        assert "memory_budget: the peak cannot be kept under 1000 bytes; the smallest that can be reached is" in line
+        assert "memory_budget: the peak cannot be kept under 1000 B; the smallest that can be reached is" in line
     with torch.no_grad():
         module(x)
 
