@@ -213,6 +213,16 @@ def test_an_unreachable_budget_names_the_smallest(name: str) -> None:
     assert "smallest that can be reached" in refusal(workload, memory_budget=int(0.98 * smallest))
 
 
+def test_what_an_error_names_can_be_kept_whatever_is_measured() -> None:
+    workload = models.make("transformer", size="small")
+    with pytest.raises(RuntimeError, match="the smallest that can be reached") as raised:
+        workload.step(lowered_copy(workload.module, "budget", memory_budget=0.01))
+    named = re.search(r"reached is ([\d.]+ [KM]iB) \(([\d.]+) of", str(raised.value))
+    assert named is not None
+    for budget in (named.group(1), float(named.group(2))):
+        workload.step(lowered_copy(workload.module, "budget", memory_budget=budget))
+
+
 def test_a_fraction_may_count_from_the_largest_inputs(capfd: pytest.CaptureFixture[str]) -> None:
     """With one sample, parameter gradients take most of the peak, so that hardly anything can be saved."""
     torch.manual_seed(0)
