@@ -220,10 +220,10 @@ LoweredMethod::LoweredMethod(torch::jit::Module module, std::string method, cons
 c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
   const CloseAutocastBlocks close_blocks;
   // TorchScript optimises a method that is not inlined here, such as that of an interface, once it
-  // has been called a few times. Its gradients of tanh and some other operators then have other last
-  // bits than eager's.
+  // has been called a few times. Its gradients of tanh and some other operators then have other
+  // last bits than eager's.
   const torch::jit::GraphOptimizerEnabledGuard executor(!options_.exact &&
-                                                         torch::jit::getGraphExecutorOptimize());
+                                                        torch::jit::getGraphExecutorOptimize());
   if (const char* reason = why_unplanned()) {
     say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs));

@@ -221,8 +221,8 @@ std::vector<Rule> recurrent_rules() {
     outgate = d.sigmoid()
     next_cell = forgetgate * cell + ingate * cellgate
     return outgate * next_cell.tanh(), next_cell)"},
-      // ATen computes the reset and the update gate in place, where they are parts of the gates. How
-      // sigmoid rounds depends on strides, so these two are parts of one tensor here, too.
+      // ATen computes the reset and the update gate in place, where they are parts of the gates.
+      // How sigmoid rounds depends on strides, so these two are parts of one tensor here, too.
       {.op = "aten::gru_cell",
        .forward = "    hidden = hx\n"
                   "    size = hidden.size(1)\n"

@@ -83,8 +83,9 @@ bool clamp_reaches(float lower, float upper) {
          static_cast<float>(static_cast<Type>(upper)) >= upper;
 }
 
-// Returns whether hardtanh_backward() gives the same for the result of hardtanh as for its argument,
-// whatever their type: float and double do not round the bounds, or round them in both places.
+// Returns whether hardtanh_backward() gives the same for the result of hardtanh as for its
+// argument, whatever their type: float and double do not round the bounds, or round them in both
+// places.
 bool result_shows_clamping(at::Scalar lower, at::Scalar upper) {
   const auto low = static_cast<float>(lower.toDouble());
   const auto high = static_cast<float>(upper.toDouble());

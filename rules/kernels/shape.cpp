@@ -375,7 +375,7 @@ at::Tensor with_gaps_of(at::Tensor self, Sizes size, Sizes stride) {
                    [&](size_t a, size_t b) { return stride[a] > stride[b]; });
   Sizes with_gaps(size.size());
   bool has_gaps = false;
-  int64_t end = 1;  // of the dimensions so far
+  int64_t end = 1;            // of the dimensions so far
   int64_t end_in_memory = 1;  // the same in the tensor of this size and stride
   for (auto it = order.rbegin(); it != order.rend(); ++it) {
     const auto dim = *it;

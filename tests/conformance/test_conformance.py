@@ -58,9 +58,7 @@ def test_a_listed_exception_still_fails(name: str) -> None:
 
 
 def test_at_most_one_entry_in_a_hundred_is_an_exception() -> None:
-    for exceptions, found in (
-        (EXCEPTIONS, BY_NAME), (REDUCED_EXCEPTIONS, REDUCED), (SECOND_ORDER_EXCEPTIONS, TWICE)
-    ):
+    for exceptions, found in ((EXCEPTIONS, BY_NAME), (REDUCED_EXCEPTIONS, REDUCED), (SECOND_ORDER_EXCEPTIONS, TWICE)):
         assert set(exceptions) <= set(found)
         assert len(exceptions) <= len(found) / 100
 

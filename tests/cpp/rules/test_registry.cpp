@@ -68,20 +68,20 @@ graph(%x : Tensor):
 
 TEST_F(Rules, HardtanhReadsItsResultWhereNoTypeRoundsABoundInwards) {
   const std::vector<std::pair<std::string, bool>> cases{
-      {"-1., 1.", true},
-      {"0., 6.", true},
-      {"-0.3, 0.3", true},     // 0.30078125 in bfloat16, 0.300048828125 in half
-      {"-0.5, 0.7", false},    // 0.69921875 in bfloat16
-      {"-0.1, 0.5", false},    // -0.0999755859375 in half
-      {"0.3, 0.5", false},
-      {"-1e+30, 1e+30", true}  // infinity in half
+      {"-1., 1.", true},    {"0., 6.", true},
+      {"-0.3, 0.3", true},   // 0.30078125 in bfloat16, 0.300048828125 in half
+      {"-0.5, 0.7", false},  // 0.69921875 in bfloat16
+      {"-0.1, 0.5", false},  // -0.0999755859375 in half
+      {"0.3, 0.5", false},  {"-1e+30, 1e+30", true},  // infinity in half
   };
   for (const auto& [bounds, reads_result] : cases) {
     const auto comma = bounds.find(',');
     const auto joint = differentiate(test::parse(R"(
 graph(%x : Tensor):
-  %lower : float = prim::Constant[value=)" + bounds.substr(0, comma) + R"(]()
-  %upper : float = prim::Constant[value=)" + bounds.substr(comma + 2) + R"(]()
+  %lower : float = prim::Constant[value=)" + bounds.substr(0, comma) +
+                                                 R"(]()
+  %upper : float = prim::Constant[value=)" + bounds.substr(comma + 2) +
+                                                 R"(]()
   %h : Tensor = aten::neg(%x)
   %y : Tensor = aten::hardtanh(%h, %lower, %upper)
   return (%y)
