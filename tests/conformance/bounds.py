@@ -20,6 +20,11 @@ INTEGERS = {
     torch.float64: torch.int64,
 }
 
+UNARY = [
+    "acosh", "asinh", "atan", "ceil", "cos", "cosh", "digamma", "erf", "erfc", "exp2", "floor", "frac", "i0", "lgamma",
+    "log", "log10", "log1p", "log2", "neg", "round", "sin", "sinc", "sinh", "square", "tan", "trunc",
+]  # fmt: skip
+
 LENGTH = 150  # several vectors and a rest, of each type
 
 
@@ -204,37 +209,7 @@ CASES: list[Bounded] = [
     Bounded("multi_margin_loss", lambda x: F.multi_margin_loss(_rows(x), torch.arange(10) % 3, margin=0.7), (0.7,)),
     Bounded("triplet_margin_loss", lambda x, y: F.triplet_margin_loss(_rows(x), _rows(y), _rows(y)), (0.7,), 2),
     Bounded("cosine_embedding_loss", _cosine_loss, (0.1,), 2),
-    *(
-        Bounded(name, getattr(torch, name), (0.1, 1.0))
-        for name in (
-            "acosh",
-            "asinh",
-            "atan",
-            "ceil",
-            "cos",
-            "cosh",
-            "digamma",
-            "erf",
-            "erfc",
-            "exp2",
-            "floor",
-            "frac",
-            "i0",
-            "lgamma",
-            "log",
-            "log10",
-            "log1p",
-            "log2",
-            "neg",
-            "round",
-            "sin",
-            "sinc",
-            "sinh",
-            "square",
-            "tan",
-            "trunc",
-        )
-    ),
+    *(Bounded(name, getattr(torch, name), (0.1, 1.0)) for name in UNARY),
     *(
         Bounded(name, getattr(torch, name), (0.1, 1.0), 2)
         for name in ("add", "copysign", "div", "fmod", "logaddexp", "logaddexp2", "mul", "remainder", "sub")

@@ -72,7 +72,7 @@ TEST_F(Rules, HardtanhReadsItsResultWhereNoTypeRoundsABoundInwards) {
       {"-0.3, 0.3", true},   // 0.30078125 in bfloat16, 0.300048828125 in half
       {"-0.5, 0.7", false},  // 0.69921875 in bfloat16
       {"-0.1, 0.5", false},  // -0.0999755859375 in half
-      {"0.3, 0.5", false},  {"-1e+30, 1e+30", true}  // infinity in half
+      {"0.3, 0.5", false},  {"-1e+30, 1e+30", true},  // infinity in half
   };
   for (const auto& [bounds, reads_result] : cases) {
     const auto comma = bounds.find(',');
