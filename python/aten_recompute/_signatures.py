@@ -25,7 +25,9 @@ def add_signatures(module: torch.jit.ScriptModule, like: torch.jit.ScriptModule 
             if not method_name.startswith("__"):
                 method = compiled._get_method(method_name)
                 original = getattr(originals.get(name), method_name, None)
-                method.__signature__ = _signature_of(original) or _signature_from(method.schema)
+                signature = _signature_of(original) or _signature_from(method.schema)
+                if signature is not None:
+                    method.__signature__ = signature
                 each.__dict__[method_name] = method
 
 
@@ -36,15 +38,19 @@ def _signature_of(function: Any) -> inspect.Signature | None:
         return None
 
 
-def _signature_from(schema: Any) -> inspect.Signature:
+def _signature_from(schema: Any) -> inspect.Signature | None:
+    """Returns None where the arguments have no names in Python: traced methods may have two of one name."""
     kinds = {False: inspect.Parameter.POSITIONAL_OR_KEYWORD, True: inspect.Parameter.KEYWORD_ONLY}
-    return inspect.Signature(
-        [
-            inspect.Parameter(
-                argument.name,
-                kinds[argument.kwarg_only],
-                default=argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
-            )
-            for argument in schema.arguments[1:]  # the first one is the module
-        ]
-    )
+    try:
+        return inspect.Signature(
+            [
+                inspect.Parameter(
+                    argument.name,
+                    kinds[argument.kwarg_only],
+                    default=argument.default_value if argument.has_default_value() else inspect.Parameter.empty,
+                )
+                for argument in schema.arguments[1:]  # the first one is the module
+            ]
+        )
+    except ValueError:
+        return None
