@@ -326,7 +326,7 @@ void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
   if (is_comparable)
     measured_peak_bytes_ = step.peak;
   if (is_comparable || (is_like && matters))
-    difference.say(figures, step, /*is_planned_again=*/is_outdated());
+    difference.say(figures, step, /*is_planned_again=*/loss.has_value() && is_outdated());
 }
 
 std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
