@@ -179,15 +179,19 @@ bool fit_fused_kernels(const std::vector<c10::IValue>& inputs) {
   });
 }
 
+// Returns whether operators are fused for these options and inputs.
 bool fuses(const RegionInput& input) {
   choose_batch_norm_kernels();
   choose_mask_kernel();
   return may_fuse(input.options) && fit_fused_kernels(input.inputs);
 }
 
-// A region's forward with fused operators; the graph itself where there are none.
-std::shared_ptr<Graph> fuse(const std::shared_ptr<Graph>& forward) {
+// Returns the forward that is compiled for a region whose images keep their layout: the given
+// graph, or one with fused operators if `is_fused`, and if there are some to fuse.
+std::shared_ptr<Graph> fused_forward(const std::shared_ptr<Graph>& forward, bool is_fused) {
   auto graph = forward;
+  if (!is_fused)
+    return graph;
   run_pass(Pass::kFuseBatchNorm, graph, [&] {
     if (auto changed = with_fused_batch_norms(*forward))
       graph = std::move(changed);
@@ -349,9 +353,8 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
   graphs.source = input.graph;
   graphs.channels_last = channels_last != nullptr;
   graphs.is_fused = !graphs.channels_last && fuses(input);
-  const auto forward = graphs.channels_last ? channels_last
-                       : graphs.is_fused    ? fuse(input.graph)
-                                            : input.graph;
+  const auto forward =
+      graphs.channels_last ? channels_last : fused_forward(input.graph, graphs.is_fused);
   auto joint = differentiate_region(forward, input);
   graphs.operators = joint.operators;
   std::optional<Profile> costs;
@@ -526,10 +529,10 @@ RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& b
   graphs.source = input.graph;
   graphs.channels_last = before.channels_last;
   graphs.is_fused = before.is_fused;
-  auto joint = differentiate_region(before.channels_last ? put_channels_last(input.graph)
-                                    : before.is_fused    ? fuse(input.graph)
-                                                         : input.graph,
-                                    input);
+  auto joint =
+      differentiate_region(before.channels_last ? put_channels_last(input.graph)
+                                                : fused_forward(input.graph, before.is_fused),
+                           input);
   graphs.operators = joint.operators;
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);

@@ -208,13 +208,8 @@ class PathRecorder {
   // Makes the path depend on rank, dtype and device of all tensors that it was given so far: those
   // of everything that it computed follow from them.
   void require_types_of_attributes() {
-    for (; num_required_ < tensors_.size(); ++num_required_) {
-      FoldedAttribute attribute;
-      attribute.path = tensors_[num_required_].first;
-      attribute.structure =
-          std::make_shared<Structure>(Structure::of(tensors_[num_required_].second));
-      result_.attributes.push_back(std::move(attribute));
-    }
+    for (; num_required_ < tensors_.size(); ++num_required_)
+      require_structure(tensors_[num_required_].first, tensors_[num_required_].second);
   }
 
   // ---- running ----
