@@ -30,20 +30,24 @@ Rule instance_norm() {
     return normalized.view(input.size()))"};
 }
 
-// In training, the gradient does not depend on the running statistics, so they are not kept. In
-// evaluation, a second run of the forward must find the statistics of the first, which a call in
-// training may have changed. The gradient reads them as they are when it is computed, as eager's
-// does.
-Rule batch_norm() {
-  return {.op = "aten::batch_norm",
-          .forward = R"(
+// The running statistics that the forward sees. In evaluation they are copied, because a call in
+// training may change them before the backward.
+constexpr const char* kSeenStatistics = R"(
     seen_mean = running_mean
     seen_var = running_var
     if not training:
         if seen_mean is not None:
             seen_mean = recompute.snapshot(seen_mean)
         if seen_var is not None:
-            seen_var = recompute.snapshot(seen_var)
+            seen_var = recompute.snapshot(seen_var))";
+
+// In training, the gradient does not depend on the running statistics, so they are not kept. In
+// evaluation, a second run of the forward must find the statistics of the first, which a call in
+// training may have changed. The gradient reads them as they are when it is computed, as eager's
+// does.
+Rule batch_norm() {
+  return {.op = "aten::batch_norm",
+          .forward = std::string(kSeenStatistics) + R"(
     return recompute.batch_norm(
         input, weight, bias, seen_mean, seen_var, training, momentum, eps, cudnn_enabled))",
           .extras = {"mean", "inverse", "reserve", "implementation: int"},
@@ -61,20 +65,13 @@ Rule batch_norm() {
 // the bias or running statistics.
 Rule clamped_batch_norm() {
   return {.op = "aten_recompute::clamped_batch_norm",
-          .forward = R"(
+          .forward = std::string(kSeenStatistics) + R"(
     seen_weight = weight
     if seen_weight is not None:
         seen_weight = recompute.snapshot(seen_weight)
     seen_bias = bias
     if seen_bias is not None:
         seen_bias = recompute.snapshot(seen_bias)
-    seen_mean = running_mean
-    seen_var = running_var
-    if not training:
-        if seen_mean is not None:
-            seen_mean = recompute.snapshot(seen_mean)
-        if seen_var is not None:
-            seen_var = recompute.snapshot(seen_var)
     y, mean, inverse, reserve, implementation = recompute.batch_norm(
         input, seen_weight, seen_bias, seen_mean, seen_var, training, momentum, eps, cudnn_enabled,
         lower, upper)
