@@ -6,18 +6,15 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/custom_class.h>
 
-#include <nlohmann/json.hpp>
-
 #include <algorithm>
 #include <mutex>
 #include <stdexcept>
 
 #include "backend/lowered_method.h"
+#include "backend/method_spec.h"
 #include "backend/one_line_errors.h"
+#include "backend/planned_methods.h"
 #include "backend/share_tensors.h"
-#include "common/did_you_mean.h"
-#include "planner/model/plan_file.h"
-#include "runtime/arena/arena.h"
 
 namespace aten_recompute {
 namespace {
@@ -124,36 +121,6 @@ std::mutex& cloning() {
   return mutex;
 }
 
-// Returns the end of the message for a method that the module lacks. TorchScript compiles a method
-// with overloads, such as nn.LSTM's forward, under other names.
-std::string hint_at_methods(const Module& module, const std::string& method) {
-  std::string overloads;
-  std::vector<std::string> names;
-  for (const auto& each : module.get_methods()) {
-    if (each.name().rfind(method + "__", 0) == 0)
-      overloads += (overloads.empty() ? "\"" : ", \"") + each.name() + "\"";
-    names.push_back(each.name());
-  }
-  return overloads.empty() ? did_you_mean(method, names)
-                           : ", but overloads of it: lower " + overloads +
-                                 " by name, or a module that calls this one";
-}
-
-// Returns the methods in upstream's part of a lowered module.
-std::vector<c10::intrusive_ptr<LoweredMethod>> handles_of(const Module& lowered) {
-  std::vector<c10::intrusive_ptr<LoweredMethod>> methods;
-  for (const auto& handle : lowered.attr("__handles").toGenericDict())
-    methods.push_back(handle.value().toCustomClass<LoweredMethod>());
-  return methods;
-}
-
-// Returns the spec with a plan file's content in place of its path, so that a saved module does not
-// depend on the file.
-std::string self_contained(const std::string& spec) {
-  const auto options = parse_options(spec);
-  return options.strategy == StrategyKind::kPlan ? to_json(options) : spec;
-}
-
 }  // namespace
 
 Module lower(const Module& module, const std::string& options,
@@ -166,14 +133,11 @@ Module lower(const Module& module, const std::string& options,
   }
   c10::Dict<c10::IValue, c10::IValue> specs(c10::StringType::get(), c10::AnyType::get());
   for (const auto& method : methods) {
-    if (!clone.find_method(method)) {
-      throw std::invalid_argument("the module has no method \"" + method + "\" to lower" +
-                                  hint_at_methods(clone, method));
-    }
+    require_method(clone, method, "lower");
     specs.insert(method, spec);
   }
   const auto lowered = backend_module(clone, specs);
-  for (const auto& method : handles_of(lowered))
+  for (const auto& method : methods_of_backend(lowered))
     check_options(clone, method->name(), method->options());
 
   const auto processed = lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
@@ -205,50 +169,6 @@ Module unlower(const Module& module) {
     return module;
   const std::lock_guard<std::mutex> lock(cloning());
   return plain_clone(module);
-}
-
-namespace {
-
-std::vector<c10::intrusive_ptr<LoweredMethod>> methods_of(const Module& lowered, const char* who) {
-  if (!is_lowered(lowered)) {
-    throw std::invalid_argument(
-        std::string(who) + ": not a lowered module (aten_recompute.lower or to_backend makes one)");
-  }
-  return handles_of(lowered.attr(kLoweredModule).toModule());
-}
-
-}  // namespace
-
-std::string report(const Module& lowered) {
-  auto methods = nlohmann::json::array();
-  for (const auto& method : methods_of(lowered, "report"))
-    methods.push_back(nlohmann::json::parse(method->report()));
-  return nlohmann::json{{"methods", methods}}.dump();
-}
-
-std::string plan(const Module& lowered) {
-  std::vector<std::string> parts;
-  KeptBranches kept;
-  for (const auto& method : methods_of(lowered, "plan")) {
-    auto of_method = method->plans();
-    parts.insert(parts.end(), of_method.begin(), of_method.end());
-    if (auto branches = method->kept_branches(); !branches.empty())
-      kept[method->name()] = std::move(branches);
-  }
-  return plan_file(parts, kept);
-}
-
-std::vector<std::string> problems(const Module& lowered) {
-  std::vector<std::string> problems;
-  for (const auto& method : methods_of(lowered, "problems")) {
-    auto of_method = method->problems();
-    problems.insert(problems.end(), of_method.begin(), of_method.end());
-  }
-  return problems;
-}
-
-void release_memory() {
-  ArenaPool::instance().clear();
 }
 
 }  // namespace aten_recompute

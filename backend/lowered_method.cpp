@@ -51,7 +51,8 @@ std::shared_ptr<torch::jit::Graph> graph_of(const Module& module, const std::str
 std::string layer_pattern_of(const Module& module, const Options& options) {
   if (!options.layer_pattern.empty() || !module.hasattr(kLayerPatternAttribute))
     return options.layer_pattern;
-  return module.attr(kLayerPatternAttribute).toStringRef();
+  const auto pattern = module.attr(kLayerPatternAttribute);
+  return pattern.isString() ? pattern.toStringRef() : "";  // enable() gives a module without values
 }
 
 // Returns the reason why a call cannot follow a plan; nullptr where it can.
@@ -234,12 +235,15 @@ void check_options(const Module& module, const std::string& method, const Option
   rethrow_as_invalid_argument();
 }
 
-LoweredMethod::LoweredMethod(Module module, std::string method, const std::string& spec)
+LoweredMethod::LoweredMethod(Module module, std::string method, const std::string& spec,
+                             const std::string& layer_pattern)
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
   if (!module_.find_method(method_)) {
     throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
   }
   options_.layer_pattern = layer_pattern_of(module_, options_);
+  if (options_.layer_pattern.empty())
+    options_.layer_pattern = layer_pattern;
   if (options_.strategy == StrategyKind::kPlan) {
     auto kept = kept_branches_of(options_.plan);
     kept_branches_ = std::move(kept[method_]);

@@ -37,8 +37,10 @@ void check_options(const torch::jit::Module& module, const std::string& method,
 class LoweredMethod : public torch::CustomClassHolder {
  public:
   // `module` has the code, and the attributes that the second run() reads. `spec` is JSON.
+  // `layer_pattern` stands for Options::layer_pattern where the spec has none.
   // Throws std::invalid_argument for an invalid spec or a method that does not exist.
-  LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec);
+  LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec,
+                const std::string& layer_pattern = "");
 
   // Runs the method on `self`, which has the attributes of the module, or on the module itself.
   // Returns what the method returns. Throws UserError where a budget or an option cannot be met,

@@ -11,7 +11,9 @@
 
 #include "backend/autocast.h"
 #include "backend/lowered_method.h"
+#include "backend/planned_function.h"
 #include "backend/share_tensors.h"
+#include "common/options.h"
 #include "planner/search/search.h"
 #include "rules/kernels/operators.h"
 #include "runtime/arena/arena_allocator.h"
@@ -67,17 +69,71 @@ bool holds_lowered_any(const c10::IValue& module) {
   return holds_lowered(torch::jit::Module(module.toObject()));
 }
 
-std::string report_any(const c10::IValue& module) {
-  return report(torch::jit::Module(module.toObject()));
+// A Python function cannot be given to an operator. It comes as a module with an attribute of the
+// function's type (python/aten_recompute/_targets.py), of which the value is None; nullptr for any
+// other module.
+torch::jit::Function* function_in(const torch::jit::Module& module) {
+  if (module.type()->numAttributes() != 1 ||
+      module.type()->getAttributeName(0) != "aten_recompute_function") {
+    return nullptr;
+  }
+  const auto type = module.type()->getAttribute(0)->castRaw<c10::OptionalType>();
+  const auto* function =
+      type == nullptr ? nullptr : type->getElementType()->castRaw<c10::FunctionType>();
+  return function == nullptr ? nullptr : function->function();
 }
 
-std::string plan_any(const c10::IValue& module) {
-  return plan(torch::jit::Module(module.toObject()));
+// Calls `ask` with the module, or with the function that it stands for.
+template <class Ask>
+auto ask_any(const c10::IValue& value, const Ask& ask) {
+  const torch::jit::Module module(value.toObject());
+  auto* function = function_in(module);
+  return function == nullptr ? ask(module) : ask(*function);
 }
 
-std::vector<std::string> problems_any(const c10::IValue& module) {
-  return problems(torch::jit::Module(module.toObject()));
+void enable_any(const c10::IValue& target, const std::string& options,
+                const std::vector<std::string>& methods, const std::string& layer_pattern) {
+  const torch::jit::Module module(target.toObject());
+  if (auto* function = function_in(module)) {
+    enable(*function, options, module._ivalue()->compilation_unit().get());
+  } else {
+    enable(module, options, methods, layer_pattern);
+  }
 }
+
+bool is_enabled_any(const c10::IValue& target) {
+  const torch::jit::Module module(target.toObject());
+  auto* function = function_in(module);
+  return function == nullptr ? is_enabled(module) : is_enabled(*function);
+}
+
+void check_spec(const std::string& options) {
+  parse_options(options);
+}
+
+bool disable_any(const c10::IValue& target) {
+  const torch::jit::Module module(target.toObject());
+  auto* function = function_in(module);
+  return function == nullptr ? disable(module)
+                             : disable(*function, module._ivalue()->compilation_unit().get());
+}
+
+std::string report_any(const c10::IValue& target) {
+  return ask_any(target, [](auto& each) { return report(each); });
+}
+
+std::string plan_any(const c10::IValue& target) {
+  return ask_any(target, [](auto& each) { return plan(each); });
+}
+
+std::vector<std::string> problems_any(const c10::IValue& target) {
+  return ask_any(target, [](auto& each) { return problems(each); });
+}
+
+// Has the plans of modules forgotten that are gone (python/aten_recompute/_enable.py).
+struct LastAttribute : torch::CustomClassHolder {
+  ~LastAttribute() override { PlannedFunction::forget_dead_objects(); }
+};
 
 // Runs the budget search on a problem that does not come from a module, for comparisons with
 // solvers. Throws std::runtime_error if no plan has a peak within limit_bytes.
@@ -127,6 +183,7 @@ at::Tensor tag(const at::Tensor& x) {
 
 const bool registered = [] {
   register_region_operator();
+  register_planned_call_operator();
   register_autocast_operators();
   register_branch_operator();
   register_path_operators();
@@ -151,10 +208,16 @@ const bool arena_allocator_is_installed [[maybe_unused]] = [] {
 TORCH_LIBRARY(aten_recompute, m) {
   m.class_<LoweredMethod>("LoweredMethod");
   m.class_<Tape>("Tape");
+  m.class_<LastAttribute>("LastAttribute").def(torch::init<>());
   m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
   m.def("unlower(Any module) -> Any", &unlower_any);
   m.def("holds_lowered(Any module) -> bool", &holds_lowered_any);
   m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
+  m.def("enable(Any target, str options, str[] methods, str layer_pattern='') -> ()", &enable_any);
+  m.def("is_enabled(Any target) -> bool", &is_enabled_any);
+  m.def("check_options(str options) -> ()", &check_spec);
+  m.def("disable(Any target) -> bool", &disable_any);
+  m.def("inline_plans(bool planned) -> ()", &PlannedFunction::inline_plans);
   m.def("report(Any module) -> str", &report_any);
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);

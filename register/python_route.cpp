@@ -7,7 +7,8 @@
 // cannot undo it. For this backend, the wrapper first unlowers what is lowered already, and
 // afterwards puts the tensors of the given module back.
 //
-// torch._C._freeze_module cannot handle lowered modules. The wrapper passes it the plain module.
+// torch._C._freeze_module cannot handle lowered modules. The wrapper passes it the plain module. It
+// inlines functions, of which enabled ones become plain meanwhile.
 //
 // Errors of lowered modules are shortened to one line.
 #include <dlfcn.h>
@@ -54,7 +55,11 @@ def _aten_recompute_wrap():
 
     def freeze_module(original):
         def call(module, *args, **kwargs):
-            return original(ours.unlower(module), *args, **kwargs)
+            ours.inline_plans(False)
+            try:
+                return original(ours.unlower(module), *args, **kwargs)
+            finally:
+                ours.inline_plans(True)
         return call
 
     wrap(torch._C, "_jit_to_backend", to_backend)

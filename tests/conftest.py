@@ -21,6 +21,9 @@ for folder in (REPOSITORY, REPOSITORY / "python"):
     if str(folder) not in sys.path:
         sys.path.insert(0, str(folder))
 
+import aten_recompute  # noqa: E402  (the paths above lead to it)
+from aten_recompute._layers import LAYER_PATTERN  # noqa: E402
+
 SEED = 20
 
 # Tests use small tensors: all of them lie in arenas, and what is read too late, or written too early, is NaN. The
@@ -29,7 +32,29 @@ os.environ.setdefault("ATEN_RECOMPUTE_ARENA_MIN_BYTES", "1")
 os.environ.setdefault("ATEN_RECOMPUTE_ARENA_POISON", "1")
 
 
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption(
+        "--in-place",
+        action="store_true",
+        help="where a test lowers a module, make a plain copy that shares its tensors and enable that",
+    )
+
+
+def _enabled_copy(
+    module: torch.jit.ScriptModule, strategy: Any = None, *, methods: Any = ("forward",), **options: Any
+) -> torch.jit.ScriptModule:
+    """Stands in for ``aten_recompute.lower`` with ``--in-place``."""
+    lowered = aten_recompute._lower.lower(module, strategy, methods=methods, **options)  # raises what is to be raised
+    copy = aten_recompute.unlower(lowered)
+    copy.__dict__.update({name: value for name, value in module.__dict__.items() if name == LAYER_PATTERN})
+    aten_recompute.enable(copy, strategy, methods=methods, **options)
+    return copy
+
+
 def pytest_configure(config: pytest.Config) -> None:
+    config.addinivalue_line("markers", "lowered_only: what is tested is another thing for modules that are enabled")
+    if config.getoption("--in-place"):
+        aten_recompute.lower = _enabled_copy
     # PyTorch 2.13 warns at every call that torch.jit is deprecated. Only this warning is silenced.
     config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
     _keep_builtins_alive()
@@ -50,6 +75,11 @@ def _keep_builtins_alive() -> None:
         register(function, operator)
 
     torch.jit._builtins._register_builtin = register_and_hold  # type: ignore[assignment]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if config.getoption("--in-place"):
+        items[:] = [item for item in items if item.get_closest_marker("lowered_only") is None]
 
 
 def _seed_all() -> None:

@@ -7,6 +7,10 @@
 //   loss.backward();
 //   lowered.save("lowered.pt");  // torch::jit::load reads it wherever this library is loaded
 //
+// or, without a second module:
+//
+//   aten_recompute::enable(model, R"({"strategy": "segments"})");
+//
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
 // lowered modules does not need this header. Two more headers are included here: register_rule.h
 // declares gradient rules for your own operators, and one_line.h shortens LibTorch's errors.
@@ -19,6 +23,11 @@
 
 #include <string>
 #include <vector>
+
+namespace torch::jit {
+struct CompilationUnit;
+struct Function;
+}  // namespace torch::jit
 
 namespace aten_recompute {
 
@@ -48,21 +57,56 @@ torch::jit::Module lower(const torch::jit::Module& module, const std::string& op
 /// module. `module` is not changed. If nothing in it is lowered, `module` itself is returned.
 torch::jit::Module unlower(const torch::jit::Module& module);
 
+/// Makes `methods` of `module` run planned where they are: the module keeps its identity, its class
+/// and its code. `options` and `layer_pattern` are those of lower(). What save() writes is plain
+/// TorchScript, which loads where this library is not. Other objects of the class, and copies, run
+/// as before. Methods that call the enabled ones run them planned, too. A module that is enabled
+/// already is enabled anew with these options.
+///
+/// A module that is gone keeps its memory until the next enable() or release_memory(), unless it was
+/// disabled before.
+///
+/// No other thread may run the methods, or methods that call them, during this call.
+///
+/// Throws std::invalid_argument as lower() does, or where the module or one inside of it is
+/// lowered; nothing is enabled then.
+void enable(const torch::jit::Module& module, const std::string& options = "",
+            const std::vector<std::string>& methods = {"forward"},
+            const std::string& layer_pattern = "");
+
+/// The same for a function. Functions of `unit` that call it run it planned, too; without `unit`,
+/// those that have run before keep its code as it was.
+void enable(torch::jit::Function& function, const std::string& options = "",
+            torch::jit::CompilationUnit* unit = nullptr);
+
+/// Undoes enable(): the module's methods, or the function, run as before, by the same graphs.
+/// Returns whether anything was enabled.
+bool disable(const torch::jit::Module& module);
+bool disable(torch::jit::Function& function, torch::jit::CompilationUnit* unit = nullptr);
+
+/// Returns whether enable() was called for the module or the function, and disable() was not.
+bool is_enabled(const torch::jit::Module& module);
+bool is_enabled(torch::jit::Function& function);
+
 /// Returns what has been compiled so far, as JSON (docs/report.md): for each method and
 /// specialisation its regions, the breaks between them with reason and source line, and for each
-/// region what is saved, what is recomputed, and which operators have no gradient rule. `lowered`
-/// is a result of lower() or of PyTorch's own to_backend(). Throws std::invalid_argument for any
-/// other module.
-std::string report(const torch::jit::Module& lowered);
+/// region what is saved, what is recomputed, and which operators have no gradient rule. `module` is
+/// a result of lower() or of PyTorch's own to_backend(), or enabled. Throws std::invalid_argument
+/// for any other module or function.
+std::string report(const torch::jit::Module& module);
+std::string report(torch::jit::Function& function);
 
 /// Returns the plans of the regions that have been compiled with a profile, as JSON
-/// (docs/report.md). The option {"plan": ...} makes lower() follow it. Throws as report() does.
-std::string plan(const torch::jit::Module& lowered);
+/// (docs/report.md). The option {"plan": ...} makes lower() and enable() follow it. Throws as
+/// report() does.
+std::string plan(const torch::jit::Module& module);
+std::string plan(torch::jit::Function& function);
 
 /// Returns the planning problems of the regions that have been compiled with a profile, one JSON
 /// text each (docs/report.md): nodes, values, sizes in bytes, times in seconds. The result is empty
 /// before the first call that needs a gradient. Throws as report() does.
-std::vector<std::string> problems(const torch::jit::Module& lowered);
+std::vector<std::string> problems(const torch::jit::Module& module);
+std::vector<std::string> problems(torch::jit::Function& function);
 
 /// Gives back the memory that lowered modules keep between steps (option "arena"), as before a
 /// validation or at the end of training. The next step takes it anew. Memory of steps that are not

@@ -5,10 +5,15 @@
     loss = lowered(tokens, targets)
     loss.backward()
 
+or, without another module, in place:
+
+    aten_recompute.enable(model, "budget", memory_budget=0.5)
+
 Importing the package loads the shared library, which registers the ``torch::jit`` backend
 ``aten_recompute``. From then on, ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it.
 """
 
+from ._enable import disable, enable, enabled
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
 from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
@@ -25,6 +30,9 @@ __all__ = [
     "ProblemPlan",
     "Report",
     "clone",
+    "disable",
+    "enable",
+    "enabled",
     "inject_layer_tags",
     "library_path",
     "load",

@@ -2,73 +2,21 @@
 
 import io
 import json
-import math
 import os
-from collections.abc import Mapping, Sequence, Set
+from collections.abc import Sequence
 from typing import IO, Any
 
 import torch
 from typing_extensions import Unpack
 
 from ._containers import act_as_containers
+from ._enable import enable
+from ._errors import PREFIX, checked, first_line
 from ._layers import LAYER_PATTERN
-from ._options import LowerOptions
+from ._options import LowerOptions, Strategy, spec_of
 from ._report import Report
 from ._signatures import add_signatures
-
-Strategy = str | Mapping[str, Any] | None
-
-_PREFIX = "aten_recompute: "  # of errors that a user can mend
-
-
-def _first_line(error: Exception) -> str:
-    return next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-
-
-def _plain(value: Any) -> Any:
-    """Returns an option's value as JSON has it: paths, tuples, and numbers of other libraries are accepted, too."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return str(value)  # JSON has no such number, so the library sees, and refuses, its name
-    if value is None or isinstance(value, str | bool | int | float):
-        return value
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    if hasattr(value, "tolist"):  # of NumPy and PyTorch, scalars included
-        return _plain(value.tolist())
-    if isinstance(value, Sequence | Set):
-        return [_plain(each) for each in value]
-    raise TypeError(f"aten_recompute: an option is a number, text, a list or a dict, not {type(value).__name__}")
-
-
-def _spec(strategy: Strategy, options: Mapping[str, Any]) -> str:
-    """Returns the strategy and its options as the JSON that the library reads."""
-    options = _plain(options)
-    if isinstance(strategy, Mapping):
-        return json.dumps({**_plain(strategy), **options})
-    if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
-        if options:
-            raise ValueError(
-                "options belong inside the JSON when the strategy is given as JSON, not beside it: "
-                + ", ".join(options)
-            )
-        return strategy
-    if isinstance(strategy, str):
-        options = {"strategy": strategy, **options}
-    elif strategy is not None:
-        raise TypeError(f"strategy is a name, a dict or a JSON string, not {type(strategy).__name__}")
-    return json.dumps(options) if options else ""
-
-
-def _script_module(module: Any, function: str) -> torch.jit.ScriptModule:
-    if isinstance(module, torch.jit.ScriptModule):
-        return module
-    if isinstance(module, torch.nn.Module):
-        raise TypeError(
-            f"{function} takes a scripted or traced module: call torch.jit.script({type(module).__name__}(...)) first"
-        )
-    raise TypeError(f"{function} takes a torch.jit.ScriptModule, not {type(module).__name__}")
+from ._targets import Target, handle_of, script_module, script_target
 
 
 def _wrap(module: Any, like: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -186,18 +134,11 @@ def lower(
             or ``pattern`` matches no module that runs in it.
         TypeError: ``module`` is not scripted or traced, or ``strategy`` or an option is of another type.
     """
-    module = _script_module(module, "lower")
-    spec = _spec(strategy, options)
+    module = script_module(module, "lower")
+    spec = spec_of(strategy, options)
     names = [methods] if isinstance(methods, str) else list(methods)
-    try:
-        lowered = torch.ops.aten_recompute.lower(module._c, spec, names, module.__dict__.get(LAYER_PATTERN, ""))
-    except (RuntimeError, ValueError) as error:
-        message = _first_line(error)
-        if not message.startswith(_PREFIX) and "has no method" not in message:
-            raise
-    else:
-        return _wrap(lowered, module)
-    raise ValueError(message)  # not inside of "except", so that no other error is shown with it
+    pattern = module.__dict__.get(LAYER_PATTERN, "")
+    return _wrap(checked(torch.ops.aten_recompute.lower, module._c, spec, names, pattern), module)
 
 
 def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -215,7 +156,7 @@ def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     Raises:
         TypeError: ``module`` is not scripted or traced.
     """
-    module = _script_module(module, "unlower")
+    module = script_module(module, "unlower")
     if not torch.ops.aten_recompute.holds_lowered(module._c):
         return module
     return _wrap(torch.ops.aten_recompute.unlower(module._c), module)
@@ -240,13 +181,13 @@ def load(
     try:
         loaded = torch.jit.load(path, map_location=map_location)  # type: ignore[no-untyped-call]
     except RuntimeError as error:
-        reason = _first_line(error).removeprefix(_PREFIX).partition(". This is an internal miniz error")[0]
+        reason = first_line(error).removeprefix(PREFIX).partition(". This is an internal miniz error")[0]
     else:
         act_as_containers(loaded)
         add_signatures(loaded)
         return loaded
     name = path if isinstance(path, str | os.PathLike) else getattr(path, "name", "the file")
-    raise RuntimeError(f"{_PREFIX}cannot load {name}: {reason}")
+    raise RuntimeError(f"{PREFIX}cannot load {name}: {reason}")
 
 
 def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
@@ -261,13 +202,13 @@ def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 
     Returns:
         A module with equal tensors on the same devices, the same ``requires_grad`` and ``training``, and no gradients.
-        Parameters that were tied stay tied. What is lowered is lowered in the copy, and planned at its first call. The
-        module is saved to memory in between, so it has to be one that can be saved.
+        Parameters that were tied stay tied. What is lowered or enabled is so in the copy, and planned at its first
+        call. The module is saved to memory in between, so it has to be one that can be saved.
 
     Raises:
         TypeError: ``module`` is not scripted or traced.
     """
-    module = _script_module(module, "clone")
+    module = script_module(module, "clone")
     buffer = io.BytesIO()
     torch.jit.save(module, buffer)
     buffer.seek(0)
@@ -276,10 +217,15 @@ def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     add_signatures(copy, module)
     if LAYER_PATTERN in module.__dict__:
         copy.__dict__[LAYER_PATTERN] = module.__dict__[LAYER_PATTERN]
+    copies: dict[str, Any] = dict(copy.named_modules())
+    for name, each in module.named_modules():
+        if torch.ops.aten_recompute.is_enabled(each._c):
+            for method in report(each)["methods"]:
+                enable(copies[name], json.dumps(method["options"]), methods=method["method"])
     return copy
 
 
-def report(lowered: torch.jit.ScriptModule) -> Report:
+def report(lowered: Target) -> Report:
     """Reports what has been compiled so far. A region is compiled by the first call that needs a gradient.
 
     Returns:
@@ -317,14 +263,14 @@ def report(lowered: torch.jit.ScriptModule) -> Report:
         CPU, ``measured_peak_bytes`` follows once a step has been watched.
 
     Raises:
-        ValueError: the module is not lowered.
-        TypeError: the module is not scripted or traced.
+        ValueError: the module is neither lowered nor enabled.
+        TypeError: it is not scripted or traced.
     """
-    compiled: Report = json.loads(_call_lowered(torch.ops.aten_recompute.report, lowered, "report"))
+    compiled: Report = json.loads(_call_planned(torch.ops.aten_recompute.report, lowered, "report"))
     return compiled
 
 
-def save_plan(lowered: torch.jit.ScriptModule, path: str | os.PathLike[str]) -> None:
+def save_plan(lowered: Target, path: str | os.PathLike[str]) -> None:
     """Writes the plans of what has been compiled so far to a JSON file.
 
     ``lower(module, plan=path)`` follows them on any machine, without a search. The file names the saved values with
@@ -339,7 +285,7 @@ def save_plan(lowered: torch.jit.ScriptModule, path: str | os.PathLike[str]) -> 
         ValueError: the module is not lowered, or no region has been compiled with a profile yet.
         TypeError: the module is not scripted or traced.
     """
-    text = _call_lowered(torch.ops.aten_recompute.plan, lowered, "save_plan")
+    text = _call_planned(torch.ops.aten_recompute.plan, lowered, "save_plan")
     if not json.loads(text)["regions"]:
         raise ValueError(
             "save_plan: nothing is planned yet: run a training step first, with strategy budget, min_cut or segments, "
@@ -349,7 +295,7 @@ def save_plan(lowered: torch.jit.ScriptModule, path: str | os.PathLike[str]) -> 
         file.write(text + "\n")
 
 
-def problems(lowered: torch.jit.ScriptModule) -> list[dict[str, Any]]:
+def problems(lowered: Target) -> list[dict[str, Any]]:
     """Returns the planning problems of the regions that have been compiled with a profile.
 
     A region has a profile if its strategy considers costs (``segments``, ``min_cut``, ``budget``) or if
@@ -360,21 +306,21 @@ def problems(lowered: torch.jit.ScriptModule) -> list[dict[str, Any]]:
         bytes, seconds and floating-point operations. ``plan_problem`` accepts it.
 
     Raises:
-        ValueError: the module is not lowered.
-        TypeError: the module is not scripted or traced.
+        ValueError: the module is neither lowered nor enabled.
+        TypeError: it is not scripted or traced.
     """
-    texts = _call_lowered(torch.ops.aten_recompute.problems, lowered, "problems")
+    texts = _call_planned(torch.ops.aten_recompute.problems, lowered, "problems")
     return [json.loads(text) for text in texts]
 
 
-def _call_lowered(operator: Any, lowered: torch.jit.ScriptModule, function: str) -> Any:
-    """Calls an operator of the library that takes a lowered module; ``function`` is the name for messages."""
-    module = _script_module(lowered, function)
+def _call_planned(operator: Any, planned: Target, function: str) -> Any:
+    """Calls an operator that takes what is lowered or enabled; ``function`` is the name for messages."""
+    target = script_target(planned, function)
     try:
-        return operator(module._c)
+        return operator(handle_of(target))
     except RuntimeError as error:
-        if "not a lowered module" in str(error):
-            raise ValueError(_first_line(error)) from None
+        if "not a lowered module" in str(error) or "is not enabled" in str(error):
+            raise ValueError(first_line(error)) from None
         raise
 
 

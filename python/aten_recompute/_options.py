@@ -1,9 +1,17 @@
-"""The types of the options that ``lower`` accepts; the docstring of ``lower`` says what each one does."""
+"""The options that ``lower`` and ``enable`` accept: their types, and how they are passed to the library.
 
-from collections.abc import Sequence
+The docstring of ``lower`` says what each one does.
+"""
+
+import json
+import math
+import os
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Literal
 
 from typing_extensions import TypedDict
+
+Strategy = str | Mapping[str, Any] | None
 
 
 class _CommonOptions(TypedDict, total=False):
@@ -65,3 +73,39 @@ class _MinCutOptions(TypedDict, total=False):
 
 class LowerOptions(_CommonOptions, _LayerOptions, _BudgetOptions, _MinCutOptions, total=False):
     """All options that ``lower`` accepts as keyword arguments beside the strategy."""
+
+
+def _plain(value: Any) -> Any:
+    """Returns an option's value as JSON has it: paths, tuples, and numbers of other libraries are accepted, too."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)  # JSON has no such number, so the library sees, and refuses, its name
+    if value is None or isinstance(value, str | bool | int | float):
+        return value
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if hasattr(value, "tolist"):  # of NumPy and PyTorch, scalars included
+        return _plain(value.tolist())
+    if isinstance(value, Sequence | Set):
+        return [_plain(each) for each in value]
+    raise TypeError(f"aten_recompute: an option is a number, text, a list or a dict, not {type(value).__name__}")
+
+
+def spec_of(strategy: Strategy, options: Mapping[str, Any]) -> str:
+    """Returns the strategy and its options as the JSON that the library reads."""
+    options = _plain(options)
+    if isinstance(strategy, Mapping):
+        return json.dumps({**_plain(strategy), **options})
+    if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
+        if options:
+            raise ValueError(
+                "options belong inside the JSON when the strategy is given as JSON, not beside it: "
+                + ", ".join(options)
+            )
+        return strategy
+    if isinstance(strategy, str):
+        options = {"strategy": strategy, **options}
+    elif strategy is not None:
+        raise TypeError(f"strategy is a name, a dict or a JSON string, not {type(strategy).__name__}")
+    return json.dumps(options) if options else ""

@@ -32,6 +32,9 @@ def add_signatures(module: torch.jit.ScriptModule, like: torch.jit.ScriptModule 
 
 
 def _signature_of(function: Any) -> inspect.Signature | None:
+    """Returns None where a method was given none: what ``inspect`` finds then is that of ``ScriptMethod.__call__``."""
+    if not hasattr(function, "__wrapped__") and not hasattr(function, "__signature__"):
+        return None
     try:
         return inspect.signature(function)
     except (TypeError, ValueError):

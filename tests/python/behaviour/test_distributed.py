@@ -86,13 +86,19 @@ def _train(rank: int, folder: str) -> None:
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=PROCESSES)
     found: dict[str, list[Tensor]] = {}
     for way in WAYS:
-        for strategy in ["eager", *STRATEGIES]:
+        for name in ["eager", *STRATEGIES, *(f"in place {strategy}" for strategy in STRATEGIES)]:
             torch.manual_seed(0)
             module: nn.Module = Net()
-            if strategy != "eager":
-                module = aten_recompute.lower(torch.jit.script(module), STRATEGIES[strategy][-1])
+            if name != "eager":
+                spec = STRATEGIES[name.removeprefix("in place ")][-1]
+                scripted = torch.jit.script(module)
+                if name.startswith("in place "):
+                    aten_recompute.enable(scripted, spec)
+                    module = scripted
+                else:
+                    module = aten_recompute.lower(scripted, spec)
             way(module, rank)
-            found[f"{way.__name__} {strategy}"] = [value.detach().clone() for value in module.state_dict().values()]
+            found[f"{way.__name__} {name}"] = [value.detach().clone() for value in module.state_dict().values()]
     torch.save(found, f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
@@ -105,13 +111,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, list[Ten
     return [torch.load(folder / f"{rank}.pt") for rank in range(PROCESSES)]
 
 
+@pytest.mark.parametrize("place", ["", "in place "])
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 def test_state_after_training_equals_eager(
-    trained: list[dict[str, list[Tensor]]], way: Callable[..., None], strategy: str
+    trained: list[dict[str, list[Tensor]]], way: Callable[..., None], strategy: str, place: str
 ) -> None:
     for found in trained:
-        actual, expected = found[f"{way.__name__} {strategy}"], found[f"{way.__name__} eager"]
+        actual, expected = found[f"{way.__name__} {place}{strategy}"], found[f"{way.__name__} eager"]
         for a, b in zip(actual, expected, strict=True):
             assert torch.equal(a, b)
 

@@ -64,6 +64,7 @@ def make(net: nn.Module, way: str, options: str) -> Callable[..., Any]:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.lowered_only
 def test_a_budget_that_cannot_be_kept_raises_one_line(way: str) -> None:
     options = '{"strategy": "budget", "memory_budget": 1000, "cost_model": "flops"}'
     module = make(Residual(), way, options)
@@ -105,6 +106,7 @@ def test_budgets_that_exclude_each_other_raise_one_line() -> None:
 
 
 @pytest.mark.parametrize("way", WAYS)
+@pytest.mark.lowered_only
 def test_a_plan_for_another_model_raises_one_line(way: str, tmp_path: Path) -> None:
     planned = lowered_copy(Residual(), "all", profile=True)
     planned(rows())
@@ -115,6 +117,7 @@ def test_a_plan_for_another_model_raises_one_line(way: str, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("way", ["called", "loaded"])
+@pytest.mark.lowered_only
 def test_fullgraph_raises_one_line(way: str) -> None:
     module = make(Broken(), way, '{"strategy": "all", "fullgraph": true}')
     line = line_of(lambda: module(rows()))
@@ -201,6 +204,7 @@ def test_a_file_that_is_cut_short_is_named(kind: str, tmp_path: Path) -> None:
     ids=["format", "strategy"],
 )
 @pytest.mark.parametrize("from_memory", [False, True], ids=["file", "buffer"])
+@pytest.mark.lowered_only
 def test_a_file_that_cannot_be_read_raises_one_line(
     old: bytes, new: bytes, message: str, from_memory: bool, tmp_path: Path
 ) -> None:

@@ -98,6 +98,7 @@ def test_methods_are_counted_by_themselves() -> None:
     assert methods == {"forward": [], "encode": [{"reason": "autocast is on", "calls": 1}]}
 
 
+@pytest.mark.lowered_only
 def test_a_loaded_module_counts_anew() -> None:
     lowered = lowered_copy(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), "all")
     with torch.autocast("cpu", dtype=torch.bfloat16):

@@ -262,6 +262,7 @@ def test_a_saved_module_is_loaded_and_trained(net: nn.Module, x: torch.Tensor, t
     assert torch.jit.load(str(tmp_path / "again.pt"))(x).abs().sum() == 0
 
 
+@pytest.mark.lowered_only
 def test_a_newer_file_format_is_refused(tmp_path: Path) -> None:
     lowered_copy(Residual()).save(str(tmp_path / "net.pt"))
     with zipfile.ZipFile(tmp_path / "net.pt") as old, zipfile.ZipFile(tmp_path / "new.pt", "w") as new:
@@ -397,6 +398,7 @@ def accepted_options(**given: Any) -> set[str]:
         ("budget", {"memory_budget": 0.5}),
     ],
 )
+@pytest.mark.lowered_only
 def test_every_option_is_documented_and_typed(strategy: str, required: dict[str, Any]) -> None:
     options = accepted_options(strategy=strategy, **required)
     everything = accepted_options()

@@ -151,6 +151,7 @@ def steps(module: nn.Module) -> list[Tensor | None]:
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
 @pytest.mark.parametrize("module", MODULES, ids=lambda module: module.__name__)
+@pytest.mark.lowered_only
 def test_what_nothing_reads_has_its_effects(module: type[Base], strategy: str) -> None:
     torch.manual_seed(0)
     eager = module()

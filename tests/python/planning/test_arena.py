@@ -276,6 +276,7 @@ def test_several_regions_share_one_arena(arena: Arena) -> None:
     assert used[0]["unforeseen_blocks"] == 0
 
 
+@pytest.mark.lowered_only
 def test_a_module_that_was_saved_and_loaded(arena: Arena) -> None:
     net, lowered = pair(arena)
     inputs = [torch.randn(8, 32) for _ in range(4)]

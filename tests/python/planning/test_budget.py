@@ -323,6 +323,7 @@ def test_the_same_problem_gets_the_same_plan() -> None:
         assert plans[0][key] == plans[1][key]
 
 
+@pytest.mark.lowered_only
 def test_a_saved_module_keeps_its_budget(tmp_path: Path, tracker: Tracker) -> None:
     workload = models.make("gpt", size="small")
     budget = budget_at("gpt", 0.3, False)

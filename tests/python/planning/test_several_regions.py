@@ -195,6 +195,7 @@ def test_an_unreachable_budget_names_the_smallest() -> None:
     assert plan["predicted_peak_bytes"] <= 1.006 * float(share.group(1)) * plan["unplanned_peak_bytes"]
 
 
+@pytest.mark.lowered_only
 def test_a_saved_module_keeps_the_budget(tmp_path: Path, tracker: Tracker) -> None:
     x = rows()
     lowered = with_budget(Broken(), memory_budget=0.6)

@@ -1,0 +1,54 @@
+#include "backend/planned_methods.h"
+
+#include <torch/csrc/jit/api/function_impl.h>
+
+#include <stdexcept>
+
+#include "backend/planned_function.h"
+#include "backend/share_tensors.h"
+
+namespace aten_recompute {
+
+PlannedMethods methods_of_backend(const torch::jit::Module& lowered) {
+  PlannedMethods methods;
+  for (const auto& handle : lowered.attr("__handles").toGenericDict())
+    methods.push_back(handle.value().toCustomClass<LoweredMethod>());
+  return methods;
+}
+
+PlannedMethods enabled_methods_of(const torch::jit::Module& module) {
+  PlannedMethods methods;
+  for (auto* function : module.type()->methods()) {
+    auto* of_graph = torch::jit::tryToGraphFunction(*function);
+    const auto planned = of_graph == nullptr ? nullptr : PlannedFunction::find(*of_graph);
+    auto method = planned == nullptr ? nullptr : planned->method_of(module._ivalue());
+    if (method != nullptr)
+      methods.push_back(std::move(method));
+  }
+  return methods;
+}
+
+PlannedMethods planned_methods_of(const torch::jit::Module& module, const char* who) {
+  if (is_lowered(module))
+    return methods_of_backend(module.attr(kLoweredModule).toModule());
+  auto methods = enabled_methods_of(module);
+  if (methods.empty()) {
+    throw std::invalid_argument(std::string(who) +
+                                ": not a lowered module (aten_recompute.lower or to_backend makes "
+                                "one; aten_recompute.enable plans a module where it is)");
+  }
+  return methods;
+}
+
+PlannedMethods planned_methods_of(torch::jit::Function& function, const char* who) {
+  auto* of_graph = torch::jit::tryToGraphFunction(function);
+  const auto planned = of_graph == nullptr ? nullptr : PlannedFunction::find(*of_graph);
+  auto method = planned == nullptr ? nullptr : planned->method_of(nullptr);
+  if (method == nullptr) {
+    throw std::invalid_argument(std::string(who) + ": the function " + function.name() +
+                                " is not enabled (aten_recompute.enable does that)");
+  }
+  return {std::move(method)};
+}
+
+}  // namespace aten_recompute
