@@ -87,7 +87,7 @@ void enable(const Module& module, const std::string& options,
     require_method(module, name, "enable");
     graph_function(module.get_method(name).function());
     planned.push_back(
-        c10::make_intrusive<LoweredMethod>(without_attributes(module), name, spec, layer_pattern));
+        c10::make_intrusive<LoweredMethod>(without_attributes(module), name, spec, pattern));
     check_options(module, name, planned.back()->options());
   }
   PlannedFunction::forget_dead_objects();

@@ -490,6 +490,20 @@ def test_a_module_that_is_gone_leaves_no_memory(scripted: torch.jit.ScriptModule
     assert parameter() is None
 
 
+@pytest.mark.parametrize("before", [True, False])
+def test_tags_define_the_layers(before: bool) -> None:
+    eager = Net(layers=4)
+    if before:
+        aten_recompute.inject_layer_tags(eager, r"layers\.[13]")
+    scripted = scripted_copy(eager)
+    if not before:
+        aten_recompute.inject_layer_tags(scripted, r"layers\.[13]")
+    aten_recompute.enable(scripted, "layers", start=1)
+    assert_trains_as(scripted, eager)
+    (region,) = aten_recompute.report(scripted)["methods"][0]["specialisations"][0]["regions"]
+    assert sum("tanh" in name for name in region["variants"][0]["recomputed"]) == 1
+
+
 @pytest.mark.parametrize("name", ["gpt", "resnet50"])
 def test_budgets_are_kept_as_predicted(name: str, tracker: Tracker) -> None:
     workload = models.make(name, size="small")
