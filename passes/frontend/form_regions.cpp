@@ -202,13 +202,13 @@ class BlockFormer {
       return std::any_of(node->outputs().begin(), node->outputs().end(),
                          [](Value* v) { return contains_tensor(*v->type()); });
     });
-    if (has_tensors) {
+    if (has_tensors && emit(cut)) {
       if (pending_last_break_)
         regions_.breaks.push_back(*pending_last_break_);
       pending_last_break_.reset();
-      emit(cut);
+      has_region_ = true;
     }
-    if (pending_break_)
+    if (pending_break_ && has_region_)
       pending_last_break_ = std::move(pending_break_);
     pending_break_.reset();
     region_.clear();
@@ -242,8 +242,9 @@ class BlockFormer {
     }
   }
 
-  // Moves the nodes of the region into a new node before `cut`.
-  void emit(Node* cut) {
+  // Moves the nodes of the region into a new node before `cut`. Returns false if nothing outside
+  // reads what they make: then there is no region.
+  bool emit(Node* cut) {
     for (auto* node : after_order_)
       node->moveBefore(cut);
     auto* first_after = copy_views_seen_outside(after_order_.empty() ? cut : after_order_.front());
@@ -262,8 +263,10 @@ class BlockFormer {
     }
     for (auto it = region_.rbegin(); it != region_.rend(); ++it)
       (*it)->destroy();
-    if (builder.finish())
-      regions_.nodes.push_back(region);
+    if (!builder.finish())
+      return false;
+    regions_.nodes.push_back(region);
+    return true;
   }
 
   // Makes the views and lists that are seen outside of the region again after it, from the values
@@ -301,6 +304,7 @@ class BlockFormer {
   bool makes_gradient_target_ = false;  // the last node of the region
   std::unordered_set<Node*> after_;
   std::vector<Node*> after_order_;
+  bool has_region_ = false;                        // in this block
   std::optional<RegionBreak> pending_break_;       // ends the region that is being closed
   std::optional<RegionBreak> pending_last_break_;  // reported once another region follows it
 };

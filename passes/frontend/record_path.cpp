@@ -717,6 +717,8 @@ class PathRecorder {
       return;
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+    if (node->kind() == aten::dict && node->inputs().empty())  // dict() or OrderedDict()
+      return set(node->output(), empty_container(Container::Kind::kDict, node->output()->type()));
     std::vector<Item> operands;
     for (auto* input : node->inputs())
       operands.push_back(get(input));

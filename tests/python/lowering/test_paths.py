@@ -52,6 +52,7 @@ def test_each_path_of_a_program_equals_eager(name: str, strategy: str) -> None:
         assert_same(trained(lowered, call, seed), trained(eager, call, seed))
     for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
         assert len(specialisation["regions"]) == 1
+        assert specialisation["breaks"] == []
         on_tape = {op for variant in specialisation["regions"][0]["variants"] for op in variant["on_tape"]}
         assert on_tape in ([{"aten_recompute::branch"}, set()] if name in DECIDED_BY_DATA else [set()])
 

@@ -1,5 +1,6 @@
 """Programs with control flow and containers, and the inputs of several calls of each."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
@@ -380,3 +381,22 @@ class DictOfUnions(nn.Module):
     def forward(self, values: dict[str, Tensor | list[Tensor]]) -> Tensor:
         x = values["x"]
         return self.a(x) if isinstance(x, Tensor) else self.b(x[0])
+
+
+@program("new_dicts", lambda: rows(4, 9))
+class NewDicts(nn.Module):
+    """Makes dicts without operands, as detectors of torchvision do by OrderedDict()."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = linears(3)
+
+    def forward(self, x: Tensor) -> dict[str, Tensor]:
+        features = torch.jit.annotate(dict[str, Tensor], OrderedDict())
+        for i, layer in enumerate(self.layers):
+            x = torch.tanh(layer(x))
+            features[str(i)] = x
+        sums = torch.jit.annotate(dict[str, Tensor], dict())  # noqa: C408  (a literal is another operator)
+        for name, feature in features.items():
+            sums[name] = torch.sin(feature) + x
+        return sums
