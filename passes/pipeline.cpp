@@ -33,6 +33,7 @@
 #include "passes/partition/undefined_gradients.h"
 #include "passes/profile/profile.h"
 #include "passes/strategy/graph_problem.h"
+#include "passes/strategy/plan_region.h"
 #include "passes/strategy/strategies.h"
 #include "passes/strategy/tags.h"
 #include "planner/model/plan_file.h"
@@ -48,89 +49,6 @@ using torch::jit::Value;
 
 double seconds_since(std::chrono::steady_clock::time_point start) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-void obey_tags(GraphProblem& graph) {
-  const auto tags = value_tags(graph);
-  if (std::all_of(tags.begin(), tags.end(), [](Tag tag) { return tag == Tag::kNone; }))
-    return;
-  for (const auto tag : tags) {
-    graph.problem.must_save.push_back(tag == Tag::kMustSave);
-    graph.problem.must_recompute.push_back(tag == Tag::kMustRecompute);
-  }
-}
-
-RetentionPlan leanest_of(const GraphProblem& problem, const std::vector<SavePlan>& plans) {
-  Simulator simulator(problem.problem);
-  std::optional<RetentionPlan> best;
-  int64_t best_bytes = 0;
-  for (const auto& plan : plans) {
-    auto decisions = decisions_of(problem, plan);
-    const auto bytes = simulator.run(decisions).peak_bytes;
-    if (best && bytes >= best_bytes)
-      continue;
-    best = std::move(decisions);
-    best_bytes = bytes;
-  }
-  return *best;
-}
-
-// For a region among others: what it keeps is alive while these run, its own peak is not. So
-// keeping least is better than the smallest peak, unless that peak is much smaller.
-RetentionPlan keep_least(const JointGraph& joint, const RegionInput& input,
-                         const GraphProblem& problem, const RetentionPlan& unplanned) {
-  constexpr double kMuchLarger = 1.5;
-  auto best = plan_leanest(problem.problem, unplanned, static_cast<size_t>(at::get_num_threads()));
-  Simulator simulator(problem.problem);
-  const auto leanest = simulator.run(best);
-  auto saved_bytes = leanest.saved_bytes;
-  const auto bytes = value_bytes(problem);
-  auto options = input.options;
-  options.strategy = StrategyKind::kAll;
-  const PlanInput plan_input{joint, options, input.is_attribute, bytes};
-  auto plans = segment_plans(plan_input);
-  plans.push_back(make_plan(plan_input));
-  for (const auto& plan : plans) {
-    auto decisions = decisions_of(problem, plan);
-    const auto simulation = simulator.run(decisions);
-    if (simulation.saved_bytes >= saved_bytes ||
-        static_cast<double>(simulation.peak_bytes) >
-            kMuchLarger * static_cast<double>(leanest.peak_bytes))
-      continue;
-    saved_bytes = simulation.saved_bytes;
-    best = std::move(decisions);
-  }
-  return best;
-}
-
-RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const GraphProblem& problem,
-                     const std::optional<Profile>& costs, std::vector<Banned>* banned) {
-  if (input.options.strategy == StrategyKind::kBudget) {
-    const auto unplanned = decisions_of(problem, save_everything(joint));
-    const auto num_threads = static_cast<size_t>(at::get_num_threads());
-    if (input.leanest)
-      return keep_least(joint, input, problem, unplanned);
-    const bool data_decide_sizes = costs && !costs->data_sizes.empty();
-    return plan_budget(problem.problem, unplanned, input.options,
-                       {.num_threads = num_threads,
-                        .margin = data_decide_sizes ? kDataGrowth : 0.0,
-                        .known = input.known,
-                        .largest_unplanned_bytes = input.largest_unplanned_bytes});
-  }
-  if (input.options.strategy == StrategyKind::kPlan)
-    return plan_from_file(problem.problem, input.options.plan);
-  if (input.options.strategy == StrategyKind::kMinCut) {
-    auto cut = plan_min_cut(joint, problem, *costs, input.is_attribute, input.options.min_cut);
-    if (log_enabled(LogLevel::kInfo))
-      log_info(summary(cut, problem));
-    *banned = std::move(cut.banned);
-    return decisions_of(problem, cut.plan);
-  }
-  const auto bytes = value_bytes(problem);
-  const PlanInput plan_input{joint, input.options, input.is_attribute, bytes};
-  if (input.options.strategy == StrategyKind::kSegments)
-    return leanest_of(problem, segment_plans(plan_input));
-  return decisions_of(problem, make_plan(plan_input));
 }
 
 // What comes before the plan: the joint graph, with the alternatives that the strategy chooses
@@ -387,7 +305,9 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
     problem.problem.held_by_caller = static_cast<int64_t>(input.seen.held_factor * incoming);
     graphs.unmatched = unmatched_words(joint, input.options);
     Simulator simulator(problem.problem);
-    const auto decisions = decide(joint, input, problem, costs, &graphs.banned);
+    const auto decisions = plan_region({joint, problem, costs, input.options, input.is_attribute,
+                                        input.leanest, input.known, input.largest_unplanned_bytes},
+                                       &graphs.banned);
     const auto planned = simulator.run(decisions);
     steps = simulator.steps();
     if (costs) {

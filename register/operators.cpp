@@ -15,6 +15,7 @@
 #include "backend/share_tensors.h"
 #include "common/options.h"
 #include "planner/search/search.h"
+#include "register/function_handle.h"
 #include "rules/kernels/operators.h"
 #include "runtime/arena/arena_allocator.h"
 #include "runtime/branch.h"
@@ -67,20 +68,6 @@ c10::IValue unlower_any(const c10::IValue& module) {
 
 bool holds_lowered_any(const c10::IValue& module) {
   return holds_lowered(torch::jit::Module(module.toObject()));
-}
-
-// A Python function cannot be given to an operator. It comes as a module with an attribute of the
-// function's type (python/aten_recompute/_targets.py), of which the value is None; nullptr for any
-// other module.
-torch::jit::Function* function_in(const torch::jit::Module& module) {
-  if (module.type()->numAttributes() != 1 ||
-      module.type()->getAttributeName(0) != "aten_recompute_function") {
-    return nullptr;
-  }
-  const auto type = module.type()->getAttribute(0)->castRaw<c10::OptionalType>();
-  const auto* function =
-      type == nullptr ? nullptr : type->getElementType()->castRaw<c10::FunctionType>();
-  return function == nullptr ? nullptr : function->function();
 }
 
 // Calls `ask` with the module, or with the function that it stands for.

@@ -13,6 +13,7 @@ Importing the package loads the shared library, which registers the ``torch::jit
 ``aten_recompute``. From then on, ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it.
 """
 
+from . import passes
 from ._enable import disable, enable, enabled
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
@@ -40,6 +41,7 @@ __all__ = [
     "mark_layer",
     "must_recompute",
     "must_save",
+    "passes",
     "plan_problem",
     "prefer_recompute",
     "prefer_save",

@@ -50,9 +50,19 @@ def handle_of(target: Target) -> Any:
         return target._c
     # An operator takes no functions. But the type of a function contains it, and a module may have attributes of any
     # type. The module names the compilation unit of Python's functions, in which its callers are.
-    kind = torch._C.OptionalType(torch._C._jit_try_infer_type(target).type())
+    return _holding(target, torch.jit._state._python_cu)
+
+
+def handle_of_graph(graph: Any) -> Any:
+    """Returns what the library's operators accept in place of a ``torch._C.Graph``; they change that same graph."""
+    unit: Any = torch._C.CompilationUnit()
+    return _holding(unit.create_function("__torch__.aten_recompute.graph", graph, True), unit)
+
+
+def _holding(function: Any, unit: Any) -> Any:
     make_module: Any = torch._C.ScriptModule
-    handle = make_module("__torch__.aten_recompute.Function", torch.jit._state._python_cu, True)
+    handle = make_module("__torch__.aten_recompute.Function", unit, True)
+    kind = torch._C.OptionalType(torch._C._jit_try_infer_type(function).type())
     handle._register_attribute("aten_recompute_function", kind, None)
     return handle
 
