@@ -13,6 +13,7 @@
 #include <stdexcept>
 
 #include "backend/lowered_method.h"
+#include "backend/methods_of.h"
 #include "backend/one_line_errors.h"
 #include "backend/share_tensors.h"
 #include "common/did_you_mean.h"
@@ -207,8 +208,6 @@ Module unlower(const Module& module) {
   return plain_clone(module);
 }
 
-namespace {
-
 std::vector<c10::intrusive_ptr<LoweredMethod>> methods_of(const Module& lowered, const char* who) {
   if (!is_lowered(lowered)) {
     throw std::invalid_argument(
@@ -216,8 +215,6 @@ std::vector<c10::intrusive_ptr<LoweredMethod>> methods_of(const Module& lowered,
   }
   return handles_of(lowered.attr(kLoweredModule).toModule());
 }
-
-}  // namespace
 
 std::string report(const Module& lowered) {
   auto methods = nlohmann::json::array();

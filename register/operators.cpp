@@ -79,6 +79,11 @@ std::vector<std::string> problems_any(const c10::IValue& module) {
   return problems(torch::jit::Module(module.toObject()));
 }
 
+void draw_any(const c10::IValue& module, const std::string& path, const std::string& what,
+              const std::string& layer, const std::string& method) {
+  draw(torch::jit::Module(module.toObject()), path, what, layer, method);
+}
+
 // Runs the budget search on a problem that does not come from a module, for comparisons with
 // solvers. Throws std::runtime_error if no plan has a peak within limit_bytes.
 std::string plan_problem(const std::string& text, int64_t limit_bytes) {
@@ -158,6 +163,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("report(Any module) -> str", &report_any);
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
+  m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
   m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
   m.def("release_memory() -> ()", &release_memory);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);

@@ -9,6 +9,7 @@ Importing the package loads the shared library, which registers the ``torch::jit
 ``aten_recompute``. From then on, ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it.
 """
 
+from ._draw import draw
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
 from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
@@ -25,6 +26,7 @@ __all__ = [
     "ProblemPlan",
     "Report",
     "clone",
+    "draw",
     "inject_layer_tags",
     "library_path",
     "load",
