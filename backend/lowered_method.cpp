@@ -523,6 +523,46 @@ std::vector<std::string> LoweredMethod::problems() const {
   return problems;
 }
 
+CompiledCall LoweredMethod::latest_call() const {
+  MethodCall::settle_last_step();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto call_of = [](const Specialisation& specialisation) {
+    CompiledCall call;
+    const auto add = [&](size_t region, std::shared_ptr<const CompiledRegion> compiled_region) {
+      if (compiled_region == nullptr)
+        return;
+      std::vector<bool> is_attribute;
+      for (auto flag : specialisation.method.regions.nodes[region]->is(symbols::kIsAttribute))
+        is_attribute.push_back(flag != 0);
+      call.runs.push_back({std::move(compiled_region), std::move(is_attribute), region});
+    };
+    const auto& regions = specialisation.regions;
+    if (const auto plans = specialisation.method_plans(); !plans.empty()) {
+      call.plan = plans.back();
+      for (const auto& run : call.plan->runs) {
+        const auto found = std::find_if(regions.begin(), regions.end(), [&](const auto& region) {
+          return region.get() == run.region;
+        });
+        add(static_cast<size_t>(found - regions.begin()), run.compiled_region);
+      }
+      return call;
+    }
+    for (size_t i = 0; i < regions.size(); ++i) {
+      if (const auto compiled_regions = regions[i]->compiled_regions(); !compiled_regions.empty())
+        add(i, compiled_regions.back());
+    }
+    return call;
+  };
+  auto call = recent_ == nullptr ? CompiledCall{} : call_of(*recent_);
+  for (auto i = specialisations_.size(); call.runs.empty() && i-- > 0;)
+    call = call_of(*specialisations_[i]);
+  return call;
+}
+
+std::string LoweredMethod::class_name() const {
+  return module_.type()->name()->name();
+}
+
 std::string LoweredMethod::report() const {
   using nlohmann::json;
   json specialisations = json::array();

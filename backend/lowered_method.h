@@ -25,6 +25,8 @@ struct Code;
 
 namespace aten_recompute {
 
+struct MethodPlan;
+
 // Name of a module's attribute that gives Options::layer_pattern where the spec has none.
 inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
 
@@ -32,6 +34,17 @@ inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_patt
 // layer pattern matches no module that runs in it, or its plan is none.
 void check_options(const torch::jit::Module& module, const std::string& method,
                    const Options& options);
+
+// The compiled regions of a method in one kind of call.
+struct CompiledCall {
+  struct Run {
+    std::shared_ptr<const CompiledRegion> compiled_region;
+    std::vector<bool> is_attribute;  // per input of the region: it was read from the module
+    size_t region = 0;               // among those of the specialisation
+  };
+  std::vector<Run> runs;                   // in the order of the call
+  std::shared_ptr<const MethodPlan> plan;  // for all of them together; nullptr if there is none
+};
 
 // Compiles a specialisation of the method at the first call that no earlier one fits.
 class LoweredMethod : public torch::CustomClassHolder {
@@ -62,6 +75,11 @@ class LoweredMethod : public torch::CustomClassHolder {
   std::vector<std::string> plans() const;
   // Returns the places of the branches that are kept as one operator, for a plan file.
   std::set<int64_t> kept_branches() const;
+  // Returns what the last call that was compiled with gradients runs; no runs if there was none.
+  // Of plans for several sizes, that is the newest.
+  CompiledCall latest_call() const;
+  // Returns the name of the class of the module.
+  std::string class_name() const;
 
  private:
   struct Specialisation;

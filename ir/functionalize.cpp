@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 
@@ -120,6 +121,7 @@ Value* insert_functional(Node* node) {
   auto* result = twin->output();
   if (dtype != nullptr)
     result = graph.insert(c10::aten::to, {result, dtype});
+  copy_place(node, result->node());
   if (node->output()->hasDebugName()) {
     const auto name = node->output()->debugNameBase();
     node->output()->setDebugName("");  // frees the name

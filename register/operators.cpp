@@ -122,6 +122,16 @@ struct LastAttribute : torch::CustomClassHolder {
   ~LastAttribute() override { PlannedFunction::forget_dead_objects(); }
 };
 
+void draw_any(const c10::IValue& target, const std::string& path, const std::string& what,
+              const std::string& layer, const std::string& method) {
+  const torch::jit::Module module(target.toObject());
+  if (auto* function = function_in(module)) {
+    draw(*function, path, what, layer);
+  } else {
+    draw(module, path, what, layer, method);
+  }
+}
+
 // Runs the budget search on a problem that does not come from a module, for comparisons with
 // solvers. Throws std::runtime_error if no plan has a peak within limit_bytes.
 std::string plan_problem(const std::string& text, int64_t limit_bytes) {
@@ -208,6 +218,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("report(Any module) -> str", &report_any);
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
+  m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
   m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
   m.def("release_memory() -> ()", &release_memory);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);

@@ -12,10 +12,12 @@
 //   aten_recompute::enable(model, R"({"strategy": "segments"})");
 //
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
-// lowered modules does not need this header. Two more headers are included here: register_rule.h
-// declares gradient rules for your own operators, and one_line.h shortens LibTorch's errors.
+// lowered modules does not need this header. Three more headers are included here: register_rule.h
+// declares gradient rules for your own operators, draw.h draws pictures, and one_line.h shortens
+// LibTorch's errors.
 #pragma once
 
+#include <aten_recompute/draw.h>
 #include <aten_recompute/one_line.h>
 #include <aten_recompute/register_rule.h>
 

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "ir/node_place.h"
 #include "ir/symbols.h"
 #include "rules/rule.h"
 
@@ -45,6 +46,7 @@ class AlternativeAdder {
   void mark(Node* alternative, Node* node, const std::vector<int64_t>& gives) {
     alternative->i_(symbols::kAlternativeTo, static_cast<int64_t>(node->output(0)->unique()));
     alternative->is_(symbols::kGives, gives);
+    copy_place(node, alternative);
     for (size_t i = 0; i < gives.size(); ++i)
       alternative->output(i)->setType(node->output(gives[i])->type());
   }
@@ -53,8 +55,7 @@ class AlternativeAdder {
   Value* insert_optional(const char* op, Value* value, const std::string& suffix) {
     auto* bits = graph_.insert(own(op), {value});
     bits->node()->i_(symbols::kOptional, 1);
-    if (value->node()->hasAttribute(symbols::kLayer))
-      bits->node()->i_(symbols::kLayer, value->node()->i(symbols::kLayer));
+    copy_place(value->node(), bits->node());
     bits->setDebugName(value->debugName() + suffix);
     return bits;
   }

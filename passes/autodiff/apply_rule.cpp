@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/insert_formula.h"
@@ -77,12 +78,9 @@ void copy_origin(Node* original, Node* added) {
   added->copyMetadata(original);
   if (added->kind() == prim::Constant)
     return;
-  for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
-    if (original->hasAttribute(attribute))
-      added->i_(attribute, original->i(attribute));
-  }
-  if (original->hasAttribute(symbols::kModulePath))
-    added->s_(symbols::kModulePath, original->s(symbols::kModulePath));
+  copy_place(original, added);
+  if (original->hasAttribute(symbols::kReadsWritten))
+    added->i_(symbols::kReadsWritten, original->i(symbols::kReadsWritten));
 }
 
 // Makes `values`, the results of the rule's forward, take the place of the outputs of `node`.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 
@@ -29,10 +30,9 @@ Node* put_on_tape(Node* node, GradientSums& sums) {
   auto* tape = node->owningGraph()->create(symbols::kTapeForward, inputs, count + 1);
   tape->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, flags);
   tape->copyMetadata(node);
-  for (auto attribute : {symbols::kLayer, symbols::kReadsWritten}) {
-    if (node->hasAttribute(attribute))
-      tape->i_(attribute, node->i(attribute));
-  }
+  copy_place(node, tape);
+  if (node->hasAttribute(symbols::kReadsWritten))
+    tape->i_(symbols::kReadsWritten, node->i(symbols::kReadsWritten));
   tape->insertBefore(node);
   for (size_t i = 0; i < count; ++i) {
     tape->output(i)->copyMetadata(node->output(i));

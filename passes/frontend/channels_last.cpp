@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "ir/functionalize.h"
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
@@ -226,8 +227,7 @@ class LayoutChange {
     if (result == nullptr) {
       auto* node = graph_.create(to, {value})->insertBefore(before);
       node->setSourceRange(before->sourceRange());
-      if (before->hasAttribute(symbols::kLayer))
-        node->i_(symbols::kLayer, before->i(symbols::kLayer));
+      copy_place(before, node);
       result = node->output()->setType(c10::TensorType::get());
     }
     return result;

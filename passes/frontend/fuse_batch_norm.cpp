@@ -6,6 +6,7 @@
 #include <optional>
 #include <vector>
 
+#include "ir/node_place.h"
 #include "ir/symbols.h"
 
 namespace aten_recompute {
@@ -49,8 +50,7 @@ void fuse(Graph& graph, Node* norm, Node* activation, const Bounds& bounds) {
     inputs.push_back(graph.insertConstant(bound));
   auto* fused = graph.insertNode(graph.create(symbols::kClampedBatchNorm, inputs));
   fused->setSourceRange(activation->sourceRange());
-  if (activation->hasAttribute(symbols::kLayer))
-    fused->i_(symbols::kLayer, activation->i(symbols::kLayer));
+  copy_place(activation, fused);
   fused->output()->copyMetadata(activation->output());
   activation->output()->replaceAllUsesWith(fused->output());
   activation->destroy();

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "ir/dead_code.h"
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/insert_formula.h"
@@ -150,6 +151,7 @@ class Splicer {
       if (added->kind() == prim::Constant)
         continue;
       added->i_(symbols::kRecomputed, 1);
+      copy_place(node, added);
       if (added->hasAttribute(symbols::kAlternativeTo))
         added->removeAttribute(symbols::kAlternativeTo);
     }
@@ -176,6 +178,7 @@ class Splicer {
     if (state == nullptr) {
       const torch::jit::WithInsertPoint before(node);
       auto* capture = graph_.insertNode(graph_.create(symbols::kRandomState, node->inputs(), 1));
+      copy_place(node, capture);
       state = capture->output()->setType(c10::AnyType::get());
       state->setDebugName("random_state");
     }

@@ -14,6 +14,7 @@ Importing the package loads the shared library, which registers the ``torch::jit
 """
 
 from . import passes
+from ._draw import draw
 from ._enable import disable, enable, enabled
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
@@ -32,6 +33,7 @@ __all__ = [
     "Report",
     "clone",
     "disable",
+    "draw",
     "enable",
     "enabled",
     "inject_layer_tags",

@@ -26,7 +26,8 @@ std::shared_ptr<torch::jit::Graph> region() {
 graph(%x : Tensor, %w : Tensor):
   %h : Tensor = aten::mm(%x, %w)
   %y : Tensor = aten::relu(%h)
-  return (%y))IR",
+  %z : Tensor = aten::sin(%y)
+  return (%z))IR",
                       graph.get());
   return graph;
 }
