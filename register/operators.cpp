@@ -206,6 +206,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.class_<LoweredMethod>("LoweredMethod");
   m.class_<Tape>("Tape");
   m.class_<LastAttribute>("LastAttribute").def(torch::init<>());
+  m.def("version() -> str", [] { return std::string(version()); });
   m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
   m.def("unlower(Any module) -> Any", &unlower_any);
   m.def("holds_lowered(Any module) -> bool", &holds_lowered_any);

@@ -33,6 +33,9 @@ struct Function;
 
 namespace aten_recompute {
 
+/// Returns the version of this library, such as "0.2.0".
+const char* version();
+
 /// Lowers `methods` of `module` and returns the lowered module. `options` is JSON; docs/options.md
 /// lists the options. If it names no strategy, the environment variable RECOMPUTE decides; with
 /// neither, nothing is recomputed.

@@ -13,6 +13,8 @@ Importing the package loads the shared library, which registers the ``torch::jit
 ``aten_recompute``. From then on, ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it.
 """
 
+import torch
+
 from . import passes
 from ._draw import draw
 from ._enable import disable, enable, enabled
@@ -26,11 +28,13 @@ from ._rules import register_rule
 from ._tags import must_recompute, must_save, prefer_recompute, prefer_save
 
 load_library()
+__version__: str = torch.ops.aten_recompute.version()
 
 __all__ = [
     "LowerOptions",
     "ProblemPlan",
     "Report",
+    "__version__",
     "clone",
     "disable",
     "draw",

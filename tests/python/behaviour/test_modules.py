@@ -714,3 +714,8 @@ def test_signatures_keep_no_module_alive() -> None:
     gc.collect()
     assert alive() is None
     lowered(torch.rand(2, 16))
+
+
+def test_the_package_has_the_version_of_the_build() -> None:
+    build = (Path(__file__).parents[3] / "CMakeLists.txt").read_text(encoding="utf-8")
+    assert f"VERSION {aten_recompute.__version__} " in build
