@@ -9,22 +9,41 @@ Importing the package loads the shared library, which registers the ``torch::jit
 ``aten_recompute``. From then on, ``torch._C._jit_to_backend`` and ``torch.jit.load`` find it.
 """
 
+from ._estimate import (
+    BudgetEstimate,
+    Estimate,
+    ModuleProfile,
+    NodeProfile,
+    PeakEstimate,
+    Profile,
+    TensorInfo,
+    estimate,
+    profile,
+)
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
 from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
 from ._options import LowerOptions
 from ._planning import ProblemPlan, plan_problem
 from ._report import Report
-from ._rules import register_rule
+from ._rules import register_flops, register_rule, register_shape
 from ._tags import must_recompute, must_save, prefer_recompute, prefer_save
 
 load_library()
 
 __all__ = [
+    "BudgetEstimate",
+    "Estimate",
     "LowerOptions",
+    "ModuleProfile",
+    "NodeProfile",
+    "PeakEstimate",
     "ProblemPlan",
+    "Profile",
     "Report",
+    "TensorInfo",
     "clone",
+    "estimate",
     "inject_layer_tags",
     "library_path",
     "load",
@@ -36,7 +55,10 @@ __all__ = [
     "prefer_recompute",
     "prefer_save",
     "problems",
+    "profile",
+    "register_flops",
     "register_rule",
+    "register_shape",
     "release_memory",
     "report",
     "save_plan",
