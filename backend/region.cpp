@@ -192,7 +192,8 @@ std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion
       before.caller());
 }
 
-SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
+SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs,
+                                 std::optional<at::Device> described) const {
   SpecialisationKey key;
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
@@ -218,9 +219,19 @@ SpecialisationKey Region::key_of(const std::vector<c10::IValue>& inputs) const {
       key.same.emplace_back(a, b);
   }
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
-  key.is_on_cpu = depends_on_device_ && are_on_cpu(inputs);
+  key.is_on_cpu = depends_on_device_ && (described ? described->is_cpu() : are_on_cpu(inputs));
   key.may_change_layouts = may_change_layouts(options_, inputs);
   return key;
+}
+
+RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,
+                                   std::optional<at::Device> described) {
+  auto key = key_of(inputs, described);
+  key.returned = noop_elimination_.find(inputs);
+  RegionInput input{graph_for(key), key.requires_grad, is_attribute_, options_, inputs, false, {},
+                    rules_};
+  input.described = described;
+  return input;
 }
 
 std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecialisationKey& key) const {

@@ -47,8 +47,20 @@ class Region : public torch::CustomClassHolder {
   // Throws UserError where a budget or a pinned plan cannot be kept.
   void run(torch::jit::Stack& stack);
 
+  // Runs the forward as it was scripted, without gradients or under ordinary autograd. The outputs
+  // are pushed to the stack.
+  void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
+
   // Returns the compiled regions that this region planned by itself, in the order of compiling.
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions() const;
+
+  // Returns what these inputs are compiled for, with the options of the region and no plans that
+  // are known. With `described`, they are meta tensors that stand for tensors on that device. The
+  // inputs must outlive what is returned.
+  RegionInput compilation_of(const std::vector<c10::IValue>& inputs,
+                             std::optional<at::Device> described = {});
+  // Returns, per input, whether it was read from the module.
+  const std::vector<bool>& is_attribute() const { return is_attribute_; }
 
   // Returns `before`, which has this key and a profile, compiled under another plan.
   std::shared_ptr<const CompiledRegion> compile_again(const CompiledRegion& before,
@@ -76,8 +88,9 @@ class Region : public torch::CustomClassHolder {
     bool is_late = false;
   };
 
-  // Returns the key of these inputs, without `returned`.
-  SpecialisationKey key_of(const std::vector<c10::IValue>& inputs) const;
+  // Returns the key of these inputs, without `returned`. `described`: compilation_of().
+  SpecialisationKey key_of(const std::vector<c10::IValue>& inputs,
+                           std::optional<at::Device> described = {}) const;
   // Returns the forward without operators that return their argument, and with one name for inputs
   // that are the same tensor. A value's gradients are then added in the order of all its readers,
   // as in eager PyTorch. Where the key tells the device, the inputs' types do.
@@ -111,8 +124,6 @@ class Region : public torch::CustomClassHolder {
   // that runs this region alone, so that the call ends with the region's forward; nullptr
   // otherwise. `is_for_larger`: Choice.
   std::shared_ptr<StepWatch> watch(RegionCall& call, bool is_for_larger) const;
-  // Runs the forward as it was scripted, without gradients or under ordinary autograd.
-  void run_uncompiled(torch::jit::Stack& stack, std::vector<c10::IValue> inputs) const;
 
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<bool> is_attribute_;

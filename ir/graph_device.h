@@ -13,4 +13,8 @@ void put_inputs_on_cpu(torch::jit::Graph& graph);
 // Returns whether the types of all tensors among the graph's inputs say that they are on the CPU.
 bool inputs_are_on_cpu(const torch::jit::Graph& graph);
 
+// Puts the meta device in place of every device that an operator of the graph is given, or leaves
+// to its default, and meta tensors in place of the graph's constants, except for single numbers.
+void put_on_meta(torch::jit::Graph& graph);
+
 }  // namespace aten_recompute

@@ -86,12 +86,13 @@ bool may_fuse(const Options& options) {
 
 // Fused operators have kernels for these only. Otherwise they would have to compute some results
 // again.
-bool fit_fused_kernels(const std::vector<c10::IValue>& inputs) {
-  return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+bool fit_fused_kernels(const RegionInput& region) {
+  const auto& inputs = region.inputs;
+  return std::all_of(inputs.begin(), inputs.end(), [&](const c10::IValue& input) {
     if (!input.isTensor() || !input.toTensor().defined())
       return true;
     const auto& tensor = input.toTensor();
-    return tensor.device().is_cpu() &&
+    return region.described.value_or(tensor.device()).is_cpu() &&
            (!tensor.is_floating_point() || tensor.scalar_type() == at::kFloat ||
             tensor.scalar_type() == at::kDouble);
   });
@@ -101,7 +102,7 @@ bool fit_fused_kernels(const std::vector<c10::IValue>& inputs) {
 bool fuses(const RegionInput& input) {
   choose_batch_norm_kernels();
   choose_mask_kernel();
-  return may_fuse(input.options) && fit_fused_kernels(input.inputs);
+  return may_fuse(input.options) && fit_fused_kernels(input);
 }
 
 // Returns the forward that is compiled for a region whose images keep their layout: the given
@@ -279,8 +280,9 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
   if (needs_profile(input.options)) {
     run_pass(Pass::kProfile, [&] {
       try {
-        costs = profile(joint, input.inputs, input.options.cost_model, input.seen);
+        costs = profile(joint, input.inputs, input.options.cost_model, input.seen, input.described);
         graphs.data_sizes = costs->data_sizes;
+        graphs.described_outputs = costs->outputs;
         graphs.assumed = input.seen;
       } catch (const NotProfiled& error) {
         if (error.inputs_are_to_blame())
@@ -440,6 +442,20 @@ RegionGraphs compile_region(const RegionInput& input) {
   if (input.channels_last || always_channels_last())
     return compile_forward(changed, input);
   return faster_of_layouts(changed, input);
+}
+
+RegionProfile profile_region(const RegionInput& input) {
+  const UseRules guard(input.rules);
+  RegionProfile region;
+  region.joint = differentiate_region(fused_forward(input.graph, fuses(input)), input);
+  run_pass(Pass::kProfile, [&] {
+    region.costs =
+        profile(region.joint, input.inputs, input.options.cost_model, input.seen, input.described);
+  });
+  region.problem =
+      make_problem(region.joint, &region.costs,
+                   input.options.accumulate ? input.is_attribute : std::vector<bool>{});
+  return region;
 }
 
 RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,

@@ -19,6 +19,7 @@
 #include "passes/frontend/path_guard.h"
 #include "passes/frontend/prepare.h"
 #include "passes/profile/profile.h"
+#include "passes/strategy/graph_problem.h"
 #include "passes/strategy/min_cut.h"
 #include "passes/strategy/strategies.h"
 #include "planner/model/problem.h"
@@ -83,6 +84,8 @@ struct RegionInput {
   int64_t largest_unplanned_bytes = 0;
   // Without Options::exact: what an earlier compilation of this region chose, if there was one.
   std::optional<bool> channels_last{};
+  // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
+  std::optional<at::Device> described{};
 };
 
 // What a plan promises; from the profile, so zero without one.
@@ -126,6 +129,7 @@ struct RegionGraphs {
   // With a profile only: what was planned for, the plan, and what keeps all that the backward
   // reads.
   DataSizes data_sizes;                                // Profile::data_sizes
+  std::vector<c10::IValue> described_outputs;          // Profile::outputs
   SeenInCalls assumed;                                 // RegionInput::seen
   std::vector<std::pair<size_t, int64_t>> data_nodes;  // of the problem, and symbols::kDataSizes
   std::shared_ptr<const Problem> problem;
@@ -141,6 +145,17 @@ bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& 
 // Differentiates, profiles, plans, and separates forward and backward. Throws NotProfiled where the
 // region's forward raises on these inputs, and NotDifferentiable.
 RegionGraphs compile_region(const RegionInput& input);
+
+// A region's joint graph, what its nodes cost, and its planning problem, which is not solved.
+struct RegionProfile {
+  JointGraph joint;
+  Profile costs;
+  GraphProblem problem;
+};
+
+// Differentiates and profiles. The options decide which operators are fused, and the cost model.
+// Throws NotProfiled and NotDifferentiable.
+RegionProfile profile_region(const RegionInput& input);
 
 // The same region under another plan. `before` was compiled from the same graph, with a profile,
 // for the same inputs that require grad; nothing is profiled again.

@@ -1,6 +1,7 @@
 // register_rule for Python. python/aten_recompute/_rules.py passes each function as a module with
 // this function as its forward.
 #include <aten_recompute/register_rule.h>
+#include <aten_recompute/register_shape.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -48,10 +49,30 @@ void register_rule_from_python(Stack& stack) {
   register_rule(op, rule);
 }
 
-const torch::jit::RegisterOperators operators({torch::jit::Operator(
-    "aten_recompute::register_rule(str op, str[] roles, Any[] functions, str[][] parameters, "
-    "str[] extras, bool? random, bool recomputable, bool replace) -> ()",
-    register_rule_from_python, c10::AliasAnalysisKind::CONSERVATIVE)});
+// Calls register_shape or register_flops.
+template <auto function>
+void register_function_from_python(Stack& stack) {
+  const auto replace = pop(stack).toBool();
+  const auto parameters = strings(pop(stack));
+  const torch::jit::Module module(pop(stack).toObject());
+  const auto op = pop(stack).toStringRef();
+  function(op, RuleFunction(module.get_method("forward").function(), parameters), replace);
+}
+
+const torch::jit::RegisterOperators operators({
+    torch::jit::Operator(
+        "aten_recompute::register_rule(str op, str[] roles, Any[] functions, str[][] parameters, "
+        "str[] extras, bool? random, bool recomputable, bool replace) -> ()",
+        register_rule_from_python, c10::AliasAnalysisKind::CONSERVATIVE),
+    torch::jit::Operator("aten_recompute::register_shape(str op, Any function, "
+                         "str[] parameters, bool replace) -> ()",
+                         register_function_from_python<&register_shape>,
+                         c10::AliasAnalysisKind::CONSERVATIVE),
+    torch::jit::Operator("aten_recompute::register_flops(str op, Any function, "
+                         "str[] parameters, bool replace) -> ()",
+                         register_function_from_python<&register_flops>,
+                         c10::AliasAnalysisKind::CONSERVATIVE),
+});
 
 }  // namespace
 }  // namespace aten_recompute

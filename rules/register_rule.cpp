@@ -1,4 +1,5 @@
 #include <aten_recompute/register_rule.h>
+#include <aten_recompute/register_shape.h>
 
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
@@ -16,10 +17,12 @@
 #include <stdexcept>
 
 #include "ir/functionalize.h"
+#include "ir/graph_device.h"
 #include "ir/node_traits.h"
 #include "rules/rule.h"
 #include "rules/script_source.h"
 #include "rules/user_rules.h"
+#include "rules/user_shapes.h"
 
 namespace aten_recompute {
 namespace {
@@ -98,7 +101,8 @@ bool writes(const torch::jit::Block* block) {
 
 class RuleMaker {
  public:
-  RuleMaker(std::string op, const OperatorRule& given) : op_(std::move(op)), given_(given) {}
+  RuleMaker(std::string op, const OperatorRule& given, std::string who = "register_rule")
+      : who_(std::move(who)), op_(std::move(op)), given_(given) {}
 
   std::shared_ptr<const UserRule> run() {
     find_operator();
@@ -128,11 +132,29 @@ class RuleMaker {
     return made_;
   }
 
- private:
-  [[noreturn]] void fail(const std::string& what) const {
-    throw std::invalid_argument("register_rule: " + op_ + ": " + what);
+  // Returns what register_shape() registers.
+  std::shared_ptr<const UserFunction> make_shape(const RuleFunction& function) {
+    find_operator();
+    auto made = compile("shape", function, arguments(), {});
+    check_outputs("shape", results_of(*made), {});
+    put_on_meta(*made->graph);
+    return std::make_shared<UserFunction>(
+        UserFunction{made, std::make_shared<torch::jit::Code>(made->graph, "shape")});
   }
 
+  // Returns what register_flops() registers.
+  std::shared_ptr<const UserFunction> make_flops_alone() {
+    find_operator();
+    make_flops();
+    return std::make_shared<UserFunction>(UserFunction{made_->flops, made_->flops_code});
+  }
+
+  std::string name() const { return full_name(*schema_); }
+  [[noreturn]] void fail(const std::string& what) const {
+    throw std::invalid_argument(who_ + ": " + op_ + ": " + what);
+  }
+
+ private:
   bool is_empty() const {
     return given_.backward.empty() && given_.forward.empty() && given_.extras.empty() &&
            given_.replay.empty() && given_.flops.empty() && !given_.random && given_.recomputable;
@@ -394,6 +416,7 @@ class RuleMaker {
     made_->flops_code = std::make_shared<torch::jit::Code>(made_->flops->graph, "flops");
   }
 
+  std::string who_;  // the function that the program called
   std::string op_;
   const OperatorRule& given_;
   std::shared_ptr<torch::jit::Operator> operator_;
@@ -432,6 +455,29 @@ void register_rule(const std::string& op, const OperatorRule& rule) {
                                 ": it has been given a rule already; replace = true puts this one "
                                 "in its place");
   }
+}
+
+void register_shape(const std::string& op, const RuleFunction& shape, bool replace) {
+  RuleMaker maker(op, {}, "register_shape");
+  if (shape.empty())
+    maker.fail("the function is empty");
+  auto made = maker.make_shape(shape);
+  if (!add_user_shape(maker.name(), std::move(made), replace))
+    maker.fail("it has been given a shape already; replace = true puts this one in its place");
+}
+
+void register_flops(const std::string& op, const RuleFunction& flops, bool replace) {
+  OperatorRule rule;
+  rule.flops = flops;
+  RuleMaker maker(op, rule, "register_flops");
+  if (flops.empty())
+    maker.fail("the function is empty");
+  auto made = maker.make_flops_alone();
+  const auto rules = registered_rules();
+  const auto found = rules->find(maker.name());
+  const bool has_rule = found != rules->end() && found->second->flops != nullptr;
+  if ((has_rule && !replace) || !add_user_flops(maker.name(), std::move(made), replace))
+    maker.fail("it has been given flops already; replace = true puts these in their place");
 }
 
 }  // namespace aten_recompute

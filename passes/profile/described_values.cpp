@@ -1,6 +1,5 @@
 #include "passes/profile/described_values.h"
 
-#include <ATen/Functions.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "ir/node_traits.h"
@@ -41,17 +40,6 @@ void check_is_plain_tensor(const at::Tensor& tensor, const torch::jit::Node* nod
       "aten_recompute: the profile cannot describe a tensor of layout ", tensor.layout(),
       " or type ", tensor.scalar_type(), ", result or operand of ", qualified_operator_name(node),
       "; use another strategy than budget or min_cut");
-}
-
-c10::Storage storage_without_memory(int64_t bytes) {
-  return at::empty({bytes}, at::TensorOptions().dtype(at::kByte).device(at::kMeta)).storage();
-}
-
-at::Tensor tensor_on(const at::TensorOptions& options, const c10::Storage& storage,
-                     at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset) {
-  auto tensor = at::empty({0}, at::TensorOptions().dtype(options.dtype()).device(storage.device()));
-  tensor.set_(storage, offset, sizes, strides);
-  return tensor;
 }
 
 int32_t DescribedStorages::index_of(const at::Tensor& tensor, bool callers,

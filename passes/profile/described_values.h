@@ -11,6 +11,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "ir/meta_tensors.h"
+
 namespace torch::jit {
 struct Node;
 }
@@ -51,12 +53,6 @@ void for_each_tensor(const c10::IValue& value, const Function& function) {
 // Throws NotImplementedError where the tensor is sparse, quantized or otherwise without strides
 // over a storage. The message names `node`, whose result or operand the tensor is.
 void check_is_plain_tensor(const at::Tensor& tensor, const torch::jit::Node* node);
-
-// Returns a storage that has a size and no memory.
-c10::Storage storage_without_memory(int64_t bytes);
-// Returns a tensor on this storage.
-at::Tensor tensor_on(const at::TensorOptions& options, const c10::Storage& storage,
-                     at::IntArrayRef sizes, at::IntArrayRef strides, int64_t offset);
 
 // The storages that a profile has come across; each has an index.
 class DescribedStorages {

@@ -8,9 +8,11 @@
 #include <optional>
 #include <string>
 
+#include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "rules/user_rules.h"
+#include "rules/user_shapes.h"
 
 namespace aten_recompute {
 namespace {
@@ -142,19 +144,23 @@ std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values
     return counted_by_rule(inner, inner_operands, {results.begin(), results.end() - 1});
   }
   const auto* rule = user_rule(node);
-  if (rule == nullptr || rule->flops == nullptr)
+  const auto registered = registered_flops(node);
+  const bool has_rule = rule != nullptr && rule->flops != nullptr;
+  if (registered == nullptr && !has_rule)
     return std::nullopt;
+  const auto& function = registered != nullptr ? *registered->formula : *rule->flops;
+  const auto& code = registered != nullptr ? *registered->code : *rule->flops_code;
   torch::jit::Stack stack;
-  for (const auto& name : rule->flops->parameters) {
+  for (const auto& name : function.parameters) {
     if (const auto argument = node->schema().argumentIndexWithName(name)) {
       stack.push_back(operands.at(static_cast<size_t>(*argument)));
     } else {
       stack.push_back(results.at(name == "result" ? 0 : std::stoul(name.substr(6))));
     }
   }
-  torch::jit::InterpreterState(*rule->flops_code).run(stack);
+  torch::jit::InterpreterState(code).run(stack);
   const double flops = stack.at(0).toScalar().toDouble();
-  TORCH_CHECK(flops >= 0.0, rule->rule.op, ": its rule's flops are ", flops,
+  TORCH_CHECK(flops >= 0.0, qualified_operator_name(node), ": its rule's flops are ", flops,
               ", which is no number of operations");
   return flops;
 }

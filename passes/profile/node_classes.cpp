@@ -8,6 +8,8 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/profile/flops.h"
+#include "passes/profile/run_on_meta.h"
+#include "rules/meta_mode.h"
 #include "rules/recomputability.h"
 #include "runtime/random_state.h"
 
@@ -28,9 +30,12 @@ double bytes_moved(const std::vector<at::Tensor>& memory, const NodeClass& node_
   return moved;
 }
 
+using StandIns = std::unordered_map<const void*, c10::Storage>;
+
 // Returns the value with meta tensors in place of real ones. `stand_ins` gets the storages of
-// these, by the address of the StorageImpl that they stand for.
-IValue to_meta(const IValue& value, std::unordered_map<const void*, c10::Storage>& stand_ins) {
+// these, by the address of the StorageImpl that they stand for. A tape is made again by the
+// instruction of `program` that made it; without a program, it is an error.
+IValue to_meta(const IValue& value, StandIns& stand_ins, const JointProgram* program = nullptr) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
     if (!tensor.defined() || tensor.is_meta())
@@ -44,11 +49,33 @@ IValue to_meta(const IValue& value, std::unordered_map<const void*, c10::Storage
   if (value.isList()) {
     c10::impl::GenericList list(value.toList().elementType());
     for (const auto& element : value.toListRef())
-      list.push_back(to_meta(element, stand_ins));
+      list.push_back(to_meta(element, stand_ins, program));
     return list;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_opaque(value), "a tape has no meta form");
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_opaque(value) || (program != nullptr && value.isCapsule()),
+                              "a tape has no meta form");
+  if (value.isCapsule()) {
+    const auto& recipe = opaque(value);
+    Stack stack;
+    for (const auto& operand : recipe.operands)
+      stack.push_back(to_meta(operand, stand_ins, program));
+    run_on_meta(program->program.instructions()[recipe.instruction],
+                program->nodes[recipe.instruction], stack);
+    return stack.at(recipe.output);
+  }
   return value;
+}
+
+// Returns the index of each storage in `memory`, or of what stands for it.
+OperandStorages storages_of(const std::vector<at::Tensor>& memory, const StandIns& stand_ins) {
+  OperandStorages storages;
+  for (size_t i = 0; i < memory.size(); ++i) {
+    const void* key = memory[i].storage().unsafeGetStorageImpl();
+    const auto found = stand_ins.find(key);
+    storages.emplace(found == stand_ins.end() ? key : found->second.unsafeGetStorageImpl(),
+                     static_cast<int>(i));
+  }
+  return storages;
 }
 
 void set_device(Result& result, at::Device device) {
@@ -175,18 +202,12 @@ NodeClass NodeClasses::observe(size_t index, const std::vector<IValue>& operands
 NodeClass NodeClasses::estimate(size_t index, const std::vector<IValue>& operands) {
   const auto* node = program_.nodes[index];
   const auto description = describe_node(node, index, operands, storages_);
-  std::unordered_map<const void*, c10::Storage> stand_ins;
+  StandIns stand_ins;
   Stack results;
   for (const auto& operand : operands)
     results.push_back(to_meta(operand, stand_ins));
-  OperandStorages operand_storages;
-  for (size_t i = 0; i < description.memory.size(); ++i) {
-    const void* key = description.memory[i].storage().unsafeGetStorageImpl();
-    const auto found = stand_ins.find(key);
-    operand_storages.emplace(found == stand_ins.end() ? key : found->second.unsafeGetStorageImpl(),
-                             static_cast<int>(i));
-  }
-  program_.program.instructions()[index].run(results);
+  const auto operand_storages = storages_of(description.memory, stand_ins);
+  run_on_meta(program_.program.instructions()[index], node, results);
   NodeClass node_class;
   watch_.reset();
   describe_results(results, node, operand_storages, watch_, node_class);
@@ -208,7 +229,8 @@ const NodeClasses::NamedClass& NodeClasses::class_of(size_t index,
   const auto with_places = description.key + description.places;
   if (const auto found = classes_.find(with_places); found != classes_.end())
     return *found;
-  auto node_class = run_class(index, operands, description.memory);
+  auto node_class = described_ ? describe_class(index, operands, description.memory)
+                               : run_class(index, operands, description.memory);
   const bool depends_on_places =
       std::any_of(node_class.results.begin(), node_class.results.end(), is_in_an_operand);
   return *classes_.emplace(depends_on_places ? with_places : description.key, std::move(node_class))
@@ -228,6 +250,37 @@ NodeClass NodeClasses::run_class(size_t index, const std::vector<IValue>& operan
   results.clear();
   auto& seconds = node_class.cost.seconds;
   seconds = timer_.settled_seconds(instruction, node, real.values, seconds);
+  return node_class;
+}
+
+NodeClass NodeClasses::describe_class(size_t index, const std::vector<IValue>& operands,
+                                      const std::vector<at::Tensor>& memory) {
+  const auto* node = program_.nodes[index];
+  StandIns stand_ins;
+  Stack arguments;
+  for (const auto& operand : operands)
+    arguments.push_back(to_meta(operand, stand_ins, &program_));
+  const auto operand_storages = storages_of(memory, stand_ins);
+  const bool has_tape = node->kind() == symbols::kTapeForward && !has_shape_function(node);
+  const References references(has_tape ? arguments : Stack());
+  const MetaMode mode;
+  Stack results = arguments;
+  watch_.reset();
+  run_on_meta(program_.program.instructions()[index], node, results);
+  NodeClass node_class;
+  auto& cost = node_class.cost;
+  cost.workspace_bytes = std::max<int64_t>(0, watch_.peak_bytes() - watch_.alive_bytes());
+  if (draws_random_numbers(node))
+    cost.replay_bytes = described_->is_cpu() ? random_state_bytes({}) : 0;
+  describe_results(results, node, operand_storages, watch_, node_class);
+  if (has_tape)
+    node_class.held = references.held(results, operand_storages, node_class.own_bytes.size());
+  else if (node->kind() == symbols::kTapeForward)  // what autograd will keep is not known
+    node_class.held = {std::vector<bool>(memory.size(), true),
+                       std::vector<bool>(node_class.own_bytes.size(), true)};
+  for (auto& result : node_class.results)
+    set_device(result, *described_);
+  count(index, operands, results, memory, node_class);
   return node_class;
 }
 

@@ -5,6 +5,7 @@
 #include <ATen/core/stack.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -23,14 +24,17 @@
 namespace aten_recompute {
 
 // Nodes of one class (passes/profile/node_description.h) cost the same. The first of each runs on
-// real memory; the others get results of the same description.
+// real memory; the others get results of the same description. With `described`, the first runs on
+// meta tensors, which stand for tensors on that device.
 class NodeClasses {
  public:
   // `inputs` are the region's. All references must outlive this.
   NodeClasses(const JointProgram& program, const std::vector<c10::IValue>& inputs,
-              CostModel cost_model, DescribedStorages& storages)
+              CostModel cost_model, DescribedStorages& storages,
+              std::optional<at::Device> described = {})
       : program_(program),
         cost_model_(cost_model),
+        described_(described),
         storages_(storages),
         operand_maker_(program.program, storages),
         timer_(inputs) {}
@@ -70,6 +74,8 @@ class NodeClasses {
                              const NodeDescription& description);
   NodeClass run_class(size_t index, const std::vector<c10::IValue>& operands,
                       const std::vector<at::Tensor>& memory);
+  NodeClass describe_class(size_t index, const std::vector<c10::IValue>& operands,
+                           const std::vector<at::Tensor>& memory);
   Outcome instantiate(const NodeClass& node_class, const std::string& class_name, size_t index,
                       const std::vector<c10::IValue>& operands,
                       const NodeDescription& description) const;
@@ -81,6 +87,7 @@ class NodeClasses {
 
   const JointProgram& program_;
   CostModel cost_model_;
+  std::optional<at::Device> described_;
   DescribedStorages& storages_;
   OperandMaker operand_maker_;
   InstructionTimer timer_;

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "runtime/meta_memory.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -67,7 +69,7 @@ class ResultDescriber {
     own_.push_back(key);
     const auto extent = static_cast<int64_t>(tensor.storage().nbytes());
     // A meta tensor has a size, but no memory that the watch could have seen.
-    node_class_.own_bytes.push_back(tensor.is_meta() ? extent
+    node_class_.own_bytes.push_back(tensor.is_meta() ? meta_memory_of(tensor)
                                                      : watch_.bytes_at(tensor.storage().data()));
     node_class_.own_extent.push_back(extent);
     return index;

@@ -19,6 +19,7 @@
 #include "passes/profile/node_classes.h"
 #include "passes/profile/observed_forward.h"
 #include "passes/profile/out_of_memory.h"
+#include "passes/profile/run_on_meta.h"
 #include "runtime/arena/scratch_memory.h"
 #include "runtime/arena/system_memory.h"
 #include "runtime/autograd_modes.h"
@@ -116,12 +117,14 @@ bool is_branch(const Node* node) {
 class CostSource {
  public:
   CostSource(const JointProgram& program, const std::vector<IValue>& inputs, CostModel cost_model,
-             bool has_little_memory, const DataSizes& seen_sizes, DescribedStorages& storages)
+             bool has_little_memory, const DataSizes& seen_sizes,
+             std::optional<at::Device> described, DescribedStorages& storages)
       : program_(program),
         has_little_memory_(has_little_memory),
         seen_sizes_(seen_sizes),
+        is_described_(described.has_value()),
         storages_(storages),
-        classes_(program, inputs, cost_model, storages),
+        classes_(program, inputs, cost_model, storages, described),
         forward_(program, inputs, classes_) {}
 
   // Takes the first of these that works: a run on zeros; in the forward, a run on the inputs, which
@@ -129,6 +132,8 @@ class CostSource {
   // memory runs out, it throws the operator's error, or with `has_little_memory` estimates the
   // operator.
   NodeClasses::Outcome outcome(size_t index, const std::vector<IValue>& operands) {
+    if (is_described_)
+      return described(index, operands);
     const bool is_forward = index < program_.num_forward;
     if (is_forward && depends_on_data(program_.nodes[index], operands))
       return observed(index, operands);
@@ -160,6 +165,24 @@ class CostSource {
     if (data_sizes_.size() > first)
       program_.nodes[index]->i_(symbols::kDataSizes, static_cast<int64_t>(first));
     return classes_.run_as(node_class, index, operands);
+  }
+
+  // Without a run on memory: on meta tensors only.
+  NodeClasses::Outcome described(size_t index, const std::vector<IValue>& operands) {
+    const auto* node = program_.nodes[index];
+    try {
+      if (node->kind() == symbols::kTapeBackward &&
+          has_shape_function(program_.nodes[opaque(operands.at(0)).instruction]))
+        return classes_.run_as(estimate(index, operands, ""), index, operands);
+      if (index < program_.num_forward && !has_shape_function(node) &&
+          depends_on_data(node, operands))
+        throw NotProfiled("data decide the sizes of its results", true);
+      return classes_.run(index, is_branch(node) ? with_larger_block(index, operands) : operands);
+    } catch (const std::exception& error) {
+      if (node->kind() == symbols::kTapeBackward)
+        return classes_.run_as(estimate(index, operands, error.what()), index, operands);
+      throw NotProfiled(why_not_described(node, error), /*inputs_are_to_blame=*/true);
+    }
   }
 
   // Returns the operands of a branch with the condition for which it takes more memory: the plan
@@ -202,6 +225,7 @@ class CostSource {
   const JointProgram& program_;
   const bool has_little_memory_;
   const DataSizes& seen_sizes_;
+  const bool is_described_;
   DescribedStorages& storages_;
   NodeClasses classes_;
   ObservedForward forward_;
@@ -211,9 +235,13 @@ class CostSource {
 // Walks the joint graph and writes down what it comes across.
 class Profiler {
  public:
-  Profiler(const JointGraph& joint, const JointProgram& program, DescribedStorages& storages,
-           CostSource& costs)
-      : joint_(joint), program_(program), storages_(storages), costs_(costs) {
+  Profiler(const JointGraph& joint, const JointProgram& program,
+           std::optional<at::Device> described, DescribedStorages& storages, CostSource& costs)
+      : joint_(joint),
+        program_(program),
+        described_(described),
+        storages_(storages),
+        costs_(costs) {
     registers_.resize(program.program.num_registers());
   }
 
@@ -221,7 +249,7 @@ class Profiler {
     for (size_t i = 0; i < joint_.num_inputs; ++i) {
       for_each_tensor(inputs[i], [&](const at::Tensor& tensor) {
         check_is_plain_tensor(tensor, joint_.graph->param_node());
-        storages_.index_of(tensor, /*callers=*/true);
+        storages_.index_of(tensor, /*callers=*/true, described_);
       });
       registers_[i] = inputs[i];
       note(joint_.graph->inputs()[i], inputs[i]);
@@ -262,6 +290,10 @@ class Profiler {
   }
 
   Profile finish() {
+    if (described_) {
+      for (size_t i = 0; i < joint_.num_outputs; ++i)
+        profile_.outputs.push_back(content_of(joint_.graph->outputs()[i]));
+    }
     profile_.num_classes = costs_.num_classes();
     profile_.data_sizes = std::move(costs_.data_sizes());
     profile_.storage_bytes = std::move(storages_.bytes());
@@ -270,13 +302,21 @@ class Profiler {
   }
 
  private:
+  IValue content_of(Value* value) const {
+    const auto found = value_of_.find(value);
+    return found == value_of_.end() ? torch::jit::toIValue(value).value_or(IValue())
+                                    : found->second;
+  }
+
   void note(Value* value, const IValue& content) {
     value_of_[value] = content;
     if (!contains_tensor(*value->type()))
       return;
     std::vector<int32_t> storages;
     auto& bytes = profile_.tensor_bytes[value->unique()];
+    auto& tensors = profile_.tensors[value->unique()];
     for_each_tensor(content, [&](const at::Tensor& tensor) {
+      tensors.push_back({tensor.sizes().vec(), tensor.scalar_type()});
       bytes += tensor.numel() * static_cast<int64_t>(tensor.element_size());
       const auto storage = storages_.index_of(tensor);
       if (std::find(storages.begin(), storages.end(), storage) == storages.end())
@@ -294,7 +334,7 @@ class Profiler {
       for_each_tensor(results[k], [&](const at::Tensor& tensor) {
         check_is_plain_tensor(tensor, node);
         // A storage that is new here is real memory, for example a constant made into a tensor.
-        storages_.index_of(tensor, false, tensor.device());
+        storages_.index_of(tensor, false, described_.value_or(tensor.device()));
       });
       if (outputs[k] >= 0)
         registers_[outputs[k]] = results[k];
@@ -304,6 +344,7 @@ class Profiler {
 
   const JointGraph& joint_;
   const JointProgram& program_;
+  const std::optional<at::Device> described_;
   DescribedStorages& storages_;
   CostSource& costs_;
 
@@ -333,15 +374,16 @@ class Profiler {
 }
 
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
-                            CostModel cost_model, bool has_little_memory, const SeenInCalls& seen) {
+                            CostModel cost_model, bool has_little_memory, const SeenInCalls& seen,
+                            std::optional<at::Device> described) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
   const RestoreGenerators restore(inputs);
   const WithoutAutograd guard;
   DescribedStorages storages;
   CostSource costs(program, inputs, effective(cost_model, inputs), has_little_memory,
-                   seen.data_sizes, storages);
-  Profiler profiler(joint, program, storages, costs);
+                   seen.data_sizes, described, storages);
+  Profiler profiler(joint, program, described, storages, costs);
   profiler.describe_inputs(inputs);
   const auto run = [&](size_t first, size_t end) {
     for (size_t i = first; i < end; ++i) {
@@ -363,12 +405,13 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
 }  // namespace
 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
-                const SeenInCalls& seen) {
+                const SeenInCalls& seen, std::optional<at::Device> described) {
   auto known = seen;
   bool has_little_memory = false;
   while (true) {
     try {
-      auto costs = profile_joint_graph(joint, inputs, cost_model, has_little_memory, known);
+      auto costs =
+          profile_joint_graph(joint, inputs, cost_model, has_little_memory, known, described);
       if (has_little_memory) {
         log_warning(
             "memory ran out while operators were measured; what they cost was computed from sizes "

@@ -4,7 +4,11 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
+
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -63,6 +67,12 @@ class NotProfiled : public std::runtime_error {
   bool inputs_are_to_blame_;
 };
 
+// What is known of a tensor in a value.
+struct TensorDescription {
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype = at::kFloat;
+};
+
 struct Profile {
   // Per storage. A view shares the storage of what it views.
   std::vector<int64_t> storage_bytes;
@@ -72,6 +82,8 @@ struct Profile {
   // By Value::unique(): bytes of all elements. An expanded tensor has more than its storage, a
   // slice has less.
   std::unordered_map<size_t, int64_t> tensor_bytes;
+  // By Value::unique(): the tensors in the value.
+  std::unordered_map<size_t, std::vector<TensorDescription>> tensors;
   // Per node: the operands whose layouts allow that the result takes their memory
   // (ir/memory_reuse.h), in the order in which they are tried.
   std::unordered_map<const torch::jit::Node*, std::vector<size_t>> overwritable;
@@ -85,6 +97,8 @@ struct Profile {
   // The sizes that the profile assumed. Attribute symbols::kDataSizes of a node is the index of its
   // first one.
   DataSizes data_sizes;
+  // With `described` only: the region's outputs, as meta tensors.
+  std::vector<c10::IValue> outputs;
   double seconds = 0.0;  // duration of the profile itself
 };
 
@@ -101,10 +115,15 @@ struct Profile {
 // without side effects (passes/profile/observed_forward.h). A backward node that refuses zeros is
 // estimated by the FLOP model, with sizes from a run on meta tensors.
 //
+// With `described`, the inputs are meta tensors that stand for tensors on that device, and nothing
+// runs but shape functions (rules/shapes.h) and operators on meta tensors. Costs are those of the
+// FLOP model. Throws NotProfiled with inputs_are_to_blame() where that is not possible.
+//
 // If an input is on the meta device, all seconds come from the FLOP model. Where memory runs out,
 // they do so, too, and operators that have no memory to run in are estimated. Throws NotProfiled,
 // and where a forward that has to run on the inputs has no memory for that, its error.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
-                CostModel cost_model, const SeenInCalls& seen = {});
+                CostModel cost_model, const SeenInCalls& seen = {},
+                std::optional<at::Device> described = {});
 
 }  // namespace aten_recompute

@@ -18,28 +18,47 @@ import torch
 from . import passes
 from ._draw import draw
 from ._enable import disable, enable, enabled
+from ._estimate import (
+    BudgetEstimate,
+    Estimate,
+    ModuleProfile,
+    NodeProfile,
+    PeakEstimate,
+    Profile,
+    TensorInfo,
+    estimate,
+    profile,
+)
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
 from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
 from ._options import LowerOptions
 from ._planning import ProblemPlan, plan_problem
 from ._report import Report
-from ._rules import register_rule
+from ._rules import register_flops, register_rule, register_shape
 from ._tags import must_recompute, must_save, prefer_recompute, prefer_save
 
 load_library()
 __version__: str = torch.ops.aten_recompute.version()
 
 __all__ = [
+    "BudgetEstimate",
+    "Estimate",
     "LowerOptions",
+    "ModuleProfile",
+    "NodeProfile",
+    "PeakEstimate",
     "ProblemPlan",
+    "Profile",
     "Report",
+    "TensorInfo",
     "__version__",
     "clone",
     "disable",
     "draw",
     "enable",
     "enabled",
+    "estimate",
     "inject_layer_tags",
     "library_path",
     "load",
@@ -52,7 +71,10 @@ __all__ = [
     "prefer_recompute",
     "prefer_save",
     "problems",
+    "profile",
+    "register_flops",
     "register_rule",
+    "register_shape",
     "release_memory",
     "report",
     "save_plan",

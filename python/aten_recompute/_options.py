@@ -75,28 +75,28 @@ class LowerOptions(_CommonOptions, _LayerOptions, _BudgetOptions, _MinCutOptions
     """All options that ``lower`` accepts as keyword arguments beside the strategy."""
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Returns an option's value as JSON has it: paths, tuples, and numbers of other libraries are accepted, too."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)  # JSON has no such number, so the library sees, and refuses, its name
     if value is None or isinstance(value, str | bool | int | float):
         return value
     if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
+        return {key: plain(each) for key, each in value.items()}
     if isinstance(value, os.PathLike):
         return os.fspath(value)
     if hasattr(value, "tolist"):  # of NumPy and PyTorch, scalars included
-        return _plain(value.tolist())
+        return plain(value.tolist())
     if isinstance(value, Sequence | Set):
-        return [_plain(each) for each in value]
+        return [plain(each) for each in value]
     raise TypeError(f"aten_recompute: an option is a number, text, a list or a dict, not {type(value).__name__}")
 
 
 def spec_of(strategy: Strategy, options: Mapping[str, Any]) -> str:
     """Returns the strategy and its options as the JSON that the library reads."""
-    options = _plain(options)
+    options = plain(options)
     if isinstance(strategy, Mapping):
-        return json.dumps({**_plain(strategy), **options})
+        return json.dumps({**plain(strategy), **options})
     if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
         if options:
             raise ValueError(

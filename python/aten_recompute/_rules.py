@@ -1,4 +1,4 @@
-"""Registers gradient rules for operators that a user defines."""
+"""Registers gradient rules, shapes and costs of operators that a user defines."""
 
 import io
 from collections.abc import Callable, Mapping, Sequence
@@ -82,8 +82,7 @@ def register_rule(
             the results do not fit, or the operator already has a rule.
         TypeError: ``op`` is not a string, or a function is not a function.
     """
-    if not isinstance(op, str):  # callers without a type checker pass torch.ops.mylib.scaled_tanh
-        raise TypeError(f'register_rule takes an operator\'s name, "namespace::name", not {type(op).__name__}')
+    _check_name("register_rule", op)
     given: list[tuple[str, Function | None]] = [("forward", forward), ("replay", replay), ("flops", flops)]
     if isinstance(backward, Mapping):
         given += [("backward:" + arguments, function) for arguments, function in backward.items()]
@@ -93,29 +92,99 @@ def register_rule(
     for role, function in given:
         if function is None:
             continue
-        scripted = _scripted(op, role.rstrip(":"), function)
+        module, names = _scripted("register_rule", op, role.rstrip(":"), function)
         roles.append(role)
-        parameters.append([argument.name for argument in scripted.schema.arguments])
-        # An operator of the library accepts modules only; a function that is saved is loaded as a module.
-        modules.append(torch.jit.load(io.BytesIO(scripted.save_to_buffer()))._c)  # type: ignore[no-untyped-call]
+        parameters.append(names)
+        modules.append(module)
+    _register(
+        "register_rule",
+        torch.ops.aten_recompute.register_rule,
+        op,
+        roles,
+        modules,
+        parameters,
+        list(extras),
+        random,
+        recomputable,
+        replace,
+    )
+
+
+def register_shape(op: str, shape: Function, *, replace: bool = False) -> None:
+    """Registers what an operator returns, for ``estimate`` and ``profile``, which do not run it.
+
+        def shape(x, scale: float):
+            return torch.empty_like(x)
+
+        aten_recompute.register_shape("mylib::scaled_tanh", shape)
+
+    An operator with a kernel for meta tensors (``torch.library.register_fake``) needs no such function.
+
+    Args:
+        op: ``"namespace::name"`` or ``"namespace::name.overload"``.
+        shape: a function that is scripted and runs on meta tensors. Its parameters are the operator's arguments, with
+            the names and types of the schema, and it returns the operator's outputs.
+        replace: whether a function that was registered earlier is replaced.
+
+    Raises:
+        ValueError: as for ``register_rule``.
+        TypeError: ``op`` is not a string, or ``shape`` is not a function.
+    """
+    _check_name("register_shape", op)
+    module, names = _scripted("register_shape", op, "shape", shape)
+    _register("register_shape", torch.ops.aten_recompute.register_shape, op, module, names, replace)
+
+
+def register_flops(op: str, flops: Function, *, replace: bool = False) -> None:
+    """Registers how many floating-point operations one run of an operator takes.
+
+    That is what ``register_rule(op, flops=...)`` does, for operators that need no rule otherwise.
+
+    Args:
+        op: ``"namespace::name"`` or ``"namespace::name.overload"``.
+        flops: a function that is scripted. Its parameters are the operator's arguments and ``result``, ``result1``,
+            ...; it may only read sizes and dtypes of tensors, and returns an int or a float.
+        replace: whether a function that was registered earlier, here or with a rule, is replaced.
+
+    Raises:
+        ValueError: as for ``register_rule``.
+        TypeError: ``op`` is not a string, or ``flops`` is not a function.
+    """
+    _check_name("register_flops", op)
+    module, names = _scripted("register_flops", op, "flops", flops)
+    _register("register_flops", torch.ops.aten_recompute.register_flops, op, module, names, replace)
+
+
+def _check_name(who: str, op: str) -> None:
+    if not isinstance(op, str):  # callers without a type checker pass torch.ops.mylib.scaled_tanh
+        raise TypeError(f'{who} takes an operator\'s name, "namespace::name", not {type(op).__name__}')
+
+
+def _register(who: str, operator: Any, *arguments: Any) -> None:
     try:
-        torch.ops.aten_recompute.register_rule(
-            op, roles, modules, parameters, list(extras), random, recomputable, replace
-        )
+        operator(*arguments)
     except (RuntimeError, ValueError) as error:
-        if "register_rule: " in str(error):
+        if f"{who}: " in str(error):
             raise ValueError(str(error).splitlines()[0]) from None
         raise
 
 
-def _scripted(op: str, role: str, function: Function) -> Any:
+def _scripted(who: str, op: str, role: str, function: Function) -> tuple[Any, list[str]]:
+    """Returns ``function`` as a module with it as ``forward``, and the names of its parameters."""
+    scripted = _script_function(who, op, role, function)
+    # An operator of the library accepts modules only; a function that is saved is loaded as a module.
+    module = torch.jit.load(io.BytesIO(scripted.save_to_buffer()))._c  # type: ignore[no-untyped-call]
+    return module, [argument.name for argument in scripted.schema.arguments]
+
+
+def _script_function(who: str, op: str, role: str, function: Function) -> Any:
     """Returns ``function`` as a torch.jit.ScriptFunction."""
     if isinstance(function, torch.jit.ScriptFunction):
         return function
     if not callable(function) or isinstance(function, torch.nn.Module):
-        raise TypeError(f"register_rule: {op}: {role} is a function, not {type(function).__name__}")
+        raise TypeError(f"{who}: {op}: {role} is a function, not {type(function).__name__}")
     try:
         return torch.jit.script(function)
     except Exception as error:  # an error of TorchScript has many lines; it remains visible as the cause
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ValueError(f"register_rule: {op}: {role} cannot be scripted: {reason}") from error
+        raise ValueError(f"{who}: {op}: {role} cannot be scripted: {reason}") from error

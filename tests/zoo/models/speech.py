@@ -112,18 +112,3 @@ speech(
     prenet_dim=16,
     postnet_embedding_dim=32,
 )
-
-speech(
-    "WaveRNN",
-    lambda: (torch.randn(2, 1, 24 * 6), torch.randn(2, 1, 20, 10)),
-    upsample_scales=[4, 6],
-    n_classes=16,
-    hop_length=24,
-    n_res_block=2,
-    n_rnn=32,
-    n_fc=32,
-    kernel_size=5,
-    n_freq=20,
-    n_hidden=16,
-    n_output=16,
-)
