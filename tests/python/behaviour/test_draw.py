@@ -228,7 +228,7 @@ def test_methods_are_drawn_by_name(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_arguments(arguments: dict[str, str], message: str, tmp_path: Path) -> None:
-    given = {"path": "x.svg", **arguments}
+    given: dict[str, Any] = {"path": "x.svg", **arguments}
     given["path"] = str(tmp_path / given["path"])
     with pytest.raises(ValueError, match=f"^{message}$"):
         aten_recompute.draw(trained_net("all"), **given)
