@@ -134,14 +134,18 @@ RetentionPlan decide(const JointGraph& joint, const RegionInput& input, const Gr
 }
 
 // What comes before the plan: the joint graph, with the alternatives that the strategy chooses
-// from.
-JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input) {
+// from. Notes in `graphs` what is known then.
+JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input,
+                                RegionGraphs& graphs) {
   JointGraph joint;
   run_pass(Pass::kDifferentiate, joint.graph, [&] {
     const std::vector<bool> all(forward->outputs().size(), true);
     joint = differentiate(forward, input.requires_grad, all);
   });
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
+  graphs.operators = joint.operators;
+  if (input.options.save_ir)
+    graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
   if (input.options.strategy == StrategyKind::kBudget ||
       input.options.strategy == StrategyKind::kPlan) {
     run_pass(Pass::kAlternatives, joint.graph, [&] { add_alternatives(joint); });
@@ -355,8 +359,7 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
   graphs.is_fused = !graphs.channels_last && fuses(input);
   const auto forward =
       graphs.channels_last ? channels_last : fused_forward(input.graph, graphs.is_fused);
-  auto joint = differentiate_region(forward, input);
-  graphs.operators = joint.operators;
+  auto joint = differentiate_region(forward, input, graphs);
   std::optional<Profile> costs;
   if (needs_profile(input.options)) {
     run_pass(Pass::kProfile, [&] {
@@ -532,8 +535,7 @@ RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& b
   auto joint =
       differentiate_region(before.channels_last ? put_channels_last(input.graph)
                                                 : fused_forward(input.graph, before.is_fused),
-                           input);
-  graphs.operators = joint.operators;
+                           input, graphs);
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);
   TORCH_INTERNAL_ASSERT(problem.problem.num_all_nodes() == before.problem->num_all_nodes() &&
