@@ -434,10 +434,11 @@ DotGraph draw_graph(const std::vector<DrawnRegion>& regions,
   return Picture(std::move(operators), part, layer).draw(names, title);
 }
 
-DotGraph draw_graph(const torch::jit::Gradient& gradient, const std::vector<bool>& is_attribute,
-                    DrawnPart part, const std::string& title) {
+DotGraph draw_graph(const torch::jit::Gradient& gradient, const Problem* problem,
+                    const std::vector<bool>& is_attribute, DrawnPart part,
+                    const std::string& title) {
   Operators operators;
-  read_operators(operators, 0, gradient, nullptr, is_attribute, part);
+  read_operators(operators, 0, gradient, problem, is_attribute, part);
   finish_reading(operators);
   return Picture(std::move(operators), part, "").draw({""}, title);
 }

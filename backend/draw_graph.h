@@ -39,8 +39,9 @@ DotGraph draw_graph(const std::vector<DrawnRegion>& regions,
                     const std::vector<DrawnHandover>& handovers, DrawnPart part,
                     const std::string& layer, const std::string& title);
 
-// The same of a forward and a backward that are no compiled region's, without sizes.
-DotGraph draw_graph(const torch::jit::Gradient& gradient, const std::vector<bool>& is_attribute,
-                    DrawnPart part, const std::string& title);
+// The same of one forward and backward. `problem` has the sizes; nullptr: none are known.
+DotGraph draw_graph(const torch::jit::Gradient& gradient, const Problem* problem,
+                    const std::vector<bool>& is_attribute, DrawnPart part,
+                    const std::string& title);
 
 }  // namespace aten_recompute

@@ -81,13 +81,13 @@ void enable(const Module& module, const std::string& options,
   const auto pattern = layer_pattern.empty() && module.hasattr(kLayerPatternAttribute)
                            ? module.attr(kLayerPatternAttribute).toStringRef()
                            : layer_pattern;
+  const auto code = without_attributes(module);
   // First everything that may be refused, so that a module is enabled as a whole or not at all.
   std::vector<c10::intrusive_ptr<LoweredMethod>> planned;
   for (const auto& name : methods) {
     require_method(module, name, "enable");
     graph_function(module.get_method(name).function());
-    planned.push_back(
-        c10::make_intrusive<LoweredMethod>(without_attributes(module), name, spec, pattern));
+    planned.push_back(c10::make_intrusive<LoweredMethod>(code, name, spec, pattern));
     check_options(module, name, planned.back()->options());
   }
   PlannedFunction::forget_dead_objects();

@@ -19,6 +19,7 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "backend/artifacts.h"
 #include "backend/autocast.h"
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
@@ -176,6 +177,14 @@ std::string join(const std::vector<std::string>& words, const std::string& separ
   return text;
 }
 
+// Returns which inputs of a region were read from the module.
+std::vector<bool> flags_of(const torch::jit::Node* region) {
+  std::vector<bool> flags;
+  for (auto flag : region->is(symbols::kIsAttribute))
+    flags.push_back(flag != 0);
+  return flags;
+}
+
 nlohmann::json describe_arena(const ArenaFigures& figures) {
   return {{"bytes", figures.arena_bytes},
           {"alive_bytes", figures.alive_bytes},
@@ -195,7 +204,12 @@ struct LoweredMethod::Specialisation {
   std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
+  size_t number = 0;  // in the order of compiling
 
+  // Returns which inputs of a region were read from the module.
+  std::vector<bool> is_attribute(size_t region) const {
+    return flags_of(method.regions.nodes[region]);
+  }
   MethodPlans::List method_plans() const {
     return plans == nullptr ? MethodPlans::List{} : plans->plans();
   }
@@ -248,9 +262,14 @@ LoweredMethod::LoweredMethod(Module module, std::string method, const std::strin
     auto kept = kept_branches_of(options_.plan);
     kept_branches_ = std::move(kept[method_]);
   }
+  options_.save_ir = options_.save_ir || saves_ir_by_environment();
+  if (options_.save_ir)
+    artifacts_ = std::make_unique<Artifacts>(module_._ivalue(), class_name(), method_);
   checked_words_ =
       options_.strategy != StrategyKind::kNames && options_.strategy != StrategyKind::kOps;
 }
+
+LoweredMethod::~LoweredMethod() = default;
 
 c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
   const CloseAutocastBlocks close_blocks;
@@ -311,6 +330,8 @@ c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& sel
   call.finish(stack.front());
   if (!checked_words_.load(std::memory_order_relaxed))
     warn_of_unmatched_words(specialisation);
+  if (artifacts_ != nullptr)
+    write_artifacts();
   if (log_enabled(LogLevel::kInfo) && !specialisation.reported.exchange(true)) {
     std::ostringstream line;
     line << method_ << " (" << describe(options_) << "): " << specialisation.regions.size()
@@ -330,6 +351,38 @@ c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& sel
     log_info(line.str());
   }
   return std::move(stack.front());
+}
+
+void LoweredMethod::write_artifacts() {
+  struct Written {
+    std::shared_ptr<const CompiledRegion> variant;
+    size_t specialisation;
+    size_t region;
+    std::vector<bool> is_attribute;
+  };
+  std::vector<Written> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& specialisation : specialisations_) {
+      for (size_t i = 0; i < specialisation->regions.size(); ++i) {
+        for (const auto& variant : specialisation->variants_of(*specialisation->regions[i]))
+          all.push_back({variant, specialisation->number, i, specialisation->is_attribute(i)});
+      }
+    }
+  }
+  bool any = false;
+  for (const auto& each : all) {
+    any =
+        artifacts_->write(each.variant, each.specialisation, each.region, each.is_attribute) || any;
+  }
+  if (!any)
+    return;
+  if (const auto of_method = plans(); !of_method.empty()) {
+    KeptBranches kept;
+    if (auto branches = kept_branches(); !branches.empty())
+      kept[method_] = std::move(branches);
+    artifacts_->write_plan(plan_file(of_method, kept));
+  }
 }
 
 void LoweredMethod::warn_of_unmatched_words(const Specialisation& specialisation) {
@@ -412,6 +465,7 @@ LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
     stop_recording_paths();
   specialisations_.push_back(compile(self, inputs));
   const auto found = recent_ = specialisations_.back();
+  found->number = num_compiled_++;
   if (found->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
     stop_recording_paths();
   return found;
@@ -470,11 +524,8 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
       (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {
-    std::vector<bool> is_attribute;
-    for (auto flag : node->is(symbols::kIsAttribute))
-      is_attribute.push_back(flag != 0);
-    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), std::move(is_attribute),
-                                              options, runs_several, pinned_plan_);
+    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), flags_of(node), options,
+                                              runs_several, pinned_plan_);
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }
@@ -531,10 +582,8 @@ CompiledCall LoweredMethod::latest_call() const {
     const auto add = [&](size_t region, std::shared_ptr<const CompiledRegion> compiled_region) {
       if (compiled_region == nullptr)
         return;
-      std::vector<bool> is_attribute;
-      for (auto flag : specialisation.method.regions.nodes[region]->is(symbols::kIsAttribute))
-        is_attribute.push_back(flag != 0);
-      call.runs.push_back({std::move(compiled_region), std::move(is_attribute), region});
+      call.runs.push_back(
+          {std::move(compiled_region), specialisation.is_attribute(region), region});
     };
     const auto& regions = specialisation.regions;
     if (const auto plans = specialisation.method_plans(); !plans.empty()) {

@@ -25,6 +25,7 @@ struct Code;
 
 namespace aten_recompute {
 
+class Artifacts;
 struct MethodPlan;
 
 // Name of a module's attribute that gives Options::layer_pattern where the spec has none.
@@ -54,6 +55,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Throws std::invalid_argument for an invalid spec or a method that does not exist.
   LoweredMethod(torch::jit::Module module, std::string method, const std::string& spec,
                 const std::string& layer_pattern = "");
+  ~LoweredMethod() override;
 
   // Runs the method on `self`, which has the attributes of the module, or on the module itself.
   // Returns what the method returns. Throws UserError where a budget or an option cannot be met,
@@ -82,6 +84,9 @@ class LoweredMethod : public torch::CustomClassHolder {
   std::string class_name() const;
 
  private:
+  // Writes the files of what was compiled since the last time (Options::save_ir).
+  void write_artifacts();
+
   struct Specialisation;
   using SpecialisationPtr = std::shared_ptr<Specialisation>;
   // A path that a call followed up to one of its checks, which failed.
@@ -131,11 +136,13 @@ class LoweredMethod : public torch::CustomClassHolder {
   SpecialisationPtr recent_;         // of the last call
   bool records_paths_ = true;        // for new specialisations
   std::set<int64_t> kept_branches_;  // MethodInput::kept_branches
+  size_t num_compiled_ = 0;          // specialisations so far
   size_t num_paths_ = 0;             // that were recorded
   size_t num_paths_left_ = 0;        // of these, because a call left another one
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
   std::map<std::string, int64_t> unplanned_calls_;  // how many, by the reason
   std::atomic<bool> checked_words_{false};
+  std::unique_ptr<Artifacts> artifacts_;  // with Options::save_ir
 };
 
 // Registers the operator that runs a region inside a method's graph.

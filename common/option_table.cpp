@@ -416,6 +416,7 @@ const std::vector<KeyRule>& common_keys() {
       {"release_outputs", "true or false", store_flag<&Options::release_outputs>},
       {"exact", "true or false", store_flag<&Options::exact>},
       {"fuse", "true or false", store_flag<&Options::fuse>},
+      {"save_ir", "true or false", store_flag<&Options::save_ir>},
       {"arena", R"("keep", "release" or "off")", store_arena}};
   return *keys;
 }

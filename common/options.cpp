@@ -427,6 +427,9 @@ std::string to_json(const Options& options) {
   if (!options.fuse) {
     json["fuse"] = false;
   }
+  if (options.save_ir) {
+    json["save_ir"] = true;
+  }
   if (options.arena != ArenaMode::kKeep) {
     json["arena"] = options.arena == ArenaMode::kRelease ? "release" : "off";
   }

@@ -137,6 +137,10 @@ struct Options {
   /// Makes a second region in a method an error.
   bool fullgraph = false;
 
+  /// Writes forward and backward of each region, before and after recomputation, to files
+  /// (backend/artifacts.h). The environment variable RECOMPUTE_SAVE_IR turns it on, too.
+  bool save_ir = false;
+
   /// The memory that tensors of a step lie in on the CPU: at planned places in one arena.
   ArenaMode arena = ArenaMode::kKeep;
 

@@ -52,14 +52,18 @@ double seconds_since(std::chrono::steady_clock::time_point start) {
 }
 
 // What comes before the plan: the joint graph, with the alternatives that the strategy chooses
-// from.
-JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input) {
+// from. Notes in `graphs` what is known then.
+JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input,
+                                RegionGraphs& graphs) {
   JointGraph joint;
   run_pass(Pass::kDifferentiate, joint.graph, [&] {
     const std::vector<bool> all(forward->outputs().size(), true);
     joint = differentiate(forward, input.requires_grad, all);
   });
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
+  graphs.operators = joint.operators;
+  if (input.options.save_ir)
+    graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
   if (input.options.strategy == StrategyKind::kBudget ||
       input.options.strategy == StrategyKind::kPlan) {
     run_pass(Pass::kAlternatives, joint.graph, [&] { add_alternatives(joint); });
@@ -274,8 +278,7 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
   graphs.is_fused = !graphs.channels_last && fuses(input);
   const auto forward =
       graphs.channels_last ? channels_last : fused_forward(input.graph, graphs.is_fused);
-  auto joint = differentiate_region(forward, input);
-  graphs.operators = joint.operators;
+  auto joint = differentiate_region(forward, input, graphs);
   std::optional<Profile> costs;
   if (needs_profile(input.options)) {
     run_pass(Pass::kProfile, [&] {
@@ -447,7 +450,8 @@ RegionGraphs compile_region(const RegionInput& input) {
 RegionProfile profile_region(const RegionInput& input) {
   const UseRules guard(input.rules);
   RegionProfile region;
-  region.joint = differentiate_region(fused_forward(input.graph, fuses(input)), input);
+  RegionGraphs graphs;
+  region.joint = differentiate_region(fused_forward(input.graph, fuses(input)), input, graphs);
   run_pass(Pass::kProfile, [&] {
     region.costs =
         profile(region.joint, input.inputs, input.options.cost_model, input.seen, input.described);
@@ -468,8 +472,7 @@ RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& b
   auto joint =
       differentiate_region(before.channels_last ? put_channels_last(input.graph)
                                                 : fused_forward(input.graph, before.is_fused),
-                           input);
-  graphs.operators = joint.operators;
+                           input, graphs);
   // The same graph, node by node; what only a profile knows of it comes from before.
   auto problem = make_problem(joint, nullptr);
   TORCH_INTERNAL_ASSERT(problem.problem.num_all_nodes() == before.problem->num_all_nodes() &&

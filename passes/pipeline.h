@@ -117,6 +117,8 @@ struct RegionGraphs {
   bool channels_last = false;                 // images have their channels last
   bool is_fused = false;                      // operators were fused, where there are some to fuse
   torch::jit::Gradient gradient;              // forward and backward as they run
+  // With Options::save_ir: forward and backward that keep all that the backward reads.
+  std::shared_ptr<const torch::jit::Gradient> captured;
   // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
   // (passes/partition/split_sums.h).
   std::vector<size_t> summand_of;

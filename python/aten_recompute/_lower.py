@@ -120,6 +120,8 @@ def lower(
           channels last in memory where that is measured to be faster, and results differ in the last bits.
         - ``fuse``: whether one operator may compute several of the module where it gives the same bits: a batch norm
           and the relu, relu6 or hardtanh after it. Default: True.
+        - ``save_ir``: whether forward and backward before and after recomputation are written to files as IR, code and
+          pictures, below the folder ``IR_artifacts`` (docs/drawings.md). Default: False.
         - ``arena``: the tensors of a step on the CPU lie at planned places in one piece of memory. ``"keep"`` (the
           default) keeps it between steps, ``"release"`` gives it back to the system after each step, and ``"off"``
           leaves all tensors to PyTorch's allocator.

@@ -23,6 +23,7 @@ class _CommonOptions(TypedDict, total=False):
     release_outputs: bool
     exact: bool
     fuse: bool
+    save_ir: bool
     arena: Literal["keep", "release", "off"]
 
 

@@ -184,6 +184,13 @@ TEST(Options, SaysWhatAFractionCountsFromAndWhatALeanPlanMayTake) {
       make_fraction(0.5));
 }
 
+TEST(Options, SaveIrIsAFlag) {
+  const auto options = parse_options(R"({"strategy": "all", "save_ir": true})");
+  EXPECT_TRUE(options.save_ir);
+  EXPECT_EQ(to_json(options), R"({"strategy":"all","save_ir":true})");
+  EXPECT_FALSE(parse_options("").save_ir);
+}
+
 TEST(Options, PatternNamesTheLayers) {
   EXPECT_EQ(parse_options(R"({"3": [0, 2], "pattern": "blocks\\.\\d+"})").layer_pattern,
             R"(blocks\.\d+)");
@@ -280,10 +287,10 @@ INSTANTIATE_TEST_SUITE_P(
         Refused{"{\"a\\nb\": 1}", R"(key "a\nb" is unknown)"},
         Refused{
             R"({"strategy": "names", "ratio": 0.5})",
-            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "arena")"},
+            R"(key "ratio" does not belong to strategy "names", accepted are "keywords", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "save_ir", "arena")"},
         Refused{
             R"({"4": 0.5, "stride": 2})",
-            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "arena")"},
+            R"(key "stride" does not belong to the short form "4", accepted are "pattern", "fullgraph", "profile", "accumulate", "release_outputs", "exact", "fuse", "save_ir", "arena")"},
         Refused{R"({"1": null, "strategy": "all"})",
                 R"(keys "1" and "strategy" both name a strategy)"},
         Refused{R"({"3": [0, 1], "4": 0.5})", R"(keys "3" and "4" both name a strategy)"},
