@@ -243,11 +243,40 @@ struct Convolution {
     };
     return is_last(input) || is_last(weight);
   }
-  // oneDNN computes these, in layouts of its own; other kernels unfold the image.
+  // oneDNN computes these, in layouts of its own; other kernels unfold the image. The conditions
+  // are those of use_mkldnn() in aten/src/ATen/native/Convolution.cpp.
   bool is_in_blocks() const {
     const auto type = input.scalar_type();
-    return (type == at::kFloat || type == at::kBFloat16 || type == at::kHalf) &&
-           !has_channels_last();
+    if (has_channels_last() || (transposed && (has_large_output_padding() || is_depthwise())))
+      return false;
+    return type == at::kBFloat16 || type == at::kHalf ||
+           (type == at::kFloat && gains_by_threads() && is_large());
+  }
+  bool is_dilated() const {
+    return std::any_of(dilation.begin(), dilation.end(), [](int64_t d) { return d != 1; });
+  }
+  bool has_large_output_padding() const {
+    for (size_t i = 0; i < dims(); ++i) {
+      if (output_padding[i] >= stride[i])
+        return true;
+    }
+    return false;
+  }
+  bool is_depthwise() const { return groups > 1 && input.size(1) == groups; }
+  // The sizes of the last two dimensions of the kernel; one-dimensional ones count as images.
+  int64_t kernel_width() const { return weight.size(-1); }
+  int64_t kernel_height() const { return weight.dim() == 3 ? 1 : weight.size(-2); }
+  bool gains_by_threads() const {
+    return is_strided() || is_dilated() || input.size(0) >= 16 || kernel_width() != 1 ||
+           kernel_height() != 1 || at::get_num_threads() > 1;
+  }
+  bool is_large() const {
+    constexpr int64_t kElements = 20480;  // of the first four dimensions
+    int64_t elements = 1;
+    for (int64_t d = 0; d < std::min<int64_t>(4, input.dim()); ++d)
+      elements *= input.size(d);
+    return groups > 1 || (kernel_width() > 3 && kernel_height() > 3) || input.size(0) > 1 ||
+           elements > kElements;
   }
 };
 
@@ -343,16 +372,21 @@ int64_t copies_of_result(const Tensor& image, bool is_spread) {
 }
 
 // Returns the bytes of the image of a convolution unfolded, one column for each position.
+// Transposed convolutions fold what they compute, one image at a time.
 int64_t columns(const Convolution& convolution, const Tensor& output) {
-  int64_t elements = output.numel() / std::max<int64_t>(1, output.size(1));
+  const auto& positions = convolution.transposed ? convolution.input : output;
+  int64_t elements = positions.numel() / std::max<int64_t>(1, positions.size(1));
   bool is_one_by_one = !convolution.is_strided();
   for (int64_t d = 2; d < convolution.weight.dim(); ++d) {
     elements *= convolution.weight.size(d);
     is_one_by_one = is_one_by_one && convolution.weight.size(d) == 1;
   }
-  return is_one_by_one ? 0
-                       : elements * convolution.input.size(1) *
-                             static_cast<int64_t>(convolution.input.element_size());
+  if (is_one_by_one)
+    return 0;
+  const auto channels = convolution.transposed ? convolution.weight.size(1) /
+                                                     std::max<int64_t>(1, convolution.input.size(0))
+                                               : convolution.input.size(1);
+  return elements * channels * static_cast<int64_t>(convolution.input.element_size());
 }
 
 Tensor image_like(const Convolution& convolution, const Sizes& sizes) {

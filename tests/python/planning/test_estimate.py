@@ -328,3 +328,24 @@ def test_an_error_is_one_line_that_names_the_reason(error: str) -> None:
 def test_a_plain_module_is_no_scripted_one(function: Callable[..., Any]) -> None:
     with pytest.raises(TypeError, match="takes a scripted or traced module"):
         function(nn.Linear(4, 4), X)
+
+
+@pytest.mark.parametrize("batch", [1, 2])
+@pytest.mark.parametrize("size", [6, 24])
+@pytest.mark.parametrize("output_padding", [0, 1])
+def test_kernels_that_unfold_small_images_are_known(batch: int, size: int, output_padding: int) -> None:
+    """PyTorch leaves images that are small and alone to kernels that unfold them, and other images to oneDNN."""
+    net = nn.Sequential(
+        nn.Conv3d(3, 8, 3, padding=1),
+        nn.Tanh(),
+        nn.ConvTranspose3d(8, 4, 3, stride=2, output_padding=output_padding),
+        nn.Tanh(),
+        nn.Conv3d(4, 2, 1),
+    )
+    x = torch.randn(batch, 3, size, size, size)
+    lowered = aten_recompute.lower(torch.jit.script(net), "none", profile=True)
+    lowered(x).sum().backward()
+    (region,) = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"]
+    measured = region["variants"][0]["unplanned_peak_bytes"]
+    estimated = aten_recompute.estimate(torch.jit.script(net), x)["unplanned_peak_bytes"]
+    assert abs(estimated - measured) <= 0.05 * measured
