@@ -70,8 +70,8 @@ torch::jit::Module unlower(const torch::jit::Module& module);
 /// as before. Methods that call the enabled ones run them planned, too. A module that is enabled
 /// already is enabled anew with these options.
 ///
-/// A module that is gone keeps its memory until the next enable() or release_memory(), unless it was
-/// disabled before.
+/// A module that is gone keeps its memory until the next enable() or release_memory(), unless it
+/// was disabled before.
 ///
 /// No other thread may run the methods, or methods that call them, during this call.
 ///
