@@ -84,7 +84,8 @@ std::shared_ptr<Artifacts::Folder> Artifacts::folder_of(const Object& module,
   if (number > 1)
     folder->path += "-" + std::to_string(number);
   known->push_back({c10::weak_intrusive_ptr<c10::ivalue::Object>(module), base, folder});
-  log_info("save_ir: the graphs of " + class_name + " are in " + folder->path.string());
+  log_info(LogTopic::kGeneral,
+           "save_ir: the graphs of " + class_name + " are in " + folder->path.string());
   return folder;
 }
 
@@ -93,8 +94,8 @@ bool saves_ir_by_environment() {
   if (value != "0" && value != "1") {
     static std::atomic<bool> has_said{false};
     if (!has_said.exchange(true)) {
-      log_warning("RECOMPUTE_SAVE_IR is \"" + value +
-                  "\"; accepted are 1 and 0. No graphs are written.");
+      log_warning(LogTopic::kGeneral, "RECOMPUTE_SAVE_IR is \"" + value +
+                                          "\"; accepted are 1 and 0. No graphs are written.");
     }
   }
   return value == "1";
@@ -114,8 +115,8 @@ void Artifacts::attempt(const Function& function) {
   } catch (const std::exception& error) {
     const std::string what = error.what();
     if (!folder_->failed.exchange(true)) {
-      log_warning("save_ir: " + what.substr(0, what.find('\n')) +
-                  "; no more graphs of this module are written");
+      log_warning(LogTopic::kGeneral, "save_ir: " + what.substr(0, what.find('\n')) +
+                                          "; no more graphs of this module are written");
     }
   }
 }

@@ -109,10 +109,11 @@ void CallerBehaviour::see(const std::vector<Output>& outputs) {
   differs_ = more > limit || -more > limit || has_other_loss();
   if (more > limit) {
     log_warning(
+        LogTopic::kMemory,
         "memory_budget may be exceeded by this backward: the region's outputs and their gradients "
         "take " +
-        std::to_string(more) +
-        " bytes more than its plan assumes. The region is planned again before the next call");
+            std::to_string(more) +
+            " bytes more than its plan assumes. The region is planned again before the next call");
   }
 }
 

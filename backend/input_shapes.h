@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 namespace aten_recompute {
@@ -26,6 +27,10 @@ class InputShapes {
   // most as large.
   bool cover(const InputShapes& other) const;
   bool operator==(const InputShapes&) const = default;
+
+  // Returns, for people, the first tensor of `other` that is larger than its counterpart here, or
+  // another one: "x [16, 64] instead of [8, 64]". `names` has one for each input.
+  std::string difference(const InputShapes& other, const std::vector<std::string>& names) const;
 
  private:
   // Per tensor: its rank, the bytes of an element, its sizes. Other inputs have -1 only.

@@ -74,7 +74,8 @@ void say_that_unplanned(const std::string& reason) {
   static std::set<std::string> said;
   const std::lock_guard<std::mutex> lock(mutex);
   if (said.insert(reason).second)
-    log_warning(reason + ": lowered modules run unplanned, as plain TorchScript");
+    log_warning(LogTopic::kSpecialize,
+                reason + ": lowered modules run unplanned, as plain TorchScript");
 }
 
 // Returns, for each source of gradients, how often it served which operator:
@@ -205,6 +206,7 @@ struct LoweredMethod::Specialisation {
   std::unique_ptr<torch::jit::Code> code;
   std::atomic<bool> reported{false};
   size_t number = 0;  // in the order of compiling
+  std::atomic<bool> reported_rules{false};
 
   // Returns which inputs of a region were read from the module.
   std::vector<bool> is_attribute(size_t region) const {
@@ -301,7 +303,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
       if (!place && (!method.has_late_changes || is_ours(error)))
         throw;
       if (!place)
-        log_info(std::string("a call that raised is repeated as it was scripted: ") + error.what());
+        log_info(LogTopic::kPaths,
+                 std::string("a call that raised is repeated as it was scripted: ") + error.what());
     }
     before.restore();
     if (!place) {
@@ -332,7 +335,7 @@ c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& sel
     warn_of_unmatched_words(specialisation);
   if (artifacts_ != nullptr)
     write_artifacts();
-  if (log_enabled(LogLevel::kInfo) && !specialisation.reported.exchange(true)) {
+  if (log_enabled(LogTopic::kBreaks, LogLevel::kInfo) && !specialisation.reported.exchange(true)) {
     std::ostringstream line;
     line << method_ << " (" << describe(options_) << "): " << specialisation.regions.size()
          << (specialisation.regions.size() == 1 ? " region" : " regions");
@@ -340,6 +343,10 @@ c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& sel
       line << "; break at " << region_break.node << " (" << region_break.reason
            << (region_break.location.empty() ? "" : ", " + region_break.location) << ")";
     }
+    log_info(LogTopic::kBreaks, line.str());
+  }
+  if (log_enabled(LogTopic::kRules, LogLevel::kInfo) &&
+      !specialisation.reported_rules.exchange(true)) {
     std::vector<std::string> on_tape;
     for (const auto& region : specialisation.regions) {
       for (const auto& compiled_region : specialisation.variants_of(*region)) {
@@ -347,8 +354,8 @@ c10::IValue LoweredMethod::run(Specialisation& specialisation, const Object& sel
           on_tape.push_back(op);
       }
     }
-    line << "; on tape: " << (on_tape.empty() ? "none" : join(on_tape, ", "));
-    log_info(line.str());
+    log_info(LogTopic::kRules, method_ + ": operators without a rule, on tape: " +
+                                   (on_tape.empty() ? "none" : join(on_tape, ", ")));
   }
   return std::move(stack.front());
 }
@@ -410,11 +417,11 @@ void LoweredMethod::warn_of_unmatched_words(const Specialisation& specialisation
     hints += did_you_mean(word.substr(word[0] == '%' ? 1 : 0), {stems.begin(), stems.end()});
   const bool all = names.size() <= kMaxNames;
   names.resize(std::min(names.size(), kMaxNames));
-  log_warning(method_ + " (" + describe(options_) +
-              "): nothing that is kept for the backward matches " +
-              join({unmatched.words.begin(), unmatched.words.end()}, ", ") +
-              "; there are: " + (names.empty() ? "none" : join(names, ", ")) +
-              (all ? "" : ", ... (report() has all)") + hints);
+  log_warning(LogTopic::kPlan, method_ + " (" + describe(options_) +
+                                   "): nothing that is kept for the backward matches " +
+                                   join({unmatched.words.begin(), unmatched.words.end()}, ", ") +
+                                   "; there are: " + (names.empty() ? "none" : join(names, ", ")) +
+                                   (all ? "" : ", ... (report() has all)") + hints);
 }
 
 std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypePtr& type) {
@@ -463,6 +470,8 @@ LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
   }
   if (!left.empty() && !keep_branch_of(left.back()) && ++num_paths_left_ > kMaxPathsLeft)
     stop_recording_paths();
+  if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
+    say_why_compiled(self, inputs, left);
   specialisations_.push_back(compile(self, inputs));
   const auto found = recent_ = specialisations_.back();
   found->number = num_compiled_++;
@@ -471,12 +480,35 @@ LoweredMethod::SpecialisationPtr LoweredMethod::find(const Object& self,
   return found;
 }
 
+void LoweredMethod::say_why_compiled(const Object& self, const std::vector<c10::IValue>& inputs,
+                                     const std::vector<LeftPath>& left) const {
+  if (specialisations_.empty() && left.empty())
+    return;
+  std::vector<std::string> names;
+  const auto& arguments = module_.get_method(method_).function().getSchema().arguments();
+  for (size_t i = 1; i < arguments.size(); ++i)
+    names.push_back(arguments[i].name());
+  const auto& other =
+      recent_ != nullptr || specialisations_.empty() ? recent_ : specialisations_.back();
+  std::string why;
+  if (!left.empty() || other == nullptr)
+    why = "data of this call answer an if or a loop differently than the path that it followed";
+  else if (other->self_type != self->type())
+    why = "the module is of another class";
+  else
+    why = other->method.assumptions.difference(self, inputs, names);
+  log_info(LogTopic::kSpecialize, method_ + " is compiled again (for the " +
+                                      std::to_string(specialisations_.size() + 1) +
+                                      ". time): " + why);
+}
+
 void LoweredMethod::stop_recording_paths() {
   if (!std::exchange(records_paths_, false))
     return;
-  log_warning(method_ +
-              " takes many paths: calls that take another one run with its control flow, "
-              "and a budget is planned for the stretches between");
+  log_warning(LogTopic::kPaths,
+              method_ +
+                  " takes many paths: calls that take another one run with its control flow, "
+                  "and a budget is planned for the stretches between");
   forget_if([](const PreparedMethod& method) { return method.may_leave_path(); });
 }
 

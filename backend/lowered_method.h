@@ -105,6 +105,10 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Returns a new specialisation. Throws UserError if Options::fullgraph forbids several regions.
   SpecialisationPtr compile(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             const std::vector<c10::IValue>& inputs) const;
+  // Logs what differs from the specialisation that ran last. `left`: find().
+  void say_why_compiled(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                        const std::vector<c10::IValue>& inputs,
+                        const std::vector<LeftPath>& left) const;
   // Compiles no paths any more, and drops those that calls may leave.
   void stop_recording_paths();
   // From now on records the `if` that was decided where the path was left as one operator, and

@@ -149,10 +149,11 @@ void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>&
   ++num_left_;
   record_ = (num_left_ & (num_left_ - 1)) == 0;
   if (!said_that_left_) {
-    log_warning(method_ +
-                ": a call ran other regions than those planned for, with as little memory as "
-                "possible; its peak may exceed memory_budget. It is planned for when it occurs "
-                "again");
+    log_warning(LogTopic::kSpecialize,
+                method_ +
+                    ": a call ran other regions than those planned for, with as little memory as "
+                    "possible; its peak may exceed memory_budget. It is planned for when it occurs "
+                    "again");
   }
   said_that_left_ = true;
 }
@@ -177,7 +178,9 @@ std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
                       call.watch->memory());
   }
   if (!plans_.empty() && !again)
-    log_info(method_ + ": planned again, for larger inputs than before");
+    log_info(LogTopic::kSpecialize,
+             method_ + " is planned again, for larger inputs: " +
+                 in_order_.back()->inputs.difference(unfinished->inputs, {}));
   return plan(unfinished, /*is_late=*/false);
 }
 
@@ -223,6 +226,10 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   }
   plan->figures.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (log_enabled(LogTopic::kPlan, LogLevel::kInfo))
+    log_info(LogTopic::kPlan, method_ + " is planned as a whole, with " +
+                                  std::to_string(planned.size()) + " runs of regions" +
+                                  describe(plan->figures));
   give_back_free_heap();  // of what the search took
   in_order_.push_back(plan);
   if (const auto dropped = plans_.insert(plan))
@@ -263,10 +270,12 @@ void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured,
   if (said_that_outside_)
     return;
   said_that_outside_ = true;
-  log_warning(method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
-              std::to_string(predicted) +
-              " were predicted, because of operators between the regions, so that this step's peak "
-              "may exceed its budget. The next step is planned with the measured figures");
+  log_warning(
+      LogTopic::kMemory,
+      method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
+          std::to_string(predicted) +
+          " were predicted, because of operators between the regions, so that this step's peak "
+          "may exceed its budget. The next step is planned with the measured figures");
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::measured(

@@ -27,6 +27,48 @@ bool has_rules_for_cpu(torch::jit::Graph& graph) {
   });
 }
 
+void log_plan(const RegionGraphs& graphs) {
+  if (log_enabled(LogTopic::kPlan, LogLevel::kInfo)) {
+    log_info(LogTopic::kPlan, "a region keeps " + std::to_string(graphs.saved.size()) +
+                                  " values and computes " +
+                                  std::to_string(graphs.recomputed.size()) + " again" +
+                                  (graphs.problem == nullptr ? "" : describe(graphs.figures)));
+  }
+  if (log_enabled(LogTopic::kPlan, LogLevel::kDebug)) {
+    const auto listed = [](const std::vector<std::string>& names) {
+      std::string text;
+      for (const auto& name : names)
+        text += ' ' + name;
+      return text.empty() ? " nothing" : text;
+    };
+    log_debug(LogTopic::kPlan, "kept:" + listed(graphs.saved));
+    log_debug(LogTopic::kPlan, "computed again:" + listed(graphs.recomputed));
+  }
+}
+
+// Returns how two keys of a region with inputs of these names differ.
+std::string difference(const SpecialisationKey& before, const SpecialisationKey& now,
+                       const std::vector<std::string>& names) {
+  std::string more, fewer;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (before.requires_grad[i] == now.requires_grad[i])
+      continue;
+    auto& list = now.requires_grad[i] ? more : fewer;
+    list += (list.empty() ? "" : ", ") + names[i];
+  }
+  if (!more.empty())
+    return "these inputs require a gradient now: " + more;
+  if (!fewer.empty())
+    return "these inputs require no gradient any more: " + fewer;
+  if (before.same != now.same)
+    return "other inputs are the same tensor";
+  if (before.is_on_cpu != now.is_on_cpu)
+    return "the inputs are on another device";
+  if (before.returned != now.returned)
+    return "other calls such as to() and contiguous() have nothing to do";
+  return "the inputs have other layouts";
+}
+
 bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
   return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
     return !input.isTensor() || !input.toTensor().defined() || input.toTensor().is_cpu();
@@ -66,9 +108,11 @@ Region::Choice Region::variant_for(const SpecialisationKey& key,
                                    const std::vector<c10::IValue>& inputs,
                                    const InputShapes& shapes, bool exact, bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  auto& planned = compiled_regions_[key].planned;
+  const auto num_planned = planned.size();
   if (options_.strategy == StrategyKind::kBudget)
     remove_outdated(compiled_regions_[key]);
-  auto& planned = compiled_regions_[key].planned;
+  const bool is_outdated = planned.size() < num_planned;
   auto fits = [&](const Planned& each) {
     return each.compiled_region == nullptr || each.shapes == shapes;
   };
@@ -77,10 +121,9 @@ Region::Choice Region::variant_for(const SpecialisationKey& key,
     found = planned.find([&](const Planned& each) { return each.shapes.cover(shapes); });
   if (found != nullptr)
     return {found->compiled_region, found->shapes != shapes};
-  if (!planned.empty() && !leanest && !said_that_planned_again_) {
-    log_info("a region is planned again, for larger inputs than before");
-    said_that_planned_again_ = true;
-  }
+  if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
+    say_why_compiled(key, shapes, compiled_regions_[key], is_outdated);
+  last_key_ = &compiled_regions_.find(key)->first;
   // The step that follows is recorded in memory of its own, so it needs none that is kept.
   ArenaPool::instance().clear();
   const ScratchMemory scratch;
@@ -88,7 +131,8 @@ Region::Choice Region::variant_for(const SpecialisationKey& key,
   try {
     compiled_region = compile(key, inputs, options_, leanest, compiled_regions_[key]);
   } catch (const NotDifferentiable& error) {
-    log_warning(std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
+    log_warning(LogTopic::kRules,
+                std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
     return {};  // the region's own run raises the error
   } catch (const std::exception&) {
@@ -100,6 +144,28 @@ Region::Choice Region::variant_for(const SpecialisationKey& key,
   }
   planned.insert({shapes, compiled_region, num_compiled_++});
   return {compiled_region};
+}
+
+void Region::say_why_compiled(const SpecialisationKey& key, const InputShapes& shapes,
+                              const Plans& plans, bool is_outdated) const {
+  std::vector<std::string> all;
+  std::vector<std::string> names;  // of the inputs whose shapes count
+  for (size_t i = 0; i < graph_->inputs().size(); ++i) {
+    all.push_back(graph_->inputs()[i]->debugNameBase());
+    if (!is_attribute_[i])
+      names.push_back(all.back());
+  }
+  std::string why;
+  if (is_outdated) {
+    why = "a step has shown other outputs, gradients or sizes than were assumed";
+  } else if (plans.planned.begin() != plans.planned.end()) {
+    why = "larger inputs: " + (*plans.planned.begin()).shapes.difference(shapes, names);
+  } else if (last_key_ != nullptr) {
+    why = difference(*last_key_, key, all);
+  } else {
+    return;
+  }
+  log_info(LogTopic::kSpecialize, "a region is compiled again: " + why);
 }
 
 std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& key,
@@ -123,6 +189,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
                         plans.seen, rules_, known, plans.largest_unplanned_bytes, channels_last}));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});
+    log_plan(compiled_region->graphs());
     return compiled_region;
   };
   if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
@@ -136,9 +203,10 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecialisationKey& k
       throw;
     if (!pinned_plan_->said_that_unplanned.exchange(true)) {
       log_warning(
+          LogTopic::kPlan,
           std::string("a call of another kind than those planned for (evaluation, frozen layers) "
                       "keeps everything that its backward needs: ") +
-          error.what());
+              error.what());
     }
     auto unplanned = options;
     unplanned.strategy = StrategyKind::kNone;
@@ -175,6 +243,7 @@ bool Region::has_outgrown(const SpecialisationKey& key, const CompiledRegion& co
     each.outgrown = each.compiled_region != nullptr;
   if (!said_that_outgrown_) {
     log_warning(
+        LogTopic::kMemory,
         "memory_budget may be exceeded by this call: its data made tensors larger than those "
         "planned for. The region is planned again before the next call");
   }

@@ -120,6 +120,10 @@ class Region : public torch::CustomClassHolder {
                                                 const Plans& plans) const;
   // Removes plans that are not to be used again, and notes the caller's behaviour in `seen`.
   static void remove_outdated(Plans& plans);
+  // Logs why the region is compiled for this key and these shapes, if it was compiled before.
+  // `is_outdated`: because of what a step has shown.
+  void say_why_compiled(const SpecialisationKey& key, const InputShapes& shapes, const Plans& plans,
+                        bool is_outdated) const;
   // Has the call watched if its peak is to be compared with a plan. Returns the watch of a step
   // that runs this region alone, so that the call ends with the region's forward; nullptr
   // otherwise. `is_for_larger`: Choice.
@@ -137,7 +141,7 @@ class Region : public torch::CustomClassHolder {
   mutable std::mutex mutex_;
   std::map<SpecialisationKey, Plans> compiled_regions_;
   size_t num_compiled_ = 0;
-  bool said_that_planned_again_ = false;
+  const SpecialisationKey* last_key_ = nullptr;  // that was compiled for; in compiled_regions_
   bool said_that_outgrown_ = false;
   std::shared_ptr<PeakDifference> difference_;  // for steps of this region alone
 };

@@ -129,6 +129,10 @@ bool is_too_high(int64_t predicted, int64_t measured) {
 
 void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
                          bool is_planned_again) {
+  if (log_enabled(LogTopic::kMemory, LogLevel::kInfo))
+    log_info(LogTopic::kMemory, of_ + "the peak of a step was " + std::to_string(step.peak) +
+                                    " bytes; " + std::to_string(figures.predicted_peak_bytes) +
+                                    " were predicted");
   const auto predicted = figures.predicted_peak_bytes;
   const auto budget = budget_bytes(options_, figures.fraction_counts_from);
   const bool is_more = exceeds(step.peak - predicted, kWorthSaying, predicted) ||
@@ -154,8 +158,9 @@ void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
         ", so that more may be recomputed than memory_budget requires. If gradients are added to "
         "existing ones, or freed in the backward, set \"accumulate\": true";
   }
-  log_warning(of_ + "the peak of a step was " + std::to_string(step.peak) + " bytes where " +
-              std::to_string(predicted) + " were predicted" + why);
+  log_warning(LogTopic::kMemory, of_ + "the peak of a step was " + std::to_string(step.peak) +
+                                     " bytes where " + std::to_string(predicted) +
+                                     " were predicted" + why);
 }
 
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step) {

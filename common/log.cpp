@@ -2,16 +2,16 @@
 // may have other versions. What the header declares stays visible.
 #pragma GCC visibility push(default)
 #include "common/log.h"
+#include "common/log_topics.h"
 #pragma GCC visibility pop
 
-#include <algorithm>
 #include <array>
 #include <atomic>
-#include <cctype>
 #include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 #include <vector>
@@ -23,19 +23,18 @@
 namespace aten_recompute {
 namespace {
 
-struct LevelName {
+struct LevelPair {
   LogLevel level;
-  std::string_view name;
   spdlog::level::level_enum spdlog_level;
 };
 
 constexpr LogLevel kDefaultLevel = LogLevel::kWarning;
 constexpr std::array kLevels{
-    LevelName{LogLevel::kDebug, "DEBUG", spdlog::level::debug},
-    LevelName{LogLevel::kInfo, "INFO", spdlog::level::info},
-    LevelName{LogLevel::kWarning, "WARNING", spdlog::level::warn},
-    LevelName{LogLevel::kError, "ERROR", spdlog::level::err},
-    LevelName{LogLevel::kOff, "OFF", spdlog::level::off},
+    LevelPair{LogLevel::kDebug, spdlog::level::debug},
+    LevelPair{LogLevel::kInfo, spdlog::level::info},
+    LevelPair{LogLevel::kWarning, spdlog::level::warn},
+    LevelPair{LogLevel::kError, spdlog::level::err},
+    LevelPair{LogLevel::kOff, spdlog::level::off},
 };
 
 std::string read_env(const char* name) {
@@ -43,19 +42,8 @@ std::string read_env(const char* name) {
   return value == nullptr ? std::string() : std::string(value);
 }
 
-std::optional<LogLevel> parse_level(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return std::toupper(c); });
-  for (const LevelName& entry : kLevels) {
-    if (entry.name == text) {
-      return entry.level;
-    }
-  }
-  return std::nullopt;
-}
-
 spdlog::level::level_enum to_spdlog(LogLevel level) {
-  for (const LevelName& entry : kLevels) {
+  for (const LevelPair& entry : kLevels) {
     if (entry.level == level) {
       return entry.spdlog_level;
     }
@@ -67,16 +55,28 @@ class Log {
  public:
   Log() { configure(); }
 
-  bool enabled(LogLevel level) const {
-    return level != LogLevel::kOff && level >= level_.load(std::memory_order_relaxed);
+  bool enabled(LogTopic topic, LogLevel level) const {
+    return level != LogLevel::kOff &&
+           level >= levels_[static_cast<size_t>(topic)].load(std::memory_order_relaxed);
   }
 
-  void write(LogLevel level, const std::string& message) {
-    if (!enabled(level)) {
+  void write(LogTopic topic, LogLevel level, const std::string& message) {
+    if (!enabled(topic, level)) {
       return;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
-    write_locked(level, message);
+    write_locked(topic, level, message);
+  }
+
+  void set_topics(const std::string& topics) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto levels = topics.empty() ? TopicLevels{} : set_levels_;
+    const auto errors = read_topics(topics, levels);
+    if (!errors.empty()) {
+      throw std::invalid_argument(errors.front());
+    }
+    set_levels_ = levels;
+    apply_levels();
   }
 
   void replace_sink(std::function<void(LogLevel, const std::string&)> sink) {
@@ -92,15 +92,20 @@ class Log {
     std::vector<std::string> complaints;
 
     const std::string level_text = read_env("RECOMPUTE_LOG_LEVEL");
-    LogLevel level = kDefaultLevel;
+    level_ = kDefaultLevel;
     if (!level_text.empty()) {
       if (const std::optional<LogLevel> parsed = parse_level(level_text)) {
-        level = *parsed;
+        level_ = *parsed;
       } else {
         complaints.push_back(
             "RECOMPUTE_LOG_LEVEL is \"" + level_text +
             "\"; accepted are DEBUG, INFO, WARNING, ERROR and OFF. Using WARNING.");
       }
+    }
+
+    environment_levels_ = {};
+    for (const std::string& error : read_topics(read_env("RECOMPUTE_LOGS"), environment_levels_)) {
+      complaints.push_back("RECOMPUTE_LOGS: " + error);
     }
 
     spdlog::sink_ptr sink;
@@ -123,25 +128,39 @@ class Log {
     logger_->set_pattern("[%Y-%m-%d %H:%M:%S.%e] [%n] [%l] %v");
     logger_->set_level(spdlog::level::trace);
     logger_->flush_on(spdlog::level::trace);
-    level_.store(level, std::memory_order_relaxed);
+    apply_levels();
 
     for (const std::string& complaint : complaints) {
-      if (enabled(LogLevel::kWarning)) {
-        write_locked(LogLevel::kWarning, complaint);
+      if (enabled(LogTopic::kGeneral, LogLevel::kWarning)) {
+        write_locked(LogTopic::kGeneral, LogLevel::kWarning, complaint);
       }
     }
   }
 
-  void write_locked(LogLevel level, const std::string& message) {
+  void apply_levels() {
+    for (size_t topic = 0; topic < kNumTopics; ++topic) {
+      const LogLevel level =
+          set_levels_[topic].value_or(environment_levels_[topic].value_or(level_));
+      levels_[topic].store(level, std::memory_order_relaxed);
+    }
+  }
+
+  void write_locked(LogTopic topic, LogLevel level, const std::string& message) {
     if (sink_) {
       sink_(level, message);
     } else {
-      logger_->log(to_spdlog(level), spdlog::string_view_t(message));
+      const std::string_view name = name_of(topic);
+      logger_->log(
+          to_spdlog(level),
+          spdlog::string_view_t(name.empty() ? message : "[" + std::string(name) + "] " + message));
     }
   }
 
   std::mutex mutex_;
-  std::atomic<LogLevel> level_{kDefaultLevel};
+  LogLevel level_ = kDefaultLevel;  // of topics that have none of their own
+  TopicLevels environment_levels_;
+  TopicLevels set_levels_;  // by set_log_topics()
+  std::array<std::atomic<LogLevel>, kNumTopics> levels_{};
   std::unique_ptr<spdlog::logger> logger_;
   std::function<void(LogLevel, const std::string&)> sink_;
 };
@@ -154,25 +173,26 @@ Log& the_log() {
 
 }  // namespace
 
-void log_message(LogLevel level, const std::string& message) {
-  the_log().write(level, message);
+void log_message(LogTopic topic, LogLevel level, const std::string& message) {
+  the_log().write(topic, level, message);
 }
 
-bool log_enabled(LogLevel level) {
-  return the_log().enabled(level);
+bool log_enabled(LogTopic topic, LogLevel level) {
+  return the_log().enabled(topic, level);
 }
 
-void log_debug(const std::string& message) {
-  log_message(LogLevel::kDebug, message);
+void log_debug(LogTopic topic, const std::string& message) {
+  log_message(topic, LogLevel::kDebug, message);
 }
-void log_info(const std::string& message) {
-  log_message(LogLevel::kInfo, message);
+void log_info(LogTopic topic, const std::string& message) {
+  log_message(topic, LogLevel::kInfo, message);
 }
-void log_warning(const std::string& message) {
-  log_message(LogLevel::kWarning, message);
+void log_warning(LogTopic topic, const std::string& message) {
+  log_message(topic, LogLevel::kWarning, message);
 }
-void log_error(const std::string& message) {
-  log_message(LogLevel::kError, message);
+
+void set_log_topics(const std::string& topics) {
+  the_log().set_topics(topics);
 }
 
 void set_log_sink_for_testing(std::function<void(LogLevel, const std::string&)> sink) {

@@ -9,21 +9,38 @@ namespace aten_recompute {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// Writes one line to the log if `level` is enabled. Thread-safe. A failure to write does not
-/// throw.
+/// What a line is about (common/log_topics.h has the names; docs/debugging.md says what is logged).
+enum class LogTopic {
+  kGeneral,     // none of these; the level of all decides
+  kPlan,        // what plans keep and recompute, budgets
+  kBreaks,      // regions and what ends them
+  kSpecialize,  // what is compiled again, and why; calls that run unplanned
+  kMemory,      // measured peaks beside predicted ones
+  kRules,       // operators without a gradient rule, tags
+  kProfile,     // what operators cost, and how long passes take
+  kPaths,       // paths through methods with control flow
+};
+
+/// Writes one line to the log if `level` is enabled for the topic. Thread-safe. A failure to write
+/// does not throw.
 ///
 /// The environment variables `RECOMPUTE_LOG_LEVEL` (DEBUG, INFO, WARNING, ERROR or OFF; default
-/// WARNING) and `RECOMPUTE_LOG_FILE` (a file to append to; default: standard error) are read when a
-/// function of this header is first called.
-void log_message(LogLevel level, const std::string& message);
+/// WARNING), `RECOMPUTE_LOGS` (levels of topics) and `RECOMPUTE_LOG_FILE` (a file to append to;
+/// default: standard error) are read when a function of this header is first called.
+void log_message(LogTopic topic, LogLevel level, const std::string& message);
 
-/// Returns whether a message of `level` would be written. Ask before building an expensive message.
-bool log_enabled(LogLevel level);
+/// Returns whether a message would be written. Ask before building an expensive message.
+bool log_enabled(LogTopic topic, LogLevel level);
 
-void log_debug(const std::string& message);
-void log_info(const std::string& message);
-void log_warning(const std::string& message);
-void log_error(const std::string& message);
+void log_debug(LogTopic topic, const std::string& message);
+void log_info(LogTopic topic, const std::string& message);
+void log_warning(LogTopic topic, const std::string& message);
+
+/// Sets the levels of topics that `topics` names, as RECOMPUTE_LOGS does: "plan,+rules,-memory".
+/// Topics that it does not name keep theirs. "" takes back what was set by this function. Throws
+/// std::invalid_argument with one line for a topic or level that does not exist, and then changes
+/// nothing.
+void set_log_topics(const std::string& topics);
 
 /// Passes every enabled message to `sink` instead of the log; an empty function restores the log.
 /// The sink is called under a lock and must not log. Each call reads the environment variables

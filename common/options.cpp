@@ -310,8 +310,9 @@ Options resolve_options(const std::string& spec_text) {
       rule->store(value, options);
     return options;
   } catch (const OptionError& error) {
-    log_warning("the environment variable RECOMPUTE is invalid, nothing is recomputed: " +
-                error.message);
+    log_warning(
+        LogTopic::kGeneral,
+        "the environment variable RECOMPUTE is invalid, nothing is recomputed: " + error.message);
     return spec.options;
   }
 }

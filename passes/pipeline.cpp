@@ -7,7 +7,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <iomanip>
 #include <optional>
+#include <sstream>
 #include <string_view>
 
 #include "common/log.h"
@@ -133,10 +135,11 @@ bool always_channels_last() {
 void do_without_profile(Options& options, const std::string& why) {
   const bool has_budget =
       options.strategy == StrategyKind::kBudget || options.strategy == StrategyKind::kPlan;
-  log_warning((has_budget ? "memory_budget may be exceeded: a region cannot be profiled, and keeps "
+  log_warning(LogTopic::kProfile,
+              (has_budget ? "memory_budget may be exceeded: a region cannot be profiled, and keeps "
                             "nothing but the inputs of its layers: "
                           : "a region keeps everything that its backward needs: ") +
-              why.substr(0, why.find('\n')));
+                  why.substr(0, why.find('\n')));
   options.strategy = has_budget ? StrategyKind::kAll : StrategyKind::kNone;
 }
 
@@ -230,11 +233,17 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
     try {
       path = record_path(inlined, input.self, input.inputs, input.kept_branches);
     } catch (const NotRecordable& error) {
-      log_info(std::string("a method keeps its control flow: ") + error.what());
+      log_info(LogTopic::kPaths, std::string("a method keeps its control flow: ") + error.what());
     }
   });
   if (!path)
     return std::nullopt;
+  if (log_enabled(LogTopic::kPaths, LogLevel::kInfo)) {
+    const auto nodes = path->graph->nodes();
+    log_info(LogTopic::kPaths, "the path of a call was recorded: " +
+                                   std::to_string(std::distance(nodes.begin(), nodes.end())) +
+                                   " operators");
+  }
   PreparedMethod method;
   method.graph = path->graph;
   auto guard = std::make_shared<PathGuard>(*path);
@@ -287,6 +296,12 @@ RegionGraphs compile_forward(const std::shared_ptr<Graph>& channels_last,
         graphs.data_sizes = costs->data_sizes;
         graphs.described_outputs = costs->outputs;
         graphs.assumed = input.seen;
+        if (log_enabled(LogTopic::kProfile, LogLevel::kInfo)) {
+          log_info(LogTopic::kProfile,
+                   "a region of " + std::to_string(costs->nodes.size()) + " operators, of which " +
+                       std::to_string(costs->num_classes) + " kinds ran, was profiled in " +
+                       std::to_string(costs->seconds) + " s");
+        }
       } catch (const NotProfiled& error) {
         if (error.inputs_are_to_blame())
           throw;
@@ -367,8 +382,9 @@ RegionGraphs faster_of_layouts(const std::shared_ptr<Graph>& changed, const Regi
     return std::move(first ? *first : *last);
   const auto seconds_first = first->figures.predicted_seconds;
   const auto seconds_last = last->figures.predicted_seconds;
-  log_info("operators take " + std::to_string(seconds_last) + " s per step with channels last, " +
-           std::to_string(seconds_first) + " s otherwise");
+  log_info(LogTopic::kProfile, "operators take " + std::to_string(seconds_last) +
+                                   " s per step with channels last, " +
+                                   std::to_string(seconds_first) + " s otherwise");
   return std::move(last->problem != nullptr && seconds_last < seconds_first ? *last : *first);
 }
 
@@ -385,6 +401,16 @@ PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
   figures.unplanned_seconds = problem.base_seconds() + unplanned.recompute_seconds;
   figures.num_nodes = problem.num_nodes;
   return figures;
+}
+
+std::string describe(const PlanMetrics& figures) {
+  std::ostringstream text;
+  text << "; predicted peak " << figures.predicted_peak_bytes << " bytes of "
+       << figures.unplanned_peak_bytes << " without recomputation";
+  if (figures.unplanned_seconds > 0.0)
+    text << ", " << std::setprecision(3) << figures.predicted_seconds / figures.unplanned_seconds
+         << " times its time";
+  return text.str();
 }
 
 void finish_backward(RegionGraphs& graphs) {

@@ -104,6 +104,9 @@ struct PlanMetrics {
 };
 PlanMetrics figures_of(const Problem& problem, const Simulation& planned,
                        const Simulation& unplanned);
+// Returns the end of a sentence about a plan: "; predicted peak 1000 bytes of 2000 without
+// recomputation, 1.1 times its time".
+std::string describe(const PlanMetrics& figures);
 
 // Values of a region's problem, by index; -1 for what is no tensor.
 struct RegionBoundary {

@@ -89,7 +89,8 @@ c10::IValue preprocess(const torch::jit::Module& module,
   for (const auto& spec : plans)
     specs.insert_or_assign(spec.key(), spec.value());
   if (const auto copies = undo_parameter_copies(module); copies > 0) {
-    log_debug(std::to_string(copies) + " buffers or frozen parameters are copies of the module's");
+    log_debug(LogTopic::kGeneral,
+              std::to_string(copies) + " buffers or frozen parameters are copies of the module's");
   }
   return c10::ivalue::Tuple::create(
       {module._ivalue(), kFormatPrefix + std::to_string(kFormatVersion)});

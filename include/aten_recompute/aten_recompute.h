@@ -14,11 +14,12 @@
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
 // lowered modules does not need this header. Further headers are included here: register_rule.h
 // declares gradient rules for your own operators, draw.h draws pictures, estimate.h predicts what a
-// step takes, and one_line.h shortens LibTorch's errors.
+// step takes, logs.h says what is logged, and one_line.h shortens LibTorch's errors.
 #pragma once
 
 #include <aten_recompute/draw.h>
 #include <aten_recompute/estimate.h>
+#include <aten_recompute/logs.h>
 #include <aten_recompute/one_line.h>
 #include <aten_recompute/register_rule.h>
 #include <aten_recompute/register_shape.h>

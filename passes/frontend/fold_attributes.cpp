@@ -158,4 +158,28 @@ bool holds(const FoldedAttribute& attribute, const Object& root) {
   return value->isNone() || *value == attribute.value;
 }
 
+std::string difference(const FoldedAttribute& attribute, const Object& root) {
+  std::string name = "attribute ";
+  for (const auto& step : attribute.path)
+    name += (name.back() == ' ' ? "" : ".") + step;
+  const auto value = read_path(root, attribute.path);
+  if (!value)
+    return name + " does not exist any more";
+  if (attribute.other_object)
+    return name + " is another object";
+  if (attribute.structure != nullptr)
+    return name + ' ' + attribute.structure->difference(*value);
+  if (attribute.not_none)
+    return name + " is None now";
+  if (attribute.rank >= 0 && value->isTensor() && value->toTensor().defined())
+    return c10::str(name, " has ", value->toTensor().dim(), " dimensions instead of ",
+                    attribute.rank);
+  const auto text = [](const c10::IValue& each) -> std::string {
+    if (each.isBool())
+      return each.toBool() ? "True" : "False";
+    return each.isTensor() || each.isObject() ? each.tagKind() : c10::str(each);
+  };
+  return name + " is " + text(*value) + " instead of " + text(attribute.value);
+}
+
 }  // namespace aten_recompute

@@ -65,4 +65,9 @@ void hoist_attributes(const std::shared_ptr<torch::jit::Graph>& graph);
 // Returns whether `root` still has the value that was folded.
 bool holds(const FoldedAttribute& attribute, const c10::intrusive_ptr<c10::ivalue::Object>& root);
 
+// Returns how the attribute differs where it does not hold: "attribute training is False instead of
+// True".
+std::string difference(const FoldedAttribute& attribute,
+                       const c10::intrusive_ptr<c10::ivalue::Object>& root);
+
 }  // namespace aten_recompute

@@ -143,6 +143,21 @@ bool PathGuard::holds(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                     [](const auto& value, bool expected) { return value.toBool() == expected; });
 }
 
+std::string PathGuard::difference(const std::vector<c10::IValue>& inputs,
+                                  const std::vector<std::string>& names) const {
+  if (c10::typeMetaToScalarType(at::get_default_dtype()) != default_dtype_)
+    return "the default dtype is another one";
+  if (grad_mode_ && *grad_mode_ != at::GradMode::is_enabled())
+    return *grad_mode_ ? "gradients are disabled" : "gradients are enabled";
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs_[i].matches(inputs[i]))
+      return "input " + names.at(i) + ' ' + inputs_[i].difference(inputs[i]);
+  }
+  if (changes_containers_ && share_containers(inputs))
+    return "two inputs share a container that the method changes";
+  return "sizes, numbers or attributes answer an if or a loop differently";
+}
+
 std::vector<PathCheck> number_checks(Graph& graph) {
   std::vector<PathCheck> checks;
   FollowsFromData follows_from_data;

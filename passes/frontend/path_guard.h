@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "passes/frontend/record_path.h"
@@ -26,6 +27,11 @@ class PathGuard {
   // Returns whether the inputs fit. Thread-safe.
   bool holds(const c10::intrusive_ptr<c10::ivalue::Object>& self,
              const std::vector<c10::IValue>& inputs) const;
+
+  // Returns what differs in a call for which holds() returns false; `names` are those of the
+  // inputs.
+  std::string difference(const std::vector<c10::IValue>& inputs,
+                         const std::vector<std::string>& names) const;
 
  private:
   std::vector<Structure> inputs_;

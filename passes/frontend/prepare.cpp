@@ -147,6 +147,30 @@ bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
   return path == nullptr || path->holds(self, values);
 }
 
+std::string Assumptions::difference(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                                    const std::vector<c10::IValue>& values,
+                                    const std::vector<std::string>& names) const {
+  for (const auto& assumption : inputs) {
+    const auto& value = values[assumption.input];
+    const auto name = "input " + names.at(assumption.input);
+    if (assumption.is_none != value.isNone())
+      return name + (value.isNone() ? " is None now" : " is not None any more");
+    if (assumption.rank < 0)
+      continue;
+    const bool is_tensor = value.isTensor() && value.toTensor().defined();
+    if (!is_tensor || value.toTensor().dim() != assumption.rank) {
+      return is_tensor ? c10::str(name, " has ", value.toTensor().dim(), " dimensions instead of ",
+                                  assumption.rank)
+                       : name + " is no tensor any more";
+    }
+  }
+  for (const auto& attribute : attributes) {
+    if (!holds(attribute, self))
+      return aten_recompute::difference(attribute, self);
+  }
+  return path == nullptr || path->holds(self, values) ? "" : path->difference(values, names);
+}
+
 Assumptions fold_call(const std::shared_ptr<Graph>& given,
                       const c10::intrusive_ptr<c10::ivalue::Object>& self,
                       const std::vector<c10::IValue>& inputs) {

@@ -4,6 +4,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "passes/frontend/fold_attributes.h"
@@ -31,6 +32,12 @@ struct Assumptions {
   // Returns whether the assumptions hold for a call on `self` with these inputs.
   bool hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
             const std::vector<c10::IValue>& inputs) const;
+
+  // Returns, for people, the first assumption that does not hold; "" if all do. `names` are those
+  // of the inputs.
+  std::string difference(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                         const std::vector<c10::IValue>& inputs,
+                         const std::vector<std::string>& names) const;
 };
 
 // Folds what is constant for this call: attributes, None or not, ranks of inputs. Returns what the

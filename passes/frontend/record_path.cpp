@@ -344,7 +344,8 @@ class PathRecorder {
     try {
       branch = keep_branch(node, values);
     } catch (const NotRecordable& error) {
-      log_info(std::string("an if is decided when a path is recorded: ") + error.what());
+      log_info(LogTopic::kPaths,
+               std::string("an if is decided when a path is recorded: ") + error.what());
       return false;
     }
     std::vector<Value*> symbols;

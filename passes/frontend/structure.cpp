@@ -133,6 +133,24 @@ bool Structure::matches(const IValue& value) const {
   return false;
 }
 
+std::string Structure::difference(const IValue& value) const {
+  if (kind_ == Kind::kTensor && value.isTensor() && value.toTensor().defined()) {
+    const auto& tensor = value.toTensor();
+    if (tensor.dim() != rank_)
+      return c10::str("has ", tensor.dim(), " dimensions instead of ", rank_);
+    if (tensor.dtype() != options_->dtype())
+      return c10::str("is ", tensor.dtype().name(), " instead of ", options_->dtype().name());
+    return c10::str("is on ", tensor.device(), " instead of ", options_->device());
+  }
+  if (kind_ == Kind::kList && value.isList() && value.toList().size() != children_.size())
+    return c10::str("has ", value.toList().size(), " elements instead of ", children_.size());
+  if (kind_ == Kind::kDict && value.isGenericDict())
+    return "has other keys, or values of other types";
+  if (value.isNone())
+    return "is None now";
+  return tag_ == "None" ? "is not None any more" : "has another type, or contains other types";
+}
+
 bool share_containers(const std::vector<IValue>& values) {
   std::vector<const void*> seen;
   return !std::all_of(values.begin(), values.end(),

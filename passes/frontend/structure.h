@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 namespace aten_recompute {
@@ -20,6 +21,9 @@ class Structure {
   // class with attributes of the same structure, None where there was None. Modules are compared by
   // their class only.
   bool matches(const c10::IValue& value) const;
+
+  // Returns how a value differs that does not match: "has 3 dimensions instead of 2".
+  std::string difference(const c10::IValue& value) const;
 
  private:
   enum class Kind { kOther, kTensor, kList, kTuple, kDict, kObject };

@@ -148,10 +148,11 @@ void run_timed(Pass pass, const std::function<void()>& body) {
   tell_observer(pass);
   const auto start = std::chrono::steady_clock::now();
   body();
-  if (log_enabled(LogLevel::kDebug)) {
+  if (log_enabled(LogTopic::kProfile, LogLevel::kDebug)) {
     const std::chrono::duration<double, std::milli> passed =
         std::chrono::steady_clock::now() - start;
-    log_debug(std::string(info_of(pass).name) + ": " + std::to_string(passed.count()) + " ms");
+    log_debug(LogTopic::kProfile,
+              std::string(info_of(pass).name) + ": " + std::to_string(passed.count()) + " ms");
   }
 }
 

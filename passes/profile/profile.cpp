@@ -414,6 +414,7 @@ Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, Cost
           profile_joint_graph(joint, inputs, cost_model, has_little_memory, known, described);
       if (has_little_memory) {
         log_warning(
+            LogTopic::kProfile,
             "memory ran out while operators were measured; what they cost was computed from sizes "
             "instead, as with \"cost_model\": \"flops\"");
       }

@@ -88,8 +88,8 @@ RetentionPlan plan_region(const PlanRequest& request, std::vector<Banned>* banne
     return plan_from_file(problem.problem, options.plan);
   if (options.strategy == StrategyKind::kMinCut) {
     auto cut = plan_min_cut(joint, problem, *costs, is_attribute, options.min_cut);
-    if (log_enabled(LogLevel::kInfo))
-      log_info(summary(cut, problem));
+    if (log_enabled(LogTopic::kPlan, LogLevel::kInfo))
+      log_info(LogTopic::kPlan, summary(cut, problem));
     *banned = std::move(cut.banned);
     return decisions_of(problem, cut.plan);
   }

@@ -62,10 +62,12 @@ class TagCollector {
 
   void warn_that_it_is_saved(int32_t value) const {
     const auto* producer = graph_.nodes[problem_.producer[value]];
-    log_warning(name_of(value) + " is tagged must_recompute, but it is saved: " +
-                (live_to_end_[value] ? std::string("the region returns it")
-                                     : "its operator runs once (" +
-                                           std::string(to_string(recompute_veto(producer))) + ")"));
+    log_warning(
+        LogTopic::kRules,
+        name_of(value) + " is tagged must_recompute, but it is saved: " +
+            (live_to_end_[value] ? std::string("the region returns it")
+                                 : "its operator runs once (" +
+                                       std::string(to_string(recompute_veto(producer))) + ")"));
   }
 
   const GraphProblem& graph_;

@@ -218,7 +218,7 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
     const auto factor =
         std::min(options.leanest_time, options.time_budget.value_or(options.leanest_time));
     const auto leanest = near_smallest_peak(search, base, base * (factor - 1.0));
-    log_warning(error + description(search, leanest, base));
+    log_warning(LogTopic::kPlan, error + description(search, leanest, base));
     return leanest.retention;
   }
   if (!options.time_budget)

@@ -31,6 +31,7 @@ from ._estimate import (
 )
 from ._layers import inject_layer_tags, mark_layer
 from ._library import library_path, load_library
+from ._logs import set_logs
 from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
 from ._options import LowerOptions
 from ._planning import ProblemPlan, plan_problem
@@ -78,5 +79,6 @@ __all__ = [
     "release_memory",
     "report",
     "save_plan",
+    "set_logs",
     "unlower",
 ]

@@ -324,8 +324,9 @@ const BatchNormKernels<T>* choose_kernels() {
       return &kernels;
   }
 #endif
-  log_info(std::string("batch norm of ") + c10::toString(c10::CppTypeToScalarType<T>::value) +
-           " runs ATen's kernels: those of this library have other bits here");
+  log_info(LogTopic::kRules,
+           std::string("batch norm of ") + c10::toString(c10::CppTypeToScalarType<T>::value) +
+               " runs ATen's kernels: those of this library have other bits here");
   return nullptr;
 }
 

@@ -70,7 +70,8 @@ bool choose() {
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx2") && agrees_with_aten())
     return true;
-  log_info("masks of dropouts are drawn by ATen: those of this library have other numbers here");
+  log_info(LogTopic::kRules,
+           "masks of dropouts are drawn by ATen: those of this library have other numbers here");
 #endif
   return false;
 }

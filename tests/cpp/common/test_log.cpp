@@ -30,6 +30,7 @@ class LogTest : public ::testing::Test {
     env_.emplace();
     env_->unset("RECOMPUTE_LOG_LEVEL");
     env_->unset("RECOMPUTE_LOG_FILE");
+    env_->unset("RECOMPUTE_LOGS");
   }
 
   // Restores the settings that the program was started with, for later tests.
@@ -59,38 +60,38 @@ std::vector<std::string> read_lines(const std::filesystem::path& path) {
 
 TEST_F(LogTest, WarningIsTheDefaultLevel) {
   capture();
-  log_debug("d");
-  log_info("i");
-  log_warning("w");
-  log_error("e");
+  log_debug(LogTopic::kGeneral, "d");
+  log_info(LogTopic::kGeneral, "i");
+  log_warning(LogTopic::kGeneral, "w");
+  log_message(LogTopic::kGeneral, LogLevel::kError, "e");
   EXPECT_THAT(messages_, ElementsAre(Pair(LogLevel::kWarning, "w"), Pair(LogLevel::kError, "e")));
-  EXPECT_FALSE(log_enabled(LogLevel::kInfo));
-  EXPECT_TRUE(log_enabled(LogLevel::kWarning));
+  EXPECT_FALSE(log_enabled(LogTopic::kGeneral, LogLevel::kInfo));
+  EXPECT_TRUE(log_enabled(LogTopic::kGeneral, LogLevel::kWarning));
 }
 
 TEST_F(LogTest, LevelIsReadWithoutRegardToCase) {
   env_->set("RECOMPUTE_LOG_LEVEL", "Debug");
   capture();
-  EXPECT_TRUE(log_enabled(LogLevel::kDebug));
-  log_debug("d");
+  EXPECT_TRUE(log_enabled(LogTopic::kGeneral, LogLevel::kDebug));
+  log_debug(LogTopic::kGeneral, "d");
   EXPECT_THAT(messages_, ElementsAre(Pair(LogLevel::kDebug, "d")));
 }
 
 TEST_F(LogTest, OffIsSilent) {
   env_->set("RECOMPUTE_LOG_LEVEL", "OFF");
   capture();
-  log_error("e");
-  log_message(LogLevel::kOff, "o");
+  log_message(LogTopic::kGeneral, LogLevel::kError, "e");
+  log_message(LogTopic::kGeneral, LogLevel::kOff, "o");
   EXPECT_THAT(messages_, IsEmpty());
-  EXPECT_FALSE(log_enabled(LogLevel::kError));
-  EXPECT_FALSE(log_enabled(LogLevel::kOff));
+  EXPECT_FALSE(log_enabled(LogTopic::kGeneral, LogLevel::kError));
+  EXPECT_FALSE(log_enabled(LogTopic::kGeneral, LogLevel::kOff));
 }
 
 TEST_F(LogTest, AnInvalidLevelWarnsOnceAndIsWarning) {
   env_->set("RECOMPUTE_LOG_LEVEL", "LOUD");
   capture();
-  log_info("i");
-  log_warning("w");
+  log_info(LogTopic::kGeneral, "i");
+  log_warning(LogTopic::kGeneral, "w");
   ASSERT_THAT(messages_, SizeIs(2));
   EXPECT_THAT(messages_[0].second,
               HasSubstr("RECOMPUTE_LOG_LEVEL is \"LOUD\"; accepted are DEBUG, INFO"));
@@ -104,7 +105,7 @@ TEST_F(LogTest, LinesAreAppendedToTheFile) {
   env_->set("RECOMPUTE_LOG_LEVEL", "INFO");
   env_->set("RECOMPUTE_LOG_FILE", path.string());
   set_log_sink_for_testing(nullptr);
-  log_info("braces {} are text");
+  log_info(LogTopic::kGeneral, "braces {} are text");
 
   const std::vector<std::string> lines = read_lines(path);
   ASSERT_THAT(lines, SizeIs(2));
@@ -119,7 +120,7 @@ TEST_F(LogTest, AFileThatCannotBeOpenedWarnsOnceAndStandardErrorIsUsed) {
   env_->set("RECOMPUTE_LOG_FILE", "/dev/null/no_such_folder/log.txt");
   ::testing::internal::CaptureStderr();
   set_log_sink_for_testing(nullptr);
-  log_warning("w");
+  log_warning(LogTopic::kGeneral, "w");
   const std::string text = ::testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("[aten_recompute] [warning] RECOMPUTE_LOG_FILE cannot be opened"));
   EXPECT_THAT(text, HasSubstr("[aten_recompute] [warning] w\n"));
@@ -137,7 +138,7 @@ TEST_F(LogTest, ThreadsDoNotMixTheirLines) {
   for (int thread = 0; thread < kThreads; ++thread) {
     threads.emplace_back([] {
       for (int line = 0; line < kLines; ++line) {
-        log_warning("one whole line");
+        log_warning(LogTopic::kGeneral, "one whole line");
       }
     });
   }
