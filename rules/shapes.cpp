@@ -333,14 +333,20 @@ int64_t blocked(const Tensor& image) {
   return bytes_of(image) / std::max<int64_t>(1, image.size(1)) * in_blocks(image.size(1));
 }
 
+// Transposed convolutions leave an image of few channels as it is.
+int64_t blocked_or_plain(const Tensor& image) {
+  return image.size(1) < channels_in_a_block() ? bytes_of(image) : blocked(image);
+}
+
 // Returns the bytes of a copy of the image that a convolution reads. One of few channels is read as
 // it is, unless each position stands for itself.
 int64_t blocked_input(const Convolution& convolution) {
+  if (convolution.transposed)
+    return blocked_or_plain(convolution.input);
   const auto kernel = convolution.weight.sizes().slice(2);
   const bool is_one_by_one =
       std::all_of(kernel.begin(), kernel.end(), [](auto k) { return k == 1; });
-  const bool is_read_as_it_is = !convolution.transposed && !is_one_by_one &&
-                                convolution.input.size(1) < channels_in_a_block();
+  const bool is_read_as_it_is = !is_one_by_one && convolution.input.size(1) < channels_in_a_block();
   return is_read_as_it_is ? 0 : blocked(convolution.input);
 }
 
@@ -405,10 +411,10 @@ Stack convolve(const Operands& operands, bool transposed) {
   const auto output = image_like(convolution, output_sizes(convolution, convolution.input));
   const auto copies = dense_copy(convolution.input);
   if (convolution.is_in_blocks()) {
-    compute_in_blocks(
-        copies + blocked_input(convolution) + bytes_of(convolution.weight) + blocked(output),
-        copies_of_result(output, convolution.transposed && convolution.is_strided()),
-        bytes_of(output));
+    compute_in_blocks(copies + blocked_input(convolution) + bytes_of(convolution.weight) +
+                          (convolution.transposed ? blocked_or_plain(output) : blocked(output)),
+                      copies_of_result(output, convolution.transposed && convolution.is_strided()),
+                      bytes_of(output));
   } else if (!convolution.has_channels_last()) {
     scratch(copies + columns(convolution, output));
   }
@@ -444,17 +450,22 @@ Stack convolution_backward(const Operands& operands) {
   if (mask.get(2))
     for_bias = empty({grad.size(1)}, grad.options());
   if (convolution.is_in_blocks()) {
+    const bool has_few = convolution.transposed && grad.size(1) < channels_in_a_block();
     if (for_input.defined())
       compute_in_blocks(
-          copies + blocked(grad) + weight_bytes + blocked(for_input),
+          copies + (has_few ? 0 : blocked(grad)) + weight_bytes + blocked(for_input),
           copies_of_result(for_input, convolution.is_strided() && !convolution.transposed),
           bytes_of(for_input));
     if (for_weight.defined())
-      compute_in_blocks(copies + blocked(grad) + blocked_input(convolution) +
-                            blocked_gradient(convolution.weight),
-                        weight_bytes, weight_bytes);
+      compute_in_blocks(
+          copies + (has_few ? copies_of_result(grad, convolution.is_strided()) : blocked(grad)) +
+              blocked_input(convolution) + blocked_gradient(convolution.weight),
+          weight_bytes, weight_bytes);
   } else if (!convolution.has_channels_last()) {
-    scratch(copies + columns(convolution, grad));
+    // Volumes are folded from columns of their own, even those of a 1x1x1 filter.
+    const bool is_folded =
+        for_input.defined() && convolution.dims() == 3 && !convolution.transposed;
+    scratch(copies + std::max(columns(convolution, grad), is_folded ? bytes_of(for_input) : 0));
   }
   if (!is_batched && for_input.defined())
     for_input = for_input.squeeze(0);
