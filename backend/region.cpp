@@ -11,6 +11,7 @@
 #include "backend/one_line_errors.h"
 #include "backend/region_backward.h"
 #include "common/log.h"
+#include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "rules/rule.h"
 #include "runtime/arena/scratch_memory.h"
@@ -85,7 +86,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
       depends_on_device_(has_rules_for_cpu(*graph_)),
-      uncompiled_(graph_, /*is_planned=*/false),
+      uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
 

@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include "ir/functionalize.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 
@@ -41,18 +42,6 @@ std::vector<size_t> written_operands(const Node* node) {
       written.push_back(i);
   }
   return written;
-}
-
-// Rewrites z = zero(x) to z = zero_(clone(x)), and z = copy(x, y) to z = copy_(clone(x), y).
-void write_in_place(Node* node) {
-  auto& graph = *node->owningGraph();
-  const torch::jit::WithInsertPoint guard(node);
-  auto* target = graph.insert(c10::aten::clone, {node->input(0)});
-  auto* written = node->kind() == c10::aten::zero
-                      ? graph.insert(c10::aten::zero_, {target})
-                      : graph.insert(c10::aten::copy_, {target, node->input(1)});
-  node->output()->replaceAllUsesWith(written);
-  node->destroy();
 }
 
 // Returns whether the node is a batch norm in evaluation. It reads operands 3 and 4.
@@ -99,18 +88,13 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       node->destroy();
       continue;
     }
-    // Functionalization made these of zero_() and copy_(), and autograd knows only those.
-    if (node->kind() == c10::aten::zero || node->kind() == c10::aten::copy) {
-      write_in_place(node);
-      continue;
-    }
     if (reads_statistics(node))
       continue;
     for (auto operand : written_operands(node))
       copy_operand(node, operand);
   }
   read_seen_statistics(*graph);
-  return graph;
+  return for_autograd(*graph);
 }
 
 }  // namespace

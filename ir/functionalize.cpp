@@ -184,4 +184,23 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
     replace(node);
 }
 
+std::shared_ptr<torch::jit::Graph> for_autograd(torch::jit::Graph& given) {
+  auto graph = given.copy();
+  std::vector<torch::jit::Node*> functional;
+  for_each_node(graph->block(), [&](torch::jit::Node* node) {
+    if (node->kind() == c10::aten::zero || node->kind() == c10::aten::copy)
+      functional.push_back(node);
+  });
+  for (auto* node : functional) {
+    const torch::jit::WithInsertPoint guard(node);
+    auto* target = graph->insert(c10::aten::clone, {node->input(0)});
+    auto* written = node->kind() == c10::aten::zero
+                        ? graph->insert(c10::aten::zero_, {target})
+                        : graph->insert(c10::aten::copy_, {target, node->input(1)});
+    node->output()->replaceAllUsesWith(written);
+    node->destroy();
+  }
+  return graph;
+}
+
 }  // namespace aten_recompute

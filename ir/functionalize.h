@@ -29,4 +29,10 @@ bool is_in_place(const torch::jit::Node* node);
 // of the operand are left alone.
 torch::jit::Value* make_functional(torch::jit::Node* node);
 
+// Returns a copy of the graph that autograd can differentiate: it has formulas for zero_() and
+// copy_(), but none for their functional forms.
+//
+//   z = copy(x, y)    ==>    z = copy_(clone(x), y)
+std::shared_ptr<torch::jit::Graph> for_autograd(torch::jit::Graph& graph);
+
 }  // namespace aten_recompute

@@ -190,3 +190,38 @@ def test_a_call_that_leaves_its_path_does_not_disturb_the_backward_of_earlier_on
     assert num_specialisations(lowered) > 1
     assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
     assert_same(list(lowered.buffers()), list(eager.buffers()))
+
+
+class CopiesIntoItsOwn(nn.Module):
+    """Writes an input into a tensor of its own; the path depends on data."""
+
+    def forward(self, a: Tensor, c: Tensor) -> Tensor:
+        own = torch.rand(4, 3)
+        own.copy_(c)
+        copied = own.to(c.dtype) * 1.0
+        x = a * 0.5
+        rounds = 0
+        while rounds < 2:
+            rounds += 1
+            if bool(x.max() > 1.0):
+                break
+            x = torch.relu(a) * 0.5 + x * 0.25
+        return copied + x.sum()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all", "segments"])
+def test_a_call_that_leaves_its_path_in_the_first_run_of_a_region_has_gradients(strategy: str) -> None:
+    """The region cannot be profiled on these inputs, as its check raises, and runs under ordinary autograd."""
+    lowered = lowered_copy(CopiesIntoItsOwn(), strategy)
+    for value in (3.0, 0.1, 3.0, 0.1):
+        a = torch.full((3, 4), value, dtype=torch.float64)
+        c = torch.rand(4, 3, dtype=torch.float64)
+        ours, theirs = c.clone().requires_grad_(), c.clone().requires_grad_()
+        expected = CopiesIntoItsOwn()(a, theirs)
+        output = lowered(a, ours)
+        assert torch.equal(output, expected)
+        output.square().sum().backward()
+        expected.square().sum().backward()
+        assert ours.grad is not None
+        assert theirs.grad is not None
+        assert torch.equal(ours.grad, theirs.grad)
