@@ -468,6 +468,7 @@ def test_hooks_of_torchscript_run(eager: Net) -> None:
     assert num_compiled(scripted) > 0
 
 
+@pytest.mark.lowered_only
 def test_what_is_enabled_can_be_lowered_and_what_contains_lowered_parts_not_enabled(
     eager: Net, scripted: torch.jit.ScriptModule
 ) -> None:

@@ -211,6 +211,7 @@ def test_without_graphviz_there_are_no_pictures(project: Path, monkeypatch: pyte
     assert files(run_folder(project)) == {n for n in all_kinds("forward.s0.r0.v0") if not n.endswith(".svg")}
 
 
+@pytest.mark.lowered_only
 def test_a_saved_module_writes_where_it_is_loaded(project: Path, tmp_path: Path) -> None:
     lowered: Any = lowered_copy(Net(), "all", save_ir=True)
     lowered.save(tmp_path / "net.pt")
