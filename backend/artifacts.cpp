@@ -60,10 +60,12 @@ struct Artifacts::Folder {
 
 std::shared_ptr<Artifacts::Folder> Artifacts::folder_of(const Object& module,
                                                         const std::string& class_name) {
+  // A weak pointer to the module would keep its parameters in memory. As long as the folder lives,
+  // an Artifacts has both, so the address is that of this module.
   struct Known {
-    c10::weak_intrusive_ptr<c10::ivalue::Object> module;
+    const c10::ivalue::Object* module;
     fs::path base;
-    std::shared_ptr<Folder> folder;
+    std::weak_ptr<Folder> folder;
   };
   static std::mutex mutex;
   static auto* known = new std::vector<Known>();
@@ -75,15 +77,15 @@ std::shared_ptr<Artifacts::Folder> Artifacts::folder_of(const Object& module,
   for (const auto& each : *known) {
     if (each.base != base)
       continue;
-    if (each.module.lock() == module)
-      return each.folder;
+    if (auto folder = each.folder.lock(); folder != nullptr && each.module == module.get())
+      return folder;
     ++number;
   }
   auto folder = std::make_shared<Folder>();
   folder->path = base;
   if (number > 1)
     folder->path += "-" + std::to_string(number);
-  known->push_back({c10::weak_intrusive_ptr<c10::ivalue::Object>(module), base, folder});
+  known->push_back({module.get(), base, folder});
   log_info(LogTopic::kGeneral,
            "save_ir: the graphs of " + class_name + " are in " + folder->path.string());
   return folder;

@@ -13,6 +13,7 @@
 #include "backend/picture_file.h"
 #include "backend/planned_methods.h"
 #include "common/did_you_mean.h"
+#include "common/join.h"
 #include "planner/model/joint_problem.h"
 #include "planner/search/budget.h"
 
@@ -50,28 +51,26 @@ struct Drawn {
 Drawn choose_method(const PlannedMethods& methods, const std::string& method) {
   std::vector<Drawn> have_run;
   std::vector<std::string> names;
-  std::string list_of_run;
+  std::vector<std::string> names_of_run;
   for (const auto& each : methods) {
     names.push_back(each->name());
     if (!method.empty() && each->name() != method)
       continue;
     if (auto call = each->latest_call(); !call.runs.empty()) {
-      list_of_run += (list_of_run.empty() ? "" : ", ") + each->name();
+      names_of_run.push_back(each->name());
       have_run.push_back({each, std::move(call)});
     }
   }
   if (!method.empty() && std::find(names.begin(), names.end(), method) == names.end()) {
-    std::string list;
-    for (const auto& name : names)
-      list += (list.empty() ? "" : ", ") + name;
-    throw std::invalid_argument("no method " + quoted(method) + " is lowered; lowered are " + list);
+    throw std::invalid_argument("no method " + quoted(method) + " is lowered; lowered are " +
+                                join(names));
   }
   if (have_run.empty()) {
     throw std::invalid_argument(
         "nothing has been compiled yet: run a training step first, with gradients");
   }
   if (have_run.size() > 1) {
-    throw std::invalid_argument("several methods have run (" + list_of_run +
+    throw std::invalid_argument("several methods have run (" + join(names_of_run) +
                                 "); choose one of them with \"method\"");
   }
   return std::move(have_run.front());

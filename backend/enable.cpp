@@ -62,16 +62,6 @@ void refuse_lowered(const Module& module) {
           : "enable: a module in it is lowered: enable what aten_recompute.unlower returns");
 }
 
-void enable_function(torch::jit::Function& function, torch::jit::CompilationUnit* unit,
-                     const std::string& options) {
-  auto& of_graph = graph_function(function);
-  auto method = c10::make_intrusive<LoweredMethod>(module_of(of_graph), of_graph.name(),
-                                                   self_contained(options));
-  if (method->options().strategy == StrategyKind::kPlan)
-    check_plan_file(method->options().plan);
-  PlannedFunction::enable(of_graph, unit, nullptr, std::move(method));
-}
-
 }  // namespace
 
 void enable(const Module& module, const std::string& options,
@@ -104,8 +94,13 @@ void enable(const Module& module, const std::string& options,
 
 void enable(torch::jit::Function& function, const std::string& options,
             torch::jit::CompilationUnit* unit) try {
+  auto& of_graph = graph_function(function);
+  auto method = c10::make_intrusive<LoweredMethod>(module_of(of_graph), of_graph.name(),
+                                                   self_contained(options));
+  if (method->options().strategy == StrategyKind::kPlan)
+    check_plan_file(method->options().plan);
   PlannedFunction::forget_dead_objects();
-  enable_function(function, unit, options);
+  PlannedFunction::enable(of_graph, unit, nullptr, std::move(method));
 } catch (const std::invalid_argument&) {
   throw;
 } catch (const std::exception&) {
@@ -134,9 +129,7 @@ bool is_enabled(const Module& module) {
 }
 
 bool is_enabled(torch::jit::Function& function) {
-  auto* of_graph = torch::jit::tryToGraphFunction(function);
-  const auto planned = of_graph == nullptr ? nullptr : PlannedFunction::find(*of_graph);
-  return planned != nullptr && planned->method_of(nullptr) != nullptr;
+  return !enabled_methods_of(function).empty();
 }
 
 }  // namespace aten_recompute

@@ -34,7 +34,6 @@ namespace {
 
 using c10::IValue;
 using nlohmann::json;
-using torch::autograd::Edge;
 using torch::autograd::Node;
 
 }  // namespace
@@ -116,9 +115,7 @@ class DescribedRegions {
     auto graphs = compile_region(input);
     auto outputs = std::exchange(graphs.described_outputs, {});
     const auto compiled = std::make_shared<CompiledRegion>(std::move(graphs));
-    std::vector<Edge> edges;
-    for (auto i : compiled->gradient().df_output_vjps)
-      edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
+    const auto edges = gradient_edges(*compiled, inputs);
     flow_.begin_run(compiled, region.is_attribute(), inputs, kept_for_replay(*compiled, inputs),
                     edges);
     const auto history = make_node<RegionHistory>(torch::autograd::edge_list(edges));
@@ -144,17 +141,13 @@ class DescribedRegions {
   const std::vector<std::shared_ptr<const CompiledRegion>>& compiled() const { return compiled_; }
 
  private:
-  // As Region::run() has it: which inputs live until the backward because a replay would read them.
+  // Returns which inputs live until the backward because a replay would read them.
   static std::vector<bool> kept_for_replay(const CompiledRegion& compiled,
                                            const std::vector<IValue>& inputs) {
-    std::vector<bool> kept(inputs.size(), true);
-    const auto& captures = compiled.gradient().df_input_captured_inputs;
-    for (size_t k = 0; k < captures.size(); ++k) {
-      if (!compiled.read_as_metadata()[k])
-        kept[captures[k]] = false;
-    }
+    const auto captured = captured_inputs(compiled, inputs.size());
+    std::vector<bool> kept(inputs.size(), false);
     for (size_t i = 0; i < inputs.size(); ++i) {
-      kept[i] = kept[i] &&
+      kept[i] = !captured[i] &&
                 !note_replay_input(i, inputs[i], compiled.written_inputs()[i]).maker.is_valid();
     }
     return kept;

@@ -24,6 +24,7 @@
 #include "backend/method_plans.h"
 #include "backend/one_line_errors.h"
 #include "common/did_you_mean.h"
+#include "common/join.h"
 #include "common/log.h"
 #include "common/user_error.h"
 #include "ir/node_traits.h"
@@ -171,21 +172,6 @@ class BeforeCall {
   std::vector<Written> tensors_;
 };
 
-std::string join(const std::vector<std::string>& words, const std::string& separator) {
-  std::string text;
-  for (const auto& word : words)
-    text += (text.empty() ? "" : separator) + word;
-  return text;
-}
-
-// Returns which inputs of a region were read from the module.
-std::vector<bool> flags_of(const torch::jit::Node* region) {
-  std::vector<bool> flags;
-  for (auto flag : region->is(symbols::kIsAttribute))
-    flags.push_back(flag != 0);
-  return flags;
-}
-
 nlohmann::json describe_arena(const ArenaFigures& figures) {
   return {{"bytes", figures.arena_bytes},
           {"alive_bytes", figures.alive_bytes},
@@ -210,7 +196,7 @@ struct LoweredMethod::Specialisation {
 
   // Returns which inputs of a region were read from the module.
   std::vector<bool> is_attribute(size_t region) const {
-    return flags_of(method.regions.nodes[region]);
+    return attribute_flags(method.regions.nodes[region]);
   }
   MethodPlans::List method_plans() const {
     return plans == nullptr ? MethodPlans::List{} : plans->plans();
@@ -556,8 +542,8 @@ LoweredMethod::SpecialisationPtr LoweredMethod::compile(
       (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {
-    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), flags_of(node), options,
-                                              runs_several, pinned_plan_);
+    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node),
+                                              options, runs_several, pinned_plan_);
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }

@@ -30,7 +30,8 @@ const c10::Symbol kPlannedCall = c10::Symbol::fromQualString("aten_recompute::pl
 const c10::Symbol kFunction = c10::Symbol::attr("function");
 constexpr const char* kHandle = "handle";
 
-// GraphFunction chooses by these two which of its executors and optimised graphs to use.
+// Sets whether autocast is on for the CPU (bit 0) and for CUDA (bit 1). A GraphFunction has an
+// executor and an optimized graph for each of the four settings.
 class AutocastSetting {
  public:
   explicit AutocastSetting(size_t setting)
@@ -56,7 +57,8 @@ class AutocastSetting {
   bool cuda_;
 };
 
-// All that exist, by the function's own graph, which each of them keeps alive.
+// Every PlannedFunction. The key is the function's own graph, which the PlannedFunction keeps
+// alive.
 struct Registry {
   std::mutex mutex;
   std::unordered_map<const Graph*, c10::weak_intrusive_ptr<PlannedFunction>> functions;
@@ -110,7 +112,7 @@ std::vector<GraphFunction*> callers_of(GraphFunction& function, CompilationUnit&
   return found;
 }
 
-// Leaves out TorchScript's pass for autocast, which some graphs crash.
+// Leaves out TorchScript's pass for autocast, which crashes on some graphs.
 class WithoutAutocastPass {
  public:
   WithoutAutocastPass() : before_(torch::jit::setAutocastMode(false)) {}
@@ -333,12 +335,8 @@ c10::intrusive_ptr<LoweredMethod> PlannedFunction::method_of(const Object& self)
 }
 
 void PlannedFunction::run(torch::jit::Stack& stack) {
-  const auto list = torch::jit::pop(stack).toList();
+  auto inputs = torch::jit::pop(stack).toListRef().vec();
   auto self = torch::jit::pop(stack);
-  std::vector<c10::IValue> inputs;
-  inputs.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i)
-    inputs.push_back(list.get(i));
   const auto object = self.isNone() ? Object() : self.toObject();
   if (const auto method = method_of(object)) {
     stack.push_back(object == nullptr ? method->run(std::move(inputs))

@@ -1,8 +1,8 @@
 // Methods and functions that run planned where they are, without being lowered into another module.
 //
-// TorchScript runs a function by an executor of its optimised graph, and inlines that graph into
+// TorchScript runs a function by an executor of its optimized graph, and inlines that graph into
 // the functions that call it. Saving, printing, cloning and freezing read the function's own graph.
-// So the own graph stays, and the optimised one becomes a single call:
+// So the own graph stays, and the optimized one becomes a single call:
 //
 //   graph(self, x):
 //     inputs = [x]
@@ -74,7 +74,8 @@ class PlannedFunction : public torch::CustomClassHolder {
   void run(torch::jit::Stack& stack);
 
  private:
-  // Of GraphFunction: one executor and one optimised graph for each setting of autocast.
+  // A GraphFunction has an executor and an optimized graph for each of so many settings of
+  // autocast.
   static constexpr size_t kNumSettings = 4;
 
   struct Entry {
@@ -99,7 +100,7 @@ class PlannedFunction : public torch::CustomClassHolder {
   std::shared_ptr<torch::jit::Graph> graph_;  // the function's own
   c10::TypePtr result_type_;
   bool is_method_;
-  // The function's optimised graphs, which own this object.
+  // The function's optimized graphs, which own this object.
   std::array<std::weak_ptr<torch::jit::Graph>, kNumSettings> inlined_;
   mutable std::shared_mutex mutex_;  // guards what follows
   // What TorchScript would run under this setting; made when it is first needed.

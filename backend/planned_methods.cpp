@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/api/function_impl.h>
 
 #include <stdexcept>
+#include <utility>
 
 #include "backend/planned_function.h"
 #include "backend/share_tensors.h"
@@ -16,16 +17,30 @@ PlannedMethods methods_of_backend(const torch::jit::Module& lowered) {
   return methods;
 }
 
+namespace {
+
+// Returns what enable() made of the function for the object; nullptr where it did not.
+c10::intrusive_ptr<LoweredMethod> enabled_method(
+    torch::jit::Function& function, const c10::intrusive_ptr<c10::ivalue::Object>& self) {
+  auto* of_graph = torch::jit::tryToGraphFunction(function);
+  const auto planned = of_graph == nullptr ? nullptr : PlannedFunction::find(*of_graph);
+  return planned == nullptr ? nullptr : planned->method_of(self);
+}
+
+}  // namespace
+
 PlannedMethods enabled_methods_of(const torch::jit::Module& module) {
   PlannedMethods methods;
   for (auto* function : module.type()->methods()) {
-    auto* of_graph = torch::jit::tryToGraphFunction(*function);
-    const auto planned = of_graph == nullptr ? nullptr : PlannedFunction::find(*of_graph);
-    auto method = planned == nullptr ? nullptr : planned->method_of(module._ivalue());
-    if (method != nullptr)
+    if (auto method = enabled_method(*function, module._ivalue()))
       methods.push_back(std::move(method));
   }
   return methods;
+}
+
+PlannedMethods enabled_methods_of(torch::jit::Function& function) {
+  auto method = enabled_method(function, nullptr);
+  return method == nullptr ? PlannedMethods{} : PlannedMethods{std::move(method)};
 }
 
 PlannedMethods planned_methods_of(const torch::jit::Module& module, const char* who) {
@@ -41,14 +56,12 @@ PlannedMethods planned_methods_of(const torch::jit::Module& module, const char* 
 }
 
 PlannedMethods planned_methods_of(torch::jit::Function& function, const char* who) {
-  auto* of_graph = torch::jit::tryToGraphFunction(function);
-  const auto planned = of_graph == nullptr ? nullptr : PlannedFunction::find(*of_graph);
-  auto method = planned == nullptr ? nullptr : planned->method_of(nullptr);
-  if (method == nullptr) {
+  auto methods = enabled_methods_of(function);
+  if (methods.empty()) {
     throw std::invalid_argument(std::string(who) + ": the function " + function.name() +
                                 " is not enabled (aten_recompute.enable does that)");
   }
-  return {std::move(method)};
+  return methods;
 }
 
 }  // namespace aten_recompute

@@ -18,6 +18,7 @@ PlannedMethods methods_of_backend(const torch::jit::Module& lowered);
 
 // Returns the methods that enable() made planned; none where it has not been called.
 PlannedMethods enabled_methods_of(const torch::jit::Module& module);
+PlannedMethods enabled_methods_of(torch::jit::Function& function);
 
 // Returns the methods of a module that is lowered or enabled, or the one of an enabled function.
 // Throws std::invalid_argument for others; `who` is the function that was called, for the message.

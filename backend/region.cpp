@@ -13,6 +13,7 @@
 #include "common/log.h"
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
+#include "ir/symbols.h"
 #include "rules/rule.h"
 #include "runtime/arena/scratch_memory.h"
 
@@ -77,6 +78,13 @@ bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
 }
 
 }  // namespace
+
+std::vector<bool> attribute_flags(const torch::jit::Node* region) {
+  std::vector<bool> flags;
+  for (auto flag : region->is(symbols::kIsAttribute))
+    flags.push_back(flag != 0);
+  return flags;
+}
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
                Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan)

@@ -29,6 +29,9 @@ struct PinnedPlan {
 
 class RegionCall;
 
+// Returns which inputs of a region, a node that form_regions() made, are read from the module.
+std::vector<bool> attribute_flags(const torch::jit::Node* region);
+
 // Chooses the compiled region for each call's inputs, and runs it. Thread-safe.
 class Region : public torch::CustomClassHolder {
  public:

@@ -50,6 +50,13 @@ struct ReplayInput {
 // region itself writes to it, so that its version does not matter.
 ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written);
 
+// Returns, for each of the region's inputs, whether the backward reads its values.
+std::vector<bool> captured_inputs(const CompiledRegion& compiled_region, size_t num_inputs);
+
+// Returns where the gradients that the region computes go, in their order.
+std::vector<torch::autograd::Edge> gradient_edges(const CompiledRegion& compiled_region,
+                                                  const std::vector<c10::IValue>& inputs);
+
 // Sizes and type of a region output, from which a zero gradient can be made, and its memory.
 struct OutputMetadata {
   std::vector<int64_t> sizes;

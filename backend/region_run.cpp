@@ -30,10 +30,7 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
 // it?
 std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
   std::vector<bool> is_kept(inputs.size(), false);
-  std::vector<bool> captured(inputs.size(), false);
-  const auto& captures = call.compiled_region().gradient().df_input_captured_inputs;
-  for (size_t k = 0; k < captures.size(); ++k)
-    captured[captures[k]] = !call.compiled_region().read_as_metadata()[k];
+  const auto captured = captured_inputs(call.compiled_region(), inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (captured[i])
       continue;
@@ -56,15 +53,6 @@ std::vector<c10::IValue> take_inputs(Stack& stack, size_t count) {
       std::make_move_iterator(stack.end()));
   torch::jit::drop(stack, count);
   return inputs;
-}
-
-// Returns where the gradients that the region computes go, in their order.
-std::vector<Edge> gradient_edges(const CompiledRegion& compiled_region,
-                                 const std::vector<c10::IValue>& inputs) {
-  std::vector<Edge> edges;
-  for (auto i : compiled_region.gradient().df_output_vjps)
-    edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
-  return edges;
 }
 
 std::vector<SavedCapture> capture_inputs(const CompiledRegion& compiled_region,
@@ -181,6 +169,22 @@ void capture_outputs(RegionCall& call, std::vector<c10::IValue>& outputs,
 }
 
 }  // namespace
+
+std::vector<bool> captured_inputs(const CompiledRegion& compiled_region, size_t num_inputs) {
+  std::vector<bool> captured(num_inputs, false);
+  const auto& captures = compiled_region.gradient().df_input_captured_inputs;
+  for (size_t k = 0; k < captures.size(); ++k)
+    captured[captures[k]] = !compiled_region.read_as_metadata()[k];
+  return captured;
+}
+
+std::vector<Edge> gradient_edges(const CompiledRegion& compiled_region,
+                                 const std::vector<c10::IValue>& inputs) {
+  std::vector<Edge> edges;
+  for (auto i : compiled_region.gradient().df_output_vjps)
+    edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
+  return edges;
+}
 
 void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const {
   auto registers = uncompiled_.start(std::move(inputs));

@@ -75,12 +75,9 @@ torch::jit::Method method_of(const torch::jit::Module& module, const std::string
 // Puts an operator that calls `run` in the place of a region.
 void replace_region(Node* node, const Options& options, bool is_one_of_several,
                     const RunRegion& run, std::exception_ptr& error) {
-  std::vector<bool> is_attribute;
-  for (auto flag : node->is(symbols::kIsAttribute))
-    is_attribute.push_back(flag != 0);
   auto walked = c10::make_intrusive<WalkedRegion>();
-  walked->region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph),
-                                               std::move(is_attribute), options, is_one_of_several);
+  walked->region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node),
+                                               options, is_one_of_several);
   walked->run = &run;
   walked->error = &error;
   auto* graph = node->owningGraph();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/did_you_mean.h"
+#include "common/join.h"
 #include "common/log.h"
 #include "common/option_table.h"
 
@@ -27,14 +28,6 @@ bool is_key_of(const StrategyRule& rule, std::string_view name) {
 }
 
 // ---- Messages ----
-
-std::string join(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) {
-    text += (text.empty() ? "" : ", ") + part;
-  }
-  return text;
-}
 
 // Returns the JSON of `value` in one short line, for messages.
 std::string show(const Json& value) {

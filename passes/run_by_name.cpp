@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "common/did_you_mean.h"
+#include "common/join.h"
 #include "ir/dead_code.h"
 #include "ir/functionalize.h"
 #include "ir/joint_graph.h"
@@ -279,10 +280,6 @@ void run_other(Run& run, const GraphPtr& changed) {
     run.graphs = {changed};
 }
 
-void run_eliminate_dead_code(Run& run) {
-  remove_dead_code(run.graph->block());
-}
-
 const std::array kNamedPasses{
     NamedPass{Pass::kInlineModules, "puts called methods and functions in place of their calls",
               Needs::kGraph, [](Run& run) { inline_modules(run.graph); }},
@@ -327,7 +324,7 @@ const std::array kNamedPasses{
     NamedPass{Pass::kRemoveIdleDropout, "removes dropout that does nothing", Needs::kGraph,
               [](Run& run) { remove_idle_dropout(*run.graph); }},
     NamedPass{Pass::kEliminateDeadCode, "removes what has no effect", Needs::kGraph,
-              run_eliminate_dead_code},
+              [](Run& run) { remove_dead_code(run.graph->block()); }},
     NamedPass{Pass::kMarkClobberedReads, "marks reads of what is written before they are over",
               Needs::kGraph, [](Run& run) { mark_clobbered_reads(*run.graph); }},
     NamedPass{Pass::kFormRegions, "puts stretches that can be differentiated into one node each",
@@ -374,16 +371,14 @@ const PassInfo& find(const std::string& name) {
       return info;
     names.emplace_back(info.name);
   }
-  std::string listed;
-  for (const auto& each : names)
-    listed += (listed.empty() ? "" : ", ") + each;
-  throw std::invalid_argument("there is no pass \"" + name + "\"; there are " + listed +
+  throw std::invalid_argument("there is no pass \"" + name + "\"; there are " + join(names) +
                               did_you_mean(name, names));
 }
 
-void check(const std::string& name, const Run& run) {
+void check(const PassInfo& info, const Run& run) {
+  const std::string name = info.name;
   const auto& input = run.input;
-  const auto& needs = named(find(name).pass).needs;
+  const auto needs = named(info.pass).needs;
   const bool needs_module = needs == Needs::kModule || needs == Needs::kModuleAndInputs;
   const bool needs_inputs = needs == Needs::kInputs || needs == Needs::kModuleAndInputs;
   if (needs_module && input.self == nullptr) {
@@ -392,7 +387,8 @@ void check(const std::string& name, const Run& run) {
   }
   if (!needs_inputs)
     return;
-  const size_t num_given = name == "noop_elimination" ? 0 : 1;  // the others are for a method
+  const size_t num_given =
+      info.pass == Pass::kNoopElimination ? 0 : 1;  // the others are for a method
   if (input.inputs.size() + num_given != run.graph->inputs().size()) {
     throw std::invalid_argument("the pass \"" + name + "\" needs the inputs of a call: " +
                                 std::to_string(run.graph->inputs().size() - num_given) +
@@ -410,7 +406,7 @@ std::vector<GraphPtr> run_by_name(const std::string& name, const GraphPtr& graph
                                   const NamedPassInput& input) {
   const auto& info = find(name);
   Run run{graph, input, {graph}};
-  check(name, run);
+  check(info, run);
   run_pass(info.pass, graph, [&] { named(info.pass).body(run); });
   return run.graphs;
 }

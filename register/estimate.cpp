@@ -20,20 +20,12 @@ EstimateOptions pop_options(Stack& stack) {
   return options;
 }
 
-std::vector<c10::IValue> pop_values(Stack& stack) {
-  const auto list = pop(stack).toList();
-  std::vector<c10::IValue> values;
-  for (size_t i = 0; i < list.size(); ++i)
-    values.push_back(list.get(i));
-  return values;
-}
-
 void estimate_from_python(Stack& stack) {
   const auto options = pop_options(stack);
   std::vector<std::string> budgets;
-  for (const auto& budget : pop_values(stack))
+  for (const auto& budget : pop(stack).toListRef().vec())
     budgets.push_back(budget.toStringRef());
-  const auto inputs = pop_values(stack);
+  const auto inputs = pop(stack).toListRef().vec();
   const torch::jit::Module module(pop(stack).toObject());
   stack.emplace_back(estimate(module, inputs, budgets, options));
 }
@@ -41,7 +33,7 @@ void estimate_from_python(Stack& stack) {
 void profile_from_python(Stack& stack) {
   const auto options = pop_options(stack);
   const auto meta = pop(stack).toBool();
-  const auto inputs = pop_values(stack);
+  const auto inputs = pop(stack).toListRef().vec();
   const torch::jit::Module module(pop(stack).toObject());
   stack.emplace_back(profile(module, inputs, meta, options));
 }

@@ -29,19 +29,10 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 
-std::vector<c10::IValue> pop_list(Stack& stack) {
-  const auto list = pop(stack).toList();
-  std::vector<c10::IValue> values;
-  values.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i)
-    values.push_back(list.get(i));
-  return values;
-}
-
 // Runs a method of a lowered module. `needs` is not used here (backend/lower.cpp says what it is
 // for), `lowered` is what to_backend made, and `self` is the module that the caller sees.
 void call(Stack& stack) {
-  auto values = pop_list(stack);
+  auto values = pop(stack).toListRef().vec();
   const auto self = pop(stack).toObject();
   const auto name = pop(stack);
   const auto handles = pop(stack).toObjectRef().getAttr("__handles").toGenericDict();
@@ -51,7 +42,7 @@ void call(Stack& stack) {
 
 // Runs a method, in modules that an earlier version saved.
 void execute(Stack& stack) {
-  auto values = pop_list(stack);
+  auto values = pop(stack).toListRef().vec();
   const auto self = pop(stack).toObject();
   const auto method = pop(stack).toCustomClass<LoweredMethod>();
   stack.push_back(method->run(self, std::move(values)));

@@ -40,11 +40,14 @@ std::vector<std::shared_ptr<torch::jit::Graph>> run(const std::string& name,
 
 namespace {
 
-// Returns the graphs as methods "graph0", "graph1" and so on of a module: an operator can return no
-// graph, but Python reads the graph of a method.
-c10::IValue as_methods(const std::vector<std::shared_ptr<torch::jit::Graph>>& graphs) {
+// Returns the graphs that are not `given`, as methods "graph0", "graph1" and so on of a module: an
+// operator can return no graph, but Python reads the graph of a method.
+c10::IValue as_methods(const std::vector<std::shared_ptr<torch::jit::Graph>>& graphs,
+                       const std::shared_ptr<torch::jit::Graph>& given) {
   torch::jit::Module module("__torch__.aten_recompute.Graphs");
   for (size_t i = 0; i < graphs.size(); ++i) {
+    if (graphs[i] == given)
+      continue;
     const auto name = "graph" + std::to_string(i);
     auto* function = module._ivalue()->compilation_unit()->create_function(
         c10::QualifiedName(*module.type()->name(), name), graphs[i]);
@@ -62,15 +65,15 @@ c10::IValue run_pass_any(const std::string& name, const c10::IValue& graph,
   passes::Arguments arguments;
   if (!module.isNone())
     arguments.module = torch::jit::Module(module.toObject());
-  for (size_t i = 0; i < inputs.size(); ++i)
-    arguments.inputs.push_back(inputs.get(i));
+  arguments.inputs = inputs.vec();
   for (const auto flag : requires_grad)
     arguments.requires_grad.push_back(flag != 0);
   arguments.options = options;
   auto* function = function_in(torch::jit::Module(graph.toObject()));
   if (function == nullptr)
     throw std::invalid_argument("passes: this is no graph");
-  return as_methods(passes::run(name, torch::jit::toGraphFunction(*function).graph(), arguments));
+  const auto given = torch::jit::toGraphFunction(*function).graph();
+  return as_methods(passes::run(name, given, arguments), given);
 } catch (const std::exception&) {
   rethrow_in_one_line();
 }

@@ -16,6 +16,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "common/join.h"
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "ir/node_traits.h"
@@ -34,13 +35,6 @@ using torch::jit::Node;
 using Names = std::map<std::string, TypePtr>;  // allowed names of parameters, and their types
 using Types = std::vector<TypePtr>;
 
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const auto& part : parts)
-    text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
-
 std::string first_line(const std::string& text) {
   const auto begin = text.find_first_not_of(" \n");
   return begin == std::string::npos ? "" : text.substr(begin, text.find('\n', begin) - begin);
@@ -51,7 +45,7 @@ std::string to_string(const Types& types) {
   std::vector<std::string> parts;
   for (const auto& type : types)
     parts.push_back(type->annotation_str());
-  return joined(parts);
+  return join(parts);
 }
 
 std::string numbered(const std::string& name, size_t i) {
@@ -181,7 +175,7 @@ class RuleMaker {
     }
     if (operator_ == nullptr) {
       fail(overloads.empty() ? "there is no such operator: load the library that defines it first"
-                             : "there is no such overload; there are " + joined(overloads));
+                             : "there is no such overload; there are " + join(overloads));
     }
     schema_ = &operator_->schema();
     if (schema_->is_vararg() || schema_->is_varret())
@@ -206,8 +200,7 @@ class RuleMaker {
   // Checks that all names that functions may use are distinct.
   void check_names() const {
     if (given_.forward.empty() && !given_.extras.empty())
-      fail("extras (" + joined(given_.extras) +
-           ") are returned by a forward, and the rule has none");
+      fail("extras (" + join(given_.extras) + ") are returned by a forward, and the rule has none");
     if (given_.backward.empty() && !given_.forward.empty())
       fail("a forward without a backward: nothing would read what it returns");
     if (given_.backward.empty())
@@ -293,8 +286,7 @@ class RuleMaker {
       if (found == names.end() && (found = further.find(name)) == further.end()) {
         auto known = names;
         known.insert(further.begin(), further.end());
-        fail(role + " has a parameter \"" + name + "\", which is none of " +
-             joined(names_in(known)));
+        fail(role + " has a parameter \"" + name + "\", which is none of " + join(names_in(known)));
       }
       if (!found->second->isSubtypeOf(*input->type()))
         fail(role + "'s parameter \"" + name + "\" is declared " + input->type()->annotation_str() +
@@ -350,7 +342,7 @@ class RuleMaker {
     for (size_t i = 0; fits && i < returns.size(); ++i)
       fits = types[i]->isSubtypeOf(*returns[i].type());
     if (!fits)
-      fail(role + " returns (" + to_string(types) + "), expected (" + joined(wanted) + ")");
+      fail(role + " returns (" + to_string(types) + "), expected (" + join(wanted) + ")");
   }
 
   void make_forward() {
@@ -375,13 +367,13 @@ class RuleMaker {
           targets.push_back(argument.name());
       }
     } else {
-      role += " of " + joined(targets);
+      role += " of " + join(targets);
     }
     for (const auto& target : targets) {
       const auto index = schema_->argumentIndexWithName(target);
       if (!index)
         fail(role + ": there is no argument \"" + target + "\"; there are " +
-             joined(names_in(arguments())));
+             join(names_in(arguments())));
       if (!may_have_gradient(*schema_->arguments()[static_cast<size_t>(*index)].type()))
         fail(role + ": the argument \"" + target + "\" is not a tensor");
       if (!has_gradient_.emplace(target, nullptr).second)
@@ -393,7 +385,7 @@ class RuleMaker {
     const auto types = results_of(*compiled);
     if (types.size() != targets.size())
       fail(role + " returns " + std::to_string(types.size()) + " values (" + to_string(types) +
-           "), expected one gradient for each of " + joined(targets));
+           "), expected one gradient for each of " + join(targets));
     for (size_t i = 0; i < targets.size(); ++i) {
       const auto& argument =
           schema_->arguments()[static_cast<size_t>(*schema_->argumentIndexWithName(targets[i]))];
@@ -403,7 +395,7 @@ class RuleMaker {
         fail(role + " returns " + types[i]->annotation_str() + " as the gradient of \"" +
              targets[i] + "\", which is " + argument.type()->annotation_str());
     }
-    made_->rule.gradients.push_back({joined(targets), "", compiled});
+    made_->rule.gradients.push_back({join(targets), "", compiled});
   }
 
   void make_flops() {

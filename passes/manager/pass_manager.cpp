@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "common/did_you_mean.h"
+#include "common/join.h"
 #include "common/log.h"
 #include "common/user_error.h"
 
@@ -92,16 +93,13 @@ bool lint_enabled() {
 }
 
 [[noreturn]] void refuse(const std::string& name, const std::string& why) {
-  std::string listed;
   std::vector<std::string> names;
   for (const auto& info : kPasses) {
-    if (!info.can_be_disabled)
-      continue;
-    names.emplace_back(info.name);
-    listed += (listed.empty() ? "" : ", ") + names.back();
+    if (info.can_be_disabled)
+      names.emplace_back(info.name);
   }
   throw UserError("ATEN_RECOMPUTE_DISABLE_PASSES: \"" + name + "\" " + why +
-                  "; passes that can be disabled are " + listed + did_you_mean(name, names));
+                  "; passes that can be disabled are " + join(names) + did_you_mean(name, names));
 }
 
 // Read at each pass, so that a debugger or a test can set it at any time.

@@ -72,14 +72,12 @@ class _Everything:
                 self._thread.depth -= 1
             is_new = all(made is not each for each in (*args, *kwargs.values()))
             if self.spec is not None and self._thread.depth == 0 and is_new:
-                self._enable_new(made)
+                self._enable_new(made, self.spec)
             return made
 
         setattr(owner, name, make)
 
-    def _enable_new(self, made: Any) -> None:
-        if self.spec is None:
-            return
+    def _enable_new(self, made: Any, spec: str) -> None:
         if isinstance(made, torch.jit.ScriptFunction):
             methods = []
         elif isinstance(made, torch.jit.ScriptModule):
@@ -89,7 +87,7 @@ class _Everything:
         else:
             return  # a class, a dict, a list
         if not _ours.is_enabled(handle_of(made)):
-            _enable(made, self.spec, methods, "")
+            _enable(made, spec, methods, "")
 
 
 _everything = _Everything()

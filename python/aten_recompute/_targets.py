@@ -50,7 +50,11 @@ def handle_of(target: Target) -> Any:
         return target._c
     # An operator takes no functions. But the type of a function contains it, and a module may have attributes of any
     # type. The module names the compilation unit of Python's functions, in which its callers are.
-    return _holding(target, torch.jit._state._python_cu)
+    # The unit never forgets a class, so a function keeps its module.
+    function: Any = target
+    if not hasattr(function, "_aten_recompute_handle"):
+        function._aten_recompute_handle = _holding(function, torch.jit._state._python_cu)
+    return function._aten_recompute_handle
 
 
 def handle_of_graph(graph: Any) -> Any:

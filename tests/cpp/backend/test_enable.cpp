@@ -26,17 +26,12 @@ using torch::jit::Module;
 class Enable : public test::TorchTest {};
 
 Module make_model() {
-  at::manual_seed(1);
-  auto model = test::make_module("Model");
-  model.register_module("first", test::make_linear(4, 8));
-  model.register_module("second", test::make_linear(8, 3));
-  model.define(R"(
+  return test::make_two_layers(R"(
 def encode(self, x):
     return torch.relu(self.first.forward(x))
 def forward(self, x):
     return self.second.forward(torch.tanh(self.encode(x)))
 )");
-  return model;
 }
 
 // Returns the gradient of the input after a step.

@@ -30,18 +30,13 @@ class Lower : public test::TorchTest {};
 
 // Returns Linear, ReLU, dropout, Linear, with equal parameters at every call.
 Module make_model() {
-  at::manual_seed(1);
-  auto model = test::make_module("Model");
-  model.register_module("first", test::make_linear(4, 8));
-  model.register_module("second", test::make_linear(8, 3));
-  model.define(R"(
+  return test::make_two_layers(R"(
 def encode(self, x):
     return torch.relu(self.first.forward(x))
 def forward(self, x, scale: float = 2.0):
     h = torch.dropout(self.encode(x), 0.25, self.training)
     return self.second.forward(h).mul(scale).pow(2).sum()
 )");
-  return model;
 }
 
 // Does steps of plain SGD and returns the losses.

@@ -13,7 +13,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/cpp/support/scoped_env.h"
+#include "tests/cpp/support/log_testing.h"
 
 namespace aten_recompute {
 namespace {
@@ -24,30 +24,7 @@ using ::testing::IsEmpty;
 using ::testing::Pair;
 using ::testing::SizeIs;
 
-class LogTest : public ::testing::Test {
- protected:
-  void SetUp() override {
-    env_.emplace();
-    env_->unset("RECOMPUTE_LOG_LEVEL");
-    env_->unset("RECOMPUTE_LOG_FILE");
-    env_->unset("RECOMPUTE_LOGS");
-  }
-
-  // Restores the settings that the program was started with, for later tests.
-  void TearDown() override {
-    env_.reset();
-    set_log_sink_for_testing(nullptr);
-  }
-
-  void capture() {
-    set_log_sink_for_testing([this](LogLevel level, const std::string& message) {
-      messages_.emplace_back(level, message);
-    });
-  }
-
-  std::optional<test::ScopedEnv> env_;
-  std::vector<std::pair<LogLevel, std::string>> messages_;
-};
+class LogTest : public test::LogTesting {};
 
 std::vector<std::string> read_lines(const std::filesystem::path& path) {
   std::ifstream file(path);

@@ -9,7 +9,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tests/cpp/support/scoped_env.h"
+#include "tests/cpp/support/log_testing.h"
 
 namespace aten_recompute {
 namespace {
@@ -55,29 +55,7 @@ TEST(ReadTopics, AnErrorListsTopicsOrLevelsAndTheRestIsRead) {
   EXPECT_EQ(level_of(levels, LogTopic::kMemory), std::nullopt);
 }
 
-class LogTopics : public ::testing::Test {
- protected:
-  LogTopics() {
-    env_.emplace();
-    env_->unset("RECOMPUTE_LOG_LEVEL");
-    env_->unset("RECOMPUTE_LOG_FILE");
-    env_->unset("RECOMPUTE_LOGS");
-  }
-  ~LogTopics() override {
-    env_.reset();
-    set_log_topics("");
-    set_log_sink_for_testing(nullptr);
-  }
-
-  void capture() {
-    set_log_sink_for_testing([this](LogLevel level, const std::string& message) {
-      messages_.emplace_back(level, message);
-    });
-  }
-
-  std::optional<test::ScopedEnv> env_;
-  std::vector<std::pair<LogLevel, std::string>> messages_;
-};
+class LogTopics : public test::LogTesting {};
 
 TEST_F(LogTopics, TheEnvironmentNamesTopics) {
   env_->set("RECOMPUTE_LOGS", "plan,-memory");

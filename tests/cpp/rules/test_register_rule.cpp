@@ -86,18 +86,13 @@ class RegisterRule : public test::TorchTest {
 };
 
 Module make_model() {
-  at::manual_seed(1);
-  auto model = test::make_module("Model");
-  model.register_module("first", test::make_linear(4, 8));
-  model.register_module("second", test::make_linear(8, 3));
-  model.define(R"(
+  return test::make_two_layers(R"(
 def forward(self, x):
     h = ops.aten_recompute_rules.cube(self.first.forward(x), 2.)
     h = ops.aten_recompute_rules.cube(h.sigmoid(), 0.5)
     return self.second.forward(h.tanh()).pow(2).sum()
 )",
-               script_resolver());
-  return model;
+                               script_resolver());
 }
 
 // Returns the gradients of the input and of the parameters.

@@ -265,6 +265,16 @@ def forward(self, x):
   return module;
 }
 
+torch::jit::Module make_two_layers(const std::string& source,
+                                   const torch::jit::ResolverPtr& resolver) {
+  at::manual_seed(1);
+  auto model = make_module("Model");
+  model.register_module("first", make_linear(4, 8));
+  model.register_module("second", make_linear(8, 3));
+  model.define(source, resolver);
+  return model;
+}
+
 std::shared_ptr<Graph> method_graph(const torch::jit::Module& module, const std::string& method) {
   return torch::jit::toGraphFunction(module.get_method(method).function()).graph()->copy();
 }

@@ -13,24 +13,11 @@ from torch import Tensor, nn
 import aten_recompute
 from benchmarks.models import make
 from support.helpers import lowered_copy
+from support.nets import Net
 from support.several_regions import Broken, rows
 
 GRAPHS = ("joint", "forward", "backward")
 KEPT, DROPPED, AGAIN = "#9ecae1", "#fee391", "#fd8d3c"
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(16, 32)
-        self.second = nn.Linear(32, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(torch.tanh(torch.sigmoid(self.first(x)))).sum()
-
-    @torch.jit.export
-    def encode(self, x: Tensor) -> Tensor:
-        return torch.relu(self.first(x))
 
 
 def trained(module: nn.Module, inputs: tuple[Tensor, ...], strategy: Any = "none", **options: Any) -> Any:

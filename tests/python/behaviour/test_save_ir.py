@@ -1,10 +1,12 @@
 """Option save_ir: files with forward and backward before and after recomputation."""
 
+import gc
 import json
 import os
 import re
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +16,10 @@ from torch import Tensor, nn
 
 import aten_recompute
 from support.helpers import STRATEGIES, assert_same, lowered_copy, step
+from support.nets import Net
 from support.several_regions import Broken, rows
 
 KINDS = ("FW.txt", "FW.py", "FW.dot", "FW.svg", "BW.txt", "BW.py", "BW.dot", "BW.svg", "FW_BW.dot", "FW_BW.svg")
-
-
-class Net(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.first = nn.Linear(16, 32)
-        self.second = nn.Linear(32, 8)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.second(torch.tanh(torch.sigmoid(self.first(x)))).sum()
-
-    @torch.jit.export
-    def encode(self, x: Tensor) -> Tensor:
-        return torch.relu(self.first(x)).sum()
 
 
 @pytest.fixture(autouse=True)
@@ -117,7 +106,7 @@ def test_methods_specialisations_and_variants_have_files_of_their_own(
     lowered = lowered_copy(Net(), "all", methods=("forward", "encode"), save_ir=True)
     x = torch.randn(64, 16)
     lowered(x).backward()
-    lowered.encode(x).backward()
+    lowered.encode(x).sum().backward()
     lowered(torch.randn(3, 64, 16)).backward()  # another rank
     lowered(x.requires_grad_()).backward()  # another set of inputs that require grad
     folder = run_folder(project)
@@ -217,3 +206,12 @@ def test_a_saved_module_writes_where_it_is_loaded(project: Path, tmp_path: Path)
     lowered.save(tmp_path / "net.pt")
     aten_recompute.load(tmp_path / "net.pt")(torch.randn(64, 16)).backward()
     assert files(run_folder(project)) == all_kinds("forward.s0.r0.v0")
+
+
+def test_a_module_that_is_gone_leaves_no_memory(project: Path) -> None:
+    lowered = lowered_copy(Net(), "all", save_ir=True)
+    lowered(torch.randn(64, 16)).backward()
+    parameter = weakref.ref(next(lowered.parameters()))
+    del lowered
+    gc.collect()
+    assert parameter() is None

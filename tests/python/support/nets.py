@@ -130,3 +130,19 @@ class Tanh(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.second(torch.tanh(self.first(x)))
+
+
+class Net(nn.Module):
+    """Two layers, with a second method beside ``forward``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(16, 32)
+        self.second = nn.Linear(32, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.second(torch.tanh(torch.sigmoid(self.first(x)))).sum()
+
+    @torch.jit.export
+    def encode(self, x: Tensor) -> Tensor:
+        return torch.relu(self.first(x))
