@@ -35,11 +35,11 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute aten_recompute_tracking_allocator cpp_train
 	@$(PYTHON) examples/demo.py $(DEMO)
 
-test: build  ## run the C++ tests, the Python tests, and tests of behaviour again with modules that are planned in place
+test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
 	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo || status=1; \
-	$(PYTHON) -m pytest --in-place tests/python/behaviour || status=1; \
+	$(PYTHON) -m pytest --in-place tests/python/behavior || status=1; \
 	exit $$status
 
 conformance: build  ## lower every operator and module of PyTorch's own lists (an hour; CONFORMANCE="'fft.*'" does less)

@@ -88,7 +88,7 @@ def medians(
     return {name: statistics.median(values) for name, values in times.items()}
 
 
-def number_of_specialisations(module: torch.jit.ScriptModule) -> int:
+def number_of_specializations(module: torch.jit.ScriptModule) -> int:
     return sum(len(method["specialisations"]) for method in aten_recompute.report(module)["methods"])
 
 
@@ -120,14 +120,14 @@ def main() -> None:
         found = medians(pair, dict.fromkeys(pair, one), options.repeats, options.calls)
         more = found["with"] - found["without"]
         print(f"| {n} | {found['with']:.2f} | {found['without']:.2f} | {more / n:.3f} |")
-    print("\n| paths in turn | lowered, us | the last path again, us | specialisations |")
+    print("\n| paths in turn | lowered, us | the last path again, us | specializations |")
     print("|---|---|---|---|")
     for paths in (1, 2, 4, 8, 16, 32):
         module = aten_recompute.lower(module_with_paths(paths), strategy="none")
         sizes = [torch.ones(i + 1) for i in range(paths)]
         turns = medians({"": module}, {"": sizes}, options.repeats, options.calls)[""]
         again = medians({"": module}, {"": sizes[-1:]}, options.repeats, options.calls)[""]
-        print(f"| {paths} | {turns:.2f} | {again:.2f} | {number_of_specialisations(module)} |")
+        print(f"| {paths} | {turns:.2f} | {again:.2f} | {number_of_specializations(module)} |")
 
 
 if __name__ == "__main__":

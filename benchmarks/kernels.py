@@ -5,7 +5,7 @@
 
 Convolutions and products are library calls in eager PyTorch, in torch.compile and in ours. For convolutions,
 torch.compile lays images out channels last (unless TORCHINDUCTOR_LAYOUT_OPTIMIZATION=0), and it fuses the operators
-between them (normalisations, activations, pooling, copies) into generated kernels. The configurations take turns of one
+between them (normalizations, activations, pooling, copies) into generated kernels. The configurations take turns of one
 step, each under torch.profiler. The script prints the medians of the profiler's times, in milliseconds.
 """
 

@@ -293,7 +293,7 @@ def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
             progress.update()
 
     results = [contender.result for contender in contenders]
-    summarise(results)
+    summarize(results)
     del contenders, running
     gc.unfreeze()
     peers.forget_compiled()
@@ -301,7 +301,7 @@ def run_model(name: str, options: Options, progress: tqdm) -> list[Result]:
     return results
 
 
-def summarise(results: Sequence[Result]) -> None:
+def summarize(results: Sequence[Result]) -> None:
     """Computes the medians, ratios and marks of the results of one model."""
     for result in results:
         if result.measured:

@@ -4,7 +4,7 @@
     workload = make("gpt", size="small")      # the same code, a few milliseconds a step, for tests
     loss = workload.step(workload.module)     # gradients freed, forward, backward
 
-Nothing here knows about recomputation, and nothing is arranged in its favour: there are no hand-placed checkpoints, no
+Nothing here knows about recomputation, and nothing is arranged in its favor: there are no hand-placed checkpoints, no
 fused attention is taken apart where an author would have used it, and dropout is where the papers have it. Each network
 is in a file of its own in ``networks/``.
 

@@ -371,5 +371,5 @@ def inductor(budget: float) -> Compile:
 
 
 def forget_compiled() -> None:
-    """Frees the code and caches of ``torch.compile``. A copy that is used afterwards is compiled again."""
+    """Frees the code and caches of ``torch.compile``. A copy that is used afterward is compiled again."""
     torch._dynamo.reset()

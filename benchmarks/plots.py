@@ -7,8 +7,8 @@ from typing import Any
 from benchmarks.front import pareto
 from benchmarks.measure import Result
 
-PEERS_COLOUR = "tab:blue"
-OURS_COLOUR = "tab:red"
+PEERS_COLOR = "tab:blue"
+OURS_COLOR = "tab:red"
 # Families of configurations: the prefix of their names, the marker, and the name in the legend. The first match counts.
 FAMILIES: list[tuple[str, str, str]] = [
     ("eager", "o", "eager"),
@@ -49,7 +49,7 @@ def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> 
         taken.append(Bbox.from_extents(px - 6, py - 6, px + 6, py + 6))
     offsets = [(7, 4), (7, -11), (-7, 4), (-7, -11), (0, 9), (0, -16), (16, 12), (16, -20), (-16, 12), (-16, -20)]
     # The texts are placed from top to bottom: of two points on top of each other, the upper one has its text above.
-    for x, y, text, colour in sorted(points, key=lambda each: -each[1]):
+    for x, y, text, color in sorted(points, key=lambda each: -each[1]):
         if not text:
             continue
         best: Any = None
@@ -57,7 +57,7 @@ def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> 
         for dx, dy in offsets:
             alignment = "left" if dx > 0 else "right" if dx < 0 else "center"
             note = axes.annotate(
-                text, (x, y), (dx, dy), textcoords="offset points", fontsize=7, ha=alignment, color=colour
+                text, (x, y), (dx, dy), textcoords="offset points", fontsize=7, ha=alignment, color=color
             )
             box = note.get_window_extent(renderer)
             overlap = sum(Bbox.intersection(box, other) is not None for other in taken)
@@ -70,7 +70,7 @@ def place_labels(axes: Any, points: Sequence[tuple[float, float, str, str]]) -> 
         taken.append(best.get_window_extent(renderer))
 
 
-def draw_front(axes: Any, results: Sequence[Result], colour: str, name: str) -> None:
+def draw_front(axes: Any, results: Sequence[Result], color: str, name: str) -> None:
     """Draws the front as a line of steps, continued upwards at the fastest point and to the right at the smallest."""
     front = pareto(results)
     if not front:
@@ -78,7 +78,7 @@ def draw_front(axes: Any, results: Sequence[Result], colour: str, name: str) -> 
     right, top = axes.get_xlim()[1], axes.get_ylim()[1]
     seconds = [front[0].step_seconds * 1e3] + [each.step_seconds * 1e3 for each in front] + [right]
     peaks = [top] + [each.peak_bytes / 2**20 for each in front] + [front[-1].peak_bytes / 2**20]
-    axes.plot(seconds, peaks, drawstyle="steps-post", color=colour, linewidth=1.4, alpha=0.8, label=name)
+    axes.plot(seconds, peaks, drawstyle="steps-post", color=color, linewidth=1.4, alpha=0.8, label=name)
 
 
 def plot_model(results: Sequence[Result], path: Path) -> None:
@@ -100,8 +100,8 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
     margin = 0.06 * (max(times) - min(times)) or 0.06 * max(times)
     axes.set_xlim(min(times) - margin, max(times) + margin)
     axes.set_ylim(0, 1.08 * max(peaks))
-    draw_front(axes, [each for each in shown if each.group != "ours"], PEERS_COLOUR, "front of the peers")
-    draw_front(axes, [each for each in shown if each.group == "ours"], OURS_COLOUR, "front of ours")
+    draw_front(axes, [each for each in shown if each.group != "ours"], PEERS_COLOR, "front of the peers")
+    draw_front(axes, [each for each in shown if each.group == "ours"], OURS_COLOR, "front of ours")
 
     groups: dict[str, list[Result]] = {}
     for result in shown:
@@ -117,7 +117,7 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
                 marker=marker,
                 # The markers are open, because points can coincide: those of two equal plans do.
                 facecolors="none",
-                edgecolors=OURS_COLOUR if ours else PEERS_COLOUR,
+                edgecolors=OURS_COLOR if ours else PEERS_COLOR,
                 linewidths=1.3,
                 label=name,
                 zorder=3,
@@ -130,7 +130,7 @@ def plot_model(results: Sequence[Result], path: Path) -> None:
     place_labels(
         axes,
         [
-            (x, y, label(each), OURS_COLOUR if each.group == "ours" else PEERS_COLOUR)
+            (x, y, label(each), OURS_COLOR if each.group == "ours" else PEERS_COLOR)
             for x, y, each in zip(times, peaks, shown, strict=True)
         ],
     )

@@ -46,7 +46,7 @@ class Ledger {
     move_live(static_cast<std::int64_t>(bytes));
   }
 
-  // Must run before the memory goes back: afterwards another thread may already be given the same
+  // Must run before the memory goes back: afterward another thread may already be given the same
   // address.
   void record_release(void* block) {
     const std::lock_guard<std::mutex> lock(mutex_);

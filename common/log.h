@@ -5,21 +5,9 @@
 #include <functional>
 #include <string>
 
+#include "common/log_topics.h"
+
 namespace aten_recompute {
-
-enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
-
-/// What a line is about (common/log_topics.h has the names; docs/debugging.md says what is logged).
-enum class LogTopic {
-  kGeneral,     // none of these; the level of all decides
-  kPlan,        // what plans keep and recompute, budgets
-  kBreaks,      // regions and what ends them
-  kSpecialize,  // what is compiled again, and why; calls that run unplanned
-  kMemory,      // measured peaks beside predicted ones
-  kRules,       // operators without a gradient rule, tags
-  kProfile,     // what operators cost, and how long passes take
-  kPaths,       // paths through methods with control flow
-};
 
 /// Writes one line to the log if `level` is enabled for the topic. Thread-safe. A failure to write
 /// does not throw.

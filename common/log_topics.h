@@ -7,9 +7,21 @@
 #include <string_view>
 #include <vector>
 
-#include "common/log.h"
-
 namespace aten_recompute {
+
+enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
+
+/// What a line is about (docs/debugging.md says what is logged).
+enum class LogTopic {
+  kGeneral,     // none of these; the level of all decides
+  kPlan,        // what plans keep and recompute, budgets
+  kBreaks,      // regions and what ends them
+  kSpecialize,  // what is compiled again, and why; calls that run unplanned
+  kMemory,      // measured peaks beside predicted ones
+  kRules,       // operators without a gradient rule, tags
+  kProfile,     // what operators cost, and how long passes take
+  kPaths,       // paths through methods with control flow
+};
 
 inline constexpr size_t kNumTopics = 8;  // LogTopic::kGeneral included
 

@@ -108,7 +108,7 @@ struct Options {
   std::string plan;
 
   /// The step adds to `.grad` tensors that exist already (gradient accumulation, or
-  /// zero_grad(set_to_none=False)). They do not count towards the peak, and a new gradient is freed
+  /// zero_grad(set_to_none=False)). They do not count toward the peak, and a new gradient is freed
   /// as soon as it is added. Otherwise every parameter gradient is new memory that lives until the
   /// end of the step.
   bool accumulate = false;
@@ -138,7 +138,7 @@ struct Options {
   bool fullgraph = false;
 
   /// Writes forward and backward of each region, before and after recomputation, to files
-  /// (backend/artifacts.h). The environment variable RECOMPUTE_SAVE_IR turns it on, too.
+  /// (backend/pictures/artifacts.h). The environment variable RECOMPUTE_SAVE_IR turns it on, too.
   bool save_ir = false;
 
   /// The memory that tensors of a step lie in on the CPU: at planned places in one arena.
@@ -146,25 +146,5 @@ struct Options {
 
   bool operator==(const Options&) const = default;
 };
-
-/// Reads a spec: "" (no options) or a JSON object. Throws std::invalid_argument with one line that
-/// names the key, the given value and the accepted values.
-Options parse_options(const std::string& text);
-
-/// Like parse_options(), but if the spec names no strategy, the environment variable RECOMPUTE
-/// decides; with neither, nothing is recomputed. An invalid RECOMPUTE logs one warning and is
-/// ignored.
-Options resolve_options(const std::string& spec_text);
-
-/// Returns the canonical JSON of `options` in one line; parse_options() turns it into equal
-/// options.
-std::string to_json(const Options& options);
-
-/// Returns a short description for people, e.g. "layers start=0 stride=2".
-std::string describe(const Options& options);
-
-/// Returns the strategies with their keys and the values that each key accepts, one strategy per
-/// line.
-std::string strategy_help();
 
 }  // namespace aten_recompute

@@ -164,10 +164,10 @@ def read_prediction(lowered: torch.jit.ScriptModule) -> Prediction:
     import aten_recompute
 
     method = aten_recompute.report(lowered)["methods"][0]
-    specialisation = method["specialisations"][0]
-    variants = [variant for region in specialisation["regions"] for variant in region["variants"]]
+    specialization = method["specialisations"][0]
+    variants = [variant for region in specialization["regions"] for variant in region["variants"]]
     # The last plan is the one in use; a method with several regions has a plan for all of them.
-    metrics = (specialisation["plans"] or variants)[-1]
+    metrics = (specialization["plans"] or variants)[-1]
     unplanned_peak = metrics["unplanned_peak_bytes"]
     budget = method["options"].get("memory_budget")
     if budget is not None:
@@ -247,19 +247,19 @@ def plot_memory(eager: Trainer, ours: Trainer, prediction: Prediction, path: Pat
     from matplotlib import pyplot
 
     figure, axes = pyplot.subplots(figsize=(9, 5), layout="constrained")
-    for trainer, colour in ((eager, "tab:gray"), (ours, "tab:blue")):
+    for trainer, color in ((eager, "tab:gray"), (ours, "tab:blue")):
         milliseconds = [seconds * 1e3 for seconds in trainer.timeline.seconds]
         mib = [value / 2**20 for value in trainer.timeline.bytes]
-        axes.step(milliseconds, mib, where="post", color=colour, linewidth=1.2, label=trainer.name)
-        axes.fill_between(milliseconds, mib, step="post", color=colour, alpha=0.2)
+        axes.step(milliseconds, mib, where="post", color=color, linewidth=1.2, label=trainer.name)
+        axes.fill_between(milliseconds, mib, step="post", color=color, alpha=0.2)
         peak = max(range(len(mib)), key=mib.__getitem__)
-        axes.plot(milliseconds[peak], mib[peak], "o", color=colour)
+        axes.plot(milliseconds[peak], mib[peak], "o", color=color)
         axes.annotate(
             f"{mib[peak]:.1f} MiB",
             (milliseconds[peak], mib[peak]),
             xytext=(6, 6),
             textcoords="offset points",
-            color=colour,
+            color=color,
         )
     if prediction.budget is not None:
         budget = prediction.budget / 2**20

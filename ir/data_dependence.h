@@ -1,4 +1,4 @@
-// Recognises operators whose results a profile on zeros would get wrong, because data decide their
+// Recognizes operators whose results a profile on zeros would get wrong, because data decide their
 // sizes.
 #pragma once
 

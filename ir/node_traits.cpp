@@ -35,22 +35,6 @@ bool takes_several_tensors(const Node* node) {
 
 }  // namespace
 
-std::string qualified_operator_name(const Node* node) {
-  const auto* schema = node->maybeSchema();
-  if (schema == nullptr)
-    return node->kind().toQualString();
-  if (schema->overload_name().empty())
-    return schema->name();
-  return schema->name() + "." + schema->overload_name();
-}
-
-std::string location_of(const Node* node) {
-  const auto position = node->sourceRange().file_line_col();
-  if (!position)
-    return "";
-  return std::get<0>(*position) + ":" + std::to_string(std::get<1>(*position));
-}
-
 bool mutates_an_argument(const Node* node) {
   const auto* schema = node->maybeSchema();
   return schema != nullptr && schema->is_mutable();

@@ -19,13 +19,6 @@ struct Value;
 
 namespace aten_recompute {
 
-// Returns the operator's name with its overload, e.g. "aten::mul.Tensor" or "aten::relu", or the
-// name of the node's kind if it has no schema.
-std::string qualified_operator_name(const torch::jit::Node* node);
-
-// Returns the line that the node was scripted from, e.g. "model.py:12", or "" if it is not known.
-std::string location_of(const torch::jit::Node* node);
-
 // Returns whether the node writes to one of its arguments (in-place and out= operators).
 bool mutates_an_argument(const torch::jit::Node* node);
 
@@ -57,7 +50,7 @@ bool may_run_again(const torch::jit::Node* node);
 // Returns whether the node updates a buffer that its schema does not declare as written (running
 // statistics), or has other effects that a second run must not have.
 bool updates_hidden_state(const torch::jit::Node* node);
-// Returns whether the only such effect is the update of a normalisation's running statistics.
+// Returns whether the only such effect is the update of a normalization's running statistics.
 bool updates_statistics_only(const torch::jit::Node* node);
 
 // Returns whether running the node changes something that its results do not show: it draws random

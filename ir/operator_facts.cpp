@@ -7,7 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
-#include "ir/node_traits.h"
+#include "ir/node_names.h"
 
 namespace aten_recompute {
 namespace {

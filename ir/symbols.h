@@ -22,7 +22,7 @@ inline const c10::Symbol kBackwardStart =
 // Raises where a call leaves the path that it was compiled for (runtime/path_check.h).
 inline const c10::Symbol kCheckPath = c10::Symbol::fromQualString("aten_recompute::check_path");
 // Attribute of such a check: the number of the `if` that it decides
-// (passes/frontend/record_path.h).
+// (passes/frontend/path/record_path.h).
 inline const c10::Symbol kDecides = c10::Symbol::attr("decides");
 
 // An `if` whose answer data decide, as one operator. attr::Subgraph holds it (runtime/branch.h).
@@ -43,7 +43,7 @@ inline const c10::Symbol kSkipIfUndefined = c10::Symbol::attr("skip_if_undefined
 inline const c10::Symbol kRuleFunction =
     c10::Symbol::fromQualString("aten_recompute::rule_function");
 
-// `with torch.autocast(...)` in a method (passes/frontend/autocast_blocks.h).
+// `with torch.autocast(...)` in a method (passes/frontend/rewrites/autocast_blocks.h).
 inline const c10::Symbol kEnterAutocast =
     c10::Symbol::fromQualString("aten_recompute::enter_autocast");
 inline const c10::Symbol kExitAutocast =
@@ -70,13 +70,13 @@ inline const c10::Symbol kListGradient =
 // dtype.
 inline const c10::Symbol kReduceGrad = c10::Symbol::fromQualString("aten_recompute::reduce_grad");
 
-// Give an image another layout (passes/frontend/channels_last.h).
+// Give an image another layout (passes/region/channels_last.h).
 inline const c10::Symbol kChannelsLast =
     c10::Symbol::fromQualString("aten_recompute::channels_last");
 inline const c10::Symbol kChannelsFirst =
     c10::Symbol::fromQualString("aten_recompute::channels_first");
 
-// A batch norm and the activation that reads it (passes/frontend/fuse_batch_norm.h).
+// A batch norm and the activation that reads it (passes/region/fuse_batch_norm.h).
 inline const c10::Symbol kClampedBatchNorm =
     c10::Symbol::fromQualString("aten_recompute::clamped_batch_norm");
 
@@ -105,7 +105,7 @@ inline const c10::Symbol kOptional = c10::Symbol::attr("optional");
 // The layer number of a node, set by assign_layers(). Nodes without it come before every layer.
 inline const c10::Symbol kLayer = c10::Symbol::attr("layer");
 // On nodes that read memory to which a later node of the method writes
-// (passes/frontend/mark_clobbered_reads.h).
+// (passes/frontend/regions/mark_clobbered_reads.h).
 inline const c10::Symbol kReadsWritten = c10::Symbol::attr("reads_written");
 // On forward nodes whose result sizes depend on data: index of the first one in
 // Profile::data_sizes.

@@ -14,11 +14,11 @@
 #include "common/options.h"
 #include "ir/joint_graph.h"
 #include "passes/autodiff/differentiate.h"
-#include "passes/frontend/form_regions.h"
-#include "passes/frontend/noop_elimination.h"
-#include "passes/frontend/path_guard.h"
+#include "passes/frontend/path/path_guard.h"
 #include "passes/frontend/prepare.h"
+#include "passes/frontend/regions/form_regions.h"
 #include "passes/profile/profile.h"
+#include "passes/region/noop_elimination.h"
 #include "passes/strategy/graph_problem.h"
 #include "passes/strategy/min_cut.h"
 #include "passes/strategy/strategies.h"
@@ -55,7 +55,7 @@ struct MethodInput {
 };
 
 // Compiles a method up to its regions. Where control flow or containers would split it into
-// several, it is compiled for the path that this call takes (passes/frontend/record_path.h).
+// several, it is compiled for the path that this call takes (passes/frontend/path/record_path.h).
 PreparedMethod prepare_method(const MethodInput& input);
 
 // Returns a copy of the method's graph with the methods that it calls in it, for a call that runs

@@ -23,28 +23,29 @@
 #include "passes/autodiff/differentiate.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/name_values.h"
-#include "passes/frontend/assign_layers.h"
-#include "passes/frontend/autocast_blocks.h"
-#include "passes/frontend/channels_last.h"
-#include "passes/frontend/fold_attributes.h"
-#include "passes/frontend/fold_conditions.h"
-#include "passes/frontend/form_regions.h"
-#include "passes/frontend/functionalize_lists.h"
-#include "passes/frontend/fuse_batch_norm.h"
-#include "passes/frontend/inline_modules.h"
-#include "passes/frontend/mark_clobbered_reads.h"
-#include "passes/frontend/noop_elimination.h"
-#include "passes/frontend/path_builder.h"
-#include "passes/frontend/propagate_ranks.h"
-#include "passes/frontend/record_path.h"
-#include "passes/frontend/sink_into_checks.h"
-#include "passes/frontend/small_passes.h"
-#include "passes/frontend/split_list_attributes.h"
+#include "passes/frontend/path/path_builder.h"
+#include "passes/frontend/path/record_path.h"
+#include "passes/frontend/regions/form_regions.h"
+#include "passes/frontend/regions/mark_clobbered_reads.h"
+#include "passes/frontend/rewrites/assign_layers.h"
+#include "passes/frontend/rewrites/autocast_blocks.h"
+#include "passes/frontend/rewrites/fold_attributes.h"
+#include "passes/frontend/rewrites/fold_conditions.h"
+#include "passes/frontend/rewrites/functionalize_lists.h"
+#include "passes/frontend/rewrites/inline_modules.h"
+#include "passes/frontend/rewrites/not_recordable.h"
+#include "passes/frontend/rewrites/propagate_ranks.h"
+#include "passes/frontend/rewrites/sink_into_checks.h"
+#include "passes/frontend/rewrites/small_passes.h"
+#include "passes/frontend/rewrites/split_list_attributes.h"
 #include "passes/partition/extract.h"
 #include "passes/partition/splice.h"
 #include "passes/partition/split_sums.h"
 #include "passes/partition/undefined_gradients.h"
 #include "passes/profile/profile.h"
+#include "passes/region/channels_last.h"
+#include "passes/region/fuse_batch_norm.h"
+#include "passes/region/noop_elimination.h"
 #include "passes/strategy/graph_problem.h"
 #include "passes/strategy/plan_region.h"
 #include "passes/strategy/strategies.h"
@@ -291,8 +292,8 @@ const std::array kNamedPasses{
               Needs::kModuleAndInputs, run_record_path},
     NamedPass{Pass::kFoldAttributes, "folds attributes that are no tensors", Needs::kModule,
               [](Run& run) { fold_attributes(run.graph, run.input.self); }},
-    NamedPass{Pass::kSpecialiseInputs, "assumes ranks, and which inputs are None", Needs::kInputs,
-              [](Run& run) { specialise_inputs(run.graph, run.input.inputs); }},
+    NamedPass{Pass::kSpecializeInputs, "assumes ranks, and which inputs are None", Needs::kInputs,
+              [](Run& run) { specialize_inputs(run.graph, run.input.inputs); }},
     NamedPass{Pass::kReplaceViewAs, "rewrites view_as(x, y) to view(x, y.size()), and its like",
               Needs::kGraph, [](Run& run) { replace_view_as(*run.graph); }},
     NamedPass{Pass::kPoolConstants, "leaves one of equal constants", Needs::kGraph,

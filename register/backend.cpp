@@ -6,11 +6,12 @@
 #include <stdexcept>
 #include <string>
 
-#include "backend/lowered_method.h"
-#include "backend/one_line_errors.h"
-#include "backend/share_tensors.h"
+#include "backend/method/lowered_method.h"
+#include "backend/method/share_tensors.h"
 #include "common/log.h"
+#include "common/parse_options.h"
 #include "register/spec.h"
+#include "runtime/one_line_errors.h"
 
 namespace aten_recompute {
 namespace {

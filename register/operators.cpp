@@ -9,15 +9,17 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include "backend/autocast.h"
-#include "backend/lowered_method.h"
-#include "backend/planned_function.h"
-#include "backend/share_tensors.h"
+#include "backend/method/lowered_method.h"
+#include "backend/method/planned_function.h"
+#include "backend/method/share_tensors.h"
 #include "common/options.h"
+#include "common/parse_options.h"
+#include "planner/model/problem_json.h"
 #include "planner/search/search.h"
 #include "register/function_handle.h"
 #include "rules/kernels/operators.h"
 #include "runtime/arena/arena_allocator.h"
+#include "runtime/autocast.h"
 #include "runtime/branch.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
@@ -29,8 +31,8 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 
-// Runs a method of a lowered module. `needs` is not used here (backend/lower.cpp says what it is
-// for), `lowered` is what to_backend made, and `self` is the module that the caller sees.
+// Runs a method of a lowered module. `needs` is not used here (backend/method/lower.cpp says what
+// it is for), `lowered` is what to_backend made, and `self` is the module that the caller sees.
 void call(Stack& stack) {
   auto values = pop(stack).toListRef().vec();
   const auto self = pop(stack).toObject();

@@ -8,10 +8,11 @@
 
 #include <stdexcept>
 
-#include "backend/one_line_errors.h"
 #include "common/options.h"
+#include "common/parse_options.h"
 #include "passes/run_by_name.h"
 #include "register/function_handle.h"
+#include "runtime/one_line_errors.h"
 
 namespace aten_recompute {
 

@@ -5,7 +5,7 @@
 // copies of the buffers (and of frozen parameters), and the running statistics of the original
 // module would never change. The copy is made before a backend's preprocess is called, so a backend
 // cannot undo it. For this backend, the wrapper first unlowers what is lowered already, and
-// afterwards puts the tensors of the given module back.
+// afterward puts the tensors of the given module back.
 //
 // torch._C._freeze_module cannot handle lowered modules. The wrapper passes it the plain module. It
 // inlines functions, of which enabled ones become plain meanwhile.

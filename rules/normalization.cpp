@@ -1,4 +1,4 @@
-// Rules of normalisations. The forward is replaced by the operator that also returns the
+// Rules of normalizations. The forward is replaced by the operator that also returns the
 // statistics.
 #include "rules/rule.h"
 
@@ -7,7 +7,7 @@ namespace aten_recompute {
 namespace {
 
 // As in ATen, the samples of a batch become the channels of one sample, which batch_norm
-// normalises. With statistics of the input, aten_recompute::instance_norm is this batch_norm and
+// normalizes. With statistics of the input, aten_recompute::instance_norm is this batch_norm and
 // updates the running statistics, too.
 Rule instance_norm() {
   return {.op = "aten::instance_norm", .forward = R"(
@@ -59,7 +59,7 @@ Rule batch_norm() {
     return grad_weight, grad_bias, grad_input)"}}};
 }
 
-// The pass that makes this operator: passes/frontend/fuse_batch_norm.h. The gradient computes from
+// The pass that makes this operator: passes/region/fuse_batch_norm.h. The gradient computes from
 // the input where it was clamped, so the result is not kept for that. It computes with what the
 // forward has seen, because eager, which has kept the result, does not notice if the caller changes
 // the bias or running statistics.
@@ -88,7 +88,7 @@ Rule clamped_batch_norm() {
     return grad_weight, grad_bias, grad_input)"}}};
 }
 
-// Half precision is normalised in single precision. (On CUDA devices, ATen has a kernel of its own
+// Half precision is normalized in single precision. (On CUDA devices, ATen has a kernel of its own
 // with slightly different results.)
 Rule rms_norm() {
   return {.op = "aten::rms_norm", .forward = R"(

@@ -9,6 +9,7 @@
 #include <unordered_map>
 
 #include "ir/graph_device.h"
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "rules/rule.h"
 #include "rules/script_source.h"

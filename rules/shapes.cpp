@@ -16,7 +16,6 @@
 #include <unordered_map>
 #include <vector>
 
-#include "rules/user_shapes.h"
 #include "runtime/meta_memory.h"
 
 namespace aten_recompute {
@@ -552,7 +551,7 @@ int64_t row_bytes(int64_t elements) {
   return bytes % 256 == 0 ? bytes + 64 : bytes;
 }
 
-// The gates of all steps, and what a step of the backward reads and writes of its neighbours.
+// The gates of all steps, and what a step of the backward reads and writes of its neighbors.
 int64_t onednn_workspace(int64_t steps, int64_t batch, int64_t size) {
   const auto states = 2 * (steps + 1) * batch;
   return steps * batch * (row_bytes(4 * size) + row_bytes(size)) +
@@ -698,12 +697,6 @@ ShapeFunction shape_function_of(const c10::FunctionSchema& schema) {
     stack = std::move(results);
     return true;
   };
-}
-
-ShapeFunction shape_function(const Node* node) {
-  if (auto function = user_shape_function(node))
-    return function;
-  return node->maybeSchema() == nullptr ? nullptr : shape_function_of(node->schema());
 }
 
 }  // namespace aten_recompute

@@ -7,22 +7,12 @@
 #include <functional>
 #include <string>
 
-namespace torch::jit {
-struct Node;
-}
-
 namespace aten_recompute {
 
 // Replaces the operands on the stack, which has no tensors but meta tensors, by the results of the
 // operator, and returns true. Meta tensors that it makes meanwhile stand for the operator's
 // workspace. Returns false and leaves the operands where the operator itself has to run.
 using ShapeFunction = std::function<bool(torch::jit::Stack&)>;
-
-// Returns the shape function of the node's operator: the one that a program registered
-// (include/aten_recompute/register_shape.h), or that of this library for an operator that has no
-// kernel for meta tensors without Python, or of which the CPU's kernel returns something else.
-// Returns an empty function where there is none.
-ShapeFunction shape_function(const torch::jit::Node* node);
 
 // Returns the shape function that this library has for the operator; empty where there is none.
 ShapeFunction shape_function_of(const c10::FunctionSchema& schema);

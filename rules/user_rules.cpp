@@ -10,6 +10,7 @@
 #include <mutex>
 #include <vector>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "rules/kernels/boxing.h"

@@ -7,6 +7,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 
 namespace aten_recompute {

@@ -11,7 +11,7 @@ namespace aten_recompute {
 //
 // Autograd's kernels are still called, with gradients off, because they decompose composite
 // operators. Below them, PyTorch's fallback for lazily conjugated and negated tensors would come
-// first: it would materialise the operand of a matrix product where eager does not, and the result
+// first: it would materialize the operand of a matrix product where eager does not, and the result
 // would differ from eager's by a rounding.
 class WithoutAutograd {
  public:

@@ -1,5 +1,5 @@
 // Runs elementwise operators and softmax so that the result takes the memory of an operand that is
-// not used afterwards. ir/memory_reuse.h describes the rule.
+// not used afterward. ir/memory_reuse.h describes the rule.
 #pragma once
 
 #include <ATen/core/stack.h>

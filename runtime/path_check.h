@@ -1,5 +1,5 @@
-// Checks that a call takes the path which its specialisation was compiled for
-// (passes/frontend/record_path.h).
+// Checks that a call takes the path which its specialization was compiled for
+// (passes/frontend/path/record_path.h).
 #pragma once
 
 #include <cstdint>

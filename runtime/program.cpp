@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "ir/memory_reuse.h"
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "runtime/arena/step_arena.h"

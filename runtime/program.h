@@ -77,7 +77,7 @@ class Program {
   using DataSizes = std::vector<std::vector<int64_t>>;
 
   // Runs the instructions [begin, end). `skip` has one entry per instruction of the program;
-  // skipped instructions only free operands that are not used afterwards. `data_sizes` receives the
+  // skipped instructions only free operands that are not used afterward. `data_sizes` receives the
   // sizes of results that depend on data. Throws what operators throw; a c10::Error also names the
   // node (description_of()).
   void run(Registers& registers, size_t begin, size_t end, const std::vector<bool>* skip = nullptr,

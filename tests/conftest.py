@@ -90,7 +90,7 @@ def _seed_all() -> None:
 
 @pytest.fixture(autouse=True)
 def clean_state() -> Iterator[None]:
-    """Seeds every generator and removes the caller's RECOMPUTE variables; afterwards restores what a test can change.
+    """Seeds every generator and removes the caller's RECOMPUTE variables; afterward restores what a test can change.
 
     These are the default dtype, grad mode, the random states and the environment variables that begin with RECOMPUTE.
     """

@@ -4,13 +4,16 @@
     tools/check_includes.py [ROOT]
 
 The folders and their order are ``LAYERS``; docs/design.md says what belongs into each. Every include that points
-upwards or sideways is printed as ``file:line: message``, and the exit status is then 1. An include in quotes that names
-no file of the repository is an error, too, because it would escape the check.
+upwards or sideways is printed as ``file:line: message``, and the exit status is then 1. So is every circle between the
+files of a folder: ``a.h`` and ``a.cpp`` count as one file there. An include in quotes that names no file of the
+repository is an error, too, because it would escape the check.
 """
 
+import graphlib
 import re
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 # From the lowest to the highest. Folders in one row do not know each other.
 LAYERS = (
@@ -25,13 +28,22 @@ LAYERS = (
     ("rules/kernels",),
     ("rules",),
     ("passes/manager",),
+    ("passes/frontend/rewrites",),
+    ("passes/frontend/path",),
+    ("passes/frontend/regions",),
     ("passes/frontend",),
+    ("passes/region",),
     ("passes/autodiff",),
     ("passes/profile",),
     ("passes/strategy",),
     ("passes/partition",),
     ("passes",),
-    ("backend",),
+    ("backend/memory",),
+    ("backend/autograd",),
+    ("backend/planning",),
+    ("backend/region", "backend/pictures"),
+    ("backend/method",),
+    ("backend/estimate",),
     ("register",),
 )
 
@@ -42,9 +54,14 @@ ONLY = {
     "planner/graph": {"common", "planner/graph"},
     "planner/search": {"common", "planner/model", "planner/graph", "planner/search"},
     "rules/kernels/vector": {"rules/kernels/vector"},
-    # Passes are called through passes/pipeline.h alone.
-    "backend": {*(folder for row in LAYERS for folder in row if not folder.startswith("passes/"))},
-    "register": {*(folder for row in LAYERS for folder in row if not folder.startswith("passes/"))},
+}
+
+# Passes are called from outside through what stands in passes/ itself.
+_ALL = {folder for row in LAYERS for folder in row}
+ONLY |= {
+    folder: {other for other in _ALL if not other.startswith("passes/")}
+    for folder in _ALL
+    if folder.startswith(("backend/", "register"))
 }
 
 INCLUDE = re.compile(r'^\s*#\s*include\s*"([^"]+)"')
@@ -70,9 +87,41 @@ def problem_with(source: str, included: str, root: Path) -> str | None:
     return None
 
 
+class _Include(NamedTuple):
+    source: str
+    line: int
+    included: str
+
+
+def _stem(path: str) -> str:
+    """Returns the name of a header and its source file together."""
+    return path.rsplit(".", 1)[0]
+
+
+def circles(includes: list[_Include]) -> list[str]:
+    """Returns one line for each circle between files of one folder, which names the include that closes it."""
+    within = {}
+    for include in includes:
+        own, other = _stem(include.source), _stem(include.included)
+        if own != other and str(Path(own).parent) == str(Path(other).parent):
+            within.setdefault(own, {})[other] = include
+    problems = []
+    while True:
+        try:
+            graphlib.TopologicalSorter({own: set(others) for own, others in within.items()}).prepare()
+        except graphlib.CycleError as error:
+            circle = error.args[1][::-1]  # each file includes the next one, and the last is the first
+            closing = within[circle[-2]].pop(circle[-1])
+            chain = " -> ".join(Path(file).name for file in circle)
+            problems.append(f"{closing.source}:{closing.line}: this include closes a circle: {chain}")
+        else:
+            return problems
+
+
 def check(root: Path) -> list[str]:
     """Returns one line for each include that breaks the rule."""
     problems = []
+    includes = []
     files = [path for folder in TOP_FOLDERS for path in (root / folder).rglob("*") if path.suffix in (".h", ".cpp")]
     if not files:
         return [f"{root}: no source files here; the argument is the root of the repository"]
@@ -80,10 +129,11 @@ def check(root: Path) -> list[str]:
         source = str(path.relative_to(root))
         for number, line in enumerate(path.read_text().splitlines(), start=1):
             if match := INCLUDE.match(line):
+                includes.append(_Include(source, number, match.group(1)))
                 problem = problem_with(source, match.group(1), root)
                 if problem:
                     problems.append(f"{source}:{number}: {problem}")
-    return problems
+    return problems + circles(includes)
 
 
 def main() -> int:

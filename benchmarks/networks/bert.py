@@ -57,11 +57,11 @@ class Bert(nn.Module):
         self.transform = nn.Linear(width, width)
         self.transform_norm = nn.LayerNorm(width)
         self.head_bias = nn.Parameter(torch.zeros(vocabulary))
-        self.apply(self._initialise)
+        self.apply(self._initialize)
 
     @torch.jit.unused
-    def _initialise(self, module: nn.Module) -> None:
-        """BERT's initialisation: normal with deviation 0.02, biases zero."""
+    def _initialize(self, module: nn.Module) -> None:
+        """BERT's initialization: normal with deviation 0.02, biases zero."""
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, nn.Linear):

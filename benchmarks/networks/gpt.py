@@ -85,11 +85,11 @@ class GPT(nn.Module):
         self.norm = nn.LayerNorm(width)
         self.head = nn.Linear(width, vocabulary, bias=False)
         self.register_buffer("future", torch.ones(context, context, dtype=torch.bool).triu(1))
-        self.apply(self._initialise)
+        self.apply(self._initialize)
 
     @torch.jit.unused
-    def _initialise(self, module: nn.Module) -> None:
-        """GPT-2's initialisation: normal with deviation 0.02, biases zero."""
+    def _initialize(self, module: nn.Module) -> None:
+        """GPT-2's initialization: normal with deviation 0.02, biases zero."""
         if isinstance(module, (nn.Linear, nn.Embedding)):
             nn.init.normal_(module.weight, std=0.02)
         if isinstance(module, nn.Linear) and module.bias is not None:

@@ -97,7 +97,7 @@ bool is_enabled(const torch::jit::Module& module);
 bool is_enabled(torch::jit::Function& function);
 
 /// Returns what has been compiled so far, as JSON (docs/report.md): for each method and
-/// specialisation its regions, the breaks between them with reason and source line, and for each
+/// specialization its regions, the breaks between them with reason and source line, and for each
 /// region what is saved, what is recomputed, and which operators have no gradient rule. `module` is
 /// a result of lower() or of PyTorch's own to_backend(), or enabled. Throws std::invalid_argument
 /// for any other module or function.

@@ -123,7 +123,7 @@ struct OperatorRule {
 /// Registers a rule for `op`, which is "ns::name" or "ns::name.overload". An operator has one rule,
 /// registered by one call.
 ///
-/// The rule applies to everything that is compiled afterwards; methods that have run already keep
+/// The rule applies to everything that is compiled afterward; methods that have run already keep
 /// what was compiled for them. Saved modules contain no rules: register the rules in each process,
 /// otherwise the operator runs under autograd there. Code outside regions (report() lists it, with
 /// reasons) and calls under autocast are also left to autograd. Thread-safe.

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "ir/dead_code.h"
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/apply_rule.h"
@@ -17,6 +18,7 @@
 #include "passes/autodiff/gradient_sums.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/list_gradients.h"
+#include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/put_on_tape.h"
 #include "passes/manager/pass_manager.h"
 #include "rules/rule.h"
@@ -137,7 +139,7 @@ std::vector<BackwardStep> prepare_forward(JointGraph& joint, GradientSums& sums)
   for (auto* node : nodes) {
     if (!is_differentiated(node, sums))
       continue;
-    const Origin origin(node);  // the node may be gone afterwards
+    const Origin origin(node);  // the node may be gone afterward
     const auto name = qualified_operator_name(node);
     const auto num_rules = joint.operators.by_rule.size();
     auto parts = replace_composed(node, sums);

@@ -2,18 +2,12 @@
 #pragma once
 
 #include <memory>
-#include <stdexcept>
-#include <string>
 #include <vector>
 
 #include "ir/joint_graph.h"
+#include "passes/autodiff/not_differentiable.h"
 
 namespace aten_recompute {
-
-// The region has to run under ordinary autograd; what() says why.
-struct NotDifferentiable : std::runtime_error {
-  using std::runtime_error::runtime_error;
-};
 
 // Returns the joint graph of `forward` and its backward. `forward` is a region's subgraph:
 // straight-line, and control flow in it has no tensor outputs. It is copied, not changed.

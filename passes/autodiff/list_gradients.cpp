@@ -1,7 +1,7 @@
 #include "passes/autodiff/list_gradients.h"
 
 #include "ir/symbols.h"
-#include "passes/autodiff/differentiate.h"
+#include "passes/autodiff/not_differentiable.h"
 
 namespace aten_recompute {
 namespace {

@@ -15,12 +15,12 @@
 #include "ir/dead_code.h"
 #include "ir/functionalize.h"
 #include "ir/node_traits.h"
-#include "passes/frontend/fold_conditions.h"
-#include "passes/frontend/functionalize_lists.h"
-#include "passes/frontend/propagate_ranks.h"
-#include "passes/frontend/sink_into_checks.h"
-#include "passes/frontend/small_passes.h"
-#include "passes/frontend/split_list_attributes.h"
+#include "passes/frontend/rewrites/fold_conditions.h"
+#include "passes/frontend/rewrites/functionalize_lists.h"
+#include "passes/frontend/rewrites/propagate_ranks.h"
+#include "passes/frontend/rewrites/sink_into_checks.h"
+#include "passes/frontend/rewrites/small_passes.h"
+#include "passes/frontend/rewrites/split_list_attributes.h"
 #include "passes/manager/pass_manager.h"
 
 namespace aten_recompute {
@@ -181,8 +181,8 @@ Assumptions fold_call(const std::shared_ptr<Graph>& given,
   torch::jit::EraseShapeInformation(graph);
   run_pass(Pass::kFoldAttributes, graph,
            [&] { assumptions.attributes = fold_attributes(graph, self); });
-  run_pass(Pass::kSpecialiseInputs, graph,
-           [&] { assumptions.inputs = specialise_inputs(graph, inputs); });
+  run_pass(Pass::kSpecializeInputs, graph,
+           [&] { assumptions.inputs = specialize_inputs(graph, inputs); });
   run_pass(Pass::kReplaceViewAs, graph, [&] { replace_view_as(*graph); });
   // Removes most branches that are never taken before passes that run the slower alias analysis.
   run_pass(Pass::kPropagateConstants, graph,

@@ -7,21 +7,15 @@
 #include <string>
 #include <vector>
 
-#include "passes/frontend/fold_attributes.h"
-#include "passes/frontend/path_guard.h"
+#include "passes/frontend/path/path_guard.h"
+#include "passes/frontend/rewrites/fold_attributes.h"
+#include "passes/frontend/rewrites/small_passes.h"
 
 namespace torch::jit {
 struct Graph;
 }
 
 namespace aten_recompute {
-
-// What a prepared graph assumes about one input.
-struct InputAssumption {
-  size_t input = 0;      // index among the method's inputs, not counting self
-  bool is_none = false;  // whether an Optional input is None
-  int64_t rank = -1;     // number of dimensions of a tensor input; -1 if not assumed
-};
 
 // Everything that must hold for a prepared graph to be used for a call.
 struct Assumptions {

@@ -31,7 +31,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kAssignLayers, "assign_layers", kOptional},
     PassInfo{Pass::kRecordPath, "record_path", kOptional},
     PassInfo{Pass::kFoldAttributes, "fold_attributes", kOptional},
-    PassInfo{Pass::kSpecialiseInputs, "specialise_inputs", kOptional},
+    PassInfo{Pass::kSpecializeInputs, "specialize_inputs", kOptional},
     PassInfo{Pass::kReplaceViewAs, "replace_view_as", kOptional},
     PassInfo{Pass::kPoolConstants, "pool_constants", kOptional},
     PassInfo{Pass::kFoldConditions, "fold_conditions", kOptional},

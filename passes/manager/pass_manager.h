@@ -28,7 +28,7 @@ enum class Pass : uint8_t {
   kAssignLayers,
   kRecordPath,
   kFoldAttributes,
-  kSpecialiseInputs,
+  kSpecializeInputs,
   kReplaceViewAs,
   kPoolConstants,
   kFoldConditions,

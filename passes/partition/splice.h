@@ -26,7 +26,7 @@ struct Step;
 // Random operators run again from the random state before their first run; operators with a replay
 // rule (batch norm) as that rule says. Alternatives that the plan chose replace what they are
 // alternatives to, and the others are removed. differentiate() must have run, and no pass that
-// merges common subexpressions may run afterwards.
+// merges common subexpressions may run afterward.
 void splice(JointGraph& joint, const GraphProblem& graph, const std::vector<Step>& steps);
 
 // Does this for a set of values to keep: each other value that the backward needs is recomputed

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 
 namespace aten_recompute {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <string>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 
 namespace aten_recompute {

@@ -17,8 +17,8 @@
 #include "passes/profile/joint_program.h"
 #include "passes/profile/node_description.h"
 #include "passes/profile/node_results.h"
-#include "passes/profile/profile.h"
 #include "passes/profile/real_operands.h"
+#include "passes/profile/region_profile.h"
 #include "runtime/memory_watch.h"
 
 namespace aten_recompute {

@@ -4,6 +4,7 @@
 
 #include <sstream>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "passes/profile/described_values.h"
-#include "passes/profile/profile.h"
+#include "passes/profile/region_profile.h"
 #include "runtime/memory_watch.h"
 
 namespace aten_recompute {

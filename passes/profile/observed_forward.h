@@ -7,7 +7,7 @@
 
 #include "passes/profile/joint_program.h"
 #include "passes/profile/node_classes.h"
-#include "passes/profile/profile.h"
+#include "passes/profile/region_profile.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {

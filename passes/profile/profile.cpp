@@ -12,6 +12,7 @@
 #include "common/log.h"
 #include "ir/data_dependence.h"
 #include "ir/memory_reuse.h"
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/profile/estimated_gradients.h"

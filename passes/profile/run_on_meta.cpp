@@ -7,9 +7,11 @@
 #include <string_view>
 #include <utility>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/profile/profile.h"
+#include "passes/profile/region_profile.h"
+#include "rules/find_shape.h"
 #include "rules/shapes.h"
 
 namespace aten_recompute {

@@ -47,7 +47,7 @@ class Placer {
   // `bound` is the height beyond which excess counts.
   Placer(std::span<const Block> blocks, int64_t alignment, int64_t bound)
       : bound_(bound),
-        neighbours_(blocks.size()),
+        neighbors_(blocks.size()),
         offsets_(blocks.size()),
         is_placed_(blocks.size()) {
     for (const auto& block : blocks)
@@ -57,8 +57,8 @@ class Placer {
         if (bytes_[i] == 0 || bytes_[j] == 0 || blocks[i].begin >= blocks[j].end ||
             blocks[j].begin >= blocks[i].end)
           continue;
-        neighbours_[i].push_back(static_cast<uint32_t>(j));
-        neighbours_[j].push_back(static_cast<uint32_t>(i));
+        neighbors_[i].push_back(static_cast<uint32_t>(j));
+        neighbors_[j].push_back(static_cast<uint32_t>(i));
       }
     }
   }
@@ -98,12 +98,12 @@ class Placer {
 
   int64_t bytes(size_t block) const { return bytes_[block]; }
   // Blocks that are alive at some step at which this one is.
-  const std::vector<uint32_t>& neighbours(size_t block) const { return neighbours_[block]; }
+  const std::vector<uint32_t>& neighbors(size_t block) const { return neighbors_[block]; }
 
  private:
   int64_t best_offset(size_t block) {
     taken_.clear();
-    for (const auto other : neighbours_[block]) {
+    for (const auto other : neighbors_[block]) {
       if (is_placed_[other])
         taken_.emplace_back(offsets_[other], end_of(other));
     }
@@ -121,7 +121,7 @@ class Placer {
   }
 
   int64_t bound_;
-  std::vector<std::vector<uint32_t>> neighbours_;
+  std::vector<std::vector<uint32_t>> neighbors_;
   std::vector<int64_t> bytes_;
   std::vector<int64_t> offsets_;
   std::vector<uint8_t> is_placed_;
@@ -274,7 +274,7 @@ class OrderSearch {
     if (draw(2) == 0)
       return block;
     candidates_.clear();
-    for (const auto other : placer_.neighbours(block)) {
+    for (const auto other : placer_.neighbors(block)) {
       if (places_[other] < places_[block])
         candidates_.push_back(other);
     }

@@ -8,7 +8,7 @@
 namespace aten_recompute {
 namespace {
 
-// Joins neighbours so that no joint segment saves more than `limit` bytes. Returns the choice with
+// Joins neighbors so that no joint segment saves more than `limit` bytes. Returns the choice with
 // the smallest kept separators, or, with `fewest`, the one with the fewest segments and then the
 // smallest separators. It is a shortest path over the cuts, with a sliding window over the places
 // where the last segment may begin.

@@ -10,6 +10,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "planner/model/problem_json.h"
+
 namespace aten_recompute {
 namespace {
 

@@ -121,9 +121,4 @@ JaggedArray base_values(const Problem& problem);
 // the problem.
 std::vector<uint8_t> read_by_backward(const Problem& problem, const JaggedArray& base_values);
 
-// Conversion to and from JSON, for tools, tests and solvers. problem_from_json() throws
-// std::invalid_argument with a message that names what is wrong.
-std::string to_json(const Problem& problem);
-Problem problem_from_json(const std::string& text);
-
 }  // namespace aten_recompute

@@ -192,7 +192,7 @@ inline int64_t Simulator::bytes_overwritten(const MemoryTables::Node& node,
 inline int64_t Simulator::enter_step(const Step& step, const MemoryTables::Node& node) {
   int64_t extra = node.workspace_bytes;
   if (node.replay_bytes > 0 && step.slot > 0 && problem_.in_forward(step.node)) {
-    extra += node.replay_bytes;  // the generator's present state, which is restored afterwards
+    extra += node.replay_bytes;  // the generator's present state, which is restored afterward
     if (!state_.is_rerun[step.node])
       state_.alive_bytes += node.replay_bytes;
     state_.is_rerun[step.node] = 1;

@@ -49,8 +49,8 @@ std::vector<std::pair<int64_t, int32_t>> valleys_of(const std::vector<int64_t>& 
   return valleys;
 }
 
-// Reduces valleys to at most `count`: of as many neighbours as that takes, the lowest remains.
-std::vector<std::pair<int64_t, int32_t>> lowest_of_neighbours(
+// Reduces valleys to at most `count`: of as many neighbors as that takes, the lowest remains.
+std::vector<std::pair<int64_t, int32_t>> lowest_of_neighbors(
     const std::vector<std::pair<int64_t, int32_t>>& valleys, size_t count) {
   const auto stride = (valleys.size() + count - 1) / count;
   std::vector<std::pair<int64_t, int32_t>> lowest;
@@ -112,7 +112,7 @@ void Checkpoints::find_cuts() {
   }
   for (size_t i = 1; i < alive.size(); ++i)
     alive[i] += alive[i - 1];
-  const auto valleys = lowest_of_neighbours(valleys_of(alive), kMostCuts);
+  const auto valleys = lowest_of_neighbors(valleys_of(alive), kMostCuts);
   cuts_.push_back({});
   for (const auto& [bytes, after] : valleys) {
     Cut cut{after, {}};

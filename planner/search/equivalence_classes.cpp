@@ -14,7 +14,7 @@ constexpr int kRounds = 3;
 // the one before, and still they correspond.
 constexpr size_t kManyKinds = 700;
 
-// SplitMix64's finaliser, so that sums of hashes do not cancel.
+// SplitMix64's finalizer, so that sums of hashes do not cancel.
 uint64_t mix(uint64_t hash, uint64_t more) {
   hash += 0x9E3779B97F4A7C15ULL + more;
   hash = (hash ^ (hash >> 30)) * 0xBF58476D1CE4E5B9ULL;
@@ -35,18 +35,18 @@ uint64_t hash_of(const Problem& problem, size_t node, bool coarse) {
   return mix(hash, problem.inputs[node].size());
 }
 
-// Adds the hashes of neighbours to a hash. `coarse`: neighbours are a set, each counts once.
-uint64_t combine(uint64_t hash, std::vector<uint64_t>& neighbours, bool coarse) {
+// Adds the hashes of neighbors to a hash. `coarse`: neighbors are a set, each counts once.
+uint64_t combine(uint64_t hash, std::vector<uint64_t>& neighbors, bool coarse) {
   if (coarse) {
-    std::sort(neighbours.begin(), neighbours.end());
-    neighbours.erase(std::unique(neighbours.begin(), neighbours.end()), neighbours.end());
+    std::sort(neighbors.begin(), neighbors.end());
+    neighbors.erase(std::unique(neighbors.begin(), neighbors.end()), neighbors.end());
   }
-  for (auto neighbour : neighbours)
-    hash = mix(hash, neighbour);
+  for (auto neighbor : neighbors)
+    hash = mix(hash, neighbor);
   return hash;
 }
 
-// Does a few rounds of colour refinement (Weisfeiler and Leman, 1968).
+// Does a few rounds of color refinement (Weisfeiler and Leman, 1968).
 EquivalenceClasses refine(const Problem& problem, bool coarse) {
   EquivalenceClasses classes;
   auto& nodes = classes.of_node;
@@ -61,23 +61,23 @@ EquivalenceClasses refine(const Problem& problem, bool coarse) {
     }
     values.push_back(hash);
   }
-  std::vector<uint64_t> neighbours;
+  std::vector<uint64_t> neighbors;
   std::vector<std::vector<uint64_t>> around(problem.num_values());  // readers, and the producer
   for (int round = 0; round < kRounds; ++round) {
     for (size_t node = 0; node < problem.num_all_nodes(); ++node) {
       const auto before = nodes[node];
-      neighbours.clear();
+      neighbors.clear();
       const auto inputs = problem.inputs[node];
       for (size_t k = 0; k < inputs.size(); ++k) {
-        neighbours.push_back(values[inputs[k]]);
+        neighbors.push_back(values[inputs[k]]);
         around[inputs[k]].push_back(mix(before, coarse ? 0 : k));
       }
       const auto outputs = problem.outputs[node];
       for (size_t k = 0; k < outputs.size(); ++k) {
-        neighbours.push_back(mix(values[outputs[k]], 1));
+        neighbors.push_back(mix(values[outputs[k]], 1));
         around[outputs[k]].push_back(mix(before, ~k));
       }
-      nodes[node] = combine(before, neighbours, coarse);
+      nodes[node] = combine(before, neighbors, coarse);
     }
     for (size_t value = 0; value < problem.num_values(); ++value) {
       std::sort(around[value].begin(), around[value].end());

@@ -182,7 +182,7 @@ def enabled(
     """Enables as ``enable`` does, for a block.
 
     With a target, that is disabled at the end of the block. Without one, what is scripted, traced or loaded inside of
-    the block is enabled, and stays so afterwards.
+    the block is enabled, and stays so afterward.
 
     Args:
         target: as for ``enable``.

@@ -32,7 +32,7 @@ def inject_layer_tags(model: Module, pattern: str) -> Module:
 
     Args:
         model: a module, before or after ``torch.jit.script``. A pattern that is given before survives scripting and
-            saving. One that is given afterwards is seen by ``lower``, and the lowered module keeps it.
+            saving. One that is given afterward is seen by ``lower``, and the lowered module keeps it.
         pattern: a regular expression (ECMAScript). A submodule is a layer if its whole path matches, for example
             ``r"encoder\.layers\.\d+"``. Layers are numbered in the order in which they first run.
 

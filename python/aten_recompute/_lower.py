@@ -234,11 +234,11 @@ def report(lowered: Target) -> Report:
         ``{"methods": [...]}``, where each method has
 
         - ``method``: its name, and ``options``: its strategy with all options;
-        - ``specialisations``: one for each combination of ranks and types of the arguments;
+        - ``specializations``: one for each combination of ranks and types of the arguments;
         - ``unplanned_calls``: how many calls ran as plain TorchScript, without a plan, for each ``reason``: under
           autocast, a ``TorchDispatchMode``, a transform of ``torch.func`` or forward-mode differentiation.
 
-        A specialisation has
+        A specialization has
 
         - ``regions``: the parts of the method that are differentiated ahead of time, each with its ``variants``;
         - ``breaks``: the nodes that divide the method into regions, each with its ``reason`` and source ``location``;

@@ -76,7 +76,7 @@ class Break(TypedDict):
     location: str  # the source line, where it is known
 
 
-class Specialisation(TypedDict):
+class Specialization(TypedDict):
     """A method, compiled for the ranks and types of one set of arguments."""
 
     regions: list[Region]
@@ -96,7 +96,7 @@ class MethodReport(TypedDict):
 
     method: str
     options: dict[str, Any]
-    specialisations: list[Specialisation]
+    specializations: list[Specialization]
     unplanned_calls: list[UnplannedCalls]
 
 

@@ -10,7 +10,7 @@
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
 #include "rules/kernels/parallel.h"
-#include "rules/kernels/vectorised.h"
+#include "rules/kernels/vectorized.h"
 
 namespace aten_recompute {
 namespace {
@@ -55,7 +55,7 @@ uint64_t unpacked(uint8_t bits) {
 }
 
 // `mask` has `count` bytes of 0 or 1; `bits` has space for bytes_for(count) bytes.
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void pack_range(const uint8_t* mask, uint8_t* bits, int64_t count) {
   const auto whole = count / 8;
   for (int64_t i = 0; i < whole; ++i)
@@ -67,7 +67,7 @@ void pack_range(const uint8_t* mask, uint8_t* bits, int64_t count) {
   }
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void unpack_range(const uint8_t* bits, uint8_t* mask, int64_t count) {
   const auto whole = count / 8;
   for (int64_t i = 0; i < whole; ++i)
@@ -82,19 +82,19 @@ void unpack_range(const uint8_t* bits, uint8_t* mask, int64_t count) {
 // ---- comparisons ----
 
 // Compares as ATen's kernel does: not (x <= 0), which also holds for NaN.
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void compare_range(const float* x, uint8_t* mask, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     mask[i] = x[i] <= 0.0F ? 0 : 1;
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void compare_range(const double* x, uint8_t* mask, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     mask[i] = x[i] <= 0.0 ? 0 : 1;
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void compare_range(const at::BFloat16* x, uint8_t* mask, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     mask[i] = static_cast<float>(x[i]) <= 0.0F ? 0 : 1;
@@ -102,7 +102,7 @@ void compare_range(const at::BFloat16* x, uint8_t* mask, int64_t count) {
 
 // Compares the bits of the number, because not every processor has an instruction for halves: 1 to
 // 0x7fff is positive or NaN, and above 0xfc00 it is a negative NaN.
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void compare_range(const at::Half* x, uint8_t* mask, int64_t count) {
   for (int64_t i = 0; i < count; ++i) {
     const uint16_t word = x[i].x;
@@ -112,19 +112,19 @@ void compare_range(const at::Half* x, uint8_t* mask, int64_t count) {
 
 // ---- selections, on elements as unsigned integers ----
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void select_range(const uint8_t* mask, const uint16_t* grad, uint16_t* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     out[i] = grad[i] & static_cast<uint16_t>(-static_cast<uint16_t>(mask[i]));
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void select_range(const uint8_t* mask, const uint32_t* grad, uint32_t* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     out[i] = grad[i] & -static_cast<uint32_t>(mask[i]);
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void select_range(const uint8_t* mask, const uint64_t* grad, uint64_t* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     out[i] = grad[i] & -static_cast<uint64_t>(mask[i]);

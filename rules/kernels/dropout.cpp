@@ -13,7 +13,7 @@
 #include "rules/kernels/operators.h"
 #include "rules/kernels/parallel.h"
 #include "rules/kernels/random_mask.h"
-#include "rules/kernels/vectorised.h"
+#include "rules/kernels/vectorized.h"
 
 namespace aten_recompute {
 namespace {
@@ -22,20 +22,20 @@ using at::Tensor;
 
 // Computes x * noise, where noise is 0 or `scale`. Multiplying by 0 keeps the sign of zeros, and
 // NaN.
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void multiply_range(const float* x, const uint8_t* mask, float scale, float* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     out[i] = x[i] * (static_cast<float>(mask[i]) * scale);
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void multiply_range(const double* x, const uint8_t* mask, double scale, double* out,
                     int64_t count) {
   for (int64_t i = 0; i < count; ++i)
     out[i] = x[i] * (static_cast<double>(mask[i]) * scale);
 }
 
-ATEN_RECOMPUTE_VECTORISED
+ATEN_RECOMPUTE_VECTORIZED
 void multiply_range(const at::BFloat16* x, const uint8_t* mask, at::BFloat16 scale,
                     at::BFloat16* out, int64_t count) {
   const auto factor = static_cast<float>(scale);

@@ -1,4 +1,4 @@
-// Size checks of normalisations; group_norm, composed of native_group_norm as in ATen; and
+// Size checks of normalizations; group_norm, composed of native_group_norm as in ATen; and
 // instance_norm, composed of batch_norm.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
@@ -55,7 +55,7 @@ std::tuple<Tensor, Tensor, Tensor> group_norm_backward(Tensor grad, Tensor input
       input.size(1), positions(input), groups, std::array<bool, 3>{mask[0], mask[1], mask[2]});
 }
 
-// ---- size checks before normalisations (passes/frontend/size_checks.h) ----
+// ---- size checks before normalizations (passes/frontend/rewrites/size_checks.h) ----
 
 // Returns whether the product of all sizes, without that of the channels, is 1.
 bool has_one_value_per_channel(std::vector<int64_t> size) {
@@ -84,7 +84,7 @@ Tensor instance_statistics(Tensor statistics, int64_t batch) {
   return of_instances;
 }
 
-// Normalises with statistics of the input, in which each channel is one instance: its sizes are [1,
+// Normalizes with statistics of the input, in which each channel is one instance: its sizes are [1,
 // batch * channels, ...]. Updates the running statistics.
 std::tuple<Tensor, Tensor, Tensor, Tensor, int64_t> instance_norm(
     Tensor input, std::optional<Tensor> weight, std::optional<Tensor> bias,

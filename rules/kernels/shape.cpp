@@ -195,7 +195,7 @@ void tensor_split_backward(Stack& stack) {
   stack.emplace_back(joined(std::move(gradients), size, lengths, dim));
 }
 
-// The parts are slices between neighbours of 0, indices and the size, with Python's rules.
+// The parts are slices between neighbors of 0, indices and the size, with Python's rules.
 void tensor_split_indices_backward(Stack& stack) {
   const auto dim = pop(stack).toInt();
   auto ends = pop(stack).toIntVector();
@@ -339,7 +339,7 @@ at::Tensor as_strided_backward(at::Tensor gradient, Sizes self_size, Sizes self_
       gradient)[0];
 }
 
-// ---- layouts of images (passes/frontend/channels_last.h) ----
+// ---- layouts of images (passes/region/channels_last.h) ----
 
 at::Tensor channels_last(at::Tensor self) {
   switch (self.dim()) {

@@ -11,7 +11,7 @@ namespace aten_recompute {
 // a tensor but reads no element of it, such as the backward of a pooling, which takes the input. On
 // the CPU of a POSIX system it uses no memory: its elements are read-only pages of zeros that the
 // system provides when they are read. Nothing may write to it. On other devices it is an
-// uninitialised tensor, which should be freed soon.
+// uninitialized tensor, which should be freed soon.
 at::Tensor stand_in(std::vector<int64_t> size, std::vector<int64_t> stride, at::ScalarType dtype,
                     at::Device device);
 

@@ -19,7 +19,7 @@ thread_local size_t num_outside = 0;  // instances of OutsideOfSteps
 
 // The step that this thread has begun last, as long as it is not over.
 struct OpenedStep {
-  // Destructors of other thread-local objects may allocate afterwards.
+  // Destructors of other thread-local objects may allocate afterward.
   ~OpenedStep() { step = nullptr; }
 
   std::shared_ptr<StepArena> step;

@@ -39,10 +39,10 @@ class Bounded:
 
 
 def around(bound: float, dtype: torch.dtype) -> Tensor:
-    """Returns the bound in this type, its two neighbours, and the same with the other sign."""
+    """Returns the bound in this type, its two neighbors, and the same with the other sign."""
     bits = torch.tensor([abs(bound)], dtype=dtype).view(INTEGERS[dtype])
-    neighbours = torch.cat([bits - 1, bits, bits + 1]).clamp_min(0).view(dtype)
-    return torch.cat([neighbours, -neighbours])
+    neighbors = torch.cat([bits - 1, bits, bits + 1]).clamp_min(0).view(dtype)
+    return torch.cat([neighbors, -neighbors])
 
 
 def arguments(case: Bounded, dtype: torch.dtype) -> list[Tensor]:

@@ -143,8 +143,8 @@ def _how(actual: Run, lowered: torch.jit.ScriptModule) -> set[str]:
     """Returns what made the gradient: a rule, the tape, or ordinary autograd outside of regions."""
     how: set[str] = set()
     for method in aten_recompute.report(lowered)["methods"]:
-        for specialisation in method["specialisations"]:
-            for region in specialisation["regions"]:
+        for specialization in method["specialisations"]:
+            for region in specialization["regions"]:
                 for variant in region["variants"]:
                     how |= {f"tape: {name}" for name in variant["on_tape"]}
     ours = {name for name in actual.history if name.startswith("AtenRecompute")}
@@ -184,14 +184,14 @@ def _traced(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
 
 
 def _stock(sample: Sample, order: int) -> Run:
-    """Runs the traced module under ordinary autograd, without LibTorch's optimisations."""
+    """Runs the traced module under ordinary autograd, without LibTorch's optimizations."""
     module = copy.deepcopy(sample.module)
     with torch.jit.optimized_execution(False):
         return run(_trace(sample, module), module, sample, order)
 
 
 def _is_random(sample: Sample, strategy: str, expected: Run, order: int) -> bool:
-    """Whether eager gives another result when it runs again, or reads memory that has not been initialised.
+    """Whether eager gives another result when it runs again, or reads memory that has not been initialized.
 
     Eager reads such memory if ours equals it once new memory is filled. If it were ours that reads such memory, the
     results would differ then.

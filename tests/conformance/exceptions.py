@@ -15,9 +15,9 @@ _CHUNKED = KnownException(
     TRACE_DIFFERS,
     "an autograd.Function written in Python computes the gradient, but a trace records only its forward",
 )
-_UNINITIALISED = KnownException(
+_UNINITIALIZED = KnownException(
     RANDOM,
-    "with driver gelsy, LAPACK receives uninitialised pivots, so that eager's result depends on the content of memory",
+    "with driver gelsy, LAPACK receives uninitialized pivots, so that eager's result depends on the content of memory",
 )
 
 EXCEPTIONS: dict[str, KnownException] = {
@@ -29,13 +29,13 @@ EXCEPTIONS: dict[str, KnownException] = {
     "nn.functional.linear_cross_entropy.chunked_none": _CHUNKED,
     "nn.LinearCrossEntropyLoss (train)": _CHUNKED,
     "nn.LinearCrossEntropyLoss (eval)": _CHUNKED,
-    "linalg.lstsq": _UNINITIALISED,
-    "linalg.lstsq.grad_oriented": _UNINITIALISED,
+    "linalg.lstsq": _UNINITIALIZED,
+    "linalg.lstsq.grad_oriented": _UNINITIALIZED,
 }
 
 # Those of bfloat16 and half. LAPACK has no such types.
 REDUCED_EXCEPTIONS: dict[str, KnownException] = {
-    name: exception for name, exception in EXCEPTIONS.items() if exception is not _UNINITIALISED
+    name: exception for name, exception in EXCEPTIONS.items() if exception is not _UNINITIALIZED
 }
 
 _PHASE = KnownException(

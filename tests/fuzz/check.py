@@ -191,11 +191,11 @@ def _refuses_to_write(results: Results) -> bool:
 
 
 @contextmanager
-def _optimised_at_once() -> Iterator[None]:
-    """Selects TorchScript's executor that optimises before the first run.
+def _optimized_at_once() -> Iterator[None]:
+    """Selects TorchScript's executor that optimizes before the first run.
 
-    The default one first runs a program twice without optimisation, to record types and shapes. A program that raises
-    there is never optimised, although optimisation might have removed the code that raises, for example by unrolling a
+    The default one first runs a program twice without optimization, to record types and shapes. A program that raises
+    there is never optimized, although optimization might have removed the code that raises, for example by unrolling a
     loop.
     """
     usual = torch._C._jit_set_profiling_executor(False)
@@ -206,10 +206,10 @@ def _optimised_at_once() -> Iterator[None]:
 
 
 def raises_in_dead_code(program: Program) -> bool:
-    """Whether the error is in code whose result is not read, which optimised TorchScript and ours leave out."""
+    """Whether the error is in code whose result is not read, which optimized TorchScript and ours leave out."""
     function = function_of(program)
     seeds = [seed for seed in sorted(set(SEEDS)) if run(function, program, seed).error is not None]
-    with _optimised_at_once():
+    with _optimized_at_once():
         return any(
             run(torch.jit.script(_Module(torch.jit.script(function))), program, seed).error is None for seed in seeds
         )

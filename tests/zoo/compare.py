@@ -30,8 +30,8 @@ class Row:
     name: str
     traced: bool = False
     error: str = ""  # of the package or of stock TorchScript, which begins with "without us", or ours
-    specialisations: int = 0
-    regions: list[int] = field(default_factory=list)  # of each specialisation
+    specializations: int = 0
+    regions: list[int] = field(default_factory=list)  # of each specialization
     breaks: dict[str, int] = field(default_factory=dict)  # by operator and reason
     on_tape: dict[str, int] = field(default_factory=dict)
     different: list[str] = field(default_factory=list)  # from eager PyTorch and from stock TorchScript, in each step
@@ -104,14 +104,14 @@ def first_steps(module: nn.Module, inputs: Inputs, weights: list[Tensor], eager:
 def describe(row: Row, lowered: torch.jit.ScriptModule) -> None:
     breaks: Counter[str] = Counter()
     on_tape: Counter[str] = Counter()
-    specialisations = [
+    specializations = [
         each for method in aten_recompute.report(lowered)["methods"] for each in method["specialisations"]
     ]
-    row.specialisations = len(specialisations)
-    for specialisation in specialisations:
-        row.regions.append(len(specialisation["regions"]))
-        breaks.update(f"{each['node']}: {each['reason']}" for each in specialisation["breaks"])
-        for region in specialisation["regions"]:
+    row.specializations = len(specializations)
+    for specialization in specializations:
+        row.regions.append(len(specialization["regions"]))
+        breaks.update(f"{each['node']}: {each['reason']}" for each in specialization["breaks"])
+        for region in specialization["regions"]:
             for variant in region["variants"]:
                 on_tape.update(variant["on_tape"])
     row.breaks, row.on_tape = dict(breaks), dict(on_tape)
@@ -158,7 +158,7 @@ def compare_bits(row: Row, model: Model, inputs: Inputs) -> None:
     lowered = aten_recompute.lower(model.program(), strategy="none")
     for seed in range(STEPS):
         ours, theirs = step(lowered, inputs, seed), (step(eager, inputs, seed), step(stock, inputs, seed))
-        # A traced module has only the buffers that it reads, and scripting may take a reparametrisation off.
+        # A traced module has only the buffers that it reads, and scripting may take a reparametrization off.
         row.different += sorted(
             name
             for name, result in ours.items()
@@ -213,7 +213,7 @@ def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], track
             torch.manual_seed(seed)
             factors.append(ours / seconds_of(eager, inputs, weights))
         floors = [*map(bytes_of_largest_operator, problems := aten_recompute.problems(lowered))]
-        if len(problems) == row.specialisations:  # each of one region, so that its results are the method's
+        if len(problems) == row.specializations:  # each of one region, so that its results are the method's
             floors += map(bytes_around_the_loss, problems)
         return peak, statistics.median(factors), max(floors)
 

@@ -1,6 +1,6 @@
 """Calls models with ever other sizes: ``python -m zoo.sizes [--calls 1000] [name ...]``.
 
-All sizes should share one or two specialisations, and memory should stop growing once the plans are made.
+All sizes should share one or two specializations, and memory should stop growing once the plans are made.
 """
 
 import argparse
@@ -58,7 +58,7 @@ def tokens(draw: random.Random) -> Inputs:
 class Sizes:
     model: str
     inputs: Callable[[random.Random], Inputs]
-    most: int = 2  # specialisations that they may need
+    most: int = 2  # specializations that they may need
 
 
 SIZES = {
@@ -75,7 +75,7 @@ SIZES = {
 class Course:
     """What was seen over the calls. Memory is the process's, in bytes, with the number of calls before it."""
 
-    specialisations: int
+    specializations: int
     compiled_regions: int
     plans: int  # for several regions together
     memory: dict[int, int]
@@ -84,7 +84,7 @@ class Course:
     def __str__(self) -> str:
         memory = ", ".join(f"{size / 2**20:.0f} MiB after {calls}" for calls, size in self.memory.items())
         return (
-            f"{self.specialisations} specialisations, {self.compiled_regions} compiled regions, {self.plans} plans; "
+            f"{self.specializations} specializations, {self.compiled_regions} compiled regions, {self.plans} plans; "
             f"{memory}; {self.milliseconds:.1f} ms per step"
         )
 
@@ -112,14 +112,14 @@ def call_with_sizes(name: str, calls: int, **spec: Any) -> Course:
         seconds.append(time.perf_counter() - start)
         if call in (calls // 5, calls // 2, calls):
             memory[call] = resident_bytes()
-    specialisations = [
+    specializations = [
         each for method in aten_recompute.report(lowered)["methods"] for each in method["specialisations"]
     ]
-    regions = [region for each in specialisations for region in each["regions"]]
+    regions = [region for each in specializations for region in each["regions"]]
     return Course(
-        len(specialisations),
+        len(specializations),
         sum(len(region["variants"]) for region in regions),
-        sum(len(each["plans"]) for each in specialisations),
+        sum(len(each["plans"]) for each in specializations),
         memory,
         1000 * statistics.median(seconds[-max(1, calls // 4) :]),
     )
@@ -137,7 +137,7 @@ def main() -> int:
     too_many = False
     for name in options.names or SIZES:
         course = call_with_sizes(name, options.calls)
-        too_many = too_many or course.specialisations > SIZES[name].most
+        too_many = too_many or course.specializations > SIZES[name].most
         print(f"{name}: {course}", flush=True)
     return int(too_many)
 

@@ -33,12 +33,12 @@ def test_a_model_trains_as_in_eager(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", [name for name, sizes in SIZES.items() if sizes.most == 2])
-def test_sizes_share_specialisations_and_memory(name: str) -> None:
+def test_sizes_share_specializations_and_memory(name: str) -> None:
     package = MODELS[SIZES[name].model].package
     if importlib.util.find_spec(package) is None:
         pytest.skip(f"{package} is not installed")
     course = call_with_sizes(name, 100)
-    assert course.specialisations <= 2
+    assert course.specializations <= 2
     assert course.compiled_regions <= 16
     middle, end = list(course.memory.values())[-2:]
     assert end - middle < 32 * 2**20

@@ -29,7 +29,7 @@ TEST(DidYouMean, SuggestsNamesThatContainTheWord) {
 }
 
 TEST(DidYouMean, SuggestsNothingElse) {
-  EXPECT_EQ(did_you_mean("colour", kNames), "");
+  EXPECT_EQ(did_you_mean("color", kNames), "");
   EXPECT_EQ(did_you_mean("", kNames), "");
   EXPECT_EQ(did_you_mean("6", {"1", "2"}), "");
   EXPECT_EQ(did_you_mean("budget", {}), "");

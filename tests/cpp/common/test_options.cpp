@@ -1,4 +1,5 @@
 #include "common/options.h"
+#include "common/parse_options.h"
 
 #include <stdexcept>
 #include <string>
@@ -280,8 +281,7 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(key "accumulate": got "maybe", accepted is true or false)"},
         Refused{R"({"strategy": 3})", R"(key "strategy": got 3, accepted is one of none)"},
         Refused{R"({"ratio": 0.5})", R"(key "ratio" needs a strategy, accepted are none, all)"},
-        Refused{R"({"colour": 1})",
-                R"(key "colour" is unknown, accepted are "strategy" (none, all)"},
+        Refused{R"({"color": 1})", R"(key "color" is unknown, accepted are "strategy" (none, all)"},
         Refused{R"({"strategy": "all", "6": 1})",
                 R"(key "6" is unknown, accepted are "pattern", "fullgraph")"},
         Refused{"{\"a\\nb\": 1}", R"(key "a\nb" is unknown)"},
@@ -373,7 +373,7 @@ INSTANTIATE_TEST_SUITE_P(
         Suggested{R"({"strategy": "budegt"})", R"("budget")"},
         Suggested{R"({"strategy": "ALL"})", R"("all")"},
         Suggested{R"({"strategy": "min-cut"})", R"("min_cut")"},
-        Suggested{R"({"strategy": "fastest"})", ""}, Suggested{R"({"colour": 1})", ""},
+        Suggested{R"({"strategy": "fastest"})", ""}, Suggested{R"({"color": 1})", ""},
         Suggested{R"({"strategy": "all", "6": 1})", ""}, Suggested{R"({"": 1})", ""}));
 
 TEST(Options, JsonIsCanonicalAndTheShortFormIsForPeople) {

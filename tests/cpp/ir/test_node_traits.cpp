@@ -1,3 +1,4 @@
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 
 #include <torch/csrc/jit/frontend/source_range.h>

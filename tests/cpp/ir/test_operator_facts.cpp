@@ -1,4 +1,5 @@
 #include "ir/operator_facts.h"
+#include "passes/autodiff/not_differentiable.h"
 
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/operator.h>

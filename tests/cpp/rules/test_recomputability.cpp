@@ -46,7 +46,7 @@ TEST_F(Recomputability, OperatorsThatWriteRunOnce) {
   EXPECT_EQ(recompute_veto(OperatorNode("aten::add.out")), RecomputeVeto::kMutates);
 }
 
-// A node that normalises %x, and is in training or not.
+// A node that normalizes %x, and is in training or not.
 std::shared_ptr<torch::jit::Graph> norm(const std::string& training, const std::string& mean) {
   return test::parse(R"(
 graph(%x : Tensor, %m : Tensor):

@@ -13,7 +13,7 @@
 
 namespace aten_recompute::test {
 
-// Begins without the variables of the log, and afterwards restores the settings that the program
+// Begins without the variables of the log, and afterward restores the settings that the program
 // was started with, for later tests.
 class LogTesting : public ::testing::Test {
  protected:

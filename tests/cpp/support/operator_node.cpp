@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <vector>
 
+#include "ir/node_names.h"
 #include "ir/node_traits.h"
 
 namespace aten_recompute::test {

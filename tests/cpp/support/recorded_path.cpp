@@ -2,7 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include "passes/frontend/inline_modules.h"
+#include "passes/frontend/rewrites/inline_modules.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute::test {

@@ -6,7 +6,7 @@
 #include <set>
 #include <vector>
 
-#include "passes/frontend/record_path.h"
+#include "passes/frontend/path/record_path.h"
 
 namespace aten_recompute::test {
 

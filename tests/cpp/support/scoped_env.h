@@ -1,4 +1,4 @@
-// Sets environment variables for one test and restores them afterwards.
+// Sets environment variables for one test and restores them afterward.
 #pragma once
 
 #include <cstdlib>

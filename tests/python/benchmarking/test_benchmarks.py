@@ -273,7 +273,7 @@ def test_the_table_marks_what_cannot_be_compared() -> None:
 def test_summaries_take_medians_and_compare_with_eager() -> None:
     eager = Result("gpt", "eager", "eager", gradient_check=0.98, peaks_bytes=[10, 10], steps_seconds=[1.0, 1.0])
     wrong = Result("gpt", "x", "peers", gradient_check=0.85, peaks_bytes=[5, 5], steps_seconds=[1.0, 2.0])
-    measure.summarise([eager, wrong])
+    measure.summarize([eager, wrong])
     assert (wrong.peak_ratio, wrong.time_ratio) == (0.5, 1.5)
     assert wrong.wrong_gradients
     assert not eager.wrong_gradients

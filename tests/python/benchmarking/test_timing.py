@@ -1,4 +1,4 @@
-"""Step times that other programs disturbed are recognised."""
+"""Step times that other programs disturbed are recognized."""
 
 from benchmarks.timing import disturbed
 

@@ -420,9 +420,9 @@ def test_every_key_of_the_report_is_typed() -> None:
         lowered(torch.rand(64, 16)).sum().backward()
     (method,) = aten_recompute.report(lowered)["methods"]
     assert set(method) == set(get_type_hints(_report.MethodReport))
-    (specialisation,) = method["specialisations"]
-    assert set(specialisation) == set(get_type_hints(_report.Specialisation))
-    (variant,) = specialisation["regions"][0]["variants"]
+    (specialization,) = method["specialisations"]
+    assert set(specialization) == set(get_type_hints(_report.Specialization))
+    (variant,) = specialization["regions"][0]["variants"]
     assert set(variant) | {"measured_peak_bytes"} == set(get_type_hints(_report.Variant))
     assert set(variant["arena"]) == set(get_type_hints(_report.ArenaFigures))
 

@@ -154,7 +154,7 @@ def test_copies_of_joint_graphs_can_be_planned() -> None:
         (lambda: passes.run("splice", region()), ValueError, 'needs a joint graph, which the pass "differentiate"'),
         (lambda: passes.run("splice", joint()), ValueError, 'needs a schedule, which the pass "plan" makes'),
         (lambda: passes.run("fold_attributes", region()), ValueError, "needs the module that the graph is a method"),
-        (lambda: passes.run("specialise_inputs", region()), ValueError, "inputs of a call: 1 of them, not 0"),
+        (lambda: passes.run("specialize_inputs", region()), ValueError, "inputs of a call: 1 of them, not 0"),
         (lambda: passes.run("plan", joint(), strategy="segments"), ValueError, "needs the inputs of the region.*2 of"),
         (lambda: passes.run("plan", joint(), strategy="al"), ValueError, 'got "al"'),
         (lambda: passes.run("differentiate", region(), requires_grad=[True]), ValueError, "1 flags.* 2 inputs"),

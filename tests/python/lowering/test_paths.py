@@ -50,14 +50,14 @@ def test_each_path_of_a_program_equals_eager(name: str, strategy: str) -> None:
     lowered = lowered_copy(eager, strategy)
     for seed, call in enumerate(calls()):
         assert_same(trained(lowered, call, seed), trained(eager, call, seed))
-    for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
-        assert len(specialisation["regions"]) == 1
-        assert specialisation["breaks"] == []
-        on_tape = {op for variant in specialisation["regions"][0]["variants"] for op in variant["on_tape"]}
+    for specialization in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
+        assert len(specialization["regions"]) == 1
+        assert specialization["breaks"] == []
+        on_tape = {op for variant in specialization["regions"][0]["variants"] for op in variant["on_tape"]}
         assert on_tape in ([{"aten_recompute::branch"}, set()] if name in DECIDED_BY_DATA else [set()])
 
 
-def num_specialisations(lowered: torch.jit.ScriptModule) -> int:
+def num_specializations(lowered: torch.jit.ScriptModule) -> int:
     return len(aten_recompute.report(lowered)["methods"][0]["specialisations"])
 
 
@@ -68,7 +68,7 @@ def test_sizes_share_a_path() -> None:
     for size in range(1, 40):
         call = (torch.randn(size, 8),)
         assert_same(trained(lowered, call, size), trained(eager, call, size))
-    assert num_specialisations(lowered) == 2
+    assert num_specializations(lowered) == 2
 
 
 class ManyPaths(nn.Module):
@@ -94,7 +94,7 @@ def test_a_program_of_too_many_paths_keeps_its_control_flow() -> None:
     for seed in range(60):
         call = (torch.randn(4, 8),)
         assert_same(trained(lowered, call, seed), trained(eager, call, seed))
-    assert num_specialisations(lowered) == 1
+    assert num_specializations(lowered) == 1
 
 
 class RaisesAfterChanges(nn.Module):
@@ -159,8 +159,8 @@ def test_an_input_may_be_made_to_require_grad() -> None:
             assert x.requires_grad
         assert_same([x.grad for x in positions[1:]], [x.grad for x in positions[:1]])
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    assert len(specialisation["regions"]) == 1
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert len(specialization["regions"]) == 1
 
 
 class NormsBehindData(nn.Module):
@@ -187,7 +187,7 @@ def test_a_call_that_leaves_its_path_does_not_disturb_the_backward_of_earlier_on
     inputs = [torch.randn(3, 4) for _ in range(8)]
     for module in (eager, lowered):
         torch.stack([module(x).sum() for x in inputs]).sum().backward()
-    assert num_specialisations(lowered) > 1
+    assert num_specializations(lowered) > 1
     assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
     assert_same(list(lowered.buffers()), list(eager.buffers()))
 

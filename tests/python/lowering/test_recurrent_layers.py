@@ -84,14 +84,14 @@ def step(module: nn.Module, *inputs: Tensor) -> list[Tensor | None]:
     ]
 
 
-def specialisations(lowered: torch.jit.ScriptModule) -> list[Any]:
+def specializations(lowered: torch.jit.ScriptModule) -> list[Any]:
     return aten_recompute.report(lowered)["methods"][0]["specialisations"]
 
 
 def assert_one_region_by_rules(lowered: torch.jit.ScriptModule) -> None:
-    (specialisation,) = specialisations(lowered)
-    (region,) = specialisation["regions"]
-    assert not specialisation["breaks"]
+    (specialization,) = specializations(lowered)
+    (region,) = specialization["regions"]
+    assert not specialization["breaks"]
     assert [variant["on_tape"] for variant in region["variants"]] == [[]] * len(region["variants"])
 
 
@@ -137,14 +137,14 @@ def test_a_sequence_without_a_batch_equals_eager(layer: str) -> None:
 
 
 @pytest.mark.parametrize("layer", LAYERS)
-def test_other_lengths_and_batches_need_no_other_specialisation(layer: str) -> None:
+def test_other_lengths_and_batches_need_no_other_specialization(layer: str) -> None:
     eager = WithoutState(LAYERS[layer], num_layers=2)
     lowered = lowered_copy(eager, "none")
     for length, batch in ((7, 4), (3, 4), (12, 1), (1, 5)):
         x = sequence(length, batch)
         assert_same(step(lowered, x), step(eager, x))
-    (specialisation,) = specialisations(lowered)
-    assert len(specialisation["regions"][0]["variants"]) == 1
+    (specialization,) = specializations(lowered)
+    assert len(specialization["regions"][0]["variants"]) == 1
 
 
 def test_an_lstm_follows_the_flag_of_onednn() -> None:

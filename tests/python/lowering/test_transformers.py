@@ -36,8 +36,8 @@ def test_gradients_equal_eager_and_nothing_is_on_the_tape(name: str, attention: 
     for strategy in ("none", "all", "segments"):
         lowered = aten_recompute.lower(traced, strategy)
         assert_same(_step(lowered, model, inputs), expected)
-        for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
-            for region in specialisation["regions"]:
+        for specialization in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
+            for region in specialization["regions"]:
                 assert [variant["on_tape"] for variant in region["variants"]] == [[]]
 
 

@@ -63,8 +63,8 @@ def test_half_of_the_memory_is_kept(name: str, tracker: Tracker) -> None:
     lowered = lowered_copy(eager, "budget", memory_budget=0.5, accumulate=True)
     measured = peak_bytes(lowered, x, tracker, accumulate=True)
     assert measured <= 0.5 * peak_bytes(lowered_copy(eager, "none"), x, tracker, accumulate=True)
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    (region,) = specialisation["regions"]
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    (region,) = specialization["regions"]
     variant = region["variants"][-1]
     assert not variant["on_tape"]
     assert variant["predicted_peak_bytes"] == pytest.approx(measured, rel=0.03)

@@ -100,7 +100,7 @@ class Beams(nn.Module):
 class Case:
     make: Callable[[], nn.Module]
     inputs: Callable[[int], Inputs]  # of a call
-    most: int = 2  # specialisations
+    most: int = 2  # specializations
     # Inputs for which the branches of a call take most memory: a share of the peak is one of theirs.
     heaviest: Callable[[int], Inputs] | None = None
 
@@ -144,10 +144,10 @@ def test_half_of_the_memory_is_kept(name: str, tracker: Tracker, one_thread: Non
             assert first_peak_bytes <= 0.5 * most_of_all
             assert peak_bytes <= 0.5 * most_bytes
             measured.add(peak_bytes)
-    specialisations = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    assert len(specialisations) <= case.most
-    assert all(len(each["regions"]) == 1 for each in specialisations)
-    predicted = sorted(each["regions"][0]["variants"][-1]["predicted_peak_bytes"] for each in specialisations)
+    specializations = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert len(specializations) <= case.most
+    assert all(len(each["regions"]) == 1 for each in specializations)
+    predicted = sorted(each["regions"][0]["variants"][-1]["predicted_peak_bytes"] for each in specializations)
     if len(predicted) == 1:
         predicted *= len(measured)
     assert predicted == pytest.approx(sorted(measured), rel=0.03)
@@ -167,8 +167,8 @@ def test_a_saved_plan_names_the_branches_that_it_keeps(tmp_path: Path, tracker: 
     peak(eager, (x,), tracker)
     assert_same([p.grad for p in pinned.parameters()], [p.grad for p in eager.parameters()])
     assert pinned_peak == measured
-    (specialisation,) = aten_recompute.report(pinned)["methods"][0]["specialisations"]
-    assert len(specialisation["regions"]) == 1
+    (specialization,) = aten_recompute.report(pinned)["methods"][0]["specialisations"]
+    assert len(specialization["regions"]) == 1
 
 
 class Chosen(nn.Module):
@@ -191,6 +191,6 @@ def test_one_element_does_not_say_in_which_order_dimensions_are(one_thread: None
             module.zero_grad()
             module(x).backward()
         assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
-    for specialisation in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
-        for variant in specialisation["regions"][0]["variants"]:
+    for specialization in aten_recompute.report(lowered)["methods"][0]["specialisations"]:
+        for variant in specialization["regions"][0]["variants"]:
             assert variant["predicted_peak_bytes"] > 0

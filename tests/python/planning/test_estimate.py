@@ -25,10 +25,10 @@ def predicted_by_a_step(module: nn.Module, inputs: tuple[Tensor, ...], **options
     """Returns the peak without recomputation that a step is planned with, whose operators ran."""
     lowered = lowered_copy(module, "budget", memory_budget=1.0, cost_model="flops", **options)
     lowered(*inputs)
-    specialisation = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
-    if specialisation["plans"]:
-        return specialisation["plans"][0]["unplanned_peak_bytes"]
-    return specialisation["regions"][0]["variants"][0]["unplanned_peak_bytes"]
+    specialization = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
+    if specialization["plans"]:
+        return specialization["plans"][0]["unplanned_peak_bytes"]
+    return specialization["regions"][0]["variants"][0]["unplanned_peak_bytes"]
 
 
 def make(name: str) -> models.Workload:

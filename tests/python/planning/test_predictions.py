@@ -27,9 +27,9 @@ def peak(module: nn.Module, inputs: list[Tensor], tracker: Tracker, seed: int = 
 
 
 def prediction(module: torch.jit.ScriptModule) -> int:
-    (specialisation,) = aten_recompute.report(module)["methods"][0]["specialisations"]
-    plans: Sequence[Metrics] = specialisation["plans"] or [
-        region["variants"][-1] for region in specialisation["regions"] if region["variants"]
+    (specialization,) = aten_recompute.report(module)["methods"][0]["specialisations"]
+    plans: Sequence[Metrics] = specialization["plans"] or [
+        region["variants"][-1] for region in specialization["regions"] if region["variants"]
     ]
     return plans[-1]["predicted_peak_bytes"]
 
@@ -168,8 +168,8 @@ def kept_or_warned(
     module = make()
     lowered = lowered_copy(module, "budget", memory_budget=budget)
     measured = [peak(lowered, inputs, tracker, seed) for seed in range(5)]
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    plan = specialisation["plans"][-1]
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    plan = specialization["plans"][-1]
     warned = "may exceed" in capfd.readouterr().err
     assert warned or measured[-1] <= budget * plan["unplanned_peak_bytes"]
     if exact:

@@ -35,8 +35,8 @@ def test_a_language_model_trains_in_half_of_eagers_memory(layer: type[nn.Module]
     step(lowered, tokens)
     measured = peak_bytes(lowered, tokens, tracker, accumulate=True)
     assert measured <= half
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    (region,) = specialisation["regions"]
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    (region,) = specialization["regions"]
     variant = region["variants"][-1]
     assert not variant["on_tape"]
     assert any("_layer" in name for name in variant["recomputed"])

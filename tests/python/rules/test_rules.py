@@ -83,8 +83,8 @@ def _assert_same(actual: torch.Tensor | None, expected: torch.Tensor | None, tol
 def _on_tape(lowered: Any) -> list[str]:
     names: list[str] = []
     for method in json.loads(torch.ops.aten_recompute.report(lowered._c))["methods"]:
-        for specialisation in method["specialisations"]:
-            for region in specialisation["regions"]:
+        for specialization in method["specialisations"]:
+            for region in specialization["regions"]:
                 for variant in region["variants"]:
                     names += variant["on_tape"]
     return names

@@ -168,8 +168,8 @@ def gradients_of(lowered: torch.jit.ScriptModule, output: Tensor) -> Gradients:
     regions = [
         region
         for method in aten_recompute.report(lowered)["methods"]
-        for specialisation in method["specialisations"]
-        for region in specialisation["regions"]
+        for specialization in method["specialisations"]
+        for region in specialization["regions"]
     ]
     by: dict[str, Counter[str]] = {kind: Counter() for kind in ("rule", "user_rule", "tape")}
     for region in regions:

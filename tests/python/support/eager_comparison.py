@@ -1,7 +1,7 @@
 """Runs one case in eager, in stock TorchScript and lowered, and compares the results.
 
-A ``Case`` makes a module and uses it. ``check`` does so three times, because TorchScript optimises a program after two
-runs, and compares everything that a caller can see afterwards: the result of the case, parameters, their gradients,
+A ``Case`` makes a module and uses it. ``check`` does so three times, because TorchScript optimizes a program after two
+runs, and compares everything that a caller can see afterward: the result of the case, parameters, their gradients,
 buffers and the state of the random generator.
 
 Results have to be equal to the bit. If those of stock TorchScript differ from eager's in their last bits, ours have to

@@ -88,13 +88,13 @@ def assert_same(a: Sequence[Tensor | None], b: Sequence[Tensor | None]) -> None:
 
 def only_variant(lowered: torch.jit.ScriptModule) -> Variant:
     """Returns the report of the only variant of the only region."""
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    (region,) = specialisation["regions"]
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    (region,) = specialization["regions"]
     (compiled,) = region["variants"]
     return compiled
 
 
 def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> list[int]:
-    """Returns the number of regions in each specialisation of a method."""
+    """Returns the number of regions in each specialization of a method."""
     report = aten_recompute.report(lowered)["methods"][method]
     return [len(each["regions"]) for each in report["specialisations"]]

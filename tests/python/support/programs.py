@@ -100,7 +100,7 @@ class NoGradInside(nn.Module):
 
 
 class MovingAverage(nn.Module):
-    """The method changes a buffer and a number, and reads them afterwards."""
+    """The method changes a buffer and a number, and reads them afterward."""
 
     def __init__(self) -> None:
         super().__init__()

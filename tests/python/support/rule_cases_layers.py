@@ -436,7 +436,7 @@ case(
 )
 case("batch_norm of nothing", "F.batch_norm(x, None, None, w, b, True)", x=g(0, 5, 9), w=g(5), b=g(5))
 
-# ---- normalisations ----
+# ---- normalizations ----
 
 case("layer_norm", "F.layer_norm(x, [6], w, b)", HALVES, x=g(4, 5, 6), w=g(6), b=g(6))
 case("layer_norm 2", "F.layer_norm(x, [5, 6], w, b, 1e-3)", x=g(4, 5, 6), w=g(5, 6), b=g(5, 6))

@@ -118,8 +118,8 @@ def peak_bytes(module: nn.Module, x: Tensor, tracker: Tracker, accumulate: bool 
 
 
 def plans(lowered: torch.jit.ScriptModule) -> list[MethodPlan]:
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    return specialisation["plans"]
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    return specialization["plans"]
 
 
 def rows(count: int = 2048, width: int = 16) -> Tensor:
@@ -127,8 +127,8 @@ def rows(count: int = 2048, width: int = 16) -> Tensor:
 
 
 def variants(lowered: torch.jit.ScriptModule) -> list[Variant]:
-    (specialisation,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
-    return [variant for region in specialisation["regions"] for variant in region["variants"]]
+    (specialization,) = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    return [variant for region in specialization["regions"] for variant in region["variants"]]
 
 
 def unplanned_peak(make: Callable[[], nn.Module], x: Tensor, tracker: Tracker) -> int:

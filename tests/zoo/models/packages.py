@@ -46,6 +46,6 @@ TORCHVISION = None if _loads("torchvision", "_C.so") else _declare_operators_of_
 if not _loads("torchaudio", "lib/_torchaudio.abi3.so"):
     _without_extension_of_torchaudio()
 if importlib.util.find_spec("pandas") is None:  # with which MACE draws the course of its training
-    plots: Any = ModuleType("mace.cli.visualise_train")
+    plots: Any = ModuleType("mace.cli.visualize_train")
     plots.TrainingPlotter = None
-    sys.modules["mace.cli.visualise_train"] = plots
+    sys.modules["mace.cli.visualize_train"] = plots

@@ -1,3 +1,4 @@
+#include "common/parse_options.h"
 #include "passes/strategy/min_cut.h"
 
 #include <map>

@@ -1,3 +1,4 @@
+#include "common/parse_options.h"
 #include "passes/strategy/strategies.h"
 
 #include <torch/csrc/jit/ir/ir.h>

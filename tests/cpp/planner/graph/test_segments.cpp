@@ -19,7 +19,7 @@ std::vector<Segment> equal_segments(size_t count, int64_t saved, int64_t separat
   return segments;
 }
 
-// Returns the cost that choose_separators() minimises.
+// Returns the cost that choose_separators() minimizes.
 int64_t cost_of(const std::vector<Segment>& segments, const std::vector<bool>& keep) {
   int64_t kept = 0;
   int64_t joined = 0;

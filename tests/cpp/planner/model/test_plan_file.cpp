@@ -1,4 +1,5 @@
 #include "planner/model/plan_file.h"
+#include "planner/model/problem_json.h"
 
 #include <stdexcept>
 #include <string>

@@ -1,4 +1,5 @@
 #include "planner/model/problem.h"
+#include "planner/model/problem_json.h"
 
 #include <nlohmann/json.hpp>
 #include <stdexcept>

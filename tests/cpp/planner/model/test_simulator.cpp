@@ -67,7 +67,7 @@ TEST(Simulator, AKeptValueIsAliveFromItsNodeToItsLastRead) {
   EXPECT_EQ(figures.peak_bytes, 130);
   EXPECT_EQ(figures.peak_step, 3);
   EXPECT_EQ(figures.forward_peak_bytes, 110);
-  EXPECT_EQ(figures.saved_bytes, 70);  // dy comes only afterwards
+  EXPECT_EQ(figures.saved_bytes, 70);  // dy comes only afterward
   EXPECT_EQ(figures.recompute_seconds, 0.0);
   EXPECT_EQ(figures.excess, 0.0);
   EXPECT_THAT(simulator.gaps(), ElementsAre(Gap{chain.bb, 0, 1, false}, Gap{chain.a, 0, 2, false}));

@@ -1,3 +1,4 @@
+#include "common/parse_options.h"
 #include "planner/search/budget.h"
 
 #include <set>

@@ -1,0 +1,341 @@
+#include "backend/autograd/compiled_region.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <unordered_map>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Value;
+
+// Returns whether the node accepts None for an undefined gradient.
+bool tolerates_undefined(const torch::jit::Node* node) {
+  return node->kind() == symbols::kAccumulate || node->kind() == symbols::kAccumulateList ||
+         node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
+}
+
+// Returns whether a result may keep an operand's memory alive: views, containers and tapes do.
+bool may_hold_its_operands(const torch::jit::Node* node) {
+  return may_alias_an_argument(node) || node->maybeSchema() == nullptr ||
+         node->kind() == symbols::kTapeForward;
+}
+
+// Which registers of a backward the incoming gradients reach.
+struct GradientReach {
+  std::vector<bool> reached;  // some gradient reaches the register
+  std::vector<bool> alive;    // a defined one does
+
+  bool is_dead(int32_t index) const { return reached[index] && !alive[index]; }
+  bool is_dead(const Program::Operand& operand) const {
+    return !operand.is_constant && is_dead(operand.index);
+  }
+};
+
+// The first registers of `backward` are the incoming gradients, of which `defined` are defined.
+GradientReach find_reach(const Program& backward, const std::vector<bool>& defined) {
+  GradientReach reach;
+  reach.reached.assign(backward.num_registers(), false);
+  reach.alive.assign(backward.num_registers(), false);
+  for (size_t k = 0; k < defined.size(); ++k) {
+    reach.reached[k] = true;
+    reach.alive[k] = defined[k];
+  }
+  for (const auto& instruction : backward.instructions()) {
+    bool any_reached = false;
+    bool any_alive = false;
+    for (const auto& operand : instruction.operands) {
+      if (operand.is_constant)
+        continue;
+      any_reached = any_reached || reach.reached[operand.index];
+      any_alive = any_alive || reach.alive[operand.index];
+    }
+    for (auto output : instruction.outputs) {
+      if (output < 0)
+        continue;
+      reach.reached[output] = any_reached;
+      reach.alive[output] = any_alive;
+    }
+  }
+  return reach;
+}
+
+// Fills in `skip`. Returns for each register whether it is dead but an operator that runs needs it,
+// so that it has to be computed from zeros. An instruction is also skipped where only skipped ones
+// read its results, as for a recomputation.
+std::vector<bool> skip_dead_instructions(const Program& backward, const GradientReach& reach,
+                                         std::vector<bool>& skip) {
+  const auto& instructions = backward.instructions();
+  std::vector<bool> required(backward.num_registers(), false);
+  std::vector<bool> read(backward.num_registers(), false);
+  for (const auto& output : backward.outputs()) {
+    if (!output.is_constant && !reach.is_dead(output))
+      read[output.index] = true;
+  }
+  skip.assign(instructions.size(), false);
+  for (size_t i = instructions.size(); i-- > 0;) {
+    const auto& instruction = instructions[i];
+    bool has_readers = false;  // in the whole program
+    bool dead = true;
+    bool needed = false;
+    bool is_read = false;
+    for (auto output : instruction.outputs) {
+      if (output < 0)
+        continue;
+      has_readers = true;
+      dead = dead && reach.is_dead(output);
+      needed = needed || required[output];
+      is_read = is_read || read[output];
+    }
+    skip[i] = has_readers && ((dead && !needed) || (!is_read && !instruction.mutates));
+    if (skip[i])
+      continue;
+    for (const auto& operand : instruction.operands) {
+      if (operand.is_constant)
+        continue;
+      read[operand.index] = true;
+      if (reach.is_dead(operand) && (needed || !tolerates_undefined(instruction.node)))
+        required[operand.index] = true;
+    }
+  }
+  return required;
+}
+
+UndefinedGradients find_undefined_gradients(const Program& backward,
+                                            const std::vector<bool>& defined) {
+  const auto reach = find_reach(backward, defined);
+  UndefinedGradients result;
+  const auto required = skip_dead_instructions(backward, reach, result.skip);
+  for (size_t k = 0; k < defined.size(); ++k)
+    result.zero_vjp.push_back(!defined[k] && required[k]);
+  for (const auto& output : backward.outputs())
+    result.undefined.push_back(reach.is_dead(output));
+  return result;
+}
+
+}  // namespace
+
+CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller)
+    : graphs_(std::move(graphs)),
+      caller_(std::move(caller)),
+      forward_(graphs_.gradient.f),
+      backward_(graphs_.gradient.df) {
+  if (caller_ == nullptr && graphs_.problem != nullptr) {
+    caller_ =
+        std::make_shared<CallerBehavior>(graphs_.assumed, graphs_.figures.predicted_peak_bytes,
+                                         /*loss_is_measured=*/StepWatch::sees_all_memory());
+  }
+  find_aliases();
+  find_captures();
+  find_metadata();
+  find_stages();
+  find_first_stages();
+  auto& forward = graphs_.source != nullptr ? *graphs_.source : *graphs_.gradient.f;
+  written_inputs_ = inputs_written_by(forward);
+  read_statistics_ = statistics_read_by(forward);
+  draws_random_numbers_ = aten_recompute::draws_random_numbers(forward);
+}
+
+const RegionReplay& CompiledRegion::replay() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (replay_ == nullptr)
+    replay_ = std::make_unique<RegionReplay>(graphs_.source);
+  return *replay_;
+}
+
+void CompiledRegion::find_first_stages() {
+  first_stage_of_.assign(backward_.graph()->inputs().size() - num_vjps(), stages_.size() - 1);
+  const auto read = [&](const Program::Operand& operand, size_t stage) {
+    if (operand.is_constant)
+      return;
+    for (auto capture : captures_of_[operand.index]) {
+      auto& first = first_stage_of_[static_cast<size_t>(capture) - num_vjps()];
+      first = std::min(first, stage);
+    }
+  };
+  for (size_t s = 0; s < stages_.size(); ++s) {
+    for (size_t i = stages_[s].begin; i < stages_[s].end; ++i) {
+      for (const auto& operand : backward_.instructions()[i].operands)
+        read(operand, s);
+    }
+    for (auto gradient : stages_[s].gradients)
+      read(backward_.outputs()[gradient], s);
+  }
+}
+
+void CompiledRegion::find_captures() {
+  captures_of_.resize(backward_.num_registers());
+  for (size_t r = num_vjps(); r < backward_.graph()->inputs().size(); ++r)
+    captures_of_[r].push_back(static_cast<int32_t>(r));
+  for (const auto& instruction : backward_.instructions()) {
+    if (!may_hold_its_operands(instruction.node))
+      continue;
+    std::set<int32_t> captures;
+    for (const auto& operand : instruction.operands) {
+      if (!operand.is_constant)
+        captures.insert(captures_of_[operand.index].begin(), captures_of_[operand.index].end());
+    }
+    for (auto output : instruction.outputs) {
+      if (output >= 0)
+        captures_of_[output].assign(captures.begin(), captures.end());
+    }
+  }
+}
+
+void CompiledRegion::find_metadata() {
+  const auto num_inputs = graphs_.gradient.df_input_captured_inputs.size();
+  read_as_metadata_.assign(num_inputs, true);
+  const auto read = [&](const Program::Operand& operand) {
+    if (operand.is_constant)
+      return;
+    for (auto capture : captures_of_[operand.index]) {
+      const auto i = static_cast<size_t>(capture) - num_vjps();
+      if (i < num_inputs)
+        read_as_metadata_[i] = false;
+    }
+  };
+  for (const auto& instruction : backward_.instructions()) {
+    for (size_t i = 0; i < instruction.operands.size(); ++i) {
+      if (!reads_metadata_only(instruction.node, i))
+        read(instruction.operands[i]);
+    }
+  }
+  std::for_each(backward_.outputs().begin(), backward_.outputs().end(), read);
+}
+
+std::vector<size_t> CompiledRegion::last_reads_of_inputs() const {
+  const auto& gradient = graphs_.gradient;
+  std::vector<std::vector<size_t>> inputs_of;  // per capture
+  for (auto input : gradient.df_input_captured_inputs)
+    inputs_of.push_back({input});
+  inputs_of.insert(inputs_of.end(), aliased_inputs_.begin(), aliased_inputs_.end());
+  std::vector<size_t> last_reads(gradient.f->inputs().size(), 0);
+  const auto& instructions = backward_.instructions();
+  for (size_t i = 0; i < instructions.size(); ++i) {
+    for (const auto& operand : instructions[i].operands) {
+      if (operand.is_constant)
+        continue;
+      for (auto capture : captures_of_[operand.index]) {
+        for (auto input : inputs_of[static_cast<size_t>(capture) - num_vjps()])
+          last_reads[input] = i + 1;
+      }
+    }
+  }
+  return last_reads;
+}
+
+void CompiledRegion::find_stages() {
+  const size_t count = backward_.graph()->outputs().size();
+  // Summands of one gradient leave in order, and the last one only after the last read of the input
+  // that the gradient belongs to: whoever gets the sum may change the input then, but nobody gets
+  // it before.
+  const auto last_reads = last_reads_of_inputs();
+  std::vector<size_t> leaves_after;
+  for (size_t i = 0; i < count; ++i) {
+    const bool follows = i > 0 && graphs_.summand_of[i] == graphs_.summand_of[i - 1];
+    const bool is_last = i + 1 == count || graphs_.summand_of[i] != graphs_.summand_of[i + 1];
+    const auto input = graphs_.gradient.df_output_vjps[graphs_.summand_of[i]];
+    leaves_after.push_back(
+        std::max({backward_.output_ready_after(i), is_last ? last_reads[input] : size_t{0},
+                  follows ? leaves_after.back() : size_t{0}}));
+  }
+  std::map<size_t, std::vector<size_t>> gradients_by_end;
+  for (size_t i = 0; i < count; ++i)
+    gradients_by_end[leaves_after[i]].push_back(i);
+  if (gradients_by_end.empty())
+    gradients_by_end[0] = {};
+  last_stage_of_.assign(backward_.num_registers(), -1);
+  const auto read = [&](const Program::Operand& operand, size_t stage) {
+    if (!operand.is_constant)
+      last_stage_of_[operand.index] =
+          std::max(last_stage_of_[operand.index], static_cast<int64_t>(stage));
+  };
+  const auto& instructions = backward_.instructions();
+  size_t begin = 0;
+  for (auto& [end, gradients] : gradients_by_end) {
+    const auto stage = stages_.size();
+    for (size_t i = begin; i < end; ++i) {
+      for (const auto& operand : instructions[i].operands)
+        read(operand, stage);
+    }
+    for (auto gradient : gradients)
+      read(backward_.outputs()[gradient], stage);
+    stages_.push_back({begin, end, std::move(gradients)});
+    begin = end;
+  }
+  // What follows the last stage belongs to none.
+  for (size_t i = begin; i < instructions.size(); ++i) {
+    for (const auto& operand : instructions[i].operands)
+      read(operand, stages_.size());
+  }
+}
+
+void CompiledRegion::find_aliases() {
+  // Follow operators whose results may share an operand's memory back to the region inputs.
+  std::unordered_map<Value*, std::set<size_t>> bases;
+  const auto inputs = graphs_.gradient.f->inputs();
+  for (size_t i = 0; i < inputs.size(); ++i)
+    bases[inputs[i]] = {i};
+  for (auto* node : graphs_.gradient.f->nodes()) {
+    if (!may_hold_its_operands(node))
+      continue;
+    std::set<size_t> found;
+    for (auto* input : node->inputs()) {
+      if (const auto it = bases.find(input); it != bases.end() && contains_tensor(*input->type())) {
+        found.insert(it->second.begin(), it->second.end());
+      }
+    }
+    for (auto* output : node->outputs())
+      bases[output] = found;
+  }
+  for (auto index : graphs_.gradient.df_input_captured_outputs) {
+    const auto found = bases.find(graphs_.gradient.f->outputs()[index]);
+    aliased_inputs_.emplace_back();
+    if (found != bases.end()) {
+      aliased_inputs_.back().assign(found->second.begin(), found->second.end());
+    }
+  }
+}
+
+void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
+                               PeakDifference& difference) const {
+  if (step.backward.empty())
+    return;
+  const auto& figures = graphs_.figures;
+  const auto& options = difference.options();
+  const bool is_like = is_like_plan(step, options.accumulate);
+  const bool is_as_planned = is_like && !is_outdated();
+  const bool matters = is_too_low(figures.predicted_peak_bytes, step.peak,
+                                  budget_bytes(options, figures.fraction_counts_from));
+  // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
+  // of smaller inputs says nothing about that of those planned for.
+  const auto loss = is_smaller ? std::nullopt : loss_memory(*graphs_.problem, step);
+  if (loss && (!is_as_planned || matters)) {
+    const auto incoming = static_cast<double>(loss->incoming);
+    caller_->see_loss(static_cast<double>(loss->beside) / incoming,
+                      static_cast<double>(loss->held) / incoming);
+  }
+  const bool is_comparable = is_as_planned && !is_smaller;
+  if (is_comparable)
+    measured_peak_bytes_ = step.peak;
+  if (is_comparable || (is_like && matters))
+    difference.say(figures, step, /*is_planned_again=*/loss.has_value() && is_outdated());
+}
+
+std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
+    const std::vector<bool>& defined) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& slot = masks_[defined];
+  if (slot == nullptr)
+    slot = std::make_shared<UndefinedGradients>(find_undefined_gradients(backward_, defined));
+  return slot;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,175 @@
+// The part of RegionCall that runs a region again under ordinary autograd.
+#include <ATen/ops/alias.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+
+#include "backend/autograd/region_call.h"
+#include "backend/autograd/stage_node.h"
+#include "runtime/autograd_modes.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::autograd::Node;
+using torch::autograd::variable_list;
+
+// Returns whether the tensor is a wrapper of functorch or of a Python class.
+bool is_made_elsewhere(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  const auto keys = tensor.key_set();
+  return keys.has(DispatchKey::Batched) || keys.has(DispatchKey::FuncTorchBatched) ||
+         keys.has(DispatchKey::FuncTorchGradWrapper) || keys.has(DispatchKey::Python);
+}
+
+// Dispatch keys of transforms and modes such as vmap's. A replay excludes them, because the first
+// run ran without them.
+constexpr c10::DispatchKeySet kTransforms({c10::DispatchKey::FuncTorchDynamicLayerFrontMode,
+                                           c10::DispatchKey::FuncTorchDynamicLayerBackMode,
+                                           c10::DispatchKey::VmapMode});
+
+}  // namespace
+
+ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_written) {
+  ReplayInput noted;
+  noted.input = input;
+  if (value.isTensor() && value.toTensor().defined()) {
+    const auto& tensor = value.toTensor();
+    if (dynamic_cast<StageNode*>(tensor.grad_fn().get()) != nullptr) {
+      noted.tensor = c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr());
+      noted.version = tensor._version();
+      noted.maker = torch::autograd::impl::gradient_edge(tensor);
+      return noted;
+    }
+  }
+  if (is_written)
+    noted.saved.value = value;
+  else
+    noted.saved = save_capture(value, /*reachable=*/true, /*is_output=*/false);
+  return noted;
+}
+
+bool RegionCall::must_replay(const variable_list& vjps) {
+  return at::GradMode::is_enabled() ||
+         !(c10::impl::tls_local_dispatch_key_set().included_ & kTransforms).empty() ||
+         torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr ||
+         std::any_of(vjps.begin(), vjps.end(),
+                     [](const at::Tensor& vjp) { return vjp.defined() && is_made_elsewhere(vjp); });
+}
+
+std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) const {
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  const auto unpack = [&](const SavedCapture& saved) -> c10::IValue {
+    if (saved.packed != nullptr)
+      return saved.packed->unpack(node);
+    return saved.is_variable ? c10::IValue(saved.variable.unpack(node)) : saved.value;
+  };
+  const auto& captured = compiled_region_->gradient().df_input_captured_inputs;
+  std::vector<c10::IValue> inputs(compiled_region_->gradient().f->inputs().size());
+  for (size_t i = 0; i < captured.size(); ++i)
+    inputs[captured[i]] = unpack(captures_[i]);
+  for (const auto& noted : replay_inputs_) {
+    if (!noted.maker.is_valid()) {
+      inputs[noted.input] = unpack(noted.saved);
+      continue;
+    }
+    if (auto alive = noted.tensor.lock()) {
+      at::Tensor tensor(std::move(alive));
+      TORCH_CHECK(tensor._version() == noted.version,
+                  "one of the variables needed for gradient computation has been modified by an "
+                  "inplace operation: it is at version ",
+                  tensor._version(), "; expected version ", noted.version, " instead");
+      inputs[noted.input] = std::move(tensor);
+    } else {
+      auto& maker = dynamic_cast<StageNode&>(*noted.maker.function);
+      inputs[noted.input] = maker.call().replay_output(noted.maker.input_nr, noted.maker.function);
+    }
+  }
+  inputs.insert(inputs.end(), statistics_.begin(), statistics_.end());
+  return inputs;
+}
+
+std::vector<c10::IValue> RegionCall::run_again(std::vector<c10::IValue> inputs) const {
+  const c10::impl::ExcludeDispatchKeyGuard without_transforms(kTransforms);
+  if (!compiled_region_->draws_random_numbers())
+    return compiled_region_->replay().run(std::move(inputs));
+  const RestoreGenerators restore(inputs);
+  random_states_.set();
+  return compiled_region_->replay().run(std::move(inputs));
+}
+
+at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
+  std::vector<c10::IValue> inputs;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    inputs = unpack_inputs(node);
+  }
+  const WithoutAutograd guard;
+  const auto outputs = run_again(std::move(inputs));
+  auto output = outputs[compiled_region_->gradient().df_input_vjps[vjp]].toTensor().detach();
+  torch::autograd::impl::set_gradient_edge(output, {node, vjp});
+  return output;
+}
+
+void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
+                        const NodePtr<Node>& node) {
+  const bool create_graph = at::GradMode::is_enabled();
+  std::vector<c10::IValue> inputs;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    inputs = unpack_inputs(node);
+    if (!torch::autograd::get_current_graph_task_keep_graph()) {
+      released_ = true;
+      forget_captures();
+    }
+  }
+  const auto& gradient = compiled_region_->gradient();
+  const auto& summand_of = compiled_region_->summand_of();
+  const OrdinaryAutograd guard;
+  // Aliases separate the inputs from each other: gradients are those of the region alone, even
+  // where one input was computed from another.
+  torch::autograd::edge_list ends;
+  std::vector<size_t> first_summands;
+  for (size_t k = 0; k < summand_of.size(); ++k) {
+    const bool is_first = k == 0 || summand_of[k] != summand_of[k - 1];
+    bool is_needed = false;
+    for (size_t i = k; i < summand_of.size() && summand_of[i] == summand_of[k]; ++i)
+      is_needed = is_needed || needed[i];
+    if (!is_first || !is_needed)
+      continue;
+    auto& input = inputs[gradient.df_output_vjps[summand_of[k]]];
+    const auto alias = at::alias(input.toTensor());
+    ends.push_back(torch::autograd::impl::gradient_edge(alias));
+    first_summands.push_back(k);
+    input = alias;
+  }
+  const auto outputs = run_again(std::move(inputs));
+  torch::autograd::edge_list roots;
+  variable_list root_gradients;
+  for (size_t k = 0; k < vjps.size(); ++k) {
+    const auto& output = outputs[gradient.df_input_vjps[k]].toTensor();
+    if (!vjps[k].defined() || !output.defined() || !output.requires_grad())
+      continue;
+    roots.push_back(torch::autograd::impl::gradient_edge(output));
+    root_gradients.push_back(std::move(vjps[k]));
+  }
+  Run run;
+  run.is_replay = true;
+  run.replayed.resize(summand_of.size());
+  if (!roots.empty() && !ends.empty()) {
+    auto results = torch::autograd::Engine::get_default_engine().execute(
+        roots, root_gradients, /*keep_graph=*/create_graph, create_graph,
+        /*accumulate_grad=*/false, ends);
+    for (size_t i = 0; i < results.size(); ++i)
+      run.replayed[first_summands[i]] = std::move(results[i]);
+  }
+  const std::lock_guard<std::mutex> lock(mutex_);
+  runs_[torch::autograd::get_current_graph_task_id()] = std::move(run);
+}
+
+}  // namespace aten_recompute

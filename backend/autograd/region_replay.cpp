@@ -1,0 +1,144 @@
+#include "backend/autograd/region_replay.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "ir/functionalize.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+
+void copy_operand(Node* node, size_t operand) {
+  auto& graph = *node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node);
+  node->replaceInput(operand, graph.insert(c10::aten::clone, {node->input(operand)}));
+}
+
+// Returns the operands that the node may write to: those that its schema says, the running
+// statistics of a normalization, and all tensors of an operator with other hidden state.
+std::vector<size_t> written_operands(const Node* node) {
+  std::vector<size_t> written;
+  if (node->maybeSchema() == nullptr)
+    return written;
+  const auto& arguments = node->schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (node->input(i)->type()->kind() != c10::TypeKind::TensorType)
+      continue;
+    const auto* alias = arguments[i].alias_info();
+    const auto& name = arguments[i].name();
+    const bool is_statistic = name == "running_mean" || name == "running_var";
+    if ((alias != nullptr && alias->isWrite()) ||
+        (updates_hidden_state(node) && (is_statistic || !updates_statistics_only(node))))
+      written.push_back(i);
+  }
+  return written;
+}
+
+// Returns whether the node is a batch norm in evaluation. It reads operands 3 and 4.
+bool reads_statistics(const Node* node) {
+  return node->kind() == c10::aten::batch_norm &&
+         !torch::jit::constant_as<bool>(node->input(5)).value_or(true);
+}
+
+// Makes norms in evaluation take the statistics of the first run from further inputs of the graph.
+void read_seen_statistics(Graph& graph) {
+  const auto count = graph.inputs().size();
+  std::map<size_t, torch::jit::Value*> seen;
+  for (auto input : statistics_read_by(graph))
+    seen[input] = nullptr;
+  for (auto& [input, value] : seen)
+    value = graph.addInput()->setType(graph.inputs()[input]->type());
+  std::vector<Node*> norms;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (reads_statistics(node))
+      norms.push_back(node);
+  });
+  const auto as_seen = [&](torch::jit::Value* value) {
+    const bool is_input = value->node() == graph.param_node() && value->offset() < count;
+    return is_input && seen.count(value->offset()) != 0 ? seen.at(value->offset()) : value;
+  };
+  for (auto* node : norms) {
+    const torch::jit::WithInsertPoint guard(node);
+    auto* replay = graph.insert(symbols::kBatchNormAsSeen,
+                                {node->input(0), node->input(1), node->input(2), node->input(3),
+                                 node->input(4), as_seen(node->input(3)), as_seen(node->input(4)),
+                                 node->input(6), node->input(7), node->input(8)});
+    node->output()->replaceAllUsesWith(replay);
+    node->destroy();
+  }
+}
+
+// Returns a copy of the graph without warnings and writes to its inputs.
+std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
+  auto graph = forward->copy();
+  std::vector<Node*> nodes;
+  for_each_node(graph->block(), [&](Node* node) { nodes.push_back(node); });
+  for (auto* node : nodes) {
+    if (node->kind() == c10::aten::warn) {
+      node->destroy();
+      continue;
+    }
+    if (reads_statistics(node))
+      continue;
+    for (auto operand : written_operands(node))
+      copy_operand(node, operand);
+  }
+  read_seen_statistics(*graph);
+  return for_autograd(*graph);
+}
+
+}  // namespace
+
+RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward)
+    : program_(without_effects(forward)) {}
+
+std::vector<c10::IValue> RegionReplay::run(std::vector<c10::IValue> inputs) const {
+  auto registers = program_.start(std::move(inputs));
+  program_.run(registers, 0, program_.instructions().size());
+  std::vector<c10::IValue> outputs;
+  for (size_t i = 0; i < program_.outputs().size(); ++i)
+    outputs.push_back(program_.take_output(registers, i));
+  return outputs;
+}
+
+std::vector<bool> inputs_written_by(Graph& forward) {
+  std::vector<bool> written(forward.inputs().size(), false);
+  for_each_node(forward.block(), [&](const Node* node) {
+    for (auto operand : written_operands(node)) {
+      const auto* value = node->input(operand);
+      if (value->node() == forward.param_node())
+        written[value->offset()] = true;
+    }
+  });
+  return written;
+}
+
+std::vector<size_t> statistics_read_by(Graph& forward) {
+  std::set<size_t> inputs;
+  for_each_node(forward.block(), [&](const Node* node) {
+    for (size_t operand = 3; operand <= 4 && reads_statistics(node); ++operand) {
+      const auto* value = node->input(operand);
+      if (value->node() == forward.param_node())
+        inputs.insert(value->offset());
+    }
+  });
+  return {inputs.begin(), inputs.end()};
+}
+
+bool draws_random_numbers(Graph& forward) {
+  bool found = false;
+  for_each_node(forward.block(), [&](const Node* node) { found = found || may_be_random(node); });
+  return found;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,85 @@
+// The autograd node of one stage of a region's backward (backend/autograd/compiled_region.h).
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backend/autograd/missing_gradient_hooks.h"
+#include "backend/autograd/region_call.h"
+#include "backend/autograd/region_node.h"
+
+namespace aten_recompute {
+
+// Runs its stage when the autograd engine reaches it. The edge after those of the stage's gradients
+// leads to the next stage.
+class StageNode : public RegionNode {
+ public:
+  StageNode(std::shared_ptr<RegionCall> call, size_t stage)
+      : call_(std::move(call)), stage_(stage) {}
+
+  // Returns the gradients of the stage, and an undefined one for the edge to the next stage. `vjps`
+  // are those of the region's outputs for the first stage. Throws as RegionCall::run_stage() does.
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
+    if (stage_ == 0 && RegionCall::must_replay(vjps))
+      call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
+    const auto& stage = call_->compiled_region().stages()[stage_];
+    std::vector<bool> needed;
+    for (size_t i = 0; i < stage.gradients.size(); ++i) {
+      needed.push_back(task_should_compute_output(i));
+    }
+    const bool last = stage_ + 1 == call_->compiled_region().stages().size();
+    const bool later = !last && task_should_compute_output(stage.gradients.size());
+    auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!next_edge(i).is_valid())
+        continue;
+      if (gradients[i].defined())
+        call_->watch_gradient(*next_edge(i).function);
+      else if (needed[i])  // otherwise the engine does not follow the edge
+        keep_missing_gradient_from_hooks(*this, *next_edge(i).function);
+    }
+    if (!last)
+      gradients.emplace_back();  // the edge to the next stage carries no gradient
+    return gradients;
+  }
+
+  void release_variables() override {
+    if (stage_ == 0)
+      call_->release();
+  }
+
+  std::string name() const override { return "AtenRecomputeBackward" + std::to_string(stage_); }
+
+  RegionCall& call() const { return *call_; }
+
+ private:
+  // Returns, for each gradient of the region, whether it is needed. Only valid for the first stage.
+  std::vector<bool> needed_of_all_stages() {
+    const auto& compiled_region = call_->compiled_region();
+    std::vector<bool> needed(compiled_region.summand_of().size(), false);
+    torch::autograd::Node* node = this;
+    for (const auto& stage : compiled_region.stages()) {
+      for (size_t i = 0; i < stage.gradients.size(); ++i)
+        needed[stage.gradients[i]] = node->task_should_compute_output(i);
+      const auto next = stage.gradients.size();
+      if (next >= node->num_outputs() || !node->task_should_compute_output(next))
+        break;
+      node = node->next_edge(next).function.get();
+    }
+    return needed;
+  }
+
+  std::shared_ptr<RegionCall> call_;
+  size_t stage_;
+};
+
+// Makes the nodes of the stages, links them, and returns the first one, which becomes the history
+// of the region's outputs. `edges[i]` is where output i of the backward program goes.
+NodePtr<torch::autograd::Node> make_stages(const std::shared_ptr<RegionCall>& call,
+                                           std::vector<torch::autograd::Edge> edges);
+
+}  // namespace aten_recompute

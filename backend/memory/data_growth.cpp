@@ -1,0 +1,50 @@
+#include "backend/memory/data_growth.h"
+
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <cstdint>
+
+namespace aten_recompute {
+namespace {
+
+// The share by which a single tensor may grow.
+constexpr double kGrowthOfOne = 0.5;
+// Share of all elements below which a tensor is small.
+constexpr double kSmall = 1.0 / 64;
+
+}  // namespace
+
+DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed) {
+  const auto count = std::min(sizes.size(), assumed.size());
+  double total = 0.0;
+  double assumed_total = 0.0;
+  for (size_t i = 0; i < count; ++i) {
+    total += static_cast<double>(c10::multiply_integers(sizes[i]));
+    assumed_total += static_cast<double>(c10::multiply_integers(assumed[i]));
+  }
+  for (size_t i = 0; i < count; ++i) {
+    const auto elements = static_cast<double>(c10::multiply_integers(sizes[i]));
+    const auto allowed = static_cast<double>(c10::multiply_integers(assumed[i]));
+    if (elements > kSmall * total && elements > (1.0 + kGrowthOfOne) * allowed)
+      return DataGrowth::kOfOne;
+  }
+  return total > (1.0 + kDataGrowth) * assumed_total ? DataGrowth::kTotal : DataGrowth::kNone;
+}
+
+bool has_shrunk(const DataSizes& sizes, const DataSizes& assumed) {
+  return growth_of(assumed, sizes) != DataGrowth::kNone;
+}
+
+DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed) {
+  auto larger = sizes;
+  for (size_t i = 0; i < std::min(sizes.size(), assumed.size()); ++i) {
+    if (sizes[i].size() != assumed[i].size())
+      continue;
+    std::transform(sizes[i].begin(), sizes[i].end(), assumed[i].begin(), larger[i].begin(),
+                   [](int64_t a, int64_t b) { return std::max(a, b); });
+  }
+  return larger;
+}
+
+}  // namespace aten_recompute

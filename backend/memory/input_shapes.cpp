@@ -1,0 +1,63 @@
+#include "backend/memory/input_shapes.h"
+
+namespace aten_recompute {
+
+InputShapes::InputShapes(const std::vector<c10::IValue>& inputs, const std::vector<bool>& ignored) {
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (i < ignored.size() && ignored[i])
+      continue;
+    if (!inputs[i].isTensor() || !inputs[i].toTensor().defined()) {
+      numbers_.push_back(-1);
+      continue;
+    }
+    const auto& tensor = inputs[i].toTensor();
+    numbers_.push_back(tensor.dim());
+    numbers_.push_back(static_cast<int64_t>(tensor.element_size()));
+    numbers_.insert(numbers_.end(), tensor.sizes().begin(), tensor.sizes().end());
+  }
+}
+
+bool InputShapes::cover(const InputShapes& other) const {
+  if (numbers_.size() != other.numbers_.size())
+    return false;
+  for (size_t i = 0; i < numbers_.size();) {
+    const auto dimensions = numbers_[i];
+    if (other.numbers_[i] != dimensions)
+      return false;
+    ++i;
+    for (int64_t k = 0; k <= dimensions; ++k, ++i) {  // the element's width comes first
+      if (other.numbers_[i] > numbers_[i])
+        return false;
+    }
+  }
+  return true;
+}
+
+std::string InputShapes::difference(const InputShapes& other,
+                                    const std::vector<std::string>& names) const {
+  const auto sizes_at = [](const InputShapes& shapes, size_t place) {
+    std::string text = "[";
+    for (int64_t k = 0; k < shapes.numbers_[place]; ++k)
+      text += (k == 0 ? "" : ", ") + std::to_string(shapes.numbers_[place + 2 + k]);
+    return text + ']';
+  };
+  const auto next = [](const InputShapes& shapes, size_t place) {
+    return place +
+           (shapes.numbers_[place] < 0 ? 1 : static_cast<size_t>(shapes.numbers_[place]) + 2);
+  };
+  for (size_t a = 0, b = 0, input = 0; a < numbers_.size() && b < other.numbers_.size(); ++input) {
+    const auto rank = numbers_[a];
+    bool is_larger = other.numbers_[b] != rank;
+    for (int64_t k = 1; !is_larger && rank >= 0 && k <= rank + 1; ++k)
+      is_larger = other.numbers_[b + k] > numbers_[a + k];
+    if (is_larger) {
+      const auto name = input < names.size() ? names[input] : "input " + std::to_string(input);
+      return name + ' ' + sizes_at(other, b) + " instead of " + sizes_at(*this, a);
+    }
+    a = next(*this, a);
+    b = next(other, b);
+  }
+  return "other inputs";
+}
+
+}  // namespace aten_recompute

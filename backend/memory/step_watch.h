@@ -1,0 +1,94 @@
+// Watches the memory of one step: a call of a method, the loss, and the backward.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/memory/step_memory_watch.h"
+#include "runtime/memory_watch.h"
+
+namespace aten_recompute {
+
+// Number of steps that are watched under one plan, if none of them can be compared with the plan.
+constexpr size_t kMaxWatchedSteps = 4;
+
+// Memory of a step: bytes that it had allocated and not freed.
+struct StepMemory {
+  std::vector<int64_t> at_forward;    // when each run of a region began
+  int64_t saved = 0;                  // when the method had returned
+  int64_t loss_peak = 0;              // peak from there to the first backward of a run
+  int64_t at_backward = 0;            // when that backward began
+  int64_t freed_before_backward = 0;  // part of `saved`: outputs that the caller did not hold
+  int64_t peak = 0;                   // peak to the end of the last backward of a run
+  size_t num_new_gradients = 0;       // gradients that became the `.grad` of a parameter
+  size_t num_added_gradients = 0;     // gradients that were added to a `.grad`
+
+  // Memory of a run's backward, relative to `at_backward`.
+  struct Backward {
+    bool has_run = false;
+    int64_t peak = 0;        // from its first stage to its last
+    int64_t peak_after = 0;  // from there to the next run's backward; 0 for the last one to run
+  };
+  std::vector<Backward> backward;  // per run; empty if it was not watched to the end
+};
+
+// A call starts the watch on its thread, and the stages of its regions report when they run.
+// Thread-safe.
+class StepWatch {
+ public:
+  // Returns nullptr if another step is watched.
+  static std::shared_ptr<StepWatch> start();
+
+  // Returns whether the memory of all devices is watched to the end of the step, which is so on
+  // machines without CUDA.
+  static bool sees_all_memory();
+
+  // Notes that a region that takes part in the plan begins its forward. Returns its run number.
+  size_t begin_forward();
+  // Notes that the method has returned.
+  void end_call();
+
+  // These enclose all stages of a run's backward. A backward that the method itself runs counts as
+  // part of the call. `freed_before_backward` are the bytes of the run's outputs that are freed.
+  // begin_backward() returns whether this is the first backward of the step.
+  bool begin_backward(size_t run, int64_t freed_before_backward);
+  void end_backward(size_t run);
+  // Notes a gradient that becomes the `.grad` of a parameter, or with `is_added` is added to it.
+  void hand_on(bool is_added);
+
+  void stop();
+  // Each region call holds the watch while its backward may still come. When the method has
+  // returned and the last call is freed, the watch stops.
+  void hold() { ++num_holders_; }
+  // Ends what hold() began.
+  void release();
+  // Returns what was measured so far. StepMemory::backward is empty while a backward runs, and if
+  // the backwards did not run one after the other, each once.
+  StepMemory memory() const;
+
+ private:
+  explicit StepWatch(std::unique_ptr<StepMemoryWatch> watch);
+  // Marks the backward as one that cannot be compared with a plan, if `condition` holds.
+  void give_up_if(bool condition);
+
+  // Returns the bytes allocated on any device.
+  int64_t alive_in_forward() const;
+
+  std::unique_ptr<StepMemoryWatch> watch_;
+  std::unique_ptr<MemoryWatch>
+      on_any_device_;  // set during the forward if there are other devices than the CPU
+  mutable std::mutex mutex_;
+  StepMemory memory_;
+  bool has_begun_ = false;     // a backward has begun
+  bool is_running_ = false;    // the backward of run_ is running
+  bool has_given_up_ = false;  // the backward cannot be compared with a plan
+  size_t run_ = 0;             // the last run whose backward began
+  std::atomic<size_t> num_holders_{0};
+  std::atomic<bool> has_ended_{false};  // the method has returned
+};
+
+}  // namespace aten_recompute

@@ -1,0 +1,705 @@
+#include "backend/method/lowered_method.h"
+
+#include <ATen/core/grad_mode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/autograd/forward_grad.h>
+#include <torch/csrc/jit/api/function_impl.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/graph_executor.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <atomic>
+#include <map>
+#include <set>
+#include <sstream>
+#include <stdexcept>
+
+#include "backend/pictures/artifacts.h"
+#include "backend/planning/method_plans.h"
+#include "common/did_you_mean.h"
+#include "common/join.h"
+#include "common/log.h"
+#include "common/parse_options.h"
+#include "common/user_error.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "planner/model/plan_file.h"
+#include "planner/model/problem_json.h"
+#include "runtime/autocast.h"
+#include "runtime/one_line_errors.h"
+#include "runtime/path_check.h"
+#include "runtime/random_state.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Module;
+using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+// More paths of one method than this are not worth their compilation.
+constexpr size_t kMaxPaths = 32;
+// The same for paths that differ in the course of a call only, where following the wrong one costs
+// time.
+constexpr size_t kMaxPathsLeft = 24;
+
+std::shared_ptr<torch::jit::Graph> graph_of(const Module& module, const std::string& method) {
+  return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
+}
+
+// Returns the pattern of the spec, or that of inject_layer_tags(), which sets an attribute.
+std::string layer_pattern_of(const Module& module, const Options& options) {
+  if (!options.layer_pattern.empty() || !module.hasattr(kLayerPatternAttribute))
+    return options.layer_pattern;
+  const auto pattern = module.attr(kLayerPatternAttribute);
+  return pattern.isString() ? pattern.toStringRef() : "";  // enable() gives a module without values
+}
+
+// Returns the reason why a call cannot follow a plan; nullptr where it can.
+const char* why_unplanned() {
+  if (autocast_enabled())
+    return "autocast is on";
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
+    return "a transform of torch.func is on";
+  if (c10::impl::TorchDispatchModeTLS::any_modes_set())
+    return "a TorchDispatchMode is on";
+  if (torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr)
+    return "forward-mode differentiation is on";
+  return nullptr;
+}
+
+void say_that_unplanned(const std::string& reason) {
+  static std::mutex mutex;
+  static std::set<std::string> said;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (said.insert(reason).second)
+    log_warning(LogTopic::kSpecialize,
+                reason + ": lowered modules run unplanned, as plain TorchScript");
+}
+
+// Returns, for each source of gradients, how often it served which operator:
+//   {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
+nlohmann::json counts(const DifferentiatedOperators& operators) {
+  const auto count = [](const std::vector<std::string>& names) {
+    std::map<std::string, size_t> counted;
+    for (const auto& name : names)
+      ++counted[name];
+    return counted;
+  };
+  return {{"rule", count(operators.by_rule)},
+          {"user_rule", count(operators.by_user_rule)},
+          {"tape", count(operators.on_tape)}};
+}
+
+nlohmann::json to_json(const PlanMetrics& figures) {
+  return {{"predicted_peak_bytes", figures.predicted_peak_bytes},
+          {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
+          {"predicted_saved_bytes", figures.predicted_saved_bytes},
+          {"outside_bytes", figures.outside_bytes},
+          {"predicted_seconds", figures.predicted_seconds},
+          {"unplanned_seconds", figures.unplanned_seconds},
+          {"profile_seconds", figures.profile_seconds},
+          {"plan_seconds", figures.plan_seconds},
+          {"nodes", figures.num_nodes},
+          {"profiled_classes", figures.num_classes}};
+}
+
+// Returns whether some operator outside regions runs under ordinary autograd, which may keep
+// tensors for it.
+bool keeps_memory_outside(torch::jit::Graph& graph) {
+  bool found = false;
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
+    const bool is_operator = node->kind() != symbols::kDifferentiableGraph &&
+                             node->maybeSchema() != nullptr && node->blocks().empty() &&
+                             !node->kind().is_prim() && !may_alias_an_argument(node) &&
+                             !mutates_an_argument(node) && !is_non_differentiable(node);
+    const auto outputs = node->outputs();
+    found = found || (is_operator && std::any_of(outputs.begin(), outputs.end(), [](auto* value) {
+                        return contains_tensor(*value->type());
+                      }));
+  });
+  return found;
+}
+
+// Returns whether the error is about the plan, not about what the method computes.
+bool is_ours(const std::exception& error) {
+  return dynamic_cast<const UserError*>(&error) != nullptr ||
+         dynamic_cast<const std::invalid_argument*>(&error) != nullptr ||
+         std::string(error.what()).find(kErrorPrefix) != std::string::npos;
+}
+
+// What a call may change before it turns out to take another path than the one it follows.
+class BeforeCall {
+ public:
+  BeforeCall(const std::vector<std::vector<std::string>>& written, const Object& self,
+             const std::vector<c10::IValue>& inputs)
+      : random_states_(inputs) {
+    const at::NoGradGuard no_grad;
+    for (const auto& path : written) {
+      const auto value = read_path(self, path);
+      if (!value || !value->isTensor() || !value->toTensor().defined())
+        continue;
+      const auto& tensor = value->toTensor();
+      const auto counter = tensor.unsafeGetTensorImpl()->version_counter();
+      const auto version = counter.enabled() ? counter.current_version() : 0;
+      tensors_.push_back(
+          {tensor.variable_data(), tensor.variable_data().clone(), counter, version});
+    }
+  }
+
+  // Versions are restored, too: what an earlier call has saved for its backward is as it was.
+  void restore() {
+    const at::NoGradGuard no_grad;
+    for (auto& written : tensors_) {
+      written.data.copy_(written.before);
+      if (written.counter.enabled())
+        written.counter.set_version(written.version);
+    }
+    random_states_.set();
+  }
+
+ private:
+  struct Written {
+    at::Tensor data;  // has a version counter of its own
+    at::Tensor before;
+    c10::VariableVersion counter;
+    uint32_t version;
+  };
+
+  RandomStates random_states_;
+  std::vector<Written> tensors_;
+};
+
+nlohmann::json describe_arena(const ArenaFigures& figures) {
+  return {{"bytes", figures.arena_bytes},
+          {"alive_bytes", figures.alive_bytes},
+          {"blocks", figures.num_blocks},
+          {"steps", figures.num_steps},
+          {"recorded_steps", figures.num_records},
+          {"unforeseen_blocks", figures.num_unforeseen},
+          {"unforeseen_bytes", figures.unforeseen_bytes}};
+}
+
+}  // namespace
+
+struct LoweredMethod::Specialization {
+  c10::TypePtr self_type;
+  PreparedMethod method;
+  std::vector<c10::intrusive_ptr<Region>> regions;
+  std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
+  std::unique_ptr<torch::jit::Code> code;
+  std::atomic<bool> reported{false};
+  size_t number = 0;  // in the order of compiling
+  std::atomic<bool> reported_rules{false};
+
+  // Returns which inputs of a region were read from the module.
+  std::vector<bool> is_attribute(size_t region) const {
+    return attribute_flags(method.regions.nodes[region]);
+  }
+  MethodPlans::List method_plans() const {
+    return plans == nullptr ? MethodPlans::List{} : plans->plans();
+  }
+  // Returns the region's compiled regions in the plans for the whole method, or where there are
+  // none, those that the region planned by itself.
+  std::vector<std::shared_ptr<const CompiledRegion>> variants_of(const Region& region) const;
+};
+
+std::vector<std::shared_ptr<const CompiledRegion>> LoweredMethod::Specialization::variants_of(
+    const Region& region) const {
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
+  for (const auto& plan : method_plans()) {
+    for (const auto& run : plan->runs) {
+      if (run.region == &region && run.compiled_region != nullptr)
+        compiled_regions.push_back(run.compiled_region);
+    }
+  }
+  return compiled_regions.empty() ? region.compiled_regions() : compiled_regions;
+}
+
+bool LoweredMethod::may_follow(const std::vector<PathCheck>& checks, const LeftPath& left) {
+  const auto& known = left.path->method.checks;
+  const auto place = static_cast<std::ptrdiff_t>(left.place);
+  return checks.size() > left.place &&
+         std::equal(known.begin(), known.begin() + place, checks.begin(),
+                    [](const auto& a, const auto& b) { return a.expected == b.expected; }) &&
+         checks[left.place].expected != known[left.place].expected;
+}
+
+void check_options(const Module& module, const std::string& method, const Options& options) try {
+  if (options.strategy == StrategyKind::kPlan)
+    check_plan_file(options.plan);
+  const auto pattern = layer_pattern_of(module, options);
+  if (!pattern.empty())
+    check_layer_pattern(*graph_of(module, method), pattern);
+} catch (const std::exception&) {
+  rethrow_as_invalid_argument();
+}
+
+LoweredMethod::LoweredMethod(Module module, std::string method, const std::string& spec,
+                             const std::string& layer_pattern)
+    : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
+  if (!module_.find_method(method_)) {
+    throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
+  }
+  options_.layer_pattern = layer_pattern_of(module_, options_);
+  if (options_.layer_pattern.empty())
+    options_.layer_pattern = layer_pattern;
+  if (options_.strategy == StrategyKind::kPlan) {
+    auto kept = kept_branches_of(options_.plan);
+    kept_branches_ = std::move(kept[method_]);
+  }
+  options_.save_ir = options_.save_ir || saves_ir_by_environment();
+  if (options_.save_ir)
+    artifacts_ = std::make_unique<Artifacts>(module_._ivalue(), class_name(), method_);
+  checked_words_ =
+      options_.strategy != StrategyKind::kNames && options_.strategy != StrategyKind::kOps;
+}
+
+LoweredMethod::~LoweredMethod() = default;
+
+c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
+  const CloseAutocastBlocks close_blocks;
+  // TorchScript optimizes a method that is not inlined here, such as that of an interface, once it
+  // has been called a few times. Its gradients of tanh and some other operators then have other
+  // last bits than eager's.
+  const torch::jit::GraphOptimizerEnabledGuard executor(!options_.exact &&
+                                                        torch::jit::getGraphExecutorOptimize());
+  if (const char* reason = why_unplanned()) {
+    say_that_unplanned(reason);
+    return run_unplanned(self, std::move(inputs), reason);
+  }
+  std::vector<LeftPath> left;
+  while (true) {
+    const auto specialization = find(self, inputs, left);
+    const auto& method = specialization->method;
+    bool has_run = false;
+    if (!method.may_leave_path() && !method.has_late_changes)
+      return run(*specialization, self, std::move(inputs), has_run);
+    path_left();
+    BeforeCall before(method.written, self, inputs);
+    std::optional<int64_t> place;
+    try {
+      return run(*specialization, self, inputs, has_run);
+    } catch (const std::exception& error) {
+      if (has_run)
+        throw;
+      place = path_left();
+      if (!place && (!method.has_late_changes || is_ours(error)))
+        throw;
+      if (!place)
+        log_info(LogTopic::kPaths,
+                 std::string("a call that raised is repeated as it was scripted: ") + error.what());
+    }
+    before.restore();
+    if (!place) {
+      return run_unplanned(self, std::move(inputs),
+                           "the planned call raised an error before all changes to attributes and "
+                           "containers were made");
+    }
+    left.push_back({specialization, static_cast<size_t>(*place)});
+  }
+} catch (const std::exception&) {
+  rethrow_in_one_line();
+}
+
+c10::IValue LoweredMethod::run(Specialization& specialization, const Object& self,
+                               std::vector<c10::IValue> inputs, bool& has_run) {
+  MethodCall call(specialization.plans, inputs);
+  const ArenaCall arena_call;
+  torch::jit::Stack stack;
+  stack.reserve(inputs.size() + 1);
+  stack.emplace_back(self);
+  for (auto& input : inputs)
+    stack.push_back(std::move(input));
+  inputs.clear();
+  torch::jit::InterpreterState(*specialization.code).run(stack);
+  has_run = true;
+  call.finish(stack.front());
+  if (!checked_words_.load(std::memory_order_relaxed))
+    warn_of_unmatched_words(specialization);
+  if (artifacts_ != nullptr)
+    write_artifacts();
+  if (log_enabled(LogTopic::kBreaks, LogLevel::kInfo) && !specialization.reported.exchange(true)) {
+    std::ostringstream line;
+    line << method_ << " (" << describe(options_) << "): " << specialization.regions.size()
+         << (specialization.regions.size() == 1 ? " region" : " regions");
+    for (const auto& region_break : specialization.method.regions.breaks) {
+      line << "; break at " << region_break.node << " (" << region_break.reason
+           << (region_break.location.empty() ? "" : ", " + region_break.location) << ")";
+    }
+    log_info(LogTopic::kBreaks, line.str());
+  }
+  if (log_enabled(LogTopic::kRules, LogLevel::kInfo) &&
+      !specialization.reported_rules.exchange(true)) {
+    std::vector<std::string> on_tape;
+    for (const auto& region : specialization.regions) {
+      for (const auto& compiled_region : specialization.variants_of(*region)) {
+        for (const auto& op : compiled_region->graphs().operators.on_tape)
+          on_tape.push_back(op);
+      }
+    }
+    log_info(LogTopic::kRules, method_ + ": operators without a rule, on tape: " +
+                                   (on_tape.empty() ? "none" : join(on_tape, ", ")));
+  }
+  return std::move(stack.front());
+}
+
+void LoweredMethod::write_artifacts() {
+  struct Written {
+    std::shared_ptr<const CompiledRegion> variant;
+    size_t specialization;
+    size_t region;
+    std::vector<bool> is_attribute;
+  };
+  std::vector<Written> all;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& specialization : specializations_) {
+      for (size_t i = 0; i < specialization->regions.size(); ++i) {
+        for (const auto& variant : specialization->variants_of(*specialization->regions[i]))
+          all.push_back({variant, specialization->number, i, specialization->is_attribute(i)});
+      }
+    }
+  }
+  bool any = false;
+  for (const auto& each : all) {
+    any =
+        artifacts_->write(each.variant, each.specialization, each.region, each.is_attribute) || any;
+  }
+  if (!any)
+    return;
+  if (const auto of_method = plans(); !of_method.empty()) {
+    KeptBranches kept;
+    if (auto branches = kept_branches(); !branches.empty())
+      kept[method_] = std::move(branches);
+    artifacts_->write_plan(plan_file(of_method, kept));
+  }
+}
+
+void LoweredMethod::warn_of_unmatched_words(const Specialization& specialization) {
+  std::vector<UnmatchedWords> regions;
+  for (const auto& region : specialization.regions) {
+    for (const auto& compiled_region : region->compiled_regions())
+      regions.push_back(compiled_region->graphs().unmatched);
+  }
+  if (regions.empty() || checked_words_.exchange(true))
+    return;
+  auto unmatched = regions.front();
+  for (const auto& region : regions) {
+    std::erase_if(unmatched.words, [&](const auto& word) { return !region.words.contains(word); });
+    unmatched.names.insert(region.names.begin(), region.names.end());
+  }
+  if (unmatched.words.empty())
+    return;
+  constexpr size_t kMaxNames = 20;
+  std::vector<std::string> names(unmatched.names.begin(), unmatched.names.end());
+  std::set<std::string> stems;  // names of values without their numbers, which nobody mistypes
+  for (const auto& name : names)
+    stems.insert(name.substr(0, name.find_first_of("0123456789")));
+  std::string hints;
+  for (const auto& word : unmatched.words)
+    hints += did_you_mean(word.substr(word[0] == '%' ? 1 : 0), {stems.begin(), stems.end()});
+  const bool all = names.size() <= kMaxNames;
+  names.resize(std::min(names.size(), kMaxNames));
+  log_warning(LogTopic::kPlan, method_ + " (" + describe(options_) +
+                                   "): nothing that is kept for the backward matches " +
+                                   join({unmatched.words.begin(), unmatched.words.end()}, ", ") +
+                                   "; there are: " + (names.empty() ? "none" : join(names, ", ")) +
+                                   (all ? "" : ", ... (report() has all)") + hints);
+}
+
+std::shared_ptr<torch::jit::Code> LoweredMethod::unplanned_code(const c10::TypePtr& type) {
+  for (const auto& [known, code] : unplanned_) {
+    if (*known == *type)
+      return code;
+  }
+  auto graph = inline_method(*graph_of(module_, method_));
+  graph->inputs()[0]->setType(type);
+  unplanned_.emplace_back(type, std::make_shared<torch::jit::Code>(graph, method_));
+  return unplanned_.back().second;
+}
+
+c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IValue> inputs,
+                                         const std::string& reason) {
+  std::shared_ptr<torch::jit::Code> code;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    code = unplanned_code(self->type());
+    ++unplanned_calls_[reason];
+  }
+  torch::jit::Stack stack;
+  stack.emplace_back(self);
+  for (auto& input : inputs)
+    stack.push_back(std::move(input));
+  torch::jit::InterpreterState(*code).run(stack);
+  return std::move(stack.front());
+}
+
+LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
+                                                     const std::vector<c10::IValue>& inputs,
+                                                     const std::vector<LeftPath>& left) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto fits = [&](const SpecializationPtr& specialization) {
+    const auto& checks = specialization->method.checks;
+    return std::all_of(left.begin(), left.end(),
+                       [&](const auto& each) { return may_follow(checks, each); }) &&
+           specialization->self_type == self->type() &&
+           specialization->method.assumptions.hold(self, inputs);
+  };
+  if (recent_ != nullptr && fits(recent_))
+    return recent_;
+  for (const auto& specialization : specializations_) {
+    if (specialization != recent_ && fits(specialization))
+      return recent_ = specialization;
+  }
+  if (!left.empty() && !keep_branch_of(left.back()) && ++num_paths_left_ > kMaxPathsLeft)
+    stop_recording_paths();
+  if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
+    say_why_compiled(self, inputs, left);
+  specializations_.push_back(compile(self, inputs));
+  const auto found = recent_ = specializations_.back();
+  found->number = num_compiled_++;
+  if (found->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
+    stop_recording_paths();
+  return found;
+}
+
+void LoweredMethod::say_why_compiled(const Object& self, const std::vector<c10::IValue>& inputs,
+                                     const std::vector<LeftPath>& left) const {
+  if (specializations_.empty() && left.empty())
+    return;
+  std::vector<std::string> names;
+  const auto& arguments = module_.get_method(method_).function().getSchema().arguments();
+  for (size_t i = 1; i < arguments.size(); ++i)
+    names.push_back(arguments[i].name());
+  const auto& other =
+      recent_ != nullptr || specializations_.empty() ? recent_ : specializations_.back();
+  std::string why;
+  if (!left.empty() || other == nullptr)
+    why = "data of this call answer an if or a loop differently than the path that it followed";
+  else if (other->self_type != self->type())
+    why = "the module is of another class";
+  else
+    why = other->method.assumptions.difference(self, inputs, names);
+  log_info(LogTopic::kSpecialize, method_ + " is compiled again (for the " +
+                                      std::to_string(specializations_.size() + 1) +
+                                      ". time): " + why);
+}
+
+void LoweredMethod::stop_recording_paths() {
+  if (!std::exchange(records_paths_, false))
+    return;
+  log_warning(LogTopic::kPaths,
+              method_ +
+                  " takes many paths: calls that take another one run with its control flow, "
+                  "and a budget is planned for the stretches between");
+  forget_if([](const PreparedMethod& method) { return method.may_leave_path(); });
+}
+
+bool LoweredMethod::keep_branch_of(const LeftPath& left) {
+  const auto decision = left.path->method.checks.at(left.place).decision;
+  if (decision < 0 || !kept_branches_.insert(decision).second)
+    return false;
+  forget_if([&](const PreparedMethod& method) {
+    return std::any_of(method.checks.begin(), method.checks.end(),
+                       [&](const PathCheck& check) { return check.decision == decision; });
+  });
+  return true;
+}
+
+void LoweredMethod::forget_if(const std::function<bool(const PreparedMethod&)>& condition) {
+  std::erase_if(specializations_, [&](const auto& each) { return condition(each->method); });
+  if (recent_ != nullptr && condition(recent_->method))
+    recent_ = nullptr;
+}
+
+LoweredMethod::SpecializationPtr LoweredMethod::compile(
+    const Object& self, const std::vector<c10::IValue>& inputs) const {
+  auto result = std::make_shared<Specialization>();
+  result->self_type = self->type();
+  result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
+                                   records_paths_, kept_branches_});
+  if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
+    std::vector<std::string> breaks;
+    for (const auto& region_break : result->method.regions.breaks) {
+      breaks.push_back(region_break.node + " " + region_break.reason + " (" +
+                       region_break.location + ")");
+    }
+    throw UserError("fullgraph: " + method_ + " has " +
+                    std::to_string(result->method.regions.nodes.size()) +
+                    " regions instead of one; breaks: " + join(breaks, "; "));
+  }
+  // After the first paths, training is under way, too late for an error.
+  auto options = options_;
+  options.leanest_if_unreachable = options.leanest_if_unreachable || num_paths_left_ > 0;
+  const auto& nodes = result->method.regions.nodes;
+  const bool runs_several = nodes.size() > 1 ||
+                            std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
+                            (!nodes.empty() && keeps_memory_outside(*result->method.graph));
+  if (runs_several &&
+      (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
+    result->plans = std::make_shared<MethodPlans>(method_, options);
+  for (auto* node : nodes) {
+    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node),
+                                              options, runs_several, pinned_plan_);
+    node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
+    result->regions.push_back(std::move(region));
+  }
+  result->code = std::make_unique<torch::jit::Code>(result->method.graph, method_);
+  return result;
+}
+
+void LoweredMethod::for_each_profiled(
+    const std::function<void(const RegionGraphs&)>& function) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto visit = [&](const std::shared_ptr<const CompiledRegion>& compiled_region) {
+    if (compiled_region != nullptr && compiled_region->graphs().problem != nullptr)
+      function(compiled_region->graphs());
+  };
+  for (const auto& specialization : specializations_) {
+    const auto plans = specialization->method_plans();
+    if (!plans.empty()) {
+      for (const auto& run : plans.back()->runs)
+        visit(run.compiled_region);
+      continue;
+    }
+    for (const auto& region : specialization->regions) {
+      for (const auto& compiled_region : region->compiled_regions())
+        visit(compiled_region);
+    }
+  }
+}
+
+std::vector<std::string> LoweredMethod::plans() const {
+  std::vector<std::string> plans;
+  for_each_profiled([&](const RegionGraphs& graphs) {
+    plans.push_back(plan_to_json(*graphs.problem, *graphs.decisions));
+  });
+  return plans;
+}
+
+std::set<int64_t> LoweredMethod::kept_branches() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return kept_branches_;
+}
+
+std::vector<std::string> LoweredMethod::problems() const {
+  std::vector<std::string> problems;
+  for_each_profiled(
+      [&](const RegionGraphs& graphs) { problems.push_back(to_json(*graphs.problem)); });
+  return problems;
+}
+
+CompiledCall LoweredMethod::latest_call() const {
+  MethodCall::settle_last_step();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto call_of = [](const Specialization& specialization) {
+    CompiledCall call;
+    const auto add = [&](size_t region, std::shared_ptr<const CompiledRegion> compiled_region) {
+      if (compiled_region == nullptr)
+        return;
+      call.runs.push_back(
+          {std::move(compiled_region), specialization.is_attribute(region), region});
+    };
+    const auto& regions = specialization.regions;
+    if (const auto plans = specialization.method_plans(); !plans.empty()) {
+      call.plan = plans.back();
+      for (const auto& run : call.plan->runs) {
+        const auto found = std::find_if(regions.begin(), regions.end(), [&](const auto& region) {
+          return region.get() == run.region;
+        });
+        add(static_cast<size_t>(found - regions.begin()), run.compiled_region);
+      }
+      return call;
+    }
+    for (size_t i = 0; i < regions.size(); ++i) {
+      if (const auto compiled_regions = regions[i]->compiled_regions(); !compiled_regions.empty())
+        add(i, compiled_regions.back());
+    }
+    return call;
+  };
+  auto call = recent_ == nullptr ? CompiledCall{} : call_of(*recent_);
+  for (auto i = specializations_.size(); call.runs.empty() && i-- > 0;)
+    call = call_of(*specializations_[i]);
+  return call;
+}
+
+std::string LoweredMethod::class_name() const {
+  return module_.type()->name()->name();
+}
+
+std::string LoweredMethod::report() const {
+  using nlohmann::json;
+  json specializations = json::array();
+  MethodCall::settle_last_step();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& specialization : specializations_) {
+    json breaks = json::array();
+    for (const auto& region_break : specialization->method.regions.breaks) {
+      breaks.push_back({{"node", region_break.node},
+                        {"reason", region_break.reason},
+                        {"location", region_break.location}});
+    }
+    json regions = json::array();
+    for (const auto& region : specialization->regions) {
+      json compiled_regions = json::array();
+      for (const auto& compiled_region : specialization->variants_of(*region)) {
+        const auto& figures = compiled_region->graphs().figures;
+        json banned = json::array();
+        for (const auto& each : compiled_region->graphs().banned)
+          banned.push_back({{"value", each.value}, {"reason", each.reason}});
+        auto entry = to_json(figures);
+        if (compiled_region->measured_peak_bytes() >= 0)
+          entry["measured_peak_bytes"] = compiled_region->measured_peak_bytes();
+        entry.update({{"forward_operators", compiled_region->forward().instructions().size()},
+                      {"backward_operators", compiled_region->backward().instructions().size()},
+                      {"stages", compiled_region->stages().size()},
+                      {"saved", compiled_region->graphs().saved},
+                      {"recomputed", compiled_region->graphs().recomputed},
+                      {"banned", banned},
+                      {"channels_last", compiled_region->graphs().channels_last},
+                      {"on_tape", compiled_region->graphs().operators.on_tape},
+                      {"gradients_by", counts(compiled_region->graphs().operators)},
+                      {"arena", describe_arena(compiled_region->arena_plans().figures())}});
+        compiled_regions.push_back(std::move(entry));
+      }
+      regions.push_back({{"variants", compiled_regions}});
+    }
+    json plans = json::array();
+    for (const auto& plan : specialization->method_plans()) {
+      plans.push_back(to_json(plan->figures));
+      if (plan->measured_saved_bytes >= 0)
+        plans.back()["measured_saved_bytes"] = plan->measured_saved_bytes.load();
+      if (plan->measured_peak_bytes >= 0)
+        plans.back()["measured_peak_bytes"] = plan->measured_peak_bytes.load();
+    }
+    specializations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});
+  }
+  json unplanned_calls = json::array();
+  for (const auto& [reason, calls] : unplanned_calls_)
+    unplanned_calls.push_back({{"reason", reason}, {"calls", calls}});
+  return json{{"method", method_},
+              {"options", json::parse(to_json(options_))},
+              {"specialisations", specializations},
+              {"unplanned_calls", unplanned_calls}}
+      .dump();
+}
+
+void register_region_operator() {
+  using torch::jit::Node;
+  using torch::jit::Operation;
+  static const torch::jit::RegisterOperators registered({torch::jit::Operator(
+      symbols::kDifferentiableGraph,
+      [](const Node* node) -> Operation {
+        auto region =
+            c10::static_intrusive_pointer_cast<Region>(node->ival(symbols::kRegion).toCapsule());
+        return [region](torch::jit::Stack& stack) { region->run(stack); };
+      },
+      c10::AliasAnalysisKind::CONSERVATIVE)});
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,452 @@
+#include "backend/planning/method_plans.h"
+
+#include <ATen/Parallel.h>
+#include <ATen/SavedTensorHooks.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "backend/memory/step_prediction.h"
+#include "common/log.h"
+#include "planner/model/joint_problem.h"
+#include "planner/model/plan_file.h"
+#include "planner/search/budget.h"
+#include "runtime/arena/system_memory.h"
+
+namespace aten_recompute {
+namespace {
+
+thread_local MethodCall* current_call = nullptr;
+
+// The last call on this thread that was watched. Its backward may be under way.
+struct LastStep {
+  std::weak_ptr<MethodPlans> plans;
+  std::shared_ptr<const MethodPlan> plan;  // for the next call
+  std::vector<std::shared_ptr<const CompiledRegion>>
+      compiled_regions;  // those that ran and take part in the plan
+  std::shared_ptr<StepWatch> watch;
+  bool was_planned = false;
+  bool was_smaller = false;
+};
+thread_local LastStep last_step;
+
+// Limits how often a method is planned again. Under a new plan, operators between the regions may
+// keep other values, so the predictions need not converge.
+constexpr size_t kMaxLatePlans = 8;
+// Limits how many of these plans are made because such operators needed less than assumed. The
+// limit is low, because what they need under one plan need not hold under the next.
+constexpr size_t kMaxLoweredPlans = 3;
+
+bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
+  return planned.size() == runs.size() &&
+         std::equal(planned.begin(), planned.end(), runs.begin(),
+                    [](const auto& a, const auto& b) { return a.is_like(b); });
+}
+
+bool is_outdated(const PlannedRun& run) {
+  return run.compiled_region != nullptr && run.compiled_region->is_outdated();
+}
+
+RetentionPlan pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
+                     const std::string& text) {
+  std::vector<const Problem*> problems;
+  for (const auto& run : runs)
+    problems.push_back(run.problem);
+  const auto plans = plans_from_file(problems, text);
+  std::vector<const RetentionPlan*> decisions;
+  for (const auto& plan : plans)
+    decisions.push_back(&plan);
+  return join_decisions(joint, runs, decisions);
+}
+
+// A run takes no part in a plan if its region runs under ordinary autograd (it then has no compiled
+// region) or cannot be profiled (it then has no problem).
+bool has_part_in_plan(const PlannedRun& run) {
+  return run.compiled_region != nullptr && run.compiled_region->graphs().problem != nullptr;
+}
+
+std::vector<const RetentionPlan*> decisions_of_variants(
+    const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions) {
+  std::vector<const RetentionPlan*> decisions;
+  for (const auto& compiled_region : compiled_regions)
+    decisions.push_back(compiled_region->graphs().decisions.get());
+  return decisions;
+}
+
+std::vector<std::shared_ptr<const CompiledRegion>> planned_variants(
+    const std::vector<PlannedRun>& runs) {
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
+  for (const auto& run : runs) {
+    if (has_part_in_plan(run))
+      compiled_regions.push_back(run.compiled_region);
+  }
+  return compiled_regions;
+}
+
+std::vector<size_t> outputs_for_the_loss(const RegionRun& run) {
+  std::vector<size_t> outputs;
+  for (size_t k = 0; k < run.incoming.size(); ++k) {
+    if (run.incoming[k].from_loss && run.incoming[k].gradients.empty())
+      outputs.push_back(k);
+  }
+  return outputs;
+}
+
+bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.region == y.region && x.key == y.key && has_part_in_plan(x) == has_part_in_plan(y);
+  });
+}
+
+PlanMetrics joint_figures(const JointProblem& joint, const RetentionPlan& decisions,
+                          const RetentionPlan& unplanned) {
+  Simulator simulator(joint.problem);
+  return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
+}
+
+// A checkpoint repeats its call inside a backward. Only the step around it is watched.
+bool is_in_backward() {
+  return torch::autograd::get_current_graph_task_id() >= 0;
+}
+
+}  // namespace
+
+std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (record_)
+    return nullptr;
+  auto* found = plans_.find([&](const auto& plan) { return plan->inputs == inputs; });
+  if (found == nullptr)
+    found = plans_.find([&](const auto& plan) { return plan->inputs.cover(inputs); });
+  if (found == nullptr)
+    return nullptr;
+  const auto plan = *found;
+  if (std::any_of(plan->runs.begin(), plan->runs.end(), is_outdated)) {
+    remove(plan);
+    return nullptr;
+  }
+  return plan;
+}
+
+bool MethodPlans::use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
+  const auto* found = plans_.find(
+      [&](const auto& plan) { return plan->inputs.cover(inputs) && are_like(plan->runs, runs); });
+  if (found == nullptr)
+    return false;
+  num_left_ = 0;
+  return true;
+}
+
+void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (use_again(inputs, runs))
+    return;
+  // Plans are of little use where every call takes another way through the method. So such calls
+  // are recorded at growing intervals: after 1, 2, 4, 8 of them.
+  ++num_left_;
+  record_ = (num_left_ & (num_left_ - 1)) == 0;
+  if (!said_that_left_) {
+    log_warning(LogTopic::kSpecialize,
+                method_ +
+                    ": a call ran other regions than those planned for, with as little memory as "
+                    "possible; its peak may exceed memory_budget. It is planned for when it occurs "
+                    "again");
+  }
+  said_that_left_ = true;
+}
+
+std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
+  if (call.runs.empty())
+    return nullptr;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const bool again = record_;
+  record_ = false;
+  if (use_again(call.inputs, call.runs))
+    return nullptr;
+  const auto unfinished = std::make_shared<MethodPlan>();
+  unfinished->inputs = std::move(call.inputs);
+  unfinished->runs = std::move(call.runs);
+  unfinished->linked = call.links.runs(call.result, options_);
+  if (unfinished->linked.empty())
+    return nullptr;
+  if (call.watch != nullptr) {
+    note_kept_between(unfinished->linked, unfinished->kept_after,
+                      decisions_of_variants(planned_variants(unfinished->runs)),
+                      call.watch->memory());
+  }
+  if (!plans_.empty() && !again)
+    log_info(LogTopic::kSpecialize,
+             method_ + " is planned again, for larger inputs: " +
+                 in_order_.back()->inputs.difference(unfinished->inputs, {}));
+  return plan(unfinished, /*is_late=*/false);
+}
+
+std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<MethodPlan>& plan,
+                                                    bool is_late) {
+  const auto start = std::chrono::steady_clock::now();
+  const auto joint = join(plan->linked, plan->kept_after);
+  std::vector<PlannedRun*> planned;
+  std::vector<const RetentionPlan*> unplanned;
+  for (auto& run : plan->runs) {
+    if (!has_part_in_plan(run))
+      continue;
+    planned.push_back(&run);
+    unplanned.push_back(run.compiled_region->graphs().unplanned.get());
+  }
+  const auto keep_all = join_decisions(joint, plan->linked, unplanned);
+  std::list<RetentionPlan> known;
+  const auto outside = outside_bytes(plan->linked, plan->kept_after);
+  auto options = options_;
+  options.leanest_if_unreachable = options.leanest_if_unreachable || is_late;
+  const auto decisions =
+      options_.strategy == StrategyKind::kPlan
+          ? pinned(joint, plan->linked, options_.plan)
+          : plan_budget(joint.problem, keep_all, options,
+                        {.num_threads = static_cast<size_t>(at::get_num_threads()),
+                         .outside_bytes = outside,
+                         .known = known_plans(joint, *plan, known, is_late),
+                         .largest_unplanned_bytes = largest_unplanned_bytes_});
+
+  plan->figures = joint_figures(joint, decisions, keep_all);
+  plan->figures.fraction_counts_from =
+      fraction_counts_from(options_, plan->figures.unplanned_peak_bytes, largest_unplanned_bytes_);
+  largest_unplanned_bytes_ = plan->figures.fraction_counts_from;
+  plan->figures.outside_bytes = outside;
+  for (size_t i = 0; i < planned.size(); ++i) {
+    auto& run = *planned[i];
+    run.compiled_region->caller()->count_only(outputs_for_the_loss(plan->linked[i]));
+    plan->figures.num_classes += run.compiled_region->graphs().figures.num_classes;
+    plan->figures.profile_seconds += run.compiled_region->graphs().figures.profile_seconds;
+    run.compiled_region =
+        run.region->compile_again(*run.compiled_region, run.key,
+                                  decisions_of_run(joint, i, *plan->linked[i].problem, decisions));
+  }
+  plan->figures.plan_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  if (log_enabled(LogTopic::kPlan, LogLevel::kInfo))
+    log_info(LogTopic::kPlan, method_ + " is planned as a whole, with " +
+                                  std::to_string(planned.size()) + " runs of regions" +
+                                  describe(plan->figures));
+  give_back_free_heap();  // of what the search took
+  in_order_.push_back(plan);
+  if (const auto dropped = plans_.insert(plan))
+    std::erase(in_order_, *dropped);
+  return plan;
+}
+
+std::vector<KnownPlan> MethodPlans::known_plans(const JointProblem& joint, const MethodPlan& plan,
+                                                std::list<RetentionPlan>& owned,
+                                                bool is_late) const {
+  std::vector<KnownPlan> known;
+  for (const auto& other : plans_) {
+    if (is_late || !is_same_way(other->runs, plan.runs))
+      continue;
+    owned.push_back(
+        join_decisions(joint, plan.linked, decisions_of_variants(planned_variants(other->runs))));
+    known.push_back({&owned.back(), other->figures.unplanned_peak_bytes});
+  }
+  return known;
+}
+
+std::shared_ptr<const MethodPlan> MethodPlans::plan_again(
+    const std::shared_ptr<const MethodPlan>& plan, std::vector<RegionRun> linked,
+    int64_t kept_after) {
+  if (num_late_plans_ == kMaxLatePlans)
+    return plan;
+  ++num_late_plans_;
+  remove(plan);
+  const auto unfinished = std::make_shared<MethodPlan>();
+  unfinished->inputs = plan->inputs;
+  unfinished->runs = plan->runs;
+  unfinished->linked = std::move(linked);
+  unfinished->kept_after = kept_after;
+  return this->plan(unfinished, /*is_late=*/true);
+}
+
+void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured, const char* what) {
+  if (said_that_outside_)
+    return;
+  said_that_outside_ = true;
+  log_warning(
+      LogTopic::kMemory,
+      method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
+          std::to_string(predicted) +
+          " were predicted, because of operators between the regions, so that this step's peak "
+          "may exceed its budget. The next step is planned with the measured figures");
+}
+
+std::shared_ptr<const MethodPlan> MethodPlans::measured(
+    const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory, bool was_smaller) {
+  if (!was_smaller)
+    plan->measured_saved_bytes = memory.saved;
+  const auto more = memory.saved - plan->figures.predicted_saved_bytes;
+  const auto peak = plan->figures.predicted_peak_bytes;
+  const auto budget = budget_bytes(options_, plan->figures.fraction_counts_from);
+  if (!is_too_low(peak, peak + more, budget))
+    return plan;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  warn_of_operators_between(plan->figures.predicted_saved_bytes, memory.saved,
+                            "what is kept for the backward");
+  auto linked = plan->linked;
+  auto kept_after = plan->kept_after;
+  note_kept_between(linked, kept_after, decisions_of_variants(planned_variants(plan->runs)),
+                    memory);
+  return plan_again(plan, std::move(linked), kept_after);
+}
+
+void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
+                        const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
+                        const StepMemory& memory, bool was_planned, bool was_smaller) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  // A call that returns early runs fewer regions than the plan has, and cannot be compared with it.
+  if (memory.backward.empty() || compiled_regions.size() != plan->linked.size() ||
+      std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
+    return;
+  const auto by = decisions_of_variants(compiled_regions);
+  auto linked = plan->linked;
+  // New gradients stay allocated and later steps add to them, so the plan need not allow for their
+  // memory.
+  if (!options_.accumulate || memory.num_new_gradients == 0)
+    note_beyond_in_backward(linked, plan->kept_after, by, memory);
+  const auto next = decisions_of_variants(planned_variants(plan->runs));
+  note_loss(linked, plan->kept_after, by, memory);
+  const auto peak = predict(linked, plan->kept_after, next).peak_bytes;
+  const auto predicted = plan->figures.predicted_peak_bytes;
+  const auto budget = budget_bytes(options_, plan->figures.fraction_counts_from);
+  if (is_too_low(predicted, peak, budget)) {
+    if (was_planned)
+      warn_of_operators_between(predicted, peak, "the backward");
+    plan_again(plan, std::move(linked), plan->kept_after);
+  } else if (was_planned && !was_smaller && is_like_plan(memory, options_.accumulate) &&
+             StepWatch::sees_all_memory()) {
+    plan->measured_peak_bytes = memory.peak;
+    if (is_too_high(predicted, memory.peak) && lower(plan, by, memory))
+      return;
+    difference_.say(plan->figures, memory);
+  }
+}
+
+bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
+                        const std::vector<const RetentionPlan*>& decisions,
+                        const StepMemory& memory) {
+  if (num_lowered_plans_ == kMaxLoweredPlans)
+    return false;
+  auto linked = plan->linked;
+  int64_t kept_after = 0;
+  for (auto& run : linked) {
+    run.kept_before.reset();
+    run.beyond_in_backward.reset();
+    run.beyond_after_backward = 0;
+  }
+  note_kept_between(linked, kept_after, decisions, memory);
+  note_beyond_in_backward(linked, kept_after, decisions, memory);
+  if (!is_too_high(plan->figures.predicted_peak_bytes,
+                   predict(linked, kept_after, decisions).peak_bytes))
+    return false;
+  ++num_lowered_plans_;
+  plan_again(plan, std::move(linked), kept_after);
+  return true;
+}
+
+void MethodPlans::remove(const std::shared_ptr<const MethodPlan>& plan) {
+  plans_.erase_if([&](const auto& each) { return each == plan; });
+  std::erase(in_order_, plan);
+}
+
+void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  remove(plan);
+  record_ = true;
+}
+
+MethodPlans::List MethodPlans::plans() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return in_order_;
+}
+
+MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10::IValue>& inputs)
+    : plans_(std::move(plans)), outer_(current_call) {
+  current_call = this;
+  if (plans_ == nullptr)
+    return;
+  settle_last_step();
+  inputs_ = InputShapes(inputs);
+  // A checkpoint around the call repeats it and expects it to keep the same tensors.
+  is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
+  plan_ = plans_->find(inputs_);
+  if (plan_ == nullptr)
+    links_ = std::make_unique<RegionDataflowRecorder>(inputs);
+  is_smaller_ = plan_ != nullptr && plan_->inputs != inputs_;
+  const auto wants_watch = [&] {
+    auto& count = is_smaller_ ? plan_->num_smaller_watched : plan_->num_watched;
+    return plan_->measured_peak_bytes < 0 && count++ < kMaxWatchedSteps;
+  };
+  if ((plan_ == nullptr || wants_watch()) && may_watch())
+    watch_ = StepWatch::start();
+}
+
+MethodCall::~MethodCall() {
+  current_call = outer_;
+  if (watch_ != nullptr)
+    watch_->stop();  // the call has failed
+}
+
+void MethodCall::settle_last_step() {
+  if (is_in_backward() || last_step.watch == nullptr)
+    return;
+  last_step.watch->stop();
+  const auto step = std::move(last_step);
+  last_step = {};
+  const auto plans = step.plans.lock();
+  const auto memory = step.watch->memory();
+  if (plans == nullptr || step.plan == nullptr)
+    return;
+  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned, step.was_smaller);
+}
+
+bool MethodCall::may_watch() {
+  return at::GradMode::is_enabled() && !at::SavedTensorDefaultHooks::get_hooks().has_value() &&
+         !is_in_backward();
+}
+
+MethodCall* MethodCall::current() {
+  return current_call == nullptr || current_call->plans_ == nullptr ? nullptr : current_call;
+}
+
+std::shared_ptr<const CompiledRegion> MethodCall::planned(PlannedRun run) {
+  const size_t position = runs_.size();
+  runs_.push_back(std::move(run));
+  if (plan_ == nullptr)
+    return nullptr;
+  left_ = left_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
+  if (left_)
+    return nullptr;
+  is_smaller_ = is_smaller_ || plan_->runs[position].shapes != runs_.back().shapes;
+  runs_.back().compiled_region = plan_->runs[position].compiled_region;
+  return runs_.back().compiled_region;
+}
+
+void MethodCall::finish(const c10::IValue& result) {
+  if (plans_ == nullptr || is_hooked_)
+    return;
+  if (watch_ != nullptr)
+    watch_->end_call();
+  const auto compiled_regions = planned_variants(runs_);
+  std::shared_ptr<const MethodPlan> plan;
+  if (outgrown_ && plan_ != nullptr)
+    plans_->forget(plan_);
+  else if (left_)
+    plans_->left(inputs_, runs_);
+  else if (plan_ == nullptr)
+    plan = plans_->add({inputs_, std::move(runs_), *links_, result, watch_.get()});
+  else if (watch_ != nullptr)
+    plan = plans_->measured(plan_, watch_->memory(), is_smaller_);
+  if (watch_ == nullptr || plan == nullptr)
+    return;
+  last_step = {plans_->weak_from_this(), plan,       compiled_regions, std::move(watch_),
+               plan_ != nullptr,         is_smaller_};
+}
+
+}  // namespace aten_recompute

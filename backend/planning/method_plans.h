@@ -1,0 +1,207 @@
+// Plans all regions of a method together, under one budget or by one pinned plan.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <atomic>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "backend/autograd/compiled_region.h"
+#include "backend/memory/input_shapes.h"
+#include "backend/memory/step_prediction.h"
+#include "backend/memory/step_watch.h"
+#include "backend/planning/region_dataflow.h"
+#include "common/lru_cache.h"
+#include "common/options.h"
+#include "planner/model/joint_problem.h"
+#include "planner/search/budget.h"
+
+namespace aten_recompute {
+
+// A region as the plans of its method see it.
+class PlannedRegion {
+ public:
+  virtual ~PlannedRegion() = default;
+  // Returns `before`, which has this key and a profile, compiled under another plan.
+  virtual std::shared_ptr<const CompiledRegion> compile_again(
+      const CompiledRegion& before, const SpecializationKey& key,
+      const RetentionPlan& decisions) const = 0;
+};
+
+// One run of a region within a call.
+struct PlannedRun {
+  const PlannedRegion* region = nullptr;
+  SpecializationKey key;
+  InputShapes shapes;
+  std::shared_ptr<const CompiledRegion> compiled_region;
+
+  // Returns whether what this run was planned for serves `other`: both have the same region and
+  // key, and the shapes here cover those of `other`.
+  bool is_like(const PlannedRun& other) const {
+    return region == other.region && key == other.key && shapes.cover(other.shapes);
+  }
+};
+
+// The runs of all regions in one kind of call, planned together.
+struct MethodPlan {
+  InputShapes inputs;            // of the method
+  std::vector<PlannedRun> runs;  // in the order of the call
+  // The runs that take part in the plan: how values and gradients flow between them, and what is
+  // known of the operators between them.
+  std::vector<RegionRun> linked;
+  int64_t kept_after = 0;  // bytes that operators after the last run keep
+  PlanMetrics figures;
+  // Bytes of a step under this plan; -1 where none has been watched.
+  mutable std::atomic<int64_t> measured_saved_bytes{-1};  // allocated when the call returned
+  mutable std::atomic<int64_t> measured_peak_bytes{-1};
+  mutable std::atomic<size_t> num_watched{0};
+  mutable std::atomic<size_t> num_smaller_watched{0};
+};
+
+// A call whose method has returned.
+struct FinishedCall {
+  InputShapes inputs;
+  std::vector<PlannedRun> runs;
+  const RegionDataflowRecorder& links;
+  const c10::IValue& result;
+  const StepWatch* watch;  // nullptr if the call was not watched
+};
+
+// The plans of one specialization of a method. How much memory a later region needs is known only
+// after it has run. So the first call, and the first with larger inputs, runs every region with as
+// little memory as possible and is recorded. When it returns, all regions are planned together, and
+// later calls run that plan. Thread-safe; a backward under way keeps its compiled region alive.
+class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
+ public:
+  using List = std::vector<std::shared_ptr<const MethodPlan>>;
+
+  MethodPlans(std::string method, Options options)
+      : method_(std::move(method)),
+        options_(std::move(options)),
+        difference_(method_ + ": ", options_) {}
+
+  // Returns the plan for a call with these inputs; nullptr if the call is to be recorded.
+  std::shared_ptr<const MethodPlan> find(const InputShapes& inputs);
+  // Notes that a call ran `runs` instead of what its plan has. If no plan fits these runs either,
+  // a later call is recorded.
+  void left(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
+  // Plans for the runs of a recorded call. Returns the new plan, or nullptr if there is one already
+  // or there is nothing to plan. Throws std::runtime_error where the budget cannot be kept, and
+  // std::invalid_argument where a pinned plan does not fit.
+  std::shared_ptr<const MethodPlan> add(FinishedCall call);
+  // Notes the memory of a call under `plan` that has returned. What it kept beyond the prediction
+  // is attributed to operators between the regions. Returns a new plan that allows for that, or
+  // `plan` if the prediction was close enough. `was_smaller`: learn().
+  std::shared_ptr<const MethodPlan> measured(const std::shared_ptr<const MethodPlan>& plan,
+                                             const StepMemory& memory, bool was_smaller);
+  // Notes the memory of a step whose call ran `compiled_regions` and whose backward has run, too.
+  // Replaces `plan`, which was chosen for the next call, if its prediction is off. `was_planned`
+  // says that the call ran a plan, `was_smaller` that its tensors were smaller than those planned
+  // for, so that only a peak that is too large says something.
+  void learn(const std::shared_ptr<const MethodPlan>& plan,
+             const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
+             const StepMemory& memory, bool was_planned, bool was_smaller);
+  // Drops the plan, because a call had larger tensors than it was made for.
+  void forget(const std::shared_ptr<const MethodPlan>& plan);
+
+  List plans() const;  // in the order in which they were made
+
+ private:
+  // These need mutex_ to be held.
+
+  // Finishes a plan whose inputs, runs and links are known, and returns it. `is_late` says that
+  // training is under way: it is then too late for an error, so a budget that cannot be kept gives
+  // the plan with the smallest peak. Throws as add() does.
+  std::shared_ptr<const MethodPlan> plan(const std::shared_ptr<MethodPlan>& plan, bool is_late);
+  // Returns the plans for the same sequence of runs with inputs of other sizes. `owned` keeps their
+  // joint plans alive. Returns none for a late plan, because the known ones predicted wrongly.
+  std::vector<KnownPlan> known_plans(const JointProblem& joint, const MethodPlan& plan,
+                                     std::list<RetentionPlan>& owned, bool is_late) const;
+  // Replaces `plan` by one with other links, and returns it; returns `plan` after kMaxLatePlans.
+  std::shared_ptr<const MethodPlan> plan_again(const std::shared_ptr<const MethodPlan>& plan,
+                                               std::vector<RegionRun> linked, int64_t kept_after);
+  // Replaces `plan` by one that assumes only what this step showed of operators between the
+  // regions, not what steps under earlier plans did. Returns false if the prediction would not
+  // change.
+  bool lower(const std::shared_ptr<const MethodPlan>& plan,
+             const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory);
+  // Warns once that `what` took more bytes than predicted.
+  void warn_of_operators_between(int64_t predicted, int64_t measured, const char* what);
+  void remove(const std::shared_ptr<const MethodPlan>& plan);
+  // Makes the plan that covers these runs the most recently used. Returns false if there is none.
+  bool use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
+
+  std::string method_;
+  Options options_;
+  mutable std::mutex mutex_;
+  LruCache<std::shared_ptr<const MethodPlan>> plans_{kMaxPlans};
+  List in_order_;                        // the same in the order of creation
+  int64_t largest_unplanned_bytes_ = 0;  // that a plan was made for; 0 unless it is asked for
+  bool record_ = false;                  // the next call is to be recorded
+  size_t num_left_ = 0;        // calls that left() found no plan for, since it last found one
+  size_t num_late_plans_ = 0;  // made by plan_again()
+  size_t num_lowered_plans_ = 0;
+  bool said_that_left_ = false;
+  bool said_that_outside_ = false;
+  PeakDifference difference_;
+};
+
+// A call that is being made on this thread. Its regions ask it what to run.
+class MethodCall {
+ public:
+  // With nullptr for `plans`, each region plans for itself. `inputs` are those of the method.
+  MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10::IValue>& inputs);
+  ~MethodCall();
+  MethodCall(const MethodCall&) = delete;
+  MethodCall& operator=(const MethodCall&) = delete;
+
+  // Evaluates the last step that was watched on this thread, unless a backward is running: its
+  // method may be planned again.
+  static void settle_last_step();
+
+  // Returns whether a step that begins now can be compared with a plan: gradients are enabled, no
+  // saved_tensors_hooks are on, and it is not part of a checkpoint's backward.
+  static bool may_watch();
+
+  // Returns the innermost call on this thread; nullptr if it has no plans, or there is no call.
+  static MethodCall* current();
+
+  // Notes a run that begins. Returns the compiled region that the plan has for it; nullptr if it
+  // has none.
+  std::shared_ptr<const CompiledRegion> planned(PlannedRun run);
+  // Notes what ran where planned() returned nullptr.
+  void ran(std::shared_ptr<const CompiledRegion> compiled_region) {
+    runs_.back().compiled_region = std::move(compiled_region);
+  }
+  // Notes that the data of this call made a tensor larger than was planned for.
+  void outgrew() { outgrown_ = true; }
+  // Notes that the data of this call made smaller tensors than those planned for.
+  void note_smaller() { is_smaller_ = true; }
+  // Returns nullptr unless the call is recorded.
+  RegionDataflowRecorder* links() { return links_.get(); }
+  bool has_plan() const { return plan_ != nullptr; }
+  // Returns the watch of the step that the call begins; nullptr if it is not watched.
+  std::shared_ptr<StepWatch> watch() const { return watch_; }
+
+  // Notes that the method has returned `result`. Throws as MethodPlans::add() does.
+  void finish(const c10::IValue& result);
+
+ private:
+  std::shared_ptr<MethodPlans> plans_;
+  MethodCall* outer_;
+  InputShapes inputs_;
+  std::shared_ptr<const MethodPlan> plan_;
+  std::unique_ptr<RegionDataflowRecorder> links_;
+  std::shared_ptr<StepWatch> watch_;  // if the call is recorded, or its plan not yet measured
+  std::vector<PlannedRun> runs_;
+  bool left_ = false;
+  bool outgrown_ = false;
+  bool is_smaller_ = false;
+  bool is_hooked_ = false;  // saved_tensors_hooks are on, so nothing is planned anew
+};
+
+}  // namespace aten_recompute

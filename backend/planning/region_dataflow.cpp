@@ -1,0 +1,241 @@
+#include "backend/planning/region_dataflow.h"
+
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <functional>
+#include <string>
+
+#include "ir/operator_facts.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::autograd::Edge;
+using torch::autograd::Node;
+
+void for_each_tensor(const c10::IValue& value, const std::function<void(const at::Tensor&)>& see) {
+  value.visit([&](const c10::IValue& inner) {
+    if (inner.isTensor() && inner.toTensor().defined())
+      see(inner.toTensor());
+    return false;
+  });
+}
+
+const c10::StorageImpl* storage_of(const c10::IValue& value) {
+  if (!value.isTensor() || !value.toTensor().defined() || !value.toTensor().has_storage())
+    return nullptr;
+  return value.toTensor().storage().unsafeGetStorageImpl();
+}
+
+}  // namespace
+
+RegionDataflowRecorder::RegionDataflowRecorder(const std::vector<c10::IValue>& inputs) {
+  for (const auto& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (tensor.has_storage())
+        callers_.insert(tensor.storage().unsafeGetStorageImpl());
+      if (tensor.requires_grad())
+        outside_.insert(torch::autograd::impl::gradient_edge(tensor).function.get());
+    });
+  }
+}
+
+RegionDataflowRecorder::Gradient RegionDataflowRecorder::follow(const Edge& edge) const {
+  Gradient gradient;
+  gradient.goes_to = edge.function.get();
+  auto& targets = gradient.targets;
+  std::unordered_set<const Node*> seen;
+  std::vector<Edge> pending{edge};
+  while (!pending.empty()) {
+    const auto next = pending.back();
+    pending.pop_back();
+    const auto* node = next.function.get();
+    if (node == nullptr || outside_.count(node) != 0)
+      continue;
+    if (const auto run = run_of_.find(node); run != run_of_.end()) {
+      const Target target{run->second, next.input_nr};
+      if (std::find(targets.begin(), targets.end(), target) == targets.end())
+        targets.push_back(target);
+    } else if (seen.insert(node).second) {
+      gradient.passthrough = gradient.passthrough && is_backward_of_whole_view(node->name());
+      pending.insert(pending.end(), node->next_edges().begin(), node->next_edges().end());
+    }
+  }
+  return gradient;
+}
+
+RegionRun::OtherValue RegionDataflowRecorder::first_in(const c10::StorageImpl* storage) const {
+  for (size_t run = 0; run < records_.size(); ++run) {
+    const auto& record = records_[run];
+    for (size_t i = 0; i < record.given.size(); ++i) {
+      if (record.given[i].from.run < 0 && record.given_storages[i]._unsafe_get_target() == storage)
+        return {static_cast<int32_t>(run), record.given[i].value};
+    }
+    for (size_t i = 0; i < record.outputs.size(); ++i) {
+      const auto value = record.compiled_region->graphs().ends.outputs[i];
+      if (value >= 0 && record.outputs[i]._unsafe_get_target() == storage)
+        return {static_cast<int32_t>(run), value};
+    }
+  }
+  return {-1, -1};
+}
+
+void RegionDataflowRecorder::begin_run(std::shared_ptr<const CompiledRegion> compiled_region,
+                                       const std::vector<bool>& is_attribute,
+                                       const std::vector<c10::IValue>& inputs,
+                                       const std::vector<bool>& is_kept,
+                                       const std::vector<Edge>& edges) {
+  Record record;
+  const auto& ends = compiled_region->graphs().ends;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (is_attribute[i])
+      callers_.insert(storage_of(inputs[i]));
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const auto* storage = storage_of(inputs[i]);
+    if (storage == nullptr || callers_.count(storage) != 0 || ends.inputs[i] < 0)
+      continue;
+    record.given.push_back(
+        {ends.inputs[i], first_in(storage), is_kept[i], static_cast<int64_t>(storage->nbytes())});
+    record.given_storages.push_back(inputs[i].toTensor().storage().getWeakStorageImpl());
+  }
+  for (const auto& edge : edges)
+    record.gradients.push_back(follow(edge));
+  record.compiled_region = std::move(compiled_region);
+  records_.push_back(std::move(record));
+}
+
+void RegionDataflowRecorder::end_run(const std::vector<c10::IValue>& outputs, NodePtr<Node> node) {
+  auto& record = records_.back();
+  const size_t count = record.compiled_region->gradient().f_real_outputs;
+  for (size_t i = 0; i < count; ++i) {
+    const auto* storage = storage_of(outputs[i]);
+    record.outputs.push_back(
+        storage == nullptr
+            ? c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>())
+            : outputs[i].toTensor().storage().getWeakStorageImpl());
+  }
+  run_of_.emplace(node.get(), static_cast<int32_t>(records_.size()) - 1);
+  record.node = std::move(node);
+}
+
+std::vector<RegionRun::Incoming> RegionDataflowRecorder::incoming_of(
+    size_t run, const std::vector<Target>& from_loss) const {
+  std::vector<RegionRun::Incoming> all;
+  const auto& record = records_[run];
+  for (size_t k = 0; k < record.compiled_region->graphs().problem->incoming.size(); ++k) {
+    const Target target{static_cast<int32_t>(run), k};
+    RegionRun::Incoming incoming;
+    for (size_t other = records_.size(); --other > run;) {
+      const auto& gradients = records_[other].gradients;
+      for (size_t i = 0; i < gradients.size(); ++i) {
+        const auto& targets = gradients[i].targets;
+        const auto value = records_[other].compiled_region->graphs().ends.gradients[i];
+        if (value < 0 || std::find(targets.begin(), targets.end(), target) == targets.end())
+          continue;
+        incoming.gradients.push_back({static_cast<int32_t>(other), value});
+        incoming.passthrough = incoming.passthrough && gradients[i].passthrough;
+      }
+    }
+    incoming.from_loss = std::find(from_loss.begin(), from_loss.end(), target) != from_loss.end();
+    // An output that is alive without a known reader may get its gradient with the loss.
+    if (incoming.gradients.empty() && !incoming.from_loss)
+      incoming.from_loss = is_alive(record, k);
+    all.push_back(std::move(incoming));
+  }
+  return all;
+}
+
+bool RegionDataflowRecorder::is_alive(const Record& record, size_t vjp) {
+  const auto output = record.compiled_region->gradient().df_input_vjps[vjp];
+  return output >= record.outputs.size() || !record.outputs[output].expired();
+}
+
+bool RegionDataflowRecorder::is_read_later(size_t run, int32_t value) const {
+  for (size_t later = run + 1; later < records_.size(); ++later) {
+    for (const auto& given : records_[later].given) {
+      if (given.from.run == static_cast<int32_t>(run) && given.from.value == value)
+        return true;
+    }
+  }
+  return false;
+}
+
+std::vector<int32_t> RegionDataflowRecorder::stays_of(
+    size_t run, const std::unordered_set<const void*>& returned, bool accumulate) const {
+  const auto& record = records_[run];
+  const auto& ends = record.compiled_region->graphs().ends;
+  const auto& results = record.compiled_region->graphs().problem->results;
+  std::unordered_set<int32_t> gone;
+  std::vector<int32_t> live_to_end;
+  // Outputs that later regions read count with those regions; others may be freed already.
+  for (size_t i = 0; i < ends.outputs.size(); ++i) {
+    const auto value = ends.outputs[i];
+    const bool is_returned = returned.count(record.outputs[i]._unsafe_get_target()) != 0;
+    if (value >= 0 && !is_returned && (is_read_later(run, value) || record.outputs[i].expired())) {
+      gone.insert(value);
+    }
+  }
+  // Gradients that go to earlier regions or are added to one that a later region made do not stay.
+  for (size_t i = 0; i < record.gradients.size(); ++i) {
+    const auto& gradient = record.gradients[i];
+    auto goes_there = [&](const Gradient& other) {
+      return other.targets.empty() && other.goes_to == gradient.goes_to;
+    };
+    auto any = [&](size_t begin, size_t end) {
+      return std::any_of(records_.begin() + static_cast<std::ptrdiff_t>(begin),
+                         records_.begin() + static_cast<std::ptrdiff_t>(end), [&](const Record& r) {
+                           return std::any_of(r.gradients.begin(), r.gradients.end(), goes_there);
+                         });
+    };
+    if (!gradient.targets.empty() || any(run + 1, records_.size()))
+      gone.insert(ends.gradients[i]);
+    else if (accumulate && any(0, run))
+      live_to_end.push_back(ends.gradients[i]);  // gradients of earlier runs are added to it
+  }
+  for (auto value : results) {
+    if (gone.count(value) == 0)
+      live_to_end.push_back(value);
+  }
+  return live_to_end;
+}
+
+std::vector<RegionRun> RegionDataflowRecorder::runs(const c10::IValue& result,
+                                                    const Options& options) const {
+  std::vector<Target> from_loss;
+  std::unordered_set<const void*> returned;
+  for_each_tensor(result, [&](const at::Tensor& tensor) {
+    if (tensor.has_storage())
+      returned.insert(tensor.storage().unsafeGetStorageImpl());
+    if (!tensor.requires_grad())
+      return;
+    const auto targets = follow(torch::autograd::impl::gradient_edge(tensor)).targets;
+    from_loss.insert(from_loss.end(), targets.begin(), targets.end());
+  });
+  std::vector<RegionRun> runs;
+  for (size_t run = 0; run < records_.size(); ++run) {
+    const auto& record = records_[run];
+    runs.push_back({record.compiled_region->graphs().problem.get(),
+                    record.given,
+                    incoming_of(run, from_loss),
+                    stays_of(run, returned, options.accumulate),
+                    {}});
+    const auto& live_to_end = runs.back().live_to_end;
+    const auto& outputs = record.compiled_region->graphs().ends.outputs;
+    const auto& freed_before_backward =
+        record.compiled_region->graphs().problem->freed_before_backward;  // for this region alone
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (returned.count(record.outputs[i]._unsafe_get_target()) != 0 &&
+          std::find(freed_before_backward.begin(), freed_before_backward.end(), outputs[i]) !=
+              freed_before_backward.end() &&
+          std::find(live_to_end.begin(), live_to_end.end(), outputs[i]) != live_to_end.end())
+        runs.back().freed_before_backward.push_back(outputs[i]);
+    }
+  }
+  return runs;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,368 @@
+#include "backend/region/region.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "backend/autograd/region_call.h"
+#include "backend/memory/data_growth.h"
+#include "backend/planning/method_plans.h"
+#include "common/log.h"
+#include "ir/functionalize.h"
+#include "ir/graph_device.h"
+#include "ir/symbols.h"
+#include "rules/rule.h"
+#include "runtime/arena/scratch_memory.h"
+#include "runtime/one_line_errors.h"
+
+namespace aten_recompute {
+namespace {
+
+// Returns whether the graph has an operator of which the rule holds on the CPU only.
+bool has_rules_for_cpu(torch::jit::Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
+    const auto* rule = find_rule(node);
+    return rule != nullptr && rule->on_cpu_only;
+  });
+}
+
+void log_plan(const RegionGraphs& graphs) {
+  if (log_enabled(LogTopic::kPlan, LogLevel::kInfo)) {
+    log_info(LogTopic::kPlan, "a region keeps " + std::to_string(graphs.saved.size()) +
+                                  " values and computes " +
+                                  std::to_string(graphs.recomputed.size()) + " again" +
+                                  (graphs.problem == nullptr ? "" : describe(graphs.figures)));
+  }
+  if (log_enabled(LogTopic::kPlan, LogLevel::kDebug)) {
+    const auto listed = [](const std::vector<std::string>& names) {
+      std::string text;
+      for (const auto& name : names)
+        text += ' ' + name;
+      return text.empty() ? " nothing" : text;
+    };
+    log_debug(LogTopic::kPlan, "kept:" + listed(graphs.saved));
+    log_debug(LogTopic::kPlan, "computed again:" + listed(graphs.recomputed));
+  }
+}
+
+// Returns how two keys of a region with inputs of these names differ.
+std::string difference(const SpecializationKey& before, const SpecializationKey& now,
+                       const std::vector<std::string>& names) {
+  std::string more, fewer;
+  for (size_t i = 0; i < names.size(); ++i) {
+    if (before.requires_grad[i] == now.requires_grad[i])
+      continue;
+    auto& list = now.requires_grad[i] ? more : fewer;
+    list += (list.empty() ? "" : ", ") + names[i];
+  }
+  if (!more.empty())
+    return "these inputs require a gradient now: " + more;
+  if (!fewer.empty())
+    return "these inputs require no gradient any more: " + fewer;
+  if (before.same != now.same)
+    return "other inputs are the same tensor";
+  if (before.is_on_cpu != now.is_on_cpu)
+    return "the inputs are on another device";
+  if (before.returned != now.returned)
+    return "other calls such as to() and contiguous() have nothing to do";
+  return "the inputs have other layouts";
+}
+
+bool are_on_cpu(const std::vector<c10::IValue>& inputs) {
+  return std::all_of(inputs.begin(), inputs.end(), [](const c10::IValue& input) {
+    return !input.isTensor() || !input.toTensor().defined() || input.toTensor().is_cpu();
+  });
+}
+
+}  // namespace
+
+std::vector<bool> attribute_flags(const torch::jit::Node* region) {
+  std::vector<bool> flags;
+  for (auto flag : region->is(symbols::kIsAttribute))
+    flags.push_back(flag != 0);
+  return flags;
+}
+
+Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
+               Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan)
+    : graph_(std::move(graph)),
+      is_attribute_(std::move(is_attribute)),
+      options_(std::move(options)),
+      is_one_of_several_(is_one_of_several),
+      pinned_plan_(std::move(pinned_plan)),
+      depends_on_device_(has_rules_for_cpu(*graph_)),
+      uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
+      noop_elimination_(graph_),
+      difference_(std::make_shared<PeakDifference>("", options_)) {}
+
+std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::map<size_t, std::shared_ptr<const CompiledRegion>> in_order;
+  for (const auto& [key, plans] : compiled_regions_) {
+    for (const auto& each : plans.planned) {
+      if (each.compiled_region != nullptr)
+        in_order.emplace(each.number, each.compiled_region);
+    }
+  }
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
+  for (const auto& [number, compiled_region] : in_order)
+    compiled_regions.push_back(compiled_region);
+  return compiled_regions;
+}
+
+Region::Choice Region::variant_for(const SpecializationKey& key,
+                                   const std::vector<c10::IValue>& inputs,
+                                   const InputShapes& shapes, bool exact, bool leanest) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& planned = compiled_regions_[key].planned;
+  const auto num_planned = planned.size();
+  if (options_.strategy == StrategyKind::kBudget)
+    remove_outdated(compiled_regions_[key]);
+  const bool is_outdated = planned.size() < num_planned;
+  auto fits = [&](const Planned& each) {
+    return each.compiled_region == nullptr || each.shapes == shapes;
+  };
+  const auto* found = planned.find(fits);
+  if (found == nullptr && !exact)
+    found = planned.find([&](const Planned& each) { return each.shapes.cover(shapes); });
+  if (found != nullptr)
+    return {found->compiled_region, found->shapes != shapes};
+  if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
+    say_why_compiled(key, shapes, compiled_regions_[key], is_outdated);
+  last_key_ = &compiled_regions_.find(key)->first;
+  // The step that follows is recorded in memory of its own, so it needs none that is kept.
+  ArenaPool::instance().clear();
+  const ScratchMemory scratch;
+  std::shared_ptr<const CompiledRegion> compiled_region;
+  try {
+    compiled_region = compile(key, inputs, options_, leanest, compiled_regions_[key]);
+  } catch (const NotDifferentiable& error) {
+    log_warning(LogTopic::kRules,
+                std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
+  } catch (const NotProfiled&) {
+    return {};  // the region's own run raises the error
+  } catch (const std::exception&) {
+    rethrow_in_one_line();
+  }
+  if (compiled_region != nullptr) {
+    auto& largest = compiled_regions_[key].largest_unplanned_bytes;
+    largest = std::max(largest, compiled_region->graphs().figures.unplanned_peak_bytes);
+  }
+  planned.insert({shapes, compiled_region, num_compiled_++});
+  return {compiled_region};
+}
+
+void Region::say_why_compiled(const SpecializationKey& key, const InputShapes& shapes,
+                              const Plans& plans, bool is_outdated) const {
+  std::vector<std::string> all;
+  std::vector<std::string> names;  // of the inputs whose shapes count
+  for (size_t i = 0; i < graph_->inputs().size(); ++i) {
+    all.push_back(graph_->inputs()[i]->debugNameBase());
+    if (!is_attribute_[i])
+      names.push_back(all.back());
+  }
+  std::string why;
+  if (is_outdated) {
+    why = "a step has shown other outputs, gradients or sizes than were assumed";
+  } else if (plans.planned.begin() != plans.planned.end()) {
+    why = "larger inputs: " + (*plans.planned.begin()).shapes.difference(shapes, names);
+  } else if (last_key_ != nullptr) {
+    why = difference(*last_key_, key, all);
+  } else {
+    return;
+  }
+  log_info(LogTopic::kSpecialize, "a region is compiled again: " + why);
+}
+
+std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& key,
+                                                      const std::vector<c10::IValue>& inputs,
+                                                      const Options& options, bool leanest,
+                                                      const Plans& plans) const {
+  std::vector<KnownPlan> known;
+  std::optional<bool> channels_last;
+  for (const auto& each : plans.planned) {
+    if (each.compiled_region == nullptr)
+      continue;
+    const auto& graphs = each.compiled_region->graphs();
+    channels_last = graphs.channels_last;
+    if (graphs.decisions != nullptr)
+      known.push_back({graphs.decisions.get(), graphs.figures.unplanned_peak_bytes});
+  }
+  const auto compiled = [&](Options by) {
+    by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
+    auto compiled_region = std::make_shared<CompiledRegion>(
+        compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
+                        plans.seen, rules_, known, plans.largest_unplanned_bytes, channels_last}));
+    if (is_one_of_several_ && compiled_region->caller() != nullptr)
+      compiled_region->caller()->count_only({});
+    log_plan(compiled_region->graphs());
+    return compiled_region;
+  };
+  if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
+    return compiled(options);
+  try {
+    auto compiled_region = compiled(options);
+    pinned_plan_->matched = true;
+    return compiled_region;
+  } catch (const std::invalid_argument& error) {
+    if (!pinned_plan_->matched)
+      throw;
+    if (!pinned_plan_->said_that_unplanned.exchange(true)) {
+      log_warning(
+          LogTopic::kPlan,
+          std::string("a call of another kind than those planned for (evaluation, frozen layers) "
+                      "keeps everything that its backward needs: ") +
+              error.what());
+    }
+    auto unplanned = options;
+    unplanned.strategy = StrategyKind::kNone;
+    return compiled(unplanned);
+  }
+}
+
+void Region::remove_outdated(Plans& plans) {
+  plans.planned.erase_if([&](const Planned& each) {
+    if (each.compiled_region == nullptr || !each.compiled_region->is_outdated()) {
+      plans.is_late = plans.is_late || each.outgrown;
+      return each.outgrown;
+    }
+    plans.is_late = true;
+    plans.seen.expanded = each.compiled_region->caller()->expanded();
+    plans.seen.freed_before_backward = each.compiled_region->caller()->freed_before_backward();
+    plans.seen.loss_factor = each.compiled_region->caller()->loss_factor();
+    plans.seen.held_factor = each.compiled_region->caller()->held_factor();
+    return true;
+  });
+}
+
+bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
+                          const DataSizes& sizes) {
+  const auto& known = compiled_region.graphs().data_sizes;
+  const auto growth = growth_of(sizes, known);
+  if (growth == DataGrowth::kNone)
+    return false;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& planned = compiled_regions_[key].planned;
+  auto& seen = compiled_regions_[key].seen.data_sizes;
+  seen = growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, known);
+  for (auto& each : planned)
+    each.outgrown = each.compiled_region != nullptr;
+  if (!said_that_outgrown_) {
+    log_warning(
+        LogTopic::kMemory,
+        "memory_budget may be exceeded by this call: its data made tensors larger than those "
+        "planned for. The region is planned again before the next call");
+  }
+  said_that_outgrown_ = true;
+  return true;
+}
+
+std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion& before,
+                                                            const SpecializationKey& key,
+                                                            const RetentionPlan& decisions) const {
+  return std::make_shared<CompiledRegion>(
+      recompile_with_plan(
+          {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
+          before.graphs(), decisions),
+      before.caller());
+}
+
+SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
+                                 std::optional<at::Device> described) const {
+  SpecializationKey key;
+  key.requires_grad.resize(inputs.size(), false);
+  if (!at::GradMode::is_enabled())
+    return key;
+  // Sorted by address, then by index, so that equal tensors are neighbors.
+  std::vector<std::pair<const void*, size_t>> tensors;
+  tensors.reserve(inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].isTensor() || !inputs[i].toTensor().requires_grad())
+      continue;
+    key.requires_grad[i] = true;
+    tensors.emplace_back(inputs[i].toTensor().unsafeGetTensorImpl(), i);
+  }
+  std::sort(tensors.begin(), tensors.end());
+  for (size_t k = 1, first = 0; k < tensors.size(); ++k) {
+    if (tensors[k].first != tensors[first].first) {
+      first = k;
+      continue;
+    }
+    // The profile handles tied weights by itself.
+    const auto [a, b] = std::pair(tensors[first].second, tensors[k].second);
+    if (!(is_attribute_[a] && is_attribute_[b]))
+      key.same.emplace_back(a, b);
+  }
+  std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
+  key.is_on_cpu = depends_on_device_ && (described ? described->is_cpu() : are_on_cpu(inputs));
+  key.may_change_layouts = may_change_layouts(options_, inputs);
+  return key;
+}
+
+RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,
+                                   std::optional<at::Device> described) {
+  auto key = key_of(inputs, described);
+  key.returned = noop_elimination_.find(inputs);
+  RegionInput input{graph_for(key), key.requires_grad, is_attribute_, options_, inputs, false, {},
+                    rules_};
+  input.described = described;
+  return input;
+}
+
+std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecializationKey& key) const {
+  auto graph = noop_elimination_.fold(key.returned);
+  if (key.same.empty() && !key.is_on_cpu)
+    return graph;
+  graph = graph->copy();
+  if (key.is_on_cpu)
+    put_inputs_on_cpu(*graph);
+  for (const auto& [first, second] : key.same) {
+    if (*graph->inputs()[first]->type() == *graph->inputs()[second]->type())
+      graph->inputs()[second]->replaceAllUsesWith(graph->inputs()[first]);
+  }
+  return graph;
+}
+
+Region::Choice Region::choose(const SpecializationKey& key,
+                              const std::vector<c10::IValue>& inputs) {
+  const OutsideOfSteps compiling;
+  // Shapes matter only under a budget, which promises a peak, and for a pinned plan of several
+  // regions, where they tell the runs apart.
+  if (options_.strategy != StrategyKind::kBudget &&
+      !(options_.strategy == StrategyKind::kPlan && is_one_of_several_))
+    return variant_for(key, inputs, {}, false, false);
+  const InputShapes shapes(inputs, is_attribute_);
+  auto* call = MethodCall::current();
+  if (call == nullptr)
+    return variant_for(key, inputs, shapes, false, is_one_of_several_);
+  if (auto compiled_region = call->planned({this, key, shapes, nullptr}))
+    return {compiled_region};
+  auto choice = variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
+  call->ran(choice.compiled_region);
+  return choice;
+}
+
+std::shared_ptr<StepWatch> Region::watch(RegionCall& call, bool is_for_larger) const {
+  const auto& compiled_region = call.compiled_region();
+  if (compiled_region.graphs().problem == nullptr)
+    return nullptr;
+  if (auto* method = MethodCall::current()) {
+    if (auto watch = method->watch()) {
+      const auto number = watch->begin_forward();
+      call.set_watch(std::move(watch), number);
+    }
+    return nullptr;
+  }
+  const bool has_step = options_.strategy == StrategyKind::kBudget && !is_one_of_several_ &&
+                        MethodCall::may_watch() && StepWatch::sees_all_memory();
+  auto watch =
+      has_step && compiled_region.wants_watch(is_for_larger) ? StepWatch::start() : nullptr;
+  if (watch != nullptr)
+    call.set_own_watch(watch, is_for_larger, difference_);
+  return watch;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,262 @@
+#include <ATen/ops/alias.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <algorithm>
+#include <iterator>
+#include <utility>
+
+#include "backend/autograd/region_call.h"
+#include "backend/autograd/stage_node.h"
+#include "backend/memory/data_growth.h"
+#include "backend/planning/method_plans.h"
+#include "backend/region/region.h"
+#include "runtime/autocast.h"
+#include "runtime/autograd_modes.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::autograd::Edge;
+using torch::jit::Stack;
+
+bool share_storage(const c10::IValue& a, const at::Tensor& b) {
+  return a.isTensor() && a.toTensor().has_storage() && b.has_storage() &&
+         a.toTensor().storage().is_alias_of(b.storage());
+}
+
+// Notes what running the region again needs beside its captures. Per input: is it kept alive for
+// it?
+std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
+  std::vector<bool> is_kept(inputs.size(), false);
+  const auto captured = captured_inputs(call.compiled_region(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (captured[i])
+      continue;
+    auto noted = note_replay_input(i, inputs[i], call.compiled_region().written_inputs()[i]);
+    is_kept[i] = !noted.maker.is_valid();
+    call.add_replay_input(std::move(noted));
+  }
+  for (auto i : call.compiled_region().read_statistics()) {
+    const bool is_tensor = inputs[i].isTensor() && inputs[i].toTensor().defined();
+    call.add_statistics(is_tensor ? c10::IValue(inputs[i].toTensor().detach().clone()) : inputs[i]);
+  }
+  if (call.compiled_region().draws_random_numbers())
+    call.set_random_states(RandomStates(inputs));
+  return is_kept;
+}
+
+std::vector<c10::IValue> take_inputs(Stack& stack, size_t count) {
+  std::vector<c10::IValue> inputs(
+      std::make_move_iterator(stack.end() - static_cast<std::ptrdiff_t>(count)),
+      std::make_move_iterator(stack.end()));
+  torch::jit::drop(stack, count);
+  return inputs;
+}
+
+std::vector<SavedCapture> capture_inputs(const CompiledRegion& compiled_region,
+                                         const std::vector<c10::IValue>& inputs) {
+  std::vector<SavedCapture> captures;
+  const auto& captured = compiled_region.gradient().df_input_captured_inputs;
+  for (size_t k = 0; k < captured.size(); ++k) {
+    const bool reachable = !compiled_region.read_as_metadata()[k];
+    captures.push_back(save_capture(inputs[captured[k]], reachable, /*is_output=*/false));
+  }
+  return captures;
+}
+
+std::vector<const void*> tensors_of(const std::vector<c10::IValue>& inputs) {
+  std::vector<const void*> tensors;
+  for (const auto& input : inputs) {
+    if (input.isTensor())
+      tensors.push_back(input.toTensor().unsafeGetTensorImpl());
+  }
+  return tensors;
+}
+
+// Returns the inputs, by index, that a captured output may be a view of. Whether it is one is known
+// after the forward has run.
+std::map<size_t, at::Tensor> find_possible_bases(const CompiledRegion& compiled_region,
+                                                 const std::vector<c10::IValue>& inputs) {
+  std::map<size_t, at::Tensor> bases;
+  for (const auto& aliased : compiled_region.aliased_inputs()) {
+    for (auto i : aliased)
+      bases[i] = inputs[i].isTensor() ? inputs[i].toTensor() : at::Tensor();
+  }
+  return bases;
+}
+
+// Makes each output of the region a tensor that can have a history of its own. An operator may have
+// returned an input, which has another history, and a constant such as torch.zeros(3) must be a new
+// tensor in each call. `tensors` are the inputs.
+void make_outputs_distinct(const CompiledRegion& compiled_region, std::vector<const void*> tensors,
+                           std::vector<c10::IValue>& outputs) {
+  const auto num_outputs = compiled_region.gradient().f_real_outputs;
+  for (size_t i = 0; i < num_outputs; ++i) {
+    if (!outputs[i].isTensor() || !outputs[i].toTensor().defined())
+      continue;
+    if (compiled_region.forward().outputs()[i].is_constant)
+      outputs[i] = outputs[i].toTensor().clone();
+    const void* tensor = outputs[i].toTensor().unsafeGetTensorImpl();
+    if (std::find(tensors.begin(), tensors.end(), tensor) != tensors.end())
+      outputs[i] = at::alias(outputs[i].toTensor());
+    else
+      tensors.push_back(tensor);
+  }
+}
+
+// Runs the forward; returns the region's outputs, then the captured values. `data_sizes` gets the
+// sizes that data decided, if the plan depends on any.
+std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
+                                     std::vector<c10::IValue> inputs,
+                                     const std::vector<const void*>& input_tensors,
+                                     StepArena* arena, size_t run, DataSizes& data_sizes) {
+  const WithoutAutograd guard;
+  const auto& forward = compiled_region.forward();
+  auto registers = forward.start(std::move(inputs));
+  {
+    const AllocationScope scope(arena, PassKey::of(run, 0), &forward);
+    forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
+                compiled_region.graphs().data_sizes.empty() ? nullptr : &data_sizes);
+  }
+  std::vector<c10::IValue> outputs;
+  for (size_t i = 0; i < forward.outputs().size(); ++i)
+    outputs.push_back(forward.take_output(registers, i));
+  make_outputs_distinct(compiled_region, input_tensors, outputs);
+  return outputs;
+}
+
+// Makes `node` the history of the outputs that require grad.
+void set_histories(RegionCall& call, const std::vector<c10::IValue>& outputs,
+                   const NodePtr<torch::autograd::Node>& node) {
+  for (auto i : call.compiled_region().gradient().df_input_vjps) {
+    const auto& output = outputs[i].toTensor();
+    OutputMetadata metadata{output.sizes().vec(), output.options()};
+    if (output.has_storage())
+      metadata.storage = output.storage().getWeakStorageImpl();
+    call.add_output(std::move(metadata));
+    // The type tells only here that an output has no gradient, such as the indices of a maximum.
+    if (torch::autograd::isDifferentiableType(output.scalar_type()))
+      torch::autograd::set_history(output, node);
+    else
+      node->add_input_metadata(torch::autograd::Node::undefined_input());
+  }
+}
+
+// Saves the captured values among the outputs, and leaves only the region's outputs.
+void capture_outputs(RegionCall& call, std::vector<c10::IValue>& outputs,
+                     const std::map<size_t, at::Tensor>& possible_bases) {
+  const auto& compiled_region = call.compiled_region();
+  const auto& gradient = compiled_region.gradient();
+  const size_t num_captured_inputs = gradient.df_input_captured_inputs.size();
+  for (size_t k = 0; k < gradient.df_input_captured_outputs.size(); ++k) {
+    const auto i = gradient.df_input_captured_outputs[k];
+    if (i < gradient.f_real_outputs) {
+      const bool has_history = outputs[i].isTensor() && outputs[i].toTensor().requires_grad();
+      call.add_capture(save_capture(outputs[i], /*reachable=*/true, has_history));
+      continue;
+    }
+    for (auto base : compiled_region.aliased_inputs()[k]) {
+      const auto& tensor = possible_bases.at(base);
+      if (tensor.defined() && share_storage(outputs[i], tensor))
+        call.add_guard(num_captured_inputs + k, tensor);
+    }
+    call.add_capture(save_capture(outputs[i], /*reachable=*/false, /*is_output=*/false));
+    outputs[i] = c10::IValue();
+  }
+  outputs.resize(gradient.f_real_outputs);
+}
+
+}  // namespace
+
+std::vector<bool> captured_inputs(const CompiledRegion& compiled_region, size_t num_inputs) {
+  std::vector<bool> captured(num_inputs, false);
+  const auto& captures = compiled_region.gradient().df_input_captured_inputs;
+  for (size_t k = 0; k < captures.size(); ++k)
+    captured[captures[k]] = !compiled_region.read_as_metadata()[k];
+  return captured;
+}
+
+std::vector<Edge> gradient_edges(const CompiledRegion& compiled_region,
+                                 const std::vector<c10::IValue>& inputs) {
+  std::vector<Edge> edges;
+  for (auto i : compiled_region.gradient().df_output_vjps)
+    edges.push_back(torch::autograd::impl::gradient_edge(inputs[i].toTensor()));
+  return edges;
+}
+
+void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const {
+  auto registers = uncompiled_.start(std::move(inputs));
+  uncompiled_.run(registers, 0, uncompiled_.instructions().size());
+  for (size_t i = 0; i < graph_->outputs().size(); ++i) {
+    stack.push_back(uncompiled_.take_output(registers, i));
+  }
+}
+
+void Region::run(Stack& stack) {
+  auto inputs = take_inputs(stack, graph_->inputs().size());
+  auto key = key_of(inputs);
+  const auto& requires_grad = key.requires_grad;
+  if (autocast_enabled() ||
+      std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
+    run_uncompiled(stack, std::move(inputs));
+    return;
+  }
+  key.returned = noop_elimination_.find(inputs);
+  const auto [compiled_region, is_for_larger] = choose(key, inputs);
+  if (compiled_region == nullptr) {
+    run_uncompiled(stack, std::move(inputs));
+    return;
+  }
+
+  const auto edges = gradient_edges(*compiled_region, inputs);
+  // A region without a profile has no part in a plan for the whole method.
+  auto* links = MethodCall::current() == nullptr || compiled_region->graphs().problem == nullptr
+                    ? nullptr
+                    : MethodCall::current()->links();
+  const auto call =
+      std::make_shared<RegionCall>(compiled_region, capture_inputs(*compiled_region, inputs));
+  const auto is_kept = note_for_replay(*call, inputs);
+  const auto own_watch = watch(*call, is_for_larger);
+  if (links != nullptr)
+    links->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
+  const auto input_tensors = tensors_of(inputs);
+  const auto possible_bases = find_possible_bases(*compiled_region, inputs);
+
+  DataSizes data_sizes;
+  OpenStep arena(options_.arena == ArenaMode::kOff
+                     ? nullptr
+                     : ArenaCall::step_for(compiled_region->arena_plans(),
+                                           options_.arena == ArenaMode::kRelease));
+  const size_t arena_run = arena.get() == nullptr ? 0 : arena.get()->begin_run();
+  auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
+                             arena_run, data_sizes);
+  call->set_arena(std::move(arena), arena_run);
+  if (options_.strategy == StrategyKind::kBudget) {
+    auto* const method = MethodCall::current();
+    if (has_outgrown(key, *compiled_region, data_sizes) && method != nullptr)
+      method->outgrew();
+    if (has_shrunk(data_sizes, compiled_region->graphs().data_sizes)) {
+      call->note_smaller();
+      if (method != nullptr)
+        method->note_smaller();
+    }
+  }
+
+  std::vector<Edge> edges_of_summands;
+  for (auto k : compiled_region->summand_of())
+    edges_of_summands.push_back(edges[k]);
+  const auto node = make_stages(call, std::move(edges_of_summands));
+  if (links != nullptr)
+    links->end_run(outputs, node);
+  set_histories(*call, outputs, node);
+  capture_outputs(*call, outputs, possible_bases);
+  if (own_watch != nullptr)
+    own_watch->end_call();
+  for (auto& output : outputs)
+    stack.push_back(std::move(output));
+}
+
+}  // namespace aten_recompute

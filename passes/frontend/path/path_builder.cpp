@@ -1,0 +1,394 @@
+#include "passes/frontend/path/path_builder.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+
+#include <algorithm>
+
+#include "ir/symbols.h"
+#include "passes/frontend/rewrites/not_recordable.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::IValue;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace aten = c10::aten;
+namespace prim = c10::prim;
+
+c10::TypePtr element_type(const Container& container, size_t index) {
+  switch (container.kind) {
+    case Container::Kind::kList:
+      return container.type->expect<c10::ListType>()->getElementType();
+    case Container::Kind::kTuple:
+      return container.type->expect<c10::TupleType>()->elements()[index];
+    case Container::Kind::kDict:
+      return container.type->expect<c10::DictType>()->getValueType();
+    case Container::Kind::kObject:
+      return container.type->expect<c10::ClassType>()->getAttribute(index);
+  }
+  return nullptr;
+}
+
+// Returns the type of which a value that is not None is, where it is declared to be optional.
+c10::TypePtr without_optional(const c10::TypePtr& type, const IValue& value) {
+  const auto optional = type->cast<c10::OptionalType>();
+  return optional != nullptr && !value.isNone() ? optional->getElementType() : type;
+}
+
+ContainerPtr container_of(const IValue& value, const c10::TypePtr& declared) {
+  auto container = std::make_shared<Container>();
+  const auto type = without_optional(declared, value);
+  const bool is_known = type->kind() == c10::TypeKind::ListType ||
+                        type->kind() == c10::TypeKind::TupleType ||
+                        type->kind() == c10::TypeKind::DictType;
+  container->type = is_known ? type : value.type();
+  return container;
+}
+
+// Gives the node's outputs the types and names of these values.
+void describe_outputs(Node& node, at::ArrayRef<Value*> like) {
+  for (size_t i = 0; i < like.size(); ++i) {
+    node.output(i)->setType(like[i]->type());
+    if (like[i]->hasDebugName())
+      node.output(i)->setDebugName(like[i]->debugNameBase());
+  }
+}
+
+Item pending(Item item) {
+  item.pending = true;
+  return item;
+}
+
+// Returns whether a type says less than what a value of it is in one call.
+bool is_wider(const c10::Type& type) {
+  return type.kind() == c10::TypeKind::OptionalType || type.kind() == c10::TypeKind::AnyType ||
+         type.kind() == c10::TypeKind::UnionType || type.kind() == c10::TypeKind::NumberType;
+}
+
+// Gives a tensor that was declared as a Union or Any its type on this path.
+void narrow(Value& symbol, const IValue& value) {
+  const bool is_union = symbol.type()->kind() == c10::TypeKind::UnionType ||
+                        symbol.type()->kind() == c10::TypeKind::AnyType;
+  if (is_union && value.isTensor())
+    symbol.setType(c10::TensorType::get());
+}
+
+// On this path the source of a container is of its type, which operators that read it ask for. It
+// may have been declared as an Optional, a Union, or Any.
+void set_source(Container& container, Value* source) {
+  container.source = source;
+  if (source == nullptr)
+    return;
+  if (source->type()->kind() == c10::TypeKind::OptionalType)
+    source->setType(source->type()->expectRef<c10::OptionalType>().getElementType());
+  if (is_wider(*source->type()))
+    source->setType(container.type);
+}
+
+}  // namespace
+
+PathBuilder::PathBuilder()
+    : graph_(std::make_shared<torch::jit::Graph>()),
+      memory_(*graph_, [this](Node* node) { insert(node); }) {
+  start_ = graph_->insertConstant(IValue())->node();
+}
+
+bool PathBuilder::is_constant(const Item& item) {
+  if (item.container == nullptr)
+    return item.is_constant();
+  const auto& container = *item.container;
+  return container.source == nullptr && !item.pending &&
+         container.kind != Container::Kind::kObject &&
+         std::all_of(container.items.begin(), container.items.end(), is_constant);
+}
+
+void PathBuilder::mark_undetermined(Item& item) {
+  item.has_determined_type = false;
+  if (item.container == nullptr)
+    return;
+  for (auto& each : item.container->items)
+    mark_undetermined(each);
+}
+
+Item PathBuilder::constant(const IValue& value, const c10::TypePtr& type) {
+  return item_of(value, nullptr, type, false);
+}
+
+Item PathBuilder::item_of(const IValue& value, Value* symbol, const c10::TypePtr& type,
+                          bool is_callers) {
+  Item item;
+  const bool is_read = symbol != nullptr || is_callers;
+  const auto add = [&](const IValue& element, size_t index) {
+    auto child = item_of(element, nullptr, element_type(*item.container, index), is_callers);
+    item.container->items.push_back(is_read ? pending(std::move(child)) : std::move(child));
+  };
+  if (value.isList()) {
+    item.container = container_of(value, type);
+    item.container->kind = Container::Kind::kList;
+    const auto list = value.toList();
+    for (size_t i = 0; i < list.size(); ++i)
+      add(list.get(i), i);
+  } else if (value.isTuple()) {
+    item.container = container_of(value, type);
+    item.container->kind = Container::Kind::kTuple;
+    const auto& elements = value.toTupleRef().elements();
+    for (size_t i = 0; i < elements.size(); ++i)
+      add(elements[i], i);
+  } else if (value.isGenericDict()) {
+    item.container = container_of(value, type);
+    item.container->kind = Container::Kind::kDict;
+    for (const auto& entry : value.toGenericDict()) {
+      if (!entry.key().isString() && !entry.key().isInt() && !entry.key().isBool() &&
+          !entry.key().isDouble())
+        throw NotRecordable("a dict has keys of type " + entry.key().type()->str());
+      item.container->keys.push_back(entry.key());
+      add(entry.value(), item.container->items.size());
+    }
+  } else {
+    item.value = value;
+    item.symbol = symbol;
+    if (symbol != nullptr && is_callers)
+      narrow(*symbol, value);
+    return item;
+  }
+  set_source(*item.container, symbol);
+  item.container->is_callers = is_callers;
+  return item;
+}
+
+IValue PathBuilder::value_of(const Item& item) const {
+  if (item.container == nullptr)
+    return item.value;
+  const auto& container = *item.container;
+  switch (container.kind) {
+    case Container::Kind::kList: {
+      c10::impl::GenericList list(container.type->expect<c10::ListType>()->getElementType());
+      for (const auto& each : container.items)
+        list.push_back(value_of(each));
+      return list;
+    }
+    case Container::Kind::kTuple: {
+      std::vector<IValue> elements;
+      for (const auto& each : container.items)
+        elements.push_back(value_of(each));
+      const auto type = container.type->expect<c10::TupleType>();
+      if (type->schema() != nullptr)
+        return c10::ivalue::Tuple::createNamed(std::move(elements), type);
+      return c10::ivalue::Tuple::create(std::move(elements));
+    }
+    case Container::Kind::kDict: {
+      const auto type = container.type->expect<c10::DictType>();
+      c10::impl::GenericDict dict(type->getKeyType(), type->getValueType());
+      for (size_t i = 0; i < container.keys.size(); ++i)
+        dict.insert(container.keys[i], value_of(container.items[i]));
+      return dict;
+    }
+    case Container::Kind::kObject:
+      break;
+  }
+  throw NotRecordable("an operator takes an object that the method made");
+}
+
+Node* PathBuilder::insert(Node* node) {
+  graph_->appendNode(node);
+  ++num_nodes_;
+  if (origin_ == nullptr)
+    return node;
+  node->setSourceRange(origin_->sourceRange());
+  if (node->kind() == prim::Constant || node->kind() == prim::GetAttr)
+    return node;
+  if (origin_->hasAttribute(symbols::kModulePath) && !node->hasAttribute(symbols::kModulePath))
+    node->s_(symbols::kModulePath, origin_->s(symbols::kModulePath));
+  if (origin_->hasAttribute(symbols::kLayer) && !node->hasAttribute(symbols::kLayer))
+    node->i_(symbols::kLayer, origin_->i(symbols::kLayer));
+  return node;
+}
+
+Value* PathBuilder::add_constant(const IValue& value) {
+  const torch::jit::WithInsertPoint guard(graph_->return_node());
+  return graph_->insertConstant(value);
+}
+
+Value* PathBuilder::add(c10::Symbol kind, at::ArrayRef<Value*> inputs, const c10::TypePtr& type) {
+  auto* node = insert(graph_->create(kind, inputs, type == nullptr ? 0 : 1));
+  return type == nullptr ? nullptr : node->output()->setType(type);
+}
+
+Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
+  auto* node = graph_->createGetAttr(object, name)->insertBefore(start_);
+  if (origin_ != nullptr)
+    node->setSourceRange(origin_->sourceRange());
+  return node->output();
+}
+
+Node* PathBuilder::add_copy_at_start(Node* node, Value* input, const IValue& constant) {
+  const torch::jit::WithInsertPoint guard(start_);
+  auto* second = graph_->insertConstant(constant);
+  auto* copy = graph_->create(node->kind(), {input, second}, node->outputs().size());
+  copy->copyAttributes(*node);
+  copy->copyMetadata(node);
+  describe_outputs(*copy, node->outputs());
+  return graph_->insertNode(copy);
+}
+
+Node* PathBuilder::add_copy(Node* node, std::vector<Value*> inputs) {
+  auto* copy = graph_->create(node->kind(), inputs, node->outputs().size());
+  copy->copyAttributes(*node);
+  describe_outputs(*copy, node->outputs());
+  return insert(copy);
+}
+
+Node* PathBuilder::add_branch(const std::shared_ptr<Graph>& branch, at::ArrayRef<Value*> inputs,
+                              at::ArrayRef<Value*> outputs) {
+  auto* node = graph_->create(symbols::kBranch, inputs, outputs.size());
+  node->g_(c10::attr::Subgraph, branch);
+  describe_outputs(*node, outputs);
+  return insert(node);
+}
+
+Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
+  if (item.container != nullptr)
+    return build(*item.container);
+  if (item.symbol == nullptr)
+    return add_constant(item.value);
+  item.symbol = memory_.current(item.symbol);
+  if (is_wider(*item.symbol->type()) && !item.symbol->type()->isSubtypeOf(*expected)) {
+    auto* cast = add(prim::unchecked_cast, {item.symbol}, expected);
+    memory_.note_same(cast, item.symbol);
+    item.symbol = cast;
+  }
+  return item.symbol;
+}
+
+Value* PathBuilder::read(Container& container, size_t index) {
+  auto* source = container.source;
+  const auto type = element_type(container, index);
+  const auto kind =
+      container.kind == Container::Kind::kTuple ? prim::TupleIndex : c10::Symbol(aten::__getitem__);
+  const auto key = container.kind == Container::Kind::kDict ? container.keys[index]
+                                                            : IValue(static_cast<int64_t>(index));
+  if (!container.is_callers)
+    return add(kind, {source, add_constant(key)}, type);
+  // The path may change the caller's container at its end, so it is read at the beginning.
+  const torch::jit::WithInsertPoint guard(start_);
+  auto* constant = graph_->insertConstant(key);
+  auto* node = graph_->insertNode(graph_->create(kind, {source, constant}, 1));
+  return node->output()->setType(type);
+}
+
+Item& PathBuilder::element(Container& container, size_t index) {
+  auto& item = container.items.at(index);
+  if (!item.pending)
+    return item;
+  item.pending = false;
+  auto* symbol =
+      item.container == nullptr && item.value.isNone() ? nullptr : read(container, index);
+  if (item.container != nullptr) {
+    set_source(*item.container, symbol);
+  } else {
+    item.symbol = symbol;
+    if (symbol != nullptr && container.is_callers)
+      narrow(*symbol, item.value);
+    if (symbol != nullptr && item.is_tensor())
+      memory_.note_element(symbol, container.source);
+  }
+  return item;
+}
+
+void PathBuilder::change(Container& container) {
+  require_size(container);
+  for (size_t i = 0; i < container.items.size(); ++i)
+    element(container, i);
+  container.is_changed = true;
+}
+
+// Returns whether the container's source holds what the container does, at any depth.
+bool PathBuilder::is_current(const Container& container) const {
+  return container.source != nullptr && !container.is_changed &&
+         std::all_of(container.items.begin(), container.items.end(), [&](const Item& item) {
+           if (item.pending)
+             return true;
+           return item.container == nullptr ? memory_.is_current(item.symbol)
+                                            : is_current(*item.container);
+         });
+}
+
+Value* PathBuilder::build(Container& container) {
+  if (is_current(container) || (container.is_callers && changes_are_made_))
+    return container.source;
+  std::vector<Value*> elements;
+  if (container.kind == Container::Kind::kDict) {
+    for (size_t i = 0; i < container.keys.size(); ++i) {
+      elements.push_back(add_constant(container.keys[i]));
+      elements.push_back(symbol_of(element(container, i), element_type(container, i)));
+    }
+  } else {
+    for (size_t i = 0; i < container.items.size(); ++i)
+      elements.push_back(symbol_of(element(container, i), element_type(container, i)));
+  }
+  Value* built = nullptr;
+  switch (container.kind) {
+    case Container::Kind::kList:
+      built = add(prim::ListConstruct, elements, container.type);
+      break;
+    case Container::Kind::kTuple:
+      built = add(prim::TupleConstruct, elements, container.type);
+      break;
+    case Container::Kind::kDict:
+      built = add(prim::DictConstruct, elements, container.type);
+      break;
+    case Container::Kind::kObject: {
+      const auto type = container.type->expect<c10::ClassType>();
+      built = add(prim::CreateObject, {}, type);
+      for (size_t i = 0; i < elements.size(); ++i) {
+        auto* set = insert(graph_->create(prim::SetAttr, {built, elements[i]}, 0));
+        set->s_(c10::attr::name, type->getAttributeName(i));
+      }
+      break;
+    }
+  }
+  // The caller's own container gets the changes at the end of the path.
+  if (!container.is_callers) {
+    container.source = built;
+    container.is_changed = false;
+  }
+  return built;
+}
+
+void PathBuilder::check(Value* condition, bool expected) {
+  if (!checked_.emplace(condition->unique(), expected).second)
+    return;
+  auto* place = add_constant(static_cast<int64_t>(0));  // number_checks() sets it
+  auto* check =
+      insert(graph_->create(symbols::kCheckPath, {condition, add_constant(expected), place}, 0));
+  check->i_(symbols::kDecides, decision_);
+}
+
+void PathBuilder::require(Item& item) {
+  if (item.symbol == nullptr)
+    return;
+  if (item.value.isBool()) {
+    check(symbol_of(item, c10::BoolType::get()), item.value.toBool());
+  } else if (item.value.isInt() || item.value.isDouble() || item.value.isString()) {
+    auto* symbol = symbol_of(item, item.value.type());
+    check(add(aten::eq, {symbol, add_constant(item.value)}, c10::BoolType::get()), true);
+  } else {
+    throw NotRecordable("its path depends on a " + item.value.type()->str());
+  }
+  item.symbol = nullptr;
+}
+
+void PathBuilder::require_size(Container& container) {
+  if (container.has_determined_size || container.is_callers || container.source == nullptr ||
+      container.kind != Container::Kind::kList)
+    return;
+  container.has_determined_size = true;
+  auto* length = add(aten::len, {container.source}, c10::IntType::get());
+  auto* equal = add(aten::eq, {length, add_constant(static_cast<int64_t>(container.items.size()))},
+                    c10::BoolType::get());
+  check(equal, true);
+}
+
+}  // namespace aten_recompute

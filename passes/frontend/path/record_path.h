@@ -1,0 +1,52 @@
+// Finds the straight line of operators that a call takes through a method.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <optional>
+#include <set>
+#include <vector>
+
+#include "passes/frontend/rewrites/fold_attributes.h"
+#include "passes/frontend/rewrites/structure.h"
+
+namespace torch::jit {
+struct Graph;
+}
+
+namespace aten_recompute {
+
+// A method without control flow and, as far as possible, without containers.
+struct RecordedPath {
+  // Has the inputs and outputs of the method. aten_recompute::check_path stands where the method
+  // decided something by a value that is not known before the call. Its attribute symbols::kDecides
+  // is the place of the `if` among those of the method, in their order; -1 for others.
+  std::shared_ptr<torch::jit::Graph> graph;
+
+  // What the call needs to have in common with the one that was recorded, besides those checks.
+  std::vector<FoldedAttribute> attributes;
+  std::vector<Structure> inputs;  // of the method, without self
+  at::ScalarType default_dtype = at::kFloat;
+  std::optional<bool> grad_mode;    // set if the method asks whether gradients are enabled
+  bool changes_containers = false;  // of the caller
+  bool has_changes = false;         // of what the caller can see; they come last in the graph
+};
+
+// Runs the method on the inputs of a call and notes what it does: which branch it takes, how often
+// a loop runs, what its lists and dicts hold. Sizes and other numbers stay values of the graph:
+// only the answers of the questions that were asked about them are fixed. Changes that the caller
+// can see (attributes, lists and dicts) come last in the graph, in their order.
+//
+// An `if` whose place is in `kept` becomes one operator instead (keep_branch.h), if it can. The
+// path then holds for both of its answers.
+//
+// The run itself keeps nothing for a backward, leaves no effects, and draws no random numbers. It
+// needs inline_modules() to have run, and does not change `graph`. Throws NotRecordable, with the
+// reason, for a method that cannot be recorded.
+RecordedPath record_path(const std::shared_ptr<torch::jit::Graph>& graph,
+                         const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                         const std::vector<c10::IValue>& inputs,
+                         const std::set<int64_t>& kept = {});
+
+}  // namespace aten_recompute

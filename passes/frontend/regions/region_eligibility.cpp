@@ -1,0 +1,208 @@
+#include "passes/frontend/regions/region_eligibility.h"
+
+#include <torch/csrc/jit/ir/alias_analysis.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Node;
+namespace prim = c10::prim;
+
+// Returns whether a region may compute with the type. Tuples, dicts and objects stay outside.
+bool is_region_type(const c10::Type& type) {
+  switch (type.kind()) {
+    case c10::TypeKind::TensorType:
+    case c10::TypeKind::IntType:
+    case c10::TypeKind::FloatType:
+    case c10::TypeKind::ComplexType:
+    case c10::TypeKind::BoolType:
+    case c10::TypeKind::NumberType:
+    case c10::TypeKind::StringType:
+    case c10::TypeKind::NoneType:
+    case c10::TypeKind::DeviceObjType:
+      return true;
+    case c10::TypeKind::ListType:
+    case c10::TypeKind::OptionalType:
+      return is_region_type(*type.containedTypes()[0]);
+    default:
+      return false;
+  }
+}
+
+bool raises_or_warns(const Node* node) {
+  return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn ||
+         node->kind() == symbols::kCheckPath;
+}
+
+// Returns whether both nodes read the same attribute of the same object.
+bool same_attribute(const Node* a, const Node* b) {
+  while (a->kind() == prim::GetAttr && b->kind() == prim::GetAttr) {
+    if (a->s(c10::attr::name) != b->s(c10::attr::name))
+      return false;
+    if (a->input(0) == b->input(0))
+      return true;
+    a = a->input(0)->node();
+    b = b->input(0)->node();
+  }
+  return false;
+}
+
+// Returns whether a node in a block within `block` makes the value.
+bool is_made_within(const Block* block, torch::jit::Value* value) {
+  auto* inner = value->node()->owningBlock();
+  if (inner == block)
+    return false;
+  while (inner != nullptr && inner != block)
+    inner = inner->owningNode() == nullptr ? nullptr : inner->owningNode()->owningBlock();
+  return inner == block;
+}
+
+}  // namespace
+
+bool is_list_with_tensors(const c10::Type& type) {
+  return type.kind() != c10::TypeKind::TensorType && !is_tensor_type(type) && contains_tensor(type);
+}
+
+Eligibility EligibilityChecker::check(Node* node) const {
+  if (facts_.excluded.count(node) != 0)
+    return {Place::kOutside, ""};
+  if (node->kind() == prim::GetAttr) {
+    return facts_.set_attributes.count(node->s(c10::attr::name)) != 0
+               ? Eligibility{Place::kBreak, "reads an attribute that the method sets"}
+               : Eligibility{Place::kOutside, ""};
+  }
+  if (runs_autograd(node))
+    return {Place::kBreak, "runs autograd inside the method"};
+  if (asks_autograd(node))
+    return outside(node, "reads the state of autograd, which is off inside a region");
+  if (!node->blocks().empty())
+    return check_control_flow(node);
+  if (mutates_an_argument(node))
+    return check_mutation(node);
+  if (node->hasSideEffects() && !raises_or_warns(node)) {
+    return {Place::kBreak, "has side effects"};
+  }
+  if (node->maybeOperator() == nullptr && node->kind() != prim::ListConstruct &&
+      node->kind() != prim::ListUnpack && node->kind() != prim::unchecked_cast &&
+      node->kind() != prim::unchecked_unwrap_optional) {
+    return outside(node, "is not an operator");
+  }
+  for (auto* input : node->inputs()) {
+    if (!is_region_type(*input->type()))
+      return outside(node, "takes a " + input->type()->str());
+    if (is_list_with_tensors(*input->type()) && input->node()->kind() != prim::Constant &&
+        in_region_.count(input->node()) == 0) {
+      return outside(node, "takes a list of tensors from outside the region");
+    }
+  }
+  for (auto* output : node->outputs()) {
+    if (!is_region_type(*output->type()))
+      return outside(node, "makes a " + output->type()->str());
+  }
+  return {Place::kRegion, ""};
+}
+
+Eligibility EligibilityChecker::outside(Node* node, const std::string& reason) const {
+  const bool pure = !node->hasSideEffects() && !facts_.aliases.hasWriters(node) &&
+                    !node->isNondeterministic() && node->kind() != prim::CallMethod &&
+                    node->kind() != prim::CallFunction;
+  return {pure ? Place::kOutside : Place::kBreak, reason};
+}
+
+// Checks that compute no tensor may be part of a region. They run in the forward, in order.
+Eligibility EligibilityChecker::check_control_flow(Node* node) const {
+  for (auto* output : node->outputs()) {
+    if (contains_tensor(*output->type())) {
+      return {Place::kBreak, "control flow with tensor results"};
+    }
+    if (!is_region_type(*output->type()))
+      return {Place::kBreak, "control flow"};
+  }
+  for (auto* input : node->inputs()) {
+    if (!is_region_type(*input->type()))
+      return {Place::kBreak, "control flow"};
+  }
+  for (auto* block : node->blocks()) {
+    if (!only_raises_or_warns(block))
+      return {Place::kBreak, "control flow with effects or tensors"};
+  }
+  return {Place::kRegion, ""};
+}
+
+bool EligibilityChecker::only_raises_or_warns(Block* block) const {
+  for (auto* node : block->nodes()) {
+    for (auto* inner : node->blocks()) {
+      if (!only_raises_or_warns(inner))
+        return false;
+    }
+    if (asks_autograd(node) || runs_autograd(node) || mutates_an_argument(node) ||
+        node->kind() == prim::SetAttr || node->kind() == prim::GetAttr ||
+        node->kind() == prim::CallMethod || node->kind() == prim::CallFunction) {
+      return false;
+    }
+    if (node->hasSideEffects() && node->blocks().empty() && !raises_or_warns(node)) {
+      return false;
+    }
+    for (auto* input : node->inputs()) {
+      // A tuple of numbers that the check itself makes does not have to enter the region.
+      if (!is_region_type(*input->type()) &&
+          (contains_tensor(*input->type()) || !is_made_within(block_, input)))
+        return false;
+      if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0 &&
+          input->node()->owningBlock() == block_) {
+        return false;
+      }
+    }
+    for (auto* output : node->outputs()) {
+      if (contains_tensor(*output->type()))
+        return false;
+    }
+  }
+  return true;
+}
+
+// An update of a buffer that no node reads as a tensor may be part of a region, because it cannot
+// change values that are recomputed later.
+Eligibility EligibilityChecker::check_mutation(Node* node) const {
+  const Eligibility no{Place::kBreak, "writes in place to a value that the method did not make"};
+  if (node->outputs().size() != 1 || node->output()->hasUses())
+    return no;
+  auto* target = node->input(0);
+  // Other nodes than tensor operators read a list or a dict, and profiling would change it, too.
+  if (target->node()->kind() != prim::GetAttr || !is_tensor_type(*target->type()))
+    return no;
+  for (size_t i = 1; i < node->inputs().size(); ++i) {
+    if (contains_tensor(*node->input(i)->type()) &&
+        node->input(i)->node()->kind() != prim::Constant)
+      return no;
+    if (!is_region_type(*node->input(i)->type()))
+      return no;
+  }
+  for (const auto& use : target->uses()) {
+    if (use.user == node)
+      continue;
+    for (auto* output : use.user->outputs()) {
+      if (contains_tensor(*output->type()))
+        return no;
+    }
+    if (mutates_an_argument(use.user))
+      return no;
+  }
+  // Another node may read the same buffer.
+  for (auto* other : block_->nodes()) {
+    if (other->kind() != prim::GetAttr || other->output() == target)
+      continue;
+    if (!other->output()->type()->isSubtypeOf(*c10::TensorType::get()))
+      continue;
+    if (same_attribute(other, target->node()))
+      return no;
+  }
+  return {Place::kRegion, ""};
+}
+
+}  // namespace aten_recompute

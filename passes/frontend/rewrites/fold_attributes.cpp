@@ -1,0 +1,185 @@
+#include "passes/frontend/rewrites/fold_attributes.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <cstdlib>
+#include <optional>
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace prim = c10::prim;
+
+using Object = c10::intrusive_ptr<c10::ivalue::Object>;
+
+std::vector<Node*> attribute_reads(Graph& graph) {
+  std::vector<Node*> reads;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == prim::GetAttr)
+      reads.push_back(node);
+  });
+  return reads;
+}
+
+// Returns the element of a container that a step of a path leads to; nullopt if there is none.
+std::optional<c10::IValue> element_at(const c10::IValue& container, const std::string& step) {
+  if (container.isGenericDict()) {
+    for (const auto& entry : container.toGenericDict()) {
+      if ((entry.key().isInt() || entry.key().isString()) && element_step(entry.key()) == step)
+        return entry.value();
+    }
+    return std::nullopt;
+  }
+  const auto index = static_cast<size_t>(std::strtoll(step.c_str() + 1, nullptr, 10));
+  if (container.isList() && index < container.toList().size())
+    return container.toList().get(index);
+  if (container.isTuple() && index < container.toTupleRef().elements().size())
+    return container.toTupleRef().elements()[index];
+  return std::nullopt;
+}
+
+bool is_foldable(const c10::IValue& value) {
+  return value.isBool() || value.isInt() || value.isDouble() || value.isString() || value.isNone();
+}
+
+}  // namespace
+
+std::unordered_set<std::string> set_attributes(Graph& graph) {
+  std::unordered_set<std::string> names;
+  for_each_node(graph.block(), [&](const Node* node) {
+    if (node->kind() == prim::SetAttr)
+      names.insert(node->s(c10::attr::name));
+  });
+  return names;
+}
+
+std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph& graph) {
+  std::vector<std::string> path;
+  while (value->node()->kind() == prim::GetAttr) {
+    path.insert(path.begin(), value->node()->s(c10::attr::name));
+    value = value->node()->input(0);
+  }
+  if (value != graph.inputs()[0])
+    return std::nullopt;
+  return path;
+}
+
+std::string element_step(const c10::IValue& key) {
+  return key.isInt() ? "[" + std::to_string(key.toInt()) + "]" : "['" + key.toStringRef() + "']";
+}
+
+std::optional<c10::IValue> read_path(Object object, const std::vector<std::string>& path) {
+  if (path.empty())
+    return std::nullopt;
+  std::optional<c10::IValue> value;
+  for (const auto& step : path) {
+    if (step.front() == '[') {
+      value = element_at(*value, step);
+    } else if (!value || value->isObject()) {
+      const auto& holder = value ? value->toObjectRef() : *object;
+      const auto slot = holder.type()->findAttributeSlot(step);
+      value = slot ? std::optional(c10::IValue(holder.getSlot(*slot))) : std::nullopt;
+    } else {
+      return std::nullopt;
+    }
+    if (!value)
+      return std::nullopt;
+  }
+  return value;
+}
+
+std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,
+                                             const Object& root) {
+  const auto set_names = set_attributes(*graph);
+  std::vector<FoldedAttribute> folded;
+  for (auto* node : attribute_reads(*graph)) {
+    if (set_names.count(node->s(c10::attr::name)) != 0)
+      continue;
+    auto path = path_from_root(node->output(), *graph);
+    if (!path)
+      continue;
+    const auto value = read_path(root, *path);
+    if (!value)
+      continue;
+    const torch::jit::WithInsertPoint guard(node->next());
+    if (is_foldable(*value)) {
+      auto* constant = graph->insertConstant(*value);
+      node->output()->replaceAllUsesWith(constant);
+      folded.push_back({std::move(*path), *value, false});
+    } else if (auto optional = node->output()->type()->cast<c10::OptionalType>()) {
+      auto* cast = graph->insertUncheckedCast(node->output(), optional->getElementType());
+      node->output()->replaceAllUsesAfterNodeWith(cast->node(), cast);
+      folded.push_back({std::move(*path), c10::IValue(), true});
+    }
+  }
+  return folded;
+}
+
+void hoist_attributes(const std::shared_ptr<Graph>& graph) {
+  const auto set_names = set_attributes(*graph);
+  // Reads of an object come before reads of its attributes, so one pass moves both.
+  for (auto* read : attribute_reads(*graph)) {
+    auto* holder = read->owningBlock()->owningNode();
+    while (holder != nullptr && holder->kind() == prim::If &&
+           set_names.count(read->s(c10::attr::name)) == 0 &&
+           read->input()->node()->owningBlock() != read->owningBlock()) {
+      read->moveBefore(holder);
+      holder = read->owningBlock()->owningNode();
+    }
+  }
+}
+
+bool holds(const FoldedAttribute& attribute, const Object& root) {
+  const auto value = read_path(root, attribute.path);
+  if (!value)
+    return false;
+  if (attribute.other_object) {
+    const auto other = *attribute.other_object == std::vector<std::string>{}
+                           ? std::optional(c10::IValue(root))
+                           : read_path(root, *attribute.other_object);
+    return other && value->isObject() && other->isObject() &&
+           (&value->toObjectRef() == &other->toObjectRef()) == attribute.is_other_object;
+  }
+  if (attribute.structure != nullptr)
+    return attribute.structure->matches(*value);
+  if (attribute.not_none)
+    return !value->isNone();
+  if (attribute.rank >= 0)
+    return value->isTensor() && value->toTensor().defined() &&
+           value->toTensor().dim() == attribute.rank;
+  if (value->tagKind() != attribute.value.tagKind())
+    return false;
+  return value->isNone() || *value == attribute.value;
+}
+
+std::string difference(const FoldedAttribute& attribute, const Object& root) {
+  std::string name = "attribute ";
+  for (const auto& step : attribute.path)
+    name += (name.back() == ' ' ? "" : ".") + step;
+  const auto value = read_path(root, attribute.path);
+  if (!value)
+    return name + " does not exist any more";
+  if (attribute.other_object)
+    return name + " is another object";
+  if (attribute.structure != nullptr)
+    return name + ' ' + attribute.structure->difference(*value);
+  if (attribute.not_none)
+    return name + " is None now";
+  if (attribute.rank >= 0 && value->isTensor() && value->toTensor().defined())
+    return c10::str(name, " has ", value->toTensor().dim(), " dimensions instead of ",
+                    attribute.rank);
+  const auto text = [](const c10::IValue& each) -> std::string {
+    if (each.isBool())
+      return each.toBool() ? "True" : "False";
+    return each.isTensor() || each.isObject() ? each.tagKind() : c10::str(each);
+  };
+  return name + " is " + text(*value) + " instead of " + text(attribute.value);
+}
+
+}  // namespace aten_recompute

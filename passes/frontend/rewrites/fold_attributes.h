@@ -1,0 +1,73 @@
+// Turns attributes of the module into constants of the compiled graph.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "passes/frontend/rewrites/structure.h"
+
+namespace torch::jit {
+struct Graph;
+struct Value;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+// An attribute that a specialization was compiled for. The compiled graph may be used only while
+// the attribute still has this value.
+struct FoldedAttribute {
+  // {"blocks", "3", "dropout", "training"}; an element of a list, tuple or dict is a step of its
+  // own, which element_step() gives.
+  std::vector<std::string> path;
+  c10::IValue value;      // bool, int, float, str or None
+  bool not_none = false;  // for an Optional attribute that is set; its value is not compared
+  int64_t rank = -1;      // for a tensor, of which only the rank is compared
+  // For a tensor or a container, of which only the structure is compared.
+  std::shared_ptr<const Structure> structure = nullptr;
+  // For an object of which only is compared whether it is the one at this other path.
+  std::optional<std::vector<std::string>> other_object = std::nullopt;
+  bool is_other_object = true;
+};
+
+// Returns the names of the attributes that the graph sets. Their values may change within a call.
+std::unordered_set<std::string> set_attributes(torch::jit::Graph& graph);
+
+// Returns the names of the attributes that lead from the graph's first input to `value`; nullopt if
+// `value` is not read from that input.
+std::optional<std::vector<std::string>> path_from_root(torch::jit::Value* value,
+                                                       const torch::jit::Graph& graph);
+
+// Returns the step of a path that leads from a list or tuple to the element with this index, or
+// from a dict to the value with this key, an int or str.
+std::string element_step(const c10::IValue& key);
+
+// Returns the value at `path` in `root`; nullopt if there is none.
+std::optional<c10::IValue> read_path(c10::intrusive_ptr<c10::ivalue::Object> root,
+                                     const std::vector<std::string>& path);
+
+// Replaces reads of bool, int, float, str and None attributes by constants, and gives Optional
+// attributes that are not None their element type. Leaves attributes that the graph sets alone.
+// Returns the attributes that the graph now relies on. `root` is the module that the graph's first
+// input will be. Needs inline_modules() to have run.
+std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<torch::jit::Graph>& graph,
+                                             const c10::intrusive_ptr<c10::ivalue::Object>& root);
+
+// Moves reads of attributes that the graph does not set out of `if`s. Reading costs nothing, and an
+// `if` that checks an attribute then has no attribute read inside, which would keep it out of
+// regions.
+void hoist_attributes(const std::shared_ptr<torch::jit::Graph>& graph);
+
+// Returns whether `root` still has the value that was folded.
+bool holds(const FoldedAttribute& attribute, const c10::intrusive_ptr<c10::ivalue::Object>& root);
+
+// Returns how the attribute differs where it does not hold: "attribute training is False instead of
+// True".
+std::string difference(const FoldedAttribute& attribute,
+                       const c10::intrusive_ptr<c10::ivalue::Object>& root);
+
+}  // namespace aten_recompute

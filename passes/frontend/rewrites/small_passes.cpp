@@ -1,0 +1,169 @@
+#include "passes/frontend/rewrites/small_passes.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/jit_log.h>
+#include <torch/csrc/jit/passes/constant_propagation.h>
+#include <torch/csrc/jit/passes/peephole.h>
+#include <torch/csrc/jit/passes/shape_analysis.h>
+
+#include <unordered_set>
+
+#include "ir/node_traits.h"
+#include "ir/operator_facts.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+namespace aten = c10::aten;
+
+void remove_idle_dropout(Block* block) {
+  for (auto it = block->nodes().begin(); it != block->nodes().end();) {
+    auto* node = *it++;
+    for (auto* inner : node->blocks())
+      remove_idle_dropout(inner);
+    if (!has_fact(node, Fact::kDropout))
+      continue;
+    const auto p = torch::jit::toIValue(node->input(1));
+    const auto train = torch::jit::constant_as<bool>(node->input(2));
+    if ((train && !*train) || (p && p->isDouble() && p->toDouble() == 0.0)) {
+      node->output()->replaceAllUsesWith(node->input(0));
+      node->destroy();
+    }
+  }
+}
+
+// Returns whether the block has complex constants. LibTorch's peephole pass takes every number for
+// a real one, and throws at x * 1j.
+bool has_complex_constant(Block* block) {
+  bool found = false;
+  for_each_node(block, [&](Node* node) {
+    found = found || (node->kind() == c10::prim::Constant &&
+                      node->output()->type()->kind() == c10::TypeKind::ComplexType);
+  });
+  return found;
+}
+
+std::vector<Value*> tensor_constants(Block* block) {
+  std::vector<Value*> constants;
+  for_each_node(block, [&](Node* node) {
+    if (node->kind() == c10::prim::Constant &&
+        node->output()->type()->kind() == c10::TypeKind::TensorType)
+      constants.push_back(node->output());
+  });
+  return constants;
+}
+
+void keep_ranks_only(at::ArrayRef<Value*> values) {
+  for (auto* value : values) {
+    const auto type = value->type()->cast<c10::TensorType>();
+    if (type != nullptr && value->node()->kind() != c10::prim::Constant)
+      value->setType(
+          c10::TensorType::create(std::nullopt, std::nullopt, type->dim(), std::nullopt));
+  }
+}
+
+}  // namespace
+
+std::vector<InputAssumption> specialize_inputs(const std::shared_ptr<Graph>& graph,
+                                               const std::vector<c10::IValue>& inputs) {
+  std::vector<InputAssumption> assumptions;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    auto* value = graph->inputs()[i + 1];
+    InputAssumption assumption;
+    assumption.input = i;
+    if (auto optional = value->type()->cast<c10::OptionalType>()) {
+      assumption.is_none = inputs[i].isNone();
+      const torch::jit::WithInsertPoint guard(graph->block()->nodes().front());
+      if (assumption.is_none) {
+        value->replaceAllUsesWith(graph->insertConstant(c10::IValue()));
+      } else {
+        auto* cast = graph->insertUncheckedCast(value, optional->getElementType());
+        value->replaceAllUsesAfterNodeWith(cast->node(), cast);
+        value = cast;
+      }
+    }
+    if (inputs[i].isTensor() && inputs[i].toTensor().defined() &&
+        value->type()->kind() == c10::TypeKind::TensorType) {
+      const auto& tensor = inputs[i].toTensor();
+      assumption.rank = tensor.dim();
+      value->setType(c10::TensorType::create(std::nullopt, std::nullopt,
+                                             static_cast<size_t>(tensor.dim()), std::nullopt));
+    }
+    assumptions.push_back(assumption);
+  }
+  return assumptions;
+}
+
+void remove_idle_dropout(Graph& graph) {
+  remove_idle_dropout(graph.block());
+}
+
+void replace_view_as(Graph& graph) {
+  std::vector<Node*> found;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == aten::expand_as || node->kind() == aten::view_as ||
+        node->kind() == aten::reshape_as)
+      found.push_back(node);
+  });
+  for (auto* node : found) {
+    const torch::jit::WithInsertPoint guard(node);
+    const auto kind = node->kind() == aten::expand_as ? aten::expand
+                      : node->kind() == aten::view_as ? aten::view
+                                                      : aten::reshape;
+    auto* sizes = graph.insert(aten::size, {node->input(1)});
+    auto* view = graph.insert(kind, {node->input(0), sizes});
+    view->node()->copyMetadata(node);
+    view->node()->copyAttributes(*node);
+    node->output()->replaceAllUsesWith(view);
+    view->copyMetadata(node->output());
+    node->destroy();
+  }
+}
+
+void propagate_constants(const std::shared_ptr<Graph>& given) {
+  auto graph = given;  // LibTorch's pass takes a reference
+  std::unordered_set<size_t> known;
+  for (const auto* constant : tensor_constants(graph->block()))
+    known.insert(constant->unique());
+  torch::jit::ConstantPropagation(graph);
+  for (auto* constant : tensor_constants(graph->block())) {
+    if (known.count(constant->unique()) != 0)
+      continue;
+    const auto uses = constant->uses();
+    Value* copy = nullptr;
+    for (const auto& use : uses) {
+      if (!use.user->outputs().empty() && makes_new_tensor(use.user->output(0)))
+        continue;
+      if (copy == nullptr) {
+        const torch::jit::WithInsertPoint guard(constant->node()->next());
+        copy = graph->insert(aten::clone, {constant});
+      }
+      use.user->replaceInput(use.offset, copy);
+    }
+  }
+}
+
+void simplify(const std::shared_ptr<Graph>& graph) {
+  if (!has_complex_constant(graph->block()))
+    torch::jit::PeepholeOptimize(graph);
+}
+
+void propagate_shapes(const std::shared_ptr<Graph>& graph) {
+  try {
+    torch::jit::PropagateInputShapes(graph);
+  } catch (const std::exception& error) {
+    GRAPH_DEBUG("shapes are not propagated: ", error.what());
+  }
+  for_each_node(graph->block(), [](Node* node) {
+    keep_ranks_only(node->outputs());
+    for (auto* block : node->blocks())
+      keep_ranks_only(block->inputs());
+  });
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,101 @@
+// What a region's forward and backward cost, node by node: bytes, seconds, floating-point
+// operations.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <c10/core/ScalarType.h>
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace torch::jit {
+struct Node;
+}
+
+namespace aten_recompute {
+
+struct NodeCost {
+  double seconds = 0.0;
+  double flops = 0.0;
+  int64_t replay_bytes = 0;     // of the random state that a second run needs
+  int64_t workspace_bytes = 0;  // most memory alive during the run, without operands and results
+};
+
+// Sizes that data decide: for each such tensor its sizes, and for each number that is read off a
+// tensor that number. In the order of the nodes that make them.
+using DataSizes = std::vector<std::vector<int64_t>>;
+
+// The share by which all tensors of such sizes together may grow before a new plan is made.
+inline constexpr double kDataGrowth = 0.03;
+
+// Per incoming gradient and dimension: whether the gradient is expanded there (stride 0), as that
+// of a sum is. An undefined gradient counts as expanded in every dimension. Empty: none is
+// expanded.
+using ExpandedDimensions = std::vector<std::vector<bool>>;
+
+// What earlier calls have shown and the region's inputs do not tell.
+struct SeenInCalls {
+  DataSizes data_sizes;  // planned for where the number of dimensions is the same
+  ExpandedDimensions expanded;
+  // Per incoming gradient: whether its output is freed before the backward begins. Empty: none is.
+  // This is for the plan and does not change the profile.
+  std::vector<bool> freed_before_backward;
+  // Problem::loss_bytes and Problem::held_by_caller, as multiples of the bytes of the incoming
+  // gradients. These, too, are for the plan.
+  std::optional<double> loss_factor;  // nothing: not measured, so 1 is assumed
+  double held_factor = 0.0;
+};
+
+// The region cannot be profiled.
+class NotProfiled : public std::runtime_error {
+ public:
+  NotProfiled(const std::string& what, bool inputs_are_to_blame)
+      : std::runtime_error(what), inputs_are_to_blame_(inputs_are_to_blame) {}
+  // Whether the region's forward raised on these inputs; it may work on others.
+  bool inputs_are_to_blame() const { return inputs_are_to_blame_; }
+
+ private:
+  bool inputs_are_to_blame_;
+};
+
+// What is known of a tensor in a value.
+struct TensorDescription {
+  std::vector<int64_t> sizes;
+  at::ScalarType dtype = at::kFloat;
+};
+
+struct Profile {
+  // Per storage. A view shares the storage of what it views.
+  std::vector<int64_t> storage_bytes;
+  std::vector<bool> storage_is_callers;  // belongs to a region input: parameter, batch, buffer
+  // By Value::unique(): the storages of a tensor, or of the tensors in a container.
+  std::unordered_map<size_t, std::vector<int32_t>> storages;
+  // By Value::unique(): bytes of all elements. An expanded tensor has more than its storage, a
+  // slice has less.
+  std::unordered_map<size_t, int64_t> tensor_bytes;
+  // By Value::unique(): the tensors in the value.
+  std::unordered_map<size_t, std::vector<TensorDescription>> tensors;
+  // Per node: the operands whose layouts allow that the result takes their memory
+  // (ir/memory_reuse.h), in the order in which they are tried.
+  std::unordered_map<const torch::jit::Node*, std::vector<size_t>> overwritable;
+  std::unordered_map<const torch::jit::Node*, NodeCost> nodes;
+  // Per region input: the first input that is the same tensor. Tied weights are one tensor under
+  // two names.
+  std::vector<size_t> same_as;
+  // Number of classes of nodes with equal operator, arguments, sizes and types: one node of each
+  // ran.
+  size_t num_classes = 0;
+  // The sizes that the profile assumed. Attribute symbols::kDataSizes of a node is the index of its
+  // first one.
+  DataSizes data_sizes;
+  // With `described` only: the region's outputs, as meta tensors.
+  std::vector<c10::IValue> outputs;
+  double seconds = 0.0;  // duration of the profile itself
+};
+
+}  // namespace aten_recompute

@@ -1,0 +1,172 @@
+#include "planner/model/problem_json.h"
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
+#include "planner/model/problem_builder.h"
+
+namespace aten_recompute {
+namespace {
+
+using Json = nlohmann::json;
+
+Json rows_to_json(const JaggedArray& rows) {
+  auto json = Json::array();
+  for (size_t i = 0; i < rows.size(); ++i)
+    json.push_back(std::vector<int32_t>(rows[i].begin(), rows[i].end()));
+  return json;
+}
+
+void check(bool holds, const char* otherwise) {
+  if (!holds)
+    throw std::invalid_argument(std::string("not a planning problem: ") + otherwise);
+}
+
+// "replay_bytes" may be missing or empty: no node then needs any.
+bool has_replay_bytes(const Json& nodes) {
+  return nodes.contains("replay_bytes") && !nodes["replay_bytes"].empty();
+}
+
+void check_lengths(const Json& nodes) {
+  const auto count = nodes.at("seconds").size();
+  const auto check_length = [&](const char* key) {
+    check(nodes.at(key).size() == count, "lists of \"nodes\" differ in length");
+  };
+  for (const char* key : {"name", "inputs", "outputs", "overwrites", "flops", "workspace_bytes",
+                          "recomputable", "is_view", "alternatives", "optional"}) {
+    check_length(key);
+  }
+  if (has_replay_bytes(nodes))
+    check_length("replay_bytes");
+}
+
+ProblemNode node_from_json(const Json& nodes, size_t node) {
+  const auto field = [&](const char* key) -> const Json& { return nodes.at(key).at(node); };
+  const auto flag = [&](const char* key) { return field(key).get<uint8_t>() != 0; };
+  return {.name = field("name"),
+          .inputs = field("inputs"),
+          .outputs = field("outputs"),
+          .overwrites = field("overwrites"),
+          .seconds = field("seconds"),
+          .flops = field("flops"),
+          .workspace_bytes = field("workspace_bytes"),
+          .replay_bytes = has_replay_bytes(nodes) ? field("replay_bytes").get<int64_t>() : 0,
+          .recomputable = flag("recomputable"),
+          .is_view = flag("is_view"),
+          .optional = flag("optional"),
+          .alternatives = field("alternatives")};
+}
+
+Problem read_problem(const Json& json) {
+  const size_t num_forward = json.at("num_forward");
+  const size_t num_nodes = json.at("num_nodes");
+  const auto& nodes = json.at("nodes");
+  const auto& values = json.at("values");
+  const auto& names = values.at("name");
+  const auto& producers = values.at("producer");
+  const auto& storages = values.at("storages");
+  const auto& bytes = json.at("storages").at("bytes");
+  const auto& held = json.at("storages").at("held");
+  check_lengths(nodes);
+  const auto count = nodes.at("seconds").size();
+  check(num_nodes <= count && num_forward <= num_nodes && storages.size() == producers.size() &&
+            names.size() == producers.size() && held.size() == bytes.size(),
+        "counts and lists do not agree");
+
+  ProblemBuilder builder;
+  for (size_t storage = 0; storage < bytes.size(); ++storage)
+    builder.add_storage(bytes.at(storage), held.at(storage).get<uint8_t>() != 0);
+  for (size_t value = 0; value < producers.size(); ++value)
+    builder.add_value(names.at(value), storages.at(value), producers.at(value));
+  for (size_t node = 0; node < count; ++node)
+    builder.add_node(node_from_json(nodes, node));
+  auto problem = builder.build();
+  problem.num_forward = num_forward;
+  problem.num_nodes = num_nodes;
+  problem.results = json.at("results").get<std::vector<int32_t>>();
+  problem.freed_before_backward = json.value("let_go", std::vector<int32_t>{});
+  problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
+  problem.loss_bytes = json.value("loss_bytes", int64_t{0});
+  problem.held_by_caller = json.value("held_by_caller", int64_t{0});
+  return problem;
+}
+
+void check_index(int32_t index, int32_t least, size_t size, const char* list) {
+  if (index < least || index >= static_cast<int32_t>(size)) {
+    throw std::invalid_argument("not a planning problem: \"" + std::string(list) +
+                                "\" has the index " + std::to_string(index) + " of " +
+                                std::to_string(size));
+  }
+}
+
+void check_indices(const JaggedArray& rows, size_t size, const char* list) {
+  for (size_t row = 0; row < rows.size(); ++row) {
+    for (auto index : rows[row])
+      check_index(index, 0, size, list);
+  }
+}
+
+}  // namespace
+
+std::string to_json(const Problem& problem) {
+  const Json json = {
+      {"format", "aten_recompute.problem/1"},
+      {"num_forward", problem.num_forward},
+      {"num_nodes", problem.num_nodes},
+      {"nodes",
+       {{"name", problem.node_names},
+        {"inputs", rows_to_json(problem.inputs)},
+        {"outputs", rows_to_json(problem.outputs)},
+        {"overwrites", rows_to_json(problem.overwrites)},
+        {"seconds", problem.seconds},
+        {"flops", problem.flops},
+        {"workspace_bytes", problem.workspace_bytes},
+        {"replay_bytes", problem.replay_bytes},
+        {"recomputable", problem.recomputable},
+        {"is_view", problem.is_view},
+        {"alternatives", rows_to_json(problem.alternatives)},
+        {"optional", problem.optional}}},
+      {"values",
+       {{"name", problem.value_names},
+        {"producer", problem.producer},
+        {"storages", rows_to_json(problem.storages)}}},
+      {"storages", {{"bytes", problem.bytes}, {"held", problem.held}}},
+      {"results", problem.results},
+      {"let_go", problem.freed_before_backward},
+      {"incoming", problem.incoming},
+      {"loss_bytes", problem.loss_bytes},
+      {"held_by_caller", problem.held_by_caller},
+  };
+  return json.dump();
+}
+
+Problem problem_from_json(const std::string& text) {
+  Problem problem;
+  try {
+    const auto json = Json::parse(text);
+    if (json.at("format") != "aten_recompute.problem/1")
+      throw std::invalid_argument("\"format\" is " + json.at("format").dump() +
+                                  ", expected \"aten_recompute.problem/1\"");
+    problem = read_problem(json);
+  } catch (const Json::exception& error) {
+    throw std::invalid_argument(std::string("not a planning problem: ") + error.what());
+  }
+  const auto nodes = problem.num_all_nodes();
+  check_indices(problem.inputs, problem.num_values(), "inputs");
+  check_indices(problem.outputs, problem.num_values(), "outputs");
+  check_indices(problem.overwrites, problem.num_values(), "overwrites");
+  check_indices(problem.alternatives, nodes, "alternatives");
+  check_indices(problem.storages, problem.num_storages(), "storages");
+  for (auto node : problem.producer)
+    check_index(node, -1, nodes, "producer");
+  for (auto value : problem.results)
+    check_index(value, 0, problem.num_values(), "results");
+  for (auto value : problem.freed_before_backward)
+    check_index(value, 0, problem.num_values(), "let_go");
+  for (auto value : problem.incoming)
+    check_index(value, 0, problem.num_values(), "incoming");
+  return problem;
+}
+
+}  // namespace aten_recompute

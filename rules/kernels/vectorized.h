@@ -1,0 +1,9 @@
+// Compiles a loop over plain memory for several instruction sets, if the compiler can select one at
+// load time.
+#pragma once
+
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define ATEN_RECOMPUTE_VECTORIZED __attribute__((optimize("O3"), target_clones("avx2", "default")))
+#else
+#define ATEN_RECOMPUTE_VECTORIZED
+#endif

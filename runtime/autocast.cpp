@@ -1,0 +1,75 @@
+#include "runtime/autocast.h"
+
+#include <ATen/autocast_mode.h>
+#include <c10/core/Device.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <vector>
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::pop;
+using torch::jit::Stack;
+
+// Autocast's settings before a block was entered, which its end restores.
+struct Block {
+  at::DeviceType device;
+  bool enabled;
+  at::ScalarType dtype;
+  bool cache_enabled;
+};
+
+thread_local std::vector<Block> open_blocks;
+
+void enter(Stack& stack) {
+  const auto dtype = pop(stack).toScalarType();
+  const auto enabled = pop(stack).toBool();
+  const auto device = c10::Device(pop(stack).toStringRef()).type();
+  open_blocks.push_back({device, at::autocast::is_autocast_enabled(device),
+                         at::autocast::get_autocast_dtype(device),
+                         at::autocast::is_autocast_cache_enabled()});
+  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::set_autocast_dtype(device, dtype);
+  at::autocast::increment_nesting();
+}
+
+void close_last_block() {
+  const auto block = open_blocks.back();
+  open_blocks.pop_back();
+  if (at::autocast::decrement_nesting() == 0)
+    at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(block.device, block.enabled);
+  at::autocast::set_autocast_dtype(block.device, block.dtype);
+  at::autocast::set_autocast_cache_enabled(block.cache_enabled);
+}
+
+void exit(Stack& /*stack*/) {
+  TORCH_CHECK(!open_blocks.empty(), "aten_recompute::exit_autocast: no block is open");
+  close_last_block();
+}
+
+}  // namespace
+
+bool autocast_enabled() {
+  return at::autocast::is_autocast_enabled(at::kCPU) ||
+         at::autocast::is_autocast_enabled(at::kCUDA);
+}
+
+CloseAutocastBlocks::CloseAutocastBlocks() : open_(open_blocks.size()) {}
+
+CloseAutocastBlocks::~CloseAutocastBlocks() {
+  while (open_blocks.size() > open_)
+    close_last_block();
+}
+
+void register_autocast_operators() {
+  using torch::jit::Operator;
+  static const torch::jit::RegisterOperators registered({
+      Operator("aten_recompute::enter_autocast(str device, bool enabled, int dtype) -> ()", enter,
+               c10::AliasAnalysisKind::CONSERVATIVE),
+      Operator("aten_recompute::exit_autocast() -> ()", exit, c10::AliasAnalysisKind::CONSERVATIVE),
+  });
+}
+
+}  // namespace aten_recompute

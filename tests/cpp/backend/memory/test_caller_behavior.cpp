@@ -1,0 +1,124 @@
+#include "backend/memory/caller_behavior.h"
+
+#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace aten_recompute {
+namespace {
+
+using ::testing::ElementsAre;
+
+constexpr int64_t kPeak = 10'000;  // bytes
+
+// An output of 10 by 100 floats.
+CallerBehavior::Output output(at::Tensor gradient, bool is_freed_before_backward) {
+  return {{10, 100}, 4, std::move(gradient), is_freed_before_backward};
+}
+
+at::Tensor whole() {
+  return at::ones({10, 100});
+}
+
+at::Tensor of_a_sum() {
+  return at::ones({}).expand({10, 100});
+}
+
+TEST(CallerBehavior, WholeGradientsAndHeldOutputsAreAsAssumed) {
+  CallerBehavior caller({}, kPeak, true);
+  EXPECT_FALSE(caller.is_settled());
+  caller.see({output(whole(), false)});
+  EXPECT_FALSE(caller.differs());
+  EXPECT_TRUE(caller.is_settled());
+}
+
+TEST(CallerBehavior, AnExpandedGradientTakesNoMemory) {
+  CallerBehavior caller({}, kPeak, true);
+  caller.see({output(of_a_sum(), true)});
+  EXPECT_TRUE(caller.differs());
+  EXPECT_THAT(caller.expanded(), ElementsAre(ElementsAre(true, true)));
+  EXPECT_THAT(caller.freed_before_backward(), ElementsAre(true));
+}
+
+TEST(CallerBehavior, AnUndefinedGradientTakesNoMemory) {
+  CallerBehavior caller({}, kPeak, true);
+  caller.see({output({}, false)});
+  EXPECT_TRUE(caller.differs());
+}
+
+TEST(CallerBehavior, SmallDifferencesDoNotMatterToALargeRegion) {
+  CallerBehavior caller({}, 1'000'000, true);
+  caller.see({output(of_a_sum(), true)});
+  EXPECT_FALSE(caller.differs());
+}
+
+TEST(CallerBehavior, AFreedOutputTakesNoMemory) {
+  CallerBehavior caller({}, kPeak, true);
+  caller.see({output(whole(), true)});
+  EXPECT_THAT(caller.freed_before_backward(), ElementsAre(true));
+  EXPECT_TRUE(caller.differs());
+}
+
+TEST(CallerBehavior, AnUnmeasuredLossMayKeepAsMuchAsTheOutput) {
+  CallerBehavior caller({}, kPeak, false);
+  caller.see({output(whole(), true)});
+  EXPECT_THAT(caller.freed_before_backward(), ElementsAre(false));
+  EXPECT_FALSE(caller.differs());
+}
+
+TEST(CallerBehavior, ALossIsPlannedForAsItWasMeasured) {
+  CallerBehavior caller({}, kPeak, true);
+  EXPECT_FALSE(caller.loss_factor());
+  caller.see_loss(0.5, 1.0);
+  EXPECT_TRUE(caller.differs());
+  EXPECT_EQ(caller.loss_factor(), 0.5);
+  EXPECT_EQ(caller.held_factor(), 1.0);
+  caller.see({output(whole(), false)});
+  EXPECT_TRUE(caller.differs()) << "whatever else the caller does";
+
+  SeenInCalls assumed;
+  assumed.loss_factor = 2.0;
+  assumed.held_factor = 0.5;
+  CallerBehavior next(assumed, kPeak, true);
+  next.see_loss(1.0, 0.25);
+  EXPECT_FALSE(next.differs()) << "a smaller loss than the one that was planned for";
+  EXPECT_EQ(next.loss_factor(), 2.0);
+}
+
+TEST(CallerBehavior, OneWholeGradientIsEnoughToPlanForIt) {
+  testing::internal::CaptureStderr();
+  SeenInCalls assumed;
+  assumed.expanded = {{true, true}};
+  assumed.freed_before_backward = {true};
+  CallerBehavior caller(assumed, kPeak, true);
+  caller.see({output(of_a_sum(), true)});
+  EXPECT_FALSE(caller.differs());
+  caller.see({output(whole(), false)});
+  EXPECT_TRUE(caller.differs());
+  EXPECT_THAT(caller.expanded(), ElementsAre(ElementsAre(false, false)));
+  caller.see({output(of_a_sum(), true)});
+  EXPECT_THAT(caller.freed_before_backward(), ElementsAre(false));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::HasSubstr("memory_budget may be exceeded by this backward"));
+}
+
+TEST(CallerBehavior, WhatASmallCallShowsCountsOnceALargerOneComes) {
+  CallerBehavior caller({}, kPeak, true);
+  caller.see({{{1, 10}, 4, at::ones({}).expand({1, 10}), true}});
+  EXPECT_FALSE(caller.differs()) << "it takes 120 bytes less than assumed";
+  caller.see({output(of_a_sum(), true)});
+  EXPECT_TRUE(caller.differs());
+}
+
+TEST(CallerBehavior, OutputsForOtherRegionsDoNotCount) {
+  CallerBehavior caller({}, kPeak, true);
+  caller.count_only({});
+  caller.count_only({1});
+  caller.see({output(of_a_sum(), true), output(whole(), false)});
+  EXPECT_FALSE(caller.differs());
+  EXPECT_THAT(caller.freed_before_backward(), ElementsAre(false, false));
+}
+
+}  // namespace
+}  // namespace aten_recompute

@@ -1,0 +1,45 @@
+#include "backend/memory/data_growth.h"
+
+#include <gtest/gtest.h>
+
+namespace aten_recompute {
+namespace {
+
+TEST(DataGrowth, DataThatOnlyMoveDoNotGrow) {
+  EXPECT_EQ(growth_of({{100, 8}, {100, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{120, 8}, {80, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{10, 8}, {20, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
+}
+
+TEST(DataGrowth, TheTotalMayGrowByThreePercent) {
+  EXPECT_EQ(growth_of({{102, 8}, {102, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{104, 8}, {104, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kTotal);
+}
+
+TEST(DataGrowth, OneTensorMayGrowByHalf) {
+  EXPECT_EQ(growth_of({{149, 8}, {51, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{151, 8}, {49, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kOfOne);
+  // A small one does not decide the peak.
+  EXPECT_EQ(growth_of({{1000, 8}, {4}}, {{1000, 8}, {1}}), DataGrowth::kNone);
+}
+
+TEST(DataGrowth, WhatWasNotAssumedIsIgnored) {
+  EXPECT_EQ(growth_of({{100}, {500}}, {{100}}), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{5}}, {}), DataGrowth::kNone);
+}
+
+TEST(DataGrowth, TensorsShrinkByTheSameMeasures) {
+  EXPECT_FALSE(has_shrunk({{98, 8}, {98, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(has_shrunk({{120, 8}, {80, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(has_shrunk({{104, 8}, {104, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(has_shrunk({{96, 8}, {96, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(has_shrunk({{160, 8}, {40, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(has_shrunk({}, {}));
+}
+
+TEST(DataGrowth, LargerOfEachDimension) {
+  EXPECT_EQ(larger_of_each({{3, 5}, {1}, {7}}, {{4, 2}, {2, 2}}), (DataSizes{{4, 5}, {1}, {7}}));
+}
+
+}  // namespace
+}  // namespace aten_recompute
