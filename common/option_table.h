@@ -30,6 +30,7 @@ struct StrategyRule {
   std::vector<KeyRule> arguments;
   std::vector<KeyRule> extras;  // also allowed beside a short form
   bool needs_arguments;         // all of `arguments` must be given
+  StrategyTraits traits;
 };
 
 /// Returns the keys that are allowed with every strategy, and without one.

@@ -10,6 +10,33 @@ namespace aten_recompute {
 
 enum class StrategyKind { kNone, kAll, kNames, kLayers, kOps, kSegments, kMinCut, kBudget, kPlan };
 
+/// What sets one strategy apart from others, so that nobody outside of passes/strategy has to know
+/// which one it is. The table of strategies (common/option_table.h) has one for each.
+struct StrategyTraits {
+  /// It decides by sizes or seconds, so the region is profiled before it is planned.
+  bool needs_profile = false;
+  /// It does not speak of operators or layers as the program has them, so operators may be fused.
+  bool may_fuse = false;
+  /// Its plan may compute a value in another way than the program does (passes/autodiff).
+  bool wants_alternatives = false;
+  /// The regions of a method are planned together, and a region that cannot be profiled keeps as
+  /// little as possible.
+  bool plans_whole_calls = false;
+  /// It keeps a limit, so a plan holds up to the sizes that it was made for, and is replaced where
+  /// steps take more than it assumed. The tags must_save and must_recompute hold.
+  bool keeps_budget = false;
+  /// The plan comes from a file.
+  bool follows_plan_file = false;
+  /// The user gives words that values or operators have to match.
+  bool matches_words = false;
+
+  /// Returns whether what is compiled depends on the shapes of inputs. A plan from a file does only
+  /// where several regions run in a call, because shapes tell their runs apart there.
+  bool depends_on_shapes(bool is_one_of_several) const {
+    return keeps_budget || (plans_whole_calls && is_one_of_several);
+  }
+};
+
 /// Where the seconds in a plan come from: they are measured on this machine, or computed from
 /// sizes, which gives the same plan on every machine.
 enum class CostModel { kMeasured, kFlops };

@@ -222,17 +222,12 @@ void run_plan(Run& run) {
       }
       costs = profile(joint, run.input.inputs, options.cost_model);
     }
-    auto problem = make_problem(joint, costs ? &*costs : nullptr, {});
-    if (options.strategy == StrategyKind::kBudget)
-      obey_tags(problem);
     const std::vector<bool> no_attributes(joint.num_inputs, false);
-    std::vector<Banned> banned;
-    const auto decisions =
-        plan_region({joint, problem, costs, options, no_attributes, false, {}, 0}, &banned);
-    Simulator simulator(problem.problem);
-    simulator.run(decisions);
+    const SeenInCalls nothing_seen;
+    const auto planned = plan_region(
+        {joint, costs ? &*costs : nullptr, options, no_attributes, nothing_seen, false, {}, 0});
     std::vector<int64_t> steps;
-    for (const auto& step : simulator.steps()) {
+    for (const auto& step : planned.steps) {
       for (const auto number : numbers_of(step))
         steps.push_back(number);
     }

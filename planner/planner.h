@@ -15,7 +15,7 @@
 #pragma once
 
 #include "planner/addresses/place_blocks.h"
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem.h"
 #include "planner/model/problem_builder.h"

@@ -10,6 +10,7 @@
 #include "backend/method/share_tensors.h"
 #include "common/log.h"
 #include "common/parse_options.h"
+#include "common/strategy_traits.h"
 #include "register/spec.h"
 #include "runtime/one_line_errors.h"
 
@@ -84,7 +85,7 @@ c10::IValue preprocess(const torch::jit::Module& module,
   for (const auto& spec : specs) {
     const auto options = parse_options(spec_to_json(spec.value()));
     check_options(module, spec.key().toStringRef(), options);
-    if (options.strategy == StrategyKind::kPlan)
+    if (traits_of(options).follows_plan_file)
       plans.insert(spec.key(), to_json(options));
   }
   for (const auto& spec : plans)

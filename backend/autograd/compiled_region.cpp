@@ -127,10 +127,10 @@ CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavi
       caller_(std::move(caller)),
       forward_(graphs_.gradient.f),
       backward_(graphs_.gradient.df) {
-  if (caller_ == nullptr && graphs_.problem != nullptr) {
-    caller_ =
-        std::make_shared<CallerBehavior>(graphs_.assumed, graphs_.figures.predicted_peak_bytes,
-                                         /*loss_is_measured=*/StepWatch::sees_all_memory());
+  if (caller_ == nullptr && graphs_.plan) {
+    caller_ = std::make_shared<CallerBehavior>(graphs_.plan->assumed,
+                                               graphs_.plan->metrics.predicted_peak_bytes,
+                                               /*loss_is_measured=*/StepWatch::sees_all_memory());
   }
   find_aliases();
   find_captures();
@@ -308,15 +308,15 @@ void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
                                PeakDifference& difference) const {
   if (step.backward.empty())
     return;
-  const auto& figures = graphs_.figures;
+  const auto& metrics = graphs_.plan->metrics;
   const auto& options = difference.options();
   const bool is_like = is_like_plan(step, options.accumulate);
   const bool is_as_planned = is_like && !is_outdated();
-  const bool matters = is_too_low(figures.predicted_peak_bytes, step.peak,
-                                  budget_bytes(options, figures.fraction_counts_from));
+  const bool matters = is_too_low(metrics.predicted_peak_bytes, step.peak,
+                                  budget_bytes(options, metrics.fraction_counts_from));
   // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
   // of smaller inputs says nothing about that of those planned for.
-  const auto loss = is_smaller ? std::nullopt : loss_memory(*graphs_.problem, step);
+  const auto loss = is_smaller ? std::nullopt : loss_memory(*graphs_.plan->problem, step);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
     caller_->see_loss(static_cast<double>(loss->beside) / incoming,
@@ -326,7 +326,7 @@ void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
   if (is_comparable)
     measured_peak_bytes_ = step.peak;
   if (is_comparable || (is_like && matters))
-    difference.say(figures, step, /*is_planned_again=*/loss.has_value() && is_outdated());
+    difference.say(metrics, step, /*is_planned_again=*/loss.has_value() && is_outdated());
 }
 
 std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(

@@ -60,6 +60,8 @@ class CompiledRegion {
   CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller = nullptr);
 
   const RegionGraphs& graphs() const { return graphs_; }
+  // Returns the plan; nullptr where the region was not profiled.
+  const RegionPlan* plan() const { return graphs_.plan ? &*graphs_.plan : nullptr; }
   const torch::jit::Gradient& gradient() const { return graphs_.gradient; }
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }

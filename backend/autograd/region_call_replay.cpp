@@ -133,7 +133,7 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
   const OrdinaryAutograd guard;
   // Aliases separate the inputs from each other: gradients are those of the region alone, even
   // where one input was computed from another.
-  torch::autograd::edge_list ends;
+  torch::autograd::edge_list boundary;
   std::vector<size_t> first_summands;
   for (size_t k = 0; k < summand_of.size(); ++k) {
     const bool is_first = k == 0 || summand_of[k] != summand_of[k - 1];
@@ -144,7 +144,7 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
       continue;
     auto& input = inputs[gradient.df_output_vjps[summand_of[k]]];
     const auto alias = at::alias(input.toTensor());
-    ends.push_back(torch::autograd::impl::gradient_edge(alias));
+    boundary.push_back(torch::autograd::impl::gradient_edge(alias));
     first_summands.push_back(k);
     input = alias;
   }
@@ -161,10 +161,10 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
   Run run;
   run.is_replay = true;
   run.replayed.resize(summand_of.size());
-  if (!roots.empty() && !ends.empty()) {
+  if (!roots.empty() && !boundary.empty()) {
     auto results = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/create_graph, create_graph,
-        /*accumulate_grad=*/false, ends);
+        /*accumulate_grad=*/false, boundary);
     for (size_t i = 0; i < results.size(); ++i)
       run.replayed[first_summands[i]] = std::move(results[i]);
   }

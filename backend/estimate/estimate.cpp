@@ -24,7 +24,7 @@
 #include "common/parse_options.h"
 #include "common/torch_compat.h"
 #include "common/user_error.h"
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 #include "planner/model/simulator.h"
 #include "planner/search/budget.h"
 #include "planner/search/search.h"
@@ -114,7 +114,7 @@ class DescribedRegions {
       return outputs;
     }
     auto graphs = compile_region(input);
-    auto outputs = std::exchange(graphs.described_outputs, {});
+    auto outputs = std::exchange(graphs.plan.value().described_outputs, {});
     const auto compiled = std::make_shared<CompiledRegion>(std::move(graphs));
     const auto edges = gradient_edges(*compiled, inputs);
     flow_.begin_run(compiled, region.is_attribute(), inputs, kept_for_replay(*compiled, inputs),
@@ -171,16 +171,16 @@ StepProblem problem_of(const DescribedRegions& regions, const IValue& result,
   if (compiled.empty())
     throw UserError("estimate: nothing in the method needs a gradient");
   if (compiled.size() == 1) {
-    const auto& graphs = compiled.front()->graphs();
-    return {*graphs.problem, *graphs.unplanned};
+    const auto& plan = *compiled.front()->plan();
+    return {*plan.problem, *plan.unplanned};
   }
   const auto runs = regions.runs(result, options);
   std::vector<const RetentionPlan*> unplanned;
   for (const auto& each : compiled)
-    unplanned.push_back(each->graphs().unplanned.get());
-  auto joint = join(runs);
-  auto keep_all = join_decisions(joint, runs, unplanned);
-  return {std::move(joint.problem), std::move(keep_all)};
+    unplanned.push_back(each->plan()->unplanned.get());
+  auto whole = join(runs);
+  auto keep_all = join_retentions(whole, runs, unplanned);
+  return {std::move(whole.problem), std::move(keep_all)};
 }
 
 double flops_between(const Problem& problem, size_t begin, size_t end) {
@@ -190,7 +190,7 @@ double flops_between(const Problem& problem, size_t begin, size_t end) {
   return flops;
 }
 
-json figures(Simulator& simulator, const RetentionPlan& plan) {
+json metrics(Simulator& simulator, const RetentionPlan& plan) {
   const auto& problem = simulator.problem();
   const auto simulation = simulator.run(plan);
   double recomputed = 0.0;
@@ -221,10 +221,10 @@ json estimate_step(const StepProblem& step, const std::vector<Options>& budgets,
     const auto plan = unplanned.peak_bytes <= limit ? std::nullopt : search.fastest(limit);
     estimate["reachable"] = plan || unplanned.peak_bytes <= limit;
     if (estimate["reachable"])
-      estimate.update(figures(simulator, plan ? plan->retention : *step.unplanned));
+      estimate.update(metrics(simulator, plan ? plan->retention : *step.unplanned));
     estimates.push_back(std::move(estimate));
   }
-  json leanest = figures(simulator, search.fastest(smallest)->retention);
+  json leanest = metrics(simulator, search.fastest(smallest)->retention);
   return {{"unplanned_peak_bytes", unplanned.peak_bytes},
           {"unplanned_saved_bytes", unplanned.saved_bytes},
           {"smallest_peak_bytes", smallest},

@@ -12,6 +12,7 @@
 #include "backend/estimate/estimate.h"
 #include "backend/method/share_tensors.h"
 #include "common/parse_options.h"
+#include "common/strategy_traits.h"
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/save_plan.h"
@@ -162,8 +163,7 @@ std::vector<IValue> without_gradient(const Region& region, std::vector<IValue>& 
 }
 
 Options profile_options(const EstimateOptions& given, bool meta) {
-  auto options = parse_options(given.options);
-  options.strategy = StrategyKind::kNone;
+  auto options = without_recomputation(parse_options(given.options));
   options.profile = true;
   options.fuse = false;  // nodes are those of the program
   options.cost_model = meta ? CostModel::kFlops : CostModel::kMeasured;

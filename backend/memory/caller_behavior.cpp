@@ -63,13 +63,14 @@ int64_t CallerBehavior::bytes_of(const std::vector<Output>& outputs,
     auto of_output = static_cast<int64_t>(outputs[k].element_bytes);
     auto of_gradient = of_output;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      const bool is_expanded = k < behavior.expanded.size() && i < behavior.expanded[k].size() &&
-                               behavior.expanded[k][i];
+      const bool is_expanded = k < behavior.profile.expanded.size() &&
+                               i < behavior.profile.expanded[k].size() &&
+                               behavior.profile.expanded[k][i];
       of_output *= sizes[i];
       of_gradient *= is_expanded ? 1 : sizes[i];
     }
-    const bool is_freed_before_backward =
-        k < behavior.freed_before_backward.size() && behavior.freed_before_backward[k];
+    const bool is_freed_before_backward = k < behavior.caller.freed_before_backward.size() &&
+                                          behavior.caller.freed_before_backward[k];
     bytes += 2 * of_gradient + (is_freed_before_backward ? 0 : of_output);
   }
   return bytes;
@@ -80,30 +81,30 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
   bool changed = !has_seen_;
   if (!has_seen_) {
     for (size_t k = 0; k < outputs.size(); ++k) {
-      seen_.expanded.emplace_back(outputs[k].sizes.size(), counts(k));
-      seen_.freed_before_backward.push_back(counts(k));
+      seen_.profile.expanded.emplace_back(outputs[k].sizes.size(), counts(k));
+      seen_.caller.freed_before_backward.push_back(counts(k));
     }
     has_seen_ = true;
   }
   std::vector<bool> freed_before_backward;
   for (size_t k = 0; k < outputs.size(); ++k) {
     const auto expanded = expanded_dimensions(outputs[k]);
-    changed = turn_off(seen_.expanded[k], expanded) || changed;
+    changed = turn_off(seen_.profile.expanded[k], expanded) || changed;
     const bool is_of_sum = std::all_of(expanded.begin(), expanded.end(), is_on);
     freed_before_backward.push_back(outputs[k].is_freed_before_backward &&
                                     (loss_is_measured_ || is_of_sum));
   }
-  changed = turn_off(seen_.freed_before_backward, freed_before_backward) || changed;
+  changed = turn_off(seen_.caller.freed_before_backward, freed_before_backward) || changed;
   // What makes no difference in a call with small outputs may make one in a later call.
   const auto assumed_bytes = bytes_of(outputs, assumed_);
   if (!changed && (differs_ || assumed_bytes <= largest_bytes_))
     return;
   largest_bytes_ = std::max(largest_bytes_, assumed_bytes);
-  settled_ =
-      std::none_of(seen_.freed_before_backward.begin(), seen_.freed_before_backward.end(), is_on) &&
-      std::none_of(seen_.expanded.begin(), seen_.expanded.end(), [](const auto& flags) {
-        return std::any_of(flags.begin(), flags.end(), is_on);
-      });
+  settled_ = std::none_of(seen_.caller.freed_before_backward.begin(),
+                          seen_.caller.freed_before_backward.end(), is_on) &&
+             std::none_of(
+                 seen_.profile.expanded.begin(), seen_.profile.expanded.end(),
+                 [](const auto& flags) { return std::any_of(flags.begin(), flags.end(), is_on); });
   const auto more = bytes_of(outputs, seen_) - assumed_bytes;
   const auto limit = static_cast<int64_t>(kTolerance * static_cast<double>(peak_bytes_));
   differs_ = more > limit || -more > limit || has_other_loss();
@@ -119,34 +120,35 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
 
 void CallerBehavior::see_loss(double loss_factor, double held_factor) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  seen_.loss_factor = std::max(loss_factor, assumed_.loss_factor.value_or(loss_factor));
-  seen_.held_factor = std::max(held_factor, assumed_.held_factor);
+  seen_.caller.loss_factor =
+      std::max(loss_factor, assumed_.caller.loss_factor.value_or(loss_factor));
+  seen_.caller.held_factor = std::max(held_factor, assumed_.caller.held_factor);
   differs_ = differs_ || has_other_loss();
 }
 
 bool CallerBehavior::has_other_loss() const {
-  return seen_.loss_factor &&
-         (seen_.loss_factor != assumed_.loss_factor || seen_.held_factor != assumed_.held_factor);
+  return seen_.caller.loss_factor && (seen_.caller.loss_factor != assumed_.caller.loss_factor ||
+                                      seen_.caller.held_factor != assumed_.caller.held_factor);
 }
 
 std::optional<double> CallerBehavior::loss_factor() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_.loss_factor ? seen_.loss_factor : assumed_.loss_factor;
+  return seen_.caller.loss_factor ? seen_.caller.loss_factor : assumed_.caller.loss_factor;
 }
 
 double CallerBehavior::held_factor() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return std::max(seen_.held_factor, assumed_.held_factor);
+  return std::max(seen_.caller.held_factor, assumed_.caller.held_factor);
 }
 
 ExpandedDimensions CallerBehavior::expanded() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_.expanded;
+  return seen_.profile.expanded;
 }
 
 std::vector<bool> CallerBehavior::freed_before_backward() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return seen_.freed_before_backward;
+  return seen_.caller.freed_before_backward;
 }
 
 }  // namespace aten_recompute

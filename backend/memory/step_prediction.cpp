@@ -27,11 +27,11 @@ bool is_over(int64_t measured, int64_t budget) {
 }  // namespace
 
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
-                      const std::vector<const RetentionPlan*>& decisions) {
+                      const std::vector<const RetentionPlan*>& retention) {
   PredictedStep step{join(runs, kept_after), {}};
-  const auto& problem = step.joint.problem;
+  const auto& problem = step.whole.problem;
   Simulator simulator(problem);
-  const auto simulation = simulator.run(join_decisions(step.joint, runs, decisions));
+  const auto simulation = simulator.run(join_retentions(step.whole, runs, retention));
   step.saved_bytes = simulation.saved_bytes;
   step.peak_bytes = simulation.peak_bytes;
   step.bytes.resize(problem.num_nodes, 0);
@@ -48,27 +48,27 @@ namespace {
 // Predicts the step with nodes for the beginning and the end of every run's backward; for that,
 // sets RegionRun::beyond_in_backward where it is not set.
 PredictedStep predict_with_ends(std::vector<RegionRun>& runs, int64_t kept_after,
-                                const std::vector<const RetentionPlan*>& decisions) {
+                                const std::vector<const RetentionPlan*>& retention) {
   for (auto& run : runs)
     run.beyond_in_backward = run.beyond_in_backward.value_or(0);
-  return predict(runs, kept_after, decisions);
+  return predict(runs, kept_after, retention);
 }
 
 }  // namespace
 
 void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
-                       const std::vector<const RetentionPlan*>& decisions,
+                       const std::vector<const RetentionPlan*>& retention,
                        const StepMemory& memory) {
   if (memory.at_forward.size() != runs.size())
     return;
   auto measured = runs;
   for (auto& run : measured)
     run.kept_before = 0;
-  const auto step = predict(measured, 0, decisions);
+  const auto step = predict(measured, 0, retention);
   int64_t beyond = memory.saved - step.saved_bytes;
   std::vector<int64_t> by_run(runs.size() + 1, beyond);  // bytes kept before each run
   for (size_t i = runs.size(); i-- > 0;) {
-    beyond = std::min(beyond, memory.at_forward[i] - step.bytes[step.joint.between[i]]);
+    beyond = std::min(beyond, memory.at_forward[i] - step.bytes[step.whole.between[i]]);
     by_run[i] = beyond;
   }
   int64_t before = 0;
@@ -83,12 +83,12 @@ void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
 }
 
 void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
-                             const std::vector<const RetentionPlan*>& decisions,
+                             const std::vector<const RetentionPlan*>& retention,
                              const StepMemory& memory) {
   if (memory.backward.size() != runs.size())
     return;
   auto measured = runs;
-  const auto step = predict_with_ends(measured, kept_after, decisions);
+  const auto step = predict_with_ends(measured, kept_after, retention);
   const auto& bytes = step.bytes;
   bool has_begun = false;
   int64_t at_backward = 0;
@@ -96,8 +96,8 @@ void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
     const auto& [has_run, peak, peak_after] = memory.backward[i];
     if (!has_run)
       continue;
-    const auto begin = step.joint.begin[i];
-    const auto between = step.joint.between_again[i];
+    const auto begin = step.whole.begin[i];
+    const auto between = step.whole.between_again[i];
     if (!has_begun)
       at_backward = bytes[begin] - *measured[i].beyond_in_backward;
     has_begun = true;
@@ -127,14 +127,14 @@ bool is_too_high(int64_t predicted, int64_t measured) {
   return exceeds(predicted - measured, kTooHigh, measured);
 }
 
-void PeakDifference::say(const PlanMetrics& figures, const StepMemory& step,
+void PeakDifference::say(const PlanMetrics& metrics, const StepMemory& step,
                          bool is_planned_again) {
   if (log_enabled(LogTopic::kMemory, LogLevel::kInfo))
     log_info(LogTopic::kMemory, of_ + "the peak of a step was " + std::to_string(step.peak) +
-                                    " bytes; " + std::to_string(figures.predicted_peak_bytes) +
+                                    " bytes; " + std::to_string(metrics.predicted_peak_bytes) +
                                     " were predicted");
-  const auto predicted = figures.predicted_peak_bytes;
-  const auto budget = budget_bytes(options_, figures.fraction_counts_from);
+  const auto predicted = metrics.predicted_peak_bytes;
+  const auto budget = budget_bytes(options_, metrics.fraction_counts_from);
   const bool is_more = exceeds(step.peak - predicted, kWorthSaying, predicted) ||
                        (predicted <= budget && is_over(step.peak, budget));
   if (!is_more && !is_too_high(predicted, step.peak))
@@ -176,18 +176,18 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
 }
 
 void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
-               const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory) {
+               const std::vector<const RetentionPlan*>& retention, const StepMemory& memory) {
   const auto problem = join(runs, kept_after).problem;
   const auto loss = loss_memory(problem, memory);
   if (!loss || memory.backward.size() != runs.size())
     return;
   auto measured = runs;
-  const auto step = predict_with_ends(measured, kept_after, decisions);
+  const auto step = predict_with_ends(measured, kept_after, retention);
   auto& last = runs.back();
   for (size_t i = runs.size(); i-- > 0;) {
     if (!memory.backward[i].has_run)
       continue;
-    const auto planned = step.bytes[step.joint.begin[i]] - *measured[i].beyond_in_backward;
+    const auto planned = step.bytes[step.whole.begin[i]] - *measured[i].beyond_in_backward;
     last.held_by_caller += std::max<int64_t>(0, memory.at_backward - planned);
     break;
   }

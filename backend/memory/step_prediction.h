@@ -10,36 +10,36 @@
 
 #include "backend/memory/step_watch.h"
 #include "passes/pipeline.h"
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 #include "planner/search/budget.h"
 
 namespace aten_recompute {
 
 // The simulation of a step of several regions.
 struct PredictedStep {
-  JointProblem joint;
+  MethodProblem whole;
   // Bytes while each node of the joint problem runs. Forward nodes that run again count with the
   // backward node that they run for.
   std::vector<int64_t> bytes;
   int64_t saved_bytes = 0;
   int64_t peak_bytes = 0;
 };
-// Simulates the step. `kept_after` is that of join(); `decisions` has the plan of each run.
+// Simulates the step. `kept_after` is that of join(); `retention` has the plan of each run.
 PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
-                      const std::vector<const RetentionPlan*>& decisions);
+                      const std::vector<const RetentionPlan*>& retention);
 
 // Attributes what the call allocated beyond the prediction, and still holds when the method has
 // returned, to operators between the regions, which keep it for their own backward. Raises
-// RegionRun::kept_before and `kept_after` to that. `decisions` has the plans that the runs
+// RegionRun::kept_before and `kept_after` to that. `retention` has the plans that the runs
 // followed.
 void note_kept_between(std::vector<RegionRun>& runs, int64_t& kept_after,
-                       const std::vector<const RetentionPlan*>& decisions,
+                       const std::vector<const RetentionPlan*>& retention,
                        const StepMemory& memory);
 
 // Raises RegionRun::beyond_in_backward and beyond_after_backward to what the backward needed beyond
 // the prediction. Both are compared relative to the beginning of the last run's backward.
 void note_beyond_in_backward(std::vector<RegionRun>& runs, int64_t kept_after,
-                             const std::vector<const RetentionPlan*>& decisions,
+                             const std::vector<const RetentionPlan*>& retention,
                              const StepMemory& memory);
 
 // Returns whether the step can be compared with the prediction: its backward was watched to the
@@ -62,7 +62,7 @@ class PeakDifference {
 
   // Logs the warning if the peak of `step` differs from the prediction by more than 3 %, or exceeds
   // the budget. The step needs to be like the plan. `is_planned_again` says that the region is.
-  void say(const PlanMetrics& figures, const StepMemory& step, bool is_planned_again = false);
+  void say(const PlanMetrics& metrics, const StepMemory& step, bool is_planned_again = false);
   const Options& options() const { return options_; }
 
  private:
@@ -85,7 +85,7 @@ std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& 
 // Raises RegionRun::beyond_in_loss and held_by_caller of the last run to what the loss needed, and
 // what was still allocated of it when the backward of the last run began.
 void note_loss(std::vector<RegionRun>& runs, int64_t kept_after,
-               const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory);
+               const std::vector<const RetentionPlan*>& retention, const StepMemory& memory);
 
 // Returns an upper bound of what operators outside the regions need, in bytes.
 int64_t outside_bytes(const std::vector<RegionRun>& runs, int64_t kept_after);

@@ -15,7 +15,7 @@
 #include "common/did_you_mean.h"
 #include "common/join.h"
 #include "common/parse_options.h"
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 #include "planner/search/budget.h"
 
 namespace aten_recompute {
@@ -77,21 +77,23 @@ Drawn choose_method(const PlannedMethods& methods, const std::string& method) {
   return std::move(have_run.front());
 }
 
-const PlanMetrics& figures_of_call(const CompiledCall& call) {
-  return call.plan != nullptr ? call.plan->figures
-                              : call.runs.front().compiled_region->graphs().figures;
+PlanMetrics metrics_of_call(const CompiledCall& call) {
+  if (call.plan != nullptr)
+    return call.plan->metrics;
+  const auto* plan = call.runs.front().compiled_region->plan();
+  return plan == nullptr ? PlanMetrics{} : plan->metrics;
 }
 
 std::string title_of(const Drawn& drawn, const std::string& what) {
   const auto& options = drawn.method->options();
   auto title = drawn.method->class_name() + "." + drawn.method->name() + ", " + what + " (" +
                describe(options) + ")";
-  const auto& figures = figures_of_call(drawn.call);
+  const auto metrics = metrics_of_call(drawn.call);
   const bool is_whole = drawn.call.plan != nullptr || drawn.call.runs.size() == 1;
-  if (is_whole && figures.unplanned_peak_bytes > 0) {
-    title += "\\npredicted peak " + readable_bytes(figures.predicted_peak_bytes) + ", " +
-             readable_bytes(figures.unplanned_peak_bytes) + " with nothing recomputed; " +
-             readable_bytes(figures.predicted_saved_bytes) + " kept for the backward";
+  if (is_whole && metrics.unplanned_peak_bytes > 0) {
+    title += "\\npredicted peak " + readable_bytes(metrics.predicted_peak_bytes) + ", " +
+             readable_bytes(metrics.unplanned_peak_bytes) + " with nothing recomputed; " +
+             readable_bytes(metrics.predicted_saved_bytes) + " kept for the backward";
   }
   return title;
 }
@@ -101,7 +103,7 @@ std::vector<int32_t> places_in_plan(const CompiledCall& call) {
   std::vector<int32_t> places;
   int32_t next = 0;
   for (const auto& run : call.runs) {
-    const bool has_part = run.compiled_region->graphs().problem != nullptr;
+    const bool has_part = run.compiled_region->plan() != nullptr;
     places.push_back(has_part ? next++ : -1);
   }
   return places;
@@ -128,40 +130,39 @@ std::vector<DrawnHandover> handovers_of(const CompiledCall& call) {
   return handovers;
 }
 
-int64_t budget_of(const Options& options, const PlanMetrics& figures) {
-  const bool has_budget = options.strategy == StrategyKind::kBudget &&
-                          (options.memory_bytes.has_value() || options.memory_fraction.has_value());
-  return has_budget ? budget_bytes(options, figures.fraction_counts_from) : 0;
+int64_t budget_of(const Options& options, const PlanMetrics& metrics) {
+  const bool has_budget = options.memory_bytes.has_value() || options.memory_fraction.has_value();
+  return has_budget ? budget_bytes(options, metrics.fraction_counts_from) : 0;
 }
 
 DotGraph timeline_of(const Drawn& drawn) {
   const auto& call = drawn.call;
   const auto title = drawn.method->class_name() + "." + drawn.method->name();
   std::vector<Timeline> timelines;
-  JointProblem joint;
+  MethodProblem whole;
   if (call.plan != nullptr) {
-    joint = join(call.plan->linked, call.plan->kept_after);
+    whole = join(call.plan->linked, call.plan->kept_after);
     std::vector<const RetentionPlan*> planned;
     std::vector<const RetentionPlan*> unplanned;
     for (const auto& run : call.runs) {
-      const auto& graphs = run.compiled_region->graphs();
-      if (graphs.problem == nullptr)
+      const auto* plan = run.compiled_region->plan();
+      if (plan == nullptr)
         continue;
-      planned.push_back(graphs.decisions.get());
-      unplanned.push_back(graphs.unplanned.get());
+      planned.push_back(plan->retention.get());
+      unplanned.push_back(plan->unplanned.get());
     }
-    timelines.push_back({title, &joint.problem, join_decisions(joint, call.plan->linked, planned),
-                         join_decisions(joint, call.plan->linked, unplanned),
-                         budget_of(drawn.method->options(), call.plan->figures)});
+    timelines.push_back({title, &whole.problem, join_retentions(whole, call.plan->linked, planned),
+                         join_retentions(whole, call.plan->linked, unplanned),
+                         budget_of(drawn.method->options(), call.plan->metrics)});
     return draw_timelines(timelines);
   }
   for (const auto& run : call.runs) {
-    const auto& graphs = run.compiled_region->graphs();
-    if (graphs.problem == nullptr)
+    const auto* plan = run.compiled_region->plan();
+    if (plan == nullptr)
       continue;
     const auto region = call.runs.size() == 1 ? "" : ", region " + std::to_string(run.region);
-    timelines.push_back({title + region, graphs.problem.get(), *graphs.decisions, *graphs.unplanned,
-                         budget_of(drawn.method->options(), graphs.figures)});
+    timelines.push_back({title + region, plan->problem.get(), *plan->retention, *plan->unplanned,
+                         budget_of(drawn.method->options(), plan->metrics)});
   }
   if (timelines.empty()) {
     throw std::invalid_argument(

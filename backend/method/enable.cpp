@@ -11,6 +11,7 @@
 #include "backend/method/planned_function.h"
 #include "backend/method/planned_methods.h"
 #include "backend/method/share_tensors.h"
+#include "common/strategy_traits.h"
 #include "planner/model/plan_file.h"
 #include "runtime/one_line_errors.h"
 
@@ -97,7 +98,7 @@ void enable(torch::jit::Function& function, const std::string& options,
   auto& of_graph = graph_function(function);
   auto method = c10::make_intrusive<LoweredMethod>(module_of(of_graph), of_graph.name(),
                                                    self_contained(options));
-  if (method->options().strategy == StrategyKind::kPlan)
+  if (traits_of(method->options()).follows_plan_file)
     check_plan_file(method->options().plan);
   PlannedFunction::forget_dead_objects();
   PlannedFunction::enable(of_graph, unit, nullptr, std::move(method));

@@ -25,6 +25,7 @@
 #include "common/join.h"
 #include "common/log.h"
 #include "common/parse_options.h"
+#include "common/strategy_traits.h"
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -95,17 +96,17 @@ nlohmann::json counts(const DifferentiatedOperators& operators) {
           {"tape", count(operators.on_tape)}};
 }
 
-nlohmann::json to_json(const PlanMetrics& figures) {
-  return {{"predicted_peak_bytes", figures.predicted_peak_bytes},
-          {"unplanned_peak_bytes", figures.unplanned_peak_bytes},
-          {"predicted_saved_bytes", figures.predicted_saved_bytes},
-          {"outside_bytes", figures.outside_bytes},
-          {"predicted_seconds", figures.predicted_seconds},
-          {"unplanned_seconds", figures.unplanned_seconds},
-          {"profile_seconds", figures.profile_seconds},
-          {"plan_seconds", figures.plan_seconds},
-          {"nodes", figures.num_nodes},
-          {"profiled_classes", figures.num_classes}};
+nlohmann::json to_json(const PlanMetrics& metrics) {
+  return {{"predicted_peak_bytes", metrics.predicted_peak_bytes},
+          {"unplanned_peak_bytes", metrics.unplanned_peak_bytes},
+          {"predicted_saved_bytes", metrics.predicted_saved_bytes},
+          {"outside_bytes", metrics.outside_bytes},
+          {"predicted_seconds", metrics.predicted_seconds},
+          {"unplanned_seconds", metrics.unplanned_seconds},
+          {"profile_seconds", metrics.profile_seconds},
+          {"plan_seconds", metrics.plan_seconds},
+          {"nodes", metrics.num_nodes},
+          {"profiled_classes", metrics.num_classes}};
 }
 
 // Returns whether some operator outside regions runs under ordinary autograd, which may keep
@@ -176,12 +177,12 @@ class BeforeCall {
 
 nlohmann::json describe_arena(const ArenaFigures& figures) {
   return {{"bytes", figures.arena_bytes},
-          {"alive_bytes", figures.alive_bytes},
-          {"blocks", figures.num_blocks},
-          {"steps", figures.num_steps},
-          {"recorded_steps", figures.num_records},
-          {"unforeseen_blocks", figures.num_unforeseen},
-          {"unforeseen_bytes", figures.unforeseen_bytes}};
+          {"alive_bytes", metrics.alive_bytes},
+          {"blocks", metrics.num_blocks},
+          {"steps", metrics.num_steps},
+          {"recorded_steps", metrics.num_records},
+          {"unforeseen_blocks", metrics.num_unforeseen},
+          {"unforeseen_bytes", metrics.unforeseen_bytes}};
 }
 
 }  // namespace
@@ -205,11 +206,12 @@ struct LoweredMethod::Specialization {
   }
   // Returns the region's compiled regions in the plans for the whole method, or where there are
   // none, those that the region planned by itself.
-  std::vector<std::shared_ptr<const CompiledRegion>> variants_of(const Region& region) const;
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions_of(
+      const Region& region) const;
 };
 
-std::vector<std::shared_ptr<const CompiledRegion>> LoweredMethod::Specialization::variants_of(
-    const Region& region) const {
+std::vector<std::shared_ptr<const CompiledRegion>>
+LoweredMethod::Specialization::compiled_regions_of(const Region& region) const {
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
   for (const auto& plan : method_plans()) {
     for (const auto& run : plan->runs) {
@@ -230,7 +232,7 @@ bool LoweredMethod::may_follow(const std::vector<PathCheck>& checks, const LeftP
 }
 
 void check_options(const Module& module, const std::string& method, const Options& options) try {
-  if (options.strategy == StrategyKind::kPlan)
+  if (traits_of(options).follows_plan_file)
     check_plan_file(options.plan);
   const auto pattern = layer_pattern_of(module, options);
   if (!pattern.empty())
@@ -248,15 +250,14 @@ LoweredMethod::LoweredMethod(Module module, std::string method, const std::strin
   options_.layer_pattern = layer_pattern_of(module_, options_);
   if (options_.layer_pattern.empty())
     options_.layer_pattern = layer_pattern;
-  if (options_.strategy == StrategyKind::kPlan) {
+  if (traits_of(options_).follows_plan_file) {
     auto kept = kept_branches_of(options_.plan);
     kept_branches_ = std::move(kept[method_]);
   }
   options_.save_ir = options_.save_ir || saves_ir_by_environment();
   if (options_.save_ir)
     artifacts_ = std::make_unique<Artifacts>(module_._ivalue(), class_name(), method_);
-  checked_words_ =
-      options_.strategy != StrategyKind::kNames && options_.strategy != StrategyKind::kOps;
+  checked_words_ = !traits_of(options_).matches_words;
 }
 
 LoweredMethod::~LoweredMethod() = default;
@@ -337,8 +338,8 @@ c10::IValue LoweredMethod::run(Specialization& specialization, const Object& sel
       !specialization.reported_rules.exchange(true)) {
     std::vector<std::string> on_tape;
     for (const auto& region : specialization.regions) {
-      for (const auto& compiled_region : specialization.variants_of(*region)) {
-        for (const auto& op : compiled_region->graphs().operators.on_tape)
+      for (const auto& compiled_region : specialization.compiled_regions_of(*region)) {
+        for (const auto& op : compiled_region->graphs().report.operators.on_tape)
           on_tape.push_back(op);
       }
     }
@@ -360,7 +361,7 @@ void LoweredMethod::write_artifacts() {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& specialization : specializations_) {
       for (size_t i = 0; i < specialization->regions.size(); ++i) {
-        for (const auto& variant : specialization->variants_of(*specialization->regions[i]))
+        for (const auto& variant : specialization->compiled_regions_of(*specialization->regions[i]))
           all.push_back({variant, specialization->number, i, specialization->is_attribute(i)});
       }
     }
@@ -384,7 +385,7 @@ void LoweredMethod::warn_of_unmatched_words(const Specialization& specialization
   std::vector<UnmatchedWords> regions;
   for (const auto& region : specialization.regions) {
     for (const auto& compiled_region : region->compiled_regions())
-      regions.push_back(compiled_region->graphs().unmatched);
+      regions.push_back(compiled_region->graphs().report.unmatched);
   }
   if (regions.empty() || checked_words_.exchange(true))
     return;
@@ -540,8 +541,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const bool runs_several = nodes.size() > 1 ||
                             std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
                             (!nodes.empty() && keeps_memory_outside(*result->method.graph));
-  if (runs_several &&
-      (options_.strategy == StrategyKind::kBudget || options_.strategy == StrategyKind::kPlan))
+  if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {
     auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node),
@@ -554,11 +554,11 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
 }
 
 void LoweredMethod::for_each_profiled(
-    const std::function<void(const RegionGraphs&)>& function) const {
+    const std::function<void(const RegionPlan&)>& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto visit = [&](const std::shared_ptr<const CompiledRegion>& compiled_region) {
-    if (compiled_region != nullptr && compiled_region->graphs().problem != nullptr)
-      function(compiled_region->graphs());
+    if (compiled_region != nullptr && compiled_region->plan() != nullptr)
+      function(*compiled_region->plan());
   };
   for (const auto& specialization : specializations_) {
     const auto plans = specialization->method_plans();
@@ -576,8 +576,8 @@ void LoweredMethod::for_each_profiled(
 
 std::vector<std::string> LoweredMethod::plans() const {
   std::vector<std::string> plans;
-  for_each_profiled([&](const RegionGraphs& graphs) {
-    plans.push_back(plan_to_json(*graphs.problem, *graphs.decisions));
+  for_each_profiled([&](const RegionPlan& plan) {
+    plans.push_back(plan_to_json(*plan.problem, *plan.retention));
   });
   return plans;
 }
@@ -589,8 +589,7 @@ std::set<int64_t> LoweredMethod::kept_branches() const {
 
 std::vector<std::string> LoweredMethod::problems() const {
   std::vector<std::string> problems;
-  for_each_profiled(
-      [&](const RegionGraphs& graphs) { problems.push_back(to_json(*graphs.problem)); });
+  for_each_profiled([&](const RegionPlan& plan) { problems.push_back(to_json(*plan.problem)); });
   return problems;
 }
 
@@ -647,23 +646,25 @@ std::string LoweredMethod::report() const {
     json regions = json::array();
     for (const auto& region : specialization->regions) {
       json compiled_regions = json::array();
-      for (const auto& compiled_region : specialization->variants_of(*region)) {
-        const auto& figures = compiled_region->graphs().figures;
+      for (const auto& compiled_region : specialization->compiled_regions_of(*region)) {
+        const auto* plan = compiled_region->plan();
+        auto metrics = plan == nullptr ? PlanMetrics{} : plan->metrics;
+        metrics.plan_seconds = compiled_region->graphs().report.plan_seconds;
         json banned = json::array();
-        for (const auto& each : compiled_region->graphs().banned)
+        for (const auto& each : compiled_region->graphs().report.banned)
           banned.push_back({{"value", each.value}, {"reason", each.reason}});
-        auto entry = to_json(figures);
+        auto entry = to_json(metrics);
         if (compiled_region->measured_peak_bytes() >= 0)
           entry["measured_peak_bytes"] = compiled_region->measured_peak_bytes();
         entry.update({{"forward_operators", compiled_region->forward().instructions().size()},
                       {"backward_operators", compiled_region->backward().instructions().size()},
                       {"stages", compiled_region->stages().size()},
-                      {"saved", compiled_region->graphs().saved},
-                      {"recomputed", compiled_region->graphs().recomputed},
+                      {"saved", compiled_region->graphs().report.saved},
+                      {"recomputed", compiled_region->graphs().report.recomputed},
                       {"banned", banned},
-                      {"channels_last", compiled_region->graphs().channels_last},
-                      {"on_tape", compiled_region->graphs().operators.on_tape},
-                      {"gradients_by", counts(compiled_region->graphs().operators)},
+                      {"channels_last", compiled_region->graphs().layout.channels_last},
+                      {"on_tape", compiled_region->graphs().report.operators.on_tape},
+                      {"gradients_by", counts(compiled_region->graphs().report.operators)},
                       {"arena", describe_arena(compiled_region->arena_plans().figures())}});
         compiled_regions.push_back(std::move(entry));
       }
@@ -671,7 +672,7 @@ std::string LoweredMethod::report() const {
     }
     json plans = json::array();
     for (const auto& plan : specialization->method_plans()) {
-      plans.push_back(to_json(plan->figures));
+      plans.push_back(to_json(plan->metrics));
       if (plan->measured_saved_bytes >= 0)
         plans.back()["measured_saved_bytes"] = plan->measured_saved_bytes.load();
       if (plan->measured_peak_bytes >= 0)

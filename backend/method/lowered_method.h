@@ -124,7 +124,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Warns once of words in the options that match nothing in any region compiled so far.
   void warn_of_unmatched_words(const Specialization& specialization);
   // Calls `function` for each compiled region that has a profile.
-  void for_each_profiled(const std::function<void(const RegionGraphs&)>& function) const;
+  void for_each_profiled(const std::function<void(const RegionPlan&)>& function) const;
   // Runs the method as plain TorchScript, and counts the call under `reason` for the report.
   c10::IValue run_unplanned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
                             std::vector<c10::IValue> inputs, const std::string& reason);

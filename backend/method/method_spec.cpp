@@ -6,6 +6,7 @@
 #include "common/did_you_mean.h"
 #include "common/options.h"
 #include "common/parse_options.h"
+#include "common/strategy_traits.h"
 
 namespace aten_recompute {
 namespace {
@@ -38,7 +39,7 @@ void require_method(const torch::jit::Module& module, const std::string& method,
 
 std::string self_contained(const std::string& spec) {
   const auto options = parse_options(spec);
-  return options.strategy == StrategyKind::kPlan ? to_json(options) : spec;
+  return traits_of(options).follows_plan_file ? to_json(options) : spec;
 }
 
 }  // namespace aten_recompute

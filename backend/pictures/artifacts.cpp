@@ -146,7 +146,8 @@ bool Artifacts::write(const std::shared_ptr<const CompiledRegion>& compiled_regi
                    code_of(graph, part == DrawnPart::kForward ? "forward" : "backward"));
       }
       const auto dot =
-          draw_graph(gradient, graphs.problem.get(), is_attribute, part,
+          draw_graph(gradient, graphs.plan ? graphs.plan->problem.get() : nullptr, is_attribute,
+                     part,
                      class_name_ + "." + method_ + ", " + folder_name + ": " + stem + "." + name)
               .text();
       write_picture(path + ".dot", PictureFormat::kDot, dot);

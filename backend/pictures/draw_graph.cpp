@@ -305,8 +305,8 @@ class Picture {
         is_new = bundle.storages.insert(storage).second || is_new;
       bundle.bytes += is_new ? flow.memory.bytes : 0;
     }
-    for (const auto& [ends, bundle] : bundles)
-      add_edge(graph, ends.first, ends.second, bundle);
+    for (const auto& [boundary, bundle] : bundles)
+      add_edge(graph, boundary.first, boundary.second, bundle);
   }
 
   void add_edge(DotGraph& graph, size_t from, size_t to, const Bundle& bundle) const {
@@ -419,9 +419,9 @@ DotGraph draw_graph(const std::vector<DrawnRegion>& regions,
   Operators operators;
   std::vector<std::string> names;
   for (size_t i = 0; i < regions.size(); ++i) {
-    const auto& graphs = regions[i].compiled_region->graphs();
-    read_operators(operators, i, graphs.gradient, graphs.problem.get(), regions[i].is_attribute,
-                   part);
+    const auto& compiled = *regions[i].compiled_region;
+    const auto* problem = compiled.plan() == nullptr ? nullptr : compiled.plan()->problem.get();
+    read_operators(operators, i, compiled.gradient(), problem, regions[i].is_attribute, part);
     names.push_back(regions[i].name);
   }
   for (const auto& handover : handovers) {

@@ -10,7 +10,8 @@
 
 #include "backend/memory/step_prediction.h"
 #include "common/log.h"
-#include "planner/model/joint_problem.h"
+#include "common/strategy_traits.h"
+#include "planner/model/method_problem.h"
 #include "planner/model/plan_file.h"
 #include "planner/search/budget.h"
 #include "runtime/arena/system_memory.h"
@@ -49,33 +50,33 @@ bool is_outdated(const PlannedRun& run) {
   return run.compiled_region != nullptr && run.compiled_region->is_outdated();
 }
 
-RetentionPlan pinned(const JointProblem& joint, const std::vector<RegionRun>& runs,
+RetentionPlan pinned(const MethodProblem& whole, const std::vector<RegionRun>& runs,
                      const std::string& text) {
   std::vector<const Problem*> problems;
   for (const auto& run : runs)
     problems.push_back(run.problem);
   const auto plans = plans_from_file(problems, text);
-  std::vector<const RetentionPlan*> decisions;
+  std::vector<const RetentionPlan*> retention;
   for (const auto& plan : plans)
-    decisions.push_back(&plan);
-  return join_decisions(joint, runs, decisions);
+    retention.push_back(&plan);
+  return join_retentions(whole, runs, retention);
 }
 
 // A run takes no part in a plan if its region runs under ordinary autograd (it then has no compiled
 // region) or cannot be profiled (it then has no problem).
 bool has_part_in_plan(const PlannedRun& run) {
-  return run.compiled_region != nullptr && run.compiled_region->graphs().problem != nullptr;
+  return run.compiled_region != nullptr && run.compiled_region->plan() != nullptr;
 }
 
-std::vector<const RetentionPlan*> decisions_of_variants(
+std::vector<const RetentionPlan*> retentions_of(
     const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions) {
-  std::vector<const RetentionPlan*> decisions;
+  std::vector<const RetentionPlan*> retention;
   for (const auto& compiled_region : compiled_regions)
-    decisions.push_back(compiled_region->graphs().decisions.get());
-  return decisions;
+    retention.push_back(compiled_region->plan()->retention.get());
+  return retention;
 }
 
-std::vector<std::shared_ptr<const CompiledRegion>> planned_variants(
+std::vector<std::shared_ptr<const CompiledRegion>> planned_regions(
     const std::vector<PlannedRun>& runs) {
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
   for (const auto& run : runs) {
@@ -100,10 +101,10 @@ bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>
   });
 }
 
-PlanMetrics joint_figures(const JointProblem& joint, const RetentionPlan& decisions,
-                          const RetentionPlan& unplanned) {
-  Simulator simulator(joint.problem);
-  return figures_of(joint.problem, simulator.run(decisions), simulator.run(unplanned));
+PlanMetrics metrics_of_method(const MethodProblem& whole, const RetentionPlan& retention,
+                              const RetentionPlan& unplanned) {
+  Simulator simulator(whole.problem);
+  return metrics_of(whole.problem, simulator.run(retention), simulator.run(unplanned));
 }
 
 // A checkpoint repeats its call inside a backward. Only the step around it is watched.
@@ -135,26 +136,26 @@ bool MethodPlans::use_again(const InputShapes& inputs, const std::vector<Planned
       [&](const auto& plan) { return plan->inputs.cover(inputs) && are_like(plan->runs, runs); });
   if (found == nullptr)
     return false;
-  num_left_ = 0;
+  num_deviations_ = 0;
   return true;
 }
 
-void MethodPlans::left(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
+void MethodPlans::note_deviation(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (use_again(inputs, runs))
     return;
   // Plans are of little use where every call takes another way through the method. So such calls
   // are recorded at growing intervals: after 1, 2, 4, 8 of them.
-  ++num_left_;
-  record_ = (num_left_ & (num_left_ - 1)) == 0;
-  if (!said_that_left_) {
+  ++num_deviations_;
+  record_ = (num_deviations_ & (num_deviations_ - 1)) == 0;
+  if (!said_that_deviates_) {
     log_warning(LogTopic::kSpecialize,
                 method_ +
                     ": a call ran other regions than those planned for, with as little memory as "
                     "possible; its peak may exceed memory_budget. It is planned for when it occurs "
                     "again");
   }
-  said_that_left_ = true;
+  said_that_deviates_ = true;
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
@@ -168,13 +169,12 @@ std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
   const auto unfinished = std::make_shared<MethodPlan>();
   unfinished->inputs = std::move(call.inputs);
   unfinished->runs = std::move(call.runs);
-  unfinished->linked = call.links.runs(call.result, options_);
+  unfinished->linked = call.dataflow.runs(call.result, options_);
   if (unfinished->linked.empty())
     return nullptr;
   if (call.watch != nullptr) {
     note_kept_between(unfinished->linked, unfinished->kept_after,
-                      decisions_of_variants(planned_variants(unfinished->runs)),
-                      call.watch->memory());
+                      retentions_of(planned_regions(unfinished->runs)), call.watch->memory());
   }
   if (!plans_.empty() && !again)
     log_info(LogTopic::kSpecialize,
@@ -186,49 +186,49 @@ std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
 std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<MethodPlan>& plan,
                                                     bool is_late) {
   const auto start = std::chrono::steady_clock::now();
-  const auto joint = join(plan->linked, plan->kept_after);
+  const auto whole = join(plan->linked, plan->kept_after);
   std::vector<PlannedRun*> planned;
   std::vector<const RetentionPlan*> unplanned;
   for (auto& run : plan->runs) {
     if (!has_part_in_plan(run))
       continue;
     planned.push_back(&run);
-    unplanned.push_back(run.compiled_region->graphs().unplanned.get());
+    unplanned.push_back(run.compiled_region->plan()->unplanned.get());
   }
-  const auto keep_all = join_decisions(joint, plan->linked, unplanned);
+  const auto keep_all = join_retentions(whole, plan->linked, unplanned);
   std::list<RetentionPlan> known;
   const auto outside = outside_bytes(plan->linked, plan->kept_after);
   auto options = options_;
   options.leanest_if_unreachable = options.leanest_if_unreachable || is_late;
-  const auto decisions =
-      options_.strategy == StrategyKind::kPlan
-          ? pinned(joint, plan->linked, options_.plan)
-          : plan_budget(joint.problem, keep_all, options,
+  const auto retention =
+      traits_of(options_).follows_plan_file
+          ? pinned(whole, plan->linked, options_.plan)
+          : plan_budget(whole.problem, keep_all, options,
                         {.num_threads = static_cast<size_t>(at::get_num_threads()),
                          .outside_bytes = outside,
-                         .known = known_plans(joint, *plan, known, is_late),
+                         .known = known_plans(whole, *plan, known, is_late),
                          .largest_unplanned_bytes = largest_unplanned_bytes_});
 
-  plan->figures = joint_figures(joint, decisions, keep_all);
-  plan->figures.fraction_counts_from =
-      fraction_counts_from(options_, plan->figures.unplanned_peak_bytes, largest_unplanned_bytes_);
-  largest_unplanned_bytes_ = plan->figures.fraction_counts_from;
-  plan->figures.outside_bytes = outside;
+  plan->metrics = metrics_of_method(whole, retention, keep_all);
+  plan->metrics.fraction_counts_from =
+      fraction_counts_from(options_, plan->metrics.unplanned_peak_bytes, largest_unplanned_bytes_);
+  largest_unplanned_bytes_ = plan->metrics.fraction_counts_from;
+  plan->metrics.outside_bytes = outside;
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
     run.compiled_region->caller()->count_only(outputs_for_the_loss(plan->linked[i]));
-    plan->figures.num_classes += run.compiled_region->graphs().figures.num_classes;
-    plan->figures.profile_seconds += run.compiled_region->graphs().figures.profile_seconds;
+    plan->metrics.num_classes += run.compiled_region->plan()->metrics.num_classes;
+    plan->metrics.profile_seconds += run.compiled_region->plan()->metrics.profile_seconds;
     run.compiled_region =
         run.region->compile_again(*run.compiled_region, run.key,
-                                  decisions_of_run(joint, i, *plan->linked[i].problem, decisions));
+                                  retention_of_run(whole, i, *plan->linked[i].problem, retention));
   }
-  plan->figures.plan_seconds =
+  plan->metrics.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   if (log_enabled(LogTopic::kPlan, LogLevel::kInfo))
     log_info(LogTopic::kPlan, method_ + " is planned as a whole, with " +
                                   std::to_string(planned.size()) + " runs of regions" +
-                                  describe(plan->figures));
+                                  describe(plan->metrics));
   give_back_free_heap();  // of what the search took
   in_order_.push_back(plan);
   if (const auto dropped = plans_.insert(plan))
@@ -236,7 +236,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   return plan;
 }
 
-std::vector<KnownPlan> MethodPlans::known_plans(const JointProblem& joint, const MethodPlan& plan,
+std::vector<KnownPlan> MethodPlans::known_plans(const MethodProblem& whole, const MethodPlan& plan,
                                                 std::list<RetentionPlan>& owned,
                                                 bool is_late) const {
   std::vector<KnownPlan> known;
@@ -244,8 +244,8 @@ std::vector<KnownPlan> MethodPlans::known_plans(const JointProblem& joint, const
     if (is_late || !is_same_way(other->runs, plan.runs))
       continue;
     owned.push_back(
-        join_decisions(joint, plan.linked, decisions_of_variants(planned_variants(other->runs))));
-    known.push_back({&owned.back(), other->figures.unplanned_peak_bytes});
+        join_retentions(whole, plan.linked, retentions_of(planned_regions(other->runs))));
+    known.push_back({&owned.back(), other->metrics.unplanned_peak_bytes});
   }
   return known;
 }
@@ -274,25 +274,24 @@ void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured,
       method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
           std::to_string(predicted) +
           " were predicted, because of operators between the regions, so that this step's peak "
-          "may exceed its budget. The next step is planned with the measured figures");
+          "may exceed its budget. The next step is planned with the measured metrics");
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::measured(
     const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory, bool was_smaller) {
   if (!was_smaller)
     plan->measured_saved_bytes = memory.saved;
-  const auto more = memory.saved - plan->figures.predicted_saved_bytes;
-  const auto peak = plan->figures.predicted_peak_bytes;
-  const auto budget = budget_bytes(options_, plan->figures.fraction_counts_from);
+  const auto more = memory.saved - plan->metrics.predicted_saved_bytes;
+  const auto peak = plan->metrics.predicted_peak_bytes;
+  const auto budget = budget_bytes(options_, plan->metrics.fraction_counts_from);
   if (!is_too_low(peak, peak + more, budget))
     return plan;
   const std::lock_guard<std::mutex> lock(mutex_);
-  warn_of_operators_between(plan->figures.predicted_saved_bytes, memory.saved,
+  warn_of_operators_between(plan->metrics.predicted_saved_bytes, memory.saved,
                             "what is kept for the backward");
   auto linked = plan->linked;
   auto kept_after = plan->kept_after;
-  note_kept_between(linked, kept_after, decisions_of_variants(planned_variants(plan->runs)),
-                    memory);
+  note_kept_between(linked, kept_after, retentions_of(planned_regions(plan->runs)), memory);
   return plan_again(plan, std::move(linked), kept_after);
 }
 
@@ -304,17 +303,17 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   if (memory.backward.empty() || compiled_regions.size() != plan->linked.size() ||
       std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
     return;
-  const auto by = decisions_of_variants(compiled_regions);
+  const auto by = retentions_of(compiled_regions);
   auto linked = plan->linked;
   // New gradients stay allocated and later steps add to them, so the plan need not allow for their
   // memory.
   if (!options_.accumulate || memory.num_new_gradients == 0)
     note_beyond_in_backward(linked, plan->kept_after, by, memory);
-  const auto next = decisions_of_variants(planned_variants(plan->runs));
+  const auto next = retentions_of(planned_regions(plan->runs));
   note_loss(linked, plan->kept_after, by, memory);
   const auto peak = predict(linked, plan->kept_after, next).peak_bytes;
-  const auto predicted = plan->figures.predicted_peak_bytes;
-  const auto budget = budget_bytes(options_, plan->figures.fraction_counts_from);
+  const auto predicted = plan->metrics.predicted_peak_bytes;
+  const auto budget = budget_bytes(options_, plan->metrics.fraction_counts_from);
   if (is_too_low(predicted, peak, budget)) {
     if (was_planned)
       warn_of_operators_between(predicted, peak, "the backward");
@@ -322,15 +321,15 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   } else if (was_planned && !was_smaller && is_like_plan(memory, options_.accumulate) &&
              StepWatch::sees_all_memory()) {
     plan->measured_peak_bytes = memory.peak;
-    if (is_too_high(predicted, memory.peak) && lower(plan, by, memory))
+    if (is_too_high(predicted, memory.peak) && replan_with_less(plan, by, memory))
       return;
-    difference_.say(plan->figures, memory);
+    difference_.say(plan->metrics, memory);
   }
 }
 
-bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
-                        const std::vector<const RetentionPlan*>& decisions,
-                        const StepMemory& memory) {
+bool MethodPlans::replan_with_less(const std::shared_ptr<const MethodPlan>& plan,
+                                   const std::vector<const RetentionPlan*>& retention,
+                                   const StepMemory& memory) {
   if (num_lowered_plans_ == kMaxLoweredPlans)
     return false;
   auto linked = plan->linked;
@@ -340,10 +339,10 @@ bool MethodPlans::lower(const std::shared_ptr<const MethodPlan>& plan,
     run.beyond_in_backward.reset();
     run.beyond_after_backward = 0;
   }
-  note_kept_between(linked, kept_after, decisions, memory);
-  note_beyond_in_backward(linked, kept_after, decisions, memory);
-  if (!is_too_high(plan->figures.predicted_peak_bytes,
-                   predict(linked, kept_after, decisions).peak_bytes))
+  note_kept_between(linked, kept_after, retention, memory);
+  note_beyond_in_backward(linked, kept_after, retention, memory);
+  if (!is_too_high(plan->metrics.predicted_peak_bytes,
+                   predict(linked, kept_after, retention).peak_bytes))
     return false;
   ++num_lowered_plans_;
   plan_again(plan, std::move(linked), kept_after);
@@ -377,7 +376,7 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
   is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
-    links_ = std::make_unique<RegionDataflowRecorder>(inputs);
+    dataflow_ = std::make_unique<RegionDataflowRecorder>(inputs);
   is_smaller_ = plan_ != nullptr && plan_->inputs != inputs_;
   const auto wants_watch = [&] {
     auto& count = is_smaller_ ? plan_->num_smaller_watched : plan_->num_watched;
@@ -420,8 +419,9 @@ std::shared_ptr<const CompiledRegion> MethodCall::planned(PlannedRun run) {
   runs_.push_back(std::move(run));
   if (plan_ == nullptr)
     return nullptr;
-  left_ = left_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
-  if (left_)
+  deviates_ =
+      deviates_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
+  if (deviates_)
     return nullptr;
   is_smaller_ = is_smaller_ || plan_->runs[position].shapes != runs_.back().shapes;
   runs_.back().compiled_region = plan_->runs[position].compiled_region;
@@ -433,14 +433,14 @@ void MethodCall::finish(const c10::IValue& result) {
     return;
   if (watch_ != nullptr)
     watch_->end_call();
-  const auto compiled_regions = planned_variants(runs_);
+  const auto compiled_regions = planned_regions(runs_);
   std::shared_ptr<const MethodPlan> plan;
   if (outgrown_ && plan_ != nullptr)
     plans_->forget(plan_);
-  else if (left_)
-    plans_->left(inputs_, runs_);
+  else if (deviates_)
+    plans_->note_deviation(inputs_, runs_);
   else if (plan_ == nullptr)
-    plan = plans_->add({inputs_, std::move(runs_), *links_, result, watch_.get()});
+    plan = plans_->add({inputs_, std::move(runs_), *dataflow_, result, watch_.get()});
   else if (watch_ != nullptr)
     plan = plans_->measured(plan_, watch_->memory(), is_smaller_);
   if (watch_ == nullptr || plan == nullptr)

@@ -17,7 +17,7 @@
 #include "backend/planning/region_dataflow.h"
 #include "common/lru_cache.h"
 #include "common/options.h"
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 #include "planner/search/budget.h"
 
 namespace aten_recompute {
@@ -29,7 +29,7 @@ class PlannedRegion {
   // Returns `before`, which has this key and a profile, compiled under another plan.
   virtual std::shared_ptr<const CompiledRegion> compile_again(
       const CompiledRegion& before, const SpecializationKey& key,
-      const RetentionPlan& decisions) const = 0;
+      const RetentionPlan& retention) const = 0;
 };
 
 // One run of a region within a call.
@@ -54,7 +54,7 @@ struct MethodPlan {
   // known of the operators between them.
   std::vector<RegionRun> linked;
   int64_t kept_after = 0;  // bytes that operators after the last run keep
-  PlanMetrics figures;
+  PlanMetrics metrics;
   // Bytes of a step under this plan; -1 where none has been watched.
   mutable std::atomic<int64_t> measured_saved_bytes{-1};  // allocated when the call returned
   mutable std::atomic<int64_t> measured_peak_bytes{-1};
@@ -66,7 +66,7 @@ struct MethodPlan {
 struct FinishedCall {
   InputShapes inputs;
   std::vector<PlannedRun> runs;
-  const RegionDataflowRecorder& links;
+  const RegionDataflowRecorder& dataflow;
   const c10::IValue& result;
   const StepWatch* watch;  // nullptr if the call was not watched
 };
@@ -88,7 +88,7 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   std::shared_ptr<const MethodPlan> find(const InputShapes& inputs);
   // Notes that a call ran `runs` instead of what its plan has. If no plan fits these runs either,
   // a later call is recorded.
-  void left(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
+  void note_deviation(const InputShapes& inputs, const std::vector<PlannedRun>& runs);
   // Plans for the runs of a recorded call. Returns the new plan, or nullptr if there is one already
   // or there is nothing to plan. Throws std::runtime_error where the budget cannot be kept, and
   // std::invalid_argument where a pinned plan does not fit.
@@ -113,22 +113,23 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
  private:
   // These need mutex_ to be held.
 
-  // Finishes a plan whose inputs, runs and links are known, and returns it. `is_late` says that
+  // Finishes a plan whose inputs, runs and dataflow are known, and returns it. `is_late` says that
   // training is under way: it is then too late for an error, so a budget that cannot be kept gives
   // the plan with the smallest peak. Throws as add() does.
   std::shared_ptr<const MethodPlan> plan(const std::shared_ptr<MethodPlan>& plan, bool is_late);
   // Returns the plans for the same sequence of runs with inputs of other sizes. `owned` keeps their
   // joint plans alive. Returns none for a late plan, because the known ones predicted wrongly.
-  std::vector<KnownPlan> known_plans(const JointProblem& joint, const MethodPlan& plan,
+  std::vector<KnownPlan> known_plans(const MethodProblem& whole, const MethodPlan& plan,
                                      std::list<RetentionPlan>& owned, bool is_late) const;
-  // Replaces `plan` by one with other links, and returns it; returns `plan` after kMaxLatePlans.
+  // Replaces `plan` by one with another dataflow, and returns it; returns `plan` after kMaxLatePlans.
   std::shared_ptr<const MethodPlan> plan_again(const std::shared_ptr<const MethodPlan>& plan,
                                                std::vector<RegionRun> linked, int64_t kept_after);
   // Replaces `plan` by one that assumes only what this step showed of operators between the
   // regions, not what steps under earlier plans did. Returns false if the prediction would not
   // change.
-  bool lower(const std::shared_ptr<const MethodPlan>& plan,
-             const std::vector<const RetentionPlan*>& decisions, const StepMemory& memory);
+  bool replan_with_less(const std::shared_ptr<const MethodPlan>& plan,
+                        const std::vector<const RetentionPlan*>& retention,
+                        const StepMemory& memory);
   // Warns once that `what` took more bytes than predicted.
   void warn_of_operators_between(int64_t predicted, int64_t measured, const char* what);
   void remove(const std::shared_ptr<const MethodPlan>& plan);
@@ -142,10 +143,11 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   List in_order_;                        // the same in the order of creation
   int64_t largest_unplanned_bytes_ = 0;  // that a plan was made for; 0 unless it is asked for
   bool record_ = false;                  // the next call is to be recorded
-  size_t num_left_ = 0;        // calls that left() found no plan for, since it last found one
+  size_t num_deviations_ =
+      0;  // calls that note_deviation() found no plan for, since it last found one
   size_t num_late_plans_ = 0;  // made by plan_again()
   size_t num_lowered_plans_ = 0;
-  bool said_that_left_ = false;
+  bool said_that_deviates_ = false;
   bool said_that_outside_ = false;
   PeakDifference difference_;
 };
@@ -182,7 +184,7 @@ class MethodCall {
   // Notes that the data of this call made smaller tensors than those planned for.
   void note_smaller() { is_smaller_ = true; }
   // Returns nullptr unless the call is recorded.
-  RegionDataflowRecorder* links() { return links_.get(); }
+  RegionDataflowRecorder* dataflow() { return dataflow_.get(); }
   bool has_plan() const { return plan_ != nullptr; }
   // Returns the watch of the step that the call begins; nullptr if it is not watched.
   std::shared_ptr<StepWatch> watch() const { return watch_; }
@@ -195,10 +197,10 @@ class MethodCall {
   MethodCall* outer_;
   InputShapes inputs_;
   std::shared_ptr<const MethodPlan> plan_;
-  std::unique_ptr<RegionDataflowRecorder> links_;
+  std::unique_ptr<RegionDataflowRecorder> dataflow_;
   std::shared_ptr<StepWatch> watch_;  // if the call is recorded, or its plan not yet measured
   std::vector<PlannedRun> runs_;
-  bool left_ = false;
+  bool deviates_ = false;
   bool outgrown_ = false;
   bool is_smaller_ = false;
   bool is_hooked_ = false;  // saved_tensors_hooks are on, so nothing is planned anew

@@ -75,7 +75,7 @@ RegionRun::OtherValue RegionDataflowRecorder::first_in(const c10::StorageImpl* s
         return {static_cast<int32_t>(run), record.given[i].value};
     }
     for (size_t i = 0; i < record.outputs.size(); ++i) {
-      const auto value = record.compiled_region->graphs().ends.outputs[i];
+      const auto value = record.compiled_region->plan()->boundary.outputs[i];
       if (value >= 0 && record.outputs[i]._unsafe_get_target() == storage)
         return {static_cast<int32_t>(run), value};
     }
@@ -89,17 +89,17 @@ void RegionDataflowRecorder::begin_run(std::shared_ptr<const CompiledRegion> com
                                        const std::vector<bool>& is_kept,
                                        const std::vector<Edge>& edges) {
   Record record;
-  const auto& ends = compiled_region->graphs().ends;
+  const auto& boundary = compiled_region->plan()->boundary;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (is_attribute[i])
       callers_.insert(storage_of(inputs[i]));
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     const auto* storage = storage_of(inputs[i]);
-    if (storage == nullptr || callers_.count(storage) != 0 || ends.inputs[i] < 0)
+    if (storage == nullptr || callers_.count(storage) != 0 || boundary.inputs[i] < 0)
       continue;
-    record.given.push_back(
-        {ends.inputs[i], first_in(storage), is_kept[i], static_cast<int64_t>(storage->nbytes())});
+    record.given.push_back({boundary.inputs[i], first_in(storage), is_kept[i],
+                            static_cast<int64_t>(storage->nbytes())});
     record.given_storages.push_back(inputs[i].toTensor().storage().getWeakStorageImpl());
   }
   for (const auto& edge : edges)
@@ -126,14 +126,14 @@ std::vector<RegionRun::Incoming> RegionDataflowRecorder::incoming_of(
     size_t run, const std::vector<Target>& from_loss) const {
   std::vector<RegionRun::Incoming> all;
   const auto& record = records_[run];
-  for (size_t k = 0; k < record.compiled_region->graphs().problem->incoming.size(); ++k) {
+  for (size_t k = 0; k < record.compiled_region->plan()->problem->incoming.size(); ++k) {
     const Target target{static_cast<int32_t>(run), k};
     RegionRun::Incoming incoming;
     for (size_t other = records_.size(); --other > run;) {
       const auto& gradients = records_[other].gradients;
       for (size_t i = 0; i < gradients.size(); ++i) {
         const auto& targets = gradients[i].targets;
-        const auto value = records_[other].compiled_region->graphs().ends.gradients[i];
+        const auto value = records_[other].compiled_region->plan()->boundary.gradients[i];
         if (value < 0 || std::find(targets.begin(), targets.end(), target) == targets.end())
           continue;
         incoming.gradients.push_back({static_cast<int32_t>(other), value});
@@ -167,13 +167,13 @@ bool RegionDataflowRecorder::is_read_later(size_t run, int32_t value) const {
 std::vector<int32_t> RegionDataflowRecorder::stays_of(
     size_t run, const std::unordered_set<const void*>& returned, bool accumulate) const {
   const auto& record = records_[run];
-  const auto& ends = record.compiled_region->graphs().ends;
-  const auto& results = record.compiled_region->graphs().problem->results;
+  const auto& boundary = record.compiled_region->plan()->boundary;
+  const auto& results = record.compiled_region->plan()->problem->results;
   std::unordered_set<int32_t> gone;
   std::vector<int32_t> live_to_end;
   // Outputs that later regions read count with those regions; others may be freed already.
-  for (size_t i = 0; i < ends.outputs.size(); ++i) {
-    const auto value = ends.outputs[i];
+  for (size_t i = 0; i < boundary.outputs.size(); ++i) {
+    const auto value = boundary.outputs[i];
     const bool is_returned = returned.count(record.outputs[i]._unsafe_get_target()) != 0;
     if (value >= 0 && !is_returned && (is_read_later(run, value) || record.outputs[i].expired())) {
       gone.insert(value);
@@ -192,9 +192,9 @@ std::vector<int32_t> RegionDataflowRecorder::stays_of(
                          });
     };
     if (!gradient.targets.empty() || any(run + 1, records_.size()))
-      gone.insert(ends.gradients[i]);
+      gone.insert(boundary.gradients[i]);
     else if (accumulate && any(0, run))
-      live_to_end.push_back(ends.gradients[i]);  // gradients of earlier runs are added to it
+      live_to_end.push_back(boundary.gradients[i]);  // gradients of earlier runs are added to it
   }
   for (auto value : results) {
     if (gone.count(value) == 0)
@@ -218,15 +218,15 @@ std::vector<RegionRun> RegionDataflowRecorder::runs(const c10::IValue& result,
   std::vector<RegionRun> runs;
   for (size_t run = 0; run < records_.size(); ++run) {
     const auto& record = records_[run];
-    runs.push_back({record.compiled_region->graphs().problem.get(),
+    runs.push_back({record.compiled_region->plan()->problem.get(),
                     record.given,
                     incoming_of(run, from_loss),
                     stays_of(run, returned, options.accumulate),
                     {}});
     const auto& live_to_end = runs.back().live_to_end;
-    const auto& outputs = record.compiled_region->graphs().ends.outputs;
+    const auto& outputs = record.compiled_region->plan()->boundary.outputs;
     const auto& freed_before_backward =
-        record.compiled_region->graphs().problem->freed_before_backward;  // for this region alone
+        record.compiled_region->plan()->problem->freed_before_backward;  // for this region alone
     for (size_t i = 0; i < outputs.size(); ++i) {
       if (returned.count(record.outputs[i]._unsafe_get_target()) != 0 &&
           std::find(freed_before_backward.begin(), freed_before_backward.end(), outputs[i]) !=

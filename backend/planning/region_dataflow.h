@@ -15,7 +15,7 @@
 
 #include "backend/autograd/compiled_region.h"
 #include "common/torch_compat.h"
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 
 namespace aten_recompute {
 

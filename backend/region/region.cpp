@@ -10,6 +10,7 @@
 #include "backend/memory/data_growth.h"
 #include "backend/planning/method_plans.h"
 #include "common/log.h"
+#include "common/strategy_traits.h"
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "ir/symbols.h"
@@ -31,10 +32,10 @@ bool has_rules_for_cpu(torch::jit::Graph& graph) {
 
 void log_plan(const RegionGraphs& graphs) {
   if (log_enabled(LogTopic::kPlan, LogLevel::kInfo)) {
-    log_info(LogTopic::kPlan, "a region keeps " + std::to_string(graphs.saved.size()) +
+    log_info(LogTopic::kPlan, "a region keeps " + std::to_string(graphs.report.saved.size()) +
                                   " values and computes " +
-                                  std::to_string(graphs.recomputed.size()) + " again" +
-                                  (graphs.problem == nullptr ? "" : describe(graphs.figures)));
+                                  std::to_string(graphs.report.recomputed.size()) + " again" +
+                                  (graphs.plan ? describe(graphs.plan->metrics) : ""));
   }
   if (log_enabled(LogTopic::kPlan, LogLevel::kDebug)) {
     const auto listed = [](const std::vector<std::string>& names) {
@@ -43,8 +44,8 @@ void log_plan(const RegionGraphs& graphs) {
         text += ' ' + name;
       return text.empty() ? " nothing" : text;
     };
-    log_debug(LogTopic::kPlan, "kept:" + listed(graphs.saved));
-    log_debug(LogTopic::kPlan, "computed again:" + listed(graphs.recomputed));
+    log_debug(LogTopic::kPlan, "kept:" + listed(graphs.report.saved));
+    log_debug(LogTopic::kPlan, "computed again:" + listed(graphs.report.recomputed));
   }
 }
 
@@ -113,13 +114,13 @@ std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() co
   return compiled_regions;
 }
 
-Region::Choice Region::variant_for(const SpecializationKey& key,
-                                   const std::vector<c10::IValue>& inputs,
-                                   const InputShapes& shapes, bool exact, bool leanest) {
+Region::Choice Region::compiled_for(const SpecializationKey& key,
+                                    const std::vector<c10::IValue>& inputs,
+                                    const InputShapes& shapes, bool exact, bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& planned = compiled_regions_[key].planned;
   const auto num_planned = planned.size();
-  if (options_.strategy == StrategyKind::kBudget)
+  if (traits_of(options_).keeps_budget)
     remove_outdated(compiled_regions_[key]);
   const bool is_outdated = planned.size() < num_planned;
   auto fits = [&](const Planned& each) {
@@ -147,9 +148,9 @@ Region::Choice Region::variant_for(const SpecializationKey& key,
   } catch (const std::exception&) {
     rethrow_in_one_line();
   }
-  if (compiled_region != nullptr) {
+  if (compiled_region != nullptr && compiled_region->plan() != nullptr) {
     auto& largest = compiled_regions_[key].largest_unplanned_bytes;
-    largest = std::max(largest, compiled_region->graphs().figures.unplanned_peak_bytes);
+    largest = std::max(largest, compiled_region->plan()->metrics.unplanned_peak_bytes);
   }
   planned.insert({shapes, compiled_region, num_compiled_++});
   return {compiled_region};
@@ -186,10 +187,9 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
   for (const auto& each : plans.planned) {
     if (each.compiled_region == nullptr)
       continue;
-    const auto& graphs = each.compiled_region->graphs();
-    channels_last = graphs.channels_last;
-    if (graphs.decisions != nullptr)
-      known.push_back({graphs.decisions.get(), graphs.figures.unplanned_peak_bytes});
+    channels_last = each.compiled_region->graphs().layout.channels_last;
+    if (const auto* plan = each.compiled_region->plan())
+      known.push_back({plan->retention.get(), plan->metrics.unplanned_peak_bytes});
   }
   const auto compiled = [&](Options by) {
     by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
@@ -201,7 +201,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
     log_plan(compiled_region->graphs());
     return compiled_region;
   };
-  if (options.strategy != StrategyKind::kPlan || is_one_of_several_)
+  if (!traits_of(options).follows_plan_file || is_one_of_several_)
     return compiled(options);
   try {
     auto compiled_region = compiled(options);
@@ -217,9 +217,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                       "keeps everything that its backward needs: ") +
               error.what());
     }
-    auto unplanned = options;
-    unplanned.strategy = StrategyKind::kNone;
-    return compiled(unplanned);
+    return compiled(without_recomputation(options));
   }
 }
 
@@ -230,23 +228,26 @@ void Region::remove_outdated(Plans& plans) {
       return each.outgrown;
     }
     plans.is_late = true;
-    plans.seen.expanded = each.compiled_region->caller()->expanded();
-    plans.seen.freed_before_backward = each.compiled_region->caller()->freed_before_backward();
-    plans.seen.loss_factor = each.compiled_region->caller()->loss_factor();
-    plans.seen.held_factor = each.compiled_region->caller()->held_factor();
+    plans.seen.profile.expanded = each.compiled_region->caller()->expanded();
+    plans.seen.caller.freed_before_backward =
+        each.compiled_region->caller()->freed_before_backward();
+    plans.seen.caller.loss_factor = each.compiled_region->caller()->loss_factor();
+    plans.seen.caller.held_factor = each.compiled_region->caller()->held_factor();
     return true;
   });
 }
 
 bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
                           const DataSizes& sizes) {
-  const auto& known = compiled_region.graphs().data_sizes;
+  if (compiled_region.plan() == nullptr)
+    return false;
+  const auto& known = compiled_region.plan()->data_sizes;
   const auto growth = growth_of(sizes, known);
   if (growth == DataGrowth::kNone)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& planned = compiled_regions_[key].planned;
-  auto& seen = compiled_regions_[key].seen.data_sizes;
+  auto& seen = compiled_regions_[key].seen.profile.data_sizes;
   seen = growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, known);
   for (auto& each : planned)
     each.outgrown = each.compiled_region != nullptr;
@@ -262,11 +263,11 @@ bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& co
 
 std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion& before,
                                                             const SpecializationKey& key,
-                                                            const RetentionPlan& decisions) const {
+                                                            const RetentionPlan& retention) const {
   return std::make_shared<CompiledRegion>(
       recompile_with_plan(
           {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
-          before.graphs(), decisions),
+          before.graphs(), retention),
       before.caller());
 }
 
@@ -329,25 +330,22 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecializationKey& ke
 Region::Choice Region::choose(const SpecializationKey& key,
                               const std::vector<c10::IValue>& inputs) {
   const OutsideOfSteps compiling;
-  // Shapes matter only under a budget, which promises a peak, and for a pinned plan of several
-  // regions, where they tell the runs apart.
-  if (options_.strategy != StrategyKind::kBudget &&
-      !(options_.strategy == StrategyKind::kPlan && is_one_of_several_))
-    return variant_for(key, inputs, {}, false, false);
+  if (!traits_of(options_).depends_on_shapes(is_one_of_several_))
+    return compiled_for(key, inputs, {}, false, false);
   const InputShapes shapes(inputs, is_attribute_);
   auto* call = MethodCall::current();
   if (call == nullptr)
-    return variant_for(key, inputs, shapes, false, is_one_of_several_);
+    return compiled_for(key, inputs, shapes, false, is_one_of_several_);
   if (auto compiled_region = call->planned({this, key, shapes, nullptr}))
     return {compiled_region};
-  auto choice = variant_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
+  auto choice = compiled_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
   call->ran(choice.compiled_region);
   return choice;
 }
 
 std::shared_ptr<StepWatch> Region::watch(RegionCall& call, bool is_for_larger) const {
   const auto& compiled_region = call.compiled_region();
-  if (compiled_region.graphs().problem == nullptr)
+  if (compiled_region.plan() == nullptr)
     return nullptr;
   if (auto* method = MethodCall::current()) {
     if (auto watch = method->watch()) {
@@ -356,7 +354,7 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call, bool is_for_larger) c
     }
     return nullptr;
   }
-  const bool has_step = options_.strategy == StrategyKind::kBudget && !is_one_of_several_ &&
+  const bool has_step = traits_of(options_).keeps_budget && !is_one_of_several_ &&
                         MethodCall::may_watch() && StepWatch::sees_all_memory();
   auto watch =
       has_step && compiled_region.wants_watch(is_for_larger) ? StepWatch::start() : nullptr;

@@ -68,12 +68,12 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
 
   std::shared_ptr<const CompiledRegion> compile_again(
       const CompiledRegion& before, const SpecializationKey& key,
-      const RetentionPlan& decisions) const override;
+      const RetentionPlan& retention) const override;
 
  private:
   struct Planned {
     InputShapes shapes;
-    std::shared_ptr<const CompiledRegion> compiled_region;  // may be nullptr; see variant_for()
+    std::shared_ptr<const CompiledRegion> compiled_region;  // may be nullptr; see compiled_for()
     size_t number = 0;                                      // in the order of compiling
     // The data of a call made larger tensors than planned for (DataSizes), so the plan is not used
     // again.
@@ -99,7 +99,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // as in eager PyTorch. Where the key tells the device, the inputs' types do.
   std::shared_ptr<torch::jit::Graph> graph_for(const SpecializationKey& key) const;
   struct Choice {
-    std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr as variant_for() returns it
+    std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr as compiled_for() returns it
     bool is_for_larger = false;  // it was planned for other shapes, which cover those of the inputs
   };
   // Returns what to run for these inputs, and tells the call if that is planned as a whole.
@@ -108,8 +108,8 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // for larger shapes fits unless `exact`. `leanest` asks for the smallest peak instead of the
   // budget. Returns nullptr if the region cannot be differentiated ahead of time, or raises on
   // these inputs. Throws UserError where a budget or a pinned plan cannot be kept.
-  Choice variant_for(const SpecializationKey& key, const std::vector<c10::IValue>& inputs,
-                     const InputShapes& shapes, bool exact, bool leanest);
+  Choice compiled_for(const SpecializationKey& key, const std::vector<c10::IValue>& inputs,
+                      const InputShapes& shapes, bool exact, bool leanest);
   // Returns whether the data of a call made a tensor larger than planned for. If so, the sizes are
   // noted and the plans for this key are made again.
   bool has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,

@@ -13,6 +13,7 @@
 #include "backend/memory/data_growth.h"
 #include "backend/planning/method_plans.h"
 #include "backend/region/region.h"
+#include "common/strategy_traits.h"
 #include "runtime/autocast.h"
 #include "runtime/autograd_modes.h"
 
@@ -114,12 +115,14 @@ std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
                                      const std::vector<const void*>& input_tensors,
                                      StepArena* arena, size_t run, DataSizes& data_sizes) {
   const WithoutAutograd guard;
+  const auto* plan = compiled_region.plan();
+  const bool data_decide_sizes = plan != nullptr && !plan->data_sizes.empty();
   const auto& forward = compiled_region.forward();
   auto registers = forward.start(std::move(inputs));
   {
     const AllocationScope scope(arena, PassKey::of(run, 0), &forward);
     forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
-                compiled_region.graphs().data_sizes.empty() ? nullptr : &data_sizes);
+                data_decide_sizes ? &data_sizes : nullptr);
   }
   std::vector<c10::IValue> outputs;
   for (size_t i = 0; i < forward.outputs().size(); ++i)
@@ -213,15 +216,15 @@ void Region::run(Stack& stack) {
 
   const auto edges = gradient_edges(*compiled_region, inputs);
   // A region without a profile has no part in a plan for the whole method.
-  auto* links = MethodCall::current() == nullptr || compiled_region->graphs().problem == nullptr
-                    ? nullptr
-                    : MethodCall::current()->links();
+  auto* dataflow = MethodCall::current() == nullptr || compiled_region->plan() == nullptr
+                       ? nullptr
+                       : MethodCall::current()->dataflow();
   const auto call =
       std::make_shared<RegionCall>(compiled_region, capture_inputs(*compiled_region, inputs));
   const auto is_kept = note_for_replay(*call, inputs);
   const auto own_watch = watch(*call, is_for_larger);
-  if (links != nullptr)
-    links->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
+  if (dataflow != nullptr)
+    dataflow->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
@@ -234,11 +237,12 @@ void Region::run(Stack& stack) {
   auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
                              arena_run, data_sizes);
   call->set_arena(std::move(arena), arena_run);
-  if (options_.strategy == StrategyKind::kBudget) {
+  if (traits_of(options_).keeps_budget) {
     auto* const method = MethodCall::current();
     if (has_outgrown(key, *compiled_region, data_sizes) && method != nullptr)
       method->outgrew();
-    if (has_shrunk(data_sizes, compiled_region->graphs().data_sizes)) {
+    if (compiled_region->plan() != nullptr &&
+        has_shrunk(data_sizes, compiled_region->plan()->data_sizes)) {
       call->note_smaller();
       if (method != nullptr)
         method->note_smaller();
@@ -249,8 +253,8 @@ void Region::run(Stack& stack) {
   for (auto k : compiled_region->summand_of())
     edges_of_summands.push_back(edges[k]);
   const auto node = make_stages(call, std::move(edges_of_summands));
-  if (links != nullptr)
-    links->end_run(outputs, node);
+  if (dataflow != nullptr)
+    dataflow->end_run(outputs, node);
   set_histories(*call, outputs, node);
   capture_outputs(*call, outputs, possible_bases);
   if (own_watch != nullptr)

@@ -232,7 +232,7 @@ void splice(JointGraph& joint, const GraphProblem& graph, const std::vector<Step
 void splice(JointGraph& joint, const SavePlan& plan) {
   const auto graph = make_problem(joint, nullptr);
   Simulator simulator(graph.problem);
-  simulator.run(decisions_of(graph, plan));
+  simulator.run(retention_of(graph, plan));
   splice(joint, graph, simulator.steps());
 }
 

@@ -375,8 +375,8 @@ class Profiler {
 }
 
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
-                            CostModel cost_model, bool has_little_memory, const SeenInCalls& seen,
-                            std::optional<at::Device> described) {
+                            CostModel cost_model, bool has_little_memory,
+                            const ProfileAssumptions& seen, std::optional<at::Device> described) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
   const RestoreGenerators restore(inputs);
@@ -406,7 +406,7 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
 }  // namespace
 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
-                const SeenInCalls& seen, std::optional<at::Device> described) {
+                const ProfileAssumptions& seen, std::optional<at::Device> described) {
   auto known = seen;
   bool has_little_memory = false;
   while (true) {

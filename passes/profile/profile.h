@@ -35,7 +35,7 @@ namespace aten_recompute {
 // they do so, too, and operators that have no memory to run in are estimated. Throws NotProfiled,
 // and where a forward that has to run on the inputs has no memory for that, its error.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
-                CostModel cost_model, const SeenInCalls& seen = {},
+                CostModel cost_model, const ProfileAssumptions& seen = {},
                 std::optional<at::Device> described = {});
 
 }  // namespace aten_recompute

@@ -7,7 +7,6 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <unordered_map>
@@ -38,17 +37,10 @@ inline constexpr double kDataGrowth = 0.03;
 // expanded.
 using ExpandedDimensions = std::vector<std::vector<bool>>;
 
-// What earlier calls have shown and the region's inputs do not tell.
-struct SeenInCalls {
-  DataSizes data_sizes;  // planned for where the number of dimensions is the same
+// What earlier calls have shown and a profile cannot know of the region's inputs.
+struct ProfileAssumptions {
+  DataSizes data_sizes;  // used where the number of dimensions is the same
   ExpandedDimensions expanded;
-  // Per incoming gradient: whether its output is freed before the backward begins. Empty: none is.
-  // This is for the plan and does not change the profile.
-  std::vector<bool> freed_before_backward;
-  // Problem::loss_bytes and Problem::held_by_caller, as multiples of the bytes of the incoming
-  // gradients. These, too, are for the plan.
-  std::optional<double> loss_factor;  // nothing: not measured, so 1 is assumed
-  double held_factor = 0.0;
 };
 
 // The region cannot be profiled.

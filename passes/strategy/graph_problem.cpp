@@ -312,7 +312,7 @@ GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
   return GraphTranslator(joint, profile, accumulated).run();
 }
 
-RetentionPlan decisions_of(const GraphProblem& graph, const SavePlan& plan) {
+RetentionPlan retention_of(const GraphProblem& graph, const SavePlan& plan) {
   RetentionPlan retention(graph.problem);
   for (size_t i = 0; i < graph.values.size(); ++i)
     retention.drop(static_cast<int32_t>(i), 0);

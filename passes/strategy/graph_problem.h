@@ -37,6 +37,6 @@ GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
 
 // Returns the plan that keeps for the backward what `plan` saves. All other values are dropped at
 // the end of the forward and recomputed once, before their first use in the backward.
-RetentionPlan decisions_of(const GraphProblem& graph, const SavePlan& plan);
+RetentionPlan retention_of(const GraphProblem& graph, const SavePlan& plan);
 
 }  // namespace aten_recompute

@@ -7,16 +7,11 @@
 
 #include "common/options.h"
 #include "ir/save_plan.h"
-#include "passes/profile/profile.h"
+#include "passes/profile/region_profile.h"
 #include "passes/strategy/graph_problem.h"
+#include "passes/strategy/strategies.h"
 
 namespace aten_recompute {
-
-// An operator that must not run again, and why.
-struct Banned {
-  std::string value;  // name of its first result
-  std::string reason;
-};
 
 struct MinCutPlan {
   SavePlan plan;

@@ -7,30 +7,50 @@
 
 #include "common/options.h"
 #include "ir/joint_graph.h"
-#include "passes/profile/profile.h"
 #include "passes/strategy/graph_problem.h"
-#include "passes/strategy/min_cut.h"
-#include "planner/model/retention_plan.h"
+#include "passes/strategy/region_plan.h"
+#include "passes/strategy/strategies.h"
+#include "planner/model/schedule.h"
 #include "planner/search/budget.h"
 
 namespace aten_recompute {
 
 struct PlanRequest {
   const JointGraph& joint;
-  const GraphProblem& problem;          // of `joint`
-  const std::optional<Profile>& costs;  // where needs_profile() says that the strategy needs one
+  const Profile* profile;  // of `joint`; nullptr only where needs_profile(options) says no
   const Options& options;
   const std::vector<bool>& is_attribute;  // per region input: read from the module
-  bool leanest = false;                   // strategy budget: the smallest peak, whatever the budget
-  const std::vector<KnownPlan>& known;    // plans of this region for inputs of other sizes
-  int64_t largest_unplanned_bytes = 0;    // of these, the largest peak without recomputation
+  const SeenInCalls& seen;
+  bool leanest = false;                 // under a budget: the smallest peak, whatever the budget is
+  const std::vector<KnownPlan>& known;  // plans of this region for inputs of other sizes
+  int64_t largest_unplanned_bytes = 0;  // of these, the largest peak without recomputation
 };
 
-// Writes what must_save and must_recompute ask for into the problem.
-void obey_tags(GraphProblem& graph);
+// The decision, in terms of the joint graph.
+struct PlannedGraph {
+  GraphProblem problem;
+  std::vector<Step> steps;         // for splice()
+  std::optional<RegionPlan> plan;  // with a profile
+  std::vector<Banned> banned;      // by min_cut: operators that may not run again
+  UnmatchedWords unmatched;        // of strategies that match words
+  double seconds = 0.0;            // that deciding took
+};
 
-// Returns the strategy's plan. min_cut appends to `banned` what may not run again. Throws UserError
-// where a budget cannot be kept, std::invalid_argument where a plan file is for another problem.
-RetentionPlan plan_region(const PlanRequest& request, std::vector<Banned>* banned);
+// Has the strategy decide, and simulates the step. Throws UserError where a budget cannot be kept,
+// std::invalid_argument where a plan file is for another problem.
+PlannedGraph plan_region(const PlanRequest& request);
+
+// Returns what plan_region() does for the same graph, node by node, with `retention` decided. What
+// only a profile knows of the graph comes from `before`.
+PlannedGraph follow_plan(const JointGraph& joint, const RegionPlan& before,
+                         const RetentionPlan& retention);
+
+// Returns the problem of a joint graph, before the strategy or earlier calls change it.
+GraphProblem problem_of(const JointGraph& joint, const Profile* profile, const Options& options,
+                        const std::vector<bool>& is_attribute);
+
+// Returns the options for a region that cannot be profiled, and logs a warning that says why. A
+// budget is kept as well as can be, by computing again all that can be.
+Options without_profile(Options options, const std::string& why);
 
 }  // namespace aten_recompute

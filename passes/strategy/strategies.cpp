@@ -8,6 +8,7 @@
 #include <functional>
 #include <set>
 
+#include "common/strategy_traits.h"
 #include "ir/forward_values.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -192,9 +193,7 @@ SavePlan plan_segments(const PlanInput& input, const GraphView& view,
 }  // namespace
 
 bool needs_profile(const Options& options) {
-  return options.profile || !options.exact || options.strategy == StrategyKind::kSegments ||
-         options.strategy == StrategyKind::kMinCut || options.strategy == StrategyKind::kBudget ||
-         options.strategy == StrategyKind::kPlan;
+  return options.profile || !options.exact || traits_of(options).needs_profile;
 }
 
 std::vector<SavePlan> segment_plans(const PlanInput& input) {
@@ -209,7 +208,7 @@ std::vector<SavePlan> segment_plans(const PlanInput& input) {
 
 UnmatchedWords unmatched_words(const JointGraph& joint, const Options& options) {
   UnmatchedWords unmatched;
-  if (options.strategy != StrategyKind::kNames && options.strategy != StrategyKind::kOps)
+  if (!traits_of(options).matches_words)
     return unmatched;
   drop_where(joint, [&](Value* value) {
     unmatched.names.insert(name_for(value, options.strategy));

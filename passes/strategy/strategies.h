@@ -31,8 +31,8 @@ bool needs_profile(const Options& options);
 // Returns the bytes of the values that nodes of the problem make.
 ValueBytes value_bytes(const GraphProblem& graph);
 
-// Returns what to save for the backward. Strategies `min_cut` (min_cut.h), `budget` and `plan` are
-// decided elsewhere; for these, everything is saved.
+// Returns what to save for the backward. For strategies that are decided elsewhere, everything is
+// saved (plan_region.h).
 SavePlan make_plan(const PlanInput& input);
 
 // Strategies `names` and `ops`: words of the user that match no value which is saved by default.
@@ -41,6 +41,12 @@ struct UnmatchedWords {
   std::set<std::string> names;  // what could have been matched
 };
 UnmatchedWords unmatched_words(const JointGraph& joint, const Options& options);
+
+// Strategy `min_cut`: an operator that must not run again, and why.
+struct Banned {
+  std::string value;  // name of its first result
+  std::string reason;
+};
 
 // Strategy `segments`: returns one or two plans, of which the caller chooses by their peaks,
 // because it depends on the network whether keeping a value pays that only some paths go through.

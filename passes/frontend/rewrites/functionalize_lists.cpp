@@ -155,4 +155,14 @@ void functionalize_lists(const std::shared_ptr<Graph>& graph) {
   functionalize_in(graph->block());
 }
 
+bool reads_own_lists(torch::jit::Graph& graph) {
+  bool found = false;
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
+    found = found || (node->kind() == c10::aten::__getitem__ &&
+                      node->input(0)->node()->kind() == c10::prim::ListConstruct &&
+                      contains_tensor(*node->output()->type()));
+  });
+  return found;
+}
+
 }  // namespace aten_recompute

@@ -24,4 +24,8 @@ namespace aten_recompute {
 // Dead code elimination removes the lists that nothing reads any more.
 void functionalize_lists(const std::shared_ptr<torch::jit::Graph>& graph);
 
+// Returns whether the graph reads a tensor from a list that it puts together, by an index that is
+// not constant. functionalize_lists() has no answer to that.
+bool reads_own_lists(torch::jit::Graph& graph);
+
 }  // namespace aten_recompute

@@ -78,8 +78,8 @@ TEST(CallerBehavior, ALossIsPlannedForAsItWasMeasured) {
   EXPECT_TRUE(caller.differs()) << "whatever else the caller does";
 
   SeenInCalls assumed;
-  assumed.loss_factor = 2.0;
-  assumed.held_factor = 0.5;
+  assumed.caller.loss_factor = 2.0;
+  assumed.caller.held_factor = 0.5;
   CallerBehavior next(assumed, kPeak, true);
   next.see_loss(1.0, 0.25);
   EXPECT_FALSE(next.differs()) << "a smaller loss than the one that was planned for";
@@ -89,8 +89,8 @@ TEST(CallerBehavior, ALossIsPlannedForAsItWasMeasured) {
 TEST(CallerBehavior, OneWholeGradientIsEnoughToPlanForIt) {
   testing::internal::CaptureStderr();
   SeenInCalls assumed;
-  assumed.expanded = {{true, true}};
-  assumed.freed_before_backward = {true};
+  assumed.profile.expanded = {{true, true}};
+  assumed.caller.freed_before_backward = {true};
   CallerBehavior caller(assumed, kPeak, true);
   caller.see({output(of_a_sum(), true)});
   EXPECT_FALSE(caller.differs());

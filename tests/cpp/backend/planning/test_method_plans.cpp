@@ -81,7 +81,7 @@ TEST_F(MethodPlansTest, TheFirstCallIsRecordedAndPlannedAsAWhole) {
   EXPECT_EQ(plan->runs[0].region, first_.get());
   EXPECT_EQ(plan->runs[1].region, second_.get());
   EXPECT_THAT(plan->linked, SizeIs(2));
-  EXPECT_GT(plan->figures.predicted_peak_bytes, 0);
+  EXPECT_GT(plan->metrics.predicted_peak_bytes, 0);
 }
 
 TEST_F(MethodPlansTest, LaterCallsRunThePlan) {

@@ -73,11 +73,11 @@ void splice_decisions(
     JointGraph& joint,
     const std::function<void(const std::function<int32_t(const char*)>&, RetentionPlan&)>& decide) {
   const auto problem = make_problem(joint, nullptr);
-  RetentionPlan decisions(problem.problem);
+  RetentionPlan retention(problem.problem);
   decide([&](const char* name) { return problem.index.at(test::find_value(*joint.graph, name)); },
-         decisions);
+         retention);
   Simulator simulator(problem.problem);
-  simulator.run(decisions);
+  simulator.run(retention);
   splice(joint, problem, simulator.steps());
   joint.graph->lint();
 }
@@ -152,10 +152,10 @@ TEST_F(Splice, ASavedBranchIsReadAndTheOtherIsCopied) {
 // The plan drops h again after d1 (slot 1), so c needs a second copy of it.
 TEST_F(Splice, AValueThatIsDroppedInBetweenIsCopiedTwice) {
   auto joint = branches();
-  splice_decisions(joint, [](const auto& index, RetentionPlan& decisions) {
+  splice_decisions(joint, [](const auto& index, RetentionPlan& retention) {
     for (const char* name : {"h", "b", "c"})
-      decisions.drop(index(name), 0);
-    decisions.drop(index("h"), 1);
+      retention.drop(index(name), 0);
+    retention.drop(index("h"), 1);
   });
   // LibTorch renames the older of two values of one name.
   EXPECT_THAT(
@@ -169,10 +169,10 @@ TEST_F(Splice, AValueThatIsDroppedInBetweenIsCopiedTwice) {
 // A value that the forward saved can be dropped during the backward: b reads the saved h, c a copy.
 TEST_F(Splice, ASavedValueCanBeDroppedInBetween) {
   auto joint = branches();
-  splice_decisions(joint, [](const auto& index, RetentionPlan& decisions) {
-    decisions.drop(index("b"), 0);
-    decisions.drop(index("c"), 0);
-    decisions.drop(index("h"), 1);
+  splice_decisions(joint, [](const auto& index, RetentionPlan& retention) {
+    retention.drop(index("b"), 0);
+    retention.drop(index("c"), 0);
+    retention.drop(index("h"), 1);
   });
   EXPECT_THAT(backward_listing(joint),
               ElementsAre("b_recomputed = aten::exp(h)", "d1 = aten::mul(dy, b_recomputed)",

@@ -198,9 +198,9 @@ graph(%x : Tensor, %dy : Tensor):
   return (%y, %d2)
 )");
   const auto graph = make_problem(joint, nullptr);
-  const auto decisions = decisions_of(graph, test::plan_of(joint, {"t"}));
+  const auto retention = retention_of(graph, test::plan_of(joint, {"t"}));
   auto dropped = [&](const char* name, size_t slot) {
-    return decisions.dropped(graph.index.at(find_value(*joint.graph, name)), slot);
+    return retention.dropped(graph.index.at(find_value(*joint.graph, name)), slot);
   };
   EXPECT_FALSE(dropped("h", 0));
   EXPECT_TRUE(dropped("c", 0));

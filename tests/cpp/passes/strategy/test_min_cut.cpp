@@ -89,9 +89,9 @@ TEST_F(MinCut, ListsAreNotSaved) {
       "  %a : Tensor, %b : Tensor = prim::ListUnpack(%s)",
       kMultipliesA, {{}, {{"s", "h"}, {"a", "h"}, {"b", "h"}}});
   EXPECT_THAT(saved(pieces), ElementsAre("a"));
-  const auto decisions = decisions_of(pieces.graph, plan_of(pieces, "").plan);
+  const auto retention = retention_of(pieces.graph, plan_of(pieces, "").plan);
   const auto* h = test::find_value(*pieces.joint.graph, "h");
-  EXPECT_FALSE(decisions.dropped(pieces.graph.index.at(h), 0));
+  EXPECT_FALSE(retention.dropped(pieces.graph.index.at(h), 0));
   const auto gathered = region(
       "%l : Tensor[] = prim::ListConstruct(%h, %h)\n"
       "  %a : Tensor = aten::stack(%l, %zero)",

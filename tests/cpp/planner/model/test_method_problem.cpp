@@ -1,4 +1,4 @@
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 
 #include <algorithm>
 #include <string>
@@ -59,7 +59,7 @@ std::string names_of_results(const Problem& problem) {
   return names;
 }
 
-TEST(JointProblem, ForwardsInOrderAndBackwardsInReverse) {
+TEST(MethodProblem, ForwardsInOrderAndBackwardsInReverse) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   EXPECT_THAT(joint.problem.node_names,
@@ -72,7 +72,7 @@ TEST(JointProblem, ForwardsInOrderAndBackwardsInReverse) {
   EXPECT_EQ(joint.problem.loss_bytes, 4);
 }
 
-TEST(JointProblem, AValuePassedBetweenRegionsIsOneStorage) {
+TEST(MethodProblem, AValuePassedBetweenRegionsIsOneStorage) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   const auto& problem = joint.problem;
@@ -85,13 +85,13 @@ TEST(JointProblem, AValuePassedBetweenRegionsIsOneStorage) {
   EXPECT_NE(storage(0, two.a.h), storage(1, two.b.h));
 }
 
-TEST(JointProblem, OutputsOfEarlierRegionsDieWithTheirLastReader) {
+TEST(MethodProblem, OutputsOfEarlierRegionsDieWithTheirLastReader) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   Simulator simulator(joint.problem);
   const auto unplanned =
-      join_decisions(joint, two.runs,
-                     two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
+      join_retentions(joint, two.runs,
+                      two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
   simulator.run(unplanned);
   // During b.h these are a.h, a.y and b.h. During b.y they are both h and b.y, because a.y is
   // freed; the loss counts there. a.dx is the last to read the gradient and overwrites nothing; b.y
@@ -99,12 +99,12 @@ TEST(JointProblem, OutputsOfEarlierRegionsDieWithTheirLastReader) {
   EXPECT_THAT(simulator.step_bytes(), ElementsAre(10, 14, 14, 24, 32, 32, 18, 22));
 }
 
-TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
+TEST(MethodProblem, APlanOfTheWholeIsSplitByRun) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   const auto unplanned =
-      join_decisions(joint, two.runs,
-                     two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
+      join_retentions(joint, two.runs,
+                      two.both(keep_what_is_read(two.a.problem), keep_what_is_read(two.b.problem)));
   PlanSearch search(joint.problem, unplanned);
   const auto plan = search.fastest(31);
   ASSERT_TRUE(plan.has_value());
@@ -117,24 +117,24 @@ TEST(JointProblem, APlanOfTheWholeIsSplitByRun) {
     const auto& problem = *two.runs[run].problem;
     Simulator own(problem);
     EXPECT_LT(own.run(keep_what_is_read(problem)).peak_bytes, 31);
-    seconds += own.run(decisions_of_run(joint, run, problem, plan->retention)).recompute_seconds;
+    seconds += own.run(retention_of_run(joint, run, problem, plan->retention)).recompute_seconds;
   }
   EXPECT_EQ(seconds, plan->simulation.recompute_seconds);
 }
 
-TEST(JointProblem, SplittingAJoinedPlanReturnsItsParts) {
+TEST(MethodProblem, SplittingAJoinedPlanReturnsItsParts) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   RetentionPlan of_a(two.a.problem);
   of_a.drop(two.a.h, 0);
   RetentionPlan of_b(two.b.problem);
   of_b.drop(two.b.h, 1);
-  const auto all = join_decisions(joint, two.runs, two.both(of_a, of_b));
-  EXPECT_EQ(decisions_of_run(joint, 0, two.a.problem, all), of_a);
-  EXPECT_EQ(decisions_of_run(joint, 1, two.b.problem, all), of_b);
+  const auto all = join_retentions(joint, two.runs, two.both(of_a, of_b));
+  EXPECT_EQ(retention_of_run(joint, 0, two.a.problem, all), of_a);
+  EXPECT_EQ(retention_of_run(joint, 1, two.b.problem, all), of_b);
 }
 
-TEST(JointProblem, NothingIsRecomputedAcrossRegions) {
+TEST(MethodProblem, NothingIsRecomputedAcrossRegions) {
   const TwoRegions two;
   const auto joint = join(two.runs);
   // The backward of a does not read its output; that of b would have to recompute it.
@@ -146,7 +146,7 @@ TEST(JointProblem, NothingIsRecomputedAcrossRegions) {
             1);
 }
 
-TEST(JointProblem, GradientsOfTheLossAndALaterRegionAreSummedInPlace) {
+TEST(MethodProblem, GradientsOfTheLossAndALaterRegionAreSummedInPlace) {
   TwoRegions two;
   two.runs[0].incoming[0].from_loss = true;
   two.runs[0].live_to_end.push_back(two.a.y);
@@ -172,7 +172,7 @@ struct TwoReaders {
                               {&c.problem, {{c.x, {0, a.y}}}, {{true, {}, true}}, {c.y}}};
 };
 
-TEST(JointProblem, GradientsOfSeveralRegionsAreSummedInTheirOrder) {
+TEST(MethodProblem, GradientsOfSeveralRegionsAreSummedInTheirOrder) {
   const TwoReaders three;
   const auto joint = join(three.runs);
   const auto& problem = joint.problem;
@@ -186,12 +186,12 @@ TEST(JointProblem, GradientsOfSeveralRegionsAreSummedInTheirOrder) {
   const auto of_a = keep_what_is_read(three.a.problem);
   const auto of_b = keep_what_is_read(three.b.problem);
   const auto of_c = keep_what_is_read(three.c.problem);
-  simulator.run(join_decisions(joint, three.runs, {&of_a, &of_b, &of_c}));
+  simulator.run(join_retentions(joint, three.runs, {&of_a, &of_b, &of_c}));
   // b.y, c.y, a.h and the sum are alive; the second gradient is freed.
   EXPECT_EQ(simulator.step_bytes()[11], 4 + 4 + 10 + 4);
 }
 
-TEST(JointProblem, AnOutputThatNothingReadsHasNoGradient) {
+TEST(MethodProblem, AnOutputThatNothingReadsHasNoGradient) {
   TwoRegions two;
   two.runs[0].incoming[0] = {};
   const auto joint = join(two.runs);
@@ -200,7 +200,7 @@ TEST(JointProblem, AnOutputThatNothingReadsHasNoGradient) {
   EXPECT_TRUE(joint.problem.storages[joint.values[0][two.a.problem.incoming[0]]].empty());
 }
 
-TEST(JointProblem, AGivenValueHasTheBytesOfThisCall) {
+TEST(MethodProblem, AGivenValueHasTheBytesOfThisCall) {
   TwoRegions two;
   two.runs[1].given[0] = {two.b.x, {-1, -1}, false, 7};
   const auto joint = join(two.runs);
@@ -208,13 +208,13 @@ TEST(JointProblem, AGivenValueHasTheBytesOfThisCall) {
   EXPECT_EQ(joint.problem.bytes[storage], 7);
 }
 
-TEST(JointProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {
+TEST(MethodProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {
   TwoRegions two;
-  const auto bytes = [&](const JointProblem& joint) {
+  const auto bytes = [&](const MethodProblem& joint) {
     const auto of_a = keep_what_is_read(two.a.problem);
     const auto of_b = keep_what_is_read(two.b.problem);
     Simulator simulator(joint.problem);
-    simulator.run(join_decisions(joint, two.runs, {&of_a, &of_b}));
+    simulator.run(join_retentions(joint, two.runs, {&of_a, &of_b}));
     return simulator.step_bytes();
   };
   const auto before = bytes(join(two.runs));
@@ -237,7 +237,7 @@ TEST(JointProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {
   EXPECT_EQ(joint.between[0], -1);
 }
 
-TEST(JointProblem, ValuesMadeBetweenTheRegionsHaveMemoryOfTheirOwn) {
+TEST(MethodProblem, ValuesMadeBetweenTheRegionsHaveMemoryOfTheirOwn) {
   TwoRegions two;
   two.runs[1].given[0].from = {-1, -1};
   two.runs[0].incoming[0].passthrough = false;
@@ -250,7 +250,7 @@ TEST(JointProblem, ValuesMadeBetweenTheRegionsHaveMemoryOfTheirOwn) {
             problem.storages[joint.values[1][two.b.dx]][0]);
 }
 
-TEST(JointProblem, AlternativesBelongToTheirNode) {
+TEST(MethodProblem, AlternativesBelongToTheirNode) {
   SmallProblemBuilder builder;
   const auto x = builder.held("x", 4);
   const auto h = builder.fresh("h", {x}, 10);
@@ -269,7 +269,7 @@ TEST(JointProblem, AlternativesBelongToTheirNode) {
     EXPECT_EQ(row[0], joint.nodes[run][instead]);
     RetentionPlan plan(joint.problem);
     plan.choose(joint.nodes[run][problem.producer[h]], row[0]);
-    EXPECT_EQ(decisions_of_run(joint, run, problem, plan).chosen(problem.producer[h]), instead);
+    EXPECT_EQ(retention_of_run(joint, run, problem, plan).chosen(problem.producer[h]), instead);
   }
 }
 

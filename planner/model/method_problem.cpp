@@ -1,4 +1,4 @@
-#include "planner/model/joint_problem.h"
+#include "planner/model/method_problem.h"
 
 #include <algorithm>
 #include <map>
@@ -28,7 +28,7 @@ class Joiner {
     }
   }
 
-  JointProblem run() {
+  MethodProblem run() {
     add_storages();
     for (size_t run = 0; run < runs_.size(); ++run)
       add_forward(run);
@@ -337,11 +337,11 @@ class Joiner {
   std::vector<std::vector<GradientReader>> readers_;    // per run that makes the gradients
   std::map<std::pair<size_t, int32_t>, int32_t> sums_;  // by run and incoming gradient: sum so far
   ProblemBuilder builder_;
-  JointProblem joint_;
+  MethodProblem joint_;
 };
 
 // Returns the slot of the joint problem that is slot `slot` of a run.
-size_t joint_slot(const JointProblem& joint, size_t run, const Problem& problem, size_t slot) {
+size_t joint_slot(const MethodProblem& joint, size_t run, const Problem& problem, size_t slot) {
   if (slot == 0)
     return 0;
   const auto node = joint.nodes[run][problem.num_forward + slot - 1];
@@ -350,12 +350,12 @@ size_t joint_slot(const JointProblem& joint, size_t run, const Problem& problem,
 
 }  // namespace
 
-JointProblem join(const std::vector<RegionRun>& runs, int64_t kept_after) {
+MethodProblem join(const std::vector<RegionRun>& runs, int64_t kept_after) {
   return Joiner(runs, kept_after).run();
 }
 
-RetentionPlan join_decisions(const JointProblem& joint, const std::vector<RegionRun>& runs,
-                             const std::vector<const RetentionPlan*>& plans) {
+RetentionPlan join_retentions(const MethodProblem& joint, const std::vector<RegionRun>& runs,
+                              const std::vector<const RetentionPlan*>& plans) {
   RetentionPlan all(joint.problem);
   for (size_t run = 0; run < runs.size(); ++run) {
     const auto& problem = *runs[run].problem;
@@ -374,7 +374,7 @@ RetentionPlan join_decisions(const JointProblem& joint, const std::vector<Region
   return all;
 }
 
-RetentionPlan decisions_of_run(const JointProblem& joint, size_t run, const Problem& problem,
+RetentionPlan retention_of_run(const MethodProblem& joint, size_t run, const Problem& problem,
                                const RetentionPlan& plan) {
   RetentionPlan own(problem);
   for (size_t value = 0; value < problem.num_values(); ++value) {

@@ -43,7 +43,7 @@ struct RegionRun {
   std::vector<int32_t> freed_before_backward{};  // those of them that are freed before the backward
 
   // Memory in bytes that the problem does not contain. If it is set, the joint problem has nodes
-  // for it (see JointProblem), even if it is 0.
+  // for it (see MethodProblem), even if it is 0.
   std::optional<int64_t> kept_before{};  // what operators between the previous run and this one
                                          // save for their own backward
   std::optional<int64_t> beyond_in_backward{};  // during the backward of this run
@@ -65,7 +65,7 @@ struct RegionRun {
 //
 // Nothing is recomputed across regions, because the backward of a region contains copies of its own
 // forward only: y' is not recomputable, and y stays as long as something reads it.
-struct JointProblem {
+struct MethodProblem {
   Problem problem;
   // Per run: the indices in `problem` of the run's own nodes and values.
   std::vector<std::vector<int32_t>> nodes;
@@ -79,13 +79,13 @@ struct JointProblem {
 
 // Returns the joint problem of `runs`, which are in the order of the forward. Their problems are
 // read during the call only. `kept_after`: as RegionRun::kept_before, after the last run.
-JointProblem join(const std::vector<RegionRun>& runs, int64_t kept_after = 0);
+MethodProblem join(const std::vector<RegionRun>& runs, int64_t kept_after = 0);
 
 // Returns the plan for the joint problem that decides in each run what the run's own plan decides.
-RetentionPlan join_decisions(const JointProblem& joint, const std::vector<RegionRun>& runs,
-                             const std::vector<const RetentionPlan*>& plans);
+RetentionPlan join_retentions(const MethodProblem& joint, const std::vector<RegionRun>& runs,
+                              const std::vector<const RetentionPlan*>& plans);
 // Returns the part of a joint plan that concerns one run, as a plan for its `problem`.
-RetentionPlan decisions_of_run(const JointProblem& joint, size_t run, const Problem& problem,
+RetentionPlan retention_of_run(const MethodProblem& joint, size_t run, const Problem& problem,
                                const RetentionPlan& plan);
 
 }  // namespace aten_recompute

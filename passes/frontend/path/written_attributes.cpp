@@ -1,0 +1,47 @@
+#include "passes/frontend/path/written_attributes.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include "ir/node_traits.h"
+#include "passes/frontend/path/path_builder.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Value;
+
+// Returns the value whose memory this one is in.
+Value* memory_of(Value* value) {
+  while (!value->node()->inputs().empty() &&
+         (may_alias_an_argument(value->node()) || mutates_an_argument(value->node()) ||
+          is_cast(value->node())))
+    value = value->node()->input(0);
+  return value;
+}
+
+}  // namespace
+
+std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& graph) {
+  std::vector<std::vector<std::string>> written;
+  for (auto* node : graph.nodes()) {
+    const bool updates = updates_hidden_state(node);
+    if ((!updates && !mutates_an_argument(node)) || node->kind() == c10::aten::requires_grad_)
+      continue;
+    for (auto* input : node->inputs()) {
+      if (!is_tensor_type(*input->type()))
+        continue;
+      auto* memory = memory_of(input);
+      const auto path = path_from_root(memory, graph);
+      if (path)
+        written.push_back(*path);
+      else if (!updates && !makes_new_tensor(memory))
+        return std::nullopt;
+      if (!updates)
+        break;
+    }
+  }
+  return written;
+}
+
+}  // namespace aten_recompute

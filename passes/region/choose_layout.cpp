@@ -1,0 +1,122 @@
+#include "passes/region/choose_layout.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <exception>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "common/log.h"
+#include "common/strategy_traits.h"
+#include "common/user_error.h"
+#include "passes/manager/pass_manager.h"
+#include "passes/region/channels_last.h"
+#include "passes/region/fuse_batch_norm.h"
+#include "rules/kernels/batch_norm.h"
+#include "rules/kernels/random_mask.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+
+// Fused operators have kernels for these only. Otherwise they would have to compute some results
+// again.
+bool fit_fused_kernels(const RegionInput& region) {
+  const auto& inputs = region.inputs;
+  return std::all_of(inputs.begin(), inputs.end(), [&](const c10::IValue& input) {
+    if (!input.isTensor() || !input.toTensor().defined())
+      return true;
+    const auto& tensor = input.toTensor();
+    return region.described.value_or(tensor.device()).is_cpu() &&
+           (!tensor.is_floating_point() || tensor.scalar_type() == at::kFloat ||
+            tensor.scalar_type() == at::kDouble);
+  });
+}
+
+// Tests ask for this, because they cannot rely on what is faster.
+bool always_channels_last() {
+  const char* value = std::getenv("ATEN_RECOMPUTE_CHANNELS_LAST");
+  return value != nullptr && std::string_view(value) == "always";
+}
+
+// Returns whether channels last is to be tried.
+bool may_try_channels_last(const RegionInput& input) {
+  return input.channels_last.value_or(true) && input.options.cost_model == CostModel::kMeasured &&
+         may_change_layouts(input.options, input.inputs) &&
+         forward_in({.channels_last = true}, input.graph) != input.graph;
+}
+
+// Calls `compile`. Notes the error in `error`, unless there is one already, where a budget is out
+// of reach or a plan file belongs to another layout.
+std::optional<RegionGraphs> try_to_compile(
+    const std::function<RegionGraphs(const RegionLayout&)>& compile, const RegionLayout& layout,
+    std::exception_ptr& error) {
+  try {
+    return compile(layout);
+  } catch (const UserError&) {
+    error = error == nullptr ? std::current_exception() : error;
+  } catch (const std::invalid_argument&) {
+    error = error == nullptr ? std::current_exception() : error;
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& inputs) {
+  return !options.exact && are_in_order(inputs);
+}
+
+RegionLayout usual_layout(const RegionInput& input) {
+  choose_batch_norm_kernels();
+  choose_mask_kernel();
+  const bool may_fuse = input.options.fuse && traits_of(input.options).may_fuse;
+  return {.channels_last = false, .is_fused = may_fuse && fit_fused_kernels(input)};
+}
+
+std::shared_ptr<Graph> forward_in(const RegionLayout& layout,
+                                  const std::shared_ptr<Graph>& forward) {
+  auto graph = forward;
+  if (layout.channels_last) {
+    run_pass(Pass::kChannelsLast, graph, [&] {
+      if (auto changed = with_channels_last(*forward))
+        graph = std::move(changed);
+    });
+  } else if (layout.is_fused) {
+    run_pass(Pass::kFuseBatchNorm, graph, [&] {
+      if (auto changed = with_fused_batch_norms(*forward))
+        graph = std::move(changed);
+    });
+  }
+  return graph;
+}
+
+RegionGraphs in_faster_layout(const RegionInput& input,
+                              const std::function<RegionGraphs(const RegionLayout&)>& compile) {
+  const RegionLayout channels_last{.channels_last = true};
+  if (!may_try_channels_last(input))
+    return compile(usual_layout(input));
+  if (input.channels_last || always_channels_last())
+    return compile(channels_last);
+  std::exception_ptr error;
+  auto first = try_to_compile(compile, usual_layout(input), error);
+  if (first && !first->plan)
+    return std::move(*first);  // it could not be measured
+  auto last = try_to_compile(compile, channels_last, error);
+  if (!first && !last)
+    std::rethrow_exception(error);
+  if (!first || !last)
+    return std::move(first ? *first : *last);
+  const auto seconds_first = first->plan->metrics.predicted_seconds;
+  const auto seconds_last = last->plan ? last->plan->metrics.predicted_seconds : seconds_first;
+  log_info(LogTopic::kProfile, "operators take " + std::to_string(seconds_last) +
+                                   " s per step with channels last, " +
+                                   std::to_string(seconds_first) + " s otherwise");
+  return std::move(seconds_last < seconds_first ? *last : *first);
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,74 @@
+// A region, before and after it is compiled.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/runtime/autodiff.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "common/options.h"
+#include "ir/joint_graph.h"
+#include "passes/strategy/region_plan.h"
+#include "passes/strategy/strategies.h"
+#include "planner/search/budget.h"
+#include "rules/user_rules.h"
+
+namespace aten_recompute {
+
+struct RegionInput {
+  std::shared_ptr<torch::jit::Graph> graph;  // the region's forward; not changed
+  std::vector<bool> requires_grad;           // per input
+  std::vector<bool> is_attribute;            // per input: read from the module
+  Options options;
+  const std::vector<c10::IValue>& inputs;  // of the first call: strategies that look at sizes run
+                                           // the forward once on them, without effects
+  // Under a budget: the smallest peak that is found, whatever the budget is. This is for a region
+  // that runs before it is known what else the method's call will need.
+  bool leanest = false;
+  SeenInCalls seen;
+  std::shared_ptr<const UserRules> rules = registered_rules();  // what users' rules are
+  // Under a budget: plans of this region, differentiated alike, for inputs of other sizes.
+  std::vector<KnownPlan> known{};
+  // The largest peak without recomputation of plans for other inputs; 0: there were none.
+  int64_t largest_unplanned_bytes = 0;
+  // Without Options::exact: what an earlier compilation of this region chose, if there was one.
+  std::optional<bool> channels_last{};
+  // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
+  std::optional<at::Device> described{};
+};
+
+// How the forward of a region is compiled (passes/region/choose_layout.h).
+struct RegionLayout {
+  bool channels_last = false;  // images have their channels last
+  bool is_fused = false;       // operators are fused, where there are some to fuse
+};
+
+// What is told about a compiled region, by name.
+struct RegionReport {
+  DifferentiatedOperators operators;
+  std::vector<std::string> saved;       // intermediate values
+  std::vector<std::string> recomputed;  // values
+  std::vector<Banned> banned;           // by min_cut: operators that may not run again
+  UnmatchedWords unmatched;             // of strategies that match words
+  double plan_seconds = 0.0;            // that deciding took
+};
+
+// A compiled region: what runs, the plan that it follows, and what is told about it.
+struct RegionGraphs {
+  std::shared_ptr<torch::jit::Graph> source;  // RegionInput::graph
+  RegionLayout layout;
+  torch::jit::Gradient gradient;  // forward and backward as they run
+  // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
+  // (passes/partition/split_sums.h).
+  std::vector<size_t> summand_of;
+  // With Options::save_ir: forward and backward that keep all that the backward reads.
+  std::shared_ptr<const torch::jit::Gradient> captured;
+  std::optional<RegionPlan> plan;  // of a region that was profiled
+  RegionReport report;
+};
+
+}  // namespace aten_recompute

@@ -1,0 +1,31 @@
+#include "passes/strategy/region_plan.h"
+
+#include <iomanip>
+#include <sstream>
+
+namespace aten_recompute {
+
+PlanMetrics metrics_of(const Problem& problem, const Simulation& planned,
+                       const Simulation& unplanned) {
+  PlanMetrics metrics;
+  metrics.predicted_peak_bytes = planned.peak_bytes;
+  metrics.unplanned_peak_bytes = unplanned.peak_bytes;
+  metrics.fraction_counts_from = unplanned.peak_bytes;
+  metrics.predicted_saved_bytes = planned.saved_bytes;
+  metrics.predicted_seconds = problem.base_seconds() + planned.recompute_seconds;
+  metrics.unplanned_seconds = problem.base_seconds() + unplanned.recompute_seconds;
+  metrics.num_nodes = problem.num_nodes;
+  return metrics;
+}
+
+std::string describe(const PlanMetrics& metrics) {
+  std::ostringstream text;
+  text << "; predicted peak " << metrics.predicted_peak_bytes << " bytes of "
+       << metrics.unplanned_peak_bytes << " without recomputation";
+  if (metrics.unplanned_seconds > 0.0)
+    text << ", " << std::setprecision(3) << metrics.predicted_seconds / metrics.unplanned_seconds
+         << " times its time";
+  return text.str();
+}
+
+}  // namespace aten_recompute
