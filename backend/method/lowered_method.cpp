@@ -177,12 +177,12 @@ class BeforeCall {
 
 nlohmann::json describe_arena(const ArenaFigures& figures) {
   return {{"bytes", figures.arena_bytes},
-          {"alive_bytes", metrics.alive_bytes},
-          {"blocks", metrics.num_blocks},
-          {"steps", metrics.num_steps},
-          {"recorded_steps", metrics.num_records},
-          {"unforeseen_blocks", metrics.num_unforeseen},
-          {"unforeseen_bytes", metrics.unforeseen_bytes}};
+          {"alive_bytes", figures.alive_bytes},
+          {"blocks", figures.num_blocks},
+          {"steps", figures.num_steps},
+          {"recorded_steps", figures.num_records},
+          {"unforeseen_blocks", figures.num_unforeseen},
+          {"unforeseen_bytes", figures.unforeseen_bytes}};
 }
 
 }  // namespace

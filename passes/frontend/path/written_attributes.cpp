@@ -3,7 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "ir/node_traits.h"
-#include "passes/frontend/path/path_builder.h"
+#include "passes/frontend/rewrites/fold_attributes.h"
 
 namespace aten_recompute {
 namespace {

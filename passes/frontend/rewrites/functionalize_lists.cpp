@@ -8,6 +8,8 @@
 #include <optional>
 #include <vector>
 
+#include "ir/node_traits.h"
+
 namespace aten_recompute {
 namespace {
 
