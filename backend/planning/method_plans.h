@@ -121,7 +121,8 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   // joint plans alive. Returns none for a late plan, because the known ones predicted wrongly.
   std::vector<KnownPlan> known_plans(const MethodProblem& whole, const MethodPlan& plan,
                                      std::list<RetentionPlan>& owned, bool is_late) const;
-  // Replaces `plan` by one with another dataflow, and returns it; returns `plan` after kMaxLatePlans.
+  // Replaces `plan` by one with another dataflow, and returns it; returns `plan` after
+  // kMaxLatePlans.
   std::shared_ptr<const MethodPlan> plan_again(const std::shared_ptr<const MethodPlan>& plan,
                                                std::vector<RegionRun> linked, int64_t kept_after);
   // Replaces `plan` by one that assumes only what this step showed of operators between the

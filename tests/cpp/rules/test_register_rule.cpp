@@ -127,7 +127,7 @@ TEST_F(RegisterRule, TheReportCountsItsOperators) {
     auto lowered = lower(make_model(), R"({"strategy": "none"})");
     gradients_of(lowered, at::randn({5, 4}));
     return json::parse(report(lowered))
-        .at("/methods/0/specializations/0/regions/0/variants/0/gradients_by"_json_pointer);
+        .at("/methods/0/specialisations/0/regions/0/variants/0/gradients_by"_json_pointer);
   };
   const json ours = {{"aten::linear", 2},
                      {"aten::sigmoid", 1},

@@ -46,7 +46,7 @@ graph(%x : Tensor, %w : Tensor):
   std::vector<RegionRun> runs(const c10::IValue& result, bool accumulate = false) {
     auto options = options_;
     options.accumulate = accumulate;
-    return call_.links()->runs(result, options);
+    return call_.dataflow()->runs(result, options);
   }
 
   // Returns "0: mm_0_y" for a value of run 0, and "0: made by aten::mul" for one of its backward.

@@ -122,10 +122,10 @@ TEST_F(PassManager, GradientsAreTheSameWithoutAnyOfThePassesThatCanBeDisabled) {
 }
 
 TEST_F(PassManager, UnknownNameIsAnErrorThatNamesThePasses) {
-  env_.set(kDisable, "functionalize");
+  env_.set(kDisable, "functionalise");
   EXPECT_THAT([] { train_lowered(); },
               ThrowsMessage<std::exception>(
-                  AllOf(HasSubstr("\"functionalize\" is no pass"), HasSubstr("functionalize, "))));
+                  AllOf(HasSubstr("\"functionalise\" is no pass"), HasSubstr("functionalize, "))));
 }
 
 TEST_F(PassManager, PassThatIsNeededCannotBeDisabled) {
