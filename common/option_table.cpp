@@ -1,11 +1,9 @@
 #include "common/option_table.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdint>
 #include <fstream>
-#include <limits>
 #include <optional>
 #include <regex>
 #include <sstream>
@@ -15,89 +13,12 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/lower_case.h"
+#include "common/option_values.h"
 
 namespace aten_recompute {
 namespace {
 
 using Json = nlohmann::json;
-
-// Each reader returns std::nullopt if the value is not accepted. A spec may be a dict of strings,
-// so a number may be given as a string, and a list as a string of JSON.
-
-template <typename Number>
-std::optional<Number> parse_number(const std::string& text) {
-  Number number{};
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
-    return std::nullopt;
-  }
-  return number;
-}
-
-std::optional<double> read_double(const Json& value) {
-  if (value.is_number()) {
-    return value.get<double>();
-  }
-  return value.is_string() ? parse_number<double>(value.get<std::string>()) : std::nullopt;
-}
-
-std::optional<int64_t> read_int(const Json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max()) {
-    return std::nullopt;
-  }
-  if (value.is_number_integer()) {
-    return value.get<int64_t>();
-  }
-  if (value.is_number_float()) {
-    // A dict of floats turns 2 into 2.0. Above 2^53, not every integer is a double.
-    const double number = value.get<double>();
-    const bool is_exact = std::trunc(number) == number && std::abs(number) <= 9007199254740992.0;
-    return is_exact ? std::optional<int64_t>(static_cast<int64_t>(number)) : std::nullopt;
-  }
-  return value.is_string() ? parse_number<int64_t>(value.get<std::string>()) : std::nullopt;
-}
-
-std::optional<int64_t> read_int_at_least(const Json& value, int64_t least) {
-  const std::optional<int64_t> number = read_int(value);
-  return number && *number >= least ? number : std::nullopt;
-}
-
-std::optional<bool> read_bool(const Json& value) {
-  if (value.is_boolean()) {
-    return value.get<bool>();
-  }
-  const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  if (text == "true" || text == "True" || text == "1") {
-    return true;
-  }
-  if (text == "false" || text == "False" || text == "0") {
-    return false;
-  }
-  return std::nullopt;
-}
-
-std::optional<Json> read_list(const Json& value) {
-  const Json list = value.is_string()
-                        ? Json::parse(value.get<std::string>(), nullptr, /*allow_exceptions=*/false)
-                        : value;
-  return list.is_array() ? std::optional<Json>(list) : std::nullopt;
-}
-
-std::optional<std::vector<std::string>> read_strings(const Json& value) {
-  const std::optional<Json> list = read_list(value);
-  if (!list || list->empty()) {
-    return std::nullopt;
-  }
-  std::vector<std::string> strings;
-  for (const Json& item : *list) {
-    if (!item.is_string() || item.get_ref<const std::string&>().empty()) {
-      return std::nullopt;
-    }
-    strings.push_back(item.get<std::string>());
-  }
-  return strings;
-}
 
 // ---- The keys ----
 
@@ -216,40 +137,6 @@ bool store_plan(const Json& value, Options& options) {
   return true;
 }
 
-// Returns the number at the beginning of the text, and the word after it: "1.5 GB" is 1.5 and "gb".
-std::optional<std::pair<double, std::string>> read_number_and_unit(const std::string& text) {
-  double number = 0.0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc())
-    return std::nullopt;
-  std::string unit(end, text.data() + text.size());
-  unit.erase(0, unit.find_first_not_of(' '));
-  return std::pair(number, lower_case(unit));
-}
-
-// Reads a number of bytes with an optional unit, such as "600MiB", "1.5 GB" or "1024". "600M" is
-// refused, because it is 1000^2 bytes for some programs and 1024^2 for others.
-std::optional<int64_t> read_bytes(double number, const std::string& unit) {
-  static const std::vector<std::pair<std::string, double>> units = {
-      {"", 1.0},
-      {"b", 1.0},
-      {"kb", 1e3},
-      {"mb", 1e6},
-      {"gb", 1e9},
-      {"tb", 1e12},
-      {"kib", 1024.0},
-      {"mib", 1024.0 * 1024.0},
-      {"gib", 1024.0 * 1024.0 * 1024.0},
-      {"tib", 1024.0 * 1024.0 * 1024.0 * 1024.0}};
-  for (const auto& [name, factor] : units) {
-    const double bytes = number * factor;
-    // One byte is refused, because it would be read back as the fraction 1.
-    if (unit == name && bytes >= 2.0 && bytes < 9e18)
-      return static_cast<int64_t>(bytes);
-  }
-  return std::nullopt;
-}
-
 bool store_fraction(double fraction, Options& options) {
   if (fraction > 0.0 && fraction <= 1.0)
     options.memory_fraction = fraction;
@@ -357,6 +244,67 @@ bool store_arena(const Json& value, Options& options) {
   return true;
 }
 
+// ---- The way back ----
+
+Json if_different(const auto& value, const auto& standard) {
+  return value == standard ? Json() : Json(value);
+}
+
+template <auto kMember>
+Json show_member(const Options& options) {
+  return if_different(options.*kMember, Options().*kMember);
+}
+
+template <auto kMember>
+Json show_optional(const Options& options) {
+  return options.*kMember ? Json(*(options.*kMember)) : Json();
+}
+
+template <auto kMember>
+Json show_min_cut(const Options& options) {
+  return if_different(options.min_cut.*kMember, MinCutOptions().*kMember);
+}
+
+template <auto kMember>
+Json show_operators(const Options& options) {
+  return options.min_cut.*kMember ? Json(*(options.min_cut.*kMember)) : Json();
+}
+
+// A ratio takes the place of start and stride.
+template <auto kMember>
+Json show_layers(const Options& options) {
+  return options.layer_ratio ? Json() : Json(options.*kMember);
+}
+
+Json show_memory_budget(const Options& options) {
+  return options.memory_bytes ? Json(*options.memory_bytes)
+                              : show_optional<&Options::memory_fraction>(options);
+}
+
+Json show_fraction_of(const Options& options) {
+  return options.fraction_of == FractionOf::kLargest ? Json("largest") : Json();
+}
+
+Json show_unreachable(const Options& options) {
+  return options.leanest_if_unreachable ? Json("leanest") : Json();
+}
+
+Json show_cost_model(const Options& options) {
+  return options.cost_model == CostModel::kFlops ? Json("flops") : Json();
+}
+
+Json show_arena(const Options& options) {
+  if (options.arena == ArenaMode::kKeep)
+    return {};
+  return options.arena == ArenaMode::kRelease ? "release" : "off";
+}
+
+Json show_plan(const Options& options) {
+  return Json::parse(options.plan);
+}
+
+// ---- The keys ----
+
 constexpr std::string_view kFlagAccepts = "true or false";
 constexpr std::string_view kLengthAccepts = "an integer >= 0";
 constexpr std::string_view kFactorAccepts = "a number in [1, 1000]";
@@ -365,23 +313,39 @@ constexpr std::string_view kOperatorsAccept = R"(a list of operator names, e.g. 
 std::vector<KeyRule> min_cut_keys() {
   using M = MinCutOptions;
   return {
-      {"aggressive_recomputation", kFlagAccepts, store_flag<&M::aggressive_recomputation>},
-      {"ban_if_used_far_apart", kFlagAccepts, store_flag<&M::ban_if_used_far_apart>},
-      {"ban_if_long_fusible_chains", kFlagAccepts, store_flag<&M::ban_if_long_fusible_chains>},
-      {"max_fusible_depth", kLengthAccepts, store_length<&M::max_fusible_depth>},
-      {"ban_if_materialized_backward", kFlagAccepts, store_flag<&M::ban_if_materialized_backward>},
-      {"ban_if_not_in_allowlist", kFlagAccepts, store_flag<&M::ban_if_not_in_allowlist>},
-      {"recomputable_ops", kOperatorsAccept, store_operators<&M::recomputable_ops>},
-      {"compute_intensive_ops", kOperatorsAccept, store_operators<&M::compute_intensive_ops>},
-      {"ban_if_reduction", kFlagAccepts, store_flag<&M::ban_if_reduction>},
-      {"reduction_ratio", kFactorAccepts, store_factor<&M::reduction_ratio>},
-      {"max_dist_from_bw", kLengthAccepts, store_length<&M::max_dist_from_bw>},
-      {"recompute_views", kFlagAccepts, store_flag<&M::recompute_views>},
-      {"recompute_random", kFlagAccepts, store_flag<&M::recompute_random>},
+      {"aggressive_recomputation", kFlagAccepts, store_flag<&M::aggressive_recomputation>,
+       show_min_cut<&M::aggressive_recomputation>},
+      {"ban_if_used_far_apart", kFlagAccepts, store_flag<&M::ban_if_used_far_apart>,
+       show_min_cut<&M::ban_if_used_far_apart>},
+      {"ban_if_long_fusible_chains", kFlagAccepts, store_flag<&M::ban_if_long_fusible_chains>,
+       show_min_cut<&M::ban_if_long_fusible_chains>},
+      {"max_fusible_depth", kLengthAccepts, store_length<&M::max_fusible_depth>,
+       show_min_cut<&M::max_fusible_depth>},
+      {"ban_if_materialized_backward", kFlagAccepts, store_flag<&M::ban_if_materialized_backward>,
+       show_min_cut<&M::ban_if_materialized_backward>},
+      {"ban_if_not_in_allowlist", kFlagAccepts, store_flag<&M::ban_if_not_in_allowlist>,
+       show_min_cut<&M::ban_if_not_in_allowlist>},
+      {"recomputable_ops", kOperatorsAccept, store_operators<&M::recomputable_ops>,
+       show_operators<&M::recomputable_ops>},
+      {"compute_intensive_ops", kOperatorsAccept, store_operators<&M::compute_intensive_ops>,
+       show_operators<&M::compute_intensive_ops>},
+      {"ban_if_reduction", kFlagAccepts, store_flag<&M::ban_if_reduction>,
+       show_min_cut<&M::ban_if_reduction>},
+      {"reduction_ratio", kFactorAccepts, store_factor<&M::reduction_ratio>,
+       show_min_cut<&M::reduction_ratio>},
+      {"max_dist_from_bw", kLengthAccepts, store_length<&M::max_dist_from_bw>,
+       show_min_cut<&M::max_dist_from_bw>},
+      {"recompute_views", kFlagAccepts, store_flag<&M::recompute_views>,
+       show_min_cut<&M::recompute_views>},
+      {"recompute_random", kFlagAccepts, store_flag<&M::recompute_random>,
+       show_min_cut<&M::recompute_random>},
       {"treat_parameters_as_free_to_save", kFlagAccepts,
-       store_flag<&M::treat_parameters_as_free_to_save>},
-      {"distance_weight", kFactorAccepts, store_factor<&M::distance_weight>},
-      {"not_materialized_weight", kFactorAccepts, store_factor<&M::not_materialized_weight>},
+       store_flag<&M::treat_parameters_as_free_to_save>,
+       show_min_cut<&M::treat_parameters_as_free_to_save>},
+      {"distance_weight", kFactorAccepts, store_factor<&M::distance_weight>,
+       show_min_cut<&M::distance_weight>},
+      {"not_materialized_weight", kFactorAccepts, store_factor<&M::not_materialized_weight>,
+       show_min_cut<&M::not_materialized_weight>},
   };
 }
 
@@ -389,35 +353,46 @@ constexpr KeyRule kMemoryBudget{
     "memory_budget",
     R"(a fraction of the unplanned peak in (0, 1], such as 0.4 or "40%", or bytes such as "600MiB")"
     " (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)",
-    store_memory_budget};
+    store_memory_budget, show_memory_budget};
 constexpr KeyRule kTimeBudget{"time_budget", "a multiple of the unplanned step time, >= 1",
-                              store_time_budget};
-constexpr KeyRule kUnreachable{"unreachable", R"("raise" or "leanest")", store_unreachable};
+                              store_time_budget, show_optional<&Options::time_budget>};
+constexpr KeyRule kUnreachable{"unreachable", R"("raise" or "leanest")", store_unreachable,
+                               show_unreachable};
 constexpr KeyRule kLeanestTime{"leanest_time", "a multiple of the unplanned step time, >= 1",
-                               store_leanest_time};
-constexpr KeyRule kFractionOf{"of", R"("first" or "largest")", store_fraction_of};
-constexpr KeyRule kCostModel{"cost_model", R"("measured" or "flops")", store_cost_model};
+                               store_leanest_time, show_member<&Options::leanest_time>};
+constexpr KeyRule kFractionOf{"of", R"("first" or "largest")", store_fraction_of, show_fraction_of};
+constexpr KeyRule kCostModel{"cost_model", R"("measured" or "flops")", store_cost_model,
+                             show_cost_model};
 constexpr KeyRule kKeywords{"keywords", R"(a non-empty list of non-empty strings, e.g. ["%relu"])",
-                            store_keywords};
-constexpr KeyRule kOps{"ops", R"(a non-empty list of operator names, e.g. ["relu"])", store_ops};
-constexpr KeyRule kStart{"start", "an integer >= 0", store_start};
-constexpr KeyRule kStride{"stride", "an integer >= 1", store_stride};
-constexpr KeyRule kRatio{"ratio", "a number in (0, 1]", store_ratio};
-constexpr KeyRule kCount{"count", "an integer >= 1", store_count};
-constexpr KeyRule kPattern{"pattern", "a regular expression over module paths", store_pattern};
+                            store_keywords, show_member<&Options::keywords>};
+constexpr KeyRule kOps{"ops", R"(a non-empty list of operator names, e.g. ["relu"])", store_ops,
+                       show_member<&Options::ops>};
+constexpr KeyRule kStart{"start", "an integer >= 0", store_start,
+                         show_layers<&Options::layer_start>};
+constexpr KeyRule kStride{"stride", "an integer >= 1", store_stride,
+                          show_layers<&Options::layer_stride>};
+constexpr KeyRule kRatio{"ratio", "a number in (0, 1]", store_ratio,
+                         show_optional<&Options::layer_ratio>};
+constexpr KeyRule kCount{"count", "an integer >= 1", store_count,
+                         show_optional<&Options::segment_count>};
+constexpr KeyRule kPattern{"pattern", "a regular expression over module paths", store_pattern,
+                           show_member<&Options::layer_pattern>};
 
 }  // namespace
 
 const std::vector<KeyRule>& common_keys() {
   static const auto* keys = new std::vector<KeyRule>{
-      {"fullgraph", "true or false", store_flag<&Options::fullgraph>},
-      {"profile", "true or false", store_flag<&Options::profile>},
-      {"accumulate", "true or false", store_flag<&Options::accumulate>},
-      {"release_outputs", "true or false", store_flag<&Options::release_outputs>},
-      {"exact", "true or false", store_flag<&Options::exact>},
-      {"fuse", "true or false", store_flag<&Options::fuse>},
-      {"save_ir", "true or false", store_flag<&Options::save_ir>},
-      {"arena", R"("keep", "release" or "off")", store_arena}};
+      {"fullgraph", "true or false", store_flag<&Options::fullgraph>,
+       show_member<&Options::fullgraph>},
+      {"profile", "true or false", store_flag<&Options::profile>, show_member<&Options::profile>},
+      {"accumulate", "true or false", store_flag<&Options::accumulate>,
+       show_member<&Options::accumulate>},
+      {"release_outputs", "true or false", store_flag<&Options::release_outputs>,
+       show_member<&Options::release_outputs>},
+      {"exact", "true or false", store_flag<&Options::exact>, show_member<&Options::exact>},
+      {"fuse", "true or false", store_flag<&Options::fuse>, show_member<&Options::fuse>},
+      {"save_ir", "true or false", store_flag<&Options::save_ir>, show_member<&Options::save_ir>},
+      {"arena", R"("keep", "release" or "off")", store_arena, show_arena}};
   return *keys;
 }
 
@@ -485,7 +460,8 @@ const std::vector<StrategyRule>& strategies() {
         {StrategyKind::kPlan,
          "plan",
          "follow a plan that was exported",
-         {{"plan", "the path of a file that save_plan() wrote, or its content", store_plan}},
+         {{"plan", "the path of a file that save_plan() wrote, or its content", store_plan,
+           show_plan}},
          {},
          {kCostModel},
          true,

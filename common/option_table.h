@@ -1,5 +1,5 @@
 // The table of everything that a spec may contain: each strategy, its keys, and what each key
-// accepts. Parsing, error messages and the help text are all derived from it.
+// accepts. Parsing, error messages, the help text and the JSON of options are all derived from it.
 #pragma once
 
 #include <string_view>
@@ -17,6 +17,8 @@ struct KeyRule {
   std::string_view accepts;  // for messages, e.g. "an integer >= 0"
   // Stores the value in `options`. Returns false if the value is not accepted.
   bool (*store)(const nlohmann::json& value, Options& options);
+  // Returns the value that `options` has; null where it is the default, which nobody has to write.
+  nlohmann::json (*show)(const Options& options) = nullptr;
 };
 
 /// One strategy.

@@ -310,123 +310,24 @@ Options resolve_options(const std::string& spec_text) {
   }
 }
 
-namespace {
-
-// Writes the options that differ from their defaults.
-void write_min_cut(const MinCutOptions& options, nlohmann::ordered_json& json) {
-  const MinCutOptions defaults;
-  const auto write = [&json](const char* key, const auto& value, const auto& standard) {
-    if (value != standard)
-      json[key] = value;
-  };
-  const auto write_names = [&json](const char* key, const auto& names) {
-    if (names)
-      json[key] = *names;
-  };
-  write("aggressive_recomputation", options.aggressive_recomputation,
-        defaults.aggressive_recomputation);
-  write("ban_if_used_far_apart", options.ban_if_used_far_apart, defaults.ban_if_used_far_apart);
-  write("ban_if_long_fusible_chains", options.ban_if_long_fusible_chains,
-        defaults.ban_if_long_fusible_chains);
-  write("max_fusible_depth", options.max_fusible_depth, defaults.max_fusible_depth);
-  write("ban_if_materialized_backward", options.ban_if_materialized_backward,
-        defaults.ban_if_materialized_backward);
-  write("ban_if_not_in_allowlist", options.ban_if_not_in_allowlist,
-        defaults.ban_if_not_in_allowlist);
-  write_names("recomputable_ops", options.recomputable_ops);
-  write_names("compute_intensive_ops", options.compute_intensive_ops);
-  write("ban_if_reduction", options.ban_if_reduction, defaults.ban_if_reduction);
-  write("reduction_ratio", options.reduction_ratio, defaults.reduction_ratio);
-  write("max_dist_from_bw", options.max_dist_from_bw, defaults.max_dist_from_bw);
-  write("recompute_views", options.recompute_views, defaults.recompute_views);
-  write("recompute_random", options.recompute_random, defaults.recompute_random);
-  write("treat_parameters_as_free_to_save", options.treat_parameters_as_free_to_save,
-        defaults.treat_parameters_as_free_to_save);
-  write("distance_weight", options.distance_weight, defaults.distance_weight);
-  write("not_materialized_weight", options.not_materialized_weight,
-        defaults.not_materialized_weight);
-}
-
-}  // namespace
-
 std::string to_json(const Options& options) {
+  const auto& rule = rule_of(options.strategy);
   nlohmann::ordered_json json;
-  if (options.strategy == StrategyKind::kPlan) {
-    json["plan"] = nlohmann::ordered_json::parse(options.plan);
-  } else {
-    json["strategy"] = rule_of(options.strategy).name;
-  }
-  switch (options.strategy) {
-    case StrategyKind::kNames:
-      json["keywords"] = options.keywords;
-      break;
-    case StrategyKind::kLayers:
-      if (options.layer_ratio) {
-        json["ratio"] = *options.layer_ratio;
-      } else {
-        json["start"] = options.layer_start;
-        json["stride"] = options.layer_stride;
-      }
-      break;
-    case StrategyKind::kOps:
-      json["ops"] = options.ops;
-      break;
-    case StrategyKind::kSegments:
-      if (options.segment_count) {
-        json["count"] = *options.segment_count;
-      }
-      break;
-    case StrategyKind::kMinCut:
-      write_min_cut(options.min_cut, json);
-      break;
-    case StrategyKind::kBudget:
-      if (options.memory_fraction)
-        json["memory_budget"] = *options.memory_fraction;
-      if (options.memory_bytes)
-        json["memory_budget"] = *options.memory_bytes;
-      if (options.time_budget)
-        json["time_budget"] = *options.time_budget;
-      if (options.fraction_of == FractionOf::kLargest)
-        json["of"] = "largest";
-      if (options.leanest_if_unreachable)
-        json["unreachable"] = "leanest";
-      if (options.leanest_time != Options::kLeanestTime)
-        json["leanest_time"] = options.leanest_time;
-      break;
-    case StrategyKind::kNone:
-    case StrategyKind::kAll:
-    case StrategyKind::kPlan:
-      break;
-  }
-  if (options.cost_model == CostModel::kFlops)
-    json["cost_model"] = "flops";
-  if (!options.layer_pattern.empty()) {
-    json["pattern"] = options.layer_pattern;
-  }
-  if (options.accumulate) {
-    json["accumulate"] = true;
-  }
-  if (options.release_outputs) {
-    json["release_outputs"] = true;
-  }
-  if (options.profile) {
-    json["profile"] = true;
-  }
-  if (options.fullgraph) {
-    json["fullgraph"] = true;
-  }
-  if (!options.exact) {
-    json["exact"] = false;
-  }
-  if (!options.fuse) {
-    json["fuse"] = false;
-  }
-  if (options.save_ir) {
-    json["save_ir"] = true;
-  }
-  if (options.arena != ArenaMode::kKeep) {
-    json["arena"] = options.arena == ArenaMode::kRelease ? "release" : "off";
-  }
+  const auto write = [&](const std::vector<KeyRule>& keys) {
+    for (const auto& key : keys) {
+      if (key.show == nullptr)
+        continue;
+      if (auto value = key.show(options); !value.is_null())
+        json[std::string(key.name)] = std::move(value);
+    }
+  };
+  // A plan file can be given in the short form only.
+  if (rule.traits.follows_plan_file)
+    write(rule.short_forms);
+  else
+    json["strategy"] = rule.name;
+  write(rule.arguments);
+  write(rule.extras);
   return json.dump();
 }
 
