@@ -29,26 +29,22 @@ template <typename Number>
 std::optional<Number> parse_number(const std::string& text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  if (error != std::errc() || end != text.data() + text.size())
     return std::nullopt;
-  }
   return number;
 }
 
 std::optional<double> read_double(const Json& value) {
-  if (value.is_number()) {
+  if (value.is_number())
     return value.get<double>();
-  }
   return value.is_string() ? parse_number<double>(value.get<std::string>()) : std::nullopt;
 }
 
 std::optional<int64_t> read_int(const Json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max()) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max())
     return std::nullopt;
-  }
-  if (value.is_number_integer()) {
+  if (value.is_number_integer())
     return value.get<int64_t>();
-  }
   if (value.is_number_float()) {
     // A dict of floats turns 2 into 2.0. Above 2^53, not every integer is a double.
     const double number = value.get<double>();
@@ -64,16 +60,13 @@ std::optional<int64_t> read_int_at_least(const Json& value, int64_t least) {
 }
 
 std::optional<bool> read_bool(const Json& value) {
-  if (value.is_boolean()) {
+  if (value.is_boolean())
     return value.get<bool>();
-  }
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  if (text == "true" || text == "True" || text == "1") {
+  if (text == "true" || text == "True" || text == "1")
     return true;
-  }
-  if (text == "false" || text == "False" || text == "0") {
+  if (text == "false" || text == "False" || text == "0")
     return false;
-  }
   return std::nullopt;
 }
 
@@ -86,14 +79,12 @@ std::optional<Json> read_list(const Json& value) {
 
 std::optional<std::vector<std::string>> read_strings(const Json& value) {
   const std::optional<Json> list = read_list(value);
-  if (!list || list->empty()) {
+  if (!list || list->empty())
     return std::nullopt;
-  }
   std::vector<std::string> strings;
   for (const Json& item : *list) {
-    if (!item.is_string() || item.get_ref<const std::string&>().empty()) {
+    if (!item.is_string() || item.get_ref<const std::string&>().empty())
       return std::nullopt;
-    }
     strings.push_back(item.get<std::string>());
   }
   return strings;
@@ -102,9 +93,8 @@ std::optional<std::vector<std::string>> read_strings(const Json& value) {
 // ---- The keys ----
 
 bool store_nothing(const Json& value, Options&) {
-  if (!value.is_string()) {
+  if (!value.is_string())
     return value.is_null();
-  }
   const std::string text = value.get<std::string>();
   return text.empty() || text == "null";
 }
@@ -112,9 +102,8 @@ bool store_nothing(const Json& value, Options&) {
 bool store_keywords(const Json& value, Options& options) {
   const auto strings = read_strings(value);
   // "%" alone would silently match every value.
-  if (!strings || std::count(strings->begin(), strings->end(), "%") > 0) {
+  if (!strings || std::count(strings->begin(), strings->end(), "%") > 0)
     return false;
-  }
   options.keywords = *strings;
   return true;
 }
@@ -123,25 +112,21 @@ bool store_keywords(const Json& value, Options& options) {
 std::optional<std::vector<std::string>> read_ops(const Json& value) {
   constexpr std::string_view kNamespace = "aten::";
   auto strings = read_strings(value);
-  if (!strings) {
+  if (!strings)
     return std::nullopt;
-  }
   for (std::string& op : *strings) {
-    if (op.starts_with(kNamespace)) {
+    if (op.starts_with(kNamespace))
       op.erase(0, kNamespace.size());
-    }
-    if (op.empty()) {
+    if (op.empty())
       return std::nullopt;
-    }
   }
   return strings;
 }
 
 bool store_ops(const Json& value, Options& options) {
   auto ops = read_ops(value);
-  if (!ops) {
+  if (!ops)
     return false;
-  }
   options.ops = *std::move(ops);
   return true;
 }
@@ -166,9 +151,8 @@ bool store_start_and_stride(const Json& value, Options& options) {
 
 bool store_ratio(const Json& value, Options& options) {
   const auto ratio = read_double(value);
-  if (!ratio || !(*ratio > 0.0 && *ratio <= 1.0)) {
+  if (!ratio || !(*ratio > 0.0 && *ratio <= 1.0))
     return false;
-  }
   options.layer_ratio = ratio;
   return true;
 }
@@ -179,9 +163,8 @@ bool store_count(const Json& value, Options& options) {
 }
 
 bool store_pattern(const Json& value, Options& options) {
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+  if (!value.is_string() || value.get_ref<const std::string&>().empty())
     return false;
-  }
   options.layer_pattern = value.get<std::string>();
   try {
     std::regex(options.layer_pattern);
@@ -493,9 +476,8 @@ const std::vector<StrategyRule>& strategies() {
 
 const StrategyRule& rule_of(StrategyKind kind) {
   for (const StrategyRule& rule : strategies()) {
-    if (rule.kind == kind) {
+    if (rule.kind == kind)
       return rule;
-    }
   }
   throw std::logic_error("aten_recompute: a strategy is missing from the table of strategies");
 }

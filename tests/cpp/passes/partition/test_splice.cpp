@@ -125,9 +125,8 @@ TEST_F(Splice, CopiesAreMarkedAndNothingElseIs) {
   const auto joint = spliced(chain(), {"a"});
   std::vector<std::string> marked;
   for (auto* node : joint.graph->nodes()) {
-    if (node->hasAttribute(symbols::kRecomputed)) {
+    if (node->hasAttribute(symbols::kRecomputed))
       marked.push_back(node->output(0)->debugName());
-    }
   }
   EXPECT_THAT(marked, ElementsAre("y_recomputed"));
 }
