@@ -100,22 +100,26 @@ def _stem(path: str) -> str:
 
 def circles(includes: list[_Include]) -> list[str]:
     """Returns one line for each circle between files of one folder, which names the include that closes it."""
-    within = {}
+    within: dict[str, dict[str, _Include]] = {}
     for include in includes:
         own, other = _stem(include.source), _stem(include.included)
         if own != other and str(Path(own).parent) == str(Path(other).parent):
             within.setdefault(own, {})[other] = include
     problems = []
-    while True:
-        try:
-            graphlib.TopologicalSorter({own: set(others) for own, others in within.items()}).prepare()
-        except graphlib.CycleError as error:
-            circle = error.args[1][::-1]  # each file includes the next one, and the last is the first
-            closing = within[circle[-2]].pop(circle[-1])
-            chain = " -> ".join(Path(file).name for file in circle)
-            problems.append(f"{closing.source}:{closing.line}: this include closes a circle: {chain}")
-        else:
-            return problems
+    while circle := _circle({own: set(others) for own, others in within.items()}):
+        closing = within[circle[-2]].pop(circle[-1])
+        chain = " -> ".join(Path(file).name for file in circle)
+        problems.append(f"{closing.source}:{closing.line}: this include closes a circle: {chain}")
+    return problems
+
+
+def _circle(within: dict[str, set[str]]) -> list[str]:
+    """Returns a circle, in which each file includes the next one and the last is the first, or an empty list."""
+    try:
+        graphlib.TopologicalSorter(within).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
 
 
 def check(root: Path) -> list[str]:

@@ -79,7 +79,9 @@ def test_the_run_time_sees_passes_through_the_pipeline_alone(tree: Path) -> None
     status, lines = check(tree)
     assert status == 1
     assert len(lines) == 1
-    assert lines[0].startswith('backend/region/region.cpp:2: backend/region/ must not include "passes/frontend/prepare.h"')
+    assert lines[0].startswith(
+        'backend/region/region.cpp:2: backend/region/ must not include "passes/frontend/prepare.h"'
+    )
 
 
 @pytest.mark.parametrize(
@@ -122,7 +124,13 @@ def test_a_folder_without_a_place_is_an_error(tree: Path) -> None:
 
 
 def test_every_wrong_include_is_printed(tree: Path) -> None:
-    write(tree, "common/log.cpp", '#include "ir/traits.h"', '#include "common/log.h"', '#include "backend/region/region.h"')
+    write(
+        tree,
+        "common/log.cpp",
+        '#include "ir/traits.h"',
+        '#include "common/log.h"',
+        '#include "backend/region/region.h"',
+    )
     status, lines = check(tree)
     assert status == 1
     assert [line.split(": ")[0] for line in lines] == ["common/log.cpp:1", "common/log.cpp:3"]
