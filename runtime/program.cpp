@@ -339,7 +339,7 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     if (scope != nullptr)
       scope->enter(i);
     if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
-      // What is not computed is None: registers of outputs are empty until then.
+      // Outputs of a skipped instruction are None, because their registers are still empty.
       release_dying_operands(instruction, registers);
       continue;
     }

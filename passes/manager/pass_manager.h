@@ -78,7 +78,7 @@ std::span<const PassInfo> all_passes();
 void run_pass(Pass pass, const std::shared_ptr<torch::jit::Graph>& graph,
               const std::function<void()>& body);
 
-// The same for a pass that looks at a graph and changes none.
+// Runs a pass that looks at a graph without changing it, unless it is disabled. Throws as above.
 void run_pass(Pass pass, const std::function<void()>& body);
 
 // Calls `observer` with every pass that runs, until it is called with an empty function.

@@ -164,8 +164,8 @@ BatchNormOutputs forward_in_vectors(const BatchNormKernels<T>& kernels, const Te
   return {result, means, inverses, at::empty({0}, input.options().dtype(at::kByte)), 0};
 }
 
-// What the clamp was computed from. The caller may change parameters and running statistics before
-// the backward, so these are copies where they are not results of the forward.
+// The operands of the clamp. The caller may change parameters and running statistics before the
+// backward, so those that are no results of the forward are copies.
 struct Seen {
   OptionalTensor weight, bias;
   OptionalTensor mean, var;  // running statistics, which evaluation reads

@@ -72,8 +72,8 @@ Sizes without_first(const Sizes& sizes) {
   return {sizes.begin() + 1, sizes.end()};
 }
 
-// As in Linalg.cpp, should_fold: returns whether the larger operand is viewed as a matrix, so that
-// mm or mv is used instead of bmm.
+// Returns whether the larger operand is viewed as a matrix, so that mm or mv is used instead of
+// bmm. This is should_fold() in ATen's Linalg.cpp.
 bool folds(const Operands& x) {
   const bool self_larger = x.self_dim() >= x.other_dim();
   const auto sizes = self_larger ? x.self_sizes : transposed(x.other_sizes);

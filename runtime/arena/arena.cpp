@@ -18,7 +18,7 @@
 namespace aten_recompute {
 namespace {
 
-// Of memory in pieces of this size, Linux can map a piece with one entry of the page table.
+// The size of a huge page in bytes: Linux maps it with one entry of the page table.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t rounded_up(int64_t bytes, int64_t unit) {
