@@ -519,8 +519,8 @@ TEST(Simulator, ASecondRunTakesOnlyTheOutputThatWasDropped) {
   EXPECT_EQ(simulator.steps()[3].output_mask, 2U);
 }
 
-// It stays until it is dropped itself.
-TEST(Simulator, AnOutputThatNobodyAskedForCanBeDropped) {
+// q comes with p when p is recomputed, although nothing has asked for it.
+TEST(Simulator, AnOutputRecomputedBesideAnotherStaysUntilItIsDropped) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});

@@ -177,7 +177,7 @@ TEST(Budget, TakesTheSmallestPeakIfThatIsAskedFor) {
   EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
 }
 
-TEST(Budget, TheLastBytesAreNotBoughtAtAnyPrice) {
+TEST(Budget, ALeanPlanDoesNotDoubleTheTimeForTheLastBytes) {
   // Without `small` in the forward the peak is 16 MiB instead of 16.2, but it takes twice as long.
   SmallProblemBuilder builder;
   const auto small = builder.fresh("small", {builder.held("x", kMiB)}, kMiB / 5);
