@@ -294,9 +294,9 @@ bool agrees_with_aten(const BatchNormKernels<T>& kernels, at::IntArrayRef sizes,
          same_bits(std::get<2>(gradients), std::get<2>(*own));
 }
 
-// How ATen was compiled, and for which processor it chose its kernels, decides which products and
-// sums it fuses and in which order it adds. So kernels are compared with it instead of assumed to
-// be equal.
+// Which products and sums ATen fuses, and in which order it adds, depends on its compiler and on
+// the processor. Therefore kernels are compared with ATen's; they are not assumed to be equal to
+// them.
 template <typename T>
 bool agrees_with_aten(const BatchNormKernels<T>& kernels) {
   const at::NoGradGuard no_grad;

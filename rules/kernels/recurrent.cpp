@@ -263,7 +263,7 @@ bool onednn_supports(at::ScalarType dtype) {
   return supported.call();
 }
 
-// As in RNN.cpp, use_mkldnn, with gradients enabled.
+// Returns what use_mkldnn in RNN.cpp returns with gradients enabled.
 bool uses_onednn(const LstmArguments& layer) {
   return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() && layer.input.numel() != 0 &&
          !layer.weight_projection && onednn_supports(layer.input.scalar_type());
