@@ -1,5 +1,6 @@
 // Registers the operators and classes that TorchScript and Python see.
 #include <aten_recompute/aten_recompute.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/custom_class.h>

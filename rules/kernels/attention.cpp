@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/SDPBackend.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <cmath>
 #include <limits>

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <array>

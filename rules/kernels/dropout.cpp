@@ -2,6 +2,7 @@
 // of the bytes.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <cmath>

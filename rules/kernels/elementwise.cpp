@@ -1,5 +1,6 @@
 // Operators that gradients of elementwise operators need and ATen does not have.
 #include <ATen/ATen.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <optional>
 #include <vector>

@@ -2,6 +2,7 @@
 // dimensions, cross entropy, and gradients of binary cross entropy.
 #include <ATen/ATen.h>
 #include <ATen/core/Reduction.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <limits>
 #include <optional>

@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <optional>
 #include <vector>

@@ -11,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <array>
 #include <cstdint>

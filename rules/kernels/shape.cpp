@@ -1,5 +1,6 @@
 // Gradients of operators on shapes and lists that ATen does not have as operators.
 #include <ATen/Functions.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
