@@ -13,7 +13,7 @@ JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6)
 
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
 MD_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.md"))
-# What `make tidy` reads: the sources of the library.
+# What `make tidy` reads: the sources of the library, and all lines or those of a filter (tools/changed_lines.py).
 FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES)))
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
@@ -82,7 +82,7 @@ tidy: setup  ## run clang-tidy over the library (slow; FILES="common/log.cpp" re
 	@tools/setup.sh tidy
 	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
-	@printf '%s\n' $(FILES) | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p $(BUILD_DIR)/tidy
+	@printf '%s\n' $(FILES) | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p $(BUILD_DIR)/tidy --line-filter='$(TIDY_LINES)'
 
 clean:  ## remove build/ (.venv stays)
 	@rm -rf $(BUILD_DIR)
