@@ -12,6 +12,9 @@ JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6)
   END { n = fit < cores ? fit : cores; print (n > 1 ? n : 1) }' /proc/meminfo)
 
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
+MD_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.md"))
+# What `make tidy` reads: the sources of the library, and all lines or those of a filter (tools/changed_lines.py).
+FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES)))
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
@@ -65,19 +68,21 @@ format:  ## format the C++ and Python sources in place
 	@$(PYTHON) -m ruff check --quiet --select I --fix
 	@$(PYTHON) -m ruff format --quiet
 
-lint:  ## check the formatting of all sources, which file includes which, and the rules and types of the Python ones
+lint:  ## check formatting, which file includes which, the rules and types of Python, and Markdown with its links
 	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh lint
 	@tools/check_includes.py
+	@tools/check_links.py
 	@clang-format --dry-run -Werror $(CPP_FILES)
 	@$(PYTHON) -m ruff check --quiet
 	@$(PYTHON) -m ruff format --check
 	@$(PYTHON) -m mypy
+	@$(PYTHON) -m pymarkdown --strict-config scan $(MD_FILES)
 
-tidy: setup  ## run clang-tidy over the library (slow)
+tidy: setup  ## run clang-tidy over the library (slow; FILES="common/log.cpp" reads these sources only)
 	@tools/setup.sh tidy
 	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
-	@clang-tidy --quiet -p $(BUILD_DIR)/tidy $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES)))
+	@printf '%s\n' $(FILES) | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p $(BUILD_DIR)/tidy --line-filter='$(TIDY_LINES)'
 
 clean:  ## remove build/ (.venv stays)
 	@rm -rf $(BUILD_DIR)

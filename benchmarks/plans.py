@@ -6,8 +6,8 @@
     diff -r before after
 
 There is one file per model and strategy; a budget that cannot be reached has a file with the error. Budgets are planned
-with seconds that come from sizes (``cost_model="flops"``), so these plans depend on the code alone. The other strategies
-do not look at seconds, which are measured for them and are left out of their files.
+with seconds that come from sizes (``cost_model="flops"``), so these plans depend on the code alone. The other
+strategies do not look at seconds, which are measured for them and are left out of their files.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-// Lists in messages.
+// Joins words into lists for messages.
 #pragma once
 
 #include <string>

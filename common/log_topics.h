@@ -1,4 +1,4 @@
-// The subjects of log lines, and how people ask for them.
+// The topics of log lines, and the text in which users choose their levels.
 #pragma once
 
 #include <array>

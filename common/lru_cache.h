@@ -49,7 +49,7 @@ class LruCache {
   size_t size() const { return entries_.size(); }
   bool empty() const { return entries_.empty(); }
 
-  // From the most to the least recently used.
+  // Iterators visit the entries from the most to the least recently used.
   auto begin() { return entries_.begin(); }
   auto end() { return entries_.end(); }
   auto begin() const { return entries_.begin(); }

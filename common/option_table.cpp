@@ -23,9 +23,8 @@ using Json = nlohmann::json;
 // ---- The keys ----
 
 bool store_nothing(const Json& value, Options&) {
-  if (!value.is_string()) {
+  if (!value.is_string())
     return value.is_null();
-  }
   const std::string text = value.get<std::string>();
   return text.empty() || text == "null";
 }
@@ -33,9 +32,8 @@ bool store_nothing(const Json& value, Options&) {
 bool store_keywords(const Json& value, Options& options) {
   const auto strings = read_strings(value);
   // "%" alone would silently match every value.
-  if (!strings || std::count(strings->begin(), strings->end(), "%") > 0) {
+  if (!strings || std::count(strings->begin(), strings->end(), "%") > 0)
     return false;
-  }
   options.keywords = *strings;
   return true;
 }
@@ -44,25 +42,21 @@ bool store_keywords(const Json& value, Options& options) {
 std::optional<std::vector<std::string>> read_ops(const Json& value) {
   constexpr std::string_view kNamespace = "aten::";
   auto strings = read_strings(value);
-  if (!strings) {
+  if (!strings)
     return std::nullopt;
-  }
   for (std::string& op : *strings) {
-    if (op.starts_with(kNamespace)) {
+    if (op.starts_with(kNamespace))
       op.erase(0, kNamespace.size());
-    }
-    if (op.empty()) {
+    if (op.empty())
       return std::nullopt;
-    }
   }
   return strings;
 }
 
 bool store_ops(const Json& value, Options& options) {
   auto ops = read_ops(value);
-  if (!ops) {
+  if (!ops)
     return false;
-  }
   options.ops = *std::move(ops);
   return true;
 }
@@ -87,9 +81,8 @@ bool store_start_and_stride(const Json& value, Options& options) {
 
 bool store_ratio(const Json& value, Options& options) {
   const auto ratio = read_double(value);
-  if (!ratio || !(*ratio > 0.0 && *ratio <= 1.0)) {
+  if (!ratio || !(*ratio > 0.0 && *ratio <= 1.0))
     return false;
-  }
   options.layer_ratio = ratio;
   return true;
 }
@@ -100,9 +93,8 @@ bool store_count(const Json& value, Options& options) {
 }
 
 bool store_pattern(const Json& value, Options& options) {
-  if (!value.is_string() || value.get_ref<const std::string&>().empty()) {
+  if (!value.is_string() || value.get_ref<const std::string&>().empty())
     return false;
-  }
   options.layer_pattern = value.get<std::string>();
   try {
     std::regex(options.layer_pattern);
@@ -492,9 +484,8 @@ const std::vector<StrategyRule>& strategies() {
 
 const StrategyRule& rule_of(StrategyKind kind) {
   for (const StrategyRule& rule : strategies()) {
-    if (rule.kind == kind) {
+    if (rule.kind == kind)
       return rule;
-    }
   }
   throw std::logic_error("aten_recompute: a strategy is missing from the table of strategies");
 }

@@ -11,7 +11,7 @@
 
 namespace aten_recompute {
 
-/// One key of a spec.
+/// Describes one key of a spec.
 struct KeyRule {
   std::string_view name;
   std::string_view accepts;  // for messages, e.g. "an integer >= 0"
@@ -21,7 +21,7 @@ struct KeyRule {
   nlohmann::json (*show)(const Options& options) = nullptr;
 };
 
-/// One strategy.
+/// Describes one strategy and the keys that a spec may give beside it.
 struct StrategyRule {
   StrategyKind kind;
   std::string_view name;

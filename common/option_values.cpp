@@ -15,19 +15,16 @@ template <typename Number>
 std::optional<Number> parse_number(const std::string& text) {
   Number number{};
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) {
+  if (error != std::errc() || end != text.data() + text.size())
     return std::nullopt;
-  }
   return number;
 }
 
 std::optional<int64_t> read_int(const Json& value) {
-  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max()) {
+  if (value.is_number_unsigned() && value.get<uint64_t>() > std::numeric_limits<int64_t>::max())
     return std::nullopt;
-  }
-  if (value.is_number_integer()) {
+  if (value.is_number_integer())
     return value.get<int64_t>();
-  }
   if (value.is_number_float()) {
     // A dict of floats turns 2 into 2.0. Above 2^53, not every integer is a double.
     const double number = value.get<double>();
@@ -40,9 +37,8 @@ std::optional<int64_t> read_int(const Json& value) {
 }  // namespace
 
 std::optional<double> read_double(const Json& value) {
-  if (value.is_number()) {
+  if (value.is_number())
     return value.get<double>();
-  }
   return value.is_string() ? parse_number<double>(value.get<std::string>()) : std::nullopt;
 }
 
@@ -52,16 +48,13 @@ std::optional<int64_t> read_int_at_least(const Json& value, int64_t least) {
 }
 
 std::optional<bool> read_bool(const Json& value) {
-  if (value.is_boolean()) {
+  if (value.is_boolean())
     return value.get<bool>();
-  }
   const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
-  if (text == "true" || text == "True" || text == "1") {
+  if (text == "true" || text == "True" || text == "1")
     return true;
-  }
-  if (text == "false" || text == "False" || text == "0") {
+  if (text == "false" || text == "False" || text == "0")
     return false;
-  }
   return std::nullopt;
 }
 
@@ -74,14 +67,12 @@ std::optional<Json> read_list(const Json& value) {
 
 std::optional<std::vector<std::string>> read_strings(const Json& value) {
   const std::optional<Json> list = read_list(value);
-  if (!list || list->empty()) {
+  if (!list || list->empty())
     return std::nullopt;
-  }
   std::vector<std::string> strings;
   for (const Json& item : *list) {
-    if (!item.is_string() || item.get_ref<const std::string&>().empty()) {
+    if (!item.is_string() || item.get_ref<const std::string&>().empty())
       return std::nullopt;
-    }
     strings.push_back(item.get<std::string>());
   }
   return strings;

@@ -47,7 +47,7 @@ enum class FractionOf {
   kLargest,  // the largest of those of all inputs so far
 };
 
-/// What becomes of the memory that a step's tensors lie in (runtime/arena).
+/// Says what happens to the memory of a step's tensors after the step (runtime/arena).
 enum class ArenaMode {
   kKeep,     // it is kept between steps
   kRelease,  // it goes back to the system after each step

@@ -42,9 +42,8 @@ std::string quote(std::string_view text) {
 
 std::vector<std::string> names_of_strategies() {
   std::vector<std::string> names;
-  for (const StrategyRule& rule : strategies()) {
+  for (const StrategyRule& rule : strategies())
     names.emplace_back(rule.name);
-  }
   return names;
 }
 
@@ -54,9 +53,8 @@ std::string strategy_names() {
 
 std::string quoted_names(const std::vector<KeyRule>& keys) {
   std::vector<std::string> names;
-  for (const KeyRule& key : keys) {
+  for (const KeyRule& key : keys)
     names.push_back(quote(key.name));
-  }
   return join(names);
 }
 
@@ -83,14 +81,12 @@ std::vector<std::string> names_of_all_keys() {
   std::vector<std::string> names{"strategy"};
   const auto add = [&](const std::vector<KeyRule>& keys) {
     for (const KeyRule& key : keys) {
-      if (std::find(names.begin(), names.end(), key.name) == names.end()) {
+      if (std::find(names.begin(), names.end(), key.name) == names.end())
         names.emplace_back(key.name);
-      }
     }
   };
-  for (const StrategyRule& rule : strategies()) {
+  for (const StrategyRule& rule : strategies())
     add(rule.short_forms);
-  }
   for (const StrategyRule& rule : strategies()) {
     add(rule.arguments);
     add(rule.extras);
@@ -105,9 +101,8 @@ std::vector<std::string> names_of_all_keys() {
   if (strategy != nullptr) {
     accepted = quoted_names(keys_of(*strategy, short_form));
   } else {
-    for (const std::string& key : known) {
+    for (const std::string& key : known)
       accepted += accepted.empty() ? quote(key) + " (" + strategy_names() + ")" : ", " + quote(key);
-    }
   }
   throw OptionError{"key " + quote(name) + " is unknown, accepted are " + accepted +
                     did_you_mean(name, known)};
@@ -126,9 +121,8 @@ Json parse_object(const std::string& text) {
   const auto refuse_repeated_keys = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::key && depth == 1) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (std::find(keys.begin(), keys.end(), key) != keys.end()) {
+      if (std::find(keys.begin(), keys.end(), key) != keys.end())
         throw OptionError{"key " + quote(key) + " is given twice"};
-      }
       keys.push_back(key);
     }
     return true;
@@ -151,9 +145,8 @@ Json parse_object(const std::string& text) {
     // the label is removed.
     std::string reason = error.what();
     constexpr std::string_view kLabel = "] parse error ";
-    if (const size_t label = reason.find(kLabel); label != std::string::npos) {
+    if (const size_t label = reason.find(kLabel); label != std::string::npos)
       reason.erase(0, label + kLabel.size());
-    }
     std::replace(reason.begin(), reason.end(), '\n', ' ');
     throw OptionError{"not valid JSON " + reason};
   }
@@ -186,15 +179,13 @@ std::pair<const StrategyRule*, const KeyRule*> find_strategy(const Json& object)
       const auto rule = std::find_if(
           rules.begin(), rules.end(),
           [&value = value](const StrategyRule& candidate) { return value == candidate.name; });
-      if (rule == rules.end()) {
+      if (rule == rules.end())
         fail_strategy(value);
-      }
       take(*rule, nullptr, key);
     }
     for (const StrategyRule& rule : strategies()) {
-      if (const KeyRule* form = find_key(rule.short_forms, key)) {
+      if (const KeyRule* form = find_key(rule.short_forms, key))
         take(rule, form, key);
-      }
     }
   }
   return {found, short_form};
@@ -202,9 +193,8 @@ std::pair<const StrategyRule*, const KeyRule*> find_strategy(const Json& object)
 
 void store_key(const std::string& key, const Json& value, const StrategyRule* strategy,
                const KeyRule* short_form, Options& options) {
-  if (key == "strategy") {
+  if (key == "strategy")
     return;
-  }
   const KeyRule* rule = nullptr;
   if (short_form != nullptr && short_form->name == key) {
     rule = short_form;
@@ -212,14 +202,12 @@ void store_key(const std::string& key, const Json& value, const StrategyRule* st
     rule = find_key(common_keys(), key);
   } else {
     rule = find_key(strategy->extras, key);
-    if (rule == nullptr && short_form == nullptr) {
+    if (rule == nullptr && short_form == nullptr)
       rule = find_key(strategy->arguments, key);
-    }
   }
   if (rule != nullptr) {
-    if (!rule->store(value, options)) {
+    if (!rule->store(value, options))
       fail_value(key, value, rule->accepts);
-    }
     return;
   }
 
@@ -228,9 +216,8 @@ void store_key(const std::string& key, const Json& value, const StrategyRule* st
                    [&](const StrategyRule& each) { return is_key_of(each, key); })) {
     fail_unknown_key(key, strategy, short_form);
   }
-  if (strategy == nullptr) {
+  if (strategy == nullptr)
     throw OptionError{"key " + quote(key) + " needs a strategy, accepted are " + strategy_names()};
-  }
   const std::string owner = short_form == nullptr ? "strategy " + quote(strategy->name)
                                                   : "the short form " + quote(short_form->name);
   throw OptionError{"key " + quote(key) + " does not belong to " + owner + ", accepted are " +
@@ -239,18 +226,16 @@ void store_key(const std::string& key, const Json& value, const StrategyRule* st
 
 Spec parse_spec(const std::string& text) {
   Spec spec;
-  if (text.find_first_not_of(" \t\r\n") == std::string::npos) {
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     return spec;
-  }
   const Json object = parse_object(text);
   const auto [strategy, short_form] = find_strategy(object);
   if (strategy != nullptr) {
     spec.options.strategy = strategy->kind;
     spec.names_strategy = true;
   }
-  for (const auto& [key, value] : object.items()) {
+  for (const auto& [key, value] : object.items())
     store_key(key, value, strategy, short_form, spec.options);
-  }
   for (const KeyRule& rule : common_keys()) {
     if (object.contains(rule.name))
       spec.common.emplace_back(&rule, object[rule.name]);
@@ -271,9 +256,8 @@ Spec parse_spec(const std::string& text) {
         std::string(find_key(strategy->arguments, "memory_budget")->accepts) + ", or " +
         std::string(find_key(strategy->arguments, "time_budget")->accepts)};
   }
-  if (object.contains("ratio") && (object.contains("start") || object.contains("stride"))) {
+  if (object.contains("ratio") && (object.contains("start") || object.contains("stride")))
     throw OptionError{"key \"ratio\" cannot be combined with \"start\" and \"stride\""};
-  }
   return spec;
 }
 
@@ -294,9 +278,8 @@ Options parse_options(const std::string& text) {
 Options resolve_options(const std::string& spec_text) {
   const Spec spec = parse_or_throw(spec_text);
   const char* environment = std::getenv("RECOMPUTE");
-  if (spec.names_strategy || environment == nullptr) {
+  if (spec.names_strategy || environment == nullptr)
     return spec.options;
-  }
   try {
     Options options = parse_spec(environment).options;
     for (const auto& [rule, value] : spec.common)
@@ -337,9 +320,8 @@ std::string describe(const Options& options) {
   std::string text;
   for (const auto& [key, value] : json.items()) {
     std::string shown = value.is_string() ? value.get<std::string>() : value.dump();
-    if (value.is_array()) {
+    if (value.is_array())
       shown = join(value.get<std::vector<std::string>>());
-    }
     text += key == "strategy" ? shown : " " + key + "=" + shown;
   }
   return text;
@@ -351,12 +333,10 @@ std::string strategy_help() {
     text += std::string(rule.name) + ": " + std::string(rule.meaning);
     std::vector<KeyRule> keys = rule.arguments;
     keys.insert(keys.end(), rule.extras.begin(), rule.extras.end());
-    for (const KeyRule& key : keys) {
+    for (const KeyRule& key : keys)
       text += "; " + quote(key.name) + ": " + std::string(key.accepts);
-    }
-    for (const KeyRule& form : rule.short_forms) {
+    for (const KeyRule& form : rule.short_forms)
       text += "; short form {" + quote(form.name) + ": ...}: " + std::string(form.accepts);
-    }
     text += '\n';
   }
   return text;

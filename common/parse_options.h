@@ -1,4 +1,4 @@
-// Between the user's options and their text: specs in JSON, and descriptions for people.
+// Converts options from and to text: specs in JSON, and descriptions for people.
 #pragma once
 
 #include <string>

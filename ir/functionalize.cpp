@@ -111,9 +111,8 @@ Value* insert_functional(Node* node) {
   const torch::jit::WithInsertPoint guard(node);
   auto* target = node->input(0);
   bool other_tensor = false;
-  for (size_t i = 1; i < node->inputs().size(); ++i) {
+  for (size_t i = 1; i < node->inputs().size(); ++i)
     other_tensor = other_tensor || is_tensor_type(*node->input(i)->type());
-  }
   auto* dtype = other_tensor ? graph.insert(prim::dtype, {target}) : nullptr;
   auto* twin = graph.insertNode(graph.create(functional_symbol(node), node->inputs(), 1));
   twin->copyMetadata(node);
@@ -176,9 +175,8 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
   const bool containers_change = changes_containers(graph->block());
   std::vector<Node*> chosen;
   for (const auto& [unique, nodes] : writers) {
-    if (can_functionalize(origins.at(unique), nodes, values, aliases, containers_change)) {
+    if (can_functionalize(origins.at(unique), nodes, values, aliases, containers_change))
       chosen.insert(chosen.end(), nodes.begin(), nodes.end());
-    }
   }
   for (auto* node : chosen)
     replace(node);

@@ -1,4 +1,4 @@
-// Where in the module hierarchy a node belongs.
+// Tells to which place in the module hierarchy a node belongs.
 #pragma once
 
 namespace torch::jit {

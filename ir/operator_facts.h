@@ -99,7 +99,7 @@ enum class Fact : uint8_t {
   // The dimensions of its results lie in memory in their order, whatever its operands are.
   kMakesOrder,
 
-  // Reads memory that may change before the backward without that a version counter tells of it:
+  // Reads memory that may change before the backward without a change of its version counter:
   // running statistics are written through pointers. Its results are kept.
   kReadsWhatMayChange,
 };

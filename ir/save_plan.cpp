@@ -32,9 +32,8 @@ SavePlan save_everything(const JointGraph& joint) {
   const ForwardValues forward(joint);
   SavePlan plan;
   for (auto* value : captured_values(joint)) {
-    while (forward.is_computed(value) && is_pure_view(value->node())) {
+    while (forward.is_computed(value) && is_pure_view(value->node()))
       value = value->node()->input(0);
-    }
     if (forward.is_computed(value))
       plan.saved.insert(value->unique());
   }

@@ -57,7 +57,7 @@ inline const c10::Symbol kReplayRandom =
 
 // The sum of two gradients of one value, in the order in which eager's engine adds them.
 inline const c10::Symbol kAccumulate = c10::Symbol::fromQualString("aten_recompute::accumulate");
-// Attribute of a sum of gradients of a region input: the index of the input.
+// On a sum of gradients of a region input: the index of that input.
 inline const c10::Symbol kOfInput = c10::Symbol::attr("of_input");
 inline const c10::Symbol kAccumulateList =
     c10::Symbol::fromQualString("aten_recompute::accumulate_list");

@@ -1,5 +1,6 @@
 // estimate and profile for Python. python/aten_recompute/_estimate.py calls them.
 #include <aten_recompute/estimate.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
 

@@ -1,5 +1,6 @@
 // Registers the operators and classes that TorchScript and Python see.
 #include <aten_recompute/aten_recompute.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
 #include <torch/custom_class.h>
@@ -74,11 +75,10 @@ auto ask_any(const c10::IValue& value, const Ask& ask) {
 void enable_any(const c10::IValue& target, const std::string& options,
                 const std::vector<std::string>& methods, const std::string& layer_pattern) {
   const torch::jit::Module module(target.toObject());
-  if (auto* function = function_in(module)) {
+  if (auto* function = function_in(module))
     enable(*function, options, module._ivalue()->compilation_unit().get());
-  } else {
+  else
     enable(module, options, methods, layer_pattern);
-  }
 }
 
 bool is_enabled_any(const c10::IValue& target) {
@@ -118,11 +118,10 @@ struct LastAttribute : torch::CustomClassHolder {
 void draw_any(const c10::IValue& target, const std::string& path, const std::string& what,
               const std::string& layer, const std::string& method) {
   const torch::jit::Module module(target.toObject());
-  if (auto* function = function_in(module)) {
+  if (auto* function = function_in(module))
     draw(*function, path, what, layer);
-  } else {
+  else
     draw(module, path, what, layer, method);
-  }
 }
 
 // Runs the budget search on a problem that does not come from a module, for comparisons with

@@ -2,6 +2,7 @@
 // this function as its forward.
 #include <aten_recompute/register_rule.h>
 #include <aten_recompute/register_shape.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
 

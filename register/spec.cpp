@@ -27,9 +27,8 @@ nlohmann::json to_json(const c10::IValue& value) {
   }
   if (value.isGenericDict()) {
     auto object = nlohmann::json::object();
-    for (const auto& entry : value.toGenericDict()) {
+    for (const auto& entry : value.toGenericDict())
       object[entry.key().toStringRef()] = to_json(entry.value());
-    }
     return object;
   }
   throw std::invalid_argument("a spec holds strings, numbers and lists of them, not " +

@@ -9,8 +9,8 @@ std::vector<Rule> activation_rules() {
   };
   return {
       rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
-      // Where the result is on a bound exactly where the gradient is 0, it can replace the
-      // argument, and the next layer usually keeps it anyway.
+      // The result is on a bound exactly where the gradient is 0, so formulas may read it in place
+      // of the argument. The next layer usually keeps the result anyway.
       rule("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)"),
       rule("aten::hardtanh",
            "torch.hardtanh_backward(grad, result if recompute.result_shows_clamping(min_val, "

@@ -28,7 +28,7 @@ void append(std::vector<Rule>& rules, std::vector<Rule> more) {
     rules.push_back(std::move(rule));
 }
 
-// As in autograd, this is 0 where both squares are.
+// Returns the expression for 1 / (self^2 + other^2). As in autograd, it is 0 where both are 0.
 std::string inverse_square_sum() {
   const std::string sum = "(self * self + other * other)";
   return sum + ".reciprocal().masked_fill(" + sum + " == 0, 0)";

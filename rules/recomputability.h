@@ -1,4 +1,4 @@
-// Whether a forward node may run again in the backward, and what a second run needs.
+// Decides whether a forward node may run again in the backward, and what a second run needs.
 #pragma once
 
 namespace torch::jit {

@@ -28,7 +28,7 @@ Rule elman_cell(const std::string& function) {
 
 enum class CellKind : uint8_t { kTanh, kRelu, kGru, kLstm };
 
-// What the constants among the arguments of an operator say: aten::lstm.input and its like.
+// A recurrent network as the constant arguments of an operator such as aten::lstm.input define it.
 struct Network {
   CellKind cell = CellKind::kTanh;
   int64_t num_layers = 0;

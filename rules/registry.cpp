@@ -24,9 +24,8 @@ using torch::jit::Node;
 std::set<std::string> identifiers(const std::string& text) {
   static const std::regex pattern(R"((^|[^.\w])([A-Za-z_]\w*))");
   std::set<std::string> names;
-  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it) {
+  for (std::sregex_iterator it(text.begin(), text.end(), pattern), end; it != end; ++it)
     names.insert((*it)[2]);
-  }
   return names;
 }
 
@@ -36,9 +35,8 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
                                                                 bool is_forward) {
   const auto& schema = node->schema();
   std::vector<std::pair<std::string, std::string>> names;
-  for (const auto& argument : schema.arguments()) {
+  for (const auto& argument : schema.arguments())
     names.emplace_back(argument.name(), argument.type()->annotation_str());
-  }
   for (const auto& argument : schema.arguments()) {
     names.emplace_back("needs_" + argument.name(), "bool");
     names.emplace_back("needs_each_" + argument.name(), "List[bool]");
@@ -75,11 +73,10 @@ CompiledFormula compile(const Rule& rule, const Node* node, const std::string& b
     compiled.parameters.push_back(name);
   }
   source << "):\n";
-  if (body.find("return") == std::string::npos) {
+  if (body.find("return") == std::string::npos)
     source << "    return " << body << "\n";
-  } else {
+  else
     source << body << "\n";
-  }
   try {
     compiled.graph = compile_script(source.str());
   } catch (const std::exception& error) {
@@ -111,9 +108,8 @@ struct Registry {
                         &pooling_rules, &reduction_rules, &shape_rules, &indexing_rules,
                         &loss_rules, &attention_rules, &recurrent_rules, &distance_rules}) {
       for (auto& rule : family()) {
-        if (!by_op.emplace(rule.op, rules.size()).second) {
+        if (!by_op.emplace(rule.op, rules.size()).second)
           throw std::logic_error("two gradient rules for " + rule.op);
-        }
         rules.push_back(std::move(rule));
       }
     }

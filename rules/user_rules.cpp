@@ -4,6 +4,7 @@
 #include <ATen/ops/real.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
 #include <atomic>

@@ -1,4 +1,4 @@
-// An `if` that data decide, as one operator of a path.
+// Runs an `if` that data decide as one operator of a path.
 #pragma once
 
 namespace aten_recompute {

@@ -43,7 +43,7 @@ Block* block_of(const at::Tensor& tensor) {
   return memory.get_deleter() == &release ? static_cast<Block*>(memory.get_context()) : nullptr;
 }
 
-// In place of LibTorch's allocator for meta tensors, which gives no memory either.
+// Takes the place of LibTorch's allocator for meta tensors. Neither gives any memory.
 class MetaAllocator final : public at::Allocator {
  public:
   at::DataPtr allocate(size_t bytes) override {

@@ -20,7 +20,7 @@ class CountMetaMemory {
   bool counted_before_;
 };
 
-// While an instance exists, they do not.
+// While an instance exists, meta tensors that this thread makes are not counted.
 class PauseMetaMemory {
  public:
   PauseMetaMemory();
@@ -36,7 +36,7 @@ class PauseMetaMemory {
 // pause.
 void count_meta_memory(const at::Tensor& tensor);
 
-// From now on, the tensor stands for one without memory of its own. Needs a pause.
+// Marks the tensor as one without memory of its own, from now on. Must be called during a pause.
 void exempt_meta_memory(const at::Tensor& tensor);
 
 // Returns the bytes of the memory that a meta tensor stands for.

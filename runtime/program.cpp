@@ -63,9 +63,8 @@ std::function<void(Stack&)> operation_of(Node* node) {
       construct_list(stack, element_type, count);
     };
   }
-  if (node->kind() == prim::ListUnpack) {
+  if (node->kind() == prim::ListUnpack)
     return [count = node->outputs().size()](Stack& stack) { unpack_list(stack, count); };
-  }
   // The operator of aten::warn is only a placeholder; the interpreter implements warnings.
   if (!node->blocks().empty() || node->maybeOperator() == nullptr ||
       node->kind() == c10::aten::warn) {
@@ -340,18 +339,17 @@ void Program::run(Registers& registers, size_t begin, size_t end, const std::vec
     if (scope != nullptr)
       scope->enter(i);
     if ((skip != nullptr && (*skip)[i]) || is_undefined(instruction, registers)) {
-      // What is not computed is None: registers of outputs are empty until then.
+      // Outputs of a skipped instruction are None, because their registers are still empty.
       release_dying_operands(instruction, registers);
       continue;
     }
     for (const auto& operand : instruction.operands) {
-      if (operand.is_constant) {
+      if (operand.is_constant)
         stack.push_back(constants_[operand.index]);
-      } else if (operand.last_use && observer == nullptr) {
+      else if (operand.last_use && observer == nullptr)
         stack.push_back(std::move(registers[operand.index]));
-      } else {
+      else
         stack.push_back(registers[operand.index]);
-      }
     }
     execute(instruction,
             observer == nullptr

@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
@@ -102,9 +103,8 @@ class TapeForward {
     if (value.isTensorList()) {
       tape.output_sizes.push_back(value.toListRef().size());
       c10::List<at::Tensor> detached;
-      for (const at::Tensor& tensor : value.toTensorVector()) {
+      for (const at::Tensor& tensor : value.toTensorVector())
         detached.push_back(detach_one(tensor));
-      }
       return detached;
     }
     tape.output_sizes.push_back(0);
@@ -187,9 +187,8 @@ void register_tape_operators() {
           symbols::kTapeBackward,
           [](const Node* node) -> Operation {
             std::vector<bool> lists;
-            for (const auto* output : node->outputs()) {
+            for (const auto* output : node->outputs())
               lists.push_back(output->type()->kind() == c10::TypeKind::ListType);
-            }
             std::vector<bool> may_be_undefined(node->outputs().size(), false);
             if (node->hasAttribute(symbols::kMayBeUndefined)) {
               const auto& flags = node->is(symbols::kMayBeUndefined);

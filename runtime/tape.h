@@ -19,7 +19,7 @@
 
 namespace aten_recompute {
 
-// What is needed to make a zero gradient for one input of the tape.
+// Describes one input of the tape, so that a zero gradient can be made for it.
 struct TapeInput {
   std::vector<int64_t> sizes;
   at::TensorOptions options;

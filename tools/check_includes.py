@@ -98,15 +98,6 @@ def _stem(path: str) -> str:
     return path.rsplit(".", 1)[0]
 
 
-def circle_in(graph: dict[str, set[str]]) -> list[str] | None:
-    """Returns files of which each includes the next one, and the last is the first; None where there is no circle."""
-    try:
-        graphlib.TopologicalSorter(graph).prepare()
-    except graphlib.CycleError as error:
-        return list(reversed(error.args[1]))
-    return None
-
-
 def circles(includes: list[_Include]) -> list[str]:
     """Returns one line for each circle between files of one folder, which names the include that closes it."""
     within: dict[str, dict[str, _Include]] = {}
@@ -115,11 +106,20 @@ def circles(includes: list[_Include]) -> list[str]:
         if own != other and Path(own).parent == Path(other).parent:
             within.setdefault(own, {})[other] = include
     problems = []
-    while circle := circle_in({own: set(others) for own, others in within.items()}):
+    while circle := _circle({own: set(others) for own, others in within.items()}):
         closing = within[circle[-2]].pop(circle[-1])
         chain = " -> ".join(Path(file).name for file in circle)
         problems.append(f"{closing.source}:{closing.line}: this include closes a circle: {chain}")
     return problems
+
+
+def _circle(within: dict[str, set[str]]) -> list[str]:
+    """Returns a circle, in which each file includes the next one and the last is the first, or an empty list."""
+    try:
+        graphlib.TopologicalSorter(within).prepare()
+    except graphlib.CycleError as error:
+        return list(reversed(error.args[1]))
+    return []
 
 
 def check(root: Path) -> list[str]:

@@ -2,7 +2,7 @@
 # Installs what building, testing and the demo need, except for what is installed already.
 #
 #   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch
-#   tools/setup.sh lint  clang-format, and ruff and mypy in .venv (mypy reads the types of PyTorch there)
+#   tools/setup.sh lint  clang-format, and ruff, mypy and pymarkdown in .venv (mypy reads the types of PyTorch there)
 #   tools/setup.sh tidy  clang-tidy
 #
 # PYTHON=<interpreter>  use this interpreter, which has PyTorch already; no .venv is made
@@ -83,14 +83,14 @@ make_venv() {
   echo "$wanted" >"$stamp"
 }
 
-# install_lint_tools: installs ruff and mypy into .venv, in the versions of requirements-lint.txt.
+# install_lint_tools: installs ruff, mypy and pymarkdown into .venv, in the versions of requirements-lint.txt.
 install_lint_tools() {
   local stamp=.venv/aten_recompute_lint.txt wanted
   wanted=$(cksum <requirements-lint.txt)
   if [[ -f $stamp && "$(<"$stamp")" == "$wanted" ]]; then
     return
   fi
-  say "installing ruff and mypy into .venv"
+  say "installing ruff, mypy and pymarkdown into .venv"
   .venv/bin/python -m pip install --quiet -r requirements-lint.txt
   echo "$wanted" >"$stamp"
 }
@@ -108,7 +108,7 @@ case "${1:-all}" in
   lint)
     command -v clang-format >/dev/null || install_packages clang-format
     if uses_own_python; then
-      check_python "${PYTHON:-python3}" torch ruff mypy
+      check_python "${PYTHON:-python3}" torch ruff mypy pymarkdown
     else
       install_packages python3 python3-venv
       make_venv

@@ -288,9 +288,8 @@ void CompiledRegion::find_aliases() {
       continue;
     std::set<size_t> found;
     for (auto* input : node->inputs()) {
-      if (const auto it = bases.find(input); it != bases.end() && contains_tensor(*input->type())) {
+      if (const auto it = bases.find(input); it != bases.end() && contains_tensor(*input->type()))
         found.insert(it->second.begin(), it->second.end());
-      }
     }
     for (auto* output : node->outputs())
       bases[output] = found;
@@ -298,9 +297,8 @@ void CompiledRegion::find_aliases() {
   for (auto index : graphs_.gradient.df_input_captured_outputs) {
     const auto found = bases.find(graphs_.gradient.f->outputs()[index]);
     aliased_inputs_.emplace_back();
-    if (found != bases.end()) {
+    if (found != bases.end())
       aliased_inputs_.back().assign(found->second.begin(), found->second.end());
-    }
   }
 }
 

@@ -99,19 +99,17 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   std::vector<bool> defined;
   for (const auto& vjp : vjps)
     defined.push_back(vjp.defined());
-  if (std::find(defined.begin(), defined.end(), false) != defined.end()) {
+  if (std::find(defined.begin(), defined.end(), false) != defined.end())
     run.undefined = compiled_region_->undefined_gradients(defined);
-  }
   std::vector<c10::IValue> inputs;
   inputs.reserve(vjps.size() + captures_.size());
   for (size_t k = 0; k < vjps.size(); ++k) {
-    if (vjps[k].defined()) {
+    if (vjps[k].defined())
       inputs.emplace_back(std::move(vjps[k]));
-    } else if (run.undefined->zero_vjp[k]) {
+    else if (run.undefined->zero_vjp[k])
       inputs.emplace_back(at::zeros(outputs_[k].sizes, outputs_[k].options));
-    } else {
+    else
       inputs.emplace_back();
-    }
   }
   const auto unpack = [&](size_t capture, const torch::autograd::SavedVariable& variable) {
     try {

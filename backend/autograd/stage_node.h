@@ -28,9 +28,8 @@ class StageNode : public RegionNode {
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
     const auto& stage = call_->compiled_region().stages()[stage_];
     std::vector<bool> needed;
-    for (size_t i = 0; i < stage.gradients.size(); ++i) {
+    for (size_t i = 0; i < stage.gradients.size(); ++i)
       needed.push_back(task_should_compute_output(i));
-    }
     const bool last = stage_ + 1 == call_->compiled_region().stages().size();
     const bool later = !last && task_should_compute_output(stage.gradients.size());
     auto gradients = call_->run_stage(stage_, std::move(vjps), needed, later, this->getptr());

@@ -93,7 +93,7 @@ class CountingAllocator final : public c10::Allocator {
     uint64_t watch;  // number of the watch that counts it; 0 if none does
   };
 
-  // Of the allocators with the highest priority, c10::SetAllocator uses the last one set.
+  // Among allocators with the highest priority, c10::SetAllocator uses the one set last.
   static constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 
   // Returns whether the allocator is a wrapper around this one. Wrapping it again would make

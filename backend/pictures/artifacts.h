@@ -1,10 +1,10 @@
 // Files that show what recomputation did to a method (option "save_ir"):
 //
 //   <PROJECT_ROOT>/IR_artifacts/<MODEL_NAME>/runs/<RUN_ID>/
-//     capture/forward.s0.r0.v0.FW.txt    the forward and what the backward of it would be, if all
-//     capture/forward.s0.r0.v0.BW.txt    were kept that the backward reads: as IR,
-//     capture/....py, .dot, .svg         as code, as a picture
-//     recompute/...                      the same as they run, with what is computed again
+//     capture/forward.s0.r0.v0.FW.txt    the forward, as IR
+//     capture/forward.s0.r0.v0.BW.txt    the backward, if all that it reads were kept
+//     capture/....py, .dot, .svg         both as code and as pictures
+//     recompute/...                      the same graphs as they run, with recomputation
 //     recompute/forward.plan.json        the plans of the method, as save_plan writes them
 //
 // s0.r0.v0: the first specialization of the method, its first region, the first compilation of it.

@@ -38,7 +38,7 @@ DotGraph draw_graph(const std::vector<DrawnRegion>& regions,
                     const std::vector<DrawnHandover>& handovers, DrawnPart part,
                     const std::string& layer, const std::string& title);
 
-// The same of one forward and backward. `problem` has the sizes; nullptr: none are known.
+// Returns the graph of one forward and its backward. `problem` has the sizes, or is nullptr.
 DotGraph draw_graph(const torch::jit::Gradient& gradient, const Problem* problem,
                     const std::vector<bool>& is_attribute, DrawnPart part,
                     const std::string& title);

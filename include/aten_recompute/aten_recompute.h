@@ -82,8 +82,8 @@ void enable(const torch::jit::Module& module, const std::string& options = "",
             const std::vector<std::string>& methods = {"forward"},
             const std::string& layer_pattern = "");
 
-/// The same for a function. Functions of `unit` that call it run it planned, too; without `unit`,
-/// those that have run before keep its code as it was.
+/// Enables a function in place of a module. Functions of `unit` that call it run it planned, too;
+/// without `unit`, those that have run before keep its code as it was.
 void enable(torch::jit::Function& function, const std::string& options = "",
             torch::jit::CompilationUnit* unit = nullptr);
 

@@ -34,7 +34,7 @@ void draw(const torch::jit::Module& module, const std::string& path,
           const std::string& what = "joint", const std::string& layer = "",
           const std::string& method = "");
 
-/// The same for a function that is enabled.
+/// Draws a function that is enabled. Throws as the function above does.
 void draw(torch::jit::Function& function, const std::string& path,
           const std::string& what = "joint", const std::string& layer = "");
 

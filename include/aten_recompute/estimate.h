@@ -1,4 +1,4 @@
-// What a training step will take, without running one.
+// Estimates the memory and time of a training step without running one.
 //
 //   auto model = torch::jit::load("model.pt");
 //   std::cout << aten_recompute::estimate(model, {tokens, targets}, {"0.5", "600MiB"});
@@ -12,7 +12,7 @@
 
 namespace aten_recompute {
 
-/// How estimate() and profile() look at a method.
+/// Options of estimate() and profile().
 struct EstimateOptions {
   std::string method = "forward";
   /// The device on which the step would run: "cpu" or "cuda". If empty, it is that of the module's

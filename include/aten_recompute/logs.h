@@ -1,4 +1,4 @@
-// What the library logs, by topic.
+// Chooses what the library logs, by topic.
 #pragma once
 
 #include <string>

@@ -20,7 +20,7 @@ struct Graph;
 
 namespace aten_recompute::passes {
 
-/// What a pass may need besides the graph. What it does not need is ignored.
+/// Inputs of a pass besides the graph. A pass ignores those that it does not need.
 struct Arguments {
   /// The module that the graph is a method of; the graph's first input is the module then.
   std::optional<torch::jit::Module> module{};

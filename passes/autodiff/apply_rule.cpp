@@ -154,9 +154,8 @@ void require_outputs(const AppliedRule& applied, GradientSums& sums) {
       const auto& parameters = formula->parameters;
       return std::find(parameters.begin(), parameters.end(), gradient) != parameters.end();
     };
-    if (i == 0 || std::any_of(applied.formulas.begin(), applied.formulas.end(), reads_gradient)) {
+    if (i == 0 || std::any_of(applied.formulas.begin(), applied.formulas.end(), reads_gradient))
       sums.require_tensor(applied.outputs[i]);
-    }
   }
 }
 
@@ -220,9 +219,8 @@ void insert_gradient_formula(Graph& graph, const AppliedRule& applied, size_t in
     if (!requires_grad(targets[k], applied.names, sums))
       continue;
     auto* gradient = values[k];
-    if (rule.is_users) {
+    if (rule.is_users)
       gradient = insert_gradient_check(gradient, applied.names.at(targets[k]), rule.op, targets[k]);
-    }
     if (gradient != nullptr)
       add_or_postpone(applied, targets[k], gradient, sums, postponed);
   }

@@ -79,25 +79,22 @@ class MovedNodes {
 
 void hoist_metadata(JointGraph& joint) {
   std::unordered_set<Value*> backward_values;
-  for (size_t i = joint.num_inputs; i < joint.graph->inputs().size(); ++i) {
+  for (size_t i = joint.num_inputs; i < joint.graph->inputs().size(); ++i)
     backward_values.insert(joint.graph->inputs()[i]);
-  }
   MovedNodes moved(joint.forward_nodes());
   const auto backward = joint.backward_nodes();
   for (auto* node : backward) {
     bool tensor_output = false;
-    for (auto* output : node->outputs()) {
+    for (auto* output : node->outputs())
       tensor_output = tensor_output || contains_tensor(*output->type());
-    }
     const auto reads = free_values(node);
     const bool forward_only = std::none_of(reads.begin(), reads.end(), [&](Value* value) {
       return backward_values.count(value) != 0;
     });
-    if (!tensor_output && forward_only) {
+    if (!tensor_output && forward_only)
       moved.add(node, reads);
-    } else {
+    else
       backward_values.insert(node->outputs().begin(), node->outputs().end());
-    }
   }
   if (!moved.empty())
     moved.apply(joint.backward_start, backward);

@@ -13,9 +13,8 @@ namespace {
 // Returns the name without namespace; for a tape, that of the operator that it runs.
 std::string operator_name(const torch::jit::Node* node) {
   if (node->kind() == symbols::kTapeForward) {
-    for (const auto* inner : node->g(c10::attr::Subgraph)->nodes()) {
+    for (const auto* inner : node->g(c10::attr::Subgraph)->nodes())
       return inner->kind().toUnqualString();
-    }
   }
   return node->kind().toUnqualString();
 }

@@ -51,7 +51,7 @@ bool is_straight_line(torch::jit::Graph& graph);
 void prepare(const std::shared_ptr<torch::jit::Graph>& graph,
              const c10::intrusive_ptr<c10::ivalue::Object>& self, Assumptions& assumptions);
 
-// The same for the graph of a recorded path, which has no control flow.
+// Does what prepare() does for the graph of a recorded path, which has no control flow.
 void prepare_recorded(const std::shared_ptr<torch::jit::Graph>& graph,
                       const c10::intrusive_ptr<c10::ivalue::Object>& self,
                       Assumptions& assumptions);

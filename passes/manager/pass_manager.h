@@ -1,10 +1,9 @@
 // The list of all passes, and the wrapper through which each of them runs.
 //
-//   PYTORCH_JIT_LOG_LEVEL=">pass_manager"   shows the graph after every pass
-//   RECOMPUTE_LOG_LEVEL=DEBUG               says how long each took
-//   ATEN_RECOMPUTE_LINT=1                   checks the graph after every pass (debug builds:
-//   always) ATEN_RECOMPUTE_DISABLE_PASSES=a,b       leaves out these passes, to find out which is
-//   to blame
+//   PYTORCH_JIT_LOG_LEVEL=">pass_manager"  shows the graph after every pass
+//   RECOMPUTE_LOG_LEVEL=DEBUG              says how long each pass took
+//   ATEN_RECOMPUTE_LINT=1                  checks the graph after every pass, as debug builds do
+//   ATEN_RECOMPUTE_DISABLE_PASSES=a,b      leaves out passes, to find the one that is to blame
 //
 // A new pass gets an enumerator in Pass and a row in all_passes(), in the order in which they run,
 // and is called through run_pass().
@@ -79,7 +78,7 @@ std::span<const PassInfo> all_passes();
 void run_pass(Pass pass, const std::shared_ptr<torch::jit::Graph>& graph,
               const std::function<void()>& body);
 
-// The same for a pass that looks at a graph and changes none.
+// Runs a pass that looks at a graph without changing it, unless it is disabled. Throws as above.
 void run_pass(Pass pass, const std::function<void()>& body);
 
 // Calls `observer` with every pass that runs, until it is called with an empty function.

@@ -41,9 +41,8 @@ ValueMap build_forward(const JointGraph& joint, Gradient& gradient) {
     auto* input = joint.graph->inputs()[i];
     in_f[input] = add_input(*gradient.f, input);
   }
-  for (auto* node : joint.forward_nodes()) {
+  for (auto* node : joint.forward_nodes())
     clone_into(*gradient.f, node, in_f);
-  }
   for (size_t i = 0; i < joint.num_outputs; ++i)
     gradient.f->registerOutput(in_f.at(joint.graph->outputs()[i]));
   return in_f;

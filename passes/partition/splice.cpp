@@ -88,9 +88,8 @@ class Splicer {
     }
     auto* results = graph_.return_node();
     for (size_t i = joint_.num_outputs; i < results->inputs().size(); ++i) {
-      if (auto found = copies_.find(results->input(i)); found != copies_.end()) {
+      if (auto found = copies_.find(results->input(i)); found != copies_.end())
         results->replaceInput(i, found->second);
-      }
     }
     remove_unused_alternatives();
   }
@@ -138,9 +137,8 @@ class Splicer {
     const auto alternative_to = problem_.alternative_to[step.node];
     std::vector<Value*> outputs;
     std::vector<std::string> names;  // a clone takes these names away
-    for (auto* output : node->outputs()) {
+    for (auto* output : node->outputs())
       names.push_back(output->hasDebugName() ? output->debugName() : "");
-    }
     auto* previous = before->prev();
     const torch::jit::WithInsertPoint guard(before);
     if (draws_random_numbers(node))

@@ -153,11 +153,10 @@ std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values
   const auto& code = registered != nullptr ? *registered->code : *rule->flops_code;
   torch::jit::Stack stack;
   for (const auto& name : function.parameters) {
-    if (const auto argument = node->schema().argumentIndexWithName(name)) {
+    if (const auto argument = node->schema().argumentIndexWithName(name))
       stack.push_back(operands.at(static_cast<size_t>(*argument)));
-    } else {
+    else
       stack.push_back(results.at(name == "result" ? 0 : std::stoul(name.substr(6))));
-    }
   }
   torch::jit::InterpreterState(code).run(stack);
   const double flops = stack.at(0).toScalar().toDouble();

@@ -49,8 +49,8 @@ struct NodeClass {
   // Per own storage: the bytes that it takes, and the bytes that its tensors may use of it.
   std::vector<int64_t> own_bytes;
   std::vector<int64_t> own_extent;
-  // Of a node with a tape: the storages that the tape keeps alive, by operand storage and by own
-  // storage. Nothing: not known, so all of the operands' are assumed.
+  // If the node has a tape: the storages that it keeps alive, by operand storage and by own
+  // storage. Without a value they are unknown, and all of the operands' are assumed.
   struct Held {
     std::vector<bool> operands;
     std::vector<bool> own;

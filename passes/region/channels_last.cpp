@@ -164,7 +164,7 @@ class LayoutChange {
     } else if (node->kind() == c10::prim::ListConstruct) {
       visit_list(node, in_order);
     } else if (in_order && keeps_channels_last(node) && any_last(node)) {
-      // Of other operators than elementwise ones, the first operand is the image.
+      // The image is the first operand, except that elementwise operators may take several.
       for (size_t i = 0; i < node->inputs().size(); ++i) {
         if (i == 0 || is_pointwise(node))
           put_last(node, i);

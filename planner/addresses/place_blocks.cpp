@@ -34,7 +34,7 @@ int64_t rounded_up(int64_t bytes, int64_t alignment) {
   return (bytes + alignment - 1) / alignment * alignment;
 }
 
-// How high blocks reach, in bytes.
+// The upper ends of placed blocks, in bytes.
 struct Height {
   int64_t highest = 0;  // end of the highest block
   int64_t excess = 0;   // by how much blocks reach beyond the bound, summed over the blocks

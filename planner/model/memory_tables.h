@@ -36,7 +36,7 @@ struct MemoryTables {
     uint64_t output_mask = 0;  // its bit of Step::output_mask
     int64_t own_bytes = 0;     // of the value
   };
-  // An input of the same size as output 0, each with a single storage.
+  // An input that has the size of output 0, where each has a single storage.
   struct Overwrite {
     int32_t value = 0;
     int32_t storage = 0;

@@ -48,8 +48,8 @@ struct RegionRun {
                                          // save for their own backward
   std::optional<int64_t> beyond_in_backward{};  // during the backward of this run
   int64_t beyond_after_backward = 0;  // from then on, until the backward of the previous run
-  // What the loss that reads the outputs needs beyond the bytes of their gradients, where it was
-  // measured (Problem::loss_bytes); it may be negative. And Problem::held_by_caller.
+  // The bytes that the loss of the outputs needs beyond those of their gradients, if they were
+  // measured (Problem::loss_bytes); may be negative. Then Problem::held_by_caller, in bytes.
   std::optional<int64_t> beyond_in_loss{};
   int64_t held_by_caller = 0;
 };

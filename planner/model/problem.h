@@ -82,15 +82,15 @@ struct Problem {
   std::vector<int32_t> results;
   // Results that are freed once the loss has read them, before the backward begins.
   std::vector<int32_t> freed_before_backward;
-  // Given values that come into being with the backward: incoming gradients.
+  // Given values that exist only from the start of the backward: incoming gradients.
   std::vector<int32_t> incoming;
 
-  // What the caller's loss needs between forward and backward. Unless it was measured, this is
+  // The bytes that the caller's loss needs between forward and backward. Unless measured, this is
   // incoming_bytes(): a mean squared error saves a full tensor for its own backward, a cross
   // entropy the logarithms of the probabilities.
   int64_t loss_bytes = 0;
-  // What the caller allocated for the loss and holds to the end of the backward, such as the
-  // unreduced value of torch.nn.functional.mse_loss.
+  // The bytes that the caller allocated for the loss and holds to the end of the backward, such as
+  // the unreduced value of torch.nn.functional.mse_loss.
   int64_t held_by_caller = 0;
 
   size_t num_values() const { return producer.size(); }

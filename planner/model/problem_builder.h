@@ -43,11 +43,11 @@ class ProblemBuilder {
   int32_t add_storage(int64_t bytes, bool held = false);
   void set_storage(int32_t storage, int64_t bytes, bool held);
 
-  // A value that lies in these storages. `producer` -1: it is given to the program.
+  // Adds a value that lies in these storages. With `producer` -1 it is given to the program.
   int32_t add_value(std::string name, std::vector<int32_t> storages, int32_t producer = -1);
-  // A given value that comes into being with the backward.
+  // Adds a given value that exists only from the start of the backward, and returns its index.
   int32_t add_incoming(std::string name, std::vector<int32_t> storages);
-  // The next output of `node`.
+  // Adds a value as the next output of `node`, and returns its index.
   int32_t add_output(int32_t node, std::string name, std::vector<int32_t> storages);
   void add_result(int32_t value) { problem_.results.push_back(value); }
 
@@ -56,10 +56,10 @@ class ProblemBuilder {
   void start_backward() { problem_.num_forward = nodes_.size(); }
   // Nodes that are added from here on are alternatives to others.
   void start_alternatives();
-  // A node that can run in place of `original`. The first one starts the alternatives.
+  // Adds a node that can run in place of `original`. The first one starts the alternatives.
   int32_t add_alternative(int32_t original, ProblemNode node);
 
-  // What was added so far. References are valid until the next node or value is added.
+  // Access to what was added so far. References are valid until a node or value is added.
   size_t num_nodes() const { return nodes_.size(); }
   ProblemNode& node(int32_t index) { return nodes_[index]; }
   const ProblemNode& node(int32_t index) const { return nodes_[index]; }

@@ -1,5 +1,5 @@
-// What a plan decides: which values are dropped, and when. The Scheduler derives what runs as a
-// result, and the Simulator what that costs.
+// A retention plan says which values are dropped, and when. The Scheduler derives from it what
+// runs, and the Simulator what that costs.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 
 namespace aten_recompute {
 
-// Whether the backward finds a value in memory, and which program made it.
+// Says whether the backward finds a value in memory, and which program made it.
 enum Availability : uint8_t {
   kAbsent,
   kFromForward,  // made by the forward, or given

@@ -1,5 +1,5 @@
-// From a plan to a schedule: the forward, then each backward node, preceded by what has to be
-// recomputed for it.
+// Derives the schedule of a plan: the forward, then each backward node, preceded by the nodes that
+// are recomputed for it.
 #pragma once
 
 #include <cstddef>

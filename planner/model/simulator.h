@@ -1,4 +1,4 @@
-// What a plan costs: from a plan to its schedule, and to the bytes alive in each step. All
+// Computes what a plan costs: its schedule, its time, and the bytes alive in each step. All
 // strategies go through the simulator, so all plans are simulated as they run.
 #pragma once
 

@@ -7,11 +7,11 @@
 namespace aten_recompute {
 namespace {
 
-// How many nodes away surroundings reach. Blocks of transformers and residual networks repeat after
-// ten to twenty nodes, and one or two are enough to tell the ends of a block from its middle.
+// The distance in nodes up to which surroundings count. Blocks of transformers and ResNets repeat
+// after ten to twenty nodes; one or two nodes tell the ends of a block from its middle.
 constexpr int kRounds = 3;
-// With more kinds of values than this, sizes are ignored: each layer of a DenseNet reads more than
-// the one before, and still they correspond.
+// With more kinds of values than this, sizes are ignored, because layers may correspond although
+// their sizes differ: each layer of a DenseNet reads more than the one before.
 constexpr size_t kManyKinds = 700;
 
 // SplitMix64's finalizer, so that sums of hashes do not cancel.

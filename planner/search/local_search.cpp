@@ -10,7 +10,7 @@ namespace aten_recompute {
 namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
-// How many times the steps without recomputation a plan may have. The plan that drops everything
+// A plan may have this many times the steps without recomputation. The plan that drops everything
 // has up to 50 times as many in a deep network, and build_up() must be able to start from it.
 constexpr int64_t kMaxSteps = 60;
 // Differences in seconds below this are rounding errors.

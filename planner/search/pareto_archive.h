@@ -9,7 +9,7 @@
 
 namespace aten_recompute {
 
-// What is kept and dropped, and what that costs.
+// A plan says what is kept and dropped; its simulation says what that costs.
 struct Plan {
   RetentionPlan retention;
   Simulation simulation;

@@ -43,7 +43,7 @@ void run_in_parallel(std::span<const std::function<void()>> tasks, size_t num_th
     other.get();
 }
 
-// What one task searches with. The plans that it finds are merged when the task is done.
+// The objects with which one task searches. Its plans are merged when the task is done.
 struct Searcher {
   Searcher(const Simulator& original, const Moves& moves, const ParetoArchive& known, uint64_t seed)
       : simulator(original), archive(known), local(simulator, moves, archive, seed) {}
@@ -251,8 +251,8 @@ void PlanSearch::State::build_up(Searcher& searcher, int64_t steps) const {
   }
 }
 
-// Where plans are slow, tries other checkpoints in the plans for each limit and larger ones. Goes
-// upwards, so that plans found under a limit serve those above it.
+// Tries other checkpoints in slow plans, for the limit of each plan and for larger ones. It goes
+// from the smallest limit upwards, so that plans found under a limit serve those above it.
 void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const {
   constexpr double kSlow = 0.2;  // of the step
   const auto is_slow = [&](const Plan* plan) {

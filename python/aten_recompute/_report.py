@@ -96,7 +96,7 @@ class MethodReport(TypedDict):
 
     method: str
     options: dict[str, Any]
-    specializations: list[Specialization]
+    specialisations: list[Specialization]
     unplanned_calls: list[UnplannedCalls]
 
 

@@ -4,6 +4,7 @@
 #include <ATen/Context.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/SDPBackend.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <cmath>
 #include <limits>
@@ -39,9 +40,8 @@ Tensor stand_in(const Tensor& tensor, bool requires_grad) {
 
 at::SDPBackend choose(const Call& call) {
   OptionalTensor mask = call.mask;
-  if (mask.has_value()) {
+  if (mask.has_value())
     mask = stand_in(*mask, call.needs_mask && at::isFloatingType(mask->scalar_type()));
-  }
   const at::AutoGradMode grad_mode(true);
   return static_cast<at::SDPBackend>(at::_fused_sdp_choice(
       stand_in(call.query, true), stand_in(call.key, true), stand_in(call.value, true), mask,
@@ -191,9 +191,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composed_backward(const Call& call,
   auto [for_query, for_key] = matmul_backward(for_scores, operands.query, operands.key_transposed);
   for_key = (for_key * operands.key_factor).transpose(-2, -1);
   auto for_mask = for_scores;
-  if (call.needs_mask) {
+  if (call.needs_mask)
     for_mask = at::sum_to(for_scores, call.mask->sizes()).to(call.mask->scalar_type());
-  }
   return {(for_query * operands.query_factor).to(call.query.scalar_type()),
           grouped_gradient(for_key, call.key).to(call.key.scalar_type()),
           grouped_gradient(for_value, call.value).to(call.value.scalar_type()), for_mask};
@@ -215,9 +214,8 @@ double flash_scale(const Call& call) {
 Tensor aligned(const Tensor& mask, const Call& call) {
   const auto length = mask.size(-1);
   auto result = mask;
-  if (length % 16 != 0) {
+  if (length % 16 != 0)
     result = at::constant_pad_nd(mask, {0, 16 - length % 16}).slice(-1, 0, length);
-  }
   return result.expand(
       {call.query.size(0), call.query.size(1), call.query.size(2), call.key.size(2)});
 }
@@ -348,9 +346,8 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> attention_backward(
     const Tensor& drawn) {
   const Call call{query, key, value, mask, dropout, causal, scale, grouped, needs_mask};
   const auto backend = static_cast<at::SDPBackend>(number);
-  if (backend == at::SDPBackend::math) {
+  if (backend == at::SDPBackend::math)
     return composed_backward(call, gradient, statistics, drawn);
-  }
   if (query.is_cpu()) {
     auto [for_query, for_key, for_value] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
         gradient, query, key, value, output, statistics, dropout, causal,

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <array>
@@ -164,8 +165,8 @@ BatchNormOutputs forward_in_vectors(const BatchNormKernels<T>& kernels, const Te
   return {result, means, inverses, at::empty({0}, input.options().dtype(at::kByte)), 0};
 }
 
-// What the clamp was computed from. The caller may change parameters and running statistics before
-// the backward, so these are copies where they are not results of the forward.
+// The operands of the clamp. The caller may change parameters and running statistics before the
+// backward, so those that are no results of the forward are copies.
 struct Seen {
   OptionalTensor weight, bias;
   OptionalTensor mean, var;  // running statistics, which evaluation reads
@@ -294,9 +295,9 @@ bool agrees_with_aten(const BatchNormKernels<T>& kernels, at::IntArrayRef sizes,
          same_bits(std::get<2>(gradients), std::get<2>(*own));
 }
 
-// How ATen was compiled, and for which processor it chose its kernels, decides which products and
-// sums it fuses and in which order it adds. So kernels are compared with it instead of assumed to
-// be equal.
+// Which products and sums ATen fuses, and in which order it adds, depends on its compiler and on
+// the processor. Therefore kernels are compared with ATen's; they are not assumed to be equal to
+// them.
 template <typename T>
 bool agrees_with_aten(const BatchNormKernels<T>& kernels) {
   const at::NoGradGuard no_grad;

@@ -1,4 +1,4 @@
-// Batch norm, followed by a clamp or not.
+// Batch norm, with or without a clamp after it.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/WrapDimUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <array>
@@ -239,7 +240,7 @@ std::vector<size_t> labels_of(std::string_view text) {
   return labels;
 }
 
-// What an equation says: at::einsum has checked it in the forward.
+// A parsed equation of einsum. It is valid, because at::einsum has checked it in the forward.
 struct Equation {
   std::vector<std::vector<size_t>> operands;  // labels
   std::optional<std::vector<size_t>> output;
@@ -257,7 +258,7 @@ struct Equation {
   }
 };
 
-// Where each label's dimension is, when all operands are aligned: first those of the output, then
+// The dimension of each label when all operands are aligned: labels of the output come first, then
 // those that are summed over.
 struct Alignment {
   std::array<int64_t, kNumLabels> position{};  // that of the ellipsis: its first dimension

@@ -1,6 +1,7 @@
 // Gradients of convolutions for inputs without a batch dimension, padding given as a word, and
 // complex numbers. ATen's forward reduces all of these to plain convolutions.
 #include <ATen/ATen.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <array>
 #include <optional>

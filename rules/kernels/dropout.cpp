@@ -2,6 +2,7 @@
 // of the bytes.
 #include <ATen/ATen.h>
 #include <ATen/Dispatch.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <cmath>
@@ -39,18 +40,16 @@ ATEN_RECOMPUTE_VECTORIZED
 void multiply_range(const at::BFloat16* x, const uint8_t* mask, at::BFloat16 scale,
                     at::BFloat16* out, int64_t count) {
   const auto factor = static_cast<float>(scale);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i)
     out[i] = at::BFloat16(static_cast<float>(x[i]) * (static_cast<float>(mask[i]) * factor));
-  }
 }
 
 template <class Scalar>
 void multiply_range(const Scalar* x, const uint8_t* mask, Scalar scale, Scalar* out,
                     int64_t count) {
   const auto factor = static_cast<float>(scale);
-  for (int64_t i = 0; i < count; ++i) {
+  for (int64_t i = 0; i < count; ++i)
     out[i] = static_cast<Scalar>(static_cast<float>(x[i]) * (static_cast<float>(mask[i]) * factor));
-  }
 }
 
 // Returns one element of ATen's noise, computed by the same operators so that it is rounded in the
@@ -93,9 +92,8 @@ Tensor masked(const Tensor& x, const Tensor& mask, const Tensor& scale) {
 }
 
 Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
-  if (!x.device().is_cpu() && x.sizes() == mask.sizes()) {
+  if (!x.device().is_cpu() && x.sizes() == mask.sizes())
     return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
-  }
   return masked(x, mask, noise_value(x, p));
 }
 

@@ -1,5 +1,6 @@
 // Operators that gradients of elementwise operators need and ATen does not have.
 #include <ATen/ATen.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <optional>
 #include <vector>
@@ -103,7 +104,7 @@ std::vector<int64_t> size_of(std::optional<Tensor> tensor) {
   return optional_size(std::move(tensor)).value_or(std::vector<int64_t>{});
 }
 
-// From FunctionsManual.cpp, pow_backward_exponent. `mask` is true where the gradient is 0.
+// Follows FunctionsManual.cpp, pow_backward_exponent. `mask` is true where the gradient is 0.
 Tensor masked_pow_grad(const Tensor& grad, const Tensor& mask, const Tensor& factor) {
   return grad * at::where(mask, at::zeros({}, grad.options()), factor.conj());
 }
@@ -128,7 +129,7 @@ Tensor pow_grad_exponent_of_scalar(Tensor grad, at::Scalar base, Tensor exponent
   return masked_pow_grad(grad, mask, result * log_base);
 }
 
-// From FunctionsManual.cpp, sgn_backward.
+// Follows FunctionsManual.cpp, sgn_backward.
 Tensor sgn_grad(Tensor grad, Tensor self, Tensor result) {
   if (!self.is_complex())
     return at::zeros_like(grad);

@@ -3,6 +3,7 @@
 #include <ATen/Functions.h>
 #include <ATen/TensorOperators.h>
 #include <ATen/WrapDimUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <tuple>
@@ -21,9 +22,8 @@ using torch::jit::Stack;
 void index_backward(Stack& stack) {
   c10::List<std::optional<at::Tensor>> indices;
   const auto list = pop(stack);
-  for (const c10::IValue& index : list.toListRef()) {
+  for (const c10::IValue& index : list.toListRef())
     indices.push_back(index.isNone() ? std::nullopt : std::make_optional(index.toTensor()));
-  }
   const auto size = pop(stack).toIntVector();
   const auto gradient = pop(stack).toTensor();
   auto result = at::zeros(size, gradient.options());

@@ -1,4 +1,4 @@
-// Layouts of images in memory.
+// Recognizes layouts of images in memory.
 #pragma once
 
 #include <c10/core/MemoryFormat.h>

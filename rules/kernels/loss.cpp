@@ -2,6 +2,7 @@
 // dimensions, cross entropy, and gradients of binary cross entropy.
 #include <ATen/ATen.h>
 #include <ATen/core/Reduction.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <limits>
 #include <optional>
@@ -41,9 +42,8 @@ Tensor target_3d(const Tensor& target, const Tensor& input) {
 
 std::tuple<Tensor, Tensor> nll_forward(Tensor input, Tensor target, OptionalTensor weight,
                                        int64_t reduction, int64_t ignore_index) {
-  if (input.dim() <= 2) {
+  if (input.dim() <= 2)
     return at::nll_loss_forward(input, target, weight, reduction, ignore_index);
-  }
   TORCH_CHECK_VALUE(input.size(0) == target.size(0), "Expected input batch_size (", input.size(0),
                     ") to match target batch_size (", target.size(0), ").");
   auto result = at::nll_loss2d_forward(input_4d(input), target_3d(target, input), weight, reduction,
@@ -95,9 +95,8 @@ Tensor probability_loss(const Tensor& input, Tensor target, const OptionalTensor
     product = product * broadcast_weight(*weight, input);
   switch (reduction) {
     case at::Reduction::Mean:
-      if (input.numel() == 0) {
+      if (input.numel() == 0)
         return (-product.sum()).fill_(std::numeric_limits<double>::quiet_NaN());
-      }
       return -product.sum() / (input.numel() / classes);
     case at::Reduction::Sum:
       return -product.sum();
@@ -148,9 +147,8 @@ std::tuple<Tensor, Tensor> cross_entropy(Tensor input, Tensor target, OptionalTe
 // Returns the gradient of each element, before the sum over classes and the reduction.
 Tensor undo_reduction(const Tensor& grad, const Tensor& input, int64_t reduction) {
   auto result = grad;
-  if (reduction == at::Reduction::Mean) {
+  if (reduction == at::Reduction::Mean)
     result = result / (input.numel() / input.size(class_dim(input)));
-  }
   result = -result;
   return reduction == at::Reduction::None ? result.unsqueeze(class_dim(input)) : result;
 }
@@ -170,9 +168,8 @@ Tensor cross_entropy_backward(Tensor grad, Tensor input, Tensor target, Optional
       return (each * broadcast_weight(*weight, input)) * target;
     return each * target;
   }
-  if (smoothing <= 0) {
+  if (smoothing <= 0)
     return nll_backward(grad, input, target, weight, reduction, ignore_index, total_weight);
-  }
   auto gradient = nll_backward(grad * (1 - smoothing), input, target, weight, reduction,
                                ignore_index, total_weight);
   const auto ignored = target == ignore_index;

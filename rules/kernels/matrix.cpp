@@ -6,6 +6,7 @@
 #include <ATen/ATen.h>
 #include <ATen/ExpandUtils.h>
 #include <ATen/TensorUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <optional>
 #include <vector>
@@ -38,17 +39,15 @@ at::Scalar conj(const at::Scalar& scalar) {
 // the argument.
 Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, Sizes sizes, Sizes strides,
                     at::Scalar alpha) {
-  if (is_column_major(sizes, strides)) {
+  if (is_column_major(sizes, strides))
     return scaled(mat2.conj().mm(grad.t()).t(), conj(alpha));
-  }
   return scaled(grad.mm(mat2.t().conj()), conj(alpha));
 }
 
 Tensor mm_grad_mat2(const Tensor& grad, const Tensor& mat1, Sizes sizes, Sizes strides,
                     at::Scalar alpha) {
-  if (is_column_major(sizes, strides)) {
+  if (is_column_major(sizes, strides))
     return scaled(grad.t().mm(mat1.conj()).t(), conj(alpha));
-  }
   return scaled(mat1.t().conj().mm(grad), conj(alpha));
 }
 
@@ -74,8 +73,8 @@ Sizes without_first(const Sizes& sizes) {
   return {sizes.begin() + 1, sizes.end()};
 }
 
-// As in Linalg.cpp, should_fold: returns whether the larger operand is viewed as a matrix, so that
-// mm or mv is used instead of bmm.
+// Returns whether the larger operand is viewed as a matrix, so that mm or mv is used instead of
+// bmm. This is should_fold() in ATen's Linalg.cpp.
 bool folds(const Operands& x) {
   const bool self_larger = x.self_dim() >= x.other_dim();
   const auto sizes = self_larger ? x.self_sizes : transposed(x.other_sizes);
@@ -100,9 +99,8 @@ enum class Squeeze { kNone, kSelf, kOther };
 
 // If one of two batches has size 1 and is broadcast, it is treated as a matrix.
 Squeeze squeezes(const Operands& x) {
-  if (x.self_dim() != 3 || x.other_dim() != 3 || x.self_sizes[0] == x.other_sizes[0]) {
+  if (x.self_dim() != 3 || x.other_dim() != 3 || x.self_sizes[0] == x.other_sizes[0])
     return Squeeze::kNone;
-  }
   if (x.self_sizes[0] == 1 && x.self_requires_grad)
     return Squeeze::kSelf;
   if (x.other_sizes[0] == 1 && x.other_requires_grad)
@@ -184,14 +182,12 @@ Tensor grad_of_self(const Tensor& grad, const Tensor& other, const Operands& x) 
     const auto stride = x.self_strides[0];
     return mm_grad_self(grad.unsqueeze(0), other, {1, size}, {size * stride, stride}, 1).squeeze(0);
   }
-  if (dims == std::make_pair<size_t, size_t>(2, 2)) {
+  if (dims == std::make_pair<size_t, size_t>(2, 2))
     return mm_grad_self(grad, other, x.self_sizes, x.self_strides, 1);
-  }
-  if (const auto which = squeezes(x); which == Squeeze::kSelf) {
+  if (const auto which = squeezes(x); which == Squeeze::kSelf)
     return grad_of_self(grad, other, squeezed(x, which)).unsqueeze(0);
-  } else if (which == Squeeze::kOther) {
+  else if (which == Squeeze::kOther)
     return grad_of_self(grad, other.squeeze(0), squeezed(x, which));
-  }
   if (!folds(x)) {
     const Batched batched(x);
     const auto product = batched.grad(grad).bmm(batched.other(other).transpose(1, 2).conj());
@@ -199,9 +195,8 @@ Tensor grad_of_self(const Tensor& grad, const Tensor& other, const Operands& x) 
   }
   if (x.self_dim() >= x.other_dim()) {
     const auto sizes = folded_sizes(x.self_sizes);
-    if (x.other_dim() == 1) {
+    if (x.other_dim() == 1)
       return grad.reshape({sizes[0]}).ger(other.conj()).reshape(x.self_sizes);
-    }
     const auto strides = folded_strides(x.self_sizes, x.self_strides);
     return mm_grad_self(grad.reshape({sizes[0], x.other_sizes[1]}), other, sizes, strides, 1)
         .reshape(x.self_sizes);
@@ -220,17 +215,14 @@ Tensor grad_of_other(const Tensor& grad, const Tensor& self, const Operands& x) 
     return grad * self.conj();
   if (dims == std::make_pair<size_t, size_t>(2, 1))
     return self.conj().t().mv(grad);
-  if (dims == std::make_pair<size_t, size_t>(1, 2)) {
+  if (dims == std::make_pair<size_t, size_t>(1, 2))
     return mm_grad_mat2(grad.unsqueeze(0), self.unsqueeze(0), x.other_sizes, x.other_strides, 1);
-  }
-  if (dims == std::make_pair<size_t, size_t>(2, 2)) {
+  if (dims == std::make_pair<size_t, size_t>(2, 2))
     return mm_grad_mat2(grad, self, x.other_sizes, x.other_strides, 1);
-  }
-  if (const auto which = squeezes(x); which == Squeeze::kSelf) {
+  if (const auto which = squeezes(x); which == Squeeze::kSelf)
     return grad_of_other(grad, self.squeeze(0), squeezed(x, which));
-  } else if (which == Squeeze::kOther) {
+  else if (which == Squeeze::kOther)
     return grad_of_other(grad, self, squeezed(x, which)).unsqueeze(0);
-  }
   if (!folds(x)) {
     const Batched batched(x);
     auto product = batched.self(self).transpose(1, 2).conj().bmm(batched.grad(grad));
@@ -247,9 +239,8 @@ Tensor grad_of_other(const Tensor& grad, const Tensor& self, const Operands& x) 
   }
   const auto larger = transposed(x.other_sizes);
   const auto sizes = folded_sizes(larger);
-  if (x.self_dim() == 1) {
+  if (x.self_dim() == 1)
     return grad.reshape({sizes[0]}).ger(self.conj()).reshape(larger).mT();
-  }
   const auto strides = folded_strides(larger, transposed(x.other_strides));
   return mm_grad_self(grad.mT().reshape({sizes[0], x.self_sizes[0]}), self.t(), sizes, strides, 1)
       .reshape(larger)
@@ -265,11 +256,10 @@ Tensor matmul(Tensor self, Tensor other, bool needs_self, bool needs_other) {
   const auto x = operands(self, other, needs_self, needs_other);
   if (x.self_dim() == 0 || x.other_dim() == 0)
     return at::matmul(self, other);  // raises
-  if (const auto which = squeezes(x); which == Squeeze::kSelf) {
+  if (const auto which = squeezes(x); which == Squeeze::kSelf)
     return matmul(self.squeeze(0), other, needs_self, needs_other);
-  } else if (which == Squeeze::kOther) {
+  else if (which == Squeeze::kOther)
     return matmul(self, other.squeeze(0), needs_self, needs_other);
-  }
   if (!folds(x))
     return at::matmul(self, other);
   const bool transpose = x.other_dim() > x.self_dim();
@@ -306,9 +296,8 @@ bool linear_flattens(Tensor input, std::optional<Tensor> bias) {
 
 Tensor linear(Tensor input, Tensor weight, std::optional<Tensor> bias, bool needs_input,
               bool needs_weight) {
-  if (input.dim() == 0 || weight.dim() == 0 || input.is_mkldnn() || linear_flattens(input, bias)) {
+  if (input.dim() == 0 || weight.dim() == 0 || input.is_mkldnn() || linear_flattens(input, bias))
     return at::linear(input, weight, bias);
-  }
   auto output = matmul(input, weight.t(), needs_input, needs_weight);
   if (bias && bias->defined())
     output.add_(*bias);
@@ -334,9 +323,8 @@ Tensor linear_grad_weight(Tensor grad, Tensor input, Sizes sizes, Sizes strides,
 Tensor linear_grad_input(Tensor grad, Tensor weight, Sizes sizes, Sizes strides, bool flattened,
                          bool needs_weight) {
   const auto t = weight.t();
-  if (!flattened) {
+  if (!flattened)
     return matmul_grad_self(grad, t, std::move(sizes), std::move(strides), needs_weight);
-  }
   const auto matrix = sizes.size() == 2 ? sizes : folded_sizes(sizes);
   const auto matrix_strides = sizes.size() == 2 ? strides : Sizes{matrix[1], 1};
   return mm_grad_self(grad.reshape({matrix[0], t.size(1)}), t, matrix, matrix_strides, 1)

@@ -2,6 +2,7 @@
 // instance_norm, composed of batch_norm.
 #include <ATen/ATen.h>
 #include <ATen/OpMathType.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <algorithm>
 #include <array>

@@ -3,6 +3,7 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/real.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <array>
@@ -80,9 +81,8 @@ void list_gradient(Stack& stack) {
   if (index < 0)
     index += length;
   c10::List<std::optional<at::Tensor>> list;
-  for (int64_t i = 0; i < length; ++i) {
+  for (int64_t i = 0; i < length; ++i)
     list.push_back(i == index ? std::make_optional(gradient) : std::nullopt);
-  }
   stack.emplace_back(std::move(list));
 }
 

@@ -1,6 +1,7 @@
 // Gradients of sampling operators that choose their kernel at run time.
 #include <ATen/Functions.h>
 #include <ATen/native/GridSamplerUtils.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <array>
 

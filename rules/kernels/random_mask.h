@@ -1,4 +1,4 @@
-// Masks for dropouts.
+// Draws masks for dropouts.
 #pragma once
 
 #include <ATen/core/Tensor.h>

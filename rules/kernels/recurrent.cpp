@@ -11,6 +11,7 @@
 #include <ATen/Context.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <array>
 #include <cstdint>
@@ -263,7 +264,7 @@ bool onednn_supports(at::ScalarType dtype) {
   return supported.call();
 }
 
-// As in RNN.cpp, use_mkldnn, with gradients enabled.
+// Returns what use_mkldnn in RNN.cpp returns with gradients enabled.
 bool uses_onednn(const LstmArguments& layer) {
   return at::hasMKLDNN() && at::globalContext().userEnabledMkldnn() && layer.input.numel() != 0 &&
          !layer.weight_projection && onednn_supports(layer.input.scalar_type());

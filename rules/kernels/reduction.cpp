@@ -1,5 +1,6 @@
 // Gradients of reductions that ATen does not have as operators (FunctionsManual.cpp).
 #include <ATen/Functions.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <cmath>
@@ -41,9 +42,8 @@ Sizes kept_size(Sizes size, const Dims& dims) {
     return Sizes(size.size(), 1);
   if (size.empty())
     return size;
-  for (const auto dim : *dims) {
+  for (const auto dim : *dims)
     size.at(static_cast<size_t>(wrapped(dim, static_cast<int64_t>(size.size())))) = 1;
-  }
   return size;
 }
 
@@ -141,11 +141,10 @@ void prod_dim_backward(Stack& stack) {
     gradient = gradient.unsqueeze(dim);
     result = result.unsqueeze(dim);
   }
-  if ((self == 0).any().item<bool>()) {
+  if ((self == 0).any().item<bool>())
     stack.emplace_back(prod_safe_zeros_backward(gradient, self, dim));
-  } else {
+  else
     stack.emplace_back(gradient * (result / self).conj());
-  }
 }
 
 at::Tensor norm_gradient(const at::Tensor& gradient, const at::Tensor& self, double p,

@@ -1,5 +1,6 @@
 // Gradients of operators on shapes and lists that ATen does not have as operators.
 #include <ATen/Functions.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
@@ -29,9 +30,8 @@ std::vector<Sizes> pop_sizes(Stack& stack) {
 std::vector<at::Tensor> pop_gradients(Stack& stack) {
   std::vector<at::Tensor> gradients;
   const auto list = pop(stack);
-  for (const c10::IValue& gradient : list.toListRef()) {
+  for (const c10::IValue& gradient : list.toListRef())
     gradients.push_back(gradient.isNone() ? at::Tensor() : gradient.toTensor());
-  }
   return gradients;
 }
 
@@ -77,9 +77,8 @@ void sizes(Stack& stack) {
 void dtypes(Stack& stack) {
   c10::List<int64_t> result;
   const auto list = pop(stack);
-  for (const c10::IValue& tensor : list.toListRef()) {
+  for (const c10::IValue& tensor : list.toListRef())
     result.push_back(static_cast<int64_t>(tensor.toTensor().scalar_type()));
-  }
   stack.emplace_back(std::move(result));
 }
 
@@ -93,9 +92,8 @@ void negated(Stack& stack) {
 void inverse_permutation(Stack& stack) {
   const auto dims = pop(stack).toIntVector();
   Sizes inverse(dims.size());
-  for (size_t i = 0; i < dims.size(); ++i) {
+  for (size_t i = 0; i < dims.size(); ++i)
     inverse.at(static_cast<size_t>(wrapped(dims[i], dims.size()))) = static_cast<int64_t>(i);
-  }
   stack.emplace_back(std::move(inverse));
 }
 
@@ -145,9 +143,8 @@ void broadcast_tensors_backward(Stack& stack) {
   const auto shapes = pop_sizes(stack);
   auto gradients = pop_gradients(stack);
   fill_undefined(gradients, shapes);
-  for (size_t i = 0; i < shapes.size(); ++i) {
+  for (size_t i = 0; i < shapes.size(); ++i)
     gradients[i] = at::sum_to(std::move(gradients[i]), shapes[i]);
-  }
   push_list(stack, gradients);
 }
 
@@ -189,9 +186,8 @@ void tensor_split_backward(Stack& stack) {
   const auto total = size.at(static_cast<size_t>(wrapped(dim, size.size())));
   const auto sections = static_cast<int64_t>(gradients.size());
   Sizes lengths;
-  for (int64_t i = 0; i < sections; ++i) {
+  for (int64_t i = 0; i < sections; ++i)
     lengths.push_back(total / sections + (i < total % sections ? 1 : 0));
-  }
   stack.emplace_back(joined(std::move(gradients), size, lengths, dim));
 }
 

@@ -1,4 +1,4 @@
-// Tensors that stand in for others of which only the layout matters.
+// Makes tensors that stand in for others of which only the layout matters.
 #pragma once
 
 #include <ATen/core/Tensor.h>

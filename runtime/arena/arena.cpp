@@ -18,7 +18,7 @@
 namespace aten_recompute {
 namespace {
 
-// Of memory in pieces of this size, Linux can map a piece with one entry of the page table.
+// The size of a huge page in bytes: Linux maps it with one entry of the page table.
 constexpr int64_t kHugePage = int64_t{2} << 20;
 
 int64_t rounded_up(int64_t bytes, int64_t unit) {
@@ -91,7 +91,7 @@ std::shared_ptr<Arena> Arena::make(int64_t bytes) {
   if (const auto rest = begin + kHugePage - aligned; rest > 0)
     munmap(reinterpret_cast<void*>(aligned + bytes), static_cast<size_t>(rest));
   auto* const base = reinterpret_cast<std::byte*>(aligned);
-  // Only a hint: fewer page faults, and fewer misses of the address cache in kernels.
+  // This is a hint, which saves page faults, and misses of the address cache in kernels.
   madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   ASAN_POISON_MEMORY_REGION(base, static_cast<size_t>(bytes));
   auto arena = std::shared_ptr<Arena>(new Arena(base, bytes));

@@ -1,5 +1,5 @@
-// What the operators of one step allocate, as it was recorded, and where each block lies in an
-// arena.
+// The record of what the operators of one step allocate, and the plan that says where each block
+// lies in an arena.
 #pragma once
 
 #include <cstddef>
@@ -24,14 +24,14 @@ struct PassKey {
   static constexpr PassKey of(size_t run, size_t pass) { return {run + 1, pass}; }
 };
 
-// An allocation of the step: the `ordinal`-th of an instruction.
+// Identifies an allocation of the step: it is the `ordinal`-th of an instruction.
 struct BlockKey {
   PassKey pass;
   size_t instruction = 0;
   size_t ordinal = 0;
 };
 
-// What is allocated and freed in the course of one step. Thread-safe.
+// Records what is allocated and freed in the course of one step. Thread-safe.
 class StepRecord {
  public:
   struct Block {

@@ -134,8 +134,8 @@ class ScratchMemory::Blocks {
 
 namespace {
 
-// Of the innermost instance. Not a shared pointer: destructors of other thread-local objects may
-// allocate after it would be gone.
+// The state of the innermost instance. It is no shared pointer, because destructors of other
+// thread-local objects may allocate after a shared pointer would be destroyed.
 thread_local void* current = nullptr;
 
 }  // namespace

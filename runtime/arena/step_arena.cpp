@@ -134,7 +134,7 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   if (is_too_small_ && figures_.num_steps < next_record_)
     return nullptr;
   if (plan_ == nullptr) {
-    // Otherwise an arena of earlier steps would rest beside what this step takes.
+    // An arena of earlier steps would take memory beside that of this step.
     ArenaPool::instance().clear();
     record_ = std::make_shared<StepRecord>();
     // Steps that differ each time would otherwise be recorded each time.

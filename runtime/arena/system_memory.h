@@ -1,12 +1,12 @@
-// What lies below the arenas: blocks that come from the system one by one, the heap of the C
-// library, and reports to a profiler.
+// The layer below the arenas: it takes single blocks from the system, trims the heap of the C
+// library, and reports allocations to a profiler.
 #pragma once
 
 #include <cstdint>
 
 namespace aten_recompute {
 
-// Whether blocks of this size are worth a mapping of their own.
+// Returns whether a block of this size is worth a mapping of its own.
 constexpr bool is_worth_mapping(int64_t bytes) {
   constexpr int64_t kLeast = int64_t{64} * 1024;
   return bytes >= kLeast;
@@ -20,8 +20,8 @@ void unmap_block(void* block, int64_t bytes);
 // Gives back to the system what the C library keeps of freed memory.
 void give_back_free_heap();
 
-// Whether ATEN_RECOMPUTE_ARENA=off leaves all memory of this process to LibTorch's allocator,
-// whatever the options say.
+// Returns whether ATEN_RECOMPUTE_ARENA=off leaves all memory of this process to LibTorch's
+// allocator, whatever the options say.
 bool arenas_are_off();
 
 // Tells a profiler of an allocation on the CPU, or with a negative size of a release.

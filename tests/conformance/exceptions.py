@@ -33,7 +33,7 @@ EXCEPTIONS: dict[str, KnownException] = {
     "linalg.lstsq.grad_oriented": _UNINITIALIZED,
 }
 
-# Those of bfloat16 and half. LAPACK has no such types.
+# The exceptions that hold for bfloat16 and half, types that LAPACK does not have.
 REDUCED_EXCEPTIONS: dict[str, KnownException] = {
     name: exception for name, exception in EXCEPTIONS.items() if exception is not _UNINITIALIZED
 }

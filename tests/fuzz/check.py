@@ -29,7 +29,8 @@ STRATEGIES: list[dict[str, Any]] = [
     },  # for programs that need more than the smaller budget
 ]
 
-# Of the data of three calls in turn: the path of a call has to be left where data decide otherwise, and found again.
+# The seeds of the data of three calls. Where data decide the path, the second call leaves the path of the first, and
+# the third finds it again.
 SEEDS = (3, 4, 3)
 
 # The result of check() for a program that raises; it shows less than a program that returns.

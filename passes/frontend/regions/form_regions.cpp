@@ -222,9 +222,8 @@ class BlockFormer {
   bool is_used_outside(Value* value) const {
     for (const auto& use : value->uses()) {
       Node* user = use.user;
-      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
+      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr)
         user = user->owningBlock()->owningNode();
-      }
       if (in_region_.count(user) == 0)
         return true;
     }
@@ -235,9 +234,8 @@ class BlockFormer {
     const auto uses = value->uses();
     for (const auto& use : uses) {
       Node* user = use.user;
-      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr) {
+      while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr)
         user = user->owningBlock()->owningNode();
-      }
       if (in_region_.count(user) == 0)
         use.user->replaceInput(use.offset, replacement);
     }
@@ -286,9 +284,8 @@ class BlockFormer {
       copy->insertBefore(first_after);
       for (size_t i = 0; i < node->outputs().size(); ++i) {
         replace_outside_uses(node->output(i), copy->output(i));
-        if (node->output(i)->hasDebugName()) {
+        if (node->output(i)->hasDebugName())
           copy->output(i)->setDebugName(node->output(i)->debugNameBase());
-        }
       }
       first_after = copy;
     }

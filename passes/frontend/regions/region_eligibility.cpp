@@ -84,9 +84,8 @@ Eligibility EligibilityChecker::check(Node* node) const {
     return check_control_flow(node);
   if (mutates_an_argument(node))
     return check_mutation(node);
-  if (node->hasSideEffects() && !raises_or_warns(node)) {
+  if (node->hasSideEffects() && !raises_or_warns(node))
     return {Place::kBreak, "has side effects"};
-  }
   if (node->maybeOperator() == nullptr && node->kind() != prim::ListConstruct &&
       node->kind() != prim::ListUnpack && node->kind() != prim::unchecked_cast &&
       node->kind() != prim::unchecked_unwrap_optional) {
@@ -117,9 +116,8 @@ Eligibility EligibilityChecker::outside(Node* node, const std::string& reason) c
 // Checks that compute no tensor may be part of a region. They run in the forward, in order.
 Eligibility EligibilityChecker::check_control_flow(Node* node) const {
   for (auto* output : node->outputs()) {
-    if (contains_tensor(*output->type())) {
+    if (contains_tensor(*output->type()))
       return {Place::kBreak, "control flow with tensor results"};
-    }
     if (!is_region_type(*output->type()))
       return {Place::kBreak, "control flow"};
   }
@@ -145,9 +143,8 @@ bool EligibilityChecker::only_raises_or_warns(Block* block) const {
         node->kind() == prim::CallMethod || node->kind() == prim::CallFunction) {
       return false;
     }
-    if (node->hasSideEffects() && node->blocks().empty() && !raises_or_warns(node)) {
+    if (node->hasSideEffects() && node->blocks().empty() && !raises_or_warns(node))
       return false;
-    }
     for (auto* input : node->inputs()) {
       // A tuple of numbers that the check itself makes does not have to enter the region.
       if (!is_region_type(*input->type()) &&

@@ -139,9 +139,8 @@ class LayerAssigner {
   void assign(Node* node) {
     const auto& path = node->s(symbols::kModulePath);
     auto found = keys_.find(path);
-    if (found == keys_.end()) {
+    if (found == keys_.end())
       found = keys_.emplace(path, layer_key(path)).first;
-    }
     if (found->second.empty())
       return;
     const auto number = numbers_.emplace(found->second, numbers_.size()).first->second;

@@ -37,9 +37,8 @@ bool can_carry_attributes(const Node* node) {
 void tag(Block* block, const std::string& path);
 
 void tag(Node* node, const std::string& path) {
-  if (can_carry_attributes(node) && !node->hasAttribute(symbols::kModulePath)) {
+  if (can_carry_attributes(node) && !node->hasAttribute(symbols::kModulePath))
     node->s_(symbols::kModulePath, path);
-  }
   for (auto* block : node->blocks())
     tag(block, path);
 }
@@ -72,11 +71,10 @@ void inline_calls(Block* block) {
       continue;
     }
     std::string path;
-    if (node->kind() == prim::CallMethod) {
+    if (node->kind() == prim::CallMethod)
       path = module_path(node->input(0));
-    } else if (node->hasAttribute(symbols::kModulePath)) {
+    else if (node->hasAttribute(symbols::kModulePath))
       path = node->s(symbols::kModulePath);
-    }
     Node* before = node->prev();
     Node* after = node->next();
     Value* argument = nullptr;

@@ -293,7 +293,7 @@ inline T sum_of_lanes(const Vector<T>& vector) {
   return sum_of_lanes<T>(vector, kLanes<T>);
 }
 
-// Of floats, ATen adds halves.
+// ATen adds the two halves of a vector of floats until one element is left.
 template <>
 inline float sum_of_lanes<float>(const Vector<float>& vector) {
   auto v = vector;

@@ -28,7 +28,7 @@ struct Channels {
 // The largest number of channels that one call may get.
 inline constexpr int64_t kMaxChannels = 8;
 
-// What is between the bounds stays. A bound that is NaN does not exist.
+// The bounds of a clamp, which keeps what is between them. A bound that is NaN does not exist.
 template <typename T>
 struct Clamp {
   T lower;
@@ -66,7 +66,7 @@ struct BatchNormKernels {
 };
 
 #ifdef __x86_64__
-// Of float and double, for processors with AVX2 and FMA.
+// Returns the kernels for float or double, which need a processor with AVX2 and FMA.
 template <typename T>
 const BatchNormKernels<T>& batch_norm_kernels();
 template <>

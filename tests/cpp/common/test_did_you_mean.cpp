@@ -28,7 +28,7 @@ TEST(DidYouMean, SuggestsNamesThatContainTheWord) {
   EXPECT_EQ(did_you_mean("bud", kNames), "") << "so few letters are in many names";
 }
 
-TEST(DidYouMean, SuggestsNothingElse) {
+TEST(DidYouMean, SuggestsNothingForAWordUnlikeAnyName) {
   EXPECT_EQ(did_you_mean("color", kNames), "");
   EXPECT_EQ(did_you_mean("", kNames), "");
   EXPECT_EQ(did_you_mean("6", {"1", "2"}), "");

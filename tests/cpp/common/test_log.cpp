@@ -46,7 +46,7 @@ TEST_F(LogTest, WarningIsTheDefaultLevel) {
   EXPECT_TRUE(log_enabled(LogTopic::kGeneral, LogLevel::kWarning));
 }
 
-TEST_F(LogTest, LevelIsReadWithoutRegardToCase) {
+TEST_F(LogTest, AcceptsALevelInUpperOrLowerCase) {
   env_->set("RECOMPUTE_LOG_LEVEL", "Debug");
   capture();
   EXPECT_TRUE(log_enabled(LogTopic::kGeneral, LogLevel::kDebug));

@@ -34,7 +34,7 @@ TEST(ReadTopics, ANameIsInfoAPlusDebugAndAMinusOff) {
   EXPECT_EQ(level_of(levels, LogTopic::kBreaks), std::nullopt);
 }
 
-TEST(ReadTopics, LaterPartsCountMore) {
+TEST(ReadTopics, LaterPartsOverrideEarlierOnes) {
   TopicLevels levels;
   EXPECT_THAT(read_topics("+all,-paths", levels), IsEmpty());
   EXPECT_EQ(level_of(levels, LogTopic::kProfile), LogLevel::kDebug);
@@ -85,7 +85,7 @@ TEST_F(LogTopics, AnUnknownTopicInTheEnvironmentIsOneWarning) {
   EXPECT_TRUE(log_enabled(LogTopic::kRules, LogLevel::kInfo));
 }
 
-TEST_F(LogTopics, CodeSetsTopicsAndTakesThatBack) {
+TEST_F(LogTopics, CodeSetsTopicsAndAnEmptyTextUndoesThat) {
   env_->set("RECOMPUTE_LOGS", "plan");
   capture();
   set_log_topics("+plan,memory");

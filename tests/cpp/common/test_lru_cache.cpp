@@ -24,7 +24,7 @@ TEST(LruCacheTest, DropsTheEntryThatWasUsedLeastRecently) {
   EXPECT_EQ(cache.size(), 2U);
 }
 
-TEST(LruCacheTest, FindingAnEntryUsesIt) {
+TEST(LruCacheTest, FindingAnEntryMarksItAsUsed) {
   LruCache<int> cache(2);
   cache.insert(1);
   cache.insert(2);

@@ -170,7 +170,7 @@ TEST(Options, ABudgetMayHaveBothLimitsAndACostModel) {
       make_fraction(0.5));
 }
 
-TEST(Options, SaysWhatAFractionCountsFromAndWhatALeanPlanMayTake) {
+TEST(Options, AcceptsTheArgumentsOfFractionsAndLeanPlans) {
   auto expected = make_fraction(0.5);
   expected.fraction_of = FractionOf::kLargest;
   expected.leanest_if_unreachable = true;
@@ -185,14 +185,14 @@ TEST(Options, SaysWhatAFractionCountsFromAndWhatALeanPlanMayTake) {
       make_fraction(0.5));
 }
 
-TEST(Options, SaveIrIsAFlag) {
+TEST(Options, SaveIrIsOffByDefaultAndAppearsInJson) {
   const auto options = parse_options(R"({"strategy": "all", "save_ir": true})");
   EXPECT_TRUE(options.save_ir);
   EXPECT_EQ(to_json(options), R"({"strategy":"all","save_ir":true})");
   EXPECT_FALSE(parse_options("").save_ir);
 }
 
-TEST(Options, PatternNamesTheLayers) {
+TEST(Options, APatternOfLayersIsReadAndRoundTrips) {
   EXPECT_EQ(parse_options(R"({"3": [0, 2], "pattern": "blocks\\.\\d+"})").layer_pattern,
             R"(blocks\.\d+)");
   const Options options =
@@ -376,7 +376,7 @@ INSTANTIATE_TEST_SUITE_P(
         Suggested{R"({"strategy": "fastest"})", ""}, Suggested{R"({"color": 1})", ""},
         Suggested{R"({"strategy": "all", "6": 1})", ""}, Suggested{R"({"": 1})", ""}));
 
-TEST(Options, JsonIsCanonicalAndTheShortFormIsForPeople) {
+TEST(Options, JsonIsCanonicalAndDescriptionsAreShort) {
   EXPECT_EQ(to_json(parse_options("")), R"({"strategy":"none"})");
   EXPECT_EQ(to_json(parse_options(R"({"3": [0, 2]})")),
             R"({"strategy":"layers","start":0,"stride":2})");

@@ -163,15 +163,14 @@ TEST_P(InPlaceForms, GiveTheResultOfTheOperator) {
       auto operands = [&] {
         std::vector<c10::IValue> values;
         for (auto* input : node->inputs()) {
-          if (input == graph->inputs()[0]) {
+          if (input == graph->inputs()[0])
             values.emplace_back(x.clone());
-          } else if (input == graph->inputs()[1]) {
+          else if (input == graph->inputs()[1])
             values.emplace_back(y.clone());
-          } else if (input->node()->kind() == c10::prim::dtype) {
+          else if (input->node()->kind() == c10::prim::dtype)
             values.emplace_back(static_cast<int64_t>(dtype));
-          } else {
+          else
             values.push_back(*torch::jit::toIValue(input));
-          }
         }
         return values;
       };

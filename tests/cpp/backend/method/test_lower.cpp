@@ -66,9 +66,8 @@ void expect_equal(const std::vector<at::Tensor>& a, const std::vector<at::Tensor
 
 std::vector<at::Tensor> parameters_of(const Module& module) {
   std::vector<at::Tensor> parameters;
-  for (const auto& parameter : module.parameters()) {
+  for (const auto& parameter : module.parameters())
     parameters.push_back(parameter);
-  }
   return parameters;
 }
 
@@ -372,9 +371,8 @@ void restore_with_format(const Module& lowered, const std::string& format) {
   const auto state = wrapper.get_method("__getstate__")({}).toTuple();
   auto elements = state->elements().vec();
   for (auto& element : elements) {
-    if (element.isTuple() && element.toTupleRef().elements().size() == 2) {
+    if (element.isTuple() && element.toTupleRef().elements().size() == 2)
       element = c10::ivalue::Tuple::create({element.toTupleRef().elements()[0], format});
-    }
   }
   wrapper.get_method("__setstate__")({c10::ivalue::Tuple::create(std::move(elements))});
 }

@@ -35,7 +35,8 @@ JointGraph chain() {
 graph(%x : Tensor, %w : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h : Tensor = aten::mm(%x, %w)
-  %a : Tensor = aten::relu(%h)%y : Tensor = aten::sigmoid(%a)
+  %a : Tensor = aten::relu(%h)
+  %y : Tensor = aten::sigmoid(%a)
   %out : Tensor = aten::abs(%y)
   aten_recompute::backward_start()
   %da : Tensor = aten::sigmoid_backward(%dy, %y)
@@ -124,9 +125,8 @@ TEST_F(Splice, CopiesAreMarkedAndNothingElseIs) {
   const auto joint = spliced(chain(), {"a"});
   std::vector<std::string> marked;
   for (auto* node : joint.graph->nodes()) {
-    if (node->hasAttribute(symbols::kRecomputed)) {
+    if (node->hasAttribute(symbols::kRecomputed))
       marked.push_back(node->output(0)->debugName());
-    }
   }
   EXPECT_THAT(marked, ElementsAre("y_recomputed"));
 }
@@ -189,7 +189,8 @@ graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
   %zero : int = prim::Constant[value=0]()
   %h1 : Tensor = aten::mm(%x, %w1)
   %a1 : Tensor = aten::relu(%h1)
-  %h2 : Tensor = aten::mm(%a1, %w2)%y : Tensor = aten::tanh(%h2)
+  %h2 : Tensor = aten::mm(%a1, %w2)
+  %y : Tensor = aten::tanh(%h2)
   %out : Tensor = aten::abs(%y)
   aten_recompute::backward_start()
   %dh2 : Tensor = aten::tanh_backward(%dy, %y)
@@ -356,7 +357,8 @@ TEST_F(Splice, ARandomOperatorRunsAgainFromItsState) {
       test::parse_joint(
           {.num_inputs = 1, .num_outputs = 2, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
 graph(%x : Tensor, %dy : Tensor):
-  %n : Tensor = aten_recompute_test::noise(%x)%later : Tensor = aten_recompute_test::noise(%x)
+  %n : Tensor = aten_recompute_test::noise(%x)
+  %later : Tensor = aten_recompute_test::noise(%x)
   %y : Tensor = aten::abs(%n)
   aten_recompute::backward_start()
   %d : Tensor = aten::neg(%n)

@@ -49,7 +49,7 @@ TEST(PlaceBlocks, BlocksThatAreNotAliveTogetherShareMemory) {
 }
 
 // First come, first served would take 5 bytes: the last block finds two gaps of one byte.
-TEST(PlaceBlocks, TheOrderAvoidsGaps) {
+TEST(PlaceBlocks, BlocksArePlacedInAnOrderThatLeavesNoGap) {
   const std::vector<Block> blocks{{1, 0, 2}, {1, 0, 4}, {1, 0, 2}, {2, 2, 4}};
   const auto placement = place_blocks(blocks, kBytes);
   expect_valid(blocks, placement, 1);
@@ -63,7 +63,7 @@ TEST(PlaceBlocks, OffsetsAreAligned) {
   EXPECT_EQ(placement.arena_bytes, 64 + 128 + 64);
 }
 
-TEST(PlaceBlocks, NothingNeedsNoMemory) {
+TEST(PlaceBlocks, NoBlocksNeedNoMemoryAndEmptyOnesAreAccepted) {
   EXPECT_THAT(place_blocks({}).offsets, IsEmpty());
   EXPECT_EQ(place_blocks({}).arena_bytes, 0);
   const std::vector<Block> blocks{{0, 0, 5}, {8, 1, 2}, {8, 3, 3}};

@@ -58,7 +58,7 @@ TEST(Segments, AreChosenAsWellAsByTryingAllChoices) {
   }
 }
 
-TEST(Segments, NoSegmentsHaveNoFlags) {
+TEST(Segments, NoSegmentsGiveNoFlags) {
   EXPECT_THAT(choose_separators({}, std::nullopt), IsEmpty());
 }
 

@@ -90,7 +90,7 @@ TEST(PlanFile, DropsWithoutEffectAreLeftOut) {
   EXPECT_TRUE(json["drop"].empty());
 }
 
-TEST(PlanFile, EqualRegionsTakeAPartEach) {
+TEST(PlanFile, EqualRegionsTakeTheirPlansInOrder) {
   const Region region;
   const RetentionPlan keep_all(region.problem);
   const auto drop = plan_that_drops_a(region);
@@ -139,7 +139,7 @@ TEST(PlanFile, RefusesWhatTheRegionDoesNotHave) {
 }
 
 // The second result comes with the first one again, before anything asks for it.
-TEST(PlanFile, DropsOfResultsThatComeWithOthersAreKept) {
+TEST(PlanFile, ADropBesideAnotherOfTheSameNodeIsReadBack) {
   test::SmallProblemBuilder builder;
   const auto x = builder.held("x", 100);
   const auto results = builder.fresh({x}, {{"mean", 10}, {"deviation", 20}});
@@ -159,7 +159,7 @@ TEST(PlanFile, DropsOfResultsThatComeWithOthersAreKept) {
   EXPECT_EQ(found.peak_bytes, expected.peak_bytes);
 }
 
-TEST(PlanFile, KeptBranchesAreReadBack) {
+TEST(PlanFile, KeptBranchesAreReadAsTheyWereWritten) {
   const KeptBranches kept{{"forward", {2, 5}}};
   EXPECT_EQ(kept_branches_of(plan_file({}, kept)), kept);
   EXPECT_TRUE(kept_branches_of(plan_file({})).empty());

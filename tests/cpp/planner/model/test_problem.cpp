@@ -168,7 +168,7 @@ TEST(Problem, ReplayBytesMayBeMissingFromJson) {
   EXPECT_EQ(problem.replay_bytes, std::vector<int64_t>(problem.num_all_nodes(), 0));
 }
 
-TEST(BaseValues, AViewOrContainerHasThoseOfWhatItViews) {
+TEST(BaseValues, AreTheTensorsBehindViewsAndContainers) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 100);
   const auto a = b.fresh("a", {x}, 10);

@@ -55,7 +55,7 @@ TEST(ProblemBuilder, CountsForwardAndBackwardWithoutAlternatives) {
   EXPECT_THAT(problem.alternatives[f], ElementsAre(second));
 }
 
-TEST(ProblemBuilder, ChangesOfNodesAndStoragesAreBuilt) {
+TEST(ProblemBuilder, ChangesBeforeBuildReachTheProblem) {
   ProblemBuilder builder;
   const auto storage = builder.add_storage(8, /*held=*/true);
   const auto x = builder.add_incoming("x", {storage});

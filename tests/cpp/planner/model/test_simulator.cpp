@@ -519,8 +519,8 @@ TEST(Simulator, ASecondRunTakesOnlyTheOutputThatWasDropped) {
   EXPECT_EQ(simulator.steps()[3].output_mask, 2U);
 }
 
-// It stays until it is dropped itself.
-TEST(Simulator, AnOutputThatNobodyAskedForCanBeDropped) {
+// q comes with p when p is recomputed, although nothing has asked for it.
+TEST(Simulator, AnOutputRecomputedBesideAnotherStaysUntilItIsDropped) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto pair = b.fresh({x}, {{"p", 4}, {"q", 8}});
@@ -723,7 +723,7 @@ TEST(Simulator, ARecomputedOutputIsASecondCopy) {
   Simulator simulator(problem);
   const auto figures = simulator.run(plan);
   EXPECT_EQ(listing(simulator), "a b y | a b g");
-  // Of the caller: a and y, 50, all along; then dy, 40.
+  // The caller holds a and y, 50 bytes, all along, and dy, 40 bytes, during the backward.
   EXPECT_THAT(simulator.step_bytes(),
               ElementsAre(10, 10 + 20, 50 + 40, 50 + 40 + 10, 50 + 40 + 10 + 20, 50 + 40 + 20 + 5));
   EXPECT_EQ(figures.saved_bytes, 50);

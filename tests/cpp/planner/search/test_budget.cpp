@@ -162,7 +162,7 @@ TEST(Budget, KeepsTimeAndMemoryOrSaysThatNoPlanDoes) {
               HasSubstr("the smallest that can be reached is 23.0 MiB"));
 }
 
-// Of the plans that keep both budgets, the one with the smallest peak is taken.
+// Among plans within both budgets, the one with the smallest peak is taken.
 TEST(Budget, SpendsTimeThatIsLeft) {
   const TwoValues values;
   EXPECT_EQ(values.planned(budget(R"("time_budget": 1.3, "memory_budget": "1GiB")")), kDropsA);
@@ -177,7 +177,7 @@ TEST(Budget, TakesTheSmallestPeakIfThatIsAskedFor) {
   EXPECT_EQ(leanest, values.planned(budget(R"("time_budget": 1000)")));
 }
 
-TEST(Budget, TheLastBytesAreNotBoughtAtAnyPrice) {
+TEST(Budget, ALeanPlanDoesNotDoubleTheTimeForTheLastBytes) {
   // Without `small` in the forward the peak is 16 MiB instead of 16.2, but it takes twice as long.
   SmallProblemBuilder builder;
   const auto small = builder.fresh("small", {builder.held("x", kMiB)}, kMiB / 5);

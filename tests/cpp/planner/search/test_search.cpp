@@ -146,7 +146,7 @@ TEST(Search, IsDeterministic) {
     EXPECT_TRUE(first[i].retention == second[i].retention) << i;
 }
 
-TEST(Search, DropsOnlyDoesNotChangeSimulations) {
+TEST(Search, TrackingFewerValuesDoesNotChangeSimulations) {
   const auto problem = ladder(12);
   Simulator all(problem), some(problem);
   std::vector<int32_t> dropped;
@@ -188,7 +188,7 @@ TEST(Search, DoesNotDependOnTheNumberOfThreads) {
 }
 
 // Each value is a tiny part of the peak, and together they are all of it.
-TEST(Search, ManySmallValuesAreDecidedAbout) {
+TEST(Search, DecidesAboutThousandsOfSmallValues) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   std::vector<int32_t> values;
@@ -309,7 +309,7 @@ TEST(Search, TheSmallestPeakMayNeedSomethingKept) {
   EXPECT_EQ(plan->simulation.recompute_seconds, 1.0);
 }
 
-TEST(Search, WithNothingToDropThereIsOnePlan) {
+TEST(Search, FindsOnePlanIfNothingCanBeDropped) {
   SmallProblemBuilder b;
   const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
   b.once();
