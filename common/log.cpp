@@ -2,12 +2,12 @@
 // may have other versions. What the header declares stays visible.
 #pragma GCC visibility push(default)
 #include "common/log.h"
+#include "common/environment.h"
 #include "common/log_topics.h"
 #pragma GCC visibility pop
 
 #include <array>
 #include <atomic>
-#include <cstdlib>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -36,11 +36,6 @@ constexpr std::array kLevels{
     LevelPair{LogLevel::kError, spdlog::level::err},
     LevelPair{LogLevel::kOff, spdlog::level::off},
 };
-
-std::string read_env(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? std::string() : std::string(value);
-}
 
 spdlog::level::level_enum to_spdlog(LogLevel level) {
   for (const LevelPair& entry : kLevels) {
@@ -89,9 +84,9 @@ class Log {
   // Reads the environment variables. Complaints about them are written last, because they need the
   // logger.
   void configure() {
-    std::vector<std::string> complaints;
+    auto complaints = outdated_environment_variables();
 
-    const std::string level_text = read_env("RECOMPUTE_LOG_LEVEL");
+    const std::string level_text = environment("RECOMPUTE_LOG_LEVEL").value_or("");
     level_ = kDefaultLevel;
     if (!level_text.empty()) {
       if (const std::optional<LogLevel> parsed = parse_level(level_text)) {
@@ -104,12 +99,13 @@ class Log {
     }
 
     environment_levels_ = {};
-    for (const std::string& error : read_topics(read_env("RECOMPUTE_LOGS"), environment_levels_)) {
+    for (const std::string& error :
+         read_topics(environment("RECOMPUTE_LOGS").value_or(""), environment_levels_)) {
       complaints.push_back("RECOMPUTE_LOGS: " + error);
     }
 
     spdlog::sink_ptr sink;
-    const std::string path = read_env("RECOMPUTE_LOG_FILE");
+    const std::string path = environment("RECOMPUTE_LOG_FILE").value_or("");
     if (!path.empty()) {
       try {
         sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path, /*truncate=*/false);

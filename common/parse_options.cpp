@@ -1,7 +1,6 @@
 #include "common/parse_options.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -9,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "common/did_you_mean.h"
+#include "common/environment.h"
 #include "common/join.h"
 #include "common/log.h"
 #include "common/option_table.h"
@@ -277,11 +277,11 @@ Options parse_options(const std::string& text) {
 
 Options resolve_options(const std::string& spec_text) {
   const Spec spec = parse_or_throw(spec_text);
-  const char* environment = std::getenv("RECOMPUTE");
-  if (spec.names_strategy || environment == nullptr)
+  const auto fallback = environment("RECOMPUTE");
+  if (spec.names_strategy || !fallback)
     return spec.options;
   try {
-    Options options = parse_spec(environment).options;
+    Options options = parse_spec(*fallback).options;
     for (const auto& [rule, value] : spec.common)
       rule->store(value, options);
     return options;

@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "rules/shapes.h"
+#include "runtime/call_context.h"
 
 namespace aten_recompute {
 namespace {
@@ -21,9 +22,6 @@ constexpr auto kMode = DispatchKey::TESTING_ONLY_GenericMode;
 // A device for which ATen has no kernels of its own, so that operators are what they are composed
 // of.
 constexpr auto kComposed = DispatchKey::VE;
-
-// The sizes of a structured operator's results are found, and its out variant comes next.
-thread_local bool expects_out_variant = false;
 
 bool has_kernel(const OperatorHandle& op, DispatchKey key) {
   return op.hasKernelForDispatchKey(key);
@@ -108,8 +106,8 @@ void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     op.redispatchBoxed(below, stack);
     return;
   }
-  if (expects_out_variant && first_written(op) >= 0) {
-    expects_out_variant = false;
+  if (CallContext::current().expects_out_variant && first_written(op) >= 0) {
+    CallContext::current().expects_out_variant = false;
     return_written(op, *stack);
     return;
   }
@@ -125,9 +123,9 @@ void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   }
   if (has_kernel(op, DispatchKey::CompositeExplicitAutogradNonFunctional)) {
     count_results(op, *stack, [&] {
-      expects_out_variant = true;
+      CallContext::current().expects_out_variant = true;
       op.redispatchBoxed(DispatchKeySet(kComposed), stack);
-      expects_out_variant = false;
+      CallContext::current().expects_out_variant = false;
     });
     return;
   }

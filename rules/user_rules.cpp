@@ -16,6 +16,7 @@
 #include "ir/symbols.h"
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
+#include "runtime/call_context.h"
 
 namespace aten_recompute {
 namespace {
@@ -52,8 +53,9 @@ at::Tensor gradient_of_rule(const std::optional<at::Tensor>& given,
   return gradient.scalar_type() == type ? gradient : gradient.to(type);
 }
 
-// The rules that the innermost UseRules guard of this thread selects.
-thread_local const UserRules* rules_in_use = nullptr;
+const UserRules* rules_in_use() {
+  return static_cast<const UserRules*>(CallContext::current().user_rules);
+}
 
 }  // namespace
 
@@ -82,19 +84,19 @@ bool add_user_rule(std::shared_ptr<const UserRule> rule, bool replace) {
 }
 
 UseRules::UseRules(std::shared_ptr<const UserRules> rules)
-    : rules_(std::move(rules)), previous_(rules_in_use) {
-  rules_in_use = rules_.get();
+    : rules_(std::move(rules)), previous_(rules_in_use()) {
+  CallContext::current().user_rules = rules_.get();
 }
 
 UseRules::~UseRules() {
-  rules_in_use = previous_;
+  CallContext::current().user_rules = previous_;
 }
 
 const UserRule* user_rule(const torch::jit::Node* node) {
   if (store().is_empty || node->maybeSchema() == nullptr)
     return nullptr;
-  const auto now = rules_in_use == nullptr ? registered_rules() : nullptr;
-  const auto& rules = rules_in_use == nullptr ? *now : *rules_in_use;
+  const auto now = rules_in_use() == nullptr ? registered_rules() : nullptr;
+  const auto& rules = now != nullptr ? *now : *rules_in_use();
   const auto found = rules.find(qualified_operator_name(node));
   return found == rules.end() ? nullptr : found->second.get();
 }

@@ -7,37 +7,33 @@
 
 #include <vector>
 
+#include "runtime/call_context.h"
+
 namespace aten_recompute {
 namespace {
 
 using torch::jit::pop;
 using torch::jit::Stack;
 
-// Autocast's settings before a block was entered, which its end restores.
-struct Block {
-  at::DeviceType device;
-  bool enabled;
-  at::ScalarType dtype;
-  bool cache_enabled;
-};
-
-thread_local std::vector<Block> open_blocks;
+std::vector<CallContext::AutocastBlock>& open_blocks() {
+  return CallContext::current().autocast_blocks;
+}
 
 void enter(Stack& stack) {
   const auto dtype = pop(stack).toScalarType();
   const auto enabled = pop(stack).toBool();
   const auto device = c10::Device(pop(stack).toStringRef()).type();
-  open_blocks.push_back({device, at::autocast::is_autocast_enabled(device),
-                         at::autocast::get_autocast_dtype(device),
-                         at::autocast::is_autocast_cache_enabled()});
+  open_blocks().push_back({device, at::autocast::is_autocast_enabled(device),
+                           at::autocast::get_autocast_dtype(device),
+                           at::autocast::is_autocast_cache_enabled()});
   at::autocast::set_autocast_enabled(device, enabled);
   at::autocast::set_autocast_dtype(device, dtype);
   at::autocast::increment_nesting();
 }
 
 void close_last_block() {
-  const auto block = open_blocks.back();
-  open_blocks.pop_back();
+  const auto block = open_blocks().back();
+  open_blocks().pop_back();
   if (at::autocast::decrement_nesting() == 0)
     at::autocast::clear_cache();
   at::autocast::set_autocast_enabled(block.device, block.enabled);
@@ -46,7 +42,7 @@ void close_last_block() {
 }
 
 void exit(Stack& /*stack*/) {
-  TORCH_CHECK(!open_blocks.empty(), "aten_recompute::exit_autocast: no block is open");
+  TORCH_CHECK(!open_blocks().empty(), "aten_recompute::exit_autocast: no block is open");
   close_last_block();
 }
 
@@ -57,10 +53,10 @@ bool autocast_enabled() {
          at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
-CloseAutocastBlocks::CloseAutocastBlocks() : open_(open_blocks.size()) {}
+CloseAutocastBlocks::CloseAutocastBlocks() : open_(open_blocks().size()) {}
 
 CloseAutocastBlocks::~CloseAutocastBlocks() {
-  while (open_blocks.size() > open_)
+  while (open_blocks().size() > open_)
     close_last_block();
 }
 

@@ -6,10 +6,10 @@
 #include <memory>
 #include <utility>
 
+#include "runtime/call_context.h"
+
 namespace aten_recompute {
 namespace {
-
-thread_local bool counts = false;
 
 void report(void* block, int64_t bytes) {
   c10::reportMemoryUsageToProfiler(block, bytes, 0, 0, at::Device(at::kMeta));
@@ -23,7 +23,7 @@ struct Block {
 };
 
 void report_new(Block& block) {
-  if (!counts || block.is_reported || block.is_exempt)
+  if (!CallContext::current().counts_meta_memory || block.is_reported || block.is_exempt)
     return;
   block.is_reported = true;
   report(&block, block.bytes);
@@ -59,7 +59,8 @@ class MetaAllocator final : public at::Allocator {
 
 }  // namespace
 
-CountMetaMemory::CountMetaMemory() : counted_before_(std::exchange(counts, true)) {
+CountMetaMemory::CountMetaMemory()
+    : counted_before_(std::exchange(CallContext::current().counts_meta_memory, true)) {
   static const bool installed [[maybe_unused]] = [] {
     static MetaAllocator allocator;
     c10::SetAllocator(at::kMeta, &allocator, /*priority=*/1);
@@ -68,13 +69,14 @@ CountMetaMemory::CountMetaMemory() : counted_before_(std::exchange(counts, true)
 }
 
 CountMetaMemory::~CountMetaMemory() {
-  counts = counted_before_;
+  CallContext::current().counts_meta_memory = counted_before_;
 }
 
-PauseMetaMemory::PauseMetaMemory() : counted_before_(std::exchange(counts, false)) {}
+PauseMetaMemory::PauseMetaMemory()
+    : counted_before_(std::exchange(CallContext::current().counts_meta_memory, false)) {}
 
 PauseMetaMemory::~PauseMetaMemory() {
-  counts = counted_before_;
+  CallContext::current().counts_meta_memory = counted_before_;
 }
 
 void count_meta_memory(const at::Tensor& tensor) {

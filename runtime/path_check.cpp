@@ -7,12 +7,10 @@
 #include <stdexcept>
 #include <utility>
 
+#include "runtime/call_context.h"
+
 namespace aten_recompute {
 namespace {
-
-// An interpreter turns what an operator throws into an error of its own type, so the type of the
-// exception cannot say what happened.
-thread_local std::optional<int64_t> left;
 
 void check_path(torch::jit::Stack& stack) {
   const int64_t place = torch::jit::pop(stack).toInt();
@@ -20,7 +18,9 @@ void check_path(torch::jit::Stack& stack) {
   const bool condition = torch::jit::pop(stack).toBool();
   if (condition == expected)
     return;
-  left = place;
+  // The interpreter turns what an operator throws into an error of its own type, so the type of the
+  // exception cannot say what happened.
+  CallContext::current().path_left = place;
   throw std::runtime_error("the call takes another path than the one it was compiled for");
 }
 
@@ -33,7 +33,7 @@ void register_path_operators() {
 }
 
 std::optional<int64_t> path_left() {
-  return std::exchange(left, std::nullopt);
+  return std::exchange(CallContext::current().path_left, std::nullopt);
 }
 
 }  // namespace aten_recompute

@@ -27,9 +27,9 @@ from aten_recompute._layers import LAYER_PATTERN  # noqa: E402
 SEED = 20
 
 # Tests use small tensors: all of them lie in arenas, and what is read too late, or written too early, is NaN. The
-# library reads this when it first needs it. ATEN_RECOMPUTE_ARENA=off runs the tests without arenas.
-os.environ.setdefault("ATEN_RECOMPUTE_ARENA_MIN_BYTES", "1")
-os.environ.setdefault("ATEN_RECOMPUTE_ARENA_POISON", "1")
+# library reads this when it first needs it. RECOMPUTE_ARENA=off runs the tests without arenas.
+os.environ.setdefault("RECOMPUTE_ARENA_MIN_BYTES", "1")
+os.environ.setdefault("RECOMPUTE_ARENA_POISON", "1")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -145,4 +145,4 @@ def one_thread() -> "Iterator[None]":
 @pytest.fixture
 def keeps_control_flow(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leaves out the recording of paths, so that branches, loops and containers end regions."""
-    monkeypatch.setenv("ATEN_RECOMPUTE_DISABLE_PASSES", "record_path")
+    monkeypatch.setenv("RECOMPUTE_DISABLE_PASSES", "record_path")

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "backend/autograd/region_node.h"
+#include "runtime/call_context.h"
 
 namespace aten_recompute {
 namespace {
@@ -35,14 +36,6 @@ bool none_defined(const variable_list& gradients) {
                       [](const at::Tensor& gradient) { return gradient.defined(); });
 }
 
-// The last stage on this thread that had no gradient to pass on, and its backward. The backward may
-// begin at this stage, and the engine does not list that node among those of the graph.
-struct LastStage {
-  int graph_task = -1;
-  const Node* node = nullptr;
-};
-thread_local LastStage last_stage;
-
 // Finds nodes that the backward in eager PyTorch would not have reached: those that only regions
 // lead to, directly or through operators that only regions lead to.
 class Unreached {
@@ -53,6 +46,9 @@ class Unreached {
       return;
     for (const auto* node : *nodes)
       add(node);
+    // The backward may begin at this stage, and the engine does not list that node among those of
+    // the graph.
+    const auto& last_stage = CallContext::current().last_stage;
     if (last_stage.graph_task == torch::autograd::get_current_graph_task_id() &&
         nodes->count(const_cast<Node*>(last_stage.node)) == 0)
       add(last_stage.node);
@@ -147,16 +143,14 @@ class WrappedPostHook : public Wrapped<FunctionPostHook> {
   }
 };
 
-// The parameter that this thread accumulates next if its gradient is missing; nullptr otherwise.
-thread_local const at::TensorImpl* missing_for = nullptr;
-
-// Sets `missing_for` before an accumulation, because hooks after it do not see the gradient.
+// Sets CallContext::missing_for before an accumulation, because hooks after it do not see the
+// gradient.
 class NoteMissing : public FunctionPreHook {
  public:
   explicit NoteMissing(const AccumulateGrad& node) : node_(&node) {}
 
   variable_list operator()(const variable_list& gradients) override {
-    missing_for =
+    CallContext::current().missing_for =
         is_missing_gradient(gradients, node_) ? node_->variable.unsafeGetTensorImpl() : nullptr;
     return gradients;
   }
@@ -170,7 +164,8 @@ class NoteMissing : public FunctionPreHook {
 class WrappedPostAccumulateHook : public Wrapped<PostAccumulateGradHook> {
  public:
   void operator()(const at::Tensor& parameter) override {
-    if (std::exchange(missing_for, nullptr) != parameter.unsafeGetTensorImpl())
+    if (std::exchange(CallContext::current().missing_for, nullptr) !=
+        parameter.unsafeGetTensorImpl())
       (*hook_)(parameter);
   }
 
@@ -213,7 +208,7 @@ void wrap_hooks(Node& node) {
 void keep_missing_gradient_from_hooks(const RegionNode& stage, Node& target) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
-  last_stage = {torch::autograd::get_current_graph_task_id(), &stage};
+  CallContext::current().last_stage = {torch::autograd::get_current_graph_task_id(), &stage};
   std::vector<Node*> nodes{&target};
   std::unordered_set<Node*> seen{&target};
   while (!nodes.empty()) {

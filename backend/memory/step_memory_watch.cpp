@@ -8,6 +8,8 @@
 #include <thread>
 #include <unordered_map>
 
+#include "runtime/call_context.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -53,7 +55,7 @@ class CountingAllocator final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t bytes) override {
-    is_asked = true;
+    CallContext::current().asks_for_allocator = true;
     auto* wrapped = wrapped_.load();
     auto* memory = wrapped->raw_allocate(bytes);
     if (memory != nullptr) {
@@ -99,9 +101,9 @@ class CountingAllocator final : public c10::Allocator {
   // Returns whether the allocator is a wrapper around this one. Wrapping it again would make
   // allocations recurse without end.
   static bool ends_here(c10::Allocator* allocator) {
-    is_asked = false;
+    CallContext::current().asks_for_allocator = false;
     allocator->raw_deleter()(allocator->raw_allocate(1));
-    return is_asked;
+    return CallContext::current().asks_for_allocator;
   }
 
   static void release(void* memory) {
@@ -123,8 +125,6 @@ class CountingAllocator final : public c10::Allocator {
     deleter(memory);
   }
 
-  static thread_local bool is_asked;
-
   mutable std::mutex mutex_;
   std::atomic<c10::Allocator*> wrapped_{nullptr};
   bool is_on_ = false;
@@ -134,8 +134,6 @@ class CountingAllocator final : public c10::Allocator {
   int64_t alive_ = 0;
   int64_t peak_ = 0;
 };
-
-thread_local bool CountingAllocator::is_asked = false;
 
 }  // namespace
 

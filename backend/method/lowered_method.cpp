@@ -20,7 +20,7 @@
 #include <stdexcept>
 
 #include "backend/pictures/artifacts.h"
-#include "backend/planning/method_plans.h"
+#include "backend/planning/method_call.h"
 #include "common/did_you_mean.h"
 #include "common/join.h"
 #include "common/log.h"

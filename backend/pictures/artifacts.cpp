@@ -5,13 +5,13 @@
 #include <unistd.h>
 
 #include <atomic>
-#include <cstdlib>
 #include <ctime>
 #include <filesystem>
 
 #include "backend/pictures/draw_graph.h"
 #include "backend/pictures/graph_code.h"
 #include "backend/pictures/picture_file.h"
+#include "common/environment.h"
 #include "common/log.h"
 
 namespace aten_recompute {
@@ -19,11 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
-
-std::string environment(const char* name, const std::string& otherwise) {
-  const char* value = std::getenv(name);
-  return value == nullptr || *value == '\0' ? otherwise : value;
-}
 
 // Returns the time at which this is first called, and the process.
 const std::string& run_of_process() {
@@ -70,9 +65,9 @@ std::shared_ptr<Artifacts::Folder> Artifacts::folder_of(const Object& module,
   static std::mutex mutex;
   static auto* known = new std::vector<Known>();
   const std::lock_guard<std::mutex> lock(mutex);
-  const auto base = fs::path(environment("PROJECT_ROOT", ".")) / "IR_artifacts" /
-                    environment("MODEL_NAME", class_name) / "runs" /
-                    environment("RUN_ID", run_of_process());
+  const auto base = fs::path(environment("RECOMPUTE_PROJECT_ROOT").value_or(".")) / "IR_artifacts" /
+                    environment("RECOMPUTE_MODEL_NAME").value_or(class_name) / "runs" /
+                    environment("RECOMPUTE_RUN_ID").value_or(run_of_process());
   size_t number = 1;
   for (const auto& each : *known) {
     if (each.base != base)
@@ -92,7 +87,7 @@ std::shared_ptr<Artifacts::Folder> Artifacts::folder_of(const Object& module,
 }
 
 bool saves_ir_by_environment() {
-  const auto value = environment("RECOMPUTE_SAVE_IR", "0");
+  const auto value = environment("RECOMPUTE_SAVE_IR").value_or("0");
   if (value != "0" && value != "1") {
     static std::atomic<bool> has_said{false};
     if (!has_said.exchange(true)) {

@@ -19,20 +19,6 @@
 namespace aten_recompute {
 namespace {
 
-thread_local MethodCall* current_call = nullptr;
-
-// The last call on this thread that was watched. Its backward may be under way.
-struct LastStep {
-  std::weak_ptr<MethodPlans> plans;
-  std::shared_ptr<const MethodPlan> plan;  // for the next call
-  std::vector<std::shared_ptr<const CompiledRegion>>
-      compiled_regions;  // those that ran and take part in the plan
-  std::shared_ptr<StepWatch> watch;
-  bool was_planned = false;
-  bool was_smaller = false;
-};
-thread_local LastStep last_step;
-
 // Limits how often a method is planned again. Under a new plan, operators between the regions may
 // keep other values, so the predictions need not converge.
 constexpr size_t kMaxLatePlans = 8;
@@ -76,16 +62,6 @@ std::vector<const RetentionPlan*> retentions_of(
   return retention;
 }
 
-std::vector<std::shared_ptr<const CompiledRegion>> planned_regions(
-    const std::vector<PlannedRun>& runs) {
-  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
-  for (const auto& run : runs) {
-    if (has_part_in_plan(run))
-      compiled_regions.push_back(run.compiled_region);
-  }
-  return compiled_regions;
-}
-
 std::vector<size_t> outputs_for_the_loss(const RegionRun& run) {
   std::vector<size_t> outputs;
   for (size_t k = 0; k < run.incoming.size(); ++k) {
@@ -107,12 +83,17 @@ PlanMetrics metrics_of_method(const MethodProblem& whole, const RetentionPlan& r
   return metrics_of(whole.problem, simulator.run(retention), simulator.run(unplanned));
 }
 
-// A checkpoint repeats its call inside a backward. Only the step around it is watched.
-bool is_in_backward() {
-  return torch::autograd::get_current_graph_task_id() >= 0;
-}
-
 }  // namespace
+
+std::vector<std::shared_ptr<const CompiledRegion>> planned_regions(
+    const std::vector<PlannedRun>& runs) {
+  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
+  for (const auto& run : runs) {
+    if (has_part_in_plan(run))
+      compiled_regions.push_back(run.compiled_region);
+  }
+  return compiled_regions;
+}
 
 std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -363,90 +344,6 @@ void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
 MethodPlans::List MethodPlans::plans() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return in_order_;
-}
-
-MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10::IValue>& inputs)
-    : plans_(std::move(plans)), outer_(current_call) {
-  current_call = this;
-  if (plans_ == nullptr)
-    return;
-  settle_last_step();
-  inputs_ = InputShapes(inputs);
-  // A checkpoint around the call repeats it and expects it to keep the same tensors.
-  is_hooked_ = at::SavedTensorDefaultHooks::get_hooks().has_value();
-  plan_ = plans_->find(inputs_);
-  if (plan_ == nullptr)
-    dataflow_ = std::make_unique<RegionDataflowRecorder>(inputs);
-  is_smaller_ = plan_ != nullptr && plan_->inputs != inputs_;
-  const auto wants_watch = [&] {
-    auto& count = is_smaller_ ? plan_->num_smaller_watched : plan_->num_watched;
-    return plan_->measured_peak_bytes < 0 && count++ < kMaxWatchedSteps;
-  };
-  if ((plan_ == nullptr || wants_watch()) && may_watch())
-    watch_ = StepWatch::start();
-}
-
-MethodCall::~MethodCall() {
-  current_call = outer_;
-  if (watch_ != nullptr)
-    watch_->stop();  // the call has failed
-}
-
-void MethodCall::settle_last_step() {
-  if (is_in_backward() || last_step.watch == nullptr)
-    return;
-  last_step.watch->stop();
-  const auto step = std::move(last_step);
-  last_step = {};
-  const auto plans = step.plans.lock();
-  const auto memory = step.watch->memory();
-  if (plans == nullptr || step.plan == nullptr)
-    return;
-  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned, step.was_smaller);
-}
-
-bool MethodCall::may_watch() {
-  return at::GradMode::is_enabled() && !at::SavedTensorDefaultHooks::get_hooks().has_value() &&
-         !is_in_backward();
-}
-
-MethodCall* MethodCall::current() {
-  return current_call == nullptr || current_call->plans_ == nullptr ? nullptr : current_call;
-}
-
-std::shared_ptr<const CompiledRegion> MethodCall::planned(PlannedRun run) {
-  const size_t position = runs_.size();
-  runs_.push_back(std::move(run));
-  if (plan_ == nullptr)
-    return nullptr;
-  deviates_ =
-      deviates_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
-  if (deviates_)
-    return nullptr;
-  is_smaller_ = is_smaller_ || plan_->runs[position].shapes != runs_.back().shapes;
-  runs_.back().compiled_region = plan_->runs[position].compiled_region;
-  return runs_.back().compiled_region;
-}
-
-void MethodCall::finish(const c10::IValue& result) {
-  if (plans_ == nullptr || is_hooked_)
-    return;
-  if (watch_ != nullptr)
-    watch_->end_call();
-  const auto compiled_regions = planned_regions(runs_);
-  std::shared_ptr<const MethodPlan> plan;
-  if (outgrown_ && plan_ != nullptr)
-    plans_->forget(plan_);
-  else if (deviates_)
-    plans_->note_deviation(inputs_, runs_);
-  else if (plan_ == nullptr)
-    plan = plans_->add({inputs_, std::move(runs_), *dataflow_, result, watch_.get()});
-  else if (watch_ != nullptr)
-    plan = plans_->measured(plan_, watch_->memory(), is_smaller_);
-  if (watch_ == nullptr || plan == nullptr)
-    return;
-  last_step = {plans_->weak_from_this(), plan,       compiled_regions, std::move(watch_),
-               plan_ != nullptr,         is_smaller_};
 }
 
 }  // namespace aten_recompute

@@ -8,7 +8,7 @@
 
 #include "backend/autograd/region_call.h"
 #include "backend/memory/data_growth.h"
-#include "backend/planning/method_plans.h"
+#include "backend/planning/method_call.h"
 #include "common/log.h"
 #include "common/strategy_traits.h"
 #include "ir/functionalize.h"

@@ -11,7 +11,7 @@
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/stage_node.h"
 #include "backend/memory/data_growth.h"
-#include "backend/planning/method_plans.h"
+#include "backend/planning/method_call.h"
 #include "backend/region/region.h"
 #include "common/strategy_traits.h"
 #include "runtime/autocast.h"

@@ -5,7 +5,6 @@
 
 #include <array>
 #include <chrono>
-#include <cstdlib>
 #include <mutex>
 #include <sstream>
 #include <string>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "common/did_you_mean.h"
+#include "common/environment.h"
 #include "common/join.h"
 #include "common/log.h"
 #include "common/user_error.h"
@@ -84,10 +84,7 @@ bool lint_enabled() {
 #ifdef ATEN_RECOMPUTE_LINT
   return true;
 #else
-  static const bool enabled = [] {
-    const char* value = std::getenv("ATEN_RECOMPUTE_LINT");
-    return value != nullptr && std::string(value) == "1";
-  }();
+  static const bool enabled = environment_is("RECOMPUTE_LINT", "1");
   return enabled;
 #endif
 }
@@ -98,17 +95,17 @@ bool lint_enabled() {
     if (info.can_be_disabled)
       names.emplace_back(info.name);
   }
-  throw UserError("ATEN_RECOMPUTE_DISABLE_PASSES: \"" + name + "\" " + why +
+  throw UserError("RECOMPUTE_DISABLE_PASSES: \"" + name + "\" " + why +
                   "; passes that can be disabled are " + join(names) + did_you_mean(name, names));
 }
 
 // Read at each pass, so that a debugger or a test can set it at any time.
 bool is_disabled(Pass pass) {
-  const char* value = std::getenv("ATEN_RECOMPUTE_DISABLE_PASSES");
-  if (value == nullptr)
+  const auto value = environment("RECOMPUTE_DISABLE_PASSES");
+  if (!value)
     return false;
   bool disabled = false;
-  std::istringstream names(value);
+  std::istringstream names(*value);
   for (std::string name; std::getline(names, name, ',');) {
     if (name.empty())
       continue;

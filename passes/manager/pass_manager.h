@@ -2,8 +2,8 @@
 //
 //   PYTORCH_JIT_LOG_LEVEL=">pass_manager"  shows the graph after every pass
 //   RECOMPUTE_LOG_LEVEL=DEBUG              says how long each pass took
-//   ATEN_RECOMPUTE_LINT=1                  checks the graph after every pass, as debug builds do
-//   ATEN_RECOMPUTE_DISABLE_PASSES=a,b      leaves out passes, to find the one that is to blame
+//   RECOMPUTE_LINT=1                  checks the graph after every pass, as debug builds do
+//   RECOMPUTE_DISABLE_PASSES=a,b      leaves out passes, to find the one that is to blame
 //
 // A new pass gets an enumerator in Pass and a row in all_passes(), in the order in which they run,
 // and is called through run_pass().
@@ -74,7 +74,7 @@ std::span<const PassInfo> all_passes();
 
 // Runs a pass, unless it is disabled. `graph` is the variable that holds the graph when the pass is
 // over: a pass may put another graph there. Throws what the pass throws, and UserError where
-// ATEN_RECOMPUTE_DISABLE_PASSES names what is no pass or cannot be disabled.
+// RECOMPUTE_DISABLE_PASSES names what is no pass or cannot be disabled.
 void run_pass(Pass pass, const std::shared_ptr<torch::jit::Graph>& graph,
               const std::function<void()>& body);
 

@@ -3,12 +3,11 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <exception>
 #include <optional>
 #include <string>
-#include <string_view>
 
+#include "common/environment.h"
 #include "common/log.h"
 #include "common/strategy_traits.h"
 #include "common/user_error.h"
@@ -39,8 +38,7 @@ bool fit_fused_kernels(const RegionInput& region) {
 
 // Tests ask for this, because they cannot rely on what is faster.
 bool always_channels_last() {
-  const char* value = std::getenv("ATEN_RECOMPUTE_CHANNELS_LAST");
-  return value != nullptr && std::string_view(value) == "always";
+  return environment_is("RECOMPUTE_CHANNELS_LAST", "always");
 }
 
 // Returns whether channels last is to be tried.

@@ -17,14 +17,14 @@ def library_path() -> Path:
     """Returns the path of the shared library that this package uses.
 
     The first of these that exists is taken: the library in the package's own ``lib`` folder, the file that the
-    environment variable ``ATEN_RECOMPUTE_LIBRARY`` names, and the library in ``build`` of the source tree.
+    environment variable ``RECOMPUTE_LIBRARY`` names, and the library in ``build`` of the source tree.
 
     Raises:
         FileNotFoundError: none of them exists; the message lists the paths.
     """
     package = Path(__file__).resolve().parent
     candidates = [package / "lib" / _NAME]
-    named = os.environ.get("ATEN_RECOMPUTE_LIBRARY")
+    named = os.environ.get("RECOMPUTE_LIBRARY") or os.environ.get("ATEN_RECOMPUTE_LIBRARY")  # the name up to 0.1
     if named:
         candidates.append(Path(named))
     candidates.append(package.parent.parent / "build" / _NAME)
@@ -32,7 +32,7 @@ def library_path() -> Path:
         if candidate.is_file():
             return candidate
     places = ", ".join(str(candidate) for candidate in candidates)
-    raise FileNotFoundError(f"{_NAME} not found (looked at {places}): run `make build`, or set ATEN_RECOMPUTE_LIBRARY")
+    raise FileNotFoundError(f"{_NAME} not found (looked at {places}): run `make build`, or set RECOMPUTE_LIBRARY")
 
 
 def load_library() -> None:

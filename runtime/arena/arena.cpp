@@ -4,9 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <shared_mutex>
+
+#include "common/environment.h"
 
 #if defined(__SANITIZE_ADDRESS__)
 #include <sanitizer/asan_interface.h>
@@ -30,13 +31,10 @@ int64_t page_bytes() {
   return bytes;
 }
 
-// With ATEN_RECOMPUTE_ARENA_POISON=1, memory that is handed out or taken back is filled with bytes
+// With RECOMPUTE_ARENA_POISON=1, memory that is handed out or taken back is filled with bytes
 // that are NaN as a number and an invalid index, so that a wrong use shows in results.
 bool poisons() {
-  static const bool is_on = [] {
-    const char* value = std::getenv("ATEN_RECOMPUTE_ARENA_POISON");
-    return value != nullptr && std::strcmp(value, "1") == 0;
-  }();
+  static const bool is_on = environment_is("RECOMPUTE_ARENA_POISON", "1");
   return is_on;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "runtime/arena/system_memory.h"
+#include "runtime/arena/thread_memory.h"
 
 namespace aten_recompute {
 
@@ -132,25 +133,19 @@ class ScratchMemory::Blocks {
   std::atomic<size_t> count_{0};
 };
 
-namespace {
-
-// The state of the innermost instance. It is no shared pointer, because destructors of other
-// thread-local objects may allocate after a shared pointer would be destroyed.
-thread_local void* current = nullptr;
-
-}  // namespace
-
-ScratchMemory::ScratchMemory() : pool_(std::make_shared<Pool>()), outer_(current) {
-  current = pool_.get();
+ScratchMemory::ScratchMemory()
+    : pool_(std::make_shared<Pool>()), outer_(ThreadMemory::current().scratch) {
+  ThreadMemory::current().scratch = pool_.get();
 }
 
 ScratchMemory::~ScratchMemory() {
-  current = outer_;
+  ThreadMemory::current().scratch = outer_;
   pool_->close();
   give_back_free_heap();
 }
 
 void* ScratchMemory::allocate(int64_t bytes) {
+  void* const current = ThreadMemory::current().scratch;
   if (current == nullptr || !is_worth_mapping(bytes) || arenas_are_off())
     return nullptr;
   auto* const pool = static_cast<Pool*>(current);
@@ -163,7 +158,7 @@ void* ScratchMemory::allocate(int64_t bytes) {
 }
 
 void ScratchMemory::release_free_blocks() {
-  if (current != nullptr)
+  if (void* const current = ThreadMemory::current().scratch)
     static_cast<Pool*>(current)->release_free_blocks();
 }
 

@@ -7,35 +7,20 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "common/environment.h"
 #include "runtime/arena/scratch_memory.h"
 #include "runtime/arena/system_memory.h"
+#include "runtime/arena/thread_memory.h"
 
 namespace aten_recompute {
 namespace {
 
-thread_local AllocationScope* current_scope = nullptr;
-thread_local ArenaCall* current_call = nullptr;
-thread_local size_t num_outside = 0;  // instances of OutsideOfSteps
-
-// The step that this thread has begun last, as long as it is not over.
-struct OpenedStep {
-  // Destructors of other thread-local objects may allocate afterward.
-  ~OpenedStep() { step = nullptr; }
-
-  std::shared_ptr<StepArena> step;
-  BlockKey key{PassKey::between()};  // of what is allocated next between the programs of regions
-};
-thread_local OpenedStep opened;
-
 // Smaller blocks are left to the allocator underneath, which is good at them. Tests set
-// ATEN_RECOMPUTE_ARENA_MIN_BYTES to 1.
+// RECOMPUTE_ARENA_MIN_BYTES to 1.
 int64_t least_block_bytes() {
   static const int64_t bytes = [] {
     constexpr int64_t kDefault = 1024;
-    const char* value = std::getenv("ATEN_RECOMPUTE_ARENA_MIN_BYTES");
-    if (value == nullptr)
-      return kDefault;
-    const std::string_view text(value);
+    const auto text = environment("RECOMPUTE_ARENA_MIN_BYTES").value_or("");
     int64_t number = 0;
     const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
     return result.ec == std::errc() && number > 0 ? number : kDefault;
@@ -227,59 +212,65 @@ void StepArena::end() {
     ArenaPool::instance().give_back(arena_, releases_);
 }
 
-ArenaCall::ArenaCall() : outer_(current_call) {
-  current_call = this;
-  opened = {};
+ArenaCall::ArenaCall() : outer_(ThreadMemory::current().call) {
+  auto& thread = ThreadMemory::current();
+  thread.call = this;
+  thread.forget_step();
 }
 
 ArenaCall::~ArenaCall() {
-  current_call = outer_;
+  ThreadMemory::current().call = outer_;
 }
 
 std::shared_ptr<StepArena> ArenaCall::step_for(ArenaPlans& plans, bool releases) {
-  if (current_call == nullptr || arenas_are_off())
+  auto& thread = ThreadMemory::current();
+  auto* const call = thread.call;
+  if (call == nullptr || arenas_are_off())
     return nullptr;
-  if (!current_call->has_begun_) {
-    current_call->has_begun_ = true;
-    current_call->step_ = OpenStep(plans.begin(releases));
-    opened.step = current_call->step_.shared();
+  if (!call->has_begun_) {
+    call->has_begun_ = true;
+    call->step_ = OpenStep(plans.begin(releases));
+    thread.step = call->step_.shared();
   }
-  return current_call->step_.shared();
+  return call->step_.shared();
 }
 
 AllocationScope::AllocationScope(StepArena* step, PassKey pass, const void* program)
-    : step_(step), program_(program), outer_(current_scope) {
+    : step_(step), program_(program), outer_(ThreadMemory::current().scope) {
   key_.pass = pass;
   if (step_ != nullptr)
-    current_scope = this;
+    ThreadMemory::current().scope = this;
 }
 
 AllocationScope::~AllocationScope() {
   if (step_ == nullptr)
     return;
-  current_scope = outer_;
-  if (opened.step.get() == step_) {
-    ++opened.key.instruction;
-    opened.key.ordinal = 0;
+  auto& thread = ThreadMemory::current();
+  thread.scope = outer_;
+  if (thread.step.get() == step_) {
+    ++thread.key.instruction;
+    thread.key.ordinal = 0;
   }
 }
 
 AllocationScope* AllocationScope::of(const void* program) {
-  return current_scope != nullptr && current_scope->program_ == program ? current_scope : nullptr;
+  auto* const scope = ThreadMemory::current().scope;
+  return scope != nullptr && scope->program_ == program ? scope : nullptr;
 }
 
 void* AllocationScope::allocate(size_t bytes) {
   const auto size = static_cast<int64_t>(bytes);
-  if ((current_scope == nullptr && opened.step == nullptr) || num_outside > 0 ||
+  auto& thread = ThreadMemory::current();
+  auto* const scope = thread.scope;
+  if ((scope == nullptr && thread.step == nullptr) || thread.num_outside > 0 ||
       size < least_block_bytes())
     return nullptr;
-  auto* const scope = current_scope;
-  if (scope == nullptr && opened.step->is_over()) {
-    opened = {};
+  if (scope == nullptr && thread.step->is_over()) {
+    thread.forget_step();
     return nullptr;
   }
-  auto& key = scope != nullptr ? scope->key_ : opened.key;
-  auto* const step = scope != nullptr ? scope->step_ : opened.step.get();
+  auto& key = scope != nullptr ? scope->key_ : thread.key;
+  auto* const step = scope != nullptr ? scope->step_ : thread.step.get();
   void* const block = step->allocate(key, size);
   ++key.ordinal;
   if (block != nullptr)
@@ -288,11 +279,11 @@ void* AllocationScope::allocate(size_t bytes) {
 }
 
 OutsideOfSteps::OutsideOfSteps() {
-  ++num_outside;
+  ++ThreadMemory::current().num_outside;
 }
 
 OutsideOfSteps::~OutsideOfSteps() {
-  --num_outside;
+  --ThreadMemory::current().num_outside;
 }
 
 bool free_block(const void* block) {

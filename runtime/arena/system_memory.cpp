@@ -5,8 +5,9 @@
 #include <sys/mman.h>
 
 #include <cstddef>
-#include <cstdlib>
 #include <string_view>
+
+#include "common/environment.h"
 
 namespace aten_recompute {
 
@@ -27,10 +28,7 @@ void give_back_free_heap() {
 }
 
 bool arenas_are_off() {
-  static const bool are_off = [] {
-    const char* value = std::getenv("ATEN_RECOMPUTE_ARENA");
-    return value != nullptr && std::string_view(value) == "off";
-  }();
+  static const bool are_off = environment_is("RECOMPUTE_ARENA", "off");
   return are_off;
 }
 

@@ -20,7 +20,7 @@ void unmap_block(void* block, int64_t bytes);
 // Gives back to the system what the C library keeps of freed memory.
 void give_back_free_heap();
 
-// Returns whether ATEN_RECOMPUTE_ARENA=off leaves all memory of this process to LibTorch's
+// Returns whether RECOMPUTE_ARENA=off leaves all memory of this process to LibTorch's
 // allocator, whatever the options say.
 bool arenas_are_off();
 

@@ -295,7 +295,7 @@ def import_with(library: Path) -> str:
     package = Path(aten_recompute.__file__).parents[1]
     done = subprocess.run(
         [sys.executable, "-c", "import aten_recompute"],
-        env={**os.environ, "ATEN_RECOMPUTE_LIBRARY": str(library), "PYTHONPATH": str(package)},
+        env={**os.environ, "RECOMPUTE_LIBRARY": str(library), "PYTHONPATH": str(package)},
         capture_output=True,
         text=True,
         check=False,

@@ -9,7 +9,7 @@ import pytest
 
 from benchmarks.resident import REPOSITORY, in_own_process
 
-pytestmark = pytest.mark.skipif(os.environ.get("ATEN_RECOMPUTE_ARENA") == "off", reason="arenas are switched off")
+pytestmark = pytest.mark.skipif(os.environ.get("RECOMPUTE_ARENA") == "off", reason="arenas are switched off")
 
 
 def measure(model: str, budget: str, what: str, arena: str = "keep") -> dict[str, float]:
@@ -29,8 +29,8 @@ def run_python(program: str, folder: Path) -> str:
 @pytest.mark.parametrize(("model", "budget"), [("gpt", "0.25"), ("transformer", "0.5")])
 def test_the_process_takes_what_the_plan_predicts(model: str, budget: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # As users run it: without the settings of the tests.
-    monkeypatch.delenv("ATEN_RECOMPUTE_ARENA_MIN_BYTES", raising=False)
-    monkeypatch.delenv("ATEN_RECOMPUTE_ARENA_POISON", raising=False)
+    monkeypatch.delenv("RECOMPUTE_ARENA_MIN_BYTES", raising=False)
+    monkeypatch.delenv("RECOMPUTE_ARENA_POISON", raising=False)
     rest = measure(model, budget, "rest")["rest"]
     kept = measure(model, budget, "peak")
     assert kept["peak"] - rest <= 1.05 * kept["predicted"]
@@ -64,8 +64,8 @@ print("trained")
 
 
 def test_training_under_a_hard_limit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("ATEN_RECOMPUTE_ARENA_MIN_BYTES", raising=False)
-    monkeypatch.delenv("ATEN_RECOMPUTE_ARENA_POISON", raising=False)
+    monkeypatch.delenv("RECOMPUTE_ARENA_MIN_BYTES", raising=False)
+    monkeypatch.delenv("RECOMPUTE_ARENA_POISON", raising=False)
     assert run_python(TRAINS_UNDER_A_LIMIT, tmp_path) == "trained\n"
 
 

@@ -52,7 +52,7 @@ class ThreeDimensions(nn.Module):
 @pytest.fixture
 def channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
     """Puts channels last whether that is faster or not, because tests cannot rely on times."""
-    monkeypatch.setenv("ATEN_RECOMPUTE_CHANNELS_LAST", "always")
+    monkeypatch.setenv("RECOMPUTE_CHANNELS_LAST", "always")
 
 
 def relative_error(module: nn.Module, eager: nn.Module) -> float:

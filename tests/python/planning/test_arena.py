@@ -19,7 +19,7 @@ from benchmarks import models
 from benchmarks.measure import find_key
 from support.helpers import assert_same, saved_and_loaded, scripted_copy
 
-pytestmark = pytest.mark.skipif(os.environ.get("ATEN_RECOMPUTE_ARENA") == "off", reason="arenas are switched off")
+pytestmark = pytest.mark.skipif(os.environ.get("RECOMPUTE_ARENA") == "off", reason="arenas are switched off")
 
 Arena = Literal["keep", "release", "off"]
 

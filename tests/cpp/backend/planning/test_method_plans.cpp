@@ -1,4 +1,4 @@
-#include "backend/planning/method_plans.h"
+#include "backend/planning/method_call.h"
 #include "common/parse_options.h"
 
 #include <ATen/Functions.h>

@@ -3,7 +3,7 @@
 
 #include <ATen/Functions.h>
 
-#include "backend/planning/method_plans.h"
+#include "backend/planning/method_call.h"
 #include "backend/region/region.h"
 #include "tests/cpp/support/testing.h"
 

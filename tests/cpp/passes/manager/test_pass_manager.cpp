@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 using torch::jit::Module;
 
-constexpr const char* kDisable = "ATEN_RECOMPUTE_DISABLE_PASSES";
+constexpr const char* kDisable = "RECOMPUTE_DISABLE_PASSES";
 
 // What every pass has something to do with: a method that is called, a loop and an `if` on an
 // attribute, a list that is filled, in-place operators, a dropout that does nothing, a view "as"
