@@ -139,7 +139,7 @@ void PeakDifference::say(const PlanMetrics& metrics, const StepMemory& step,
                        (predicted <= budget && is_over(step.peak, budget));
   if (!is_more && !is_too_high(predicted, step.peak))
     return;
-  if (has_said_.exchange(true))
+  if (warn_.has_warned())
     return;
   const auto of_caller = step.at_backward - step.saved;
   std::string why;
@@ -158,9 +158,9 @@ void PeakDifference::say(const PlanMetrics& metrics, const StepMemory& step,
         ", so that more may be recomputed than memory_budget requires. If gradients are added to "
         "existing ones, or freed in the backward, set \"accumulate\": true";
   }
-  log_warning(LogTopic::kMemory, of_ + "the peak of a step was " + std::to_string(step.peak) +
-                                     " bytes where " + std::to_string(predicted) +
-                                     " were predicted" + why);
+  warn_(LogTopic::kMemory, of_ + "the peak of a step was " + std::to_string(step.peak) +
+                               " bytes where " + std::to_string(predicted) + " were predicted" +
+                               why);
 }
 
 std::optional<LossMemory> loss_memory(const Problem& problem, const StepMemory& step) {

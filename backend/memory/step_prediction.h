@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "backend/memory/step_watch.h"
+#include "common/warn_once.h"
 #include "passes/pipeline.h"
 #include "planner/model/method_problem.h"
 #include "planner/search/budget.h"
@@ -68,7 +69,7 @@ class PeakDifference {
  private:
   const std::string of_;
   const Options options_;
-  std::atomic<bool> has_said_{false};
+  WarnOnce warn_;
 };
 
 // Memory of a caller's loss, in bytes.

@@ -13,6 +13,7 @@
 #include "backend/pictures/picture_file.h"
 #include "common/environment.h"
 #include "common/log.h"
+#include "common/warn_once.h"
 
 namespace aten_recompute {
 namespace {
@@ -89,11 +90,9 @@ std::shared_ptr<Artifacts::Folder> Artifacts::folder_of(const Object& module,
 bool saves_ir_by_environment() {
   const auto value = environment("RECOMPUTE_SAVE_IR").value_or("0");
   if (value != "0" && value != "1") {
-    static std::atomic<bool> has_said{false};
-    if (!has_said.exchange(true)) {
-      log_warning(LogTopic::kGeneral, "RECOMPUTE_SAVE_IR is \"" + value +
-                                          "\"; accepted are 1 and 0. No graphs are written.");
-    }
+    static WarnOnce warn;
+    warn(LogTopic::kGeneral,
+         "RECOMPUTE_SAVE_IR is \"" + value + "\"; accepted are 1 and 0. No graphs are written.");
   }
   return value == "1";
 }

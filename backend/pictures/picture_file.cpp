@@ -119,7 +119,7 @@ PictureFormat picture_format(const std::string& path) {
   if (ending == ".png")
     return PictureFormat::kPng;
   throw std::invalid_argument("the name of the file, \"" + path +
-                              "\", boundary in none of .svg, .png and .dot");
+                              "\", ends in none of .svg, .png and .dot");
 }
 
 bool has_graphviz() {
@@ -140,7 +140,7 @@ void write_picture(const std::string& path, PictureFormat format, const std::str
   if (!has_graphviz()) {
     throw std::runtime_error("cannot write " + path +
                              ": graphviz, which draws it, is not installed (its program \"dot\" is "
-                             "not on the PATH); a file that boundary in .dot needs none");
+                             "not on the PATH); a file that ends in .dot needs none");
   }
   TemporaryFile source(path);
   TemporaryFile picture(path);

@@ -19,13 +19,6 @@
 namespace aten_recompute {
 namespace {
 
-// Limits how often a method is planned again. Under a new plan, operators between the regions may
-// keep other values, so the predictions need not converge.
-constexpr size_t kMaxLatePlans = 8;
-// Limits how many of these plans are made because such operators needed less than assumed. The
-// limit is low, because what they need under one plan need not hold under the next.
-constexpr size_t kMaxLoweredPlans = 3;
-
 bool are_like(const std::vector<PlannedRun>& planned, const std::vector<PlannedRun>& runs) {
   return planned.size() == runs.size() &&
          std::equal(planned.begin(), planned.end(), runs.begin(),
@@ -99,9 +92,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (record_)
     return nullptr;
-  auto* found = plans_.find([&](const auto& plan) { return plan->inputs == inputs; });
-  if (found == nullptr)
-    found = plans_.find([&](const auto& plan) { return plan->inputs.cover(inputs); });
+  const auto* found = plans_.find(inputs);
   if (found == nullptr)
     return nullptr;
   const auto plan = *found;
@@ -113,7 +104,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
 }
 
 bool MethodPlans::use_again(const InputShapes& inputs, const std::vector<PlannedRun>& runs) {
-  const auto* found = plans_.find(
+  const auto* found = plans_.find_if(
       [&](const auto& plan) { return plan->inputs.cover(inputs) && are_like(plan->runs, runs); });
   if (found == nullptr)
     return false;
@@ -129,14 +120,12 @@ void MethodPlans::note_deviation(const InputShapes& inputs, const std::vector<Pl
   // are recorded at growing intervals: after 1, 2, 4, 8 of them.
   ++num_deviations_;
   record_ = (num_deviations_ & (num_deviations_ - 1)) == 0;
-  if (!said_that_deviates_) {
-    log_warning(LogTopic::kSpecialize,
-                method_ +
-                    ": a call ran other regions than those planned for, with as little memory as "
-                    "possible; its peak may exceed memory_budget. It is planned for when it occurs "
-                    "again");
-  }
-  said_that_deviates_ = true;
+  warn_of_deviation_(
+      LogTopic::kSpecialize,
+      method_ +
+          ": a call ran other regions than those planned for, with as little memory as "
+          "possible; its peak may exceed memory_budget. It is planned for when it occurs "
+          "again");
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
@@ -160,7 +149,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
   if (!plans_.empty() && !again)
     log_info(LogTopic::kSpecialize,
              method_ + " is planned again, for larger inputs: " +
-                 in_order_.back()->inputs.difference(unfinished->inputs, {}));
+                 plans_.in_order().back()->inputs.difference(unfinished->inputs, {}));
   return plan(unfinished, /*is_late=*/false);
 }
 
@@ -179,8 +168,9 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
   const auto keep_all = join_retentions(whole, plan->linked, unplanned);
   std::list<RetentionPlan> known;
   const auto outside = outside_bytes(plan->linked, plan->kept_after);
-  auto options = options_;
-  options.leanest_if_unreachable = options.leanest_if_unreachable || is_late;
+  if (is_late)
+    policy_.note_replacement();
+  const auto options = policy_.for_next_plan(options_);
   const auto retention =
       traits_of(options_).follows_plan_file
           ? pinned(whole, plan->linked, options_.plan)
@@ -188,12 +178,12 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
                         {.num_threads = static_cast<size_t>(at::get_num_threads()),
                          .outside_bytes = outside,
                          .known = known_plans(whole, *plan, known, is_late),
-                         .largest_unplanned_bytes = largest_unplanned_bytes_});
+                         .largest_unplanned_bytes = policy_.largest_unplanned_bytes()});
 
   plan->metrics = metrics_of_method(whole, retention, keep_all);
-  plan->metrics.fraction_counts_from =
-      fraction_counts_from(options_, plan->metrics.unplanned_peak_bytes, largest_unplanned_bytes_);
-  largest_unplanned_bytes_ = plan->metrics.fraction_counts_from;
+  plan->metrics.fraction_counts_from = fraction_counts_from(
+      options_, plan->metrics.unplanned_peak_bytes, policy_.largest_unplanned_bytes());
+  policy_.note_plan(plan->metrics.unplanned_peak_bytes);
   plan->metrics.outside_bytes = outside;
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
@@ -211,9 +201,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
                                   std::to_string(planned.size()) + " runs of regions" +
                                   describe(plan->metrics));
   give_back_free_heap();  // of what the search took
-  in_order_.push_back(plan);
-  if (const auto dropped = plans_.insert(plan))
-    std::erase(in_order_, *dropped);
+  plans_.insert(plan);
   return plan;
 }
 
@@ -221,7 +209,7 @@ std::vector<KnownPlan> MethodPlans::known_plans(const MethodProblem& whole, cons
                                                 std::list<RetentionPlan>& owned,
                                                 bool is_late) const {
   std::vector<KnownPlan> known;
-  for (const auto& other : plans_) {
+  for (const auto& other : plans_.in_order()) {
     if (is_late || !is_same_way(other->runs, plan.runs))
       continue;
     owned.push_back(
@@ -234,9 +222,8 @@ std::vector<KnownPlan> MethodPlans::known_plans(const MethodProblem& whole, cons
 std::shared_ptr<const MethodPlan> MethodPlans::plan_again(
     const std::shared_ptr<const MethodPlan>& plan, std::vector<RegionRun> linked,
     int64_t kept_after) {
-  if (num_late_plans_ == kMaxLatePlans)
+  if (!policy_.may_replace())
     return plan;
-  ++num_late_plans_;
   remove(plan);
   const auto unfinished = std::make_shared<MethodPlan>();
   unfinished->inputs = plan->inputs;
@@ -247,15 +234,12 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan_again(
 }
 
 void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured, const char* what) {
-  if (said_that_outside_)
-    return;
-  said_that_outside_ = true;
-  log_warning(
+  warn_of_operators_(
       LogTopic::kMemory,
       method_ + ": " + what + " took " + std::to_string(measured) + " bytes where " +
           std::to_string(predicted) +
           " were predicted, because of operators between the regions, so that this step's peak "
-          "may exceed its budget. The next step is planned with the measured metrics");
+          "may exceed its budget. The next step is planned with the measured figures");
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::measured(
@@ -280,9 +264,10 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
                         const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
                         const StepMemory& memory, bool was_planned, bool was_smaller) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto& known = plans_.in_order();
   // A call that returns early runs fewer regions than the plan has, and cannot be compared with it.
   if (memory.backward.empty() || compiled_regions.size() != plan->linked.size() ||
-      std::find(plans_.begin(), plans_.end(), plan) == plans_.end())
+      std::find(known.begin(), known.end(), plan) == known.end())
     return;
   const auto by = retentions_of(compiled_regions);
   auto linked = plan->linked;
@@ -311,8 +296,6 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
 bool MethodPlans::replan_with_less(const std::shared_ptr<const MethodPlan>& plan,
                                    const std::vector<const RetentionPlan*>& retention,
                                    const StepMemory& memory) {
-  if (num_lowered_plans_ == kMaxLoweredPlans)
-    return false;
   auto linked = plan->linked;
   int64_t kept_after = 0;
   for (auto& run : linked) {
@@ -325,14 +308,14 @@ bool MethodPlans::replan_with_less(const std::shared_ptr<const MethodPlan>& plan
   if (!is_too_high(plan->metrics.predicted_peak_bytes,
                    predict(linked, kept_after, retention).peak_bytes))
     return false;
-  ++num_lowered_plans_;
+  if (!policy_.may_replace_with_less())
+    return false;
   plan_again(plan, std::move(linked), kept_after);
   return true;
 }
 
 void MethodPlans::remove(const std::shared_ptr<const MethodPlan>& plan) {
   plans_.erase_if([&](const auto& each) { return each == plan; });
-  std::erase(in_order_, plan);
 }
 
 void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
@@ -343,7 +326,7 @@ void MethodPlans::forget(const std::shared_ptr<const MethodPlan>& plan) {
 
 MethodPlans::List MethodPlans::plans() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return in_order_;
+  return plans_.in_order();
 }
 
 }  // namespace aten_recompute

@@ -14,9 +14,11 @@
 #include "backend/memory/input_shapes.h"
 #include "backend/memory/step_prediction.h"
 #include "backend/memory/step_watch.h"
+#include "backend/planning/plan_cache.h"
 #include "backend/planning/region_dataflow.h"
-#include "common/lru_cache.h"
+#include "backend/planning/replan_policy.h"
 #include "common/options.h"
+#include "common/warn_once.h"
 #include "planner/model/method_problem.h"
 #include "planner/search/budget.h"
 
@@ -61,6 +63,10 @@ struct MethodPlan {
   mutable std::atomic<size_t> num_watched{0};
   mutable std::atomic<size_t> num_smaller_watched{0};
 };
+
+inline const InputShapes& shapes_of(const std::shared_ptr<const MethodPlan>& plan) {
+  return plan->inputs;
+}
 
 // Returns the compiled regions of the runs that take part in a plan.
 std::vector<std::shared_ptr<const CompiledRegion>> planned_regions(
@@ -144,16 +150,13 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   std::string method_;
   Options options_;
   mutable std::mutex mutex_;
-  LruCache<std::shared_ptr<const MethodPlan>> plans_{kMaxPlans};
-  List in_order_;                        // the same in the order of creation
-  int64_t largest_unplanned_bytes_ = 0;  // that a plan was made for; 0 unless it is asked for
-  bool record_ = false;                  // the next call is to be recorded
+  PlanCache<std::shared_ptr<const MethodPlan>> plans_;
+  ReplanPolicy policy_;
+  bool record_ = false;  // the next call is to be recorded
   size_t num_deviations_ =
       0;  // calls that note_deviation() found no plan for, since it last found one
-  size_t num_late_plans_ = 0;  // made by plan_again()
-  size_t num_lowered_plans_ = 0;
-  bool said_that_deviates_ = false;
-  bool said_that_outside_ = false;
+  WarnOnce warn_of_deviation_;
+  WarnOnce warn_of_operators_;
   PeakDifference difference_;
 };
 

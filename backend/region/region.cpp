@@ -103,9 +103,9 @@ std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() co
   const std::lock_guard<std::mutex> lock(mutex_);
   std::map<size_t, std::shared_ptr<const CompiledRegion>> in_order;
   for (const auto& [key, plans] : compiled_regions_) {
-    for (const auto& each : plans.planned) {
-      if (each.compiled_region != nullptr)
-        in_order.emplace(each.number, each.compiled_region);
+    for (const auto& each : plans.planned.in_order()) {
+      if (each->compiled_region != nullptr)
+        in_order.emplace(each->number, each->compiled_region);
     }
   }
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
@@ -118,28 +118,24 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
                                     const std::vector<c10::IValue>& inputs,
                                     const InputShapes& shapes, bool exact, bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& planned = compiled_regions_[key].planned;
-  const auto num_planned = planned.size();
-  if (traits_of(options_).keeps_budget)
-    remove_outdated(compiled_regions_[key]);
-  const bool is_outdated = planned.size() < num_planned;
-  auto fits = [&](const Planned& each) {
-    return each.compiled_region == nullptr || each.shapes == shapes;
-  };
-  const auto* found = planned.find(fits);
-  if (found == nullptr && !exact)
-    found = planned.find([&](const Planned& each) { return each.shapes.cover(shapes); });
+  auto& plans = compiled_regions_[key];
+  const bool is_outdated = traits_of(options_).keeps_budget && remove_outdated(plans);
+  // Where a region cannot be differentiated, shapes make no difference.
+  const auto* found =
+      plans.planned.find_if([](const auto& each) { return each->compiled_region == nullptr; });
+  if (found == nullptr)
+    found = plans.planned.find(shapes, exact);
   if (found != nullptr)
-    return {found->compiled_region, found->shapes != shapes};
+    return {(*found)->compiled_region, (*found)->shapes != shapes};
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
-    say_why_compiled(key, shapes, compiled_regions_[key], is_outdated);
+    say_why_compiled(key, shapes, plans, is_outdated);
   last_key_ = &compiled_regions_.find(key)->first;
   // The step that follows is recorded in memory of its own, so it needs none that is kept.
   ArenaPool::instance().clear();
   const ScratchMemory scratch;
   std::shared_ptr<const CompiledRegion> compiled_region;
   try {
-    compiled_region = compile(key, inputs, options_, leanest, compiled_regions_[key]);
+    compiled_region = compile(key, inputs, options_, leanest, plans);
   } catch (const NotDifferentiable& error) {
     log_warning(LogTopic::kRules,
                 std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
@@ -148,11 +144,10 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
   } catch (const std::exception&) {
     rethrow_in_one_line();
   }
-  if (compiled_region != nullptr && compiled_region->plan() != nullptr) {
-    auto& largest = compiled_regions_[key].largest_unplanned_bytes;
-    largest = std::max(largest, compiled_region->plan()->metrics.unplanned_peak_bytes);
-  }
-  planned.insert({shapes, compiled_region, num_compiled_++});
+  if (compiled_region != nullptr && compiled_region->plan() != nullptr)
+    plans.policy.note_plan(compiled_region->plan()->metrics.unplanned_peak_bytes);
+  plans.planned.insert(
+      std::make_shared<Planned>(Planned{shapes, compiled_region, num_compiled_++}));
   return {compiled_region};
 }
 
@@ -168,8 +163,8 @@ void Region::say_why_compiled(const SpecializationKey& key, const InputShapes& s
   std::string why;
   if (is_outdated) {
     why = "a step has shown other outputs, gradients or sizes than were assumed";
-  } else if (plans.planned.begin() != plans.planned.end()) {
-    why = "larger inputs: " + (*plans.planned.begin()).shapes.difference(shapes, names);
+  } else if (!plans.planned.empty()) {
+    why = "larger inputs: " + plans.planned.in_order().back()->shapes.difference(shapes, names);
   } else if (last_key_ != nullptr) {
     why = difference(*last_key_, key, all);
   } else {
@@ -184,18 +179,18 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                                                       const Plans& plans) const {
   std::vector<KnownPlan> known;
   std::optional<bool> channels_last;
-  for (const auto& each : plans.planned) {
-    if (each.compiled_region == nullptr)
+  for (const auto& each : plans.planned.in_order()) {
+    if (each->compiled_region == nullptr)
       continue;
-    channels_last = each.compiled_region->graphs().layout.channels_last;
-    if (const auto* plan = each.compiled_region->plan())
+    channels_last = each->compiled_region->graphs().layout.channels_last;
+    if (const auto* plan = each->compiled_region->plan())
       known.push_back({plan->retention.get(), plan->metrics.unplanned_peak_bytes});
   }
-  const auto compiled = [&](Options by) {
-    by.leanest_if_unreachable = by.leanest_if_unreachable || plans.is_late;
+  const auto compiled = [&](const Options& by) {
     auto compiled_region = std::make_shared<CompiledRegion>(
-        compile_region({graph_for(key), key.requires_grad, is_attribute_, by, inputs, leanest,
-                        plans.seen, rules_, known, plans.largest_unplanned_bytes, channels_last}));
+        compile_region({graph_for(key), key.requires_grad, is_attribute_,
+                        plans.policy.for_next_plan(by), inputs, leanest, plans.seen, rules_, known,
+                        plans.policy.largest_unplanned_bytes(), channels_last}));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});
     log_plan(compiled_region->graphs());
@@ -210,31 +205,32 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
   } catch (const std::invalid_argument& error) {
     if (!pinned_plan_->matched)
       throw;
-    if (!pinned_plan_->said_that_unplanned.exchange(true)) {
-      log_warning(
-          LogTopic::kPlan,
-          std::string("a call of another kind than those planned for (evaluation, frozen layers) "
-                      "keeps everything that its backward needs: ") +
-              error.what());
-    }
+    pinned_plan_->warn_of_unplanned_call(
+        LogTopic::kPlan,
+        std::string("a call of another kind than those planned for (evaluation, frozen layers) "
+                    "keeps everything that its backward needs: ") +
+            error.what());
     return compiled(without_recomputation(options));
   }
 }
 
-void Region::remove_outdated(Plans& plans) {
-  plans.planned.erase_if([&](const Planned& each) {
-    if (each.compiled_region == nullptr || !each.compiled_region->is_outdated()) {
-      plans.is_late = plans.is_late || each.outgrown;
-      return each.outgrown;
+bool Region::remove_outdated(Plans& plans) {
+  const auto is_outdated = [](const std::shared_ptr<Planned>& each) {
+    return each->outgrown ||
+           (each->compiled_region != nullptr && each->compiled_region->is_outdated());
+  };
+  for (const auto& each : plans.planned.in_order()) {
+    if (!is_outdated(each))
+      continue;
+    plans.policy.note_replacement();
+    if (each->compiled_region->is_outdated()) {
+      const auto& caller = *each->compiled_region->caller();
+      plans.seen.profile.expanded = caller.expanded();
+      plans.seen.caller = {caller.freed_before_backward(), caller.loss_factor(),
+                           caller.held_factor()};
     }
-    plans.is_late = true;
-    plans.seen.profile.expanded = each.compiled_region->caller()->expanded();
-    plans.seen.caller.freed_before_backward =
-        each.compiled_region->caller()->freed_before_backward();
-    plans.seen.caller.loss_factor = each.compiled_region->caller()->loss_factor();
-    plans.seen.caller.held_factor = each.compiled_region->caller()->held_factor();
-    return true;
-  });
+  }
+  return plans.planned.erase_if(is_outdated);
 }
 
 bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
@@ -246,18 +242,15 @@ bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& co
   if (growth == DataGrowth::kNone)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
-  auto& planned = compiled_regions_[key].planned;
-  auto& seen = compiled_regions_[key].seen.profile.data_sizes;
-  seen = growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, known);
-  for (auto& each : planned)
-    each.outgrown = each.compiled_region != nullptr;
-  if (!said_that_outgrown_) {
-    log_warning(
-        LogTopic::kMemory,
-        "memory_budget may be exceeded by this call: its data made tensors larger than those "
-        "planned for. The region is planned again before the next call");
-  }
-  said_that_outgrown_ = true;
+  auto& plans = compiled_regions_[key];
+  plans.seen.profile.data_sizes =
+      growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, known);
+  for (const auto& each : plans.planned.in_order())
+    each->outgrown = each->compiled_region != nullptr;
+  warn_of_larger_data_(
+      LogTopic::kMemory,
+      "memory_budget may be exceeded by this call: its data made tensors larger than those planned "
+      "for. The region is planned again before the next call");
   return true;
 }
 

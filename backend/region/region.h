@@ -15,7 +15,9 @@
 #include "backend/autograd/compiled_region.h"
 #include "backend/memory/input_shapes.h"
 #include "backend/planning/method_plans.h"
-#include "common/lru_cache.h"
+#include "backend/planning/plan_cache.h"
+#include "backend/planning/replan_policy.h"
+#include "common/warn_once.h"
 #include "passes/pipeline.h"
 
 namespace aten_recompute {
@@ -25,7 +27,7 @@ struct PinnedPlan {
   // Some region was compiled by the plan, so it is a plan of this model. A call that it does not
   // cover (in evaluation, with frozen layers) is then no error.
   std::atomic<bool> matched{false};
-  std::atomic<bool> said_that_unplanned{false};
+  WarnOnce warn_of_unplanned_call;
 };
 
 class RegionCall;
@@ -78,17 +80,17 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
     // The data of a call made larger tensors than planned for (DataSizes), so the plan is not used
     // again.
     bool outgrown = false;
+
+    friend const InputShapes& shapes_of(const std::shared_ptr<Planned>& plan) {
+      return plan->shapes;
+    }
   };
 
   // Plans for one SpecializationKey.
   struct Plans {
-    LruCache<Planned> planned{kMaxPlans};
+    PlanCache<std::shared_ptr<Planned>> planned;
+    ReplanPolicy policy;
     SeenInCalls seen;  // what calls have shown that an earlier plan did not assume
-    // The largest peak without recomputation that was planned for.
-    int64_t largest_unplanned_bytes = 0;
-    // A plan is replaced because the caller or the data are different than assumed. Training is
-    // then under way, too late for an error if the budget cannot be kept.
-    bool is_late = false;
   };
 
   // Returns the key of these inputs, without `returned`. `described`: compilation_of().
@@ -121,8 +123,9 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
                                                 const std::vector<c10::IValue>& inputs,
                                                 const Options& options, bool leanest,
                                                 const Plans& plans) const;
-  // Removes plans that are not to be used again, and notes the caller's behavior in `seen`.
-  static void remove_outdated(Plans& plans);
+  // Removes plans that are not to be used again, and notes the caller's behavior in `seen`. Returns
+  // whether there were any.
+  static bool remove_outdated(Plans& plans);
   // Logs why the region is compiled for this key and these shapes, if it was compiled before.
   // `is_outdated`: because of what a step has shown.
   void say_why_compiled(const SpecializationKey& key, const InputShapes& shapes, const Plans& plans,
@@ -145,7 +148,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   std::map<SpecializationKey, Plans> compiled_regions_;
   size_t num_compiled_ = 0;
   const SpecializationKey* last_key_ = nullptr;  // that was compiled for; in compiled_regions_
-  bool said_that_outgrown_ = false;
+  WarnOnce warn_of_larger_data_;
   std::shared_ptr<PeakDifference> difference_;  // for steps of this region alone
 };
 

@@ -1,0 +1,49 @@
+// When a plan is replaced, and what is different for its successor.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+#include "common/options.h"
+
+namespace aten_recompute {
+
+// A plan is replaced where a step has shown that it assumed something else. Training is under way
+// then, which is too late for an error: where the budget cannot be kept, the successor is the plan
+// with the smallest peak. Not thread-safe.
+class ReplanPolicy {
+ public:
+  // Notes that a plan was made. `unplanned_peak_bytes` is its peak without recomputation.
+  void note_plan(int64_t unplanned_peak_bytes) {
+    largest_unplanned_bytes_ = std::max(largest_unplanned_bytes_, unplanned_peak_bytes);
+  }
+  // Returns the largest peak without recomputation of all plans so far; 0: there were none.
+  int64_t largest_unplanned_bytes() const { return largest_unplanned_bytes_; }
+
+  // Notes that a plan is replaced.
+  void note_replacement() { is_late_ = true; }
+  // Returns the options for the next plan.
+  Options for_next_plan(Options options) const {
+    options.leanest_if_unreachable = options.leanest_if_unreachable || is_late_;
+    return options;
+  }
+
+  // Returns whether a plan may be replaced that predicted too little, and counts it. Under a new
+  // plan, operators between regions may keep other values, so predictions need not converge.
+  bool may_replace() { return num_replaced_++ < kMostReplaced; }
+  // Returns whether a plan may be replaced that predicted too much, and counts it. What operators
+  // between regions need under one plan need not hold under the next, so the limit is low.
+  bool may_replace_with_less() { return num_replaced_with_less_++ < kMostReplacedWithLess; }
+
+ private:
+  static constexpr size_t kMostReplaced = 8;
+  static constexpr size_t kMostReplacedWithLess = 3;
+
+  int64_t largest_unplanned_bytes_ = 0;
+  bool is_late_ = false;
+  size_t num_replaced_ = 0;
+  size_t num_replaced_with_less_ = 0;
+};
+
+}  // namespace aten_recompute
