@@ -23,7 +23,6 @@ namespace {
 
 using at::Tensor;
 using c10::IValue;
-using torch::jit::Node;
 using torch::jit::Stack;
 using Sizes = std::vector<int64_t>;
 
