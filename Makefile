@@ -82,9 +82,7 @@ tidy: setup  ## run clang-tidy over the library (slow; FILES="common/log.cpp" re
 	@tools/setup.sh tidy
 	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
-	@# Debian's clang-tidy comes without omp.h, so it takes GCC's, after its own headers.
-	@printf '%s\n' $(FILES) | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p $(BUILD_DIR)/tidy \
-	  --line-filter='$(TIDY_LINES)' --extra-arg=-idirafter --extra-arg="$$(g++ -print-file-name=include)"
+	@printf '%s\n' $(FILES) | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p $(BUILD_DIR)/tidy --line-filter='$(TIDY_LINES)'
 
 clean:  ## remove build/ (.venv stays)
 	@rm -rf $(BUILD_DIR)
