@@ -31,7 +31,6 @@ namespace {
 using c10::TypeKind;
 using c10::TypePtr;
 using torch::jit::Graph;
-using torch::jit::Node;
 using Names = std::map<std::string, TypePtr>;  // allowed names of parameters, and their types
 using Types = std::vector<TypePtr>;
 

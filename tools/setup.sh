@@ -3,7 +3,7 @@
 #
 #   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch
 #   tools/setup.sh lint  clang-format, and ruff, mypy and pymarkdown in .venv (mypy reads the types of PyTorch there)
-#   tools/setup.sh tidy  clang-tidy
+#   tools/setup.sh tidy  clang-tidy, and the omp.h that it reads
 #
 # PYTHON=<interpreter>  use this interpreter, which has PyTorch already; no .venv is made
 # Torch_DIR=<folder>    use the LibTorch whose TorchConfig.cmake is in this folder, with PYTHON (default: python3)
@@ -115,6 +115,6 @@ case "${1:-all}" in
       install_lint_tools
     fi
     ;;
-  tidy) command -v clang-tidy >/dev/null || install_packages clang-tidy ;;
+  tidy) install_packages clang-tidy libomp-dev ;;
   *) fail "unknown argument \"$1\"; accepted are lint and tidy" ;;
 esac

@@ -17,7 +17,6 @@
 namespace aten_recompute {
 namespace {
 
-using torch::autograd::Edge;
 using torch::autograd::Node;
 using torch::autograd::variable_list;
 

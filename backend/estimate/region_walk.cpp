@@ -21,7 +21,6 @@ namespace aten_recompute {
 namespace {
 
 using c10::IValue;
-using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Stack;
 

@@ -28,7 +28,6 @@ namespace {
 
 using torch::jit::Graph;
 using torch::jit::Node;
-using torch::jit::Value;
 namespace prim = c10::prim;
 
 // Where a forward node comes from. The nodes of its backward are marked with this, for errors and

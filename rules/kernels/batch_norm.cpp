@@ -10,6 +10,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "common/log.h"
@@ -182,7 +183,10 @@ std::optional<Gradients> backward_in_vectors(
     const Seen& seen) {
   const auto sizes = sizes_of(input);
   Gradients gradients;
-  auto& [grad_input, grad_weight, grad_bias] = gradients;
+  // These are no structured bindings, because clang before version 16 captures none in lambdas.
+  Tensor& grad_input = std::get<0>(gradients);
+  Tensor& grad_weight = std::get<1>(gradients);
+  Tensor& grad_bias = std::get<2>(gradients);
   if (mask[0])
     grad_input = at::empty_like(input, at::MemoryFormat::Contiguous);
   if (mask[1])

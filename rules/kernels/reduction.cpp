@@ -1,5 +1,6 @@
 // Gradients of reductions that ATen does not have as operators (FunctionsManual.cpp).
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 

@@ -1,5 +1,7 @@
 // Gradients of operators on shapes and lists that ATen does not have as operators.
 #include <ATen/Functions.h>
+#include <ATen/TensorOperators.h>
+#include <c10/util/strides.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 

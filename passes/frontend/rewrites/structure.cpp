@@ -1,5 +1,7 @@
 #include "passes/frontend/rewrites/structure.h"
 
+#include <ATen/core/class_type.h>
+
 #include <algorithm>
 
 #include "passes/frontend/rewrites/not_recordable.h"

@@ -8,7 +8,6 @@
 namespace aten_recompute {
 namespace {
 
-using test::find_nodes;
 using test::find_value;
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;

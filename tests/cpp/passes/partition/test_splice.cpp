@@ -21,9 +21,7 @@ using test::backward_listing;
 using test::find_nodes;
 using test::forward_listing;
 using ::testing::ElementsAre;
-using ::testing::HasSubstr;
 using ::testing::IsEmpty;
-using ::testing::SizeIs;
 
 class Splice : public test::TorchTest {};
 

@@ -12,7 +12,6 @@
 namespace aten_recompute {
 namespace {
 
-using test::listing;
 using test::SmallProblemBuilder;
 using ::testing::ElementsAre;
 

@@ -15,7 +15,6 @@
 namespace aten_recompute {
 namespace {
 
-using test::listing;
 using test::SmallProblemBuilder;
 
 // Numbers that are the same with every implementation of the standard library.

@@ -13,7 +13,6 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-using torch::jit::Graph;
 using torch::jit::Module;
 
 class AssignLayers : public test::TorchTest {};
