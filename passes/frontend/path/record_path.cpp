@@ -178,7 +178,9 @@ class PathRecorder {
 
   // Makes the node one operator. Returns false if that is not possible.
   bool run_branch(Node* node) {
-    if (is_changed_elsewhere(node))
+    if (aliases_ == nullptr)
+      aliases_ = std::make_unique<torch::jit::AliasDb>(node->owningGraph()->shared_from_this());
+    if (is_result_changed(node, *aliases_))
       return false;
     const BranchValues values{[&](Value* value) -> Item& { return values_.get(value); },
                               [&](Item& object, Node* read) -> Item& {
@@ -205,22 +207,6 @@ class PathRecorder {
       values_.set(node->output(i), std::move(item));
     }
     return true;
-  }
-
-  // Returns whether a result of the node may be what it reads, and something writes to one of the
-  // two. The operator would copy it.
-  bool is_changed_elsewhere(Node* node) {
-    if (aliases_ == nullptr)
-      aliases_ = std::make_unique<torch::jit::AliasDb>(node->owningGraph()->shared_from_this());
-    const auto outputs = node->outputs();
-    const auto reads = free_values(node);
-    return std::any_of(outputs.begin(), outputs.end(), [&](Value* output) {
-      return std::any_of(reads.begin(), reads.end(), [&](Value* value) {
-        return contains_tensor(*value->type()) && contains_tensor(*output->type()) &&
-               aliases_->mayContainAlias(output, value) &&
-               (aliases_->hasWriters(output) || aliases_->hasWriters(value));
-      });
-    });
   }
 
   // A node Loop(count, condition, carried...) has a block with the inputs (i, carried...) and the
@@ -386,7 +372,7 @@ class PathRecorder {
   CallerWrites writes_;
   PathAttributes attributes_;
   PathOperators operators_{builder_, values_, attributes_, writes_};
-  std::vector<std::shared_ptr<Graph>> callees_;  // kept because values_ has keys of theirs
+  std::vector<std::shared_ptr<Graph>> callees_;  // others refer to their nodes
 };
 
 }  // namespace
