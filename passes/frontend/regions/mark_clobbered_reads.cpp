@@ -47,7 +47,7 @@ class MemoryGroups {
  private:
   void collect(const Value* value, std::unordered_set<const Value*>& found,
                std::unordered_set<const Value*>& seen) {
-    value = memory_base(value);
+    value = base_of(value);
     if (!seen.insert(value).second)
       return;
     if (value->node()->kind() != prim::ListConstruct) {
@@ -57,6 +57,8 @@ class MemoryGroups {
     for (const auto* element : value->node()->inputs())
       collect(element, found, seen);
   }
+
+  static const Value* base_of(const Value* value) { return memory_base(value, Aliasing::kOfAten); }
 
   const Value* representative(const Value* value) {
     auto found = parent_.find(value);
@@ -70,8 +72,8 @@ class MemoryGroups {
   void join(const Value* a, const Value* b) {
     if (!contains_tensor(*a->type()))
       return;
-    a = representative(memory_base(a));
-    b = representative(memory_base(b));
+    a = representative(base_of(a));
+    b = representative(base_of(b));
     parent_.emplace(b, b);
     parent_[a] = b;
   }

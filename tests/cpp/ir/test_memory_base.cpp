@@ -8,9 +8,9 @@ namespace aten_recompute {
 namespace {
 
 // Returns the name of the value whose memory the first output of the graph is in.
-std::string base(const std::string& ir) {
+std::string base(const std::string& ir, Aliasing aliasing = Aliasing::kAll) {
   const auto graph = test::parse(ir);
-  return memory_base(graph->outputs()[0])->debugName();
+  return memory_base(graph->outputs()[0], aliasing)->debugName();
 }
 
 TEST(MemoryBase, ViewsAndInPlaceOperatorsAreFollowed) {
@@ -44,14 +44,26 @@ graph(%x : Tensor):
             "x");
 }
 
-TEST(MemoryBase, CastsAndMarkersAreFollowed) {
-  EXPECT_EQ(base(R"(
+TEST(MemoryBase, OperatorsOfOtherLibrariesAreFollowedOnRequest) {
+  const std::string ir = R"(
 graph(%x : Tensor?):
   %cast : Tensor = prim::unchecked_unwrap_optional(%x)
   %marked : Tensor = aten_recompute::must_save(%cast)
-  return (%marked)
-)"),
-            "x");
+  %view : Tensor = aten::t(%marked)
+  return (%view)
+)";
+  EXPECT_EQ(base(ir), "x");
+  EXPECT_EQ(base(ir, Aliasing::kOfAten), "marked");
+}
+
+TEST(MemoryBase, CastsAreFollowedInEveryCase) {
+  const std::string ir = R"(
+graph(%x : Tensor?):
+  %cast : Tensor = prim::unchecked_unwrap_optional(%x)
+  return (%cast)
+)";
+  EXPECT_EQ(base(ir), "x");
+  EXPECT_EQ(base(ir, Aliasing::kOfAten), "x");
 }
 
 TEST(MemoryBase, WhatANodeMakesIsItsOwnBase) {
