@@ -207,6 +207,18 @@ class BranchCopy {
 
 }  // namespace
 
+bool is_result_changed(Node* node, const torch::jit::AliasDb& aliases) {
+  const auto outputs = node->outputs();
+  const auto reads = free_values(node);
+  return std::any_of(outputs.begin(), outputs.end(), [&](Value* output) {
+    return std::any_of(reads.begin(), reads.end(), [&](Value* value) {
+      return contains_tensor(*value->type()) && contains_tensor(*output->type()) &&
+             aliases.mayContainAlias(output, value) &&
+             (aliases.hasWriters(output) || aliases.hasWriters(value));
+    });
+  });
+}
+
 KeptBranch keep_branch(Node* node, const BranchValues& values) {
   check_operators(node);
   return BranchCopy(node, values).finish();

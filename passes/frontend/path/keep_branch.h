@@ -10,6 +10,10 @@
 
 #include "passes/frontend/path/path_builder.h"
 
+namespace torch::jit {
+class AliasDb;
+}
+
 namespace aten_recompute {
 
 // How the values that an `if` reads are found while a path is recorded.
@@ -26,6 +30,11 @@ struct KeptBranch {
   std::vector<Item> operands;
   std::vector<c10::TypePtr> types;
 };
+
+// Returns whether a result of the `if` may be what it reads, and something writes to one of the
+// two. It must not become one operator then, which would copy what it reads. `aliases` are those of
+// its graph.
+bool is_result_changed(torch::jit::Node* node, const torch::jit::AliasDb& aliases);
 
 // Takes a copy of an `if`. Throws NotRecordable where it has effects or random numbers, contains a
 // loop or many operators (a plan decides about such a branch as a whole), returns something else

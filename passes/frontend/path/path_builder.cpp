@@ -17,36 +17,6 @@ using torch::jit::Value;
 namespace aten = c10::aten;
 namespace prim = c10::prim;
 
-c10::TypePtr element_type(const Container& container, size_t index) {
-  switch (container.kind) {
-    case Container::Kind::kList:
-      return container.type->expect<c10::ListType>()->getElementType();
-    case Container::Kind::kTuple:
-      return container.type->expect<c10::TupleType>()->elements()[index];
-    case Container::Kind::kDict:
-      return container.type->expect<c10::DictType>()->getValueType();
-    case Container::Kind::kObject:
-      return container.type->expect<c10::ClassType>()->getAttribute(index);
-  }
-  return nullptr;
-}
-
-// Returns the type of which a value that is not None is, where it is declared to be optional.
-c10::TypePtr without_optional(const c10::TypePtr& type, const IValue& value) {
-  const auto optional = type->cast<c10::OptionalType>();
-  return optional != nullptr && !value.isNone() ? optional->getElementType() : type;
-}
-
-ContainerPtr container_of(const IValue& value, const c10::TypePtr& declared) {
-  auto container = std::make_shared<Container>();
-  const auto type = without_optional(declared, value);
-  const bool is_known = type->kind() == c10::TypeKind::ListType ||
-                        type->kind() == c10::TypeKind::TupleType ||
-                        type->kind() == c10::TypeKind::DictType;
-  container->type = is_known ? type : value.type();
-  return container;
-}
-
 // Gives the node's outputs the types and names of these values.
 void describe_outputs(Node& node, at::ArrayRef<Value*> like) {
   for (size_t i = 0; i < like.size(); ++i) {
@@ -56,106 +26,12 @@ void describe_outputs(Node& node, at::ArrayRef<Value*> like) {
   }
 }
 
-Item pending(Item item) {
-  item.pending = true;
-  return item;
-}
-
-// Returns whether a type says less than what a value of it is in one call.
-bool is_wider(const c10::Type& type) {
-  return type.kind() == c10::TypeKind::OptionalType || type.kind() == c10::TypeKind::AnyType ||
-         type.kind() == c10::TypeKind::UnionType || type.kind() == c10::TypeKind::NumberType;
-}
-
-// Gives a tensor that was declared as a Union or Any its type on this path.
-void narrow(Value& symbol, const IValue& value) {
-  const bool is_union = symbol.type()->kind() == c10::TypeKind::UnionType ||
-                        symbol.type()->kind() == c10::TypeKind::AnyType;
-  if (is_union && value.isTensor())
-    symbol.setType(c10::TensorType::get());
-}
-
-// On this path the source of a container is of its type, which operators that read it ask for. It
-// may have been declared as an Optional, a Union, or Any.
-void set_source(Container& container, Value* source) {
-  container.source = source;
-  if (source == nullptr)
-    return;
-  if (source->type()->kind() == c10::TypeKind::OptionalType)
-    source->setType(source->type()->expectRef<c10::OptionalType>().getElementType());
-  if (is_wider(*source->type()))
-    source->setType(container.type);
-}
-
 }  // namespace
 
 PathBuilder::PathBuilder()
     : graph_(std::make_shared<torch::jit::Graph>()),
       memory_(*graph_, [this](Node* node) { insert(node); }) {
   start_ = graph_->insertConstant(IValue())->node();
-}
-
-bool PathBuilder::is_constant(const Item& item) {
-  if (item.container == nullptr)
-    return item.is_constant();
-  const auto& container = *item.container;
-  return container.source == nullptr && !item.pending &&
-         container.kind != Container::Kind::kObject &&
-         std::all_of(container.items.begin(), container.items.end(), is_constant);
-}
-
-void PathBuilder::mark_undetermined(Item& item) {
-  item.has_determined_type = false;
-  if (item.container == nullptr)
-    return;
-  for (auto& each : item.container->items)
-    mark_undetermined(each);
-}
-
-Item PathBuilder::constant(const IValue& value, const c10::TypePtr& type) {
-  return item_of(value, nullptr, type, false);
-}
-
-Item PathBuilder::item_of(const IValue& value, Value* symbol, const c10::TypePtr& type,
-                          bool is_callers) {
-  Item item;
-  const bool is_read = symbol != nullptr || is_callers;
-  const auto add = [&](const IValue& element, size_t index) {
-    auto child = item_of(element, nullptr, element_type(*item.container, index), is_callers);
-    item.container->items.push_back(is_read ? pending(std::move(child)) : std::move(child));
-  };
-  if (value.isList()) {
-    item.container = container_of(value, type);
-    item.container->kind = Container::Kind::kList;
-    const auto list = value.toList();
-    for (size_t i = 0; i < list.size(); ++i)
-      add(list.get(i), i);
-  } else if (value.isTuple()) {
-    item.container = container_of(value, type);
-    item.container->kind = Container::Kind::kTuple;
-    const auto& elements = value.toTupleRef().elements();
-    for (size_t i = 0; i < elements.size(); ++i)
-      add(elements[i], i);
-  } else if (value.isGenericDict()) {
-    item.container = container_of(value, type);
-    item.container->kind = Container::Kind::kDict;
-    for (const auto& entry : value.toGenericDict()) {
-      if (!entry.key().isString() && !entry.key().isInt() && !entry.key().isBool() &&
-          !entry.key().isDouble())
-        throw NotRecordable("a dict has keys of type " + entry.key().type()->str());
-      item.container->keys.push_back(entry.key());
-      add(entry.value(), item.container->items.size());
-    }
-  } else {
-    item.value = value;
-    item.symbol = symbol;
-    if (symbol != nullptr && is_callers)
-      narrow(*symbol, value);
-    return item;
-  }
-  set_source(*item.container, symbol);
-  item.container->is_callers = is_callers;
-  return item;
 }
 
 IValue PathBuilder::value_of(const Item& item) const {
@@ -290,7 +166,7 @@ Item& PathBuilder::element(Container& container, size_t index) {
   } else {
     item.symbol = symbol;
     if (symbol != nullptr && container.is_callers)
-      narrow(*symbol, item.value);
+      narrow_type(*symbol, item.value);
     if (symbol != nullptr && item.is_tensor())
       memory_.note_element(symbol, container.source);
   }

@@ -1,4 +1,4 @@
-// The values that a recorded path computes with, and the graph that it is written to.
+// The graph that a recorded path is written to.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -6,53 +6,14 @@
 
 #include <memory>
 #include <set>
-#include <stdexcept>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "passes/frontend/path/path_item.h"
 #include "passes/frontend/path/path_memory.h"
-#include "passes/frontend/rewrites/not_recordable.h"
 
 namespace aten_recompute {
-
-struct Container;
-
-// A value while a path is recorded: what it is in this call, and what stands for it in the graph.
-// It is a constant of the path if it has neither symbol nor container, and is not pending.
-struct Item {
-  c10::IValue value;                    // not set for a container
-  torch::jit::Value* symbol = nullptr;  // of the new graph
-  std::shared_ptr<Container> container;
-  bool pending = false;  // an element of a container, which is read from it when it is needed
-  // Whether rank, dtype and device, if it is a tensor, follow from the structure of what the method
-  // was given. They may also be decided by sizes, or by numbers that the path does not depend on.
-  bool has_determined_type = true;
-
-  bool is_constant() const { return symbol == nullptr && container == nullptr && !pending; }
-  bool is_tensor() const { return value.isTensor(); }
-};
-
-// A list, tuple, dict or object whose content is known element by element. Two items that share a
-// container are one object for the program.
-struct Container {
-  enum class Kind { kList, kTuple, kDict, kObject };
-
-  Kind kind = Kind::kList;
-  c10::TypePtr type;
-  std::vector<Item> items;        // elements; values of a dict; attributes of an object by slot
-  std::vector<c10::IValue> keys;  // of a dict: int, float, bool or str
-
-  // A value of the graph that holds what the container held at first; nullptr for a container that
-  // the path put together. Pending elements are read from it.
-  torch::jit::Value* source = nullptr;
-  bool is_changed = false;  // it no longer holds what `source` holds
-  bool is_callers = false;  // `source` is visible to the caller: changes are repeated there
-  bool has_determined_size = false;  // a check of its length is in the graph, or not needed
-};
-
-using ContainerPtr = std::shared_ptr<Container>;
 
 // Writes the straight line of a path to a graph.
 class PathBuilder {
@@ -69,17 +30,6 @@ class PathBuilder {
   torch::jit::Value* symbol_of(Item& item, const c10::TypePtr& expected);
   // Returns what the item is in this call.
   c10::IValue value_of(const Item& item) const;
-  // Returns whether the item is a constant of the path, with all that it contains.
-  static bool is_constant(const Item& item);
-  // Returns a constant item for the value, or a container of constants.
-  static Item constant(const c10::IValue& value, const c10::TypePtr& type);
-  // Returns the item for a result of an operator, or for what the method was given. `symbol` is its
-  // value in the graph.
-  static Item item_of(const c10::IValue& value, torch::jit::Value* symbol, const c10::TypePtr& type,
-                      bool is_callers);
-
-  // Notes that the types of all tensors in the item are not determined.
-  static void mark_undetermined(Item& item);
 
   // Returns an element of a container, which is read from the container's source if need be.
   Item& element(Container& container, size_t index);

@@ -31,12 +31,7 @@ struct Call {
   }
   // Returns the container that holds what the result has, with this content.
   Item made(Kind kind, Items items) const {
-    Item item;
-    item.container = std::make_shared<Container>();
-    item.container->kind = kind;
-    item.container->type = node->output()->type();
-    item.container->items = std::move(items);
-    return item;
+    return make_container(kind, node->output()->type(), std::move(items));
   }
 };
 
@@ -73,7 +68,7 @@ std::optional<size_t> place_of(const Call& call, size_t operand) {
 }
 
 Item integer(size_t value) {
-  return PathBuilder::constant(static_cast<int64_t>(value), c10::IntType::get());
+  return constant_item(static_cast<int64_t>(value), c10::IntType::get());
 }
 
 void erase(Container& container, size_t index) {
@@ -216,7 +211,7 @@ Items get_value_or(Call& call) {
     return {call.builder.element(call.container(), *place)};
   if (call.operands.size() > 2)
     return {call.operands[2]};
-  return {PathBuilder::constant(IValue(), c10::NoneType::get())};
+  return {constant_item(IValue(), c10::NoneType::get())};
 }
 
 Items set_value(Call& call) {
@@ -266,7 +261,7 @@ Items update(Call& call) {
 }
 
 Items contains_key(Call& call) {
-  return {PathBuilder::constant(place_of(call, 1).has_value(), c10::BoolType::get())};
+  return {constant_item(place_of(call, 1).has_value(), c10::BoolType::get())};
 }
 
 Items copy_dict(Call& call) {
@@ -289,7 +284,7 @@ Items key_items(const Call& call) {
   Items keys;
   const auto type = call.container().type->expect<c10::DictType>()->getKeyType();
   for (const auto& key : call.container().keys)
-    keys.push_back(PathBuilder::constant(key, type));
+    keys.push_back(constant_item(key, type));
   return keys;
 }
 

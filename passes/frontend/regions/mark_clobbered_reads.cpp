@@ -9,6 +9,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "ir/memory_base.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 
@@ -19,15 +20,6 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
-
-// Returns whether the result is in the memory of the first input: views, casts and in-place
-// operators.
-bool shares_memory_with_input(const Node* node) {
-  return !node->inputs().empty() &&
-         (node->kind() == prim::ListUnpack || is_cast(node) ||
-          node->kind() == c10::aten::__getitem__ || mutates_an_argument(node) ||
-          (node->kind().is_aten() && may_alias_an_argument(node)));
-}
 
 // Tells which values may share memory. Joins values that control flow passes on, and repeated reads
 // of the same attribute.
@@ -55,8 +47,7 @@ class MemoryGroups {
  private:
   void collect(const Value* value, std::unordered_set<const Value*>& found,
                std::unordered_set<const Value*>& seen) {
-    while (shares_memory_with_input(value->node()))
-      value = value->node()->input(0);
+    value = base_of(value);
     if (!seen.insert(value).second)
       return;
     if (value->node()->kind() != prim::ListConstruct) {
@@ -67,11 +58,7 @@ class MemoryGroups {
       collect(element, found, seen);
   }
 
-  static const Value* base_of(const Value* value) {
-    while (shares_memory_with_input(value->node()))
-      value = value->node()->input(0);
-    return value;
-  }
+  static const Value* base_of(const Value* value) { return memory_base(value, Aliasing::kOfAten); }
 
   const Value* representative(const Value* value) {
     auto found = parent_.find(value);

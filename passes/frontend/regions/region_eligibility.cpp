@@ -3,14 +3,17 @@
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+
+#include "ir/check_blocks.h"
 #include "ir/node_traits.h"
-#include "ir/symbols.h"
 
 namespace aten_recompute {
 namespace {
 
 using torch::jit::Block;
 using torch::jit::Node;
+using torch::jit::Value;
 namespace prim = c10::prim;
 
 // Returns whether a region may compute with the type. Tuples, dicts and objects stay outside.
@@ -34,11 +37,6 @@ bool is_region_type(const c10::Type& type) {
   }
 }
 
-bool raises_or_warns(const Node* node) {
-  return node->kind() == prim::RaiseException || node->kind() == c10::aten::warn ||
-         node->kind() == symbols::kCheckPath;
-}
-
 // Returns whether both nodes read the same attribute of the same object.
 bool same_attribute(const Node* a, const Node* b) {
   while (a->kind() == prim::GetAttr && b->kind() == prim::GetAttr) {
@@ -53,8 +51,8 @@ bool same_attribute(const Node* a, const Node* b) {
 }
 
 // Returns whether a node in a block within `block` makes the value.
-bool is_made_within(const Block* block, torch::jit::Value* value) {
-  auto* inner = value->node()->owningBlock();
+bool is_made_within(const Block* block, const Value* value) {
+  const auto* inner = value->node()->owningBlock();
   if (inner == block)
     return false;
   while (inner != nullptr && inner != block)
@@ -126,41 +124,29 @@ Eligibility EligibilityChecker::check_control_flow(Node* node) const {
       return {Place::kBreak, "control flow"};
   }
   for (auto* block : node->blocks()) {
-    if (!only_raises_or_warns(block))
+    if (!only_raises_or_warns(block) || !may_enter_region(block))
       return {Place::kBreak, "control flow with effects or tensors"};
   }
   return {Place::kRegion, ""};
 }
 
-bool EligibilityChecker::only_raises_or_warns(Block* block) const {
-  for (auto* node : block->nodes()) {
-    for (auto* inner : node->blocks()) {
-      if (!only_raises_or_warns(inner))
-        return false;
-    }
-    if (asks_autograd(node) || runs_autograd(node) || mutates_an_argument(node) ||
-        node->kind() == prim::SetAttr || node->kind() == prim::GetAttr ||
-        node->kind() == prim::CallMethod || node->kind() == prim::CallFunction) {
-      return false;
-    }
-    if (node->hasSideEffects() && node->blocks().empty() && !raises_or_warns(node))
-      return false;
-    for (auto* input : node->inputs()) {
-      // A tuple of numbers that the check itself makes does not have to enter the region.
-      if (!is_region_type(*input->type()) &&
-          (contains_tensor(*input->type()) || !is_made_within(block_, input)))
-        return false;
-      if (is_list_with_tensors(*input->type()) && in_region_.count(input->node()) == 0 &&
-          input->node()->owningBlock() == block_) {
-        return false;
-      }
-    }
-    for (auto* output : node->outputs()) {
-      if (contains_tensor(*output->type()))
-        return false;
-    }
-  }
-  return true;
+bool EligibilityChecker::may_enter_region(Block* block) const {
+  bool may_enter = true;
+  for_each_node(block, [&](Node* node) {
+    const auto inputs = node->inputs();
+    may_enter = may_enter && std::all_of(inputs.begin(), inputs.end(), [&](Value* input) {
+                  // A tuple of numbers that the check itself makes does not have to enter the
+                  // region.
+                  const bool may_be_read =
+                      is_region_type(*input->type()) ||
+                      (!contains_tensor(*input->type()) && is_made_within(block_, input));
+                  const bool is_list_from_outside = is_list_with_tensors(*input->type()) &&
+                                                    input->node()->owningBlock() == block_ &&
+                                                    in_region_.count(input->node()) == 0;
+                  return may_be_read && !is_list_from_outside;
+                });
+  });
+  return may_enter;
 }
 
 // An update of a buffer that no node reads as a tensor may be part of a region, because it cannot

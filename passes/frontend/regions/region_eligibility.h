@@ -56,8 +56,8 @@ class EligibilityChecker {
   // Returns the place of a node that may not be part of a region: kOutside if it is pure.
   Eligibility outside(torch::jit::Node* node, const std::string& reason) const;
   Eligibility check_control_flow(torch::jit::Node* node) const;
-  // Returns whether the block computes no tensors and has no effect but to raise or warn.
-  bool only_raises_or_warns(torch::jit::Block* block) const;
+  // Returns whether a region may have, or be given, all that the nodes of this nested block read.
+  bool may_enter_region(torch::jit::Block* block) const;
   Eligibility check_mutation(torch::jit::Node* node) const;
 
   torch::jit::Block* block_;

@@ -54,7 +54,7 @@ class Ranks {
     }
   }
 
-  std::vector<FoldedAttribute> assumptions;
+  std::vector<FoldedAttribute> folded;
 
  private:
   static Rank rank_of(const Value* value) {
@@ -112,10 +112,10 @@ class Ranks {
     if (!held || !held->isTensor() || !held->toTensor().defined() || held->toTensor().dim() != 2)
       return false;
     weight->setType(c10::TensorType::create(std::nullopt, std::nullopt, size_t{2}, std::nullopt));
-    FoldedAttribute assumption;
-    assumption.path = *path;
-    assumption.rank = 2;
-    assumptions.push_back(std::move(assumption));
+    FoldedAttribute attribute;
+    attribute.path = *path;
+    attribute.rank = 2;
+    folded.push_back(std::move(attribute));
     return true;
   }
 
@@ -130,7 +130,7 @@ std::vector<FoldedAttribute> propagate_ranks(const std::shared_ptr<Graph>& graph
                                              const c10::intrusive_ptr<c10::ivalue::Object>& root) {
   Ranks ranks(*graph, root);
   ranks.infer_in(graph->block());
-  return std::move(ranks.assumptions);
+  return std::move(ranks.folded);
 }
 
 }  // namespace aten_recompute

@@ -74,7 +74,7 @@ std::vector<FoldedAttribute> split_list_attributes(
   auto excluded = set_attributes(*graph);
   const auto reads = list_reads(*graph);
   excluded.merge(changed_lists(reads));
-  std::vector<FoldedAttribute> assumptions;
+  std::vector<FoldedAttribute> folded;
   for (auto* read : reads) {
     std::vector<Use> taken;
     for (const auto& use : read->output()->uses()) {
@@ -94,12 +94,12 @@ std::vector<FoldedAttribute> split_list_attributes(
       list->copyMetadata(use.user);
       use.user->replaceInput(use.offset, list->output());
     }
-    FoldedAttribute assumption;
-    assumption.path = std::move(*path);
-    assumption.structure = std::make_shared<Structure>(Structure::of(*value));
-    assumptions.push_back(std::move(assumption));
+    FoldedAttribute attribute;
+    attribute.path = std::move(*path);
+    attribute.structure = std::make_shared<Structure>(Structure::of(*value));
+    folded.push_back(std::move(attribute));
   }
-  return assumptions;
+  return folded;
 }
 
 }  // namespace aten_recompute

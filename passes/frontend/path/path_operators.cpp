@@ -1,0 +1,251 @@
+#include "passes/frontend/path/path_operators.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <algorithm>
+#include <exception>
+#include <unordered_map>
+#include <utility>
+
+#include "ir/check_blocks.h"
+#include "ir/functionalize.h"
+#include "ir/node_names.h"
+#include "ir/node_traits.h"
+#include "ir/operator_facts.h"
+#include "passes/frontend/path/determined_types.h"
+#include "passes/frontend/path/given_values.h"
+#include "passes/frontend/rewrites/not_recordable.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::IValue;
+using torch::jit::Block;
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+namespace aten = c10::aten;
+namespace prim = c10::prim;
+
+// Returns whether a conversion between types may ask for a memory format, or for a type that is
+// not the same in all calls.
+bool may_ask_for_layout(const Node* node) {
+  const auto& arguments = node->schema().arguments();
+  for (size_t i = 1; i < node->inputs().size(); ++i) {
+    const auto& type = *node->input(i)->type();
+    const bool is_constant = node->input(i)->node()->kind() == prim::Constant;
+    const bool is_format = arguments[i].name() == "memory_format";
+    if (is_format ? type.kind() != c10::TypeKind::NoneType
+                  : !is_constant && type.kind() != c10::TypeKind::TensorType)
+      return true;
+  }
+  return false;
+}
+
+// Returns whether the block has no effect but to raise or warn, and has only operators and `if`s in
+// it: a loop in a check is decided, as other loops are.
+bool is_check(Block* block) {
+  bool has_only_operators = true;
+  for_each_node(block, [&](const Node* node) {
+    has_only_operators =
+        has_only_operators && (raises_or_warns(node) || node->kind() == prim::Constant ||
+                               node->kind() == prim::If || node->maybeOperator() != nullptr);
+  });
+  return has_only_operators && only_raises_or_warns(block);
+}
+
+}  // namespace
+
+std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& operands) {
+  Stack stack;
+  for (const auto& item : operands)
+    stack.push_back(builder_.value_of(item));
+  if (mutates_an_argument(node) || updates_hidden_state(node)) {
+    for (const auto& value : stack)
+      writes_.prepare_write(value);
+  }
+  if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation())
+    stack.emplace_back(static_cast<int64_t>(operands.size()));
+  auto operation = node->getOperation();
+  try {
+    operation(stack);
+  } catch (const std::exception&) {
+    throw NotRecordable("this call raises an exception");
+  }
+  return {stack.begin(), stack.end()};
+}
+
+void PathOperators::run(Node* node, const std::vector<Item>& operands) {
+  const bool only_warns = node->kind() == aten::warn || node->kind() == prim::Print;
+  if (node->maybeOperator() == nullptr || !node->blocks().empty() ||
+      (node->hasSideEffects() && !only_warns))
+    throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+  const bool writes_to_own = is_in_place(node) && writes_to_own_memory(operands[0]);
+  std::vector<IValue> results;
+  if (!only_warns)
+    results = execute(node, operands);
+  if (writes_to_own)
+    return record_write(node, operands, results[0]);
+  const auto outputs = node->outputs();
+  const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
+    return contains_tensor(*value->type());
+  });
+  // An operator without operands asks for a state of the process, which may change.
+  const bool keeps = only_warns || mutates_an_argument(node) || makes_tensors || is_random(node) ||
+                     operands.empty();
+  if (!keeps && has_fact(node, Fact::kFollowsFromType) && has_determined_type(operands[0])) {
+    attributes_.require_types();
+    return set_constants(node, results);
+  }
+  if (!keeps && std::all_of(operands.begin(), operands.end(), is_fully_constant))
+    return set_constants(node, results);
+  record(node, operands, results);
+}
+
+std::vector<Value*> PathOperators::symbols_of_inputs(const Node* node) {
+  std::vector<Value*> symbols;
+  for (const auto* input : node->inputs())
+    symbols.push_back(builder_.symbol_of(values_.get(input), input->type()));
+  return symbols;
+}
+
+void PathOperators::set_constants(const Node* node, const std::vector<IValue>& results) {
+  for (size_t i = 0; i < node->outputs().size(); ++i)
+    values_.set(node->output(i), constant_item(results[i], node->output(i)->type()));
+}
+
+void PathOperators::record(Node* node, const std::vector<Item>& operands,
+                           const std::vector<IValue>& results) {
+  const auto symbols = symbols_of_inputs(node);
+  auto* copy = builder_.add_copy(node, symbols);
+  const bool has_determined_types = determines_types(node, operands);
+  const auto outputs = node->outputs();
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (results[i].isGenericDict())
+      throw NotRecordable(qualified_operator_name(node) + " returns a dict");
+    note_memory(results[i], copy->output(i), operands, symbols);
+    auto item = make_item(results[i], copy->output(i), outputs[i]->type(), false);
+    if (item.container != nullptr && reads_metadata_only(node, 0) &&
+        has_determined_type(operands[0])) {
+      attributes_.require_types();  // the rank is the length
+      item.container->has_determined_size = true;
+    }
+    if (!has_determined_types)
+      mark_undetermined(item);
+    values_.set(outputs[i], std::move(item));
+  }
+}
+
+void PathOperators::record_write(Node* node, const std::vector<Item>& operands,
+                                 const IValue& result) {
+  const auto symbols = symbols_of_inputs(node);
+  builder_.memory().write(symbols[0], written_content(node, symbols, operands, result));
+  auto item = operands[0];
+  item.symbol = symbols[0];
+  item.value = result;
+  values_.set(node->output(), item);
+}
+
+Value* PathOperators::written_content(Node* node, std::vector<Value*> symbols,
+                                      const std::vector<Item>& operands, const IValue& result) {
+  auto& memory = builder_.memory();
+  auto* target = symbols[0];
+  const bool only_copies = node->kind() == aten::copy_ && memory.is_view(target);
+  if (only_copies) {
+    auto* content = builder_.add(aten::expand_as, {symbols[1], target}, c10::TensorType::get());
+    if (operands[1].value.toTensor().scalar_type() != result.toTensor().scalar_type())
+      content = builder_.add(aten::type_as, {content, target}, c10::TensorType::get());
+    return content;
+  }
+  auto* copy = builder_.add_copy(node, symbols);
+  if (auto* content = make_functional(copy))
+    return content;
+  copy->destroy();
+  auto* none = builder_.add_constant(IValue());
+  symbols[0] = builder_.add(aten::clone, {target, none}, c10::TensorType::get());
+  if (memory.is_view(target))
+    symbols[0] = memory.with_gaps_of(symbols[0], target);
+  return builder_.add_copy(node, symbols)->output();
+}
+
+void PathOperators::note_memory(const IValue& result, Value* symbol,
+                                const std::vector<Item>& operands,
+                                const std::vector<Value*>& symbols) {
+  const bool is_list = result.isTensorList() && !result.toListRef().empty();
+  if (!is_list && !result.isTensor())
+    return;
+  const auto tensor = is_list ? result.toListRef()[0].toTensor() : result.toTensor();
+  if (!writes_.is_own(tensor))
+    return;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (!operands[i].is_tensor() || operands[i].is_constant() ||
+        !operands[i].value.toTensor().is_alias_of(tensor))
+      continue;
+    if (is_list)
+      builder_.memory().note_list(symbol, symbols[i]);
+    else if (mutates_an_argument(symbol->node()))
+      builder_.memory().note_same(symbol, symbols[i]);
+    else
+      builder_.memory().note_view(symbol, symbols[i]);
+    return;
+  }
+}
+
+bool PathOperators::writes_to_own_memory(const Item& target) {
+  if (!target.is_tensor() || target.symbol == nullptr || !writes_.is_own(target.value.toTensor()))
+    return false;
+  if (may_be_callers(target.symbol))
+    throw NotRecordable("it writes to a tensor that may be the caller's in another call");
+  return true;
+}
+
+bool PathOperators::may_be_callers(const Value* value) {
+  while (!is_given(value)) {
+    const auto* node = value->node();
+    if (node->inputs().empty() || (!may_alias_an_argument(node) && !mutates_an_argument(node)))
+      return false;
+    if (has_fact(node, Fact::kReturnsArgumentOfSameType) && !may_ask_for_layout(node)) {
+      attributes_.require_types();
+      return false;  // it copies in every call
+    }
+    value = node->input(0);
+  }
+  return true;
+}
+
+bool PathOperators::run_requires_grad(Node* node) {
+  auto& tensor = values_.get(node->input(0));
+  const auto& flag = values_.get(node->input(1));
+  const bool is_given = tensor.symbol != nullptr && writes_.is_callers(tensor.value.toTensor()) &&
+                        is_read_of_input(tensor.symbol);
+  if (!is_given || !flag.is_constant())
+    return false;
+  auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
+  writes_.add_early_change();
+  auto item = tensor;
+  item.symbol = copy->output();
+  values_.set(node->output(), item);
+  return true;
+}
+
+bool PathOperators::keep_check(Node* node) {
+  const auto& condition = values_.get(node->input(0));
+  if (!node->outputs().empty() || is_fully_constant(condition) || !is_check(node->blocks()[0]) ||
+      !is_check(node->blocks()[1]))
+    return false;
+  const bool taken = condition.value.toBool();
+  bool raises = false;
+  for_each_node(node->blocks()[taken ? 0 : 1],
+                [&](Node* inner) { raises = raises || inner->kind() == prim::RaiseException; });
+  if (raises)
+    throw NotRecordable("this call raises an exception");
+  std::unordered_map<Value*, Value*> symbols;
+  for (auto* value : free_values(node))
+    symbols[value] = builder_.symbol_of(values_.get(value), value->type());
+  auto* copy = builder_.graph()->createClone(node, [&](Value* value) { return symbols.at(value); });
+  builder_.graph()->appendNode(copy);
+  return true;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,72 @@
+// Runs the operators of a method while its path is recorded, and writes them to the path.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <vector>
+
+#include "passes/frontend/path/caller_writes.h"
+#include "passes/frontend/path/path_attributes.h"
+#include "passes/frontend/path/path_builder.h"
+#include "passes/frontend/path/path_values.h"
+
+namespace aten_recompute {
+
+class PathOperators {
+ public:
+  // The arguments need to outlive this object.
+  PathOperators(PathBuilder& builder, PathValues& values, PathAttributes& attributes,
+                CallerWrites& writes)
+      : builder_(builder), values_(values), attributes_(attributes), writes_(writes) {}
+
+  // Runs an operator and sets its outputs. `operands` are what its inputs are. The path gets a copy
+  // of the node, except where the results are constants of the path. A write to memory that the
+  // path made becomes functional. Throws NotRecordable for a node with side effects, for one that
+  // is no operator or returns a dict, where this call raises an exception, and for a write to a
+  // tensor that may be the caller's in another call.
+  void run(torch::jit::Node* node, const std::vector<Item>& operands);
+
+  // Runs a node on what the operands are in this call, and returns its results. The path gets
+  // nothing. Throws NotRecordable if the node raises an exception.
+  std::vector<c10::IValue> execute(torch::jit::Node* node, const std::vector<Item>& operands);
+
+  // Runs requires_grad_() on a tensor that the method was given as an input, or in one. The path
+  // does so before all that it computes. Returns false, and does nothing, for other tensors.
+  bool run_requires_grad(torch::jit::Node* node);
+
+  // Keeps an `if` that only raises errors or warns as it is: what it checks need not hold for the
+  // path to be taken. Returns false, and does nothing, for other `if`s and for a condition that is
+  // a constant of the path. Throws NotRecordable if this call takes a block that raises.
+  bool keep_check(torch::jit::Node* node);
+
+ private:
+  // Adds what the node's inputs are to the path and returns their values in its graph.
+  std::vector<torch::jit::Value*> symbols_of_inputs(const torch::jit::Node* node);
+  // Sets the node's outputs to results that are constants of the path.
+  void set_constants(const torch::jit::Node* node, const std::vector<c10::IValue>& results);
+  // Adds a copy of the node, which has these results, and sets the node's outputs.
+  void record(torch::jit::Node* node, const std::vector<Item>& operands,
+              const std::vector<c10::IValue>& results);
+  // Records a write to memory of the path without writing.
+  void record_write(torch::jit::Node* node, const std::vector<Item>& operands,
+                    const c10::IValue& result);
+  // Returns the content of the target after the write; `symbols` are those of the node's inputs.
+  torch::jit::Value* written_content(torch::jit::Node* node,
+                                     std::vector<torch::jit::Value*> symbols,
+                                     const std::vector<Item>& operands, const c10::IValue& result);
+  // Notes if a result of an operator shares memory that the path made with an operand.
+  void note_memory(const c10::IValue& result, torch::jit::Value* symbol,
+                   const std::vector<Item>& operands,
+                   const std::vector<torch::jit::Value*>& symbols);
+  bool writes_to_own_memory(const Item& target);
+  // Returns whether a tensor that the path made in this call may be one that the method was given
+  // in another: reshape() and the like copy only if the layout asks for it.
+  bool may_be_callers(const torch::jit::Value* value);
+
+  PathBuilder& builder_;
+  PathValues& values_;
+  PathAttributes& attributes_;
+  CallerWrites& writes_;
+};
+
+}  // namespace aten_recompute
