@@ -127,7 +127,7 @@ TEST_F(Draw, SaysWhatIsWrong) {
               ThrowsMessage<std::invalid_argument>(
                   StartsWith("draw: what is \"all\"; accepted are joint, forward, backward and")));
   EXPECT_THAT([&] { draw(lowered, path("x.gif")); },
-              ThrowsMessage<std::invalid_argument>(HasSubstr("boundary in none of .svg")));
+              ThrowsMessage<std::invalid_argument>(HasSubstr("ends in none of .svg")));
   EXPECT_THAT([&] { draw(lowered, path("x.svg"), "joint", "second"); },
               ThrowsMessage<std::invalid_argument>(
                   "draw: no operator belongs to a layer \"second\"; there are first"));

@@ -100,7 +100,7 @@ TEST(RetentionPlan, AgreesWithATableOfBits) {
       ASSERT_EQ(plan.dropped(index, slot), bits[value][slot] != 0) << value << ' ' << slot;
     copy.set_slots(index, bits[value]);
   }
-  EXPECT_TRUE(copy == plan) << "equal retention are equal plans, however they were made";
+  EXPECT_TRUE(copy == plan) << "equal decisions are equal plans, however they were made";
   copy.set(1, 40, !copy.dropped(1, 40));
   EXPECT_FALSE(copy == plan);
 }
