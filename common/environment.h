@@ -9,7 +9,7 @@
 
 namespace aten_recompute {
 
-/// One variable. docs/debugging.md says what each is for.
+// One variable. docs/debugging.md says what each is for.
 struct EnvironmentVariable {
   std::string_view name;
   std::string_view old_name;  // still read where `name` is not set; empty: there is none
@@ -19,14 +19,14 @@ struct EnvironmentVariable {
 
 std::span<const EnvironmentVariable> environment_variables();
 
-/// Returns the value of the variable with this name; nullopt where it is not set, or empty. Throws
-/// std::logic_error for a name that is not in the table.
+// Returns the value of the variable with this name; nullopt where it is not set, or empty. Throws
+// std::logic_error for a name that is not in the table.
 std::optional<std::string> environment(std::string_view name);
 
-/// Returns whether the variable is set to this value.
+// Returns whether the variable is set to this value.
 bool environment_is(std::string_view name, std::string_view value);
 
-/// Returns one line for each outdated name that is set.
+// Returns one line for each outdated name that is set.
 std::vector<std::string> outdated_environment_variables();
 
 }  // namespace aten_recompute

@@ -6,7 +6,7 @@
 
 namespace aten_recompute {
 
-/// Returns the words with the separator between them.
+// Returns the words with the separator between them.
 inline std::string join(const std::vector<std::string>& words,
                         const std::string& separator = ", ") {
   std::string text;

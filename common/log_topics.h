@@ -11,7 +11,7 @@ namespace aten_recompute {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError, kOff };
 
-/// What a line is about (docs/debugging.md says what is logged).
+// What a line is about (docs/debugging.md says what is logged).
 enum class LogTopic {
   kGeneral,     // none of these; the level of all decides
   kPlan,        // what plans keep and recompute, budgets
@@ -25,19 +25,19 @@ enum class LogTopic {
 
 inline constexpr size_t kNumTopics = 8;  // LogTopic::kGeneral included
 
-/// Per topic, by its number: the level at which it is logged; nothing where that is the level of
-/// all.
+// Per topic, by its number: the level at which it is logged; nothing where that is the level of
+// all.
 using TopicLevels = std::array<std::optional<LogLevel>, kNumTopics>;
 
-/// Returns the name of a topic; "" for kGeneral.
+// Returns the name of a topic; "" for kGeneral.
 std::string_view name_of(LogTopic topic);
 
-/// Returns the level that the text names, in upper or lower case; nothing if it names none.
+// Returns the level that the text names, in upper or lower case; nothing if it names none.
 std::optional<LogLevel> parse_level(std::string text);
 
-/// Reads "plan,+specialize,-memory,rules=warning,all" from left to right into `levels`. A name
-/// alone stands for INFO, with + for DEBUG and with - for OFF. Returns one line for each part that
-/// cannot be read, which is left out.
+// Reads "plan,+specialize,-memory,rules=warning,all" from left to right into `levels`. A name
+// alone stands for INFO, with + for DEBUG and with - for OFF. Returns one line for each part that
+// cannot be read, which is left out.
 std::vector<std::string> read_topics(std::string_view text, TopicLevels& levels);
 
 }  // namespace aten_recompute

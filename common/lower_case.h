@@ -8,7 +8,7 @@
 
 namespace aten_recompute {
 
-/// Returns `text` with its ASCII letters in lower case.
+// Returns `text` with its ASCII letters in lower case.
 inline std::string lower_case(std::string_view text) {
   std::string result(text);
   std::transform(result.begin(), result.end(), result.begin(),

@@ -11,7 +11,7 @@
 
 namespace aten_recompute {
 
-/// Describes one key of a spec.
+// Describes one key of a spec.
 struct KeyRule {
   std::string_view name;
   std::string_view accepts;  // for messages, e.g. "an integer >= 0"
@@ -21,7 +21,7 @@ struct KeyRule {
   nlohmann::json (*show)(const Options& options) = nullptr;
 };
 
-/// Describes one strategy and the keys that a spec may give beside it.
+// Describes one strategy and the keys that a spec may give beside it.
 struct StrategyRule {
   StrategyKind kind;
   std::string_view name;
@@ -35,16 +35,16 @@ struct StrategyRule {
   StrategyTraits traits;
 };
 
-/// Returns the keys that are allowed with every strategy, and without one.
+// Returns the keys that are allowed with every strategy, and without one.
 const std::vector<KeyRule>& common_keys();
 
-/// Returns all strategies, in the order in which messages and the help text list them.
+// Returns all strategies, in the order in which messages and the help text list them.
 const std::vector<StrategyRule>& strategies();
 
-/// Returns the row of `kind`. Throws std::logic_error if the table has none.
+// Returns the row of `kind`. Throws std::logic_error if the table has none.
 const StrategyRule& rule_of(StrategyKind kind);
 
-/// Returns the rule of the key `name`, or nullptr.
+// Returns the rule of the key `name`, or nullptr.
 const KeyRule* find_key(const std::vector<KeyRule>& keys, std::string_view name);
 
 }  // namespace aten_recompute

@@ -1,5 +1,5 @@
 // Rules of activation functions. Most have a backward operator in ATen.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

@@ -1,4 +1,4 @@
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

@@ -1,6 +1,6 @@
 // Rules of convolutions. The forward operator does not change, because its choice of kernel does
 // not depend on autograd.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 namespace {

@@ -1,5 +1,5 @@
 // Rules of similarities and distances between vectors.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

@@ -1,7 +1,7 @@
 // Rules of dropout. The mask is kept as a bool tensor, and the same operator applies it in forward
 // and backward. Outside training, a dropout is the identity: the probability is 0, for which no
 // numbers are drawn.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

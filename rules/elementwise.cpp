@@ -1,5 +1,5 @@
 // Rules of elementwise operators: arithmetic, selections, and functions of one argument.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 namespace {

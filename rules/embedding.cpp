@@ -1,5 +1,5 @@
 // Rules of table look-ups.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

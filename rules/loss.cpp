@@ -1,5 +1,5 @@
 // Rules of losses. `reduction` is 0 for none, 1 for mean, 2 for sum.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 namespace {

@@ -1,6 +1,6 @@
 // Rules of matrix products. Where autograd gives a gradient the layout of its argument, so do these
 // rules: rules/kernels/matrix.cpp.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

@@ -1,6 +1,6 @@
 // Rules of normalizations. The forward is replaced by the operator that also returns the
 // statistics.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 namespace aten_recompute {
 

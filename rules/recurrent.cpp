@@ -1,7 +1,7 @@
 // Rules of recurrent cells and layers. Each is composed of other operators, as in ATen for the CPU
 // (RNN.cpp): a cell of elementwise operators and matrix products, a network of layers and
 // directions (rules/kernels/recurrent.cpp), between which a plan decides.
-#include "rules/rule.h"
+#include "rules/families.h"
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>

@@ -20,7 +20,7 @@
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "ir/node_traits.h"
-#include "rules/rule.h"
+#include "rules/registry.h"
 #include "rules/script_source.h"
 #include "rules/user_rules.h"
 #include "rules/user_shapes.h"

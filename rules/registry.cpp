@@ -1,3 +1,5 @@
+#include "rules/registry.h"
+
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -11,7 +13,7 @@
 #include "ir/graph_device.h"
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
-#include "rules/rule.h"
+#include "rules/families.h"
 #include "rules/script_source.h"
 #include "rules/user_rules.h"
 
@@ -196,18 +198,6 @@ std::vector<size_t> outputs_read(const CompiledFormula& formula) {
 }
 
 }  // namespace
-
-std::string layout_of(const std::string& argument) {
-  return "recompute.stand_in(recompute.layout(" + argument + "))";
-}
-
-std::vector<std::string> split_names(const std::string& names) {
-  std::vector<std::string> result;
-  std::istringstream stream(names);
-  for (std::string name; std::getline(stream >> std::ws, name, ',');)
-    result.push_back(name);
-  return result;
-}
 
 const std::vector<Rule>& all_rules() {
   return registry().rules;

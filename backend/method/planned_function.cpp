@@ -70,28 +70,33 @@ Registry& registry() {
   return *instance;
 }
 
-// Returns the function that the node calls; nullptr where that is none that TorchScript inlines.
-GraphFunction* callee_of(Node* node) {
-  if (node->kind() == c10::prim::CallFunction)
-    return torch::jit::tryToGraphFunction(node);
+// Returns the function that the node calls, which may be gone: functions of Python's unit live for
+// ever, and so do the types in their graphs, which name functions and classes of other units.
+// Returns nullptr where the node calls none, or it is known to be gone.
+torch::jit::Function* callee_of(const Node* node) {
+  if (node->kind() == c10::prim::CallFunction) {
+    const auto type = node->input(0)->type()->cast<c10::FunctionType>();
+    return type == nullptr ? nullptr : type->function();
+  }
   if (node->kind() != c10::prim::CallMethod)
     return nullptr;
+  // A class lists methods that belong to its compilation unit.
   const auto type = node->input(0)->type()->cast<c10::ClassType>();
-  auto* method = type == nullptr ? nullptr : type->findMethod(node->s(c10::attr::name));
-  return method == nullptr ? nullptr : torch::jit::tryToGraphFunction(*method);
+  const bool is_alive = type != nullptr && type->compilation_unit() != nullptr;
+  return is_alive ? type->findMethod(node->s(c10::attr::name)) : nullptr;
 }
 
 // Returns the functions of the unit that this one is inlined into: its callers and, where these are
 // not planned themselves, their callers.
 std::vector<GraphFunction*> callers_of(GraphFunction& function, CompilationUnit& unit) {
-  std::unordered_map<GraphFunction*, std::vector<GraphFunction*>> callers;
+  std::unordered_map<const torch::jit::Function*, std::vector<GraphFunction*>> callers;
   for (auto* each : unit.get_functions()) {
     // There is none where TorchScript has removed a method.
     auto* caller = each == nullptr ? nullptr : torch::jit::tryToGraphFunction(*each);
     if (caller == nullptr)
       continue;
     for_each_node(caller->graph()->block(), [&](Node* node) {
-      if (auto* callee = callee_of(node); callee != nullptr)
+      if (const auto* callee = callee_of(node); callee != nullptr)
         callers[callee].push_back(caller);
     });
   }

@@ -14,7 +14,7 @@
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "ir/symbols.h"
-#include "rules/rule.h"
+#include "rules/registry.h"
 #include "runtime/arena/scratch_memory.h"
 #include "runtime/one_line_errors.h"
 

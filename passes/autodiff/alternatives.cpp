@@ -8,7 +8,7 @@
 
 #include "ir/node_place.h"
 #include "ir/symbols.h"
-#include "rules/rule.h"
+#include "rules/registry.h"
 
 namespace aten_recompute {
 namespace {

@@ -10,6 +10,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/insert_formula.h"
+#include "rules/registry.h"
 #include "rules/user_rules.h"
 
 namespace aten_recompute {

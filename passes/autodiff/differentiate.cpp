@@ -21,7 +21,7 @@
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/put_on_tape.h"
 #include "passes/manager/pass_manager.h"
-#include "rules/rule.h"
+#include "rules/registry.h"
 
 namespace aten_recompute {
 namespace {

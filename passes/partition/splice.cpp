@@ -17,7 +17,7 @@
 #include "passes/strategy/graph_problem.h"
 #include "planner/model/simulator.h"
 #include "rules/recomputability.h"
-#include "rules/rule.h"
+#include "rules/registry.h"
 
 namespace aten_recompute {
 namespace {

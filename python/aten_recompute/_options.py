@@ -27,11 +27,16 @@ class _CommonOptions(TypedDict, total=False):
     arena: Literal["keep", "release", "off"]
 
 
-class _LayerOptions(TypedDict, total=False):
-    """Options of the strategies ``names``, ``ops``, ``all``, ``layers`` and ``segments``."""
+class _WordOptions(TypedDict, total=False):
+    """Options of the strategies ``names`` and ``ops``."""
 
     keywords: Sequence[str]
     ops: Sequence[str]
+
+
+class _LayerOptions(TypedDict, total=False):
+    """Options of the strategies ``all``, ``layers`` and ``segments``, which decide about parts of the model."""
+
     start: int
     stride: int
     ratio: float
@@ -72,7 +77,7 @@ class _MinCutOptions(TypedDict, total=False):
     treat_parameters_as_free_to_save: bool
 
 
-class LowerOptions(_CommonOptions, _LayerOptions, _BudgetOptions, _MinCutOptions, total=False):
+class LowerOptions(_CommonOptions, _WordOptions, _LayerOptions, _BudgetOptions, _MinCutOptions, total=False):
     """All options that ``lower`` accepts as keyword arguments beside the strategy."""
 
 

@@ -1,5 +1,5 @@
 // Tests what rules capture, and replays.
-#include "rules/rule.h"
+#include "rules/registry.h"
 
 #include <ATen/ATen.h>
 #include <torch/csrc/jit/ir/ir.h>

@@ -20,64 +20,10 @@ from torch import Tensor, nn
 import aten_recompute
 from benchmarks import models
 from benchmarks.memory import Tracker
+from support.dropout_nets import Net, assert_equal, assert_trains_as, layers_of, step
 from support.helpers import saved_and_loaded, scripted_copy
 
 STRATEGIES: list[tuple[str, dict[str, Any]]] = [("none", {}), ("all", {}), ("budget", {"memory_budget": 0.8})]
-
-
-class Block(nn.Module):
-    def __init__(self, width: int) -> None:
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-        self.norm = nn.LayerNorm(width)
-
-    def forward(self, x: Tensor) -> Tensor:
-        return x + torch.dropout(torch.tanh(self.linear(self.norm(x))), 0.1, self.training)
-
-
-class Net(nn.Module):
-    """Has a loop over layers, a method that calls another, and an argument with a default."""
-
-    def __init__(self, width: int = 32, layers: int = 3) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([Block(width) for _ in range(layers)])
-        self.head = nn.Linear(width, 4)
-
-    def features(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = layer(x)
-        return x
-
-    def forward(self, x: Tensor, scale: float = 1.0) -> Tensor:
-        return self.head(self.features(x)) * scale
-
-
-def layers_of(scripted: torch.jit.ScriptModule) -> list[torch.jit.ScriptModule]:
-    """Returns the scripted layers; what indexing the list returns is those of the eager module."""
-    return list(scripted.layers.children())
-
-
-def step(run: Callable[..., Tensor], module: nn.Module, x: Tensor, seed: int = 0) -> list[Tensor]:
-    """Returns the output and all gradients of a step with dropout."""
-    module.zero_grad(set_to_none=True)
-    x = x.detach().requires_grad_()
-    torch.manual_seed(seed)
-    output = run(x)
-    output.square().sum().backward()
-    assert x.grad is not None
-    return [output.detach(), x.grad, *(p.grad for p in module.parameters() if p.grad is not None)]
-
-
-def assert_equal(ours: list[Tensor], theirs: list[Tensor]) -> None:
-    assert len(ours) == len(theirs)
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
-def assert_trains_as(module: nn.Module, eager: nn.Module, calls: int = 4) -> None:
-    """Compares steps with inputs of two sizes. TorchScript optimizes a method in its third call."""
-    for call in range(calls):
-        x = torch.randn(200 + call % 2, 32)
-        assert_equal(step(module, module, x, call), step(eager, eager, x, call))
 
 
 def num_compiled(planned: Any) -> int:
@@ -535,6 +481,25 @@ def test_plans_of_enabled_modules_are_saved_and_followed(
     x = torch.rand(64, 32)
     assert_equal(step(other, other, x), step(eager, eager, x))
     aten_recompute.release_memory()
+
+
+def test_a_parent_of_a_lowered_module_that_is_gone_is_no_caller(eager: Net) -> None:
+    """Python's compilation unit keeps the parent's methods, whose calls name the type of the lowered module."""
+
+    class Outer(nn.Module):
+        def __init__(self, inner: nn.Module) -> None:
+            super().__init__()
+            self.inner = inner
+
+        def forward(self, x: Tensor) -> Tensor:
+            return self.inner(x)
+
+    for _ in range(5):
+        torch.jit.script(Outer(aten_recompute.lower(scripted_copy(eager), "all")))
+    gc.collect()
+    scripted = scripted_copy(eager)
+    aten_recompute.enable(scripted, "all")
+    assert_trains_as(scripted, eager)
 
 
 # Everything that a process makes.

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import torch
 
-from support import rule_cases_layers, rule_cases_tensors
+from support import rule_cases_layers, rule_cases_losses, rule_cases_tensors
 from support.helpers import to_backend
 from support.rule_cases_tensors import Case
 
-CASES = [*rule_cases_tensors.CASES, *rule_cases_layers.CASES]
+CASES = [*rule_cases_tensors.CASES, *rule_cases_layers.CASES, *rule_cases_losses.CASES]
 
 _TEMPLATE = """
 from typing import Dict, List, Optional, Tuple
