@@ -30,6 +30,7 @@
 #include "passes/partition/split_sums.h"
 #include "passes/partition/undefined_gradients.h"
 #include "passes/profile/profile.h"
+#include "passes/region/insert_casts.h"
 #include "passes/strategy/plan_region.h"
 
 namespace aten_recompute {
@@ -86,6 +87,16 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
 }
 
 // ---- A region ----
+
+// Returns the input with the casts of autocast as operators of its graph.
+RegionInput with_casts(RegionInput input) {
+  if (!input.autocast.is_on())
+    return input;
+  run_pass(Pass::kInsertCasts, input.graph, [&] {
+    input.graph = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
+  });
+  return input;
+}
 
 // Returns the joint graph, with the alternatives that the strategy chooses from. Notes in `graphs`
 // what is known then.
@@ -198,25 +209,32 @@ PreparedMethod prepare_method(const MethodInput& input) {
   return recorded ? std::move(*recorded) : std::move(method);
 }
 
-RegionGraphs compile_region(const RegionInput& input) {
-  const UseRules guard(input.rules);
+RegionGraphs compile_region(const RegionInput& given) {
+  const UseRules guard(given.rules);
+  const auto input = with_casts(given);
+  const WithoutAutocast no_autocast;
   return in_faster_layout(
       input, [&](const RegionLayout& layout) { return compile_in_layout(layout, input); });
 }
 
-RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,
+RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& before,
                                  const RetentionPlan& retention) {
-  const UseRules guard(input.rules);
+  const UseRules guard(given.rules);
+  const WithoutAutocast no_autocast;
+  auto input = given;
+  input.graph = before.source;
   RegionGraphs graphs;
-  graphs.source = input.graph;
+  graphs.source = before.source;
   graphs.layout = before.layout;
   auto joint = differentiate_region(input, graphs);
   finish_region(joint, follow_plan(joint, before.plan.value(), retention), graphs);
   return graphs;
 }
 
-RegionProfile profile_region(const RegionInput& input) {
-  const UseRules guard(input.rules);
+RegionProfile profile_region(const RegionInput& given) {
+  const UseRules guard(given.rules);
+  const auto input = with_casts(given);
+  const WithoutAutocast no_autocast;
   RegionGraphs graphs;
   graphs.layout = usual_layout(input);
   RegionProfile region;

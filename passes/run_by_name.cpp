@@ -45,11 +45,13 @@
 #include "passes/profile/profile.h"
 #include "passes/region/channels_last.h"
 #include "passes/region/fuse_batch_norm.h"
+#include "passes/region/insert_casts.h"
 #include "passes/region/noop_elimination.h"
 #include "passes/strategy/graph_problem.h"
 #include "passes/strategy/plan_region.h"
 #include "passes/strategy/strategies.h"
 #include "planner/model/simulator.h"
+#include "runtime/autocast.h"
 
 namespace aten_recompute {
 namespace {
@@ -276,6 +278,12 @@ void run_other(Run& run, const GraphPtr& changed) {
     run.graphs = {changed};
 }
 
+void run_insert_casts(Run& run) {
+  const auto autocast = AutocastState::current();
+  if (autocast.is_on())
+    run_other(run, insert_casts(*run.graph, run.input.inputs, autocast));
+}
+
 const std::array kNamedPasses{
     NamedPass{Pass::kInlineModules, "puts called methods and functions in place of their calls",
               Needs::kGraph, [](Run& run) { inline_modules(run.graph); }},
@@ -327,6 +335,9 @@ const std::array kNamedPasses{
               Needs::kGraph, [](Run& run) { form_regions(run.graph); }},
     NamedPass{Pass::kNoopElimination, "removes operators that return their argument",
               Needs::kInputs, run_noop_elimination},
+    NamedPass{Pass::kInsertCasts,
+              "makes the casts of autocast operators, with its present settings", Needs::kInputs,
+              run_insert_casts},
     NamedPass{Pass::kChannelsLast, "lays images out with their channels last", Needs::kGraph,
               [](Run& run) { run_other(run, with_channels_last(*run.graph)); }},
     NamedPass{Pass::kFuseBatchNorm, "makes one operator of a batch norm and its activation",
@@ -383,8 +394,8 @@ void check(const PassInfo& info, const Run& run) {
   }
   if (!needs_inputs)
     return;
-  const size_t num_given =
-      info.pass == Pass::kNoopElimination ? 0 : 1;  // the others are for a method
+  const bool is_for_region = info.pass == Pass::kNoopElimination || info.pass == Pass::kInsertCasts;
+  const size_t num_given = is_for_region ? 0 : 1;  // the others are for a method
   if (input.inputs.size() + num_given != run.graph->inputs().size()) {
     throw std::invalid_argument("the pass \"" + name + "\" needs the inputs of a call: " +
                                 std::to_string(run.graph->inputs().size() - num_given) +

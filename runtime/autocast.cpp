@@ -48,6 +48,23 @@ void exit(Stack& /*stack*/) {
 
 }  // namespace
 
+bool AutocastState::is_on(c10::DeviceType device) const {
+  return device == at::kCPU ? types[0].has_value() : device == at::kCUDA && types[1].has_value();
+}
+
+AutocastState AutocastState::current() {
+  AutocastState state;
+  if (!autocast_enabled())
+    return state;
+  constexpr std::array kDevices{at::kCPU, at::kCUDA};
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    if (at::autocast::is_autocast_enabled(kDevices[i]))
+      state.types[i] = at::autocast::get_autocast_dtype(kDevices[i]);
+  }
+  state.is_cache_on = at::autocast::is_autocast_cache_enabled();
+  return state;
+}
+
 bool autocast_enabled() {
   return at::autocast::is_autocast_enabled(at::kCPU) ||
          at::autocast::is_autocast_enabled(at::kCUDA);

@@ -1,13 +1,44 @@
 // Autocast at run time: whether it is on, and the operators at both ends of its blocks.
 #pragma once
 
+#include <c10/core/DeviceType.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/ScalarType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+#include <array>
 #include <cstddef>
+#include <optional>
 
 namespace aten_recompute {
 
-// Returns whether autocast is on, for the CPU or for CUDA devices. The dispatcher then casts
-// operands before an operator runs, so a plan made from the graph would belong to another program.
+// Autocast's settings on a thread: what the dispatcher casts operands to before an operator runs.
+// Only the CPU and CUDA devices count.
+struct AutocastState {
+  // Per device, CPU and CUDA: the type of lower precision; nothing where autocast is off.
+  std::array<std::optional<c10::ScalarType>, 2> types;
+  bool is_cache_on = true;  // casts of parameters are made once and used again
+
+  bool is_on() const { return types[0].has_value() || types[1].has_value(); }
+  bool is_on(c10::DeviceType device) const;
+  auto operator<=>(const AutocastState&) const = default;
+
+  // Returns the settings of this thread. Those of a thread without autocast are all equal.
+  static AutocastState current();
+};
+
+// Returns whether autocast is on, for the CPU or for CUDA devices.
 bool autocast_enabled();
+
+// While it exists, the dispatcher casts nothing on this thread: for graphs that have the casts as
+// operators.
+class WithoutAutocast {
+ public:
+  WithoutAutocast() : keys_(c10::autocast_dispatch_keyset) {}
+
+ private:
+  c10::impl::ExcludeDispatchKeyGuard keys_;
+};
 
 // Registers aten_recompute::enter_autocast(str device, bool enabled, int dtype) and
 // aten_recompute::exit_autocast(), which do what torch.autocast does at the ends of its block. The

@@ -15,6 +15,7 @@
 #include "backend/memory/step_prediction.h"
 #include "passes/pipeline.h"
 #include "runtime/arena/step_arena.h"
+#include "runtime/autocast.h"
 #include "runtime/program.h"
 
 namespace aten_recompute {
@@ -28,6 +29,10 @@ struct SpecializationKey {
   // All tensors are on the CPU; false for a region of which no operator depends on that.
   bool is_on_cpu = false;
   bool may_change_layouts = false;  // see passes/pipeline.h
+  // What autocast does to the call. Where it is on: per input, the type of a tensor, and whether it
+  // is a leaf.
+  AutocastState autocast{};
+  std::vector<std::pair<int, bool>> types{};
   auto operator<=>(const SpecializationKey&) const = default;
 };
 

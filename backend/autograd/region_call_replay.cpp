@@ -11,6 +11,7 @@
 
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/stage_node.h"
+#include "runtime/autocast.h"
 #include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
@@ -55,7 +56,8 @@ ReplayInput note_replay_input(size_t input, const c10::IValue& value, bool is_wr
 }
 
 bool RegionCall::must_replay(const variable_list& vjps) {
-  return at::GradMode::is_enabled() ||
+  // Under autocast, the dispatcher casts what eager PyTorch's backward computes with.
+  return at::GradMode::is_enabled() || autocast_enabled() ||
          !(c10::impl::tls_local_dispatch_key_set().included_ & kTransforms).empty() ||
          torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr ||
          std::any_of(vjps.begin(), vjps.end(),
@@ -95,6 +97,7 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
 }
 
 std::vector<c10::IValue> RegionCall::run_again(std::vector<c10::IValue> inputs) const {
+  const WithoutAutocast no_autocast;  // the graph has its casts
   const c10::impl::ExcludeDispatchKeyGuard without_transforms(kTransforms);
   if (!compiled_region_->draws_random_numbers())
     return compiled_region_->replay().run(std::move(inputs));

@@ -62,8 +62,6 @@ std::string layer_pattern_of(const Module& module, const Options& options) {
 
 // Returns the reason why a call cannot follow a plan; nullptr where it can.
 const char* why_unplanned() {
-  if (autocast_enabled())
-    return "autocast is on";
   if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode))
     return "a transform of torch.func is on";
   if (c10::impl::TorchDispatchModeTLS::any_modes_set())
@@ -189,6 +187,7 @@ nlohmann::json describe_arena(const ArenaFigures& figures) {
 
 struct LoweredMethod::Specialization {
   c10::TypePtr self_type;
+  AutocastState autocast;
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
   std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
@@ -444,11 +443,12 @@ LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
                                                      const std::vector<c10::IValue>& inputs,
                                                      const std::vector<LeftPath>& left) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto autocast = AutocastState::current();
   const auto fits = [&](const SpecializationPtr& specialization) {
     const auto& checks = specialization->method.checks;
     return std::all_of(left.begin(), left.end(),
                        [&](const auto& each) { return may_follow(checks, each); }) &&
-           specialization->self_type == self->type() &&
+           specialization->self_type == self->type() && specialization->autocast == autocast &&
            specialization->method.assumptions.hold(self, inputs);
   };
   if (recent_ != nullptr && fits(recent_))
@@ -484,6 +484,8 @@ void LoweredMethod::say_why_compiled(const Object& self, const std::vector<c10::
     why = "data of this call answer an if or a loop differently than the path that it followed";
   else if (other->self_type != self->type())
     why = "the module is of another class";
+  else if (other->autocast != AutocastState::current())
+    why = "autocast has other settings";
   else
     why = other->method.assumptions.difference(self, inputs, names);
   log_info(LogTopic::kSpecialize, method_ + " is compiled again (for the " +
@@ -522,6 +524,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
     const Object& self, const std::vector<c10::IValue>& inputs) const {
   auto result = std::make_shared<Specialization>();
   result->self_type = self->type();
+  result->autocast = AutocastState::current();
   result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
                                    records_paths_, kept_branches_});
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {

@@ -67,6 +67,10 @@ std::string difference(const SpecializationKey& before, const SpecializationKey&
     return "other inputs are the same tensor";
   if (before.is_on_cpu != now.is_on_cpu)
     return "the inputs are on another device";
+  if (before.autocast != now.autocast)
+    return "autocast has other settings";
+  if (before.types != now.types)
+    return "the inputs have other types under autocast";
   if (before.returned != now.returned)
     return "other calls such as to() and contiguous() have nothing to do";
   return "the inputs have other layouts";
@@ -190,7 +194,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
     auto compiled_region = std::make_shared<CompiledRegion>(
         compile_region({graph_for(key), key.requires_grad, is_attribute_,
                         plans.policy.for_next_plan(by), inputs, leanest, plans.seen, rules_, known,
-                        plans.policy.largest_unplanned_bytes(), channels_last}));
+                        plans.policy.largest_unplanned_bytes(), channels_last, key.autocast}));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});
     log_plan(compiled_region->graphs());
@@ -293,6 +297,14 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
   key.is_on_cpu = depends_on_device_ && (described ? described->is_cpu() : are_on_cpu(inputs));
   key.may_change_layouts = may_change_layouts(options_, inputs);
+  key.autocast = AutocastState::current();
+  if (!key.autocast.is_on())
+    return key;
+  for (const auto& input : inputs) {
+    const bool is_tensor = input.isTensor() && input.toTensor().defined();
+    key.types.emplace_back(is_tensor ? static_cast<int>(input.toTensor().scalar_type()) : -1,
+                           is_tensor && input.toTensor().is_leaf());
+  }
   return key;
 }
 
@@ -303,6 +315,7 @@ RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,
   RegionInput input{graph_for(key), key.requires_grad, is_attribute_, options_, inputs, false, {},
                     rules_};
   input.described = described;
+  input.autocast = key.autocast;
   return input;
 }
 

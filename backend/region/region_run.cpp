@@ -115,6 +115,7 @@ std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
                                      const std::vector<const void*>& input_tensors,
                                      StepArena* arena, size_t run, DataSizes& data_sizes) {
   const WithoutAutograd guard;
+  const WithoutAutocast no_autocast;
   const auto* plan = compiled_region.plan();
   const bool data_decide_sizes = plan != nullptr && !plan->data_sizes.empty();
   const auto& forward = compiled_region.forward();
@@ -202,8 +203,7 @@ void Region::run(Stack& stack) {
   auto inputs = take_inputs(stack, graph_->inputs().size());
   auto key = key_of(inputs);
   const auto& requires_grad = key.requires_grad;
-  if (autocast_enabled() ||
-      std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
+  if (std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }

@@ -53,6 +53,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kFormRegions, "form_regions", kNeeded},
     // It decides in which order gradients are added, and so their last bits.
     PassInfo{Pass::kNoopElimination, "noop_elimination", kNeeded},
+    PassInfo{Pass::kInsertCasts, "insert_casts", kNeeded},
     PassInfo{Pass::kChannelsLast, "channels_last", kOptional},
     PassInfo{Pass::kFuseBatchNorm, "fuse_batch_norm", kOptional},
     PassInfo{Pass::kDifferentiate, "differentiate", kNeeded},

@@ -48,6 +48,7 @@ enum class Pass : uint8_t {
   kFormRegions,
   // A region.
   kNoopElimination,
+  kInsertCasts,
   kChannelsLast,
   kFuseBatchNorm,
   kDifferentiate,

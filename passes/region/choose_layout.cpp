@@ -43,7 +43,8 @@ bool always_channels_last() {
 
 // Returns whether channels last is to be tried.
 bool may_try_channels_last(const RegionInput& input) {
-  return input.channels_last.value_or(true) && input.options.cost_model == CostModel::kMeasured &&
+  return input.channels_last.value_or(true) && !input.autocast.is_on() &&
+         input.options.cost_model == CostModel::kMeasured &&
          may_change_layouts(input.options, input.inputs) &&
          forward_in({.channels_last = true}, input.graph) != input.graph;
 }
@@ -72,7 +73,8 @@ bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& 
 RegionLayout usual_layout(const RegionInput& input) {
   choose_batch_norm_kernels();
   choose_mask_kernel();
-  const bool may_fuse = input.options.fuse && traits_of(input.options).may_fuse;
+  const bool may_fuse = input.options.fuse && traits_of(input.options).may_fuse &&
+                        !input.autocast.is_on();  // there are no fused kernels for mixed types
   return {.channels_last = false, .is_fused = may_fuse && fit_fused_kernels(input)};
 }
 

@@ -16,6 +16,7 @@
 #include "passes/strategy/strategies.h"
 #include "planner/search/budget.h"
 #include "rules/user_rules.h"
+#include "runtime/autocast.h"
 
 namespace aten_recompute {
 
@@ -37,6 +38,8 @@ struct RegionInput {
   int64_t largest_unplanned_bytes = 0;
   // Without Options::exact: what an earlier compilation of this region chose, if there was one.
   std::optional<bool> channels_last{};
+  // What autocast does to the call; operators are cast in the graph then.
+  AutocastState autocast{};
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
 };
@@ -59,7 +62,8 @@ struct RegionReport {
 
 // A compiled region: what runs, the plan that it follows, and what is told about it.
 struct RegionGraphs {
-  std::shared_ptr<torch::jit::Graph> source;  // RegionInput::graph
+  // RegionInput::graph, with the casts of autocast.
+  std::shared_ptr<torch::jit::Graph> source;
   RegionLayout layout;
   torch::jit::Gradient gradient;  // forward and backward as they run
   // Per output of the backward: which of Gradient::df_output_vjps it is a summand of

@@ -1,0 +1,125 @@
+#include "passes/region/autocast_probe.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/ops/zeros.h>
+#include <torch/library.h>
+
+#include <exception>
+#include <utility>
+#include <vector>
+
+#include "runtime/autograd_modes.h"
+#include "runtime/call_context.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::OperatorHandle;
+using torch::jit::Stack;
+
+// A key above those of autocast that PyTorch has for modes written in C++, and uses in its own
+// tests only.
+constexpr auto kObserver = DispatchKey::TESTING_ONLY_GenericWrapper;
+
+DispatchKey autocast_key(c10::DeviceType device) {
+  return device == at::kCUDA ? DispatchKey::AutocastCUDA : DispatchKey::AutocastCPU;
+}
+
+// Ends the run of autocast's kernel once its arguments are known.
+struct ArgumentsAreKnown : std::exception {};
+
+// Stands for a tensor: autocast looks at types and devices alone, so all sizes are 1.
+at::Tensor stand_in_for(const at::Tensor& tensor, c10::DeviceType device) {
+  const std::vector<int64_t> sizes(static_cast<size_t>(tensor.dim()), 1);
+  return at::zeros(sizes, tensor.options().device(device));
+}
+
+c10::IValue stand_in_for(const c10::IValue& value, c10::DeviceType device) {
+  if (value.isTensor() && value.toTensor().defined())
+    return stand_in_for(value.toTensor(), device);
+  if (!value.isTensorList())
+    return value;
+  c10::List<at::Tensor> list;
+  for (const auto& tensor : value.toTensorVector())
+    list.push_back(tensor.defined() ? stand_in_for(tensor, device) : tensor);
+  return list;
+}
+
+}  // namespace
+
+// What the operator calls of a thread are looked at for.
+struct AutocastObserver {
+  const OperatorHandle* target = nullptr;  // whose arguments are wanted
+  Stack arguments;
+  WatchForCasts* watch = nullptr;  // what is told where nothing is wanted
+
+  static AutocastObserver* current() {
+    return static_cast<AutocastObserver*>(CallContext::current().autocast_observer);
+  }
+
+  static void see(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    auto* const observer = current();
+    if (observer != nullptr && observer->watch != nullptr &&
+        has_autocast_kernel(op, observer->watch->device_))
+      observer->watch->has_seen_ = true;
+    // A kernel of autocast switches autocast off and calls the operator anew.
+    if (observer != nullptr && observer->target != nullptr && *observer->target == op &&
+        c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCPU) &&
+        c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCUDA)) {
+      const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+      observer->arguments.assign(stack->end() - count, stack->end());
+      throw ArgumentsAreKnown();
+    }
+    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kObserver), stack);
+  }
+};
+
+namespace {
+
+TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&AutocastObserver::see>());
+}
+
+}  // namespace
+
+bool has_autocast_kernel(const OperatorHandle& op, c10::DeviceType device) {
+  return op.hasKernelForDispatchKey(autocast_key(device));
+}
+
+std::optional<Stack> arguments_under_autocast(const OperatorHandle& op, const Stack& arguments,
+                                              c10::DeviceType device) {
+  Stack stack;
+  for (const auto& argument : arguments)
+    stack.push_back(stand_in_for(argument, device));
+  AutocastObserver observer;
+  observer.target = &op;
+  void* const outer = std::exchange(CallContext::current().autocast_observer, &observer);
+  try {
+    const WithoutAutograd no_autograd;
+    const c10::impl::IncludeDispatchKeyGuard include(kObserver);
+    op.callBoxed(&stack);
+  } catch (const ArgumentsAreKnown&) {
+    CallContext::current().autocast_observer = outer;
+    return std::move(observer.arguments);
+  } catch (const std::exception&) {
+    // The kernel refuses the operator, or calls another one, which refuses the sizes.
+  }
+  CallContext::current().autocast_observer = outer;
+  return std::nullopt;
+}
+
+WatchForCasts::WatchForCasts(c10::DeviceType device)
+    : device_(device), outer_(CallContext::current().autocast_observer), include_(kObserver) {
+  auto* const observer = new AutocastObserver;
+  observer->watch = this;
+  CallContext::current().autocast_observer = observer;
+}
+
+WatchForCasts::~WatchForCasts() {
+  delete AutocastObserver::current();
+  CallContext::current().autocast_observer = outer_;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,240 @@
+#include "passes/region/insert_casts.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+
+#include "ir/node_names.h"
+#include "ir/node_place.h"
+#include "passes/autodiff/not_differentiable.h"
+#include "passes/profile/run_on_meta.h"
+#include "passes/region/autocast_probe.h"
+#include "rules/meta_mode.h"
+#include "runtime/autograd_modes.h"
+#include "runtime/program.h"
+
+namespace aten_recompute {
+namespace {
+
+using c10::IValue;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Stack;
+using torch::jit::Value;
+
+[[noreturn]] void refuse(const Node* node, const std::string& why) {
+  throw NotDifferentiable("under autocast, " + qualified_operator_name(node) + " " + why);
+}
+
+IValue on_meta(const IValue& value) {
+  if (value.isTensor() && value.toTensor().defined()) {
+    const auto& tensor = value.toTensor();
+    return at::empty_strided(tensor.sizes(), tensor.strides(),
+                             tensor.options().device(at::kMeta).requires_grad(false));
+  }
+  if (!value.isTensorList())
+    return value;
+  c10::List<at::Tensor> list;
+  for (const auto& tensor : value.toTensorVector())
+    list.push_back(on_meta(tensor).toTensor());
+  return list;
+}
+
+// Walks the graph with meta tensors and inserts casts before the nodes that need them.
+class CastInserter {
+ public:
+  CastInserter(std::shared_ptr<Graph> graph, const std::vector<IValue>& inputs,
+               const AutocastState& autocast, std::optional<c10::Device> device)
+      : graph_(std::move(graph)),
+        program_(graph_->copy(), /*is_planned=*/false),
+        autocast_(autocast),
+        device_(device_of(inputs, device)) {
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      if (is_cached(inputs[i]))
+        cached_.insert(graph_->inputs()[i]);
+    }
+    registers_ = program_.start(described(inputs));
+  }
+
+  void run() {
+    std::vector<Node*> nodes;
+    for (auto* node : graph_->nodes()) {
+      if (node->kind() != c10::prim::Constant)
+        nodes.push_back(node);
+    }
+    const auto& instructions = program_.instructions();
+    TORCH_INTERNAL_ASSERT(nodes.size() == instructions.size());
+    for (size_t i = 0; i < nodes.size(); ++i)
+      visit(nodes[i], instructions[i]);
+  }
+
+ private:
+  static c10::DeviceType device_of(const std::vector<IValue>& inputs,
+                                   std::optional<c10::Device> device) {
+    if (device)
+      return device->type();
+    for (const auto& input : inputs) {
+      if (input.isTensor() && input.toTensor().defined())
+        return input.toTensor().device().type();
+    }
+    return at::kCPU;
+  }
+
+  static std::vector<IValue> described(const std::vector<IValue>& inputs) {
+    std::vector<IValue> result;
+    for (const auto& input : inputs)
+      result.push_back(on_meta(input));
+    return result;
+  }
+
+  // Returns whether autocast caches the casts of this tensor.
+  bool is_cached(const IValue& input) const {
+    if (!autocast_.is_cache_on || !input.isTensor() || !input.toTensor().defined())
+      return false;
+    const auto& tensor = input.toTensor();
+    return tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() &&
+           !tensor.is_view();
+  }
+
+  void visit(Node* node, const Program::Instruction& instruction) {
+    Stack operands;
+    for (const auto& operand : instruction.operands)
+      operands.push_back(operand.is_constant ? program_.constant(operand.index)
+                                             : registers_[operand.index]);
+    const auto* schema = node->maybeSchema();
+    const auto op =
+        schema == nullptr
+            ? std::nullopt
+            : c10::Dispatcher::singleton().findSchema({schema->name(), schema->overload_name()});
+    if (op && has_autocast_kernel(*op, device_))
+      cast_operands(node, *op, operands);
+    run_on_meta_and_watch(node, instruction, operands);
+    for (size_t i = 0; i < instruction.outputs.size(); ++i) {
+      if (instruction.outputs[i] >= 0)
+        registers_[instruction.outputs[i]] = std::move(operands[i]);
+    }
+  }
+
+  void run_on_meta_and_watch(const Node* node, const Program::Instruction& instruction,
+                             Stack& operands) const {
+    const bool casts = node->maybeSchema() != nullptr && autocasts(node);
+    const WithoutAutograd no_autograd;
+    const WithoutAutocast no_autocast;
+    const MetaMode meta;
+    const WatchForCasts watch(device_);
+    try {
+      run_on_meta(instruction, node, operands);
+    } catch (const std::exception& error) {
+      refuse(node, std::string("has results that are not known without running it: ") +
+                       c10::str(error.what()).substr(0, 200));
+    }
+    if (!casts && watch.has_seen_casts())
+      refuse(node, "is composed of operators that cast");
+  }
+
+  bool autocasts(const Node* node) const {
+    const auto& schema = node->schema();
+    const auto op =
+        c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
+    return op && has_autocast_kernel(*op, device_);
+  }
+
+  void cast_operands(Node* node, const c10::OperatorHandle& op, Stack& operands) {
+    const auto given = arguments_under_autocast(op, operands, device_);
+    if (!given)
+      refuse(node, "is refused, or runs as another operator");
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto& operand = operands[i];
+      const auto& wanted = given->at(i);
+      if (operand.isTensor() && operand.toTensor().defined()) {
+        const auto type = wanted.toTensor().scalar_type();
+        if (type == operand.toTensor().scalar_type())
+          continue;
+        node->replaceInput(i, cast_of(node, node->input(i), type));
+        operands[i] = operand.toTensor().to(type);
+      } else if (operand.isTensorList()) {
+        cast_list(node, i, operands[i], wanted.toTensorVector());
+      } else if (!is_same(operand, wanted)) {
+        set_argument(node, i, wanted);
+        operands[i] = wanted;
+      }
+    }
+  }
+
+  // Of other values, autocast sets no more than a type that was left out.
+  static bool is_same(const IValue& a, const IValue& b) { return !a.isNone() || b.isNone(); }
+
+  // Returns the value, cast by a node before `node`.
+  Value* cast_of(Node* node, Value* value, at::ScalarType type) {
+    const auto key = std::pair(value, type);
+    const bool is_cached = cached_.count(value) != 0;
+    if (is_cached) {
+      if (const auto found = casts_.find(key); found != casts_.end())
+        return found->second;
+    }
+    const torch::jit::WithInsertPoint guard(node);
+    auto* cast = graph_->insert(c10::aten::to, {value, static_cast<int64_t>(type), false, false});
+    cast->node()->copyMetadata(node);
+    copy_place(node, cast->node());
+    if (is_cached)
+      casts_.emplace(key, cast);
+    return cast;
+  }
+
+  void cast_list(Node* node, size_t operand, IValue& list, const std::vector<at::Tensor>& wanted) {
+    auto tensors = list.toTensorVector();
+    std::vector<size_t> different;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      if (tensors[i].defined() && tensors[i].scalar_type() != wanted.at(i).scalar_type())
+        different.push_back(i);
+    }
+    if (different.empty())
+      return;
+    auto* maker = node->input(operand)->node();
+    if (maker->kind() != c10::prim::ListConstruct)
+      refuse(node, "casts tensors in a list that it does not make itself");
+    std::vector<Value*> elements(maker->inputs().begin(), maker->inputs().end());
+    for (auto i : different) {
+      const auto type = wanted[i].scalar_type();
+      elements[i] = cast_of(node, elements[i], type);
+      tensors[i] = tensors[i].to(type);
+    }
+    const torch::jit::WithInsertPoint guard(node);
+    auto* cast = graph_->insertNode(graph_->createList(c10::TensorType::get(), elements));
+    node->replaceInput(operand, cast->output());
+    list = c10::List<at::Tensor>(tensors);
+  }
+
+  void set_argument(Node* node, size_t operand, const IValue& value) {
+    const torch::jit::WithInsertPoint guard(node);
+    if (value.isTensor())
+      refuse(node, "runs with other tensors");
+    node->replaceInput(operand, graph_->insertConstant(value));
+  }
+
+  std::shared_ptr<Graph> graph_;
+  Program program_;
+  const AutocastState& autocast_;
+  c10::DeviceType device_;
+  Program::Registers registers_;
+  std::set<Value*> cached_;
+  std::map<std::pair<Value*, at::ScalarType>, Value*> casts_;
+};
+
+}  // namespace
+
+std::shared_ptr<Graph> insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
+                                    const AutocastState& autocast,
+                                    std::optional<c10::Device> device) {
+  auto graph = const_cast<Graph&>(forward).copy();
+  CastInserter(graph, inputs, autocast, device).run();
+  return graph;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,41 @@
+// Makes the casts of autocast operators of a region.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <c10/core/Device.h>
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "runtime/autocast.h"
+
+namespace torch::jit {
+struct Graph;
+}
+
+namespace aten_recompute {
+
+// Returns a copy of a region's forward in which operands are cast where the dispatcher would cast
+// them under autocast with these settings:
+//
+//                                             %w_1 = aten::to(%w, %bfloat16, ...)
+//   %y = aten::linear(%x, %w, %b)             %x_1 = aten::to(%x, %bfloat16, ...)
+//   %z = aten::linear(%y, %w, %b)      ==>    %b_1 = aten::to(%b, %bfloat16, ...)
+//                                             %y = aten::linear(%x_1, %w_1, %b_1)
+//                                             %z = aten::linear(%y, %w_1, %b_1)
+//
+// The dispatcher's own kernels are asked what they cast (passes/region/autocast_probe.h). A leaf
+// that requires a gradient, as a parameter, is cast once, as autocast's cache does; so gradients of
+// its casts are added in the lower precision, as in eager PyTorch. Nodes that cast are for a run
+// with autocast switched off.
+//
+// `inputs` are those of the region; `device` says where they lie if they are meta tensors. Throws
+// NotDifferentiable where the casts are not known: an operator is composed of others that cast, or
+// its results are not known without running it.
+std::shared_ptr<torch::jit::Graph> insert_casts(const torch::jit::Graph& forward,
+                                                const std::vector<c10::IValue>& inputs,
+                                                const AutocastState& autocast,
+                                                std::optional<c10::Device> device = {});
+
+}  // namespace aten_recompute
