@@ -6,6 +6,7 @@
 
 #include <algorithm>
 
+#include "rules/autocast_probe.h"
 #include "rules/shapes.h"
 #include "runtime/call_context.h"
 
@@ -101,6 +102,7 @@ void count_results(const OperatorHandle& op, Stack& stack, const Run& run) {
 }
 
 void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  WatchForCasts::see(op);
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMode);
   if (is_recorded(op, *stack) || !has_meta_operand(op, *stack)) {
     op.redispatchBoxed(below, stack);

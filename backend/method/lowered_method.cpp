@@ -188,6 +188,7 @@ nlohmann::json describe_arena(const ArenaFigures& figures) {
 struct LoweredMethod::Specialization {
   c10::TypePtr self_type;
   AutocastState autocast;
+  bool runs_several = false;  // there are several regions, or operators outside of them
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
   std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
@@ -219,6 +220,14 @@ LoweredMethod::Specialization::compiled_regions_of(const Region& region) const {
     }
   }
   return compiled_regions.empty() ? region.compiled_regions() : compiled_regions;
+}
+
+// Autocast keeps the casts of parameters to the end of its block, for all operators that read them.
+// A region has casts of its own, which what reads the same parameter elsewhere would not share.
+const char* LoweredMethod::why_unplanned_under_autocast(const Specialization& specialization) {
+  return specialization.autocast.is_on() && specialization.runs_several
+             ? "autocast is on, and the method has several regions"
+             : nullptr;
 }
 
 bool LoweredMethod::may_follow(const std::vector<PathCheck>& checks, const LeftPath& left) {
@@ -276,6 +285,10 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
   while (true) {
     const auto specialization = find(self, inputs, left);
     const auto& method = specialization->method;
+    if (const char* reason = why_unplanned_under_autocast(*specialization)) {
+      say_that_unplanned(reason);
+      return run_unplanned(self, std::move(inputs), reason);
+    }
     bool has_run = false;
     if (!method.may_leave_path() && !method.has_late_changes)
       return run(*specialization, self, std::move(inputs), has_run);
@@ -544,6 +557,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const bool runs_several = nodes.size() > 1 ||
                             std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
                             (!nodes.empty() && keeps_memory_outside(*result->method.graph));
+  result->runs_several = runs_several;
   if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {

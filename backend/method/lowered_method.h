@@ -98,6 +98,8 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Returns whether a call that left `left` may take the path with these checks: it is the same up
   // to the check that failed, and expects the other answer there.
   static bool may_follow(const std::vector<PathCheck>& checks, const LeftPath& left);
+  // Returns why a call under autocast cannot be planned; nullptr where it can, or autocast is off.
+  static const char* why_unplanned_under_autocast(const Specialization& specialization);
   // Returns the specialization for these inputs; compiles it if there is none. `left` are those
   // whose path this call has turned out not to take.
   SpecializationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,

@@ -274,6 +274,7 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
     return key;
+  key.autocast = AutocastState::current();
   // Sorted by address, then by index, so that equal tensors are neighbors.
   std::vector<std::pair<const void*, size_t>> tensors;
   tensors.reserve(inputs.size());
@@ -289,15 +290,14 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
       first = k;
       continue;
     }
-    // The profile handles tied weights by itself.
+    // The profile handles tied weights by itself; autocast casts them once.
     const auto [a, b] = std::pair(tensors[first].second, tensors[k].second);
-    if (!(is_attribute_[a] && is_attribute_[b]))
+    if (!(is_attribute_[a] && is_attribute_[b]) || key.autocast.is_on())
       key.same.emplace_back(a, b);
   }
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
   key.is_on_cpu = depends_on_device_ && (described ? described->is_cpu() : are_on_cpu(inputs));
   key.may_change_layouts = may_change_layouts(options_, inputs);
-  key.autocast = AutocastState::current();
   if (!key.autocast.is_on())
     return key;
   for (const auto& input : inputs) {

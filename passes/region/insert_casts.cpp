@@ -14,7 +14,7 @@
 #include "ir/node_place.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/profile/run_on_meta.h"
-#include "passes/region/autocast_probe.h"
+#include "rules/autocast_probe.h"
 #include "rules/meta_mode.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/program.h"
@@ -170,10 +170,17 @@ class CastInserter {
   // Of other values, autocast sets no more than a type that was left out.
   static bool is_same(const IValue& a, const IValue& b) { return !a.isNone() || b.isNone(); }
 
+  // Returns the value that is the same tensor and was made first.
+  static Value* tensor_of(Value* value) {
+    while (value->node()->kind() == c10::prim::unchecked_cast)
+      value = value->node()->input();
+    return value;
+  }
+
   // Returns the value, cast by a node before `node`.
   Value* cast_of(Node* node, Value* value, at::ScalarType type) {
-    const auto key = std::pair(value, type);
-    const bool is_cached = cached_.count(value) != 0;
+    const auto key = std::pair(tensor_of(value), type);
+    const bool is_cached = cached_.count(key.first) != 0;
     if (is_cached) {
       if (const auto found = casts_.find(key); found != casts_.end())
         return found->second;

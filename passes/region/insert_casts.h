@@ -25,7 +25,7 @@ namespace aten_recompute {
 //                                             %y = aten::linear(%x_1, %w_1, %b_1)
 //                                             %z = aten::linear(%y, %w_1, %b_1)
 //
-// The dispatcher's own kernels are asked what they cast (passes/region/autocast_probe.h). A leaf
+// The dispatcher's own kernels are asked what they cast (rules/autocast_probe.h). A leaf
 // that requires a gradient, as a parameter, is cast once, as autocast's cache does; so gradients of
 // its casts are added in the lower precision, as in eager PyTorch. Nodes that cast are for a run
 // with autocast switched off.

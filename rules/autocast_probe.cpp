@@ -1,4 +1,4 @@
-#include "passes/region/autocast_probe.h"
+#include "rules/autocast_probe.h"
 
 #include <ATen/autocast_mode.h>
 #include <ATen/ops/zeros.h>
@@ -47,39 +47,27 @@ c10::IValue stand_in_for(const c10::IValue& value, c10::DeviceType device) {
   return list;
 }
 
-}  // namespace
-
-// What the operator calls of a thread are looked at for.
-struct AutocastObserver {
-  const OperatorHandle* target = nullptr;  // whose arguments are wanted
+// What autocast's kernel calls.
+struct Observer {
+  const OperatorHandle* target;  // whose arguments are wanted
   Stack arguments;
-  WatchForCasts* watch = nullptr;  // what is told where nothing is wanted
-
-  static AutocastObserver* current() {
-    return static_cast<AutocastObserver*>(CallContext::current().autocast_observer);
-  }
-
-  static void see(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-    auto* const observer = current();
-    if (observer != nullptr && observer->watch != nullptr &&
-        has_autocast_kernel(op, observer->watch->device_))
-      observer->watch->has_seen_ = true;
-    // A kernel of autocast switches autocast off and calls the operator anew.
-    if (observer != nullptr && observer->target != nullptr && *observer->target == op &&
-        c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCPU) &&
-        c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCUDA)) {
-      const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
-      observer->arguments.assign(stack->end() - count, stack->end());
-      throw ArgumentsAreKnown();
-    }
-    op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kObserver), stack);
-  }
 };
 
-namespace {
+void observe(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  auto* const observer = static_cast<Observer*>(CallContext::current().autocast_observer);
+  // A kernel of autocast switches autocast off and calls the operator anew.
+  if (observer != nullptr && *observer->target == op &&
+      c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCPU) &&
+      c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCUDA)) {
+    const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+    observer->arguments.assign(stack->end() - count, stack->end());
+    throw ArgumentsAreKnown();
+  }
+  op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kObserver), stack);
+}
 
 TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
-  m.fallback(torch::CppFunction::makeFromBoxedFunction<&AutocastObserver::see>());
+  m.fallback(torch::CppFunction::makeFromBoxedFunction<&observe>());
 }
 
 }  // namespace
@@ -93,8 +81,7 @@ std::optional<Stack> arguments_under_autocast(const OperatorHandle& op, const St
   Stack stack;
   for (const auto& argument : arguments)
     stack.push_back(stand_in_for(argument, device));
-  AutocastObserver observer;
-  observer.target = &op;
+  Observer observer{&op, {}};
   void* const outer = std::exchange(CallContext::current().autocast_observer, &observer);
   try {
     const WithoutAutograd no_autograd;
@@ -111,15 +98,16 @@ std::optional<Stack> arguments_under_autocast(const OperatorHandle& op, const St
 }
 
 WatchForCasts::WatchForCasts(c10::DeviceType device)
-    : device_(device), outer_(CallContext::current().autocast_observer), include_(kObserver) {
-  auto* const observer = new AutocastObserver;
-  observer->watch = this;
-  CallContext::current().autocast_observer = observer;
-}
+    : device_(device), outer_(std::exchange(CallContext::current().cast_watch, this)) {}
 
 WatchForCasts::~WatchForCasts() {
-  delete AutocastObserver::current();
-  CallContext::current().autocast_observer = outer_;
+  CallContext::current().cast_watch = outer_;
+}
+
+void WatchForCasts::see(const OperatorHandle& op) {
+  auto* const watch = static_cast<WatchForCasts*>(CallContext::current().cast_watch);
+  if (watch != nullptr && has_autocast_kernel(op, watch->device_))
+    watch->has_seen_ = true;
 }
 
 }  // namespace aten_recompute

@@ -21,7 +21,8 @@ std::optional<torch::jit::Stack> arguments_under_autocast(const c10::OperatorHan
                                                           const torch::jit::Stack& arguments,
                                                           c10::DeviceType device);
 
-// While it exists, operators that run on this thread inside of others are watched.
+// While it exists, operators that this thread runs under MetaMode (rules/meta_mode.h), be it inside
+// of others, are watched.
 class WatchForCasts {
  public:
   explicit WatchForCasts(c10::DeviceType device);
@@ -32,13 +33,13 @@ class WatchForCasts {
   // Returns whether an operator ran that autocast has a kernel for.
   bool has_seen_casts() const { return has_seen_; }
 
- private:
-  friend struct AutocastObserver;
+  // Tells the innermost instance of this thread, if there is one, that an operator runs.
+  static void see(const c10::OperatorHandle& op);
 
+ private:
   c10::DeviceType device_;
   bool has_seen_ = false;
   void* outer_;
-  c10::impl::IncludeDispatchKeyGuard include_;
 };
 
 }  // namespace aten_recompute
