@@ -70,6 +70,14 @@ bool autocast_enabled() {
          at::autocast::is_autocast_enabled(at::kCUDA);
 }
 
+WithoutAutocastCache::WithoutAutocastCache() : was_on_(at::autocast::is_autocast_cache_enabled()) {
+  at::autocast::set_autocast_cache_enabled(false);
+}
+
+WithoutAutocastCache::~WithoutAutocastCache() {
+  at::autocast::set_autocast_cache_enabled(was_on_);
+}
+
 CloseAutocastBlocks::CloseAutocastBlocks() : open_(open_blocks().size()) {}
 
 CloseAutocastBlocks::~CloseAutocastBlocks() {

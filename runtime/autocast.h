@@ -40,6 +40,19 @@ class WithoutAutocast {
   c10::impl::ExcludeDispatchKeyGuard keys_;
 };
 
+// While it exists, autocast keeps no casts: a cast that is made without gradients, as while a
+// method is compiled, would be used again by the call, which needs its gradient.
+class WithoutAutocastCache {
+ public:
+  WithoutAutocastCache();
+  ~WithoutAutocastCache();
+  WithoutAutocastCache(const WithoutAutocastCache&) = delete;
+  WithoutAutocastCache& operator=(const WithoutAutocastCache&) = delete;
+
+ private:
+  bool was_on_;
+};
+
 // Registers aten_recompute::enter_autocast(str device, bool enabled, int dtype) and
 // aten_recompute::exit_autocast(), which do what torch.autocast does at the ends of its block. The
 // latter throws c10::Error where no block is open. Only the first call registers anything.

@@ -47,8 +47,8 @@ struct CallContext {
   // The sizes of a structured operator's results are known, and its out variant comes next
   // (rules/meta_mode.h).
   bool expects_out_variant = false;
-  // Who looks at what autocast's kernels call, and at the operators that run under MetaMode; nullptr:
-  // nobody (rules/autocast_probe.h).
+  // Who looks at what autocast's kernels call, and at the operators that run under MetaMode;
+  // nullptr: nobody (rules/autocast_probe.h).
   void* autocast_observer = nullptr;
   void* cast_watch = nullptr;
   // The allocator in use is asked whether it is that of StepMemoryWatch.

@@ -538,6 +538,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   auto result = std::make_shared<Specialization>();
   result->self_type = self->type();
   result->autocast = AutocastState::current();
+  const WithoutAutocastCache no_cache;
   result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
                                    records_paths_, kept_branches_});
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {

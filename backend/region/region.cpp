@@ -336,6 +336,7 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecializationKey& ke
 Region::Choice Region::choose(const SpecializationKey& key,
                               const std::vector<c10::IValue>& inputs) {
   const OutsideOfSteps compiling;
+  const WithoutAutocastCache no_cache;
   if (!traits_of(options_).depends_on_shapes(is_one_of_several_))
     return compiled_for(key, inputs, {}, false, false);
   const InputShapes shapes(inputs, is_attribute_);

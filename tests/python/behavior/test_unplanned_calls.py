@@ -41,8 +41,31 @@ def with_tangent(module: Any) -> None:
         module(forward_ad.make_dual(rows(), rows()))
 
 
+def autocast() -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16)
+
+
+def test_a_call_of_several_regions_under_autocast_is_counted() -> None:
+    class Blocks(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(16, 16)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            with torch.autocast("cpu", enabled=False):
+                z = self.layer(y.float())
+            return self.layer(z)
+
+    lowered = lowered_copy(Blocks(), "all")
+    with autocast():
+        lowered(rows())
+    assert unplanned(lowered) == {"autocast is on, and the method has several regions": 1}
+    lowered(rows())
+    assert unplanned(lowered) == {"autocast is on, and the method has several regions": 1}
+
+
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
-    "autocast": (lambda: torch.autocast("cpu", dtype=torch.bfloat16), "autocast is on"),
     "dispatch mode": (Dispatch, "a TorchDispatchMode is on"),
     "flop counter": (lambda: FlopCounterMode(display=False), "a TorchDispatchMode is on"),
 }
@@ -68,20 +91,20 @@ def test_the_report_counts_unplanned_calls(kind: str, strategy: str) -> None:
 
 def test_each_reason_is_counted_by_itself() -> None:
     lowered = lowered_copy(Residual(), "all")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with Dispatch():
         lowered(rows())
     for _ in range(2):
         torch.func.vmap(lowered)(rows())
     with_tangent(lowered)
     assert unplanned(lowered) == {
-        "autocast is on": 1,
+        "a TorchDispatchMode is on": 1,
         "a transform of torch.func is on": 2,
         "forward-mode differentiation is on": 1,
     }
     assert aten_recompute.report(lowered)["methods"][0]["specialisations"] == []
 
 
-@pytest.mark.parametrize("mode", [contextlib.nullcontext, Function, torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("mode", [contextlib.nullcontext, Function, torch.no_grad, torch.inference_mode, autocast])
 def test_other_calls_are_planned(mode: Callable[[], Any]) -> None:
     lowered = lowered_copy(Residual(), "all")
     with mode():
@@ -92,21 +115,22 @@ def test_other_calls_are_planned(mode: Callable[[], Any]) -> None:
 def test_methods_are_counted_by_themselves() -> None:
     lowered: Any = lowered_copy(TwoMethods(), "all", methods=["forward", "encode"])
     x = torch.rand(2, 5)
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with Dispatch():
         lowered.encode(x)
     methods = {each["method"]: each["unplanned_calls"] for each in aten_recompute.report(lowered)["methods"]}
-    assert methods == {"forward": [], "encode": [{"reason": "autocast is on", "calls": 1}]}
+    assert methods == {"forward": [], "encode": [{"reason": "a TorchDispatchMode is on", "calls": 1}]}
 
 
 @pytest.mark.lowered_only
 def test_a_loaded_module_counts_anew() -> None:
     lowered = lowered_copy(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), "all")
-    with torch.autocast("cpu", dtype=torch.bfloat16):
+    with Dispatch():
         lowered(rows())
-        again = saved_and_loaded(lowered)
-        assert unplanned(again) == {}
+    again = saved_and_loaded(lowered)
+    assert unplanned(again) == {}
+    with Dispatch():
         again(rows())
-    assert unplanned(again) == {"autocast is on": 1}
+    assert unplanned(again) == {"a TorchDispatchMode is on": 1}
 
 
 def test_a_call_that_raises_after_changes_is_made_again_unplanned() -> None:

@@ -55,14 +55,15 @@ def check(graph: Any, *patterns: str, absent: tuple[str, ...] = ()) -> None:
 def test_every_pass_has_a_line() -> None:
     names = passes.names()
     assert list(names)[:3] == ["inline_modules", "autocast_blocks", "assign_layers"]
-    assert len(set(names.values())) == len(names) == 37
+    assert len(set(names.values())) == len(names) == 38
     assert all(line and "\n" not in line for line in names.values())
 
 
 @pytest.mark.parametrize("name", passes.names())
 def test_every_pass_runs(name: str) -> None:
     scripted = torch.jit.script(Net())
-    on_region: dict[str, dict[str, Any]] = {"noop_elimination": {"inputs": (torch.rand(2, 3), torch.rand(3, 4))}}
+    inputs_of_region = {"inputs": (torch.rand(2, 3), torch.rand(3, 4))}
+    on_region: dict[str, dict[str, Any]] = {"noop_elimination": inputs_of_region, "insert_casts": inputs_of_region}
     on_joint = ("hoist_metadata", "name_values", "alternatives", "profile", "plan", "splice", "extract")
     in_region = ("channels_last", "fuse_batch_norm", "differentiate", "split_sums", "undefined_gradients")
     kwargs: dict[str, Any]

@@ -1,6 +1,7 @@
 #include "passes/manager/pass_manager.h"
 
 #include <ATen/Functions.h>
+#include <ATen/autocast_mode.h>
 #include <aten_recompute/aten_recompute.h>
 
 #include <set>
@@ -79,6 +80,20 @@ std::vector<at::Tensor> train_lowered() {
       lower(make_model(), R"({"strategy": "budget", "memory_budget": 1.0, "exact": false})"));
 }
 
+// A call under autocast has a pass of its own.
+void train_lowered_under_autocast() {
+  auto model = test::make_module("UnderAutocast");
+  model.register_module("first", test::make_linear(4, 8));
+  model.define(R"(
+def forward(self, x):
+    return torch.tanh(self.first.forward(x))
+)");
+  auto lowered = lower(model, R"({"strategy": "all"})");
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  lowered.forward({at::randn({5, 4})});
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
 class PassManager : public test::TorchTest {
  protected:
   ~PassManager() override { set_pass_observer_for_testing({}); }
@@ -91,6 +106,7 @@ TEST_F(PassManager, EveryPassOfTheListRuns) {
   set_pass_observer_for_testing(
       [&](Pass pass) { ran.insert(all_passes()[static_cast<size_t>(pass)].name); });
   train_lowered();
+  train_lowered_under_autocast();
   std::set<std::string> listed;
   for (const auto& info : all_passes())
     listed.insert(info.name);
@@ -103,6 +119,7 @@ TEST_F(PassManager, DisabledPassDoesNotRun) {
   std::set<Pass> ran;
   set_pass_observer_for_testing([&](Pass pass) { ran.insert(pass); });
   train_lowered();
+  train_lowered_under_autocast();
   EXPECT_EQ(ran.count(Pass::kFunctionalize), 0U);
   EXPECT_EQ(ran.count(Pass::kAlternatives), 0U);
   EXPECT_EQ(ran.size(), all_passes().size() - 2);

@@ -1,0 +1,374 @@
+"""Calls under autocast are planned, and have the bits that eager PyTorch has under the same autocast."""
+
+import contextlib
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import aten_recompute
+from benchmarks import models
+from benchmarks.memory import Tracker
+from support.helpers import scripted_copy
+
+Context = Callable[[], contextlib.AbstractContextManager[Any]]
+
+CONTEXTS: dict[str, Context] = {
+    "bfloat16": lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    "float16": lambda: torch.autocast("cpu", dtype=torch.float16),
+    "without cache": lambda: torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "all": {},
+    "min_cut": {},
+    "budget": {"memory_budget": 0.8, "unreachable": "leanest"},
+}
+
+
+class SharedWeights(nn.Module):
+    """Reads each parameter twice: autocast casts it once, and adds its gradients in the lower precision."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.bias = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.tanh(F.linear(x, self.weight, self.bias))
+        return F.linear(h, self.weight, self.bias)
+
+
+class SharedConvolution(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, padding=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = x.view(1, 1, 12, 8)
+        return torch.tanh(self.conv(image)) + F.avg_pool2d(self.conv(image), 3, 1, 1)
+
+
+class TiedEmbedding(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 8)
+        self.head = nn.Linear(8, 10, bias=False)
+        self.head.weight = self.embedding.weight
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.head(torch.tanh(self.embedding(torch.arange(12) % 10) + x))
+
+
+class Losses(nn.Module):
+    """Has operators that autocast runs in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        loss = F.cross_entropy(y, torch.arange(x.size(0)) % 8) + F.mse_loss(y, x) + F.smooth_l1_loss(y, x)
+        return loss + F.binary_cross_entropy_with_logits(y, torch.sigmoid(x))
+
+
+class Promotions(nn.Module):
+    """Has lists and operators whose operands have different types."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.scale = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        both = torch.cat([y, x], 1).sum(1, keepdim=True) + torch.stack([y, x], 1).sum(1)
+        return torch.addcmul(y.float(), y.float(), self.scale) + y * self.scale + both + torch.softmax(y, -1).sum()
+
+
+class Attention(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x.unsqueeze(0))
+
+
+class Norms(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv = nn.Conv2d(1, 8, 3)
+        self.batch_norm = nn.BatchNorm2d(8)
+        self.group_norm = nn.GroupNorm(2, 8)
+        self.layer_norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = F.dropout(torch.relu(self.batch_norm(self.conv(x.view(1, 1, 12, 8)))), 0.3, True)
+        return self.layer_norm(self.group_norm(h).mean((2, 3)))
+
+
+class OtherTypes(nn.Module):
+    """Has layers in bfloat16 and in float64, which autocast leaves alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.reduced = nn.Linear(8, 8).to(torch.bfloat16)
+        self.exact = nn.Linear(8, 8).double()
+        self.frozen = nn.Linear(8, 8).requires_grad_(False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.frozen(self.exact(self.reduced(x.to(torch.bfloat16)).double()).float())
+
+
+class Einsum(nn.Module):
+    """Is composed of operators that cast, which the region does not see."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.einsum("ij,jk->ik", x, self.weight)
+
+
+class Recurrent(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(8, 8)
+        self.cell = nn.GRUCell(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.cell(self.lstm(x.unsqueeze(0))[0][0], x)
+
+
+class Masked(nn.Module):
+    """Has sizes that data decide."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        return y[y.sum(1) > 0]
+
+
+class SwitchedOff(nn.Module):
+    """Reads a weight before and after a block without autocast, so it has several regions."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.exact = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        with torch.autocast("cpu", enabled=False):
+            z = self.exact(y.float())
+        return self.layer(z) + y
+
+
+class SwitchedOn(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            z = torch.relu(self.layer(y))
+        return self.layer(z.float()) + y
+
+
+class DecidedByType(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer(x)
+        if y.dtype == torch.bfloat16:
+            y = y * 2
+        for _ in range(3):
+            y = torch.tanh(self.layer(y))
+        return y
+
+
+PLANNED = (
+    SharedWeights,
+    SharedConvolution,
+    TiedEmbedding,
+    Losses,
+    Promotions,
+    Attention,
+    Norms,
+    OtherTypes,
+    DecidedByType,
+)
+UNPLANNED = (Einsum, Recurrent, Masked, SwitchedOff, SwitchedOn)
+
+
+def step(module: nn.Module, x: Tensor, context: Context, seed: int) -> list[Tensor | None]:
+    """Returns output, gradients and buffers. The backward runs outside of the context, as PyTorch recommends."""
+    module.zero_grad(set_to_none=True)
+    torch.manual_seed(seed)
+    x = x.detach().requires_grad_()
+    with context():
+        output = module(x)
+        loss = output.float().square().sum()
+    loss.backward()
+    return [output.detach(), x.grad, *(p.grad for p in module.parameters()), *(b.clone() for b in module.buffers())]
+
+
+def assert_equal(ours: list[Tensor | None], theirs: list[Tensor | None]) -> None:
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            assert a.dtype == b.dtype
+            assert torch.equal(a.nan_to_num(), b.nan_to_num())
+
+
+def num_compiled(lowered: Any) -> int:
+    (method,) = aten_recompute.report(lowered)["methods"]
+    return sum(len(region["variants"]) for each in method["specialisations"] for region in each["regions"])
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("strategy", OPTIONS)
+@pytest.mark.parametrize("kind", [*PLANNED, *UNPLANNED])
+def test_bits_are_those_of_eager_autocast(kind: type[nn.Module], strategy: str, context: str) -> None:
+    torch.manual_seed(0)
+    eager = kind()
+    lowered = aten_recompute.lower(scripted_copy(eager), strategy, **OPTIONS[strategy])
+    x = torch.randn(12, 8)
+    try:
+        step(eager, x, CONTEXTS[context], 0)
+    except RuntimeError:  # no kernel in float16; or a block in bfloat16 finds a weight in float16 in the cache
+        with pytest.raises(RuntimeError):
+            step(lowered, x, CONTEXTS[context], 0)
+        return
+    lowered = aten_recompute.lower(scripted_copy(eager), strategy, **OPTIONS[strategy])
+    for seed in range(3):
+        assert_equal(step(lowered, x, CONTEXTS[context], seed), step(eager, x, CONTEXTS[context], seed))
+    assert (num_compiled(lowered) > 0) == (kind in PLANNED)
+    # Without autocast, the same module follows another plan.
+    assert_equal(step(lowered, x, contextlib.nullcontext, 3), step(eager, x, contextlib.nullcontext, 3))
+    assert num_compiled(lowered) > int(kind in PLANNED)
+
+
+@pytest.mark.parametrize("name", models.NAMES)
+@pytest.mark.parametrize("strategy", ["segments", "budget"])
+def test_benchmark_models_have_eagers_bits(name: str, strategy: str) -> None:
+    workload = models.make(name, size="small")
+    lowered = aten_recompute.lower(scripted_copy(workload.module), strategy, **OPTIONS.get(strategy, {}))
+
+    def gradients(module: nn.Module, seed: int) -> list[Tensor | None]:
+        module.zero_grad(set_to_none=True)
+        torch.manual_seed(seed)
+        with CONTEXTS["bfloat16"]():
+            loss = workload.loss(module)
+        loss.backward()
+        return [loss.detach(), *(p.grad for p in module.parameters())]
+
+    for seed in range(2):
+        assert_equal(gradients(lowered, seed), gradients(workload.module, seed))
+    assert num_compiled(lowered) == 1
+
+
+@pytest.mark.parametrize("name", ["gpt", "resnet50", "bert"])
+def test_budgets_are_kept_under_autocast(name: str, tracker: Tracker) -> None:
+    workload = models.make(name, size="small")
+    lowered = aten_recompute.lower(scripted_copy(workload.module), "budget", memory_budget=0.8, release_outputs=True)
+
+    def train() -> None:
+        lowered.zero_grad(set_to_none=True)
+        with CONTEXTS["bfloat16"]():
+            loss = workload.loss(lowered)
+        loss.backward()
+
+    for _ in range(3):
+        train()
+    lowered.zero_grad(set_to_none=True)
+    with tracker.measure_peak() as peak:
+        train()
+    (region,) = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]["regions"]
+    variant = region["variants"][-1]
+    assert peak.bytes <= 0.8 * variant["unplanned_peak_bytes"]
+    assert abs(peak.bytes - variant["predicted_peak_bytes"]) <= 0.03 * variant["predicted_peak_bytes"]
+
+
+@pytest.mark.parametrize("kind", [SharedWeights, SharedConvolution, Attention, Norms, Losses])
+@pytest.mark.parametrize("forward_too", [True, False])
+def test_a_backward_under_autocast_is_eagers(kind: type[nn.Module], forward_too: bool) -> None:
+    eager = kind()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(12, 8)
+
+    def gradients(module: nn.Module) -> list[Tensor | None]:
+        module.zero_grad(set_to_none=True)
+        torch.manual_seed(0)
+        with CONTEXTS["bfloat16"]() if forward_too else contextlib.nullcontext():
+            loss = module(x).float().square().sum()
+        with CONTEXTS["bfloat16"]():
+            loss.backward()
+        return [p.grad for p in module.parameters()]
+
+    assert_equal(gradients(lowered), gradients(eager))
+
+
+def test_second_derivatives_under_autocast() -> None:
+    eager = SharedWeights()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+
+    def second(module: nn.Module) -> Tensor:
+        x = torch.linspace(-1, 1, 96).view(12, 8).requires_grad_()
+        with CONTEXTS["bfloat16"]():
+            y = module(x)
+        (gradient,) = torch.autograd.grad(y.float().square().sum(), x, create_graph=True)
+        (result,) = torch.autograd.grad(gradient.square().sum(), x)
+        return result
+
+    ours, theirs = second(lowered), second(eager)
+    assert (ours - theirs).norm() <= 0.01 * theirs.norm()
+
+
+def test_gradients_are_scaled_and_steps_skipped_as_in_eager() -> None:
+    eager = Norms()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(12, 8)
+
+    def train(module: nn.Module) -> list[Tensor]:
+        scaler = torch.amp.GradScaler("cpu", init_scale=2.0**12, growth_interval=2)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1)
+        for seed in range(4):
+            optimizer.zero_grad()
+            torch.manual_seed(seed)
+            with CONTEXTS["float16"]():
+                loss = module(x).float().square().sum() * (1e30 if seed == 1 else 1.0)
+            scaler.scale(loss).backward()
+            scaler.unscale_(optimizer)
+            torch.nn.utils.clip_grad_norm_(module.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
+        return [torch.tensor(scaler.get_scale()), *(p.detach().clone() for p in module.parameters())]
+
+    theirs = train(copy.deepcopy(eager))
+    for a, b in zip(train(lowered), theirs, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_the_settings_of_autocast_choose_the_plan() -> None:
+    eager = Losses()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(12, 8)
+    for turn in range(2):
+        for context in (*CONTEXTS.values(), contextlib.nullcontext):
+            assert_equal(step(lowered, x, context, turn), step(eager, x, context, turn))
+        assert num_compiled(lowered) == len(CONTEXTS) + 1
