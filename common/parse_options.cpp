@@ -1,5 +1,7 @@
 #include "common/parse_options.h"
 
+#include <aten_recompute/errors.h>
+
 #include <algorithm>
 #include <stdexcept>
 #include <string_view>
@@ -21,6 +23,7 @@ using Json = nlohmann::json;
 // One line that says what is wrong with a spec. The public functions add whose spec it is.
 struct OptionError {
   std::string message;
+  std::string option = "";  // its name; "" where the error is about no single one
 };
 
 bool is_key_of(const StrategyRule& rule, std::string_view name) {
@@ -59,8 +62,9 @@ std::string quoted_names(const std::vector<KeyRule>& keys) {
 }
 
 [[noreturn]] void fail_value(std::string_view key, const Json& value, std::string_view accepts) {
-  throw OptionError{"key " + quote(key) + ": got " + show(value) + ", accepted is " +
-                    std::string(accepts)};
+  throw OptionError{
+      "key " + quote(key) + ": got " + show(value) + ", accepted is " + std::string(accepts),
+      std::string(key)};
 }
 
 [[noreturn]] void fail_strategy(const Json& value) {
@@ -104,8 +108,9 @@ std::vector<std::string> names_of_all_keys() {
     for (const std::string& key : known)
       accepted += accepted.empty() ? quote(key) + " (" + strategy_names() + ")" : ", " + quote(key);
   }
-  throw OptionError{"key " + quote(name) + " is unknown, accepted are " + accepted +
-                    did_you_mean(name, known)};
+  throw OptionError{
+      "key " + quote(name) + " is unknown, accepted are " + accepted + did_you_mean(name, known),
+      name};
 }
 
 // ---- Reading a spec ----
@@ -122,7 +127,7 @@ Json parse_object(const std::string& text) {
     if (event == Json::parse_event_t::key && depth == 1) {
       const auto& key = parsed.get_ref<const std::string&>();
       if (std::find(keys.begin(), keys.end(), key) != keys.end())
-        throw OptionError{"key " + quote(key) + " is given twice"};
+        throw OptionError{"key " + quote(key) + " is given twice", key};
       keys.push_back(key);
     }
     return true;
@@ -217,11 +222,13 @@ void store_key(const std::string& key, const Json& value, const StrategyRule* st
     fail_unknown_key(key, strategy, short_form);
   }
   if (strategy == nullptr)
-    throw OptionError{"key " + quote(key) + " needs a strategy, accepted are " + strategy_names()};
+    throw OptionError{"key " + quote(key) + " needs a strategy, accepted are " + strategy_names(),
+                      std::string(key)};
   const std::string owner = short_form == nullptr ? "strategy " + quote(strategy->name)
                                                   : "the short form " + quote(short_form->name);
   throw OptionError{"key " + quote(key) + " does not belong to " + owner + ", accepted are " +
-                    quoted_names(keys_of(*strategy, short_form))};
+                        quoted_names(keys_of(*strategy, short_form)),
+                    std::string(key)};
 }
 
 Spec parse_spec(const std::string& text) {
@@ -265,7 +272,9 @@ Spec parse_or_throw(const std::string& text) {
   try {
     return parse_spec(text);
   } catch (const OptionError& error) {
-    throw std::invalid_argument("aten_recompute: invalid spec: " + error.message);
+    InvalidOptionError invalid("aten_recompute: invalid spec: " + error.message);
+    invalid.option = error.option;
+    invalid.raise_as_invalid_argument();
   }
 }
 

@@ -7,8 +7,9 @@
 
 namespace aten_recompute {
 
-// Reads a spec: "" (no options) or a JSON object. Throws std::invalid_argument with one line that
-// names the key, the given value and the accepted values.
+// Reads a spec: "" (no options) or a JSON object. Throws an InvalidOptionError, which is a
+// std::invalid_argument, with one line that names the key, the given value and the accepted
+// values.
 Options parse_options(const std::string& text);
 
 // Like parse_options(), but if the spec names no strategy, the environment variable RECOMPUTE

@@ -129,16 +129,21 @@ void draw_any(const c10::IValue& target, const std::string& path, const std::str
 std::string plan_problem(const std::string& text, int64_t limit_bytes) {
   const auto problem = problem_from_json(text);
   const auto begin = std::chrono::steady_clock::now();
+  Simulator simulator(problem);
+  const auto unplanned_peak_bytes = simulator.run(keep_what_is_read(problem)).peak_bytes;
   PlanSearch search(problem, keep_what_is_read(problem));
   const auto plan = search.fastest(limit_bytes);
   const std::chrono::duration<double> search_seconds = std::chrono::steady_clock::now() - begin;
   if (!plan) {
-    throw std::runtime_error("plan_problem: no plan has a peak of " + std::to_string(limit_bytes) +
-                             " bytes; the smallest that can be reached is " +
-                             std::to_string(search.smallest_peak_bytes()));
+    BudgetUnreachableError error("plan_problem: no plan has a peak of " +
+                                 std::to_string(limit_bytes) +
+                                 " bytes; the smallest that can be reached is " +
+                                 std::to_string(search.smallest_peak_bytes()));
+    error.smallest_peak_bytes = search.smallest_peak_bytes();
+    error.limit_bytes = limit_bytes;
+    error.unplanned_peak_bytes = unplanned_peak_bytes;
+    error.raise();
   }
-  Simulator simulator(problem);
-  const auto unplanned_peak_bytes = simulator.run(keep_what_is_read(problem)).peak_bytes;
   simulator.run(plan->retention);
   auto steps = nlohmann::json::array();
   for (const auto& step : simulator.steps())

@@ -10,7 +10,8 @@
 // torch._C._freeze_module cannot handle lowered modules. The wrapper passes it the plain module. It
 // inlines functions, of which enabled ones become plain meanwhile.
 //
-// Errors of lowered modules are shortened to one line.
+// Errors of lowered modules are shortened to one line. Where the Python package is imported, its
+// classes are raised, otherwise RuntimeError.
 #include <dlfcn.h>
 
 namespace aten_recompute {
@@ -20,7 +21,12 @@ constexpr const char* kWrap = R"PY(
 def _aten_recompute_wrap():
     import functools
     import torch
+    import sys
     ours = torch.ops.aten_recompute
+
+    def error_of_call(message):
+        package = sys.modules.get("aten_recompute._errors")
+        return RuntimeError(message) if package is None else package.error_of_call(message)
 
     def wrap(owner, name, wrapper):
         original = getattr(owner, name)
@@ -38,7 +44,7 @@ def _aten_recompute_wrap():
                 if not found:
                     raise
                 line = message.split("\n", 1)[0]
-            raise RuntimeError("aten_recompute: " + line)
+            raise error_of_call("aten_recompute: " + line)
         return call
 
     def to_backend(original):
@@ -66,6 +72,7 @@ def _aten_recompute_wrap():
     wrap(torch._C, "_freeze_module", freeze_module)
     for owner, name in (
         (torch._C.ScriptMethod, "__call__"),
+        (torch._C.ScriptFunction, "__call__"),
         (torch._C, "import_ir_module"),
         (torch._C, "import_ir_module_from_buffer"),
     ):

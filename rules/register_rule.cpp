@@ -1,3 +1,4 @@
+#include <aten_recompute/errors.h>
 #include <aten_recompute/register_rule.h>
 #include <aten_recompute/register_shape.h>
 
@@ -27,6 +28,12 @@
 
 namespace aten_recompute {
 namespace {
+
+[[noreturn]] void fail_to_register(const std::string& op, const std::string& message) {
+  InvalidRuleError error(message);
+  error.op = op;
+  error.raise_as_invalid_argument();
+}
 
 using c10::TypeKind;
 using c10::TypePtr;
@@ -144,7 +151,7 @@ class RuleMaker {
 
   std::string name() const { return full_name(*schema_); }
   [[noreturn]] void fail(const std::string& what) const {
-    throw std::invalid_argument(who_ + ": " + op_ + ": " + what);
+    fail_to_register(op_, who_ + ": " + op_ + ": " + what);
   }
 
  private:
@@ -426,9 +433,9 @@ RuleFunction::RuleFunction(torch::jit::Function& function, std::vector<std::stri
   const auto& arguments = function.getSchema().arguments();
   const bool is_method = !arguments.empty() && graph_->inputs()[0]->type()->is_module();
   if (is_method && graph_->inputs()[0]->hasUses()) {
-    throw std::invalid_argument(
-        "register_rule: the method \"" + function.name() +
-        "\" uses its module; a function of a rule can use its parameters only");
+    fail_to_register("",
+                     "register_rule: the method \"" + function.name() +
+                         "\" uses its module; a function of a rule can use its parameters only");
   }
   if (is_method)
     graph_->eraseInput(0);
@@ -442,9 +449,9 @@ void register_rule(const std::string& op, const OperatorRule& rule) {
   auto made = RuleMaker(op, rule).run();
   const auto name = made->rule.op;
   if (!add_user_rule(std::move(made), rule.replace)) {
-    throw std::invalid_argument("register_rule: " + name +
-                                ": it has been given a rule already; replace = true puts this one "
-                                "in its place");
+    fail_to_register(op, "register_rule: " + name +
+                             ": it has been given a rule already; replace = true puts this one "
+                             "in its place");
   }
 }
 

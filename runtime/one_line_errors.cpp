@@ -1,44 +1,47 @@
 #include "runtime/one_line_errors.h"
 
+#include <memory>
 #include <stdexcept>
 #include <string>
 
+#include "common/typed_errors.h"
 #include "common/user_error.h"
 
 namespace aten_recompute {
 namespace {
 
-[[noreturn]] void throw_with_prefix(const std::string& message) {
+// Returns the error that is being handled, with the prefix; nullptr if it is none that a user can
+// mend.
+std::shared_ptr<const Error> current_error() {
+  std::shared_ptr<const Error> error;
+  try {
+    throw;
+  } catch (const std::invalid_argument& thrown) {
+    error = typed_error(thrown);
+    if (error == nullptr)
+      error = std::make_shared<Error>(thrown.what());
+  } catch (const std::runtime_error& thrown) {
+    error = typed_error(thrown);
+  } catch (...) {
+  }
   const std::string prefix = kErrorPrefix;
-  throw UserError(message.rfind(prefix, 0) == 0 ? message : prefix + message);
+  if (error == nullptr || std::string(error->what()).rfind(prefix, 0) == 0)
+    return error;
+  return error->with_message(prefix + error->what());
 }
 
 }  // namespace
 
 void rethrow_as_invalid_argument() {
-  try {
-    rethrow_in_one_line();
-  } catch (const UserError& error) {
-    throw std::invalid_argument(error.what());
-  }
+  if (const auto error = current_error())
+    error->raise_as_invalid_argument();
+  throw;
 }
 
 void rethrow_in_one_line() {
-  try {
-    throw;
-  } catch (const UserError& error) {
-    throw_with_prefix(error.what());
-  } catch (const std::invalid_argument& error) {
-    throw_with_prefix(error.what());
-  } catch (const std::runtime_error& error) {
-    const std::string text = error.what();
-    const std::string before = std::string("\nRuntimeError: ") + kErrorPrefix;
-    const auto found = text.rfind(before);
-    if (found == std::string::npos)
-      throw;
-    const auto begin = found + before.size();
-    throw_with_prefix(text.substr(begin, text.find('\n', begin) - begin));
-  }
+  if (const auto error = current_error())
+    error->raise();
+  throw;
 }
 
 }  // namespace aten_recompute

@@ -1,5 +1,6 @@
 #include "backend/estimate/region_walk.h"
 
+#include <aten_recompute/errors.h>
 #include <aten_recompute/one_line.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -66,8 +67,10 @@ torch::jit::Method method_of(const torch::jit::Module& module, const std::string
     std::vector<std::string> names;
     for (const auto& each : module.get_methods())
       names.push_back(each.name());
-    throw std::invalid_argument("the module has no method \"" + method + "\"" +
-                                did_you_mean(method, names));
+    NoSuchMethodError error("the module has no method \"" + method + "\"" +
+                            did_you_mean(method, names));
+    error.method = method;
+    error.raise_as_invalid_argument();
   }
   return *found;
 }

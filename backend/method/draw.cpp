@@ -1,4 +1,5 @@
 #include <aten_recompute/draw.h>
+#include <aten_recompute/errors.h>
 
 #include <algorithm>
 #include <array>
@@ -202,8 +203,12 @@ void draw_methods(const Methods& methods, const std::string& path, const std::st
     const auto format = picture_format(path);
     write_picture(path, format, graph_of(choose_method(methods(), method), what, layer).text());
   } catch (const std::invalid_argument& error) {
-    const std::string message = error.what();
-    throw std::invalid_argument(message.rfind(prefix, 0) == 0 ? message : prefix + message);
+    std::string message = error.what();
+    if (message.rfind(prefix, 0) != 0)
+      message = prefix + message;
+    if (const auto typed = typed_error(error))
+      typed->with_message(message)->raise_as_invalid_argument();
+    throw std::invalid_argument(message);
   } catch (const std::runtime_error& error) {
     throw std::runtime_error(prefix + error.what());
   }

@@ -1,6 +1,7 @@
 #include "backend/method/lowered_method.h"
 
 #include <ATen/core/grad_mode.h>
+#include <aten_recompute/errors.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -126,9 +127,8 @@ bool keeps_memory_outside(torch::jit::Graph& graph) {
 
 // Returns whether the error is about the plan, not about what the method computes.
 bool is_ours(const std::exception& error) {
-  return dynamic_cast<const UserError*>(&error) != nullptr ||
-         dynamic_cast<const std::invalid_argument*>(&error) != nullptr ||
-         std::string(error.what()).find(kErrorPrefix) != std::string::npos;
+  return typed_error(error) != nullptr ||
+         dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
 }
 
 // What a call may change before it turns out to take another path than the one it follows.
@@ -253,7 +253,9 @@ LoweredMethod::LoweredMethod(Module module, std::string method, const std::strin
                              const std::string& layer_pattern)
     : module_(std::move(module)), method_(std::move(method)), options_(resolve_options(spec)) {
   if (!module_.find_method(method_)) {
-    throw std::invalid_argument("the module has no method \"" + method_ + "\" to lower");
+    NoSuchMethodError error("the module has no method \"" + method_ + "\" to lower");
+    error.method = method_;
+    error.raise_as_invalid_argument();
   }
   options_.layer_pattern = layer_pattern_of(module_, options_);
   if (options_.layer_pattern.empty())

@@ -1,6 +1,7 @@
 #include "backend/method/method_spec.h"
 
-#include <stdexcept>
+#include <aten_recompute/errors.h>
+
 #include <vector>
 
 #include "common/did_you_mean.h"
@@ -32,8 +33,10 @@ std::string hint_at_methods(const torch::jit::Module& module, const std::string&
 void require_method(const torch::jit::Module& module, const std::string& method,
                     const std::string& verb) {
   if (!module.find_method(method)) {
-    throw std::invalid_argument("the module has no method \"" + method + "\" to " + verb +
-                                hint_at_methods(module, method, verb));
+    NoSuchMethodError error("the module has no method \"" + method + "\" to " + verb +
+                            hint_at_methods(module, method, verb));
+    error.method = method;
+    error.raise_as_invalid_argument();
   }
 }
 

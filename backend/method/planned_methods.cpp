@@ -1,8 +1,8 @@
 #include "backend/method/planned_methods.h"
 
+#include <aten_recompute/errors.h>
 #include <torch/csrc/jit/api/function_impl.h>
 
-#include <stdexcept>
 #include <utility>
 
 #include "backend/method/planned_function.h"
@@ -48,9 +48,10 @@ PlannedMethods planned_methods_of(const torch::jit::Module& module, const char* 
     return methods_of_backend(module.attr(kLoweredModule).toModule());
   auto methods = enabled_methods_of(module);
   if (methods.empty()) {
-    throw std::invalid_argument(std::string(who) +
-                                ": not a lowered module (aten_recompute.lower or to_backend makes "
-                                "one; aten_recompute.enable plans a module where it is)");
+    NotLoweredError(std::string(who) +
+                    ": not a lowered module (aten_recompute.lower or to_backend makes one; "
+                    "aten_recompute.enable plans a module where it is)")
+        .raise_as_invalid_argument();
   }
   return methods;
 }
@@ -58,8 +59,9 @@ PlannedMethods planned_methods_of(const torch::jit::Module& module, const char* 
 PlannedMethods planned_methods_of(torch::jit::Function& function, const char* who) {
   auto methods = enabled_methods_of(function);
   if (methods.empty()) {
-    throw std::invalid_argument(std::string(who) + ": the function " + function.name() +
-                                " is not enabled (aten_recompute.enable does that)");
+    NotEnabledError(std::string(who) + ": the function " + function.name() +
+                    " is not enabled (aten_recompute.enable does that)")
+        .raise_as_invalid_argument();
   }
   return methods;
 }

@@ -13,11 +13,13 @@
 //
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
 // lowered modules does not need this header. Further headers are included here: register_rule.h
-// declares gradient rules for your own operators, draw.h draws pictures, estimate.h predicts what a
-// step takes, logs.h says what is logged, and one_line.h shortens LibTorch's errors.
+// declares gradient rules for your own operators, draw.h draws pictures, errors.h declares the
+// classes of errors, estimate.h predicts what a step takes, logs.h says what is logged, and
+// one_line.h shortens LibTorch's errors.
 #pragma once
 
 #include <aten_recompute/draw.h>
+#include <aten_recompute/errors.h>
 #include <aten_recompute/estimate.h>
 #include <aten_recompute/logs.h>
 #include <aten_recompute/one_line.h>
@@ -54,8 +56,8 @@ const char* version();
 /// Methods that are not named are kept and run without a plan. If `module` or a submodule is
 /// lowered already, it is unlowered first and lowered again with the rest.
 ///
-/// Throws std::invalid_argument with one line that names the error: an invalid option, a method
-/// that does not exist, or a pattern that matches no module that a method runs.
+/// Throws std::invalid_argument with one line that names the error: an InvalidOptionError (a
+/// pattern that matches no module that a method runs is one, too), or a NoSuchMethodError.
 torch::jit::Module lower(const torch::jit::Module& module, const std::string& options = "",
                          const std::vector<std::string>& methods = {"forward"},
                          const std::string& layer_pattern = "");

@@ -1,5 +1,7 @@
 #include "planner/model/plan_file.h"
 
+#include <aten_recompute/errors.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <map>
@@ -59,29 +61,40 @@ std::string name_of(const Problem& problem, int32_t node) {
   return outputs.empty() ? problem.node_names[node] : problem.value_names[outputs[0]];
 }
 
+[[noreturn]] void fail_to_match(const std::string& what, const std::string& print) {
+  PlanMismatchError error("plan: " + what);
+  error.region = print;
+  error.raise_as_invalid_argument();
+}
+
+// The file is the value of the option "plan".
+[[noreturn]] void fail_to_read(const std::string& what) {
+  InvalidOptionError error("plan: " + what);
+  error.option = "plan";
+  error.raise_as_invalid_argument();
+}
+
 Json parse(const std::string& text) {
   Json json;
   try {
     json = Json::parse(text);
   } catch (const Json::exception& error) {
-    throw std::invalid_argument(std::string("plan: no valid JSON: ") + error.what());
+    fail_to_read(std::string("no valid JSON: ") + error.what());
   }
   if (!json.is_object() || !json.contains("format") || !json.contains("regions")) {
-    throw std::invalid_argument(
-        "plan: not a plan file, which save_plan() writes and which has the keys \"format\" and "
+    fail_to_read(
+        "not a plan file, which save_plan() writes and which has the keys \"format\" and "
         "\"regions\"");
   }
   if (json["format"] != kFormat) {
-    throw std::invalid_argument("plan: \"format\" is " + json["format"].dump() + ", expected \"" +
-                                kFormat + "\"");
+    fail_to_read("\"format\" is " + json["format"].dump() + ", expected \"" + kFormat + "\"");
   }
   const auto is_part = [](const Json& part) {
     return part.is_object() && part.contains("region") && part["region"].is_string();
   };
   const auto& regions = json["regions"];
   if (!regions.is_array() || !std::all_of(regions.begin(), regions.end(), is_part)) {
-    throw std::invalid_argument(
-        "plan: \"regions\" is no list of objects that have a text \"region\"");
+    fail_to_read("\"regions\" is no list of objects that have a text \"region\"");
   }
   return json;
 }
@@ -95,9 +108,9 @@ const Json& find_part(const Json& json, const std::string& print, std::optional<
       part = &region;
   }
   if (part == nullptr) {
-    throw std::invalid_argument(
-        "plan: made for another model, or by another version: no region in it has the "
-        "fingerprint " +
+    fail_to_match(
+        "made for another model, or by another version: no region in it has the fingerprint " +
+            print,
         print);
   }
   return *part;
@@ -125,7 +138,7 @@ class PlanReader {
   int32_t find(const std::string& name) const {
     const auto found = values_.find(name);
     if (found == values_.end())
-      throw std::invalid_argument("plan: the region has no value \"" + name + "\"");
+      fail_to_match("the region has no value \"" + name + "\"", fingerprint(problem_));
     return found->second;
   }
 
@@ -133,8 +146,9 @@ class PlanReader {
     const auto value = find(name);
     for (const auto& slot : slots) {
       if (!slot.is_number_unsigned() || slot.get<size_t>() >= plan_.num_slots()) {
-        throw std::invalid_argument("plan: \"" + name + "\" is dropped in slot " + slot.dump() +
-                                    ", slots are 0 to " + std::to_string(plan_.num_slots() - 1));
+        fail_to_match("\"" + name + "\" is dropped in slot " + slot.dump() + ", slots are 0 to " +
+                          std::to_string(plan_.num_slots() - 1),
+                      fingerprint(problem_));
       }
       plan_.drop(value, slot.get<size_t>());
     }
@@ -146,7 +160,7 @@ class PlanReader {
     const auto found = std::find_if(alternatives.begin(), alternatives.end(),
                                     [&](int32_t each) { return problem_.node_names[each] == op; });
     if (found == alternatives.end())
-      throw std::invalid_argument("plan: \"" + name + "\" cannot be computed by " + op.dump());
+      fail_to_match("\"" + name + "\" cannot be computed by " + op.dump(), fingerprint(problem_));
     plan_.choose(node, *found);
   }
 
@@ -267,9 +281,8 @@ KeptBranches kept_branches_of(const std::string& text) {
   try {
     return json.value(kKeptBranches, Json::object()).get<KeptBranches>();
   } catch (const Json::exception&) {
-    throw std::invalid_argument(std::string("plan: \"") + kKeptBranches + "\" is " +
-                                json[kKeptBranches].dump() +
-                                ", expected {method: [whole number, ...]}");
+    fail_to_read(std::string("\"") + kKeptBranches + "\" is " + json[kKeptBranches].dump() +
+                 ", expected {method: [whole number, ...]}");
   }
 }
 

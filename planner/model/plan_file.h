@@ -40,8 +40,9 @@ std::string plan_file(const std::vector<std::string>& regions, const KeptBranche
 KeptBranches kept_branches_of(const std::string& text);
 
 // Returns the plan for this problem: the last part of the file with the region's fingerprint.
-// Throws std::invalid_argument, with a message of one line, if the text is no plan file, has no
-// part for this region, or names something that the region does not have.
+// Throws std::invalid_argument, with a message of one line, if the text is no plan file, and a
+// PlanMismatchError, which is one, too, if it has no part for this region or names something that
+// the region does not have.
 RetentionPlan plan_from_file(const Problem& problem, const std::string& text);
 
 // Returns the plans for regions that run one after the other; equal ones take a part each. Throws

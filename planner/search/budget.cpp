@@ -1,5 +1,7 @@
 #include "planner/search/budget.h"
 
+#include <aten_recompute/errors.h>
+
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -8,7 +10,6 @@
 #include <string>
 
 #include "common/log.h"
-#include "common/user_error.h"
 #include "planner/model/simulator.h"
 #include "planner/search/search.h"
 
@@ -79,6 +80,15 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
                               std::string(reference > keep_all ? "an earlier" : "this") + " call)"
                         : ")") +
          (outside > 0 ? ", as operators between the regions need " + nearest(outside) : "");
+}
+
+[[noreturn]] void throw_unreachable(const std::string& message, int64_t smallest, int64_t limit,
+                                    int64_t keep_all) {
+  BudgetUnreachableError error(message);
+  error.smallest_peak_bytes = smallest;
+  error.limit_bytes = limit;
+  error.unplanned_peak_bytes = keep_all;
+  error.raise();
 }
 
 // Returns the fastest of the known plans that fits; null if there is none.
@@ -213,7 +223,7 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
         error +=
             ". If other calls have larger inputs, begin with these, give bytes, or set "
             "\"of\": \"largest\"";
-      throw UserError(error);
+      throw_unreachable(error, smallest, total, keep_all_bytes);
     }
     const auto factor =
         std::min(options.leanest_time, options.time_budget.value_or(options.leanest_time));
@@ -227,8 +237,10 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   if (leanest.simulation.peak_bytes > total) {
     char factor[32];
     std::snprintf(factor, sizeof(factor), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
-    throw UserError("time_budget and memory_budget: no plan keeps both; under " + nearest(total) +
-                    " the fastest takes " + factor + " times as long as without recomputation");
+    throw_unreachable("time_budget and memory_budget: no plan keeps both; under " + nearest(total) +
+                          " the fastest takes " + factor +
+                          " times as long as without recomputation",
+                      leanest.simulation.peak_bytes, total, keep_all_bytes);
   }
   return leanest.retention;
 }

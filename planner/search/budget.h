@@ -40,13 +40,13 @@ int64_t fraction_counts_from(const Options& options, int64_t unplanned_peak_byte
                              int64_t largest_unplanned_bytes);
 
 // Returns the plan for the budget in `options`. `unplanned` keeps what the backward reads;
-// fractions count from its peak, and the search starts from it. Throws UserError if no plan is
-// found that fits; the message names the smallest peak that can be reached, rounded up, so that it
-// is a budget that can be kept. With Options::leanest_if_unreachable, or where a fraction may come
-// to count from larger inputs, a plan near the smallest peak within Options::leanest_time is
-// returned instead, and a warning is logged: of those whose peak is at most a tenth larger, the one
-// with the smallest product of time and squared peak. The plan does not depend on the number of
-// threads.
+// fractions count from its peak, and the search starts from it. Throws BudgetUnreachableError,
+// which is a UserError, if no plan is found that fits; the message names the smallest peak that can
+// be reached, rounded up, so that it is a budget that can be kept. With
+// Options::leanest_if_unreachable, or where a fraction may come to count from larger inputs, a plan
+// near the smallest peak within Options::leanest_time is returned instead, and a warning is logged:
+// of those whose peak is at most a tenth larger, the one with the smallest product of time and
+// squared peak. The plan does not depend on the number of threads.
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits = {});
 

@@ -18,6 +18,17 @@ import torch
 from . import passes
 from ._draw import draw
 from ._enable import disable, enable, enabled
+from ._errors import (
+    BudgetUnreachableError,
+    Error,
+    InvalidOptionError,
+    InvalidRuleError,
+    NoSuchMethodError,
+    NotEnabledError,
+    NotLoweredError,
+    PeakOperator,
+    PlanMismatchError,
+)
 from ._estimate import (
     BudgetEstimate,
     Estimate,
@@ -44,11 +55,20 @@ __version__: str = torch.ops.aten_recompute.version()
 
 __all__ = [
     "BudgetEstimate",
+    "BudgetUnreachableError",
+    "Error",
     "Estimate",
+    "InvalidOptionError",
+    "InvalidRuleError",
     "LowerOptions",
     "ModuleProfile",
+    "NoSuchMethodError",
     "NodeProfile",
+    "NotEnabledError",
+    "NotLoweredError",
     "PeakEstimate",
+    "PeakOperator",
+    "PlanMismatchError",
     "ProblemPlan",
     "Profile",
     "Report",

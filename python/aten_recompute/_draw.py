@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from ._errors import first_line
+from ._errors import first_line, typed_error
 from ._targets import Target, handle_of, script_target
 
 
@@ -48,9 +48,9 @@ def draw(
         return
     except (RuntimeError, ValueError) as error:
         message = first_line(error)
-        kind = type(error)
+        raised = typed_error(message) or type(error)(message)
         if not message.startswith("draw: "):
             raise
     if message.startswith("draw: cannot write") and "graphviz" not in message:
         raise OSError(message)
-    raise kind(message)
+    raise raised

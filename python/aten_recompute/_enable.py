@@ -9,7 +9,7 @@ from typing import Any, overload
 import torch
 from typing_extensions import Unpack
 
-from ._errors import checked
+from ._errors import NotEnabledError, checked
 from ._layers import LAYER_PATTERN
 from ._options import LowerOptions, Strategy, spec_of
 from ._targets import Target, handle_of, script_target
@@ -139,8 +139,9 @@ def enable(
     No other thread may run the target, or what calls it, during this call.
 
     Raises:
-        ValueError: an option is invalid, the module has no such method, or it is lowered or contains a lowered module.
-            Nothing is enabled then.
+        InvalidOptionError: an option is invalid.
+        NoSuchMethodError: the module has no such method.
+        ValueError: the module is lowered or contains a lowered module. Nothing is enabled in any of these cases.
         TypeError: ``target`` is neither a module or a function of TorchScript nor a strategy.
     """
     names = [methods] if isinstance(methods, str) else list(methods)
@@ -162,13 +163,13 @@ def disable(target: Target | None = None) -> None:
             what is enabled already stays so.
 
     Raises:
-        ValueError: ``target`` is not enabled.
+        NotEnabledError: ``target`` is not enabled.
         TypeError: ``target`` is neither a module nor a function of TorchScript.
     """
     if target is None:
         _everything.stop()
     elif not _ours.disable(handle_of(script_target(target, "disable"))):
-        raise ValueError("disable: this is not enabled (aten_recompute.enable does that)")
+        raise NotEnabledError("disable: this is not enabled (aten_recompute.enable does that)")
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from typing import Any, cast
 import torch
 from typing_extensions import NotRequired, TypedDict
 
-from ._errors import PREFIX, first_line
+from ._errors import PREFIX, first_line, typed_error
 from ._options import plain
 from ._targets import script_module
 
@@ -298,7 +298,9 @@ def _call(operator: Any, function: str, *arguments: Any) -> Any:
         message = first_line(error)
         if not message.startswith(PREFIX):
             raise
-    raise ValueError(f"{function}: {message.removeprefix(PREFIX).removeprefix(f'{function}: ')}")
+    shown = f"{function}: {message.removeprefix(PREFIX).removeprefix(f'{function}: ')}"
+    typed = typed_error(message, shown)
+    raise typed if isinstance(typed, ValueError) else ValueError(shown)
 
 
 def estimate(

@@ -5,6 +5,8 @@ from typing import TypeVar
 
 import torch
 
+from ._errors import InvalidOptionError
+
 Module = TypeVar("Module", bound=torch.nn.Module)
 
 LAYER_PATTERN = "aten_recompute_layer_pattern"  # read by lower() and by the library
@@ -44,10 +46,12 @@ def inject_layer_tags(model: Module, pattern: str) -> Module:
     """
     if not any(re.fullmatch(pattern, name) for name, _ in model.named_modules()):
         names = [name for name, _ in model.named_modules() if name]
-        raise ValueError(
+        error = InvalidOptionError(
             f'layer pattern "{pattern}" matches no submodule; there are: {", ".join(names[:8])}'
             + (", ..." if len(names) > 8 else "")
         )
+        error.option = "pattern"
+        raise error
     if isinstance(model, torch.jit.ScriptModule):
         # Not an attribute of the script module: its class is shared with other modules.
         model.__dict__[LAYER_PATTERN] = pattern

@@ -132,8 +132,9 @@ def lower(
         ``torch::jit::load`` load it in any process that has loaded the library.
 
     Raises:
-        ValueError: an option is invalid; the message names it and what is accepted. Or ``module`` has no such method,
-            or ``pattern`` matches no module that runs in it.
+        InvalidOptionError: an option is invalid; the message names it and what is accepted. Or ``pattern`` matches no
+            module that runs in ``module``.
+        NoSuchMethodError: ``module`` has no such method.
         TypeError: ``module`` is not scripted or traced, or ``strategy`` or an option is of another type.
     """
     module = script_module(module, "lower")
@@ -265,7 +266,7 @@ def report(lowered: Target) -> Report:
         CPU, ``measured_peak_bytes`` follows once a step has been watched.
 
     Raises:
-        ValueError: the module is neither lowered nor enabled.
+        NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.
         TypeError: it is not scripted or traced.
     """
     compiled: Report = json.loads(_call_planned(torch.ops.aten_recompute.report, lowered, "report"))
@@ -284,7 +285,8 @@ def save_plan(lowered: Target, path: str | os.PathLike[str]) -> None:
         path: the path of the file.
 
     Raises:
-        ValueError: the module is not lowered, or no region has been compiled with a profile yet.
+        NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.
+        ValueError: no region has been compiled with a profile yet.
         TypeError: the module is not scripted or traced.
     """
     text = _call_planned(torch.ops.aten_recompute.plan, lowered, "save_plan")
@@ -308,7 +310,7 @@ def problems(lowered: Target) -> list[dict[str, Any]]:
         bytes, seconds and floating-point operations. ``plan_problem`` accepts it.
 
     Raises:
-        ValueError: the module is neither lowered nor enabled.
+        NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.
         TypeError: it is not scripted or traced.
     """
     texts = _call_planned(torch.ops.aten_recompute.problems, lowered, "problems")
@@ -317,13 +319,7 @@ def problems(lowered: Target) -> list[dict[str, Any]]:
 
 def _call_planned(operator: Any, planned: Target, function: str) -> Any:
     """Calls an operator that takes what is lowered or enabled; ``function`` is the name for messages."""
-    target = script_target(planned, function)
-    try:
-        return operator(handle_of(target))
-    except RuntimeError as error:
-        if "not a lowered module" in str(error) or "is not enabled" in str(error):
-            raise ValueError(first_line(error)) from None
-        raise
+    return checked(operator, handle_of(script_target(planned, function)))
 
 
 def release_memory() -> None:

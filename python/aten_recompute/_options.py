@@ -11,6 +11,8 @@ from typing import Any, Literal
 
 from typing_extensions import TypedDict
 
+from ._errors import InvalidOptionError
+
 Strategy = str | Mapping[str, Any] | None
 
 
@@ -105,7 +107,7 @@ def spec_of(strategy: Strategy, options: Mapping[str, Any]) -> str:
         return json.dumps({**plain(strategy), **options})
     if isinstance(strategy, str) and strategy.lstrip().startswith("{"):
         if options:
-            raise ValueError(
+            raise InvalidOptionError(
                 "options belong inside the JSON when the strategy is given as JSON, not beside it: "
                 + ", ".join(options)
             )

@@ -6,6 +6,8 @@ from typing import Any, TypedDict
 
 import torch
 
+from ._errors import checked
+
 
 class ProblemPlan(TypedDict):
     """A plan for a planning problem, as ``plan_problem`` returns it."""
@@ -34,12 +36,10 @@ def plan_problem(problem: Mapping[str, Any], limit_bytes: int) -> ProblemPlan:
         runs ``node`` in the forward, if ``slot`` is 0, and otherwise for the backward node at position ``slot - 1``.
 
     Raises:
-        ValueError: ``problem`` is no planning problem, or no plan stays within the limit; the message then names the
-            smallest peak that can be reached.
+        BudgetUnreachableError: no plan stays within the limit; ``smallest_peak_bytes`` is the smallest peak that can be
+            reached.
+        ValueError: ``problem`` is no planning problem.
     """
-    try:
-        plan: ProblemPlan = json.loads(torch.ops.aten_recompute.plan_problem(json.dumps(problem), limit_bytes))
-    except RuntimeError as error:
-        raise ValueError(str(error).splitlines()[0]) from None
+    plan: ProblemPlan = json.loads(checked(torch.ops.aten_recompute.plan_problem, json.dumps(problem), limit_bytes))
     plan["steps"] = [(node, slot) for node, slot in plan["steps"]]
     return plan

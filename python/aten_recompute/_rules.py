@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 
+from ._errors import InvalidRuleError, checked, first_line
+
 Function = Callable[..., Any]  # a torch.jit.ScriptFunction, or a function that torch.jit.script accepts
 
 
@@ -77,9 +79,9 @@ def register_rule(
     reasons), are differentiated by autograd as well. The C++ interface is ``aten_recompute/register_rule.h``.
 
     Raises:
-        ValueError: the message names the operator and the reason in one line: there is no such operator, it writes to
-            its arguments or returns views of them, a function cannot be scripted, a parameter is none of the above,
-            the results do not fit, or the operator already has a rule.
+        InvalidRuleError: the message names the operator and the reason in one line: there is no such operator, it
+            writes to its arguments or returns views of them, a function cannot be scripted, a parameter is none of the
+            above, the results do not fit, or the operator already has a rule.
         TypeError: ``op`` is not a string, or a function is not a function.
     """
     _check_name("register_rule", op)
@@ -96,8 +98,7 @@ def register_rule(
         roles.append(role)
         parameters.append(names)
         modules.append(module)
-    _register(
-        "register_rule",
+    checked(
         torch.ops.aten_recompute.register_rule,
         op,
         roles,
@@ -127,12 +128,12 @@ def register_shape(op: str, shape: Function, *, replace: bool = False) -> None:
         replace: whether a function that was registered earlier is replaced.
 
     Raises:
-        ValueError: as for ``register_rule``.
+        InvalidRuleError: as for ``register_rule``.
         TypeError: ``op`` is not a string, or ``shape`` is not a function.
     """
     _check_name("register_shape", op)
     module, names = _scripted("register_shape", op, "shape", shape)
-    _register("register_shape", torch.ops.aten_recompute.register_shape, op, module, names, replace)
+    checked(torch.ops.aten_recompute.register_shape, op, module, names, replace)
 
 
 def register_flops(op: str, flops: Function, *, replace: bool = False) -> None:
@@ -147,26 +148,17 @@ def register_flops(op: str, flops: Function, *, replace: bool = False) -> None:
         replace: whether a function that was registered earlier, here or with a rule, is replaced.
 
     Raises:
-        ValueError: as for ``register_rule``.
+        InvalidRuleError: as for ``register_rule``.
         TypeError: ``op`` is not a string, or ``flops`` is not a function.
     """
     _check_name("register_flops", op)
     module, names = _scripted("register_flops", op, "flops", flops)
-    _register("register_flops", torch.ops.aten_recompute.register_flops, op, module, names, replace)
+    checked(torch.ops.aten_recompute.register_flops, op, module, names, replace)
 
 
 def _check_name(who: str, op: str) -> None:
     if not isinstance(op, str):  # callers without a type checker pass torch.ops.mylib.scaled_tanh
         raise TypeError(f'{who} takes an operator\'s name, "namespace::name", not {type(op).__name__}')
-
-
-def _register(who: str, operator: Any, *arguments: Any) -> None:
-    try:
-        operator(*arguments)
-    except (RuntimeError, ValueError) as error:
-        if f"{who}: " in str(error):
-            raise ValueError(str(error).splitlines()[0]) from None
-        raise
 
 
 def _scripted(who: str, op: str, role: str, function: Function) -> tuple[Any, list[str]]:
@@ -186,5 +178,6 @@ def _script_function(who: str, op: str, role: str, function: Function) -> Any:
     try:
         return torch.jit.script(function)
     except Exception as error:  # an error of TorchScript has many lines; it remains visible as the cause
-        reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
-        raise ValueError(f"{who}: {op}: {role} cannot be scripted: {reason}") from error
+        invalid = InvalidRuleError(f"{who}: {op}: {role} cannot be scripted: {first_line(error)}")
+        invalid.op = op
+        raise invalid from error

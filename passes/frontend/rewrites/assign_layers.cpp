@@ -1,5 +1,7 @@
 #include "passes/frontend/rewrites/assign_layers.h"
 
+#include <aten_recompute/errors.h>
+
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -17,6 +19,12 @@
 
 namespace aten_recompute {
 namespace {
+
+[[noreturn]] void fail_to_match(const std::string& message) {
+  InvalidOptionError error(message);
+  error.option = "pattern";
+  error.raise_as_invalid_argument();
+}
 
 using torch::jit::Block;
 using torch::jit::Graph;
@@ -104,8 +112,8 @@ class LayerAssigner {
     try {
       pattern_ = std::regex(pattern);
     } catch (const std::regex_error& error) {
-      throw std::invalid_argument("layer pattern \"" + pattern +
-                                  "\" is not a regular expression: " + error.what());
+      fail_to_match("layer pattern \"" + pattern +
+                    "\" is not a regular expression: " + error.what());
     }
   }
 
@@ -196,9 +204,8 @@ void assign_layers(const std::shared_ptr<Graph>& graph, const std::string& patte
   LayerAssigner assigner(root, pattern);
   assigner.run(graph->block());
   if (!pattern.empty() && assigner.num_layers() == 0) {
-    throw std::invalid_argument("layer pattern \"" + pattern +
-                                "\" matches no module path; the modules that run are " +
-                                assigner.some_paths());
+    fail_to_match("layer pattern \"" + pattern +
+                  "\" matches no module path; the modules that run are " + assigner.some_paths());
   }
 }
 
