@@ -55,8 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lowered_only: what is tested is another thing for modules that are enabled")
     if config.getoption("--in-place"):
         aten_recompute.lower = _enabled_copy
-    # PyTorch 2.13 warns at every call that torch.jit is deprecated. Only this warning is silenced.
-    config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
+    # PyTorch warns at every call that torch.jit is deprecated, with a DeprecationWarning or, from 2.14 on, a
+    # FutureWarning. Only this warning is silenced.
+    config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated")
     _keep_builtins_alive()
 
 

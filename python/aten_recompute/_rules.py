@@ -1,10 +1,11 @@
 """Registers gradient rules, shapes and costs of operators that a user defines."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
+
+from ._torchscript import imported_copy, scripted
 
 Function = Callable[..., Any]  # a torch.jit.ScriptFunction, or a function that torch.jit.script accepts
 
@@ -171,10 +172,9 @@ def _register(who: str, operator: Any, *arguments: Any) -> None:
 
 def _scripted(who: str, op: str, role: str, function: Function) -> tuple[Any, list[str]]:
     """Returns ``function`` as a module with it as ``forward``, and the names of its parameters."""
-    scripted = _script_function(who, op, role, function)
+    compiled = _script_function(who, op, role, function)
     # An operator of the library accepts modules only; a function that is saved is loaded as a module.
-    module = torch.jit.load(io.BytesIO(scripted.save_to_buffer()))._c  # type: ignore[no-untyped-call]
-    return module, [argument.name for argument in scripted.schema.arguments]
+    return imported_copy(compiled), [argument.name for argument in compiled.schema.arguments]
 
 
 def _script_function(who: str, op: str, role: str, function: Function) -> Any:
@@ -184,7 +184,7 @@ def _script_function(who: str, op: str, role: str, function: Function) -> Any:
     if not callable(function) or isinstance(function, torch.nn.Module):
         raise TypeError(f"{who}: {op}: {role} is a function, not {type(function).__name__}")
     try:
-        return torch.jit.script(function)
+        return scripted(function)
     except Exception as error:  # an error of TorchScript has many lines; it remains visible as the cause
         reason = next((line for line in str(error).splitlines() if line.strip()), type(error).__name__)
         raise ValueError(f"{who}: {op}: {role} cannot be scripted: {reason}") from error

@@ -343,6 +343,42 @@ def test_the_library_needs_only_libtorch_and_the_system() -> None:
     assert others == []
 
 
+def import_from(package: Path, libraries: list[str]) -> subprocess.CompletedProcess[str]:
+    """Imports a copy of the package that has the present library as the one for each of these versions of torch."""
+    shutil.copytree(Path(aten_recompute.__file__).parent, package, ignore=shutil.ignore_patterns("lib", "__pycache__"))
+    for version in libraries:
+        folder = package / "lib" / f"torch-{version}"
+        folder.mkdir(parents=True)
+        (folder / "libaten_recompute.so").symlink_to(aten_recompute.library_path())
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("RECOMPUTE_LIBRARY")}
+    return subprocess.run(
+        [sys.executable, "-c", "import aten_recompute; print(aten_recompute.library_path())"],
+        env={**environment, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_package_takes_the_library_for_the_present_torch(tmp_path: Path) -> None:
+    present = ".".join(torch.__version__.split(".")[:2])
+    package = tmp_path / "site" / "aten_recompute"
+    done = import_from(package, ["1.98", present, "1.99"])
+    assert done.stderr == ""
+    assert done.stdout.strip() == str(package / "lib" / f"torch-{present}" / "libaten_recompute.so")
+
+
+def test_a_package_without_a_library_for_the_present_torch_names_the_versions(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "aten_recompute"
+    done = import_from(package, ["1.100", "1.99"])
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: aten_recompute: this is torch {torch.__version__}, and {package} has a library for torch 1.99, "
+        "1.100 only: install one of these versions, or build the library for yours from the source of aten_recompute "
+        "with `pip install --no-build-isolation .`"
+    )
+
+
 @pytest.mark.skipif(shutil.which("nm") is None, reason="binutils is not installed")
 def test_the_library_shows_nothing_of_what_it_logs_with() -> None:
     """A program may use another version of spdlog or fmt, whose functions would be mixed up with these."""
