@@ -5,7 +5,7 @@ isolation, pip would download another torch to build against.
 
 Environment variables:
     ATEN_RECOMPUTE_TORCH: folders of torch packages, separated by colons. One library is built for each of them, and
-        the package picks the one for the torch that imports it. ``tools/wheel.py`` sets it.
+        the package picks the one for the torch that imports it. ``tools/make_wheel.py`` sets it.
     ATEN_RECOMPUTE_MANYLINUX: if set, the wheel's name says which systems have what the libraries need, such as
         manylinux_2_35_x86_64. Otherwise it is for systems like this one.
     ATEN_RECOMPUTE_DEBUG_FILES: a folder. The debug information of the libraries goes there, instead of staying in them.

@@ -14,8 +14,8 @@ _BUILT_FOR = re.compile(rb"aten_recompute was built for torch (\d+\.\d+\.\d+)") 
 _HOW_TO_BUILD = "build it with `pip install --no-build-isolation .` or `make build`"
 
 
-# Where CMake's find_package(aten_recompute) looks, in CMAKE_PREFIX_PATH, if the package is installed. It is not there in
-# a source tree.
+# Where CMake looks for find_package(aten_recompute), in CMAKE_PREFIX_PATH, if the package is installed. A source tree
+# has no such folder.
 cmake_prefix_path = str(_PACKAGE / "share" / "cmake")
 
 

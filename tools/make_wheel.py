@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
 """Builds one wheel with a library for each of several versions of torch.
 
-    tools/wheel.py                         a library for the torch of this interpreter
-    tools/wheel.py 2.11.0 2.13.0 2.15.0    one for each of these versions, which pip downloads
-    tools/wheel.py .venv/lib/python3.11/site-packages/torch 2.15.0
+    tools/make_wheel.py                         a library for the torch of this interpreter
+    tools/make_wheel.py 2.11.0 2.13.0 2.15.0    one for each of these versions, which pip downloads
+    tools/make_wheel.py .venv/lib/python3.11/site-packages/torch 2.15.0
 
 The wheel goes to ``dist/``, and the debug information of its libraries to ``dist/debug/``. Compiling for a version
 takes minutes the first time, and seconds later on: ``build/torch-<version>`` stays. A folder ``build/`` that is
@@ -33,11 +33,11 @@ def torch_package(named: str) -> Path:
         return Path(named)
     folder = ROOT / "build" / "torch-packages" / named
     if not (folder / "torch").is_dir():
-        print(f"wheel: downloading torch {named} to build against", flush=True)
+        print(f"make_wheel: downloading torch {named} to build against", flush=True)
         wanted = f"torch=={named}" if named.count(".") == 2 else f"torch=={named}.*"
         pip = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--target", str(folder), wanted]
         if subprocess.call(pip) != 0:
-            sys.exit(f"wheel: pip cannot install {wanted}; see its message above")
+            sys.exit(f"make_wheel: pip cannot install {wanted}; see its message above")
     return folder / "torch"
 
 
@@ -67,10 +67,10 @@ def check(wheel: Path) -> list[str]:
                 continue
             library = Path(archive.extract(entry, folder))
             print(
-                f"wheel: {entry.filename}: {entry.file_size / 1e6:.1f} MB, {entry.compress_size / 1e6:.1f} compressed"
+                f"make_wheel: {entry.filename}: {entry.file_size / 1e6:.1f} MB, {entry.compress_size / 1e6:.1f} compressed"
             )
             found += [f"{entry.filename} {problem}" for problem in check_library.problems(library)]
-    print(f"wheel: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
+    print(f"make_wheel: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
     return found
 
 
@@ -83,7 +83,7 @@ def main() -> None:
     arguments = parser.parse_args()
     problems = check(build(arguments.torch, arguments.output.resolve(), not arguments.linux))
     if problems:
-        sys.exit("\n".join(f"wheel: {problem}" for problem in problems))
+        sys.exit("\n".join(f"make_wheel: {problem}" for problem in problems))
 
 
 if __name__ == "__main__":
