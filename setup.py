@@ -73,33 +73,39 @@ def torch_folders() -> list[Path]:
     return [Path(spec.submodule_search_locations[0])]
 
 
-def minor_version(torch: Path) -> str:
-    """Returns the version of a torch package without its last part, such as 2.13."""
-    file = torch / "share" / "cmake" / "Torch" / "TorchConfigVersion.cmake"
+def torch_version(torch: Path) -> str:
+    """Returns the version of a torch package, such as 2.13.0+cpu, or of a LibTorch without Python, such as 2.13.0."""
+    cmake = torch / "share" / "cmake" / "Torch" / "TorchConfigVersion.cmake"
+    if not cmake.is_file():
+        sys.exit(f"aten_recompute: {torch} is no torch package: {cmake} is missing")
+    file = torch / "version.py"
+    pattern = r"__version__ = '(\d+\.\d+[^']*)'"
     if not file.is_file():
-        sys.exit(f"aten_recompute: {torch} is no torch package: {file} is missing")
-    match = re.search(r'PACKAGE_VERSION "(\d+\.\d+)', file.read_text())
+        file, pattern = cmake, r'PACKAGE_VERSION "(\d+\.\d+[^"]*)"'
+    match = re.search(pattern, file.read_text())
     if match is None:
         sys.exit(f"aten_recompute: {file} names no version")
     return match.group(1)
 
 
+def minor_version(torch: Path) -> str:
+    """Returns the version of a torch package without what comes after the second number, such as 2.13."""
+    return ".".join(torch_version(torch).split(".")[:2])
+
+
 def is_built_for(build: Path, torch: Path) -> bool:
-    """Returns whether a folder is configured for this torch package, so that little has to be compiled in it."""
+    """Returns whether a folder is configured for this version of torch, so that little has to be compiled in it."""
     try:
         cache = (build / "CMakeCache.txt").read_text()
     except OSError:
         return False
-    known = re.search(r"^ATEN_RECOMPUTE_TORCH_ROOT_OF_BUILD:INTERNAL=(.*)$", cache, re.MULTILINE)
-    source = re.search(r"^CMAKE_HOME_DIRECTORY:INTERNAL=(.*)$", cache, re.MULTILINE)
-    kind = re.search(r"^CMAKE_BUILD_TYPE:\w+=(.*)$", cache, re.MULTILINE)
+    known = dict(re.findall(r"^(\w+):\w+=(.*)$", cache, re.MULTILINE))
+    root = Path(known.get("ATEN_RECOMPUTE_TORCH_ROOT_OF_BUILD", "/none"))
     return (
-        known is not None
-        and Path(known[1]).resolve() == torch.resolve()
-        and source is not None
-        and Path(source[1]) == ROOT
-        and kind is not None
-        and kind[1] == "RelWithDebInfo"
+        known.get("CMAKE_HOME_DIRECTORY") == str(ROOT)
+        and known.get("CMAKE_BUILD_TYPE") == "RelWithDebInfo"
+        and root.is_dir()
+        and torch_version(root) == torch_version(torch)
     )
 
 
