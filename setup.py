@@ -22,7 +22,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent
-sys.path.append(str(ROOT / "tools"))
+sys.path.append(str(ROOT))
 NAME = "libaten_recompute.so"
 OLDEST_SETUPTOOLS = (70, 1)  # the first one that makes wheels without another package
 
@@ -168,7 +168,7 @@ class Wheel(bdist_wheel):
     def get_tag(self) -> tuple[str, str, str]:
         _, _, platform = super().get_tag()
         if os.environ.get("ATEN_RECOMPUTE_MANYLINUX"):
-            from check_library import platform_tag
+            from tools.check_library import platform_tag
 
             platform = platform_tag(sorted(Path(self.bdist_dir).rglob(NAME)))
         return "py3", "none", platform

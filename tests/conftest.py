@@ -94,6 +94,7 @@ def clean_state() -> Iterator[None]:
     """Seeds every generator and removes the caller's RECOMPUTE variables; afterward restores what a test can change.
 
     These are the default dtype, grad mode, the random states and the environment variables that begin with RECOMPUTE.
+    RECOMPUTE_LIBRARY stays, so that processes that a test starts load the same library.
     """
     dtype = torch.get_default_dtype()
     grad_enabled = torch.is_grad_enabled()
@@ -102,7 +103,7 @@ def clean_state() -> Iterator[None]:
     python_state = random.getstate()
     environment = {name: value for name, value in os.environ.items() if name.startswith("RECOMPUTE")}
 
-    for name in environment:
+    for name in environment.keys() - {"RECOMPUTE_LIBRARY"}:
         del os.environ[name]
     _seed_all()
     try:

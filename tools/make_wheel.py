@@ -22,9 +22,9 @@ import zipfile
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path.append(str(ROOT / "tools"))
+sys.path.append(str(ROOT))
 
-import check_library  # noqa: E402  (the path above leads to it)
+from tools import check_library  # noqa: E402  (the path above leads to it)
 
 
 def torch_package(named: str) -> Path:
@@ -66,9 +66,8 @@ def check(wheel: Path) -> list[str]:
             if not entry.filename.endswith(".so"):
                 continue
             library = Path(archive.extract(entry, folder))
-            print(
-                f"make_wheel: {entry.filename}: {entry.file_size / 1e6:.1f} MB, {entry.compress_size / 1e6:.1f} compressed"
-            )
+            sizes = f"{entry.file_size / 1e6:.1f} MB, {entry.compress_size / 1e6:.1f} MB compressed"
+            print(f"make_wheel: {entry.filename}: {sizes}")
             found += [f"{entry.filename} {problem}" for problem in check_library.problems(library)]
     print(f"make_wheel: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
     return found

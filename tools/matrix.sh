@@ -52,13 +52,15 @@ install() {
 # build VERSION FOLDER: the library; without --compile-only, the C++ tests too.
 build() {
   local folder=$2 options targets=(aten_recompute)
-  options=(-DATEN_RECOMPUTE_EXAMPLES=OFF -DATEN_RECOMPUTE_BENCHMARKS=OFF)
+  options=(-DATEN_RECOMPUTE_EXAMPLES=OFF)
   if [[ -n "$compile_only" ]]; then
     options+=(-DTorch_DIR="$PWD/$folder/torch-alone/torch/share/cmake/Torch" -DATEN_RECOMPUTE_TESTS=OFF
+      -DATEN_RECOMPUTE_BENCHMARKS=OFF
       -DCMAKE_BUILD_TYPE=Debug)
   else
     options+=(-DPython_EXECUTABLE="$PWD/$folder/venv/bin/python" -DCMAKE_BUILD_TYPE=RelWithDebInfo)
-    targets+=(aten_recompute_tests aten_recompute_planner_tests aten_recompute_arena_tests)
+    targets+=(aten_recompute_tracking_allocator aten_recompute_tests aten_recompute_planner_tests
+      aten_recompute_arena_tests)
   fi
   local build_folder=$folder/build
   [[ -n "$compile_only" ]] && build_folder=$folder/build-only

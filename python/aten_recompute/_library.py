@@ -12,6 +12,7 @@ _NAME = "libaten_recompute.so"
 _PACKAGE = Path(__file__).resolve().parent
 _BUILT_FOR = re.compile(rb"aten_recompute was built for torch (\d+\.\d+\.\d+)")  # in register/torch_version.cpp
 _HOW_TO_BUILD = "build it with `pip install --no-build-isolation .` or `make build`"
+_loaded: list[Path] = []  # the library that this process has loaded; the environment may change after that
 
 
 # Where CMake looks for find_package(aten_recompute), in CMAKE_PREFIX_PATH, if the package is installed. A source tree
@@ -22,15 +23,17 @@ cmake_prefix_path = str(_PACKAGE / "share" / "cmake")
 def library_path() -> Path:
     """Returns the path of the shared library that this package uses.
 
-    The first of these that exists is taken: the library for this minor version of torch in the package's own ``lib``
-    folder, the file that the environment variable ``RECOMPUTE_LIBRARY`` names, and the library in ``build`` of the
-    source tree.
+    That is the one that was loaded. Before, it is the first of these that exists: the library for this minor version of
+    torch in the package's own ``lib`` folder, the file that the environment variable ``RECOMPUTE_LIBRARY`` names, and
+    the library in ``build`` of the source tree.
 
     Raises:
         ImportError: none of them exists, but the package has libraries for other versions of torch; the message, one
             line, names the versions.
         FileNotFoundError: there is no library at all; the message lists the paths.
     """
+    if _loaded:
+        return _loaded[0]
     candidates = [_PACKAGE / "lib" / f"torch-{_minor(torch.__version__)}" / _NAME]
     named = os.environ.get("RECOMPUTE_LIBRARY") or os.environ.get("ATEN_RECOMPUTE_LIBRARY")  # the name up to 0.1
     if named:
@@ -81,6 +84,7 @@ def load_library() -> None:
             f"aten_recompute: {path} cannot be loaded with torch {torch.__version__} ({reason}): {_HOW_TO_BUILD}",
             path=str(path),
         ) from None
+    _loaded[:] = [path]
 
 
 def _problem_of(path: Path) -> str | None:

@@ -51,4 +51,5 @@ def scripted(function: Any) -> Any:
         Exception: TorchScript does not compile it.
     """
     # torch.jit.script() warns, and calls this.
-    return torch.jit._script._script_impl(function)  # type: ignore[no-untyped-call]
+    script: Any = torch.jit._script
+    return script._script_impl(function)

@@ -24,13 +24,22 @@ ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "packaging"
 
 # What would lead to the checkout or to its library.
-HIDDEN = ("PYTHONPATH", "RECOMPUTE_LIBRARY", "ATEN_RECOMPUTE_LIBRARY", "LD_LIBRARY_PATH", "CMAKE_PREFIX_PATH", "Torch_DIR")
+HIDDEN = (
+    "PYTHONPATH",
+    "RECOMPUTE_LIBRARY",
+    "ATEN_RECOMPUTE_LIBRARY",
+    "LD_LIBRARY_PATH",
+    "CMAKE_PREFIX_PATH",
+    "Torch_DIR",
+)
 
 
 def run(*command: str | Path, cwd: Path = WORK) -> str:
     """Runs a command. Returns what it prints; ends the script if it fails."""
     environment = {key: value for key, value in os.environ.items() if key not in HIDDEN}
-    done = subprocess.run(list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     if done.returncode != 0:
         sys.exit(f"packaging: {' '.join(map(str, command))} failed:\n{done.stdout}{done.stderr}")
     return done.stdout.strip()
@@ -103,7 +112,9 @@ def try_prefix(torch: str) -> None:
         prefix = WORK / "prefix"
         shutil.rmtree(prefix, ignore_errors=True)
         run("cmake", "--install", ROOT / "build", "--prefix", prefix)
-        build(HERE / "linked", files / "prefix", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DPython_EXECUTABLE={sys.executable}")
+        build(
+            HERE / "linked", files / "prefix", f"-DCMAKE_PREFIX_PATH={prefix}", f"-DPython_EXECUTABLE={sys.executable}"
+        )
         print("  " + run(files / "prefix" / "linked", files / "plain.pt", files / "lowered.pt").splitlines()[-1])
 
 

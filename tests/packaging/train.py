@@ -29,7 +29,7 @@ def main() -> None:
     folder = Path(sys.argv[1])
     torch.manual_seed(1)
     model = torch.jit.script(Net())
-    model.save(str(folder / "plain.pt"))
+    model.save(str(folder / "plain.pt"))  # type: ignore[no-untyped-call]
     lowered = aten_recompute.lower(model, "budget", memory_budget=0.6)
     optimizer = torch.optim.SGD(lowered.parameters(), lr=0.1)
     x, targets = torch.rand(256, 32), torch.rand(256, 32)

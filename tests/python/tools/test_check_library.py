@@ -8,11 +8,9 @@ from pathlib import Path
 import pytest
 
 import aten_recompute
+from tools import check_library
 
 ROOT = Path(__file__).resolve().parents[3]
-sys.path.append(str(ROOT / "tools"))
-
-import check_library  # noqa: E402  (the path above leads to it)
 
 pytestmark = pytest.mark.skipif(shutil.which("nm") is None, reason="binutils is not installed")
 
