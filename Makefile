@@ -18,7 +18,8 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test conformance architectures fuzz zoo bench format lint tidy clean
+.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench format lint \
+  tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
@@ -44,6 +45,15 @@ test: build  ## run the C++ tests, the Python tests, and tests of behavior again
 	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo || status=1; \
 	$(PYTHON) -m pytest --in-place tests/python/behavior || status=1; \
 	exit $$status
+
+wheel: setup  ## make a wheel in dist/ with a library for each of several versions (TORCH="2.13.0 2.15.0")
+	@JOBS=$(JOBS) $(PYTHON) tools/make_wheel.py $(TORCH)
+
+packaging: setup  ## try the wheel of dist/ and the source as an outsider does, in empty environments
+	@JOBS=$(JOBS) $(PYTHON) tests/packaging/run.py
+
+matrix:  ## build and test against several versions of PyTorch (hours; VERSIONS="2.14 2.15", or --compile-only)
+	@JOBS=$(JOBS) tools/matrix.sh $(VERSIONS)
 
 conformance: build  ## lower every operator and module of PyTorch's own lists (an hour; CONFORMANCE="'fft.*'" does less)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m conformance --output $(BUILD_DIR) $(CONFORMANCE)

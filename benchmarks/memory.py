@@ -17,13 +17,16 @@ import ctypes
 import gc
 import importlib
 import importlib.util
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 
-LIBRARY = Path(__file__).resolve().parent.parent / "build" / "libaten_recompute_tracking_allocator.so"
+# Beside the library that RECOMPUTE_LIBRARY names, which may be for another version of torch, or in build/.
+BUILT = os.environ.get("RECOMPUTE_LIBRARY") or str(Path(__file__).resolve().parent.parent / "build" / "any")
+LIBRARY = Path(BUILT).parent / "libaten_recompute_tracking_allocator.so"
 
 
 class TrackerError(RuntimeError):

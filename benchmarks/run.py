@@ -39,8 +39,8 @@ from benchmarks.measure import Options, Result, run_model
 from benchmarks.memory import TrackerError, tracker
 from benchmarks.plots import plot_model
 
-# PyTorch 2.13 warns at every call that torch.jit is deprecated.
-warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+# PyTorch warns at every call that torch.jit is deprecated, with a DeprecationWarning or, from 2.14 on, a FutureWarning.
+warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated")
 
 
 def format_result(result: Result) -> str:

@@ -1,5 +1,5 @@
-// The differences between LibTorch 2.11 and 2.13 that matter here: the pointer type of autograd
-// nodes.
+// The differences between LibTorch 2.11 and 2.15 that matter here: the pointer type of autograd
+// nodes, which is another one from 2.13 on.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>

@@ -41,8 +41,8 @@ from benchmarks.memory import Timeline, TrackerError, tracker
 from benchmarks.networks.gpt import GPT
 from benchmarks.timing import disturbed
 
-# PyTorch 2.13 warns at every call that torch.jit is deprecated.
-warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated", DeprecationWarning)
+# PyTorch warns at every call that torch.jit is deprecated, with a DeprecationWarning or, from 2.14 on, a FutureWarning.
+warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated")
 
 # Small enough to train in a minute or two on two cores, and deep enough for a budget to matter.
 BLOCKS, WIDTH, HEADS, CONTEXT, BATCH = 4, 128, 4, 128, 16

@@ -55,8 +55,9 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "lowered_only: what is tested is another thing for modules that are enabled")
     if config.getoption("--in-place"):
         aten_recompute.lower = _enabled_copy
-    # PyTorch 2.13 warns at every call that torch.jit is deprecated. Only this warning is silenced.
-    config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated:DeprecationWarning")
+    # PyTorch warns at every call that torch.jit is deprecated, with a DeprecationWarning or, from 2.14 on, a
+    # FutureWarning. Only this warning is silenced.
+    config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated")
     _keep_builtins_alive()
 
 
@@ -93,6 +94,7 @@ def clean_state() -> Iterator[None]:
     """Seeds every generator and removes the caller's RECOMPUTE variables; afterward restores what a test can change.
 
     These are the default dtype, grad mode, the random states and the environment variables that begin with RECOMPUTE.
+    RECOMPUTE_LIBRARY stays, so that processes that a test starts load the same library.
     """
     dtype = torch.get_default_dtype()
     grad_enabled = torch.is_grad_enabled()
@@ -101,7 +103,7 @@ def clean_state() -> Iterator[None]:
     python_state = random.getstate()
     environment = {name: value for name, value in os.environ.items() if name.startswith("RECOMPUTE")}
 
-    for name in environment:
+    for name in environment.keys() - {"RECOMPUTE_LIBRARY"}:
         del os.environ[name]
     _seed_all()
     try:

@@ -41,7 +41,7 @@ from ._estimate import (
     profile,
 )
 from ._layers import inject_layer_tags, mark_layer
-from ._library import library_path, load_library
+from ._library import cmake_prefix_path, library_path, load_library
 from ._logs import set_logs
 from ._lower import clone, load, lower, problems, release_memory, report, save_plan, unlower
 from ._options import LowerOptions
@@ -75,6 +75,7 @@ __all__ = [
     "TensorInfo",
     "__version__",
     "clone",
+    "cmake_prefix_path",
     "disable",
     "draw",
     "enable",

@@ -1,6 +1,5 @@
 """Lowers modules and undoes it, loads them, and reports what was compiled."""
 
-import io
 import json
 import os
 from collections.abc import Sequence
@@ -17,14 +16,15 @@ from ._options import LowerOptions, Strategy, spec_of
 from ._report import Report
 from ._signatures import add_signatures
 from ._targets import Target, handle_of, script_module, script_target
+from ._torchscript import imported, imported_copy, wrapped
 
 
 def _wrap(module: Any, like: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
     """Returns a module of the library as Python uses it; ``like`` is the one that it was made from."""
-    wrapped: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call]
-    act_as_containers(wrapped)
-    add_signatures(wrapped, like)
-    return wrapped
+    made: torch.jit.ScriptModule = torch.jit._recursive.wrap_cpp_module(module)  # type: ignore[no-untyped-call]
+    act_as_containers(made)
+    add_signatures(made, like)
+    return made
 
 
 def lower(
@@ -182,7 +182,7 @@ def load(
     """
     loaded: torch.jit.ScriptModule
     try:
-        loaded = torch.jit.load(path, map_location=map_location)  # type: ignore[no-untyped-call]
+        loaded = wrapped(imported(path, map_location))
     except RuntimeError as error:
         reason = first_line(error).removeprefix(PREFIX).partition(". This is an internal miniz error")[0]
     else:
@@ -212,10 +212,7 @@ def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
         TypeError: ``module`` is not scripted or traced.
     """
     module = script_module(module, "clone")
-    buffer = io.BytesIO()
-    torch.jit.save(module, buffer)
-    buffer.seek(0)
-    copy: torch.jit.ScriptModule = torch.jit.load(buffer)  # type: ignore[no-untyped-call]
+    copy = wrapped(imported_copy(module))
     act_as_containers(copy)
     add_signatures(copy, module)
     if LAYER_PATTERN in module.__dict__:

@@ -1,12 +1,12 @@
 """Registers gradient rules, shapes and costs of operators that a user defines."""
 
-import io
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
 
 from ._errors import InvalidRuleError, checked, first_line
+from ._torchscript import imported_copy, scripted
 
 Function = Callable[..., Any]  # a torch.jit.ScriptFunction, or a function that torch.jit.script accepts
 
@@ -163,10 +163,9 @@ def _check_name(who: str, op: str) -> None:
 
 def _scripted(who: str, op: str, role: str, function: Function) -> tuple[Any, list[str]]:
     """Returns ``function`` as a module with it as ``forward``, and the names of its parameters."""
-    scripted = _script_function(who, op, role, function)
+    compiled = _script_function(who, op, role, function)
     # An operator of the library accepts modules only; a function that is saved is loaded as a module.
-    module = torch.jit.load(io.BytesIO(scripted.save_to_buffer()))._c  # type: ignore[no-untyped-call]
-    return module, [argument.name for argument in scripted.schema.arguments]
+    return imported_copy(compiled), [argument.name for argument in compiled.schema.arguments]
 
 
 def _script_function(who: str, op: str, role: str, function: Function) -> Any:
@@ -176,7 +175,7 @@ def _script_function(who: str, op: str, role: str, function: Function) -> Any:
     if not callable(function) or isinstance(function, torch.nn.Module):
         raise TypeError(f"{who}: {op}: {role} is a function, not {type(function).__name__}")
     try:
-        return torch.jit.script(function)
+        return scripted(function)
     except Exception as error:  # an error of TorchScript has many lines; it remains visible as the cause
         invalid = InvalidRuleError(f"{who}: {op}: {role} cannot be scripted: {first_line(error)}")
         invalid.op = op

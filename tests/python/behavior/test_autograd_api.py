@@ -11,6 +11,9 @@ from support.nets import Tanh
 
 ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
 ZEROS = "TorchScript's own formulas give zeros where eager gives no gradient"
+# Eager PyTorch lost the third derivative of a batch norm in 2.14; everything has to raise what it raises.
+HAS_THIRD_OF_NORM = tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 14)
+NO_THIRD_OF_NORM = "batch_norm does not support 3rd"
 UNBATCHED = "TorchScript's own detach cannot be vectorized"
 
 
@@ -216,7 +219,8 @@ CASES = [
            close=ORDER if make in (Convolved, Attending) else "")
       for use in (penalized, hessian_vector, cotangents_too, create_graph_backward) for make in _NETS),
     *(Case(f"third_{make.__name__}", double(make), third,
-           stock=ZEROS if make in (Tanh, Dropped, Normed) else "") for make in _NETS),
+           stock=ZEROS if make in (Tanh, Dropped) or (make is Normed and HAS_THIRD_OF_NORM) else "",
+           error="" if make is not Normed or HAS_THIRD_OF_NORM else NO_THIRD_OF_NORM) for make in _NETS),
     Case("cotangents_too_Copied", double(Copied), cotangents_too),
     Case("cotangents_too_Written", double(Written), cotangents_too, close=ORDER),
     Case("third_Written", double(Written), third, stock=ZEROS, close=ORDER),

@@ -335,12 +335,49 @@ def test_a_library_that_cannot_be_loaded_raises_one_line(kind: str, tmp_path: Pa
     assert reason in line
 
 
+@pytest.mark.skipif(shutil.which("readelf") is None, reason="binutils is not installed")
 def test_the_library_needs_only_libtorch_and_the_system() -> None:
-    lines = subprocess.run(["ldd", aten_recompute.library_path()], capture_output=True, text=True, check=True).stdout
-    allowed = r"libtorch|libc10|libstdc\+\+|libgcc|libc\.|libm\.|libdl|librt|libpthread|libgomp|linux-vdso|ld-linux"
-    torch_folder = str(Path(torch.__file__).parent)
-    others = [line for line in lines.splitlines() if not re.search(allowed, line) and torch_folder not in line]
-    assert others == []
+    command = ["readelf", "--dynamic", "--wide", str(aten_recompute.library_path())]
+    needed = re.findall(r"NEEDED.*\[(.+)\]", subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    assert "libtorch_cpu.so" in needed
+    allowed = r"lib(torch|c10)(_cpu|_cuda)?\.so|lib(stdc\+\+|gcc_s|c|m|dl|rt|pthread)\.so\.\d|ld-linux.*"
+    assert [name for name in needed if not re.fullmatch(allowed, name)] == []
+
+
+def import_from(package: Path, libraries: list[str]) -> subprocess.CompletedProcess[str]:
+    """Imports a copy of the package that has the present library as the one for each of these versions of torch."""
+    shutil.copytree(Path(aten_recompute.__file__).parent, package, ignore=shutil.ignore_patterns("lib", "__pycache__"))
+    for version in libraries:
+        folder = package / "lib" / f"torch-{version}"
+        folder.mkdir(parents=True)
+        (folder / "libaten_recompute.so").symlink_to(aten_recompute.library_path())
+    environment = {key: value for key, value in os.environ.items() if not key.endswith("RECOMPUTE_LIBRARY")}
+    return subprocess.run(
+        [sys.executable, "-c", "import aten_recompute; print(aten_recompute.library_path())"],
+        env={**environment, "PYTHONPATH": str(package.parent)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_package_takes_the_library_for_the_present_torch(tmp_path: Path) -> None:
+    present = ".".join(torch.__version__.split(".")[:2])
+    package = tmp_path / "site" / "aten_recompute"
+    done = import_from(package, ["1.98", present, "1.99"])
+    assert done.stderr == ""
+    assert done.stdout.strip() == str(package / "lib" / f"torch-{present}" / "libaten_recompute.so")
+
+
+def test_a_package_without_a_library_for_the_present_torch_names_the_versions(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "aten_recompute"
+    done = import_from(package, ["1.100", "1.99"])
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1] == (
+        f"ImportError: aten_recompute: this is torch {torch.__version__}, and {package} has a library for torch 1.99, "
+        "1.100 only: install one of these versions, or build the library for yours from the source of aten_recompute "
+        "with `pip install --no-build-isolation .`"
+    )
 
 
 @pytest.mark.skipif(shutil.which("nm") is None, reason="binutils is not installed")

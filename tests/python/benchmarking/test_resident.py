@@ -48,7 +48,7 @@ import torch, aten_recompute
 from benchmarks import models
 from benchmarks.resident import status
 
-warnings.filterwarnings("ignore", category=DeprecationWarning)
+warnings.filterwarnings("ignore", ".*torch.jit.* is deprecated")
 budget = 80 << 20
 workload = models.make("gpt")
 for parameter in workload.module.parameters():
@@ -75,7 +75,7 @@ import torch, aten_recompute
 from torch import nn
 from benchmarks.resident import status
 
-warnings.filterwarnings("ignore", category=DeprecationWarning)
+warnings.filterwarnings("ignore", ".*torch.jit.* is deprecated")
 
 
 class Net(nn.Module):
