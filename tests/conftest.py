@@ -31,6 +31,14 @@ SEED = 20
 os.environ.setdefault("RECOMPUTE_ARENA_MIN_BYTES", "1")
 os.environ.setdefault("RECOMPUTE_ARENA_POISON", "1")
 
+KEPT_VARIABLES = {
+    "RECOMPUTE_LIBRARY",
+    "RECOMPUTE_ARENA",
+    "RECOMPUTE_ARENA_MIN_BYTES",
+    "RECOMPUTE_ARENA_POISON",
+    "RECOMPUTE_LINT",
+}
+
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
@@ -94,7 +102,7 @@ def clean_state() -> Iterator[None]:
     """Seeds every generator and removes the caller's RECOMPUTE variables; afterward restores what a test can change.
 
     These are the default dtype, grad mode, the random states and the environment variables that begin with RECOMPUTE.
-    RECOMPUTE_LIBRARY stays, so that processes that a test starts load the same library.
+    Those that say which library is loaded, and how it is tested, stay.
     """
     dtype = torch.get_default_dtype()
     grad_enabled = torch.is_grad_enabled()
@@ -103,7 +111,7 @@ def clean_state() -> Iterator[None]:
     python_state = random.getstate()
     environment = {name: value for name, value in os.environ.items() if name.startswith("RECOMPUTE")}
 
-    for name in environment.keys() - {"RECOMPUTE_LIBRARY"}:
+    for name in environment.keys() - KEPT_VARIABLES:
         del os.environ[name]
     _seed_all()
     try:

@@ -1,5 +1,6 @@
 """Errors that a user can mend have classes with fields, wherever they are raised."""
 
+import functools
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -22,7 +23,7 @@ from aten_recompute import (
 from support.helpers import lowered_copy, saved_and_loaded, scripted_copy, to_backend
 from support.nets import Residual
 
-TINY = {"memory_budget": 1000, "cost_model": "flops"}
+TINY: dict[str, Any] = {"memory_budget": 1000, "cost_model": "flops"}
 
 
 def raised_by(call: Callable[[], Any], kind: type[aten_recompute.Error]) -> Any:
@@ -90,8 +91,8 @@ def test_a_budget_that_cannot_be_kept_names_what_can(way: str) -> None:
     module = WAYS[way]()
     x = rows()
     error = raised_by(lambda: module(x), BudgetUnreachableError)
-    assert isinstance(error, ValueError)
-    assert isinstance(error, RuntimeError)
+    assert issubclass(type(error), ValueError)
+    assert issubclass(type(error), RuntimeError)
     assert error.limit_bytes == 1000
     assert 1000 < error.smallest_peak_bytes <= error.unplanned_peak_bytes
 
@@ -109,6 +110,7 @@ def test_the_budget_of_a_function() -> None:
     function = torch.jit.script(loss)
     aten_recompute.enable(function, "budget", **TINY)
     error = raised_by(lambda: function(rows().requires_grad_(), torch.rand(16, 16)), BudgetUnreachableError)
+    aten_recompute.disable(function)
     assert error.limit_bytes == 1000
 
 
@@ -118,7 +120,7 @@ def test_errors_of_two_modules_are_told_apart() -> None:
     x = rows()
     for _ in range(2):
         for net, size in zip(nets, (1000, 2000), strict=True):
-            assert raised_by(lambda net=net: net(x), BudgetUnreachableError).limit_bytes == size
+            assert raised_by(functools.partial(net, x), BudgetUnreachableError).limit_bytes == size
 
 
 @pytest.mark.lowered_only
@@ -139,7 +141,7 @@ def test_a_plan_for_another_model(tmp_path: Path) -> None:
     aten_recompute.save_plan(planned, tmp_path / "plan.json")
     other = lowered_copy(nn.Sequential(nn.Linear(16, 16), nn.Tanh()), plan=tmp_path / "plan.json")
     error = raised_by(lambda: other(rows()), PlanMismatchError)
-    assert isinstance(error, ValueError)
+    assert issubclass(type(error), ValueError)
     assert len(error.region) == 16
     assert error.region in str(error)
 
@@ -147,7 +149,7 @@ def test_a_plan_for_another_model(tmp_path: Path) -> None:
 def test_a_module_that_is_not_lowered() -> None:
     plain = scripted_copy(Residual())
     for ask in (aten_recompute.report, aten_recompute.problems):
-        assert isinstance(raised_by(lambda ask=ask: ask(plain), NotLoweredError), ValueError)
+        assert isinstance(raised_by(functools.partial(ask, plain), NotLoweredError), ValueError)
     raised_by(lambda: aten_recompute.save_plan(plain, "plan.json"), NotLoweredError)
     assert str(raised_by(lambda: aten_recompute.draw(plain, "x.dot"), NotLoweredError)).startswith("draw: ")
 
@@ -161,8 +163,8 @@ def test_a_function_that_is_not_enabled() -> None:
 def test_a_method_that_does_not_exist() -> None:
     plain = scripted_copy(Residual())
     for call in (aten_recompute.lower, aten_recompute.enable):
-        error = raised_by(lambda call=call: call(plain, "all", methods="forwrad"), NoSuchMethodError)
-        assert isinstance(error, ValueError)
+        error = raised_by(functools.partial(call, plain, "all", methods="forwrad"), NoSuchMethodError)
+        assert issubclass(type(error), ValueError)
         assert error.method == "forwrad"
     error = raised_by(lambda: aten_recompute.estimate(plain, (rows(),), method="forwrad"), NoSuchMethodError)
     assert error.method == "forwrad"
@@ -182,14 +184,14 @@ def test_a_method_that_does_not_exist() -> None:
 def test_an_option_that_is_not_accepted(options: dict[str, Any], option: str) -> None:
     plain = scripted_copy(Residual())
     for call in (aten_recompute.lower, aten_recompute.enable):
-        error = raised_by(lambda call=call: call(plain, options), InvalidOptionError)
-        assert isinstance(error, ValueError)
+        error = raised_by(functools.partial(call, plain, options), InvalidOptionError)
+        assert issubclass(type(error), ValueError)
         assert error.option == option
 
 
 def test_a_plan_file_that_is_none(tmp_path: Path) -> None:
     (tmp_path / "plan.json").write_text("{}")
-    call = lambda: aten_recompute.lower(scripted_copy(Residual()), plan=tmp_path / "plan.json")  # noqa: E731
+    call = lambda: aten_recompute.lower(scripted_copy(Residual()), plan=str(tmp_path / "plan.json"))  # noqa: E731
     assert raised_by(call, InvalidOptionError).option == "plan"
 
 
@@ -201,7 +203,7 @@ def test_a_rule_that_cannot_be_registered() -> None:
         aten_recompute.register_rule("nobody::knows", backward=backward)
 
     error = raised_by(fail, InvalidRuleError)
-    assert isinstance(error, ValueError)
+    assert issubclass(type(error), ValueError)
     assert error.op == "nobody::knows"
 
 
