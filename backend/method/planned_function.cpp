@@ -77,7 +77,11 @@ GraphFunction* callee_of(Node* node) {
   if (node->kind() != c10::prim::CallMethod)
     return nullptr;
   const auto type = node->input(0)->type()->cast<c10::ClassType>();
-  auto* method = type == nullptr ? nullptr : type->findMethod(node->s(c10::attr::name));
+  // Python's compilation unit keeps the graphs of callers for good, and these may call methods of a
+  // class from a file. When its unit is gone, the class has pointers to functions that are gone.
+  if (type == nullptr || type->compilation_unit() == nullptr)
+    return nullptr;
+  auto* method = type->findMethod(node->s(c10::attr::name));
   return method == nullptr ? nullptr : torch::jit::tryToGraphFunction(*method);
 }
 
