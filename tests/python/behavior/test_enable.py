@@ -596,3 +596,26 @@ def test_bad_input_is_one_line_and_enables_nothing(
     with pytest.raises(ValueError, match="not a lowered module"):
         aten_recompute.report(scripted)
     assert inspect.signature(scripted.forward)  # and its methods are what they were
+
+
+class Around(nn.Module):
+    def __init__(self, inner: nn.Module) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        result: Tensor = self.inner(x)
+        return result
+
+
+def test_callers_of_what_is_gone_are_passed_over() -> None:
+    """PyTorch keeps every graph that Python scripted, and with it calls of methods whose loaded module is gone."""
+    for _ in range(20):
+        buffer = io.BytesIO()
+        torch.jit.save(torch.jit.script(nn.Linear(4, 4)), buffer)
+        buffer.seek(0)
+        torch.jit.script(Around(torch.jit.load(buffer)))
+    gc.collect()
+    scripted = torch.jit.script(nn.Linear(4, 4))
+    aten_recompute.enable(scripted, "all")
+    scripted(torch.rand(2, 4)).sum().backward()
