@@ -60,10 +60,8 @@ def measure(name: str, size: str, budget: float | None) -> int | None:
                 loss = workload.loss(lowered)
                 loss.backward()
                 del loss
-    except RuntimeError as error:
-        if "cannot be kept" in str(error):
-            return None
-        raise
+    except aten_recompute.BudgetUnreachableError:
+        return None
     return peak.bytes
 
 

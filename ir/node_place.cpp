@@ -13,4 +13,8 @@ void copy_place(const torch::jit::Node* from, torch::jit::Node* to) {
     to->s_(symbols::kModulePath, from->s(symbols::kModulePath));
 }
 
+std::string module_path_of(const torch::jit::Node* node) {
+  return node->hasAttribute(symbols::kModulePath) ? node->s(symbols::kModulePath) : "";
+}
+
 }  // namespace aten_recompute

@@ -7,28 +7,19 @@
 #include <string>
 
 #include "common/typed_errors.h"
+#include "planner/model/explain_peak.h"
 
 namespace aten_recompute {
 namespace {
 
 using nlohmann::json;
 
-json to_json(const PeakOperator& peak) {
-  return {{"name", peak.name},
-          {"layer", peak.layer},
-          {"source", peak.source},
-          {"operand_bytes", peak.operand_bytes},
-          {"result_bytes", peak.result_bytes},
-          {"workspace_bytes", peak.workspace_bytes},
-          {"other_bytes", peak.other_bytes}};
-}
-
 json fields_of(const Error& error) {
   if (const auto* budget = dynamic_cast<const BudgetUnreachableError*>(&error)) {
     return {{"smallest_peak_bytes", budget->smallest_peak_bytes},
             {"limit_bytes", budget->limit_bytes},
             {"unplanned_peak_bytes", budget->unplanned_peak_bytes},
-            {"peak_operator", to_json(budget->peak_operator)}};
+            {"peak_operator", json::parse(to_json(budget->peak_operator))}};
   }
   if (const auto* plan = dynamic_cast<const PlanMismatchError*>(&error))
     return {{"region", plan->region}};

@@ -30,6 +30,7 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "planner/model/explain_peak.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem_json.h"
 #include "runtime/autocast.h"
@@ -96,7 +97,8 @@ nlohmann::json counts(const DifferentiatedOperators& operators) {
 }
 
 nlohmann::json to_json(const PlanMetrics& metrics) {
-  return {{"predicted_peak_bytes", metrics.predicted_peak_bytes},
+  return {{"peak_operator", nlohmann::json::parse(to_json(metrics.peak_operator))},
+          {"predicted_peak_bytes", metrics.predicted_peak_bytes},
           {"unplanned_peak_bytes", metrics.unplanned_peak_bytes},
           {"predicted_saved_bytes", metrics.predicted_saved_bytes},
           {"outside_bytes", metrics.outside_bytes},

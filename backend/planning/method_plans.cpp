@@ -73,7 +73,7 @@ bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>
 PlanMetrics metrics_of_method(const MethodProblem& whole, const RetentionPlan& retention,
                               const RetentionPlan& unplanned) {
   Simulator simulator(whole.problem);
-  return metrics_of(whole.problem, simulator.run(retention), simulator.run(unplanned));
+  return metrics_of(simulator, retention, unplanned);
 }
 
 }  // namespace

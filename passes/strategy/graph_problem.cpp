@@ -7,6 +7,8 @@
 #include <utility>
 
 #include "ir/memory_reuse.h"
+#include "ir/node_names.h"
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/save_plan.h"
@@ -203,7 +205,7 @@ class GraphTranslator {
   }
 
   // Describes a node or an alternative, without its outputs.
-  ProblemNode describe(Node* node, bool backward) const {
+  ProblemNode describe(Node* node, bool backward) {
     NodeCost cost;
     if (profile_ != nullptr) {
       if (const auto found = profile_->nodes.find(node); found != profile_->nodes.end())
@@ -220,7 +222,8 @@ class GraphTranslator {
             .replay_bytes = cost.replay_bytes,
             .recomputable = !backward && recompute_veto(node) == RecomputeVeto::kNone,
             .is_view = views,
-            .optional = node->hasAttribute(symbols::kOptional)};
+            .optional = node->hasAttribute(symbols::kOptional),
+            .place = builder_.place(module_path_of(node), location_of(node))};
   }
 
   void note_node(Node* node, int32_t alternative_to) {

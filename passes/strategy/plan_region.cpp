@@ -186,9 +186,7 @@ RegionPlan unfinished_plan(const PlanRequest& request, const GraphProblem& probl
 // Simulates the step under `retention`, which becomes the plan's, and returns its schedule.
 std::vector<Step> finish_plan(RegionPlan& plan, const RetentionPlan& retention) {
   Simulator simulator(*plan.problem);
-  const auto unplanned = simulator.run(*plan.unplanned);
-  const auto planned = simulator.run(retention);
-  auto metrics = metrics_of(*plan.problem, planned, unplanned);
+  auto metrics = metrics_of(simulator, retention, *plan.unplanned);
   metrics.num_classes = plan.metrics.num_classes;
   metrics.profile_seconds = plan.metrics.profile_seconds;
   plan.metrics = metrics;

@@ -3,11 +3,17 @@
 #include <iomanip>
 #include <sstream>
 
+#include "planner/model/explain_peak.h"
+
 namespace aten_recompute {
 
-PlanMetrics metrics_of(const Problem& problem, const Simulation& planned,
-                       const Simulation& unplanned) {
+PlanMetrics metrics_of(Simulator& simulator, const RetentionPlan& planned_by,
+                       const RetentionPlan& unplanned_by) {
+  const auto& problem = simulator.problem();
+  const auto unplanned = simulator.run(unplanned_by);
+  const auto planned = simulator.run(planned_by);
   PlanMetrics metrics;
+  metrics.peak_operator = peak_operator(problem, simulator.peak(planned));
   metrics.predicted_peak_bytes = planned.peak_bytes;
   metrics.unplanned_peak_bytes = unplanned.peak_bytes;
   metrics.fraction_counts_from = unplanned.peak_bytes;
@@ -25,6 +31,8 @@ std::string describe(const PlanMetrics& metrics) {
   if (metrics.unplanned_seconds > 0.0)
     text << ", " << std::setprecision(3) << metrics.predicted_seconds / metrics.unplanned_seconds
          << " times its time";
+  if (!metrics.peak_operator.name.empty())
+    text << "; the peak is at " << describe(metrics.peak_operator);
   return text.str();
 }
 

@@ -1,6 +1,8 @@
 // What is decided about a region, and what the decision assumes and promises.
 #pragma once
 
+#include <aten_recompute/errors.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -44,16 +46,18 @@ struct PlanMetrics {
   double unplanned_seconds = 0.0;
   double profile_seconds = 0.0;  // what compiling spent
   double plan_seconds = 0.0;
-  size_t num_nodes = 0;    // of the joint graph
-  size_t num_classes = 0;  // nodes that the profile ran
+  size_t num_nodes = 0;        // of the joint graph
+  size_t num_classes = 0;      // nodes that the profile ran
+  PeakOperator peak_operator;  // where predicted_peak_bytes are; without a name if nothing runs
 };
 
-// Returns what a plan promises whose simulation is `planned`; `unplanned` keeps everything.
-PlanMetrics metrics_of(const Problem& problem, const Simulation& planned,
-                       const Simulation& unplanned);
+// Returns what a plan promises; `unplanned` keeps everything. The simulator's last run is then that
+// of `planned`.
+PlanMetrics metrics_of(Simulator& simulator, const RetentionPlan& planned,
+                       const RetentionPlan& unplanned);
 
 // Returns the end of a sentence about a plan: "; predicted peak 1000 bytes of 2000 without
-// recomputation, 1.1 times its time".
+// recomputation, 1.1 times its time; the peak is at aten::relu of layer3.0 (resnet.py:52)".
 std::string describe(const PlanMetrics& metrics);
 
 // Values of a region's problem, by index; -1 for what is no tensor.

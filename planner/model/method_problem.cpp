@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <utility>
 
 #include "planner/model/problem_builder.h"
@@ -126,8 +127,9 @@ class Joiner {
   }
 
   // Node `node` of a run, without its outputs and alternatives.
-  ProblemNode describe(size_t run, size_t node) const {
+  ProblemNode describe(size_t run, size_t node) {
     const auto& problem = problem_of(run);
+    const auto index = static_cast<int32_t>(node);
     return {.name = problem.node_names[node],
             .inputs = mapped(run, problem.inputs[node]),
             .overwrites = mapped(run, problem.overwrites[node]),
@@ -137,7 +139,8 @@ class Joiner {
             .replay_bytes = problem.replay_bytes[node],
             .recomputable = problem.recomputable[node] != 0,
             .is_view = problem.is_view[node] != 0,
-            .optional = problem.optional[node] != 0};
+            .optional = problem.optional[node] != 0,
+            .place = builder_.place(problem.layer_of(index), problem.source_of(index))};
   }
 
   void add_own_nodes(size_t run, size_t begin, size_t end) {
@@ -349,6 +352,11 @@ size_t joint_slot(const MethodProblem& joint, size_t run, const Problem& problem
 }
 
 }  // namespace
+
+bool is_border(const std::string& node_name) {
+  static const std::set<std::string> names{"begin", "between", "end", "handed", "kept", "sum"};
+  return names.contains(node_name);
+}
 
 MethodProblem join(const std::vector<RegionRun>& runs, int64_t kept_after) {
   return Joiner(runs, kept_after).run();

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "planner/model/problem.h"
@@ -76,6 +77,10 @@ struct MethodProblem {
   std::vector<int32_t> begin;
   std::vector<int32_t> between_again;
 };
+
+// Returns whether a node of the joint problem with this name stands between the runs and is no
+// operator of one of them. Names of operators have a namespace.
+bool is_border(const std::string& node_name);
 
 // Returns the joint problem of `runs`, which are in the order of the forward. Their problems are
 // read during the call only. `kept_after`: as RegionRun::kept_before, after the last run.

@@ -6,6 +6,23 @@
 
 namespace aten_recompute {
 
+namespace {
+
+const std::string& text_at(const std::vector<std::string>& texts, int32_t index) {
+  static const std::string none;
+  return index < 0 ? none : texts[index];
+}
+
+}  // namespace
+
+const std::string& Problem::layer_of(int32_t node) const {
+  return text_at(layers, places.empty() ? -1 : places[node].layer);
+}
+
+const std::string& Problem::source_of(int32_t node) const {
+  return text_at(sources, places.empty() ? -1 : places[node].source);
+}
+
 int64_t Problem::value_bytes(int32_t value) const {
   int64_t sum = 0;
   for (auto storage : storages[value])

@@ -31,6 +31,13 @@ class JaggedArray {
   std::vector<int32_t> items_;
 };
 
+// Where a node comes from in the program, as indices of Problem::layers and Problem::sources; -1:
+// not known. Thousands of nodes share few texts.
+struct NodePlace {
+  int32_t layer = -1;
+  int32_t source = -1;
+};
+
 // A forward and a backward over one set of nodes, values and storages, each known by its index.
 // planner/model/problem_builder.h builds one node by node.
 //
@@ -62,6 +69,11 @@ struct Problem {
   JaggedArray alternatives;           // nodes that can run in its place
   // Forward nodes that run only if something reads their outputs, such as the packing of a mask.
   std::vector<uint8_t> optional;
+  std::vector<NodePlace> places;  // for messages; empty: no place is known
+
+  // ---- per text in `places` ----
+  std::vector<std::string> layers;   // paths of modules from the root: "layer3.0"
+  std::vector<std::string> sources;  // lines of the program: "resnet.py:52"
 
   // ---- per value ----
   std::vector<std::string> value_names;
@@ -103,6 +115,10 @@ struct Problem {
   bool is_must_recompute(int32_t value) const {
     return !must_recompute.empty() && must_recompute[value] != 0;
   }
+
+  // Return the layer and the source line of a node; "" if it is not known.
+  const std::string& layer_of(int32_t node) const;
+  const std::string& source_of(int32_t node) const;
 
   // Returns the bytes that keeping `value` alone keeps alive.
   int64_t value_bytes(int32_t value) const;

@@ -35,6 +35,19 @@ int32_t ProblemBuilder::add_output(int32_t node, std::string name, std::vector<i
   return value;
 }
 
+NodePlace ProblemBuilder::place(const std::string& layer, const std::string& source) {
+  const auto index_of = [](const std::string& text, std::vector<std::string>& texts,
+                           std::unordered_map<std::string, int32_t>& known) {
+    if (text.empty())
+      return -1;
+    const auto [found, is_new] = known.emplace(text, static_cast<int32_t>(texts.size()));
+    if (is_new)
+      texts.push_back(text);
+    return found->second;
+  };
+  return {index_of(layer, problem_.layers, layers_), index_of(source, problem_.sources, sources_)};
+}
+
 int32_t ProblemBuilder::add_node(ProblemNode node) {
   nodes_.push_back(std::move(node));
   return static_cast<int32_t>(nodes_.size()) - 1;
@@ -70,6 +83,8 @@ Problem ProblemBuilder::build() const {
     problem.is_view.push_back(node.is_view);
     problem.alternatives.push_back(node.alternatives);
     problem.optional.push_back(node.optional);
+    if (!problem.layers.empty() || !problem.sources.empty())
+      problem.places.push_back(node.place);
   }
   return problem;
 }

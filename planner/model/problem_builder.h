@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "planner/model/problem.h"
@@ -24,6 +25,7 @@ struct ProblemNode {
   bool is_view = false;
   bool optional = false;
   std::vector<int32_t> alternatives{};  // usually filled by ProblemBuilder::add_alternative()
+  NodePlace place{};                    // from ProblemBuilder::place()
 };
 
 // Forward nodes are added first, then backward nodes, then alternatives. Example:
@@ -51,6 +53,9 @@ class ProblemBuilder {
   int32_t add_output(int32_t node, std::string name, std::vector<int32_t> storages);
   void add_result(int32_t value) { problem_.results.push_back(value); }
 
+  // Returns the place with this layer and this source line; "" for what is not known.
+  NodePlace place(const std::string& layer, const std::string& source);
+
   int32_t add_node(ProblemNode node);
   // Nodes that are added from here on belong to the backward.
   void start_backward() { problem_.num_forward = nodes_.size(); }
@@ -76,6 +81,8 @@ class ProblemBuilder {
  private:
   Problem problem_;  // without the lists that are filled from nodes_
   std::vector<ProblemNode> nodes_;
+  std::unordered_map<std::string, int32_t> layers_;   // index in Problem::layers
+  std::unordered_map<std::string, int32_t> sources_;  // index in Problem::sources
   bool in_alternatives_ = false;
 };
 

@@ -41,6 +41,14 @@ void check_lengths(const Json& nodes) {
     check_length("replay_bytes");
 }
 
+// Lists that only messages need, and that older files do not have, may be missing.
+std::string text_at(const Json& texts, const Json& nodes, const char* key, size_t node) {
+  if (!nodes.contains(key) || nodes[key].empty())
+    return "";
+  const auto index = nodes[key].at(node).get<int64_t>();
+  return index < 0 ? "" : texts.at(static_cast<size_t>(index)).get<std::string>();
+}
+
 ProblemNode node_from_json(const Json& nodes, size_t node) {
   const auto field = [&](const char* key) -> const Json& { return nodes.at(key).at(node); };
   const auto flag = [&](const char* key) { return field(key).get<uint8_t>() != 0; };
@@ -79,8 +87,14 @@ Problem read_problem(const Json& json) {
     builder.add_storage(bytes.at(storage), held.at(storage).get<uint8_t>() != 0);
   for (size_t value = 0; value < producers.size(); ++value)
     builder.add_value(names.at(value), storages.at(value), producers.at(value));
-  for (size_t node = 0; node < count; ++node)
-    builder.add_node(node_from_json(nodes, node));
+  const auto layers = json.value("layers", Json::array());
+  const auto sources = json.value("sources", Json::array());
+  for (size_t node = 0; node < count; ++node) {
+    auto description = node_from_json(nodes, node);
+    description.place = builder.place(text_at(layers, nodes, "layer", node),
+                                      text_at(sources, nodes, "source", node));
+    builder.add_node(std::move(description));
+  }
   auto problem = builder.build();
   problem.num_forward = num_forward;
   problem.num_nodes = num_nodes;
@@ -110,7 +124,7 @@ void check_indices(const JaggedArray& rows, size_t size, const char* list) {
 }  // namespace
 
 std::string to_json(const Problem& problem) {
-  const Json json = {
+  Json json = {
       {"format", "aten_recompute.problem/1"},
       {"num_forward", problem.num_forward},
       {"num_nodes", problem.num_nodes},
@@ -138,7 +152,16 @@ std::string to_json(const Problem& problem) {
       {"loss_bytes", problem.loss_bytes},
       {"held_by_caller", problem.held_by_caller},
   };
-  return json.dump();
+  if (!problem.places.empty()) {
+    json["layers"] = problem.layers;
+    json["sources"] = problem.sources;
+    for (const auto& place : problem.places) {
+      json["nodes"]["layer"].push_back(place.layer);
+      json["nodes"]["source"].push_back(place.source);
+    }
+  }
+  // Names of source files are any bytes.
+  return json.dump(-1, ' ', false, Json::error_handler_t::replace);
 }
 
 Problem problem_from_json(const std::string& text) {

@@ -1,6 +1,8 @@
 #include "planner/model/simulator.h"
 
 #include <algorithm>
+#include <iterator>
+#include <set>
 
 namespace aten_recompute {
 namespace {
@@ -267,6 +269,103 @@ Simulation Simulator::run(const RetentionPlan& plan, int64_t limit_bytes) {
   endless.peak_bytes = std::numeric_limits<int64_t>::max();
   endless.recompute_seconds = endless.excess = std::numeric_limits<double>::infinity();
   return endless;
+}
+
+PeakStep Simulator::peak(const Simulation& simulation) {
+  const auto& steps = run_.schedule.steps;
+  if (steps.empty())
+    return {};
+  begin_with_results();
+  Simulation ignored;
+  bool in_backward = true;
+  for (size_t i = steps.size(); i-- > 0;) {
+    const auto& step = steps[i];
+    const auto& node = tables_.nodes[step.node];
+    if (step.slot == 0 && in_backward) {
+      in_backward = false;
+      turn_to_forward(ignored);
+    }
+    if (i == static_cast<size_t>(simulation.peak_step)) {
+      auto peak = describe_peak(step, simulation.peak_bytes);
+      peak.step = simulation.peak_step;
+      peak.node = step.node;
+      return peak;
+    }
+    enter_step(step, node);
+    state_.at_loss_bytes = 0;
+    leave_step(step, node);
+  }
+  return {};
+}
+
+// Returns the bytes of the memory that these values lie in and `except` do not.
+int64_t Simulator::bytes_of(const std::vector<int32_t>& values,
+                            const std::vector<int32_t>& except) const {
+  std::set<int32_t> storages;
+  for (auto value : values)
+    storages.insert(tables_.storages[value].begin(), tables_.storages[value].end());
+  for (auto value : except) {
+    for (auto storage : tables_.storages[value])
+      storages.erase(storage);
+  }
+  int64_t bytes = 0;
+  for (auto storage : storages)
+    bytes += problem_.bytes[storage];
+  return bytes;
+}
+
+// Describes the step that the walk has come to and not entered yet. `bytes` are alive in it.
+PeakStep Simulator::describe_peak(const Step& step, int64_t bytes) {
+  PeakStep peak;
+  if (state_.at_loss_bytes > 0 && state_.at_loss_bytes == bytes) {
+    peak.at_loss = true;
+    peak.operand_bytes = bytes_of(tables_.forward_results, {});
+    peak.workspace_bytes = problem_.loss_bytes;
+    peak.other_bytes = bytes - peak.operand_bytes - peak.workspace_bytes;
+    return peak;
+  }
+  const auto& node = tables_.nodes[step.node];
+  std::vector<int32_t> own;  // what the node reads, then what it makes, too
+  for (auto i = node.reads.begin; i < node.reads.end; ++i)
+    own.push_back(tables_.reads[i].value);
+  peak.operand_bytes = bytes_of(own, {});
+  for (auto i = node.outputs.begin; !node.is_view && i < node.outputs.end; ++i)
+    own.push_back(tables_.outputs[i].value);
+  peak.result_bytes = bytes_of(own, {}) - peak.operand_bytes;
+  peak.workspace_bytes = node.workspace_bytes;
+  if (node.replay_bytes > 0 && step.slot > 0 && problem_.in_forward(step.node))
+    peak.workspace_bytes += node.replay_bytes;
+  peak.alone_bytes = peak.operand_bytes + peak.result_bytes + peak.workspace_bytes;
+  add_held_results(peak, step, own);
+  if (node.overwrites.begin != node.overwrites.end) {
+    peak.alone_bytes -= tables_.overwrites[node.overwrites.begin].bytes;  // equal for all of them
+    read(node, kDiesHere);
+    peak.result_bytes -= bytes_overwritten(node, step.reusable_operands);
+  }
+  peak.other_bytes = bytes - peak.operand_bytes - peak.result_bytes - peak.workspace_bytes;
+  return peak;
+}
+
+// Adds what is alive in the step for the caller, not for the step (`own`) or a later one.
+void Simulator::add_held_results(PeakStep& peak, const Step& step,
+                                 const std::vector<int32_t>& own) const {
+  const auto alive = [&](const std::vector<int32_t>& values) {
+    std::vector<int32_t> found;
+    std::copy_if(values.begin(), values.end(), std::back_inserter(found),
+                 [&](int32_t value) { return state_.life[value] != kDead; });
+    return found;
+  };
+  peak.gradient_bytes = bytes_of(alive(tables_.backward_results), own);
+  if (step.slot == 0)
+    return;
+  const auto& base_values = scheduler_.tables().base_values;
+  const auto is_read = read_by_backward(problem_, base_values);
+  auto outputs = alive(tables_.forward_results);
+  std::erase_if(outputs, [&](int32_t value) {
+    const auto bases = base_values[value];
+    return std::any_of(bases.begin(), bases.end(), [&](int32_t base) { return is_read[base]; });
+  });
+  peak.output_bytes = bytes_of(outputs, own) + state_.copied_results_bytes;
 }
 
 }  // namespace aten_recompute

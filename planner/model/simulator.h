@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "planner/model/memory_tables.h"
+#include "planner/model/peak_step.h"
 #include "planner/model/problem.h"
 #include "planner/model/retention_plan.h"
 #include "planner/model/scheduler.h"
@@ -49,6 +50,10 @@ class Simulator {
   // Simulates a plan. `limit_bytes` is the limit from which Simulation::excess counts.
   Simulation run(const RetentionPlan& plan,
                  int64_t limit_bytes = std::numeric_limits<int64_t>::max());
+
+  // Returns what is in memory at the peak of the last run, which returned `simulation`. Walks
+  // through the steps again.
+  PeakStep peak(const Simulation& simulation);
 
   // The reference is valid as long as the simulator; the next run changes what it refers to.
   const SimulatedRun& last_run() const { return run_; }
@@ -93,6 +98,9 @@ class Simulator {
   int64_t bytes_of_unread_outputs(const MemoryTables::Node& node, uint64_t output_mask) const;
   void read(const MemoryTables::Node& node, Life life);
   int64_t bytes_overwritten(const MemoryTables::Node& node, uint32_t reusable_operands) const;
+  int64_t bytes_of(const std::vector<int32_t>& values, const std::vector<int32_t>& except) const;
+  PeakStep describe_peak(const Step& step, int64_t bytes);
+  void add_held_results(PeakStep& peak, const Step& step, const std::vector<int32_t>& own) const;
 
   const Problem& problem_;
   const MemoryTables tables_;

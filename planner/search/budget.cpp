@@ -10,42 +10,19 @@
 #include <string>
 
 #include "common/log.h"
+#include "common/size_text.h"
+#include "planner/model/explain_peak.h"
 #include "planner/model/simulator.h"
 #include "planner/search/search.h"
 
 namespace aten_recompute {
 namespace {
 
-// Returns the size as text that the options accept. It stands for `bytes` or a little more if it is
-// rounded up, otherwise for what is nearest.
-std::string size_text(int64_t bytes, int digits, bool is_rounded_up) {
-  constexpr int64_t kKiB = 1 << 10;
-  constexpr int64_t kMiB = 1 << 20;
-  if (bytes < kKiB)
-    return std::to_string(bytes) + " B";
-  const bool is_small = bytes < kMiB;
-  const double per_unit = std::pow(10.0, digits) / static_cast<double>(is_small ? kKiB : kMiB);
-  const double exact = static_cast<double>(bytes) * per_unit;
-  const double rounded = is_rounded_up ? std::ceil(exact) : std::round(exact);
-  char text[32];
-  std::snprintf(text, sizeof(text), "%.*f %s", digits, rounded / std::pow(10.0, digits),
-                is_small ? "KiB" : "MiB");
-  return text;
-}
-
-std::string nearest(int64_t bytes, int digits = 1) {
-  return size_text(bytes, digits, /*is_rounded_up=*/false);
-}
-
-std::string at_least(int64_t bytes, int digits = 1) {
-  return size_text(bytes, digits, /*is_rounded_up=*/true);
-}
-
 // Returns how many digits it takes to show that a limit is below a size; six are enough for single
 // bytes.
 int digits_for(int64_t limit, int64_t size) {
   int digits = 1;
-  while (digits < 6 && nearest(limit, digits) == at_least(size, digits))
+  while (digits < 6 && nearest_size(limit, digits) == size_at_least(size, digits))
     ++digits;
   return digits;
 }
@@ -73,21 +50,34 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
                         int64_t outside) {
   const auto digits = digits_for(limit, smallest);
   const auto whole = std::max(keep_all, reference);
-  return "memory_budget: the peak cannot be kept under " + nearest(limit, digits) +
-         "; the smallest that can be reached is " + at_least(smallest, digits) + " (" +
-         fraction(smallest, whole) + " of " + nearest(whole) + ", the peak without recomputation" +
+  return "memory_budget: the peak cannot be kept under " + nearest_size(limit, digits) +
+         "; the smallest that can be reached is " + size_at_least(smallest, digits) + " (" +
+         fraction(smallest, whole) + " of " + nearest_size(whole) +
+         ", the peak without recomputation" +
          (reference > 0 ? " with the inputs of " +
                               std::string(reference > keep_all ? "an earlier" : "this") + " call)"
                         : ")") +
-         (outside > 0 ? ", as operators between the regions need " + nearest(outside) : "");
+         (outside > 0 ? ", as operators between the regions need " + nearest_size(outside) : "");
 }
 
-[[noreturn]] void throw_unreachable(const std::string& message, int64_t smallest, int64_t limit,
-                                    int64_t keep_all) {
+// What is known of the leanest plan where none keeps the budget.
+struct SmallestPeak {
+  int64_t bytes = 0;
+  PeakStep step;
+};
+
+SmallestPeak smallest_peak(Simulator& simulator, const RetentionPlan& leanest) {
+  const auto simulation = simulator.run(leanest);
+  return {simulation.peak_bytes, simulator.peak(simulation)};
+}
+
+[[noreturn]] void throw_unreachable(const std::string& message, const Problem& problem,
+                                    const SmallestPeak& smallest, int64_t limit, int64_t keep_all) {
   BudgetUnreachableError error(message);
-  error.smallest_peak_bytes = smallest;
+  error.smallest_peak_bytes = smallest.bytes;
   error.limit_bytes = limit;
   error.unplanned_peak_bytes = keep_all;
+  error.peak_operator = peak_operator(problem, smallest.step);
   error.raise();
 }
 
@@ -151,7 +141,7 @@ Plan near_smallest_peak(PlanSearch& search, double base_seconds, double seconds)
 // Says what the plan takes that runs where a budget is out of reach, and what smaller peaks would.
 std::string description(PlanSearch& search, const Plan& plan, double base_seconds) {
   const auto of = [&](const Plan& each) {
-    return at_least(each.simulation.peak_bytes) + " takes " +
+    return size_at_least(each.simulation.peak_bytes) + " takes " +
            times(1.0 + each.simulation.recompute_seconds / base_seconds) + " times";
   };
   std::string text = "; a plan near that runs instead: its peak of " + of(plan) +
@@ -202,20 +192,23 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   if (!plan)
     plan = search.fastest(total);
   const double base = problem.base_seconds();
-  auto smallest = plan ? 0 : search.smallest_peak_bytes();
+  SmallestPeak smallest;
+  if (!plan && options.cost_model != CostModel::kMeasured)
+    smallest = smallest_peak(simulator, search.fastest(search.smallest_peak_bytes())->retention);
   if (!plan && options.cost_model == CostModel::kMeasured) {
     // Measured seconds lead to other plans in each process. The peak that an error names has to be
     // one that the next process reaches, too.
     const auto computed = with_computed_seconds(problem);
     PlanSearch again(computed, unplanned, SearchEffort{.num_threads = limits.num_threads});
-    smallest = again.smallest_peak_bytes();
+    smallest = smallest_peak(simulator, again.fastest(again.smallest_peak_bytes())->retention);
     if (const auto found = again.fastest(total))
       plan = Plan{found->retention, simulator.run(found->retention)};
   }
   if (!plan) {
     const bool is_fraction = options.memory_fraction.has_value();
-    auto error = unreachable(total, smallest, keep_all_bytes, is_fraction ? reference : 0,
-                             limits.outside_bytes);
+    auto error = unreachable(total, smallest.bytes, keep_all_bytes, is_fraction ? reference : 0,
+                             limits.outside_bytes) +
+                 explanation(problem, smallest.step, total, options);
     // Larger inputs may follow, for which the fraction is a budget that can be kept.
     const bool may_grow = is_fraction && options.fraction_of == FractionOf::kLargest;
     if (!options.leanest_if_unreachable && !may_grow) {
@@ -223,7 +216,7 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
         error +=
             ". If other calls have larger inputs, begin with these, give bytes, or set "
             "\"of\": \"largest\"";
-      throw_unreachable(error, smallest, total, keep_all_bytes);
+      throw_unreachable(error, problem, smallest, total, keep_all_bytes);
     }
     const auto factor =
         std::min(options.leanest_time, options.time_budget.value_or(options.leanest_time));
@@ -237,10 +230,12 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   if (leanest.simulation.peak_bytes > total) {
     char factor[32];
     std::snprintf(factor, sizeof(factor), "%.3f", 1.0 + plan->simulation.recompute_seconds / base);
-    throw_unreachable("time_budget and memory_budget: no plan keeps both; under " + nearest(total) +
-                          " the fastest takes " + factor +
-                          " times as long as without recomputation",
-                      leanest.simulation.peak_bytes, total, keep_all_bytes);
+    const auto in_time = smallest_peak(simulator, leanest.retention);
+    throw_unreachable("time_budget and memory_budget: no plan keeps both; under " +
+                          nearest_size(total) + " the fastest takes " + factor +
+                          " times as long as without recomputation" +
+                          explanation(problem, in_time.step, total, options),
+                      problem, in_time, total, keep_all_bytes);
   }
   return leanest.retention;
 }

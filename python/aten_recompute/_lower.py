@@ -256,11 +256,12 @@ def report(lowered: Target) -> Report:
           memory that the tensors of a step lie in (docs/memory.md).
 
         Variants and plans have predictions, which are 0 without a profile: ``predicted_peak_bytes`` of one step above
-        the memory in use before it, ``unplanned_peak_bytes`` without recomputation, ``predicted_saved_bytes`` between
-        the forward and the backward, ``outside_bytes`` of these for operators outside of regions,
-        ``predicted_seconds`` and ``unplanned_seconds`` of the forward and the backward, the ``profile_seconds`` and
-        ``plan_seconds`` that compiling took, and the numbers of ``nodes`` and ``profiled_classes`` of operators. On a
-        CPU, ``measured_peak_bytes`` follows once a step has been watched.
+        the memory in use before it, ``peak_operator`` at that peak with its layer, source line and bytes,
+        ``unplanned_peak_bytes`` without recomputation, ``predicted_saved_bytes`` between the forward and the backward,
+        ``outside_bytes`` of these for operators outside of regions, ``predicted_seconds`` and ``unplanned_seconds`` of
+        the forward and the backward, the ``profile_seconds`` and ``plan_seconds`` that compiling took, and the numbers
+        of ``nodes`` and ``profiled_classes`` of operators. On a CPU, ``measured_peak_bytes`` follows once a step has
+        been watched.
 
     Raises:
         NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.

@@ -4,11 +4,14 @@ from typing import Any, TypedDict
 
 from typing_extensions import NotRequired
 
+from ._errors import PeakOperator
+
 
 class Metrics(TypedDict):
     """What a plan predicts, and what making it cost. Without a profile all numbers are 0."""
 
     predicted_peak_bytes: int  # of one step, above the memory in use before it
+    peak_operator: PeakOperator  # where that peak is; without a name if nothing was profiled
     unplanned_peak_bytes: int  # the same if everything that the backward reads is kept
     predicted_saved_bytes: int  # memory in use between the forward and the backward
     outside_bytes: int  # the part of it that operators outside of regions keep

@@ -136,7 +136,7 @@ TEST_F(TypedErrorsOfModules, APlanOfAnotherModel) {
   planned.forward({at::randn({8, 4})});
   auto file = plan(planned);
   auto other = test::make_module("Other");
-  other.register_parameter("weight", at::randn({4}).requires_grad_(), false);
+  other.register_parameter("weight", at::randn({4}).set_requires_grad(true), false);
   other.define(R"(
 def forward(self, x):
     return (x * self.weight).sum()

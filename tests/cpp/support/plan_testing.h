@@ -86,6 +86,9 @@ class SmallProblemBuilder {
   void seconds(double seconds) { builder_.node(last_).seconds = seconds; }
   void workspace(int64_t bytes) { builder_.node(last_).workspace_bytes = bytes; }
   void replay(int64_t bytes) { builder_.node(last_).replay_bytes = bytes; }
+  void place(const std::string& layer, const std::string& source) {
+    builder_.node(last_).place = builder_.place(layer, source);
+  }
   void once() { builder_.node(last_).recomputable = false; }
   void optional() { builder_.node(last_).optional = true; }
   void overwrites(const std::vector<int32_t>& inputs) { builder_.node(last_).overwrites = inputs; }

@@ -21,7 +21,7 @@ import aten_recompute
 from benchmarks import models
 from benchmarks.memory import Tracker
 from support.dropout_nets import Net, assert_equal, assert_trains_as, layers_of, step
-from support.helpers import saved_and_loaded, scripted_copy
+from support.helpers import assert_same, lowered_copy, saved_and_loaded, scripted_copy
 
 STRATEGIES: list[tuple[str, dict[str, Any]]] = [("none", {}), ("all", {}), ("budget", {"memory_budget": 0.8})]
 
@@ -619,3 +619,29 @@ def test_callers_of_what_is_gone_are_passed_over() -> None:
     scripted = torch.jit.script(nn.Linear(4, 4))
     aten_recompute.enable(scripted, "all")
     scripted(torch.rand(2, 4)).sum().backward()
+
+
+class CallsLowered(nn.Module):
+    def __init__(self, inner: torch.jit.ScriptModule) -> None:
+        super().__init__()
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        h: Tensor = self.inner(x)
+        return h + 1.0
+
+
+def test_a_function_is_enabled_after_lowered_modules_inside_others_are_gone() -> None:
+    """The class of the outer module outlives it, and with that calls of methods that are gone."""
+    for _ in range(3):
+        outer = torch.jit.script(CallsLowered(lowered_copy(nn.Linear(3, 3), "all")))
+        outer(torch.rand(2, 3))
+        del outer
+        gc.collect()
+    function = torch.jit.script(plain_product)
+    with aten_recompute.enabled(function, "all"):
+        assert_same([function(torch.ones(2), torch.ones(2))], [torch.ones(2)])
+
+
+def plain_product(x: Tensor, y: Tensor) -> Tensor:
+    return x * y

@@ -1,6 +1,8 @@
 #include "common/parse_options.h"
 #include "planner/search/budget.h"
 
+#include <aten_recompute/errors.h>
+
 #include <set>
 #include <stdexcept>
 #include <string>
@@ -89,17 +91,47 @@ TEST(Budget, AcceptsAFractionOfTheUnplannedPeak) {
   EXPECT_EQ(values.planned(budget(R"("memory_budget": 0.7)")), kDropsA);   // 23.1 MiB
 }
 
-TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReached) {
+TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReachedAndWhereItIs) {
   const TwoValues values;
+  const std::string where =
+      "; the peak is at y: operands 10.0 MiB, results 1.0 MiB, workspace 12.0 MiB, other values 0 "
+      "B; this operator alone needs 23.0 MiB, so no plan can keep the budget: a smaller batch or "
+      "smaller inputs would help";
   EXPECT_EQ(error_of(values, R"("memory_budget": "22.9MiB")"),
             "memory_budget: the peak cannot be kept under 22.9 MiB; the smallest that can be "
-            "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation)");
-  EXPECT_EQ(
-      error_of(values, R"("memory_budget": 0.5)"),
-      "memory_budget: the peak cannot be kept under 16.5 MiB; the smallest that can be "
-      "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation with the "
-      "inputs of this call). If other calls have larger inputs, begin with these, give bytes, "
-      "or set \"of\": \"largest\"");
+            "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation)" +
+                where);
+  EXPECT_EQ(error_of(values, R"("memory_budget": 0.5)"),
+            "memory_budget: the peak cannot be kept under 16.5 MiB; the smallest that can be "
+            "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation with the "
+            "inputs of this call)" +
+                where +
+                ". If other calls have larger inputs, begin with these, give bytes, or set \"of\": "
+                "\"largest\"");
+}
+
+TEST(Budget, AnErrorHasTheFiguresAsFields) {
+  const TwoValues values;
+  try {
+    values.planned(budget(R"("memory_budget": "22MiB")"));
+    FAIL() << "nothing was refused";
+  } catch (const BudgetUnreachableError& error) {
+    EXPECT_EQ(error.smallest_peak_bytes, 23 * kMiB);
+    EXPECT_EQ(error.limit_bytes, 22 * kMiB);
+    EXPECT_EQ(error.unplanned_peak_bytes, 33 * kMiB);
+    EXPECT_EQ(error.peak_operator.name, "y");
+    EXPECT_EQ(error.peak_operator.operand_bytes, 10 * kMiB);
+    EXPECT_EQ(error.peak_operator.result_bytes, kMiB);
+    EXPECT_EQ(error.peak_operator.workspace_bytes, 12 * kMiB);
+    EXPECT_EQ(error.peak_operator.other_bytes, 0);
+  }
+  try {
+    values.planned(budget(R"("time_budget": 1.2, "memory_budget": "23MiB")"));
+    FAIL() << "nothing was refused";
+  } catch (const BudgetUnreachableError& error) {
+    EXPECT_EQ(error.smallest_peak_bytes, 33 * kMiB);  // within the time, everything is kept
+    EXPECT_EQ(error.limit_bytes, 23 * kMiB);
+  }
 }
 
 // Returns the text between two others.
