@@ -157,7 +157,7 @@ def run_in_a_process(project: Path, **environment: str) -> str:
         "[lowered(torch.randn(2, 3)).sum().backward() for _ in range(2)]; print('trained')"
     )
     done = subprocess.run(
-        [sys.executable, "-c", script],
+        [sys.executable, "-W", "ignore:`torch.jit.script` is deprecated", "-c", script],
         capture_output=True,
         text=True,
         check=True,
