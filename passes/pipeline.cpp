@@ -98,10 +98,10 @@ RegionInput with_casts(RegionInput input) {
   return input;
 }
 
-// Returns the joint graph, with the alternatives that the strategy chooses from. Notes in `graphs`
-// what is known then.
-JointGraph differentiate_region(const RegionInput& input, RegionGraphs& graphs) {
-  const auto forward = forward_in(graphs.layout, input.graph);
+// Returns the joint graph of the forward in its layout, with the alternatives that the strategy
+// chooses from. Notes in `graphs` what is known then.
+JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input,
+                                RegionGraphs& graphs) {
   JointGraph joint;
   run_pass(Pass::kDifferentiate, joint.graph, [&] {
     const std::vector<bool> all(forward->outputs().size(), true);
@@ -166,11 +166,12 @@ void finish_region(JointGraph& joint, PlannedGraph planned, RegionGraphs& graphs
   finish_backward(graphs);
 }
 
-RegionGraphs compile_in_layout(const RegionLayout& layout, const RegionInput& input) {
+RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr<Graph>& forward,
+                               const RegionInput& input) {
   RegionGraphs graphs;
   graphs.source = input.graph;
   graphs.layout = layout;
-  auto joint = differentiate_region(input, graphs);
+  auto joint = differentiate_region(forward, input, graphs);
   auto options = input.options;
   const auto costs = profile_if_needed(joint, input, options);
   PlannedGraph planned;
@@ -213,20 +214,20 @@ RegionGraphs compile_region(const RegionInput& given) {
   const UseRules guard(given.rules);
   const auto input = with_casts(given);
   const WithoutAutocast no_autocast;
-  return in_faster_layout(
-      input, [&](const RegionLayout& layout) { return compile_in_layout(layout, input); });
+  return in_faster_layout(input,
+                          [&](const RegionLayout& layout, const std::shared_ptr<Graph>& forward) {
+                            return compile_in_layout(layout, forward, input);
+                          });
 }
 
 RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& before,
                                  const RetentionPlan& retention) {
   const UseRules guard(given.rules);
   const WithoutAutocast no_autocast;
-  auto input = given;
-  input.graph = before.source;
   RegionGraphs graphs;
   graphs.source = before.source;
   graphs.layout = before.layout;
-  auto joint = differentiate_region(input, graphs);
+  auto joint = differentiate_region(forward_in(before.layout, before.source), given, graphs);
   finish_region(joint, follow_plan(joint, before.plan.value(), retention), graphs);
   return graphs;
 }
@@ -238,7 +239,7 @@ RegionProfile profile_region(const RegionInput& given) {
   RegionGraphs graphs;
   graphs.layout = usual_layout(input);
   RegionProfile region;
-  region.joint = differentiate_region(input, graphs);
+  region.joint = differentiate_region(forward_in(graphs.layout, input.graph), input, graphs);
   region.costs = run_profile(region.joint, input);
   region.problem = problem_of(region.joint, &region.costs, input.options, input.is_attribute);
   return region;

@@ -10,6 +10,7 @@
 
 #include "runtime/autograd_modes.h"
 #include "runtime/call_context.h"
+#include "runtime/map_tensors.h"
 
 namespace aten_recompute {
 namespace {
@@ -36,27 +37,26 @@ at::Tensor stand_in_for(const at::Tensor& tensor, c10::DeviceType device) {
   return at::zeros(sizes, tensor.options().device(device));
 }
 
-c10::IValue stand_in_for(const c10::IValue& value, c10::DeviceType device) {
-  if (value.isTensor() && value.toTensor().defined())
-    return stand_in_for(value.toTensor(), device);
-  if (!value.isTensorList())
-    return value;
-  c10::List<at::Tensor> list;
-  for (const auto& tensor : value.toTensorVector())
-    list.push_back(tensor.defined() ? stand_in_for(tensor, device) : tensor);
-  return list;
-}
+// What autocast's kernel calls. The innermost one of a thread observes.
+class Observer {
+ public:
+  explicit Observer(const OperatorHandle& op)
+      : target(op), outer_(std::exchange(CallContext::current().autocast_observer, this)) {}
+  ~Observer() { CallContext::current().autocast_observer = outer_; }
+  Observer(const Observer&) = delete;
+  Observer& operator=(const Observer&) = delete;
 
-// What autocast's kernel calls.
-struct Observer {
-  const OperatorHandle* target;  // whose arguments are wanted
+  const OperatorHandle& target;  // whose arguments are wanted
   Stack arguments;
+
+ private:
+  void* outer_;
 };
 
 void observe(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   auto* const observer = static_cast<Observer*>(CallContext::current().autocast_observer);
   // A kernel of autocast switches autocast off and calls the operator anew.
-  if (observer != nullptr && *observer->target == op &&
+  if (observer != nullptr && observer->target == op &&
       c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCPU) &&
       c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCUDA)) {
     const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
@@ -80,20 +80,18 @@ std::optional<Stack> arguments_under_autocast(const OperatorHandle& op, const St
                                               c10::DeviceType device) {
   Stack stack;
   for (const auto& argument : arguments)
-    stack.push_back(stand_in_for(argument, device));
-  Observer observer{&op, {}};
-  void* const outer = std::exchange(CallContext::current().autocast_observer, &observer);
+    stack.push_back(map_tensors(
+        argument, [&](const at::Tensor& tensor) { return stand_in_for(tensor, device); }));
+  Observer observer(op);
   try {
     const WithoutAutograd no_autograd;
     const c10::impl::IncludeDispatchKeyGuard include(kObserver);
     op.callBoxed(&stack);
   } catch (const ArgumentsAreKnown&) {
-    CallContext::current().autocast_observer = outer;
     return std::move(observer.arguments);
   } catch (const std::exception&) {
     // The kernel refuses the operator, or calls another one, which refuses the sizes.
   }
-  CallContext::current().autocast_observer = outer;
   return std::nullopt;
 }
 

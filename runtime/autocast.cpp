@@ -48,10 +48,6 @@ void exit(Stack& /*stack*/) {
 
 }  // namespace
 
-bool AutocastState::is_on(c10::DeviceType device) const {
-  return device == at::kCPU ? types[0].has_value() : device == at::kCUDA && types[1].has_value();
-}
-
 AutocastState AutocastState::current() {
   AutocastState state;
   if (!autocast_enabled())

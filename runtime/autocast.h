@@ -1,7 +1,6 @@
 // Autocast at run time: whether it is on, and the operators at both ends of its blocks.
 #pragma once
 
-#include <c10/core/DeviceType.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -20,7 +19,6 @@ struct AutocastState {
   bool is_cache_on = true;  // casts of parameters are made once and used again
 
   bool is_on() const { return types[0].has_value() || types[1].has_value(); }
-  bool is_on(c10::DeviceType device) const;
   auto operator<=>(const AutocastState&) const = default;
 
   // Returns the settings of this thread. Those of a thread without autocast are all equal.

@@ -10,6 +10,7 @@ the C++ runtime, or shows another name than those that the headers in ``include/
 ``nm`` and ``readelf`` of the binutils are needed.
 """
 
+import functools
 import re
 import subprocess
 import sys
@@ -104,17 +105,21 @@ def declared_names(folder: Path = ROOT / "include" / "aten_recompute") -> tuple[
     return functions, types
 
 
-def is_of_an_error(name: str, header: Path = ROOT / "include" / "aten_recompute" / "errors.h") -> bool:
-    """Returns whether a name belongs to a class of errors.
+@functools.cache
+def error_names(header: Path = ROOT / "include" / "aten_recompute" / "errors.h") -> re.Pattern[str]:
+    """Returns a pattern of the names that belong to classes of errors.
 
     Programs need what throws and copies these classes, and their types, by which they catch them.
     """
     classes = re.findall(r"^class (\w+) (?:: public [^{]+)?\{", header.read_text(), re.MULTILINE)
     own = "|".join(f"aten_recompute::{each}" for each in classes if each != "ErrorOf")
     base = rf"aten_recompute::detail::ErrorOf<(?:{own})>"
-    return (
-        re.fullmatch(rf"(?:(?:typeinfo(?: name)?|vtable) for (?:{own}|{base})|(?:{own}|{base})::\w+)", name) is not None
-    )
+    return re.compile(rf"(?:typeinfo(?: name)?|vtable) for (?:{own}|{base})|(?:{own}|{base})::\w+")
+
+
+def is_of_an_error(name: str) -> bool:
+    """Returns whether a name belongs to a class of errors."""
+    return error_names().fullmatch(name) is not None
 
 
 def problems(library: Path) -> list[str]:

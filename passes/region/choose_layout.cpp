@@ -41,21 +41,19 @@ bool always_channels_last() {
   return environment_is("RECOMPUTE_CHANNELS_LAST", "always");
 }
 
-// Returns whether channels last is to be tried.
+// Returns whether channels last is to be tried, if it changes the graph.
 bool may_try_channels_last(const RegionInput& input) {
   return input.channels_last.value_or(true) && !input.autocast.is_on() &&
          input.options.cost_model == CostModel::kMeasured &&
-         may_change_layouts(input.options, input.inputs) &&
-         forward_in({.channels_last = true}, input.graph) != input.graph;
+         may_change_layouts(input.options, input.inputs);
 }
 
 // Calls `compile`. Notes the error in `error`, unless there is one already, where a budget is out
 // of reach or a plan file belongs to another layout.
-std::optional<RegionGraphs> try_to_compile(
-    const std::function<RegionGraphs(const RegionLayout&)>& compile, const RegionLayout& layout,
-    std::exception_ptr& error) {
+std::optional<RegionGraphs> try_to_compile(const std::function<RegionGraphs()>& compile,
+                                           std::exception_ptr& error) {
   try {
-    return compile(layout);
+    return compile();
   } catch (const UserError&) {
     error = error == nullptr ? std::current_exception() : error;
   } catch (const std::invalid_argument&) {
@@ -95,18 +93,25 @@ std::shared_ptr<Graph> forward_in(const RegionLayout& layout,
   return graph;
 }
 
-RegionGraphs in_faster_layout(const RegionInput& input,
-                              const std::function<RegionGraphs(const RegionLayout&)>& compile) {
-  const RegionLayout channels_last{.channels_last = true};
+RegionGraphs in_faster_layout(const RegionInput& input, const CompileInLayout& compile) {
+  const auto compile_as_usual = [&] {
+    const auto layout = usual_layout(input);
+    return compile(layout, forward_in(layout, input.graph));
+  };
   if (!may_try_channels_last(input))
-    return compile(usual_layout(input));
+    return compile_as_usual();
+  const RegionLayout layout{.channels_last = true};
+  const auto forward = forward_in(layout, input.graph);
+  if (forward == input.graph)
+    return compile_as_usual();
+  const auto compile_channels_last = [&] { return compile(layout, forward); };
   if (input.channels_last || always_channels_last())
-    return compile(channels_last);
+    return compile_channels_last();
   std::exception_ptr error;
-  auto first = try_to_compile(compile, usual_layout(input), error);
+  auto first = try_to_compile(compile_as_usual, error);
   if (first && !first->plan)
     return std::move(*first);  // it could not be measured
-  auto last = try_to_compile(compile, channels_last, error);
+  auto last = try_to_compile(compile_channels_last, error);
   if (!first && !last)
     std::rethrow_exception(error);
   if (!first || !last)

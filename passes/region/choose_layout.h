@@ -23,9 +23,12 @@ RegionLayout usual_layout(const RegionInput& input);
 std::shared_ptr<torch::jit::Graph> forward_in(const RegionLayout& layout,
                                               const std::shared_ptr<torch::jit::Graph>& forward);
 
+// Compiles a region in a layout; `forward` is what forward_in() returns for it.
+using CompileInLayout = std::function<RegionGraphs(
+    const RegionLayout& layout, const std::shared_ptr<torch::jit::Graph>& forward)>;
+
 // Returns the region, compiled by `compile` in the layout whose plan takes less time. Where only
 // one layout can be compiled, it is that one. Throws what `compile` throws.
-RegionGraphs in_faster_layout(const RegionInput& input,
-                              const std::function<RegionGraphs(const RegionLayout&)>& compile);
+RegionGraphs in_faster_layout(const RegionInput& input, const CompileInLayout& compile);
 
 }  // namespace aten_recompute

@@ -17,6 +17,7 @@
 #include "rules/autocast_probe.h"
 #include "rules/meta_mode.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/map_tensors.h"
 #include "runtime/program.h"
 
 namespace aten_recompute {
@@ -32,18 +33,9 @@ using torch::jit::Value;
   throw NotDifferentiable("under autocast, " + qualified_operator_name(node) + " " + why);
 }
 
-IValue on_meta(const IValue& value) {
-  if (value.isTensor() && value.toTensor().defined()) {
-    const auto& tensor = value.toTensor();
-    return at::empty_strided(tensor.sizes(), tensor.strides(),
-                             tensor.options().device(at::kMeta).requires_grad(false));
-  }
-  if (!value.isTensorList())
-    return value;
-  c10::List<at::Tensor> list;
-  for (const auto& tensor : value.toTensorVector())
-    list.push_back(on_meta(tensor).toTensor());
-  return list;
+at::Tensor on_meta(const at::Tensor& tensor) {
+  return at::empty_strided(tensor.sizes(), tensor.strides(),
+                           tensor.options().device(at::kMeta).requires_grad(false));
 }
 
 // Walks the graph with meta tensors and inserts casts before the nodes that need them.
@@ -89,7 +81,7 @@ class CastInserter {
   static std::vector<IValue> described(const std::vector<IValue>& inputs) {
     std::vector<IValue> result;
     for (const auto& input : inputs)
-      result.push_back(on_meta(input));
+      result.push_back(map_tensors(input, on_meta));
     return result;
   }
 
@@ -112,18 +104,21 @@ class CastInserter {
         schema == nullptr
             ? std::nullopt
             : c10::Dispatcher::singleton().findSchema({schema->name(), schema->overload_name()});
-    if (op && has_autocast_kernel(*op, device_))
+    const bool casts = op && has_autocast_kernel(*op, device_);
+    if (casts)
       cast_operands(node, *op, operands);
-    run_on_meta_and_watch(node, instruction, operands);
+    if (run_on_meta_and_watch(node, instruction, operands) && !casts)
+      refuse(node, "is composed of operators that cast");
     for (size_t i = 0; i < instruction.outputs.size(); ++i) {
       if (instruction.outputs[i] >= 0)
         registers_[instruction.outputs[i]] = std::move(operands[i]);
     }
   }
 
-  void run_on_meta_and_watch(const Node* node, const Program::Instruction& instruction,
+  // Replaces the operands by the results. Returns whether autocast has a kernel for an operator
+  // that ran.
+  bool run_on_meta_and_watch(const Node* node, const Program::Instruction& instruction,
                              Stack& operands) const {
-    const bool casts = node->maybeSchema() != nullptr && autocasts(node);
     const WithoutAutograd no_autograd;
     const WithoutAutocast no_autocast;
     const MetaMode meta;
@@ -131,18 +126,9 @@ class CastInserter {
     try {
       run_on_meta(instruction, node, operands);
     } catch (const std::exception& error) {
-      refuse(node, std::string("has results that are not known without running it: ") +
-                       c10::str(error.what()).substr(0, 200));
+      throw NotDifferentiable("under autocast, " + why_not_described(node, error));
     }
-    if (!casts && watch.has_seen_casts())
-      refuse(node, "is composed of operators that cast");
-  }
-
-  bool autocasts(const Node* node) const {
-    const auto& schema = node->schema();
-    const auto op =
-        c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
-    return op && has_autocast_kernel(*op, device_);
+    return watch.has_seen_casts();
   }
 
   void cast_operands(Node* node, const c10::OperatorHandle& op, Stack& operands) {
@@ -160,15 +146,13 @@ class CastInserter {
         operands[i] = operand.toTensor().to(type);
       } else if (operand.isTensorList()) {
         cast_list(node, i, operands[i], wanted.toTensorVector());
-      } else if (!is_same(operand, wanted)) {
+      } else if (operand.isNone() && !wanted.isNone()) {
+        // Of other values, autocast sets no more than a type that was left out.
         set_argument(node, i, wanted);
         operands[i] = wanted;
       }
     }
   }
-
-  // Of other values, autocast sets no more than a type that was left out.
-  static bool is_same(const IValue& a, const IValue& b) { return !a.isNone() || b.isNone(); }
 
   // Returns the value that is the same tensor and was made first.
   static Value* tensor_of(Value* value) {

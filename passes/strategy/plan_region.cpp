@@ -100,8 +100,6 @@ RetentionPlan decide_by_min_cut(const PlanRequest& request, PlannedGraph& planne
 RetentionPlan decide(const PlanRequest& request, PlannedGraph& planned) {
   const auto& problem = planned.problem;
   const auto& options = request.options;
-  const auto bytes = value_bytes(problem);
-  const PlanInput input{request.joint, options, request.is_attribute, bytes};
   switch (options.strategy) {
     case StrategyKind::kBudget:
       return decide_by_budget(request, problem);
@@ -110,7 +108,6 @@ RetentionPlan decide(const PlanRequest& request, PlannedGraph& planned) {
     case StrategyKind::kMinCut:
       return decide_by_min_cut(request, planned);
     case StrategyKind::kSegments:
-      return leanest_of(problem, segment_plans(input));
     case StrategyKind::kNone:
     case StrategyKind::kAll:
     case StrategyKind::kNames:
@@ -118,6 +115,10 @@ RetentionPlan decide(const PlanRequest& request, PlannedGraph& planned) {
     case StrategyKind::kLayers:
       break;
   }
+  const auto bytes = value_bytes(problem);
+  const PlanInput input{request.joint, options, request.is_attribute, bytes};
+  if (options.strategy == StrategyKind::kSegments)
+    return leanest_of(problem, segment_plans(input));
   return retention_of(problem, make_plan(input));
 }
 

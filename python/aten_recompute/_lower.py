@@ -232,7 +232,7 @@ def report(lowered: Target) -> Report:
         ``{"methods": [...]}``, where each method has
 
         - ``method``: its name, and ``options``: its strategy with all options;
-        - ``specializations``: one for each combination of ranks and types of the arguments;
+        - ``specialisations``: one for each combination of ranks and types of the arguments;
         - ``unplanned_calls``: how many calls ran as plain TorchScript, without a plan, for each ``reason``: under
           autocast, a ``TorchDispatchMode``, a transform of ``torch.func`` or forward-mode differentiation.
 

@@ -34,17 +34,6 @@ std::shared_ptr<const Error> error_of(const std::function<void()>& call) {
   return nullptr;
 }
 
-Module make_model() {
-  auto model = test::make_module("Model");
-  model.register_module("layer", test::make_linear(4, 4));
-  model.define(R"(
-def forward(self, x):
-    h = torch.relu(self.layer.forward(x))
-    return torch.relu(self.layer.forward(h)).sum()
-)");
-  return model;
-}
-
 Module inside_another(const Module& inner) {
   auto outer = test::make_module("Outer");
   outer.register_module("inner", inner);
@@ -66,22 +55,22 @@ void expect_unreachable(Module module) {
 }
 
 TEST_F(TypedErrorsOfModules, ABudgetThatCannotBeKept) {
-  expect_unreachable(lower(make_model(), kTiny));
+  expect_unreachable(lower(test::make_model(), kTiny));
 }
 
 TEST_F(TypedErrorsOfModules, ABudgetOfAnEnabledModule) {
-  auto model = make_model();
+  auto model = test::make_model();
   enable(model, kTiny);
   expect_unreachable(model);
 }
 
 TEST_F(TypedErrorsOfModules, ABudgetOfAModuleInsideAnother) {
-  expect_unreachable(inside_another(lower(make_model(), kTiny)));
-  expect_unreachable(inside_another(inside_another(lower(make_model(), kTiny))));
+  expect_unreachable(inside_another(lower(test::make_model(), kTiny)));
+  expect_unreachable(inside_another(inside_another(lower(test::make_model(), kTiny))));
 }
 
 TEST_F(TypedErrorsOfModules, ATypedErrorCanBeThrownAgain) {
-  auto lowered = lower(make_model(), kTiny);
+  auto lowered = lower(test::make_model(), kTiny);
   const auto error = error_of([&] { lowered.forward({at::randn({8, 4})}); });
   ASSERT_THAT(error, NotNull());
   EXPECT_THROW(error->raise(), BudgetUnreachableError);
@@ -89,13 +78,13 @@ TEST_F(TypedErrorsOfModules, ATypedErrorCanBeThrownAgain) {
 }
 
 TEST_F(TypedErrorsOfModules, ErrorsOfPyTorchAreNone) {
-  auto lowered = lower(make_model(), R"({"strategy": "all"})");
+  auto lowered = lower(test::make_model(), R"({"strategy": "all"})");
   EXPECT_THROW(lowered.forward({at::randn({8, 5})}), std::exception);
   EXPECT_THAT(error_of([&] { lowered.forward({at::randn({8, 5})}); }), IsNull());
 }
 
 TEST_F(TypedErrorsOfModules, InvalidArgumentsAreCaughtByTheirClass) {
-  const auto model = make_model();
+  const auto model = test::make_model();
   EXPECT_THROW(report(model), NotLoweredError);
   EXPECT_THROW(report(model), std::invalid_argument);
   EXPECT_THROW(lower(model, "", {"forwrad"}), std::invalid_argument);
@@ -117,7 +106,7 @@ TEST_F(TypedErrorsOfModules, InvalidArgumentsAreCaughtByTheirClass) {
 
 TEST_F(TypedErrorsOfModules, APatternThatMatchesNothingIsAnInvalidOption) {
   try {
-    lower(make_model(), R"({"strategy": "all", "pattern": "towers"})");
+    lower(test::make_model(), R"({"strategy": "all", "pattern": "towers"})");
     FAIL();
   } catch (const InvalidOptionError& error) {
     EXPECT_EQ(error.option, "pattern");
@@ -125,14 +114,14 @@ TEST_F(TypedErrorsOfModules, APatternThatMatchesNothingIsAnInvalidOption) {
 }
 
 TEST_F(TypedErrorsOfModules, AFunctionThatIsNotEnabled) {
-  const auto model = make_model();
+  const auto model = test::make_model();
   auto& function = model.get_method("forward").function();
   EXPECT_THROW(report(function), NotEnabledError);
   EXPECT_THROW(report(function), std::invalid_argument);
 }
 
 TEST_F(TypedErrorsOfModules, APlanOfAnotherModel) {
-  auto planned = lower(make_model(), R"({"strategy": "all", "profile": true})");
+  auto planned = lower(test::make_model(), R"({"strategy": "all", "profile": true})");
   planned.forward({at::randn({8, 4})});
   auto file = plan(planned);
   auto other = test::make_module("Other");

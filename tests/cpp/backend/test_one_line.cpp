@@ -31,19 +31,8 @@ std::string line_of(const std::function<void()>& call) {
   return "nothing was thrown";
 }
 
-Module make_model() {
-  auto model = test::make_module("Model");
-  model.register_module("layer", test::make_linear(4, 4));
-  model.define(R"(
-def forward(self, x):
-    h = torch.relu(self.layer.forward(x))
-    return torch.relu(self.layer.forward(h)).sum()
-)");
-  return model;
-}
-
 TEST_F(OneLine, ABudgetThatCannotBeKeptBeginsWithThePrefix) {
-  auto lowered = lower(make_model(), R"({"strategy": "budget", "memory_budget": 2})");
+  auto lowered = lower(test::make_model(), R"({"strategy": "budget", "memory_budget": 2})");
   EXPECT_THAT(line_of([&] {
                 lowered.forward({at::randn({8, 4})});
               }),
@@ -52,7 +41,7 @@ TEST_F(OneLine, ABudgetThatCannotBeKeptBeginsWithThePrefix) {
 }
 
 TEST_F(OneLine, AnErrorOfAnOperatorIsItsFirstLine) {
-  auto model = make_model();
+  auto model = test::make_model();
   auto lowered = lower(model, R"({"strategy": "all"})");
   for (auto* module : {&model, &lowered}) {
     EXPECT_THAT(line_of([&] {

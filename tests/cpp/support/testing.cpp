@@ -265,6 +265,17 @@ def forward(self, x):
   return module;
 }
 
+torch::jit::Module make_model() {
+  auto model = make_module("Model");
+  model.register_module("layer", make_linear(4, 4));
+  model.define(R"(
+def forward(self, x):
+    h = torch.relu(self.layer.forward(x))
+    return torch.relu(self.layer.forward(h)).sum()
+)");
+  return model;
+}
+
 torch::jit::Module make_two_layers(const std::string& source,
                                    const torch::jit::ResolverPtr& resolver) {
   at::manual_seed(1);

@@ -90,6 +90,8 @@ std::vector<std::string> saved_names(const JointGraph& joint, const SavePlan& pl
 torch::jit::Module make_module(const std::string& class_name);
 // Returns a module with forward(x) = linear(x, weight, bias) and random parameters.
 torch::jit::Module make_linear(int64_t inputs, int64_t outputs);
+// Returns a module that runs one layer, 4 to 4, twice, each time followed by relu, and sums up.
+torch::jit::Module make_model();
 // Returns a module with the layers `first`, 4 to 8, and `second`, 8 to 3, which have equal
 // parameters at every call, and the methods of the source.
 torch::jit::Module make_two_layers(const std::string& source,

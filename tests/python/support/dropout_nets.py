@@ -5,6 +5,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
+from support.helpers import assert_same
+
 
 class Block(nn.Module):
     def __init__(self, width: int) -> None:
@@ -49,13 +51,8 @@ def step(run: Callable[..., Tensor], module: nn.Module, x: Tensor, seed: int = 0
     return [output.detach(), x.grad, *(p.grad for p in module.parameters() if p.grad is not None)]
 
 
-def assert_equal(ours: list[Tensor], theirs: list[Tensor]) -> None:
-    assert len(ours) == len(theirs)
-    assert all(torch.equal(a, b) for a, b in zip(ours, theirs, strict=True))
-
-
 def assert_trains_as(module: nn.Module, eager: nn.Module, calls: int = 4) -> None:
     """Compares steps with inputs of two sizes. TorchScript optimizes a method in its third call."""
     for call in range(calls):
         x = torch.randn(200 + call % 2, 32)
-        assert_equal(step(module, module, x, call), step(eager, eager, x, call))
+        assert_same(step(module, module, x, call), step(eager, eager, x, call))

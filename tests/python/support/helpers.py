@@ -98,3 +98,9 @@ def num_regions(lowered: torch.jit.ScriptModule, method: int = 0) -> list[int]:
     """Returns the number of regions in each specialization of a method."""
     report = aten_recompute.report(lowered)["methods"][method]
     return [len(each["regions"]) for each in report["specialisations"]]
+
+
+def num_compiled(planned: Any) -> int:
+    """Returns the number of compiled variants of all regions of a lowered or enabled module or function."""
+    methods = aten_recompute.report(planned)["methods"]
+    return sum(len(region["variants"]) for m in methods for s in m["specialisations"] for region in s["regions"])

@@ -2,20 +2,18 @@
 
 #include <ATen/ATen.h>
 #include <ATen/autocast_mode.h>
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/ir/irparser.h>
 #include <torch/csrc/jit/testing/file_check.h>
 
 #include "passes/autodiff/not_differentiable.h"
+#include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
 namespace {
 
 using torch::jit::testing::FileCheck;
 
-class InsertCasts : public testing::Test {
+class InsertCasts : public test::TorchTest {
  protected:
   InsertCasts() {
     at::autocast::set_autocast_enabled(at::kCPU, true);
@@ -24,9 +22,7 @@ class InsertCasts : public testing::Test {
   ~InsertCasts() override { at::autocast::set_autocast_enabled(at::kCPU, false); }
 
   static std::string casts_in(const std::string& text, const std::vector<c10::IValue>& inputs) {
-    auto graph = std::make_shared<torch::jit::Graph>();
-    torch::jit::parseIR(text, graph.get());
-    const auto result = insert_casts(*graph, inputs, AutocastState::current());
+    const auto result = insert_casts(*test::parse(text), inputs, AutocastState::current());
     result->lint();
     return result->toString(/*print_source_locations=*/false);
   }
