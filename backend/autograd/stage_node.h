@@ -24,8 +24,10 @@ class StageNode : public RegionNode {
   // Returns the gradients of the stage, and an undefined one for the edge to the next stage. `vjps`
   // are those of the region's outputs for the first stage. Throws as RegionCall::run_stage() does.
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
-    if (stage_ == 0 && RegionCall::must_replay(vjps))
+    if (stage_ == 0 && RegionCall::must_replay(vjps)) {
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
+      vjps.clear();  // run_stage() returns what replay() has computed
+    }
     const auto& stage = call_->compiled_region().stages()[stage_];
     std::vector<bool> needed;
     for (size_t i = 0; i < stage.gradients.size(); ++i)

@@ -20,6 +20,8 @@
 #include <sstream>
 #include <stdexcept>
 
+#include "backend/method/before_call.h"
+#include "backend/method/report_specialization.h"
 #include "backend/pictures/artifacts.h"
 #include "backend/planning/method_call.h"
 #include "common/did_you_mean.h"
@@ -30,13 +32,10 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "planner/model/explain_peak.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem_json.h"
-#include "runtime/autocast.h"
 #include "runtime/one_line_errors.h"
 #include "runtime/path_check.h"
-#include "runtime/random_state.h"
 
 namespace aten_recompute {
 namespace {
@@ -82,34 +81,6 @@ void say_that_unplanned(const std::string& reason) {
                 reason + ": lowered modules run unplanned, as plain TorchScript");
 }
 
-// Returns, for each source of gradients, how often it served which operator:
-//   {"rule": {"aten::mul.Tensor": 2}, "user_rule": {}, "tape": {}}
-nlohmann::json counts(const DifferentiatedOperators& operators) {
-  const auto count = [](const std::vector<std::string>& names) {
-    std::map<std::string, size_t> counted;
-    for (const auto& name : names)
-      ++counted[name];
-    return counted;
-  };
-  return {{"rule", count(operators.by_rule)},
-          {"user_rule", count(operators.by_user_rule)},
-          {"tape", count(operators.on_tape)}};
-}
-
-nlohmann::json to_json(const PlanMetrics& metrics) {
-  return {{"peak_operator", nlohmann::json::parse(to_json(metrics.peak_operator))},
-          {"predicted_peak_bytes", metrics.predicted_peak_bytes},
-          {"unplanned_peak_bytes", metrics.unplanned_peak_bytes},
-          {"predicted_saved_bytes", metrics.predicted_saved_bytes},
-          {"outside_bytes", metrics.outside_bytes},
-          {"predicted_seconds", metrics.predicted_seconds},
-          {"unplanned_seconds", metrics.unplanned_seconds},
-          {"profile_seconds", metrics.profile_seconds},
-          {"plan_seconds", metrics.plan_seconds},
-          {"nodes", metrics.num_nodes},
-          {"profiled_classes", metrics.num_classes}};
-}
-
 // Returns whether some operator outside regions runs under ordinary autograd, which may keep
 // tensors for it.
 bool keeps_memory_outside(torch::jit::Graph& graph) {
@@ -133,96 +104,7 @@ bool is_ours(const std::exception& error) {
          dynamic_cast<const std::invalid_argument*>(&error) != nullptr;
 }
 
-// What a call may change before it turns out to take another path than the one it follows.
-class BeforeCall {
- public:
-  BeforeCall(const std::vector<std::vector<std::string>>& written, const Object& self,
-             const std::vector<c10::IValue>& inputs)
-      : random_states_(inputs) {
-    const at::NoGradGuard no_grad;
-    for (const auto& path : written) {
-      const auto value = read_path(self, path);
-      if (!value || !value->isTensor() || !value->toTensor().defined())
-        continue;
-      const auto& tensor = value->toTensor();
-      const auto counter = tensor.unsafeGetTensorImpl()->version_counter();
-      const auto version = counter.enabled() ? counter.current_version() : 0;
-      tensors_.push_back(
-          {tensor.variable_data(), tensor.variable_data().clone(), counter, version});
-    }
-  }
-
-  // Versions are restored, too: what an earlier call has saved for its backward is as it was.
-  void restore() {
-    const at::NoGradGuard no_grad;
-    for (auto& written : tensors_) {
-      written.data.copy_(written.before);
-      if (written.counter.enabled())
-        written.counter.set_version(written.version);
-    }
-    random_states_.set();
-  }
-
- private:
-  struct Written {
-    at::Tensor data;  // has a version counter of its own
-    at::Tensor before;
-    c10::VariableVersion counter;
-    uint32_t version;
-  };
-
-  RandomStates random_states_;
-  std::vector<Written> tensors_;
-};
-
-nlohmann::json describe_arena(const ArenaFigures& figures) {
-  return {{"bytes", figures.arena_bytes},
-          {"alive_bytes", figures.alive_bytes},
-          {"blocks", figures.num_blocks},
-          {"steps", figures.num_steps},
-          {"recorded_steps", figures.num_records},
-          {"unforeseen_blocks", figures.num_unforeseen},
-          {"unforeseen_bytes", figures.unforeseen_bytes}};
-}
-
 }  // namespace
-
-struct LoweredMethod::Specialization {
-  c10::TypePtr self_type;
-  AutocastState autocast;
-  bool runs_several = false;  // there are several regions, or operators outside of them
-  PreparedMethod method;
-  std::vector<c10::intrusive_ptr<Region>> regions;
-  std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
-  std::unique_ptr<torch::jit::Code> code;
-  std::atomic<bool> reported{false};
-  size_t number = 0;  // in the order of compiling
-  std::atomic<bool> reported_rules{false};
-
-  // Returns which inputs of a region were read from the module.
-  std::vector<bool> is_attribute(size_t region) const {
-    return attribute_flags(method.regions.nodes[region]);
-  }
-  MethodPlans::List method_plans() const {
-    return plans == nullptr ? MethodPlans::List{} : plans->plans();
-  }
-  // Returns the region's compiled regions in the plans for the whole method, or where there are
-  // none, those that the region planned by itself.
-  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions_of(
-      const Region& region) const;
-};
-
-std::vector<std::shared_ptr<const CompiledRegion>>
-LoweredMethod::Specialization::compiled_regions_of(const Region& region) const {
-  std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
-  for (const auto& plan : method_plans()) {
-    for (const auto& run : plan->runs) {
-      if (run.region == &region && run.compiled_region != nullptr)
-        compiled_regions.push_back(run.compiled_region);
-    }
-  }
-  return compiled_regions.empty() ? region.compiled_regions() : compiled_regions;
-}
 
 // Autocast keeps the casts of parameters to the end of its block, for all operators that read them.
 // A region has casts of its own, which what reads the same parameter elsewhere would not share.
@@ -578,20 +460,10 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
 void LoweredMethod::for_each_profiled(
     const std::function<void(const RegionPlan&)>& function) const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto visit = [&](const std::shared_ptr<const CompiledRegion>& compiled_region) {
-    if (compiled_region != nullptr && compiled_region->plan() != nullptr)
-      function(*compiled_region->plan());
-  };
   for (const auto& specialization : specializations_) {
-    const auto plans = specialization->method_plans();
-    if (!plans.empty()) {
-      for (const auto& run : plans.back()->runs)
-        visit(run.compiled_region);
-      continue;
-    }
-    for (const auto& region : specialization->regions) {
-      for (const auto& compiled_region : region->compiled_regions())
-        visit(compiled_region);
+    for (const auto& compiled_region : specialization->newest_compiled_regions()) {
+      if (compiled_region->plan() != nullptr)
+        function(*compiled_region->plan());
     }
   }
 }
@@ -618,34 +490,9 @@ std::vector<std::string> LoweredMethod::problems() const {
 CompiledCall LoweredMethod::latest_call() const {
   MethodCall::settle_last_step();
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto call_of = [](const Specialization& specialization) {
-    CompiledCall call;
-    const auto add = [&](size_t region, std::shared_ptr<const CompiledRegion> compiled_region) {
-      if (compiled_region == nullptr)
-        return;
-      call.runs.push_back(
-          {std::move(compiled_region), specialization.is_attribute(region), region});
-    };
-    const auto& regions = specialization.regions;
-    if (const auto plans = specialization.method_plans(); !plans.empty()) {
-      call.plan = plans.back();
-      for (const auto& run : call.plan->runs) {
-        const auto found = std::find_if(regions.begin(), regions.end(), [&](const auto& region) {
-          return region.get() == run.region;
-        });
-        add(static_cast<size_t>(found - regions.begin()), run.compiled_region);
-      }
-      return call;
-    }
-    for (size_t i = 0; i < regions.size(); ++i) {
-      if (const auto compiled_regions = regions[i]->compiled_regions(); !compiled_regions.empty())
-        add(i, compiled_regions.back());
-    }
-    return call;
-  };
-  auto call = recent_ == nullptr ? CompiledCall{} : call_of(*recent_);
+  auto call = recent_ == nullptr ? CompiledCall{} : recent_->latest_call();
   for (auto i = specializations_.size(); call.runs.empty() && i-- > 0;)
-    call = call_of(*specializations_[i]);
+    call = specializations_[i]->latest_call();
   return call;
 }
 
@@ -655,53 +502,11 @@ std::string LoweredMethod::class_name() const {
 
 std::string LoweredMethod::report() const {
   using nlohmann::json;
-  json specializations = json::array();
   MethodCall::settle_last_step();
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& specialization : specializations_) {
-    json breaks = json::array();
-    for (const auto& region_break : specialization->method.regions.breaks) {
-      breaks.push_back({{"node", region_break.node},
-                        {"reason", region_break.reason},
-                        {"location", region_break.location}});
-    }
-    json regions = json::array();
-    for (const auto& region : specialization->regions) {
-      json compiled_regions = json::array();
-      for (const auto& compiled_region : specialization->compiled_regions_of(*region)) {
-        const auto* plan = compiled_region->plan();
-        auto metrics = plan == nullptr ? PlanMetrics{} : plan->metrics;
-        metrics.plan_seconds = compiled_region->graphs().report.plan_seconds;
-        json banned = json::array();
-        for (const auto& each : compiled_region->graphs().report.banned)
-          banned.push_back({{"value", each.value}, {"reason", each.reason}});
-        auto entry = to_json(metrics);
-        if (compiled_region->measured_peak_bytes() >= 0)
-          entry["measured_peak_bytes"] = compiled_region->measured_peak_bytes();
-        entry.update({{"forward_operators", compiled_region->forward().instructions().size()},
-                      {"backward_operators", compiled_region->backward().instructions().size()},
-                      {"stages", compiled_region->stages().size()},
-                      {"saved", compiled_region->graphs().report.saved},
-                      {"recomputed", compiled_region->graphs().report.recomputed},
-                      {"banned", banned},
-                      {"channels_last", compiled_region->graphs().layout.channels_last},
-                      {"on_tape", compiled_region->graphs().report.operators.on_tape},
-                      {"gradients_by", counts(compiled_region->graphs().report.operators)},
-                      {"arena", describe_arena(compiled_region->arena_plans().figures())}});
-        compiled_regions.push_back(std::move(entry));
-      }
-      regions.push_back({{"variants", compiled_regions}});
-    }
-    json plans = json::array();
-    for (const auto& plan : specialization->method_plans()) {
-      plans.push_back(to_json(plan->metrics));
-      if (plan->measured_saved_bytes >= 0)
-        plans.back()["measured_saved_bytes"] = plan->measured_saved_bytes.load();
-      if (plan->measured_peak_bytes >= 0)
-        plans.back()["measured_peak_bytes"] = plan->measured_peak_bytes.load();
-    }
-    specializations.push_back({{"regions", regions}, {"breaks", breaks}, {"plans", plans}});
-  }
+  json specializations = json::array();
+  for (const auto& specialization : specializations_)
+    specializations.push_back(report_of(*specialization));
   json unplanned_calls = json::array();
   for (const auto& [reason, calls] : unplanned_calls_)
     unplanned_calls.push_back({{"reason", reason}, {"calls", calls}});

@@ -15,7 +15,7 @@
 #include <utility>
 #include <vector>
 
-#include "backend/region/region.h"
+#include "backend/method/specialization.h"
 #include "common/options.h"
 #include "passes/pipeline.h"
 
@@ -26,7 +26,6 @@ struct Code;
 namespace aten_recompute {
 
 class Artifacts;
-struct MethodPlan;
 
 // Name of a module's attribute that gives Options::layer_pattern where the spec has none.
 inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_pattern";
@@ -35,17 +34,6 @@ inline constexpr const char* kLayerPatternAttribute = "aten_recompute_layer_patt
 // layer pattern matches no module that runs in it, or its plan is none.
 void check_options(const torch::jit::Module& module, const std::string& method,
                    const Options& options);
-
-// The compiled regions of a method in one kind of call.
-struct CompiledCall {
-  struct Run {
-    std::shared_ptr<const CompiledRegion> compiled_region;
-    std::vector<bool> is_attribute;  // per input of the region: it was read from the module
-    size_t region = 0;               // among those of the specialization
-  };
-  std::vector<Run> runs;                   // in the order of the call
-  std::shared_ptr<const MethodPlan> plan;  // for all of them together; nullptr if there is none
-};
 
 // Compiles a specialization of the method at the first call that no earlier one fits.
 class LoweredMethod : public torch::CustomClassHolder {
@@ -87,7 +75,6 @@ class LoweredMethod : public torch::CustomClassHolder {
   // Writes the files of what was compiled since the last time (Options::save_ir).
   void write_artifacts();
 
-  struct Specialization;
   using SpecializationPtr = std::shared_ptr<Specialization>;
   // A path that a call followed up to one of its checks, which failed.
   struct LeftPath {

@@ -4,6 +4,7 @@
 
 #include <memory>
 
+#include "ir/attribute_path.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 
 namespace aten_recompute {

@@ -2,8 +2,8 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include "ir/attribute_path.h"
 #include "ir/node_traits.h"
-#include "passes/frontend/rewrites/fold_attributes.h"
 
 namespace aten_recompute {
 namespace {

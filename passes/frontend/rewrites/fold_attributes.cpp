@@ -2,10 +2,10 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <cstdlib>
 #include <optional>
 #include <unordered_set>
 
+#include "ir/attribute_path.h"
 #include "ir/node_traits.h"
 
 namespace aten_recompute {
@@ -27,23 +27,6 @@ std::vector<Node*> attribute_reads(Graph& graph) {
   return reads;
 }
 
-// Returns the element of a container that a step of a path leads to; nullopt if there is none.
-std::optional<c10::IValue> element_at(const c10::IValue& container, const std::string& step) {
-  if (container.isGenericDict()) {
-    for (const auto& entry : container.toGenericDict()) {
-      if ((entry.key().isInt() || entry.key().isString()) && element_step(entry.key()) == step)
-        return entry.value();
-    }
-    return std::nullopt;
-  }
-  const auto index = static_cast<size_t>(std::strtoll(step.c_str() + 1, nullptr, 10));
-  if (container.isList() && index < container.toList().size())
-    return container.toList().get(index);
-  if (container.isTuple() && index < container.toTupleRef().elements().size())
-    return container.toTupleRef().elements()[index];
-  return std::nullopt;
-}
-
 bool is_foldable(const c10::IValue& value) {
   return value.isBool() || value.isInt() || value.isDouble() || value.isString() || value.isNone();
 }
@@ -57,41 +40,6 @@ std::unordered_set<std::string> set_attributes(Graph& graph) {
       names.insert(node->s(c10::attr::name));
   });
   return names;
-}
-
-std::optional<std::vector<std::string>> path_from_root(Value* value, const Graph& graph) {
-  std::vector<std::string> path;
-  while (value->node()->kind() == prim::GetAttr) {
-    path.insert(path.begin(), value->node()->s(c10::attr::name));
-    value = value->node()->input(0);
-  }
-  if (value != graph.inputs()[0])
-    return std::nullopt;
-  return path;
-}
-
-std::string element_step(const c10::IValue& key) {
-  return key.isInt() ? "[" + std::to_string(key.toInt()) + "]" : "['" + key.toStringRef() + "']";
-}
-
-std::optional<c10::IValue> read_path(Object object, const std::vector<std::string>& path) {
-  if (path.empty())
-    return std::nullopt;
-  std::optional<c10::IValue> value;
-  for (const auto& step : path) {
-    if (step.front() == '[') {
-      value = element_at(*value, step);
-    } else if (!value || value->isObject()) {
-      const auto& holder = value ? value->toObjectRef() : *object;
-      const auto slot = holder.type()->findAttributeSlot(step);
-      value = slot ? std::optional(c10::IValue(holder.getSlot(*slot))) : std::nullopt;
-    } else {
-      return std::nullopt;
-    }
-    if (!value)
-      return std::nullopt;
-  }
-  return value;
 }
 
 std::vector<FoldedAttribute> fold_attributes(const std::shared_ptr<Graph>& graph,

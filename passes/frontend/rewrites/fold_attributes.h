@@ -37,19 +37,6 @@ struct FoldedAttribute {
 // Returns the names of the attributes that the graph sets. Their values may change within a call.
 std::unordered_set<std::string> set_attributes(torch::jit::Graph& graph);
 
-// Returns the names of the attributes that lead from the graph's first input to `value`; nullopt if
-// `value` is not read from that input.
-std::optional<std::vector<std::string>> path_from_root(torch::jit::Value* value,
-                                                       const torch::jit::Graph& graph);
-
-// Returns the step of a path that leads from a list or tuple to the element with this index, or
-// from a dict to the value with this key, an int or str.
-std::string element_step(const c10::IValue& key);
-
-// Returns the value at `path` in `root`; nullopt if there is none.
-std::optional<c10::IValue> read_path(c10::intrusive_ptr<c10::ivalue::Object> root,
-                                     const std::vector<std::string>& path);
-
 // Replaces reads of bool, int, float, str and None attributes by constants, and gives Optional
 // attributes that are not None their element type. Leaves attributes that the graph sets alone.
 // Returns the attributes that the graph now relies on. `root` is the module that the graph's first

@@ -8,6 +8,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "ir/attribute_path.h"
 #include "ir/operator_facts.h"
 
 namespace aten_recompute {

@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/attribute_path.h"
 #include "ir/node_traits.h"
 #include "passes/frontend/rewrites/structure.h"
 
