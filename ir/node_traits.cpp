@@ -197,6 +197,26 @@ bool runs_autograd(const Node* node) {
   return has_fact(node, Fact::kRunsAutograd);
 }
 
+bool bounds_autocast_block(const Node* node) {
+  return node->kind() == symbols::kEnterAutocast || node->kind() == symbols::kExitAutocast;
+}
+
+bool asks_autocast(const Node* node) {
+  static const std::unordered_set<c10::Symbol> kQueries{
+      c10::Symbol::fromQualString("aten::is_autocast_enabled"),
+      c10::Symbol::fromQualString("aten::is_autocast_cpu_enabled"),
+      c10::Symbol::fromQualString("aten::get_autocast_dtype")};
+  return kQueries.count(node->kind()) != 0;
+}
+
+bool depends_on_autocast(torch::jit::Block* block) {
+  bool depends = false;
+  for_each_node(block, [&](const Node* node) {
+    depends = depends || bounds_autocast_block(node) || asks_autocast(node);
+  });
+  return depends;
+}
+
 bool is_marker(const Node* node) {
   return has_fact(node, Fact::kMarker);
 }

@@ -81,6 +81,16 @@ bool asks_autograd(const torch::jit::Node* node);
 // the resulting `.grad`.
 bool runs_autograd(const torch::jit::Node* node);
 
+// Returns whether the node begins or ends a block of torch.autocast.
+bool bounds_autocast_block(const torch::jit::Node* node);
+
+// Returns whether the node queries autocast: whether it is on, or its type.
+bool asks_autocast(const torch::jit::Node* node);
+
+// Returns whether a node of the block, at any depth, begins or ends a block of torch.autocast or
+// queries autocast.
+bool depends_on_autocast(torch::jit::Block* block);
+
 // Returns whether the node is mark_layer, must_save or the like: an identity that tells a plan
 // something.
 bool is_marker(const torch::jit::Node* node);

@@ -67,6 +67,7 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   if (!path)
     return std::nullopt;
   PreparedMethod method;
+  method.depends_on_autocast = depends_on_autocast(inlined->block());
   method.graph = path->graph;
   auto guard = std::make_shared<PathGuard>(*path);
   method.assumptions = fold_call(method.graph, input.self, input.inputs);
@@ -82,7 +83,11 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
       return std::nullopt;
     method.written = std::move(*written);
   }
-  run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
+  run_pass(Pass::kFormRegions, method.graph, [&] {
+    method.regions = depends_on_autocast(method.graph->block())
+                         ? form_regions_with_autocast(method.graph)
+                         : form_regions(method.graph);
+  });
   return method;
 }
 
@@ -90,11 +95,12 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
 
 // Returns the input with the casts of autocast as operators of its graph.
 RegionInput with_casts(RegionInput input) {
-  if (!input.autocast.is_on())
-    return input;
-  run_pass(Pass::kInsertCasts, input.graph, [&] {
-    input.graph = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
-  });
+  input.has_casts = input.autocast.is_on() || depends_on_autocast(input.graph->block());
+  if (input.has_casts) {
+    run_pass(Pass::kInsertCasts, input.graph, [&] {
+      input.graph = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
+    });
+  }
   return input;
 }
 
@@ -189,6 +195,7 @@ PreparedMethod prepare_method(const MethodInput& input) {
   auto inlined = inline_method(*input.graph);
   run_pass(Pass::kAssignLayers, inlined, [&] { assign_layers(inlined, input.layer_pattern); });
   PreparedMethod method;
+  method.depends_on_autocast = depends_on_autocast(inlined->block());
   method.graph = inlined->copy();
   method.assumptions = fold_call(method.graph, input.self, input.inputs);
   auto may_record_path = input.may_record_path;

@@ -29,6 +29,9 @@ struct PreparedMethod {
   std::shared_ptr<torch::jit::Graph> graph;  // its first input is the module
   Assumptions assumptions;
   Regions regions;
+  // The method has blocks of autocast, or asks for its settings: so those around the call count,
+  // even if autocast is off there.
+  bool depends_on_autocast = false;
   // The graph checks during the call whether it takes the path that it was compiled for. Where it
   // does not, path_left() returns true, and the call has to be made again with another graph, after
   // `written` are restored.

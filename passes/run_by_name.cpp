@@ -18,6 +18,7 @@
 #include "ir/dead_code.h"
 #include "ir/functionalize.h"
 #include "ir/joint_graph.h"
+#include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/alternatives.h"
 #include "passes/autodiff/differentiate.h"
@@ -280,7 +281,7 @@ void run_other(Run& run, const GraphPtr& changed) {
 
 void run_insert_casts(Run& run) {
   const auto autocast = AutocastState::current();
-  if (autocast.is_on())
+  if (autocast.is_on() || depends_on_autocast(run.graph->block()))
     run_other(run, insert_casts(*run.graph, run.input.inputs, autocast));
 }
 

@@ -19,6 +19,22 @@ std::vector<CallContext::AutocastBlock>& open_blocks() {
   return CallContext::current().autocast_blocks;
 }
 
+constexpr std::array kDevices{at::kCPU, at::kCUDA};  // in the order of AutocastState::on
+
+// Returns whether a block does what its `enabled` says: torch.autocast switches itself off for a
+// type that it has no casts to.
+bool has_casts_to(c10::DeviceType device, c10::ScalarType type) {
+  return device == at::kCUDA || type == at::kBFloat16 || type == at::kHalf;
+}
+
+void set(const AutocastState& state) {
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    at::autocast::set_autocast_enabled(kDevices[i], state.on[i]);
+    at::autocast::set_autocast_dtype(kDevices[i], state.types[i]);
+  }
+  at::autocast::set_autocast_cache_enabled(state.is_cache_on);
+}
+
 void enter(Stack& stack) {
   const auto dtype = pop(stack).toScalarType();
   const auto enabled = pop(stack).toBool();
@@ -26,7 +42,7 @@ void enter(Stack& stack) {
   open_blocks().push_back({device, at::autocast::is_autocast_enabled(device),
                            at::autocast::get_autocast_dtype(device),
                            at::autocast::is_autocast_cache_enabled()});
-  at::autocast::set_autocast_enabled(device, enabled);
+  at::autocast::set_autocast_enabled(device, enabled && has_casts_to(device, dtype));
   at::autocast::set_autocast_dtype(device, dtype);
   at::autocast::increment_nesting();
 }
@@ -48,17 +64,54 @@ void exit(Stack& /*stack*/) {
 
 }  // namespace
 
+bool AutocastState::is_on(c10::DeviceType device) const {
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    if (kDevices[i] == device)
+      return on[i];
+  }
+  return false;
+}
+
+c10::ScalarType AutocastState::type(c10::DeviceType device) const {
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    if (kDevices[i] == device)
+      return types[i];
+  }
+  return c10::ScalarType::Undefined;
+}
+
+void AutocastState::enter(c10::DeviceType device, bool enabled, c10::ScalarType type) {
+  for (size_t i = 0; i < kDevices.size(); ++i) {
+    if (kDevices[i] != device)
+      continue;
+    on[i] = enabled && has_casts_to(device, type);
+    types[i] = type;
+  }
+  is_in_block = true;
+}
+
 AutocastState AutocastState::current() {
   AutocastState state;
-  if (!autocast_enabled())
-    return state;
-  constexpr std::array kDevices{at::kCPU, at::kCUDA};
   for (size_t i = 0; i < kDevices.size(); ++i) {
-    if (at::autocast::is_autocast_enabled(kDevices[i]))
-      state.types[i] = at::autocast::get_autocast_dtype(kDevices[i]);
+    state.on[i] = at::autocast::is_autocast_enabled(kDevices[i]);
+    state.types[i] = at::autocast::get_autocast_dtype(kDevices[i]);
   }
   state.is_cache_on = at::autocast::is_autocast_cache_enabled();
+  at::autocast::increment_nesting();
+  state.is_in_block = at::autocast::decrement_nesting() > 0;
   return state;
+}
+
+AutocastState AutocastState::current_without_blocks() {
+  return autocast_enabled() ? current() : AutocastState();
+}
+
+WithAutocast::WithAutocast(const AutocastState& state) : before_(AutocastState::current()) {
+  set(state);
+}
+
+WithAutocast::~WithAutocast() {
+  set(before_);
 }
 
 bool autocast_enabled() {

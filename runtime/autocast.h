@@ -1,28 +1,51 @@
 // Autocast at run time: whether it is on, and the operators at both ends of its blocks.
 #pragma once
 
+#include <c10/core/DeviceType.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/ScalarType.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <array>
 #include <cstddef>
-#include <optional>
 
 namespace aten_recompute {
 
 // Autocast's settings on a thread: what the dispatcher casts operands to before an operator runs.
 // Only the CPU and CUDA devices count.
 struct AutocastState {
-  // Per device, CPU and CUDA: the type of lower precision; nothing where autocast is off.
-  std::array<std::optional<c10::ScalarType>, 2> types;
-  bool is_cache_on = true;  // casts of parameters are made once and used again
+  // Per device, CPU and CUDA.
+  std::array<bool, 2> on{};
+  std::array<c10::ScalarType, 2> types{c10::kBFloat16, c10::kHalf};  // of lower precision
+  bool is_cache_on = true;   // casts of parameters are made once and used again
+  bool is_in_block = false;  // so the end of a block within it does not empty the cache
 
-  bool is_on() const { return types[0].has_value() || types[1].has_value(); }
+  bool is_on() const { return on[0] || on[1]; }
+  // Neither is known for other devices: off, and c10::ScalarType::Undefined.
+  bool is_on(c10::DeviceType device) const;
+  c10::ScalarType type(c10::DeviceType device) const;
   auto operator<=>(const AutocastState&) const = default;
 
-  // Returns the settings of this thread. Those of a thread without autocast are all equal.
+  // Changes the settings as the beginning of a block of torch.autocast does.
+  void enter(c10::DeviceType device, bool enabled, c10::ScalarType type);
+
+  // Returns the settings of this thread.
   static AutocastState current();
+  // Returns the settings of this thread for a graph without blocks. Those of a thread without
+  // autocast are all equal.
+  static AutocastState current_without_blocks();
+};
+
+// Makes the settings those of this thread while it exists.
+class WithAutocast {
+ public:
+  explicit WithAutocast(const AutocastState& state);
+  ~WithAutocast();
+  WithAutocast(const WithAutocast&) = delete;
+  WithAutocast& operator=(const WithAutocast&) = delete;
+
+ private:
+  AutocastState before_;
 };
 
 // Returns whether autocast is on, for the CPU or for CUDA devices.

@@ -157,7 +157,6 @@ LoweredMethod::LoweredMethod(Module module, std::string method, const std::strin
 LoweredMethod::~LoweredMethod() = default;
 
 c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inputs) try {
-  const CloseAutocastBlocks close_blocks;
   // TorchScript optimizes a method that is not inlined here, such as that of an interface, once it
   // has been called a few times. Its gradients of tanh and some other operators then have other
   // last bits than eager's.
@@ -207,6 +206,7 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
 
 c10::IValue LoweredMethod::run(Specialization& specialization, const Object& self,
                                std::vector<c10::IValue> inputs, bool& has_run) {
+  const CloseAutocastBlocks close_blocks;  // of an attempt that ends early
   MethodCall call(specialization.plans, inputs);
   const ArenaCall arena_call;
   torch::jit::Stack stack;
@@ -330,6 +330,7 @@ c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IV
     code = unplanned_code(self->type());
     ++unplanned_calls_[reason];
   }
+  const CloseAutocastBlocks close_blocks;
   torch::jit::Stack stack;
   stack.emplace_back(self);
   for (auto& input : inputs)
@@ -342,12 +343,11 @@ LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
                                                      const std::vector<c10::IValue>& inputs,
                                                      const std::vector<LeftPath>& left) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto autocast = AutocastState::current();
   const auto fits = [&](const SpecializationPtr& specialization) {
     const auto& checks = specialization->method.checks;
     return std::all_of(left.begin(), left.end(),
                        [&](const auto& each) { return may_follow(checks, each); }) &&
-           specialization->self_type == self->type() && specialization->autocast == autocast &&
+           specialization->self_type == self->type() && specialization->fits_autocast() &&
            specialization->method.assumptions.hold(self, inputs);
   };
   if (recent_ != nullptr && fits(recent_))
@@ -383,7 +383,7 @@ void LoweredMethod::say_why_compiled(const Object& self, const std::vector<c10::
     why = "data of this call answer an if or a loop differently than the path that it followed";
   else if (other->self_type != self->type())
     why = "the module is of another class";
-  else if (other->autocast != AutocastState::current())
+  else if (!other->fits_autocast())
     why = "autocast has other settings";
   else
     why = other->method.assumptions.difference(self, inputs, names);
@@ -423,10 +423,12 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
     const Object& self, const std::vector<c10::IValue>& inputs) const {
   auto result = std::make_shared<Specialization>();
   result->self_type = self->type();
-  result->autocast = AutocastState::current();
+  const auto autocast = AutocastState::current();
+  const auto without_blocks = AutocastState::current_without_blocks();
   const WithoutAutocastCache no_cache;
   result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
                                    records_paths_, kept_branches_});
+  result->autocast = result->method.depends_on_autocast ? autocast : without_blocks;
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;
     for (const auto& region_break : result->method.regions.breaks) {

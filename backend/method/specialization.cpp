@@ -10,6 +10,11 @@ namespace aten_recompute {
 Specialization::Specialization() = default;
 Specialization::~Specialization() = default;
 
+bool Specialization::fits_autocast() const {
+  return autocast == (method.depends_on_autocast ? AutocastState::current()
+                                                 : AutocastState::current_without_blocks());
+}
+
 std::vector<bool> Specialization::is_attribute(size_t region) const {
   return attribute_flags(method.regions.nodes[region]);
 }

@@ -36,7 +36,7 @@ struct Specialization {
   ~Specialization();
 
   c10::TypePtr self_type;
-  AutocastState autocast;
+  AutocastState autocast;     // that of the calls
   bool runs_several = false;  // there are several regions, or operators outside of them
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
@@ -46,6 +46,8 @@ struct Specialization {
   std::atomic<bool> reported{false};
   std::atomic<bool> reported_rules{false};
 
+  // Returns whether this thread has the settings of autocast that this was compiled for.
+  bool fits_autocast() const;
   // Returns which inputs of a region were read from the module.
   std::vector<bool> is_attribute(size_t region) const;
   MethodPlans::List method_plans() const {

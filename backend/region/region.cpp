@@ -13,6 +13,7 @@
 #include "common/strategy_traits.h"
 #include "ir/functionalize.h"
 #include "ir/graph_device.h"
+#include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "rules/registry.h"
 #include "runtime/arena/scratch_memory.h"
@@ -99,6 +100,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
       depends_on_device_(has_rules_for_cpu(*graph_)),
+      depends_on_autocast_(depends_on_autocast(graph_->block())),
       uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
@@ -274,7 +276,9 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
     return key;
-  key.autocast = AutocastState::current();
+  key.autocast =
+      depends_on_autocast_ ? AutocastState::current() : AutocastState::current_without_blocks();
+  const bool has_casts = depends_on_autocast_ || key.autocast.is_on();
   // Sorted by address, then by index, so that equal tensors are neighbors.
   std::vector<std::pair<const void*, size_t>> tensors;
   tensors.reserve(inputs.size());
@@ -292,13 +296,13 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
     }
     // The profile handles tied weights by itself; autocast casts them once.
     const auto [a, b] = std::pair(tensors[first].second, tensors[k].second);
-    if (!(is_attribute_[a] && is_attribute_[b]) || key.autocast.is_on())
+    if (!(is_attribute_[a] && is_attribute_[b]) || has_casts)
       key.same.emplace_back(a, b);
   }
   std::sort(key.same.begin(), key.same.end());  // must not depend on addresses
   key.is_on_cpu = depends_on_device_ && (described ? described->is_cpu() : are_on_cpu(inputs));
   key.may_change_layouts = may_change_layouts(options_, inputs);
-  if (!key.autocast.is_on())
+  if (!has_casts)
     return key;
   for (const auto& input : inputs) {
     const bool is_tensor = input.isTensor() && input.toTensor().defined();

@@ -194,7 +194,8 @@ Assumptions fold_call(const std::shared_ptr<Graph>& given,
 
 bool is_straight_line(Graph& graph) {
   auto* block = graph.block();
-  bool straight = num_tensor_branches(block) == 0;
+  // What autocast casts to within a block is known on a recorded path.
+  bool straight = num_tensor_branches(block) == 0 && !depends_on_autocast(block);
   for_each_node(block, [&](const Node* node) {
     const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
     // What is left after inlining is a call through an interface.

@@ -43,7 +43,7 @@ bool always_channels_last() {
 
 // Returns whether channels last is to be tried, if it changes the graph.
 bool may_try_channels_last(const RegionInput& input) {
-  return input.channels_last.value_or(true) && !input.autocast.is_on() &&
+  return input.channels_last.value_or(true) && !input.has_casts &&
          input.options.cost_model == CostModel::kMeasured &&
          may_change_layouts(input.options, input.inputs);
 }
@@ -72,7 +72,7 @@ RegionLayout usual_layout(const RegionInput& input) {
   choose_batch_norm_kernels();
   choose_mask_kernel();
   const bool may_fuse = input.options.fuse && traits_of(input.options).may_fuse &&
-                        !input.autocast.is_on();  // there are no fused kernels for mixed types
+                        !input.has_casts;  // there are no fused kernels for mixed types
   return {.channels_last = false, .is_fused = may_fuse && fit_fused_kernels(input)};
 }
 

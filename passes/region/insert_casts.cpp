@@ -12,6 +12,8 @@
 
 #include "ir/node_names.h"
 #include "ir/node_place.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/profile/run_on_meta.h"
 #include "rules/autocast_probe.h"
@@ -85,13 +87,31 @@ class CastInserter {
     return result;
   }
 
-  // Returns whether autocast caches the casts of this tensor.
-  bool is_cached(const IValue& input) const {
-    if (!autocast_.is_cache_on || !input.isTensor() || !input.toTensor().defined())
+  // Returns whether autocast caches the casts of this tensor, if the cache is on.
+  static bool is_cached(const IValue& input) {
+    if (!input.isTensor() || !input.toTensor().defined())
       return false;
     const auto& tensor = input.toTensor();
     return tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() &&
            !tensor.is_view();
+  }
+
+  // Returns false for a node that is no bound of a block.
+  bool visit_bound(const Node* node, const Stack& operands) {
+    if (node->kind() == symbols::kEnterAutocast) {
+      outer_.push_back(autocast_);
+      const auto device = c10::Device(operands[0].toStringRef()).type();
+      autocast_.enter(device, operands[1].toBool(), operands[2].toScalarType());
+      return true;
+    }
+    if (node->kind() != symbols::kExitAutocast)
+      return false;
+    TORCH_INTERNAL_ASSERT(!outer_.empty());
+    autocast_ = outer_.back();
+    outer_.pop_back();
+    if (outer_.empty() && !autocast_.is_in_block)
+      casts_.clear();
+    return true;
   }
 
   void visit(Node* node, const Program::Instruction& instruction) {
@@ -99,26 +119,60 @@ class CastInserter {
     for (const auto& operand : instruction.operands)
       operands.push_back(operand.is_constant ? program_.constant(operand.index)
                                              : registers_[operand.index]);
+    if (reads_unknown(instruction) && makes_tensors(node))
+      refuse(node, "reads what data decide");
+    if (reads_unknown(instruction))
+      return note_unknown(instruction);
+    if (visit_bound(node, operands))
+      return node->destroy();
     const auto* schema = node->maybeSchema();
     const auto op =
         schema == nullptr
             ? std::nullopt
             : c10::Dispatcher::singleton().findSchema({schema->name(), schema->overload_name()});
-    const bool casts = op && has_autocast_kernel(*op, device_);
+    const bool casts = op && autocast_.is_on(device_) && has_autocast_kernel(*op, device_);
     if (casts)
       cast_operands(node, *op, operands);
-    if (run_on_meta_and_watch(node, instruction, operands) && !casts)
+    const bool is_on = autocast_.is_on(device_);
+    const auto has_seen_casts = run_on_meta_and_watch(node, instruction, operands);
+    if (!has_seen_casts)
+      return note_unknown(instruction);
+    if (*has_seen_casts && is_on && !casts)
       refuse(node, "is composed of operators that cast");
     for (size_t i = 0; i < instruction.outputs.size(); ++i) {
-      if (instruction.outputs[i] >= 0)
-        registers_[instruction.outputs[i]] = std::move(operands[i]);
+      if (instruction.outputs[i] < 0)
+        continue;
+      registers_[instruction.outputs[i]] = std::move(operands[i]);
+      unknown_.erase(instruction.outputs[i]);
+    }
+  }
+
+  static bool makes_tensors(const Node* node) {
+    const auto outputs = node->outputs();
+    return std::any_of(outputs.begin(), outputs.end(),
+                       [](const Value* value) { return contains_tensor(*value->type()); });
+  }
+
+  bool reads_unknown(const Program::Instruction& instruction) const {
+    return std::any_of(instruction.operands.begin(), instruction.operands.end(),
+                       [&](const Program::Operand& operand) {
+                         return !operand.is_constant && unknown_.count(operand.index) != 0;
+                       });
+  }
+
+  // Data decide the results, such as the condition of a check. They need no casts.
+  void note_unknown(const Program::Instruction& instruction) {
+    for (const auto output : instruction.outputs) {
+      if (output >= 0)
+        unknown_.insert(output);
     }
   }
 
   // Replaces the operands by the results. Returns whether autocast has a kernel for an operator
-  // that ran.
-  bool run_on_meta_and_watch(const Node* node, const Program::Instruction& instruction,
-                             Stack& operands) const {
+  // that ran; nullopt if the results are no tensors, and data decide them.
+  std::optional<bool> run_on_meta_and_watch(const Node* node,
+                                            const Program::Instruction& instruction,
+                                            Stack& operands) const {
     const WithoutAutograd no_autograd;
     const WithoutAutocast no_autocast;
     const MetaMode meta;
@@ -126,12 +180,15 @@ class CastInserter {
     try {
       run_on_meta(instruction, node, operands);
     } catch (const std::exception& error) {
+      if (!makes_tensors(node))
+        return std::nullopt;
       throw NotDifferentiable("under autocast, " + why_not_described(node, error));
     }
     return watch.has_seen_casts();
   }
 
   void cast_operands(Node* node, const c10::OperatorHandle& op, Stack& operands) {
+    const WithAutocast settings(autocast_);
     const auto given = arguments_under_autocast(op, operands, device_);
     if (!given)
       refuse(node, "is refused, or runs as another operator");
@@ -163,18 +220,24 @@ class CastInserter {
 
   // Returns the value, cast by a node before `node`.
   Value* cast_of(Node* node, Value* value, at::ScalarType type) {
-    const auto key = std::pair(tensor_of(value), type);
-    const bool is_cached = cached_.count(key.first) != 0;
+    auto* const key = tensor_of(value);
+    // The cache keeps casts to the type of lower precision only, whatever that was when they were
+    // made.
+    const bool is_cached =
+        autocast_.is_cache_on && cached_.count(key) != 0 && type == autocast_.type(device_);
     if (is_cached) {
-      if (const auto found = casts_.find(key); found != casts_.end())
-        return found->second;
+      if (const auto found = casts_.find(key); found != casts_.end()) {
+        if (found->second.second != type)
+          refuse(node, "gets a parameter in the type of a block around its own");
+        return found->second.first;
+      }
     }
     const torch::jit::WithInsertPoint guard(node);
     auto* cast = graph_->insert(c10::aten::to, {value, static_cast<int64_t>(type), false, false});
     cast->node()->copyMetadata(node);
     copy_place(node, cast->node());
     if (is_cached)
-      casts_.emplace(key, cast);
+      casts_.emplace(key, std::pair(cast, type));
     return cast;
   }
 
@@ -211,11 +274,13 @@ class CastInserter {
 
   std::shared_ptr<Graph> graph_;
   Program program_;
-  const AutocastState& autocast_;
+  AutocastState autocast_;            // at the node that is visited
+  std::vector<AutocastState> outer_;  // around the blocks that are open
   c10::DeviceType device_;
   Program::Registers registers_;
+  std::set<int32_t> unknown_;  // registers
   std::set<Value*> cached_;
-  std::map<std::pair<Value*, at::ScalarType>, Value*> casts_;
+  std::map<Value*, std::pair<Value*, at::ScalarType>> casts_;  // the cache
 };
 
 }  // namespace

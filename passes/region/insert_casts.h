@@ -27,8 +27,9 @@ namespace aten_recompute {
 //
 // The dispatcher's own kernels are asked what they cast (rules/autocast_probe.h). A leaf
 // that requires a gradient, as a parameter, is cast once, as autocast's cache does; so gradients of
-// its casts are added in the lower precision, as in eager PyTorch. Nodes that cast are for a run
-// with autocast switched off.
+// its casts are added in the lower precision, as in eager PyTorch. Blocks of autocast in the graph
+// (passes/frontend/rewrites/autocast_blocks.h) are removed, after they have said what is cast. The
+// result is for a run with autocast switched off.
 //
 // `inputs` are those of the region; `device` says where they lie if they are meta tensors. Throws
 // NotDifferentiable where the casts are not known: an operator is composed of others that cast, or

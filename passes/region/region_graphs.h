@@ -40,6 +40,7 @@ struct RegionInput {
   std::optional<bool> channels_last{};
   // What autocast does to the call; operators are cast in the graph then.
   AutocastState autocast{};
+  bool has_casts = false;  // set when they have been made
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
 };

@@ -27,6 +27,7 @@
 #include "passes/frontend/path/path_values.h"
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "passes/frontend/rewrites/not_recordable.h"
+#include "runtime/autocast.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {
@@ -62,6 +63,8 @@ class PathRecorder {
     if (share_containers(inputs))
       throw NotRecordable("two of its inputs share a list, a dict or an object");
     prepare(*graph);
+    // What a branch is cast to, data would decide.
+    may_keep_branches_ = !autocast_enabled() && !depends_on_autocast(graph->block());
     for_each_node(graph->block(), [&](Node* node) {
       if (node->kind() == prim::If)
         decisions_.emplace(node, static_cast<int64_t>(decisions_.size()));
@@ -172,7 +175,7 @@ class PathRecorder {
 
   bool is_kept_branch(Node* node) {
     const auto found = decisions_.find(node);
-    return found != decisions_.end() && kept_.count(found->second) != 0 &&
+    return may_keep_branches_ && found != decisions_.end() && kept_.count(found->second) != 0 &&
            !is_fully_constant(values_.get(node->input(0)));
   }
 
@@ -321,6 +324,10 @@ class PathRecorder {
       result_.grad_mode = grad_mode_;
       return values_.set(node->output(), constant_item(grad_mode_, c10::BoolType::get()));
     }
+    if (bounds_autocast_block(node))
+      return run_autocast_bound(node);
+    if (asks_autocast(node))
+      return run_autocast_query(node);
     if (node->kind() == aten::requires_grad_ && operators_.run_requires_grad(node))
       return;
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
@@ -346,6 +353,32 @@ class PathRecorder {
     operators_.run(node, operands);
   }
 
+  // Operators are recorded under the autocast of their block. The path depends on its settings,
+  // and those around it are part of what the method is compiled for.
+  void run_autocast_bound(Node* node) {
+    std::vector<Item> operands;
+    for (auto* input : node->inputs()) {
+      auto& item = values_.get(input);
+      builder_.require(item);
+      operands.push_back(constant_item(item.value, input->type()));
+    }
+    operators_.execute(node, operands);
+    std::vector<Value*> symbols;
+    for (size_t i = 0; i < operands.size(); ++i)
+      symbols.push_back(builder_.symbol_of(operands[i], node->input(i)->type()));
+    builder_.add_copy(node, symbols);
+  }
+
+  void run_autocast_query(Node* node) {
+    std::vector<Item> operands;
+    for (auto* input : node->inputs()) {
+      builder_.require(values_.get(input));
+      operands.push_back(values_.get(input));
+    }
+    const auto results = operators_.execute(node, operands);
+    values_.set(node->output(), constant_item(results[0], node->output()->type()));
+  }
+
   // ---- the end ----
 
   void finish(Graph& graph) {
@@ -363,6 +396,7 @@ class PathRecorder {
   Object self_;
   bool grad_mode_;  // of the call; it is off while a path is recorded
   const std::set<int64_t>& kept_;
+  bool may_keep_branches_ = true;
   std::unordered_map<Node*, int64_t> decisions_;  // places of `if`s
   std::unique_ptr<torch::jit::AliasDb> aliases_;  // of the method, made when it is needed
   RecordedPath result_;
@@ -382,6 +416,7 @@ RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self
   const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const RestoreGenerators restore(inputs);
+  const CloseAutocastBlocks close_blocks;
   return PathRecorder(self, inputs, grad_mode, kept).record(graph, inputs);
 }
 

@@ -38,8 +38,8 @@ struct RecordedPath {
 // only the answers of the questions that were asked about them are fixed. Changes that the caller
 // can see (attributes, lists and dicts) come last in the graph, in their order.
 //
-// An `if` whose place is in `kept` becomes one operator instead (keep_branch.h), if it can. The
-// path then holds for both of its answers.
+// An `if` whose place is in `kept` becomes one operator instead (keep_branch.h), if it can, and
+// autocast casts nothing. The path then holds for both of its answers.
 //
 // The run itself keeps nothing for a backward, leaves no effects, and draws no random numbers. It
 // needs inline_modules() to have run, and does not change `graph`. Throws NotRecordable, with the

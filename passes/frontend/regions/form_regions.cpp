@@ -360,16 +360,51 @@ void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
     form_in_block(inner, facts, regions);
 }
 
-}  // namespace
-
-Regions form_regions(const std::shared_ptr<Graph>& graph) {
+Regions form(const std::shared_ptr<Graph>& graph, bool has_autocast_blocks) {
   Regions regions;
   const AliasDb aliases(graph);
   run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_clobbered_reads(*graph); });
-  RegionFacts facts{aliases, {}, set_attributes(*graph), {}};
+  RegionFacts facts{aliases, {}, set_attributes(*graph), {}, has_autocast_blocks};
   find_gradient_targets(*graph, facts.gradient_targets);
   exclude_list_makers(graph->block(), facts.excluded);
   form_in_block(graph->block(), facts, regions);
+  return regions;
+}
+
+// Returns whether each block of autocast that begins among the nodes ends among them.
+bool has_whole_autocast_blocks(Graph& graph) {
+  int depth = 0;
+  bool whole = true;
+  for (const auto* node : graph.nodes()) {
+    depth += node->kind() == symbols::kEnterAutocast ? 1 : 0;
+    depth -= node->kind() == symbols::kExitAutocast ? 1 : 0;
+    whole = whole && depth >= 0;
+  }
+  return whole && depth == 0;
+}
+
+// Returns whether no block of autocast is in control flow, and none is divided between regions.
+bool are_autocast_blocks_in_regions(Graph& graph, const Regions& regions) {
+  bool outside = false;
+  for_each_node(graph.block(),
+                [&](const Node* node) { outside = outside || bounds_autocast_block(node); });
+  return !outside && std::all_of(regions.nodes.begin(), regions.nodes.end(), [](Node* region) {
+    return has_whole_autocast_blocks(*region->g(c10::attr::Subgraph));
+  });
+}
+
+}  // namespace
+
+Regions form_regions(const std::shared_ptr<Graph>& graph) {
+  return form(graph, /*has_autocast_blocks=*/false);
+}
+
+Regions form_regions_with_autocast(std::shared_ptr<Graph>& graph) {
+  auto copy = graph->copy();
+  auto regions = form(copy, /*has_autocast_blocks=*/true);
+  if (!are_autocast_blocks_in_regions(*copy, regions))
+    return form_regions(graph);
+  graph = std::move(copy);
   return regions;
 }
 

@@ -43,4 +43,8 @@ struct Regions {
 // Needs prepare() to have run.
 Regions form_regions(const std::shared_ptr<torch::jit::Graph>& graph);
 
+// The same, with blocks of autocast inside of regions, for insert_casts(). Where a region would
+// begin or end within a block, such blocks end regions, as with form_regions(). Replaces the graph.
+Regions form_regions_with_autocast(std::shared_ptr<torch::jit::Graph>& graph);
+
 }  // namespace aten_recompute

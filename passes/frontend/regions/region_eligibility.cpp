@@ -68,7 +68,7 @@ bool is_list_with_tensors(const c10::Type& type) {
 
 Eligibility EligibilityChecker::check(Node* node) const {
   if (facts_.excluded.count(node) != 0)
-    return {Place::kOutside, ""};
+    return {may_be_cast(node) ? Place::kBreak : Place::kOutside, "makes a list that leaves it"};
   if (node->kind() == prim::GetAttr) {
     return facts_.set_attributes.count(node->s(c10::attr::name)) != 0
                ? Eligibility{Place::kBreak, "reads an attribute that the method sets"}
@@ -82,6 +82,8 @@ Eligibility EligibilityChecker::check(Node* node) const {
     return check_control_flow(node);
   if (mutates_an_argument(node))
     return check_mutation(node);
+  if (bounds_autocast_block(node) && facts_.has_autocast_blocks)
+    return {Place::kRegion, ""};
   if (node->hasSideEffects() && !raises_or_warns(node))
     return {Place::kBreak, "has side effects"};
   if (node->maybeOperator() == nullptr && node->kind() != prim::ListConstruct &&
@@ -104,10 +106,18 @@ Eligibility EligibilityChecker::check(Node* node) const {
   return {Place::kRegion, ""};
 }
 
+bool EligibilityChecker::may_be_cast(const Node* node) const {
+  const auto outputs = node->outputs();
+  return facts_.has_autocast_blocks && node->maybeOperator() != nullptr &&
+         !may_alias_an_argument(node) &&
+         std::any_of(outputs.begin(), outputs.end(),
+                     [](const Value* value) { return contains_tensor(*value->type()); });
+}
+
 Eligibility EligibilityChecker::outside(Node* node, const std::string& reason) const {
-  const bool pure = !node->hasSideEffects() && !facts_.aliases.hasWriters(node) &&
-                    !node->isNondeterministic() && node->kind() != prim::CallMethod &&
-                    node->kind() != prim::CallFunction;
+  const bool pure = !may_be_cast(node) && !node->hasSideEffects() &&
+                    !facts_.aliases.hasWriters(node) && !node->isNondeterministic() &&
+                    node->kind() != prim::CallMethod && node->kind() != prim::CallFunction;
   return {pure ? Place::kOutside : Place::kBreak, reason};
 }
 

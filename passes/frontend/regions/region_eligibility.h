@@ -39,6 +39,8 @@ struct RegionFacts {
   // Values whose gradient the method itself asks for. A region ends after each of them, so that
   // gradients between two regions pass through the value.
   std::unordered_set<const torch::jit::Value*> gradient_targets;
+  // Blocks of autocast may be part of regions. Nothing that autocast may cast is moved then.
+  bool has_autocast_blocks = false;
 };
 
 // Decides about the nodes of one block, which need to be given in order.
@@ -55,6 +57,8 @@ class EligibilityChecker {
  private:
   // Returns the place of a node that may not be part of a region: kOutside if it is pure.
   Eligibility outside(torch::jit::Node* node, const std::string& reason) const;
+  // Returns whether the node has to stay in its block of autocast.
+  bool may_be_cast(const torch::jit::Node* node) const;
   Eligibility check_control_flow(torch::jit::Node* node) const;
   // Returns whether a region may have, or be given, all that the nodes of this nested block read.
   bool may_enter_region(torch::jit::Block* block) const;

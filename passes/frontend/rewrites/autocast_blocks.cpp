@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
 #include <string>
 #include <vector>
 
@@ -24,12 +25,47 @@ bool is_autocast(const Value* value) {
          type->hasAttribute("fast_dtype");
 }
 
+// Returns whether the object is made in the method, and only used as the context of blocks.
+bool is_own_context(const Value* object) {
+  const auto& uses = object->uses();
+  return object->node()->kind() == prim::CreateObject &&
+         std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+           const auto kind = use.user->kind();
+           return kind == prim::Enter || kind == prim::Exit ||
+                  (kind == prim::SetAttr && use.offset == 0);
+         });
+}
+
+// Returns whether `node` runs whenever `later` does, before it.
+bool always_runs_before(const Node* node, const Node* later) {
+  const auto* block = later->owningBlock();
+  while (block != nullptr && block != node->owningBlock())
+    block = block->owningNode() == nullptr ? nullptr : block->owningNode()->owningBlock();
+  return block != nullptr && node->isBefore(later);
+}
+
+// Returns what an attribute of the object has been set to before `node`; nullptr if that is not
+// known, or it is set more than once.
+Value* set_before(const Value* object, const std::string& name, const Node* node) {
+  Value* value = nullptr;
+  for (const auto& use : object->uses()) {
+    if (use.user->kind() != prim::SetAttr || use.user->s(c10::attr::name) != name)
+      continue;
+    if (value != nullptr || !always_runs_before(use.user, node))
+      return nullptr;
+    value = use.user->input(1);
+  }
+  return value;
+}
+
 void replace_enter(Node* node, Graph& graph) {
   auto* object = node->input();
   const torch::jit::WithInsertPoint guard(node);
   std::vector<Value*> arguments;
-  for (const char* name : {"device", "_enabled", "fast_dtype"})
-    arguments.push_back(graph.insertGetAttr(object, name));
+  for (const char* name : {"device", "_enabled", "fast_dtype"}) {
+    auto* value = is_own_context(object) ? set_before(object, name, node) : nullptr;
+    arguments.push_back(value == nullptr ? graph.insertGetAttr(object, name) : value);
+  }
   graph.insertNode(graph.create(symbols::kEnterAutocast, arguments, 0))->copyMetadata(node);
   node->output()->replaceAllUsesWith(object);
   node->destroy();
@@ -43,11 +79,24 @@ void replace_exit(Node* node, Graph& graph) {
   node->destroy();
 }
 
+void remove_if_only_set(Node* object) {
+  const auto uses = object->output()->uses();
+  if (!std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+        return use.user->kind() == prim::SetAttr && use.offset == 0;
+      }))
+    return;
+  for (const auto& use : uses)
+    use.user->destroy();
+  object->destroy();
+}
+
 }  // namespace
 
 void autocast_blocks(Graph& graph) {
-  std::vector<Node*> found;
+  std::vector<Node*> found, objects;
   for_each_node(graph.block(), [&](Node* node) {
+    if (node->kind() == prim::CreateObject && is_autocast(node->output()))
+      objects.push_back(node);
     if ((node->kind() == prim::Enter || node->kind() == prim::Exit) && is_autocast(node->input(0)))
       found.push_back(node);
   });
@@ -57,6 +106,8 @@ void autocast_blocks(Graph& graph) {
     else
       replace_exit(node, graph);
   }
+  for (auto* object : objects)
+    remove_if_only_set(object);
 }
 
 }  // namespace aten_recompute

@@ -11,15 +11,15 @@ namespace aten_recompute {
 // (runtime/autocast.h), so that the dispatcher casts as in eager PyTorch. TorchScript's interpreter
 // ignores the blocks; LibTorch's own pass inserts casts instead, by lists of its own.
 //
-//   %a = prim::CreateObject()               %a = prim::CreateObject()
-//   prim::SetAttr[name="_enabled"](%a, %e)  prim::SetAttr[name="_enabled"](%a, %e)
-//   ...                               ==>   ...
-//   %b = prim::Enter(%a)                    aten_recompute::enter_autocast(%device, %e, %dtype)
-//   %y = aten::linear(%x, %w)               %y = aten::linear(%x, %w)
-//   %c = prim::Exit(%a)                     aten_recompute::exit_autocast()
+//   %a = prim::CreateObject()
+//   prim::SetAttr[name="_enabled"](%a, %e)
+//   ...                                    ==>
+//   %b = prim::Enter(%a)                        aten_recompute::enter_autocast(%device, %e, %dtype)
+//   %y = aten::linear(%x, %w)                   %y = aten::linear(%x, %w)
+//   %c = prim::Exit(%a)                         aten_recompute::exit_autocast()
 //
-// Both operators end regions, and nodes between them run under ordinary autograd.
-// Needs inline_modules() to have run.
+// On a recorded path that becomes one region, the blocks are part of it (insert_casts.h). Otherwise
+// both operators end regions. Needs inline_modules() to have run.
 void autocast_blocks(torch::jit::Graph& graph);
 
 }  // namespace aten_recompute

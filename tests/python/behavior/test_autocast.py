@@ -210,8 +210,10 @@ PLANNED = (
     Norms,
     OtherTypes,
     DecidedByType,
+    SwitchedOff,
+    SwitchedOn,
 )
-UNPLANNED = (Einsum, Recurrent, Masked, SwitchedOff, SwitchedOn)
+UNPLANNED = (Einsum, Recurrent, Masked)
 
 
 def step(module: nn.Module, x: Tensor, context: Context, seed: int) -> list[Tensor | None]:
