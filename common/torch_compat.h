@@ -15,6 +15,9 @@ namespace aten_recompute {
 template <class T>
 using NodePtr = c10::intrusive_ptr<T>;
 
+template <class T>
+using WeakNodePtr = c10::weak_intrusive_ptr<T>;
+
 template <class T, class... Args>
 NodePtr<T> make_node(Args&&... args) {
   return c10::make_intrusive<T>(std::forward<Args>(args)...);
@@ -22,6 +25,9 @@ NodePtr<T> make_node(Args&&... args) {
 #else
 template <class T>
 using NodePtr = std::shared_ptr<T>;
+
+template <class T>
+using WeakNodePtr = std::weak_ptr<T>;
 
 // Autograd nodes need the engine's deleter: without it, a long graph is freed recursively and
 // overflows the stack.

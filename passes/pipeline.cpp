@@ -98,7 +98,9 @@ RegionInput with_casts(RegionInput input) {
   input.has_casts = input.autocast.is_on() || depends_on_autocast(input.graph->block());
   if (input.has_casts) {
     run_pass(Pass::kInsertCasts, input.graph, [&] {
-      input.graph = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
+      auto casts = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
+      input.graph = std::move(casts.graph);
+      input.shared_casts = std::move(casts.shared);
     });
   }
   return input;
@@ -176,6 +178,7 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
                                const RegionInput& input) {
   RegionGraphs graphs;
   graphs.source = input.graph;
+  graphs.shared_casts = input.shared_casts;
   graphs.layout = layout;
   auto joint = differentiate_region(forward, input, graphs);
   auto options = input.options;
@@ -233,6 +236,7 @@ RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& b
   const WithoutAutocast no_autocast;
   RegionGraphs graphs;
   graphs.source = before.source;
+  graphs.shared_casts = before.shared_casts;
   graphs.layout = before.layout;
   auto joint = differentiate_region(forward_in(before.layout, before.source), given, graphs);
   finish_region(joint, follow_plan(joint, before.plan.value(), retention), graphs);

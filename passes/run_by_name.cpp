@@ -282,7 +282,7 @@ void run_other(Run& run, const GraphPtr& changed) {
 void run_insert_casts(Run& run) {
   const auto autocast = AutocastState::current();
   if (autocast.is_on() || depends_on_autocast(run.graph->block()))
-    run_other(run, insert_casts(*run.graph, run.input.inputs, autocast));
+    run_other(run, insert_casts(*run.graph, run.input.inputs, autocast).graph);
 }
 
 const std::array kNamedPasses{

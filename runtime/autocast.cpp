@@ -1,10 +1,14 @@
 #include "runtime/autocast.h"
 
 #include <ATen/autocast_mode.h>
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
 #include <c10/core/Device.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <mutex>
+#include <utility>
 #include <vector>
 
 #include "runtime/call_context.h"
@@ -104,6 +108,23 @@ AutocastState AutocastState::current() {
 
 AutocastState AutocastState::current_without_blocks() {
   return autocast_enabled() ? current() : AutocastState();
+}
+
+uint64_t generation_of_cast_cache() {
+  static std::mutex mutex;
+  static uint64_t generation = 0;
+  static at::Tensor cast;
+  // A tensor that only this function casts: while the cache keeps that, it returns the same cast.
+  static const auto source = at::ones({1}, at::kFloat).requires_grad_();
+  const std::lock_guard<std::mutex> lock(mutex);
+  const at::AutoGradMode grad(true);
+  auto now =
+      at::autocast::cached_cast(at::autocast::get_autocast_dtype(at::kCPU), source, at::kCPU);
+  if (!now.is_same(cast)) {
+    cast = std::move(now);
+    ++generation;
+  }
+  return generation;
 }
 
 WithAutocast::WithAutocast(const AutocastState& state) : before_(AutocastState::current()) {

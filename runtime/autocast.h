@@ -8,6 +8,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstdint>
 
 namespace aten_recompute {
 
@@ -50,6 +51,10 @@ class WithAutocast {
 
 // Returns whether autocast is on, for the CPU or for CUDA devices.
 bool autocast_enabled();
+
+// Returns a number that differs after autocast's cache of casts has been emptied, as at the end of
+// the outermost block. The cache needs to be on. Thread-safe.
+uint64_t generation_of_cast_cache();
 
 // While it exists, the dispatcher casts nothing on this thread: for graphs that have the casts as
 // operators.

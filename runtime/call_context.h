@@ -11,6 +11,7 @@
 #include <c10/core/ScalarType.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <vector>
 
@@ -40,7 +41,10 @@ struct CallContext {
   // The place of the check that has failed last and was not asked for yet (runtime/path_check.h).
   std::optional<int64_t> path_left;
   std::vector<AutocastBlock> autocast_blocks;  // those that are open
-  bool counts_meta_memory = false;             // runtime/meta_memory.h
+  // What calls in one block of autocast share (backend/autograd/shared_casts.h). This folder does
+  // not know the type.
+  std::shared_ptr<void> shared_casts;
+  bool counts_meta_memory = false;  // runtime/meta_memory.h
   // The UserRules that the innermost UseRules guard selects; nullptr without one. This folder does
   // not know the type.
   const void* user_rules = nullptr;

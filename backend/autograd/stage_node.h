@@ -11,6 +11,7 @@
 #include "backend/autograd/missing_gradient_hooks.h"
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/region_node.h"
+#include "backend/autograd/shared_casts.h"
 
 namespace aten_recompute {
 
@@ -39,9 +40,9 @@ class StageNode : public RegionNode {
       if (!next_edge(i).is_valid())
         continue;
       if (gradients[i].defined())
-        call_->watch_gradient(*next_edge(i).function);
+        call_->watch_gradient(receiver_of(*next_edge(i).function));
       else if (needed[i])  // otherwise the engine does not follow the edge
-        keep_missing_gradient_from_hooks(*this, *next_edge(i).function);
+        keep_missing_gradient_from_hooks(*this, receiver_of(*next_edge(i).function));
     }
     if (!last)
       gradients.emplace_back();  // the edge to the next stage carries no gradient

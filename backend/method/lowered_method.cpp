@@ -98,6 +98,16 @@ bool keeps_memory_outside(torch::jit::Graph& graph) {
   return found;
 }
 
+// Returns whether the graph calls a method that is not inlined.
+bool calls_methods(torch::jit::Graph& graph) {
+  bool found = false;
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
+    found =
+        found || node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction;
+  });
+  return found;
+}
+
 // Returns whether the error is about the plan, not about what the method computes.
 bool is_ours(const std::exception& error) {
   return typed_error(error) != nullptr ||
@@ -107,10 +117,10 @@ bool is_ours(const std::exception& error) {
 }  // namespace
 
 // Autocast keeps the casts of parameters to the end of its block, for all operators that read them.
-// A region has casts of its own, which what reads the same parameter elsewhere would not share.
+// Regions share their gradients (backend/autograd/shared_casts.h), but not with operators outside.
 const char* LoweredMethod::why_unplanned_under_autocast(const Specialization& specialization) {
-  return specialization.autocast.is_on() && specialization.runs_several
-             ? "autocast is on, and the method has several regions"
+  return specialization.autocast.is_on() && specialization.may_cast_outside
+             ? "autocast is on, and operators run outside of the method's regions"
              : nullptr;
 }
 
@@ -446,7 +456,8 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const bool runs_several = nodes.size() > 1 ||
                             std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
                             (!nodes.empty() && keeps_memory_outside(*result->method.graph));
-  result->runs_several = runs_several;
+  result->may_cast_outside = !nodes.empty() && (keeps_memory_outside(*result->method.graph) ||
+                                                calls_methods(*result->method.graph));
   if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {

@@ -36,8 +36,8 @@ struct Specialization {
   ~Specialization();
 
   c10::TypePtr self_type;
-  AutocastState autocast;     // that of the calls
-  bool runs_several = false;  // there are several regions, or operators outside of them
+  AutocastState autocast;         // that of the calls
+  bool may_cast_outside = false;  // operators outside of regions may read what regions cast
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
   std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan

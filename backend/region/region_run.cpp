@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backend/autograd/region_call.h"
+#include "backend/autograd/shared_casts.h"
 #include "backend/autograd/stage_node.h"
 #include "backend/memory/data_growth.h"
 #include "backend/planning/method_call.h"
@@ -215,6 +216,7 @@ void Region::run(Stack& stack) {
   }
 
   const auto edges = gradient_edges(*compiled_region, inputs);
+  const auto edges_of_stages = share_casts(*compiled_region, inputs, edges);
   // A region without a profile has no part in a plan for the whole method.
   auto* dataflow = MethodCall::current() == nullptr || compiled_region->plan() == nullptr
                        ? nullptr
@@ -251,7 +253,7 @@ void Region::run(Stack& stack) {
 
   std::vector<Edge> edges_of_summands;
   for (auto k : compiled_region->summand_of())
-    edges_of_summands.push_back(edges[k]);
+    edges_of_summands.push_back(edges_of_stages[k]);
   const auto node = make_stages(call, std::move(edges_of_summands));
   if (dataflow != nullptr)
     dataflow->end_run(outputs, node);

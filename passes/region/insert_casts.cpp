@@ -68,7 +68,27 @@ class CastInserter {
       visit(nodes[i], instructions[i]);
   }
 
+  // Returns WithCasts::shared, after run().
+  SharedCasts shared() const {
+    SharedCasts shared;
+    for (size_t i = 0; i < graph_->inputs().size(); ++i) {
+      const auto found = casts_.find(graph_->inputs()[i]);
+      if (found != casts_.end() &&
+          is_only_read_by(graph_->inputs()[i], found->second.first->node()))
+        shared.emplace(i, found->second.second);
+    }
+    return shared;
+  }
+
  private:
+  static bool is_only_read_by(const Value* value, const Node* reader) {
+    const auto& uses = value->uses();
+    return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+      return use.user == reader || (use.user->kind() == c10::prim::unchecked_cast &&
+                                    is_only_read_by(use.user->output(), reader));
+    });
+  }
+
   static c10::DeviceType device_of(const std::vector<IValue>& inputs,
                                    std::optional<c10::Device> device) {
     if (device)
@@ -285,12 +305,12 @@ class CastInserter {
 
 }  // namespace
 
-std::shared_ptr<Graph> insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
-                                    const AutocastState& autocast,
-                                    std::optional<c10::Device> device) {
+WithCasts insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
+                       const AutocastState& autocast, std::optional<c10::Device> device) {
   auto graph = const_cast<Graph&>(forward).copy();
-  CastInserter(graph, inputs, autocast, device).run();
-  return graph;
+  CastInserter inserter(graph, inputs, autocast, device);
+  inserter.run();
+  return {graph, inserter.shared()};
 }
 
 }  // namespace aten_recompute

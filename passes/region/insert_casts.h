@@ -3,7 +3,10 @@
 
 #include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>
+#include <c10/core/ScalarType.h>
 
+#include <cstddef>
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -15,6 +18,15 @@ struct Graph;
 }
 
 namespace aten_recompute {
+
+// Types of casts, by the input of the region that is cast.
+using SharedCasts = std::map<size_t, c10::ScalarType>;
+
+struct WithCasts {
+  std::shared_ptr<torch::jit::Graph> graph;
+  // The inputs that are read as this cast alone, which autocast's cache keeps beyond the region.
+  SharedCasts shared;
+};
 
 // Returns a copy of a region's forward in which operands are cast where the dispatcher would cast
 // them under autocast with these settings:
@@ -34,9 +46,7 @@ namespace aten_recompute {
 // `inputs` are those of the region; `device` says where they lie if they are meta tensors. Throws
 // NotDifferentiable where the casts are not known: an operator is composed of others that cast, or
 // its results are not known without running it.
-std::shared_ptr<torch::jit::Graph> insert_casts(const torch::jit::Graph& forward,
-                                                const std::vector<c10::IValue>& inputs,
-                                                const AutocastState& autocast,
-                                                std::optional<c10::Device> device = {});
+WithCasts insert_casts(const torch::jit::Graph& forward, const std::vector<c10::IValue>& inputs,
+                       const AutocastState& autocast, std::optional<c10::Device> device = {});
 
 }  // namespace aten_recompute

@@ -12,6 +12,7 @@
 
 #include "common/options.h"
 #include "ir/joint_graph.h"
+#include "passes/region/insert_casts.h"
 #include "passes/strategy/region_plan.h"
 #include "passes/strategy/strategies.h"
 #include "planner/search/budget.h"
@@ -40,7 +41,8 @@ struct RegionInput {
   std::optional<bool> channels_last{};
   // What autocast does to the call; operators are cast in the graph then.
   AutocastState autocast{};
-  bool has_casts = false;  // set when they have been made
+  bool has_casts = false;  // set when they have been made, as the next member
+  SharedCasts shared_casts{};
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
 };
@@ -65,6 +67,9 @@ struct RegionReport {
 struct RegionGraphs {
   // RegionInput::graph, with the casts of autocast.
   std::shared_ptr<torch::jit::Graph> source;
+  // The inputs that are read only as one cast, which other regions in the same block of autocast
+  // share in eager PyTorch; with its type.
+  SharedCasts shared_casts;
   RegionLayout layout;
   torch::jit::Gradient gradient;  // forward and backward as they run
   // Per output of the backward: which of Gradient::df_output_vjps it is a summand of

@@ -22,7 +22,7 @@ class InsertCasts : public test::TorchTest {
   ~InsertCasts() override { at::autocast::set_autocast_enabled(at::kCPU, false); }
 
   static std::string casts_in(const std::string& text, const std::vector<c10::IValue>& inputs) {
-    const auto result = insert_casts(*test::parse(text), inputs, AutocastState::current());
+    const auto result = insert_casts(*test::parse(text), inputs, AutocastState::current()).graph;
     result->lint();
     return result->toString(/*print_source_locations=*/false);
   }
@@ -92,6 +92,59 @@ graph(%x : Tensor):
   return (%y))",
                         {at::randn({4, 4})}),
                NotDifferentiable);
+}
+
+constexpr const char* kBlocks = R"(
+graph(%x : Tensor, %w : Tensor):
+  %device : str = prim::Constant[value="cpu"]()
+  %on : bool = prim::Constant[value=1]()
+  %off : bool = prim::Constant[value=0]()
+  %type : int = prim::Constant[value=15]()
+  aten_recompute::enter_autocast(%device, %on, %type)
+  %a : Tensor = aten::mm(%x, %w)
+  aten_recompute::enter_autocast(%device, %off, %type)
+  %b : Tensor = aten::mm(%x, %w)
+  aten_recompute::exit_autocast()
+  %c : Tensor = aten::mm(%a, %w)
+  aten_recompute::exit_autocast()
+  aten_recompute::enter_autocast(%device, %on, %type)
+  %d : Tensor = aten::mm(%a, %w)
+  aten_recompute::exit_autocast()
+  return (%b, %c, %d))";
+
+TEST_F(InsertCasts, BlocksSayWhatIsCastAndAreRemoved) {
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  const auto text = casts_in(kBlocks, {at::randn({4, 4}), parameter()});
+  FileCheck().check_count("aten::to(%w", 2, /*exactly=*/true)->run(text);
+  FileCheck().check_count("aten::mm(%x, %w)", 1, /*exactly=*/true)->run(text);
+  FileCheck().check_not("_autocast")->run(text);
+}
+
+TEST_F(InsertCasts, ABlockAroundTheRegionKeepsCastsFromBlockToBlock) {
+  auto around = AutocastState::current();
+  around.is_in_block = true;
+  const std::vector<c10::IValue> inputs{at::randn({4, 4}), parameter()};
+  const auto result = insert_casts(*test::parse(kBlocks), inputs, around);
+  FileCheck().check_count("aten::to(%w", 1, /*exactly=*/true)->run(*result.graph);
+  EXPECT_TRUE(result.shared.empty()) << "the weight is read in float32, too";
+}
+
+TEST_F(InsertCasts, ParametersThatAreOnlyCastAreToldWithTheirType) {
+  const std::vector<c10::IValue> inputs{at::randn({4, 4}), parameter()};
+  const auto result = insert_casts(*test::parse(kTwoProducts), inputs, AutocastState::current());
+  EXPECT_EQ(result.shared, (SharedCasts{{1, at::kBFloat16}}));
+}
+
+TEST_F(InsertCasts, AConditionThatDataDecideNeedsNoCast) {
+  const auto text = casts_in(R"(
+graph(%x : Tensor, %w : Tensor):
+  %y : Tensor = aten::mm(%x, %w)
+  %large : bool = aten::Bool(%y)
+  %small : bool = aten::__not__(%large)
+  %z : Tensor = aten::mm(%y, %w)
+  return (%z))",
+                             {at::randn({4, 4}), parameter()});
+  FileCheck().check_count("aten::to(", 2, /*exactly=*/true)->run(text);
 }
 
 TEST_F(InsertCasts, NothingStaysInAutocastsCache) {

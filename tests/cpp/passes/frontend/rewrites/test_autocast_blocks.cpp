@@ -47,6 +47,27 @@ TEST_F(AutocastBlocks, EnteringAndLeavingBecomeOperators) {
                           "y = aten::relu(x)", "aten_recompute::exit_autocast()"));
 }
 
+// A context that the method makes itself is not needed any more.
+TEST_F(AutocastBlocks, WhatTheContextWasGivenIsPassedOn) {
+  const auto graph = method_with_block("autocast", {"device", "_enabled", "fast_dtype"});
+  auto* object = graph->inputs()[0];
+  auto* made = graph->create(c10::prim::CreateObject)->insertBefore(*graph->nodes().begin());
+  made->output()->setType(object->type());
+  auto* last = made;
+  for (const char* name : {"device", "_enabled", "fast_dtype"}) {
+    auto* value = graph->addInput(std::string("given_") + name);
+    auto* set = graph->create(c10::prim::SetAttr, {made->output(), value}, 0);
+    last = set->s_(c10::attr::name, name)->insertAfter(last);
+  }
+  object->replaceAllUsesWith(made->output());
+  autocast_blocks(*graph);
+  graph->lint();
+  EXPECT_THAT(
+      listing(*graph),
+      ElementsAre("aten_recompute::enter_autocast(given_device, given__enabled, given_fast_dtype)",
+                  "y = aten::relu(x)", "aten_recompute::exit_autocast()"));
+}
+
 TEST_F(AutocastBlocks, OtherContextManagersAreLeftAlone) {
   const auto graph = method_with_block("no_grad", {"device", "_enabled", "fast_dtype"});
   const auto before = graph->toString();

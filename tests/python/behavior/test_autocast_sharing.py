@@ -1,0 +1,213 @@
+"""Calls in one block of autocast share the cast of a parameter, so its gradients are added in the lower precision."""
+
+import threading
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from support.helpers import assert_same, scripted_copy
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "none": {},
+    "all": {},
+    "budget": {"memory_budget": 0.8, "unreachable": "leanest"},
+}
+
+
+class Net(nn.Module):
+    """Autocast casts three parameters, and leaves one in float32."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.b = nn.Linear(8, 8, bias=False)
+        self.scale = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.a(x)) * self.scale
+        return self.b(y)
+
+
+class SeveralRegions(nn.Module):
+    """Printing ends a region. Both regions read the same weight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = torch.tanh(self.a(x))
+        print("between")
+        return torch.tanh(self.a(x))
+
+
+def autocast(**options: Any) -> torch.autocast:
+    return torch.autocast("cpu", dtype=torch.bfloat16, **options)
+
+
+def two_calls(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        return (module(x).float().sin() + module(x.flip(0)).float().cos()).sum()
+
+
+def three_calls(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        return sum((module(x * k).float().square().mean() for k in (1.0, 0.3, 2.0)), torch.zeros(()))
+
+
+def one_after_the_other(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        return module(module(x)).float().square().mean()
+
+
+def two_blocks(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        first = module(x).float().sum()
+    with autocast():
+        return first + module(x * 2).float().square().sum()
+
+
+def nested_blocks(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        with autocast():
+            first = module(x).float().sum()
+        with autocast(enabled=False):
+            second = module(x).sum()
+        return first + second + module(x * 2).float().square().sum()
+
+
+def without_cache(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast(cache_enabled=False):
+        return (module(x).float().sin() + module(x.flip(0)).float().cos()).sum()
+
+
+def one_is_dropped(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        module(x * 5)
+        return (module(x).float().sin() + module(x.flip(0)).float().cos()).sum()
+
+
+def backward_in_between(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        with autocast(enabled=False):
+            pass
+        loss = module(x).float().sum()
+        with torch.autocast("cpu", enabled=False):
+            loss.backward(retain_graph=True)
+        return loss + module(x * 2).float().square().sum()
+
+
+def evaluated_first(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        with torch.no_grad():
+            target = module(x * 2)
+        return (module(x) - target).float().square().sum()
+
+
+SETTINGS = (
+    two_calls,
+    three_calls,
+    one_after_the_other,
+    two_blocks,
+    nested_blocks,
+    without_cache,
+    one_is_dropped,
+    backward_in_between,
+    evaluated_first,
+)
+
+
+def gradients(module: nn.Module, setting: Any, x: Tensor) -> list[Tensor | None]:
+    module.zero_grad(set_to_none=True)
+    x = x.detach().requires_grad_()
+    loss = setting(module, x)
+    loss.backward()
+    return [loss.detach(), x.grad, *(p.grad for p in module.parameters())]
+
+
+@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("strategy", OPTIONS)
+@pytest.mark.parametrize("kind", [Net, SeveralRegions])
+def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: str, setting: Any) -> None:
+    torch.manual_seed(0)
+    eager = kind()
+    lowered = aten_recompute.lower(scripted_copy(eager), strategy, **OPTIONS[strategy])
+    for _ in range(3):
+        x = torch.randn(32, 8)
+        assert_same(gradients(lowered, setting, x), gradients(eager, setting, x))
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert method["unplanned_calls"] == []
+
+
+def test_gradients_are_asked_for_one_by_one() -> None:
+    torch.manual_seed(0)
+    eager = Net()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(32, 8)
+
+    def weight_gradient(module: nn.Module) -> tuple[Tensor, ...]:
+        return torch.autograd.grad(two_calls(module, x), [module.get_parameter("a.weight")])
+
+    assert torch.equal(*weight_gradient(lowered), *weight_gradient(eager))
+
+
+def test_hooks_of_parameters_see_the_sum_once() -> None:
+    torch.manual_seed(0)
+    eager = Net()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(32, 8)
+
+    def seen(module: nn.Module) -> list[Tensor | None]:
+        found: list[Tensor | None] = []
+        handles = [module.get_parameter("a.weight").register_hook(lambda g: found.append(g.clone()))]
+        handles.append(
+            module.get_parameter("b.weight").register_post_accumulate_grad_hook(lambda p: found.append(p.grad))
+        )
+        gradients(module, two_calls, x)
+        for handle in handles:
+            handle.remove()
+        assert len(found) == 2
+        return found
+
+    ours, theirs = seen(lowered), seen(eager)
+    assert_same(sorted(ours, key=lambda t: t.sum()), sorted(theirs, key=lambda t: t.sum()))
+
+
+def test_second_derivatives_of_two_calls() -> None:
+    torch.manual_seed(0)
+    eager = Net()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+
+    def second(module: nn.Module) -> Tensor:
+        x = torch.linspace(-1, 1, 256).view(32, 8).requires_grad_()
+        first = torch.autograd.grad(two_calls(module, x), module.get_parameter("a.weight"), create_graph=True)
+        return torch.autograd.grad(first[0].square().sum(), x)[0]
+
+    ours, theirs = second(lowered), second(eager)
+    assert (ours - theirs).norm() <= 0.01 * theirs.norm()
+
+
+def test_threads_do_not_share() -> None:
+    torch.manual_seed(0)
+    lowered = aten_recompute.lower(scripted_copy(Net()), "all")
+    x = torch.randn(32, 8)
+    lowered(x).sum().backward()
+    expected = torch.autograd.grad(two_calls(lowered, x), list(lowered.parameters()))
+    failures: list[str] = []
+
+    def train() -> None:
+        for _ in range(20):
+            got = torch.autograd.grad(two_calls(lowered, x), list(lowered.parameters()))
+            for a, b in zip(got, expected, strict=True):
+                if not torch.allclose(a, b, rtol=0.02, atol=0.05):
+                    failures.append("differs")
+
+    threads = [threading.Thread(target=train) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures
