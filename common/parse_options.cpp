@@ -309,8 +309,8 @@ std::string to_json(const Options& options) {
     for (const auto& key : keys) {
       if (key.show == nullptr)
         continue;
-      if (auto value = key.show(options); !value.is_null())
-        json[std::string(key.name)] = std::move(value);
+      if (const auto value = key.show(options); !value.is_null())
+        json[std::string(key.name)] = value;
     }
   };
   // A plan file can be given in the short form only.

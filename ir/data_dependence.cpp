@@ -55,7 +55,7 @@ bool has_sizes_of_data(const Node* node) {
   if (node->kind() == c10::aten::index || reads_data(node) || is_unknown(node))
     return true;
   if (node->hasAttribute(c10::attr::Subgraph)) {
-    const auto graph = node->g(c10::attr::Subgraph);
+    const auto& graph = node->g(c10::attr::Subgraph);
     return any_node({graph->block()}, has_sizes_of_data);
   }
   return any_node(node->blocks(), has_sizes_of_data);

@@ -202,11 +202,11 @@ bool bounds_autocast_block(const Node* node) {
 }
 
 bool asks_autocast(const Node* node) {
-  static const std::unordered_set<c10::Symbol> kQueries{
+  static const std::unordered_set<c10::Symbol> queries{
       c10::Symbol::fromQualString("aten::is_autocast_enabled"),
       c10::Symbol::fromQualString("aten::is_autocast_cpu_enabled"),
       c10::Symbol::fromQualString("aten::get_autocast_dtype")};
-  return kQueries.count(node->kind()) != 0;
+  return queries.count(node->kind()) != 0;
 }
 
 bool depends_on_autocast(torch::jit::Block* block) {

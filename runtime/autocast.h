@@ -25,6 +25,7 @@ struct AutocastState {
   // Neither is known for other devices: off, and c10::ScalarType::Undefined.
   bool is_on(c10::DeviceType device) const;
   c10::ScalarType type(c10::DeviceType device) const;
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the 0 of a comparison for a pointer
   auto operator<=>(const AutocastState&) const = default;
 
   // Changes the settings as the beginning of a block of torch.autocast does.

@@ -33,6 +33,7 @@ struct SpecializationKey {
   // is a leaf.
   AutocastState autocast{};
   std::vector<std::pair<int, bool>> types{};
+  // NOLINTNEXTLINE(modernize-use-nullptr): the check takes the 0 of a comparison for a pointer
   auto operator<=>(const SpecializationKey&) const = default;
 };
 

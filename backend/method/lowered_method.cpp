@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/jit/api/function_impl.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
 #include <torch/csrc/jit/runtime/graph_executor.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/operator.h>
@@ -371,7 +372,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
     say_why_compiled(self, inputs, left);
   specializations_.push_back(compile(self, inputs));
-  const auto found = recent_ = specializations_.back();
+  auto found = recent_ = specializations_.back();
   found->number = num_compiled_++;
   if (found->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
     stop_recording_paths();

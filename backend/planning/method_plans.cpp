@@ -95,7 +95,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::find(const InputShapes& inputs) {
   const auto* found = plans_.find(inputs);
   if (found == nullptr)
     return nullptr;
-  const auto plan = *found;
+  auto plan = *found;
   if (std::any_of(plan->runs.begin(), plan->runs.end(), is_outdated)) {
     remove(plan);
     return nullptr;

@@ -102,7 +102,7 @@ std::vector<Value*> insert_results(Node* node, const CompiledFormula& formula,
   std::vector<Value*> arguments;
   for (const auto& parameter : formula.parameters)
     arguments.push_back(bind_value(graph, parameter, names, sums));
-  const auto values = insert_formula(graph, formula, arguments);
+  auto values = insert_formula(graph, formula, arguments);
   for (auto* added = before->next(); added != node; added = added->next())
     copy_origin(node, added);
   return values;
@@ -113,7 +113,7 @@ std::vector<Value*> insert_results(Node* node, const CompiledFormula& formula,
 std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientSums& sums,
                                    std::unordered_set<size_t>& gradient_path, Names& names) {
   auto* before = node->prev();
-  const auto values = insert_results(node, compiled_forward(rule, node), sums, names);
+  auto values = insert_results(node, compiled_forward(rule, node), sums, names);
   for (auto* added = before->next(); added != node; added = added->next())
     note_gradient_path(added, sums, gradient_path);
   const size_t count = node->outputs().size();
@@ -210,7 +210,7 @@ void insert_gradient_formula(Graph& graph, const AppliedRule& applied, size_t in
     arguments.push_back(gradient != nullptr ? gradient
                                             : bind_value(graph, parameter, applied.names, sums));
   }
-  const auto values = insert_formula(graph, formula, arguments);
+  auto values = insert_formula(graph, formula, arguments);
   if (values.size() != targets.size()) {
     throw std::logic_error("gradient rule for " + rule.op + ": the formula for " +
                            rule.gradients[index].inputs + " returns " +

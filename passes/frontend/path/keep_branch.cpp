@@ -160,7 +160,7 @@ class BranchCopy {
 
   // Replaces the reads of an object's attributes by values of the path.
   void read_attributes(Value* object, Item item) {
-    const auto uses = object->uses();
+    const std::vector<torch::jit::Use> uses(object->uses());  // the loop removes some
     for (const auto& use : uses) {
       if (use.user->kind() != prim::GetAttr)
         continue;

@@ -109,7 +109,7 @@ Node* PathBuilder::add_copy_at_start(Node* node, Value* input, const IValue& con
   return graph_->insertNode(copy);
 }
 
-Node* PathBuilder::add_copy(Node* node, std::vector<Value*> inputs) {
+Node* PathBuilder::add_copy(Node* node, const std::vector<Value*>& inputs) {
   auto* copy = graph_->create(node->kind(), inputs, node->outputs().size());
   copy->copyAttributes(*node);
   describe_outputs(*copy, node->outputs());

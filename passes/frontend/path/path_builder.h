@@ -37,7 +37,7 @@ class PathBuilder {
   void change(Container& container);
 
   // Adds a copy of a node of the method, which takes these values.
-  torch::jit::Node* add_copy(torch::jit::Node* node, std::vector<torch::jit::Value*> inputs);
+  torch::jit::Node* add_copy(torch::jit::Node* node, const std::vector<torch::jit::Value*>& inputs);
   torch::jit::Value* add(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs,
                          const c10::TypePtr& type);
   // Adds aten_recompute::branch for a branch of the method. `outputs` are those of the method's
