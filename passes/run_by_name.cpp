@@ -36,6 +36,7 @@
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "passes/frontend/rewrites/propagate_ranks.h"
+#include "passes/frontend/rewrites/restore_convolutions.h"
 #include "passes/frontend/rewrites/sink_into_checks.h"
 #include "passes/frontend/rewrites/small_passes.h"
 #include "passes/frontend/rewrites/split_list_attributes.h"
@@ -290,6 +291,9 @@ const std::array kNamedPasses{
               Needs::kGraph, [](Run& run) { inline_modules(run.graph); }},
     NamedPass{Pass::kAutocastBlocks, "replaces autocast contexts by two operators", Needs::kGraph,
               [](Run& run) { autocast_blocks(*run.graph); }},
+    NamedPass{Pass::kRestoreConvolutions,
+              "gives traced convolutions the operators that were called", Needs::kGraph,
+              [](Run& run) { restore_convolutions(*run.graph); }},
     NamedPass{Pass::kAssignLayers, "numbers the layers that nodes belong to", Needs::kGraph,
               [](Run& run) { assign_layers(run.graph, run.input.options.layer_pattern); }},
     NamedPass{Pass::kRecordPath, "returns the straight line of operators that a call takes",

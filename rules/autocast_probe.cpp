@@ -72,6 +72,23 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
 
 }  // namespace
 
+// Returns whether autocast has changed an argument.
+bool has_other_types(const Stack& arguments, const Stack& given) {
+  const auto types = [](const Stack& stack) {
+    std::vector<c10::ScalarType> types;
+    for (const auto& argument : stack) {
+      map_tensors(argument, [&](const at::Tensor& tensor) {
+        types.push_back(tensor.scalar_type());
+        return tensor;
+      });
+      // Of other values, autocast sets no more than a type that was left out.
+      types.push_back(argument.isNone() ? c10::ScalarType::Undefined : c10::kBool);
+    }
+    return types;
+  };
+  return types(arguments) != types(given);
+}
+
 bool has_autocast_kernel(const OperatorHandle& op, c10::DeviceType device) {
   return op.hasKernelForDispatchKey(autocast_key(device));
 }
@@ -95,17 +112,24 @@ std::optional<Stack> arguments_under_autocast(const OperatorHandle& op, const St
   return std::nullopt;
 }
 
-WatchForCasts::WatchForCasts(c10::DeviceType device)
-    : device_(device), outer_(std::exchange(CallContext::current().cast_watch, this)) {}
+WatchForCasts::WatchForCasts(c10::DeviceType device, const AutocastState& autocast)
+    : device_(device),
+      autocast_(autocast),
+      outer_(std::exchange(CallContext::current().cast_watch, this)) {}
 
 WatchForCasts::~WatchForCasts() {
   CallContext::current().cast_watch = outer_;
 }
 
-void WatchForCasts::see(const OperatorHandle& op) {
+void WatchForCasts::see(const OperatorHandle& op, const Stack& stack) {
   auto* const watch = static_cast<WatchForCasts*>(CallContext::current().cast_watch);
-  if (watch != nullptr && has_autocast_kernel(op, watch->device_))
-    watch->has_seen_ = true;
+  if (watch == nullptr || watch->has_seen_ || !has_autocast_kernel(op, watch->device_))
+    return;
+  const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  const Stack arguments(stack.end() - count, stack.end());
+  const WithAutocast settings(watch->autocast_);
+  const auto given = arguments_under_autocast(op, arguments, watch->device_);
+  watch->has_seen_ = !given || has_other_types(arguments, *given);
 }
 
 }  // namespace aten_recompute

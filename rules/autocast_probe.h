@@ -7,6 +7,8 @@
 
 #include <optional>
 
+#include "runtime/autocast.h"
+
 namespace aten_recompute {
 
 // Returns whether autocast has a kernel for the operator on this device.
@@ -25,19 +27,22 @@ std::optional<torch::jit::Stack> arguments_under_autocast(const c10::OperatorHan
 // of others, are watched.
 class WatchForCasts {
  public:
-  explicit WatchForCasts(c10::DeviceType device);
+  // Autocast is taken to have these settings.
+  WatchForCasts(c10::DeviceType device, const AutocastState& autocast);
   ~WatchForCasts();
   WatchForCasts(const WatchForCasts&) = delete;
   WatchForCasts& operator=(const WatchForCasts&) = delete;
 
-  // Returns whether an operator ran that autocast has a kernel for.
+  // Returns whether autocast would have cast an operand of an operator that ran.
   bool has_seen_casts() const { return has_seen_; }
 
-  // Tells the innermost instance of this thread, if there is one, that an operator runs.
-  static void see(const c10::OperatorHandle& op);
+  // Tells the innermost instance of this thread, if there is one, that an operator runs with the
+  // arguments at the end of the stack, which are meta tensors.
+  static void see(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
 
  private:
   c10::DeviceType device_;
+  AutocastState autocast_;
   bool has_seen_ = false;
   void* outer_;
 };

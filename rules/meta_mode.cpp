@@ -102,7 +102,10 @@ void count_results(const OperatorHandle& op, Stack& stack, const Run& run) {
 }
 
 void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  WatchForCasts::see(op);
+  {
+    const c10::impl::ExcludeDispatchKeyGuard without_mode(kMode);
+    WatchForCasts::see(op, *stack);
+  }
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMode);
   if (is_recorded(op, *stack) || !has_meta_operand(op, *stack)) {
     op.redispatchBoxed(below, stack);

@@ -24,6 +24,7 @@ enum class Pass : uint8_t {
   // A method, up to its regions.
   kInlineModules,
   kAutocastBlocks,
+  kRestoreConvolutions,
   kAssignLayers,
   kRecordPath,
   kFoldAttributes,

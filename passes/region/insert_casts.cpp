@@ -36,6 +36,8 @@ using torch::jit::Value;
 }
 
 at::Tensor on_meta(const at::Tensor& tensor) {
+  if (tensor.layout() != at::kStrided)
+    throw NotDifferentiable("under autocast, the types of sparse tensors are not followed");
   return at::empty_strided(tensor.sizes(), tensor.strides(),
                            tensor.options().device(at::kMeta).requires_grad(false));
 }
@@ -153,11 +155,11 @@ class CastInserter {
     const bool casts = op && autocast_.is_on(device_) && has_autocast_kernel(*op, device_);
     if (casts)
       cast_operands(node, *op, operands);
-    const bool is_on = autocast_.is_on(device_);
-    const auto has_seen_casts = run_on_meta_and_watch(node, instruction, operands);
+    const auto has_seen_casts =
+        run_on_meta(node, instruction, operands, autocast_.is_on(device_) && !casts);
     if (!has_seen_casts)
       return note_unknown(instruction);
-    if (*has_seen_casts && is_on && !casts)
+    if (*has_seen_casts)
       refuse(node, "is composed of operators that cast");
     for (size_t i = 0; i < instruction.outputs.size(); ++i) {
       if (instruction.outputs[i] < 0)
@@ -188,23 +190,24 @@ class CastInserter {
     }
   }
 
-  // Replaces the operands by the results. Returns whether autocast has a kernel for an operator
-  // that ran; nullopt if the results are no tensors, and data decide them.
-  std::optional<bool> run_on_meta_and_watch(const Node* node,
-                                            const Program::Instruction& instruction,
-                                            Stack& operands) const {
+  // Replaces the operands by the results. Returns whether autocast would cast within the operator,
+  // if it `watches`; nullopt if the results are no tensors, and data decide them.
+  std::optional<bool> run_on_meta(const Node* node, const Program::Instruction& instruction,
+                                  Stack& operands, bool watches) const {
     const WithoutAutograd no_autograd;
     const WithoutAutocast no_autocast;
     const MetaMode meta;
-    const WatchForCasts watch(device_);
+    std::optional<WatchForCasts> watch;
+    if (watches)
+      watch.emplace(device_, autocast_);
     try {
-      run_on_meta(instruction, node, operands);
+      aten_recompute::run_on_meta(instruction, node, operands);
     } catch (const std::exception& error) {
       if (!makes_tensors(node))
         return std::nullopt;
       throw NotDifferentiable("under autocast, " + why_not_described(node, error));
     }
-    return watch.has_seen_casts();
+    return watches && watch->has_seen_casts();
   }
 
   void cast_operands(Node* node, const c10::OperatorHandle& op, Stack& operands) {

@@ -10,7 +10,7 @@ from tqdm import tqdm
 
 from . import table
 from .cases import DTYPES, REDUCED_DTYPES, entries
-from .exceptions import EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
+from .exceptions import AUTOCAST_EXCEPTIONS, EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import Worker
 
 
@@ -37,20 +37,28 @@ def main() -> int:
         default=DTYPES,
         help="types of the samples, e.g. bfloat16,float16 (default: float64,float32,complex128)",
     )
+    parser.add_argument(
+        "--autocast",
+        type=_dtypes,
+        help="run the forward of float32 samples under autocast to this type, e.g. bfloat16",
+    )
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the table (default: build)")
     arguments = parser.parse_args()
-    dtypes = arguments.dtypes
+    dtypes = arguments.dtypes if arguments.autocast is None else (torch.float32,)
+    autocast = None if arguments.autocast is None else arguments.autocast[0]
     order, exceptions, stem = 1, EXCEPTIONS, "conformance"
     if arguments.second_order:
         order, exceptions, stem = 2, SECOND_ORDER_EXCEPTIONS, "conformance_second_order"
     if set(dtypes) & set(REDUCED_DTYPES):
         exceptions, stem = {**exceptions, **REDUCED_EXCEPTIONS}, stem + "_reduced"
+    if autocast is not None:
+        exceptions, stem = AUTOCAST_EXCEPTIONS, f"conformance_autocast_{str(autocast)[6:]}"
     limit = 3 if arguments.second_order and arguments.limit is None else arguments.limit
-    complete = limit is None and set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES))
+    complete = limit is None and (autocast is not None or set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES)))
     names = [entry.name for entry in entries(dtypes) if entry.twice or order == 1]
     if arguments.patterns:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in arguments.patterns)]
-    worker = Worker(limit, order=order, dtypes=dtypes)
+    worker = Worker(limit, order=order, dtypes=dtypes, autocast=autocast)
     rows = []
     for name in tqdm(names, desc="conformance", unit="entry"):
         rows.append(table.row(name, worker.run(name), complete=complete, exceptions=exceptions))

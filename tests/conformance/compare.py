@@ -61,15 +61,21 @@ def _history(outputs: list[Tensor]) -> set[str]:
     return names
 
 
-def run(function: Callable[..., Any], module: nn.Module, sample: Sample, order: int = 1) -> Run:
-    """Runs one forward and backward from a fixed seed, and returns outputs, gradients, buffers and random state.
+@dataclass(frozen=True)
+class Mode:
+    """How a sample runs."""
 
-    If ``order`` is 2, the backward is differentiated as well.
-    """
+    order: int = 1  # 2: the backward is differentiated as well
+    autocast: torch.dtype | None = None  # the type of lower precision; None: autocast is off
+
+
+def run(function: Callable[..., Any], module: nn.Module, sample: Sample, mode: Mode) -> Run:
+    """Runs one forward and backward from a fixed seed, and returns outputs, gradients, buffers and random state."""
     result = Run()
     torch.manual_seed(7)
     try:
-        outputs = list(function(*sample.tensors))
+        with torch.autocast("cpu", dtype=mode.autocast, enabled=mode.autocast is not None):
+            outputs = list(function(*sample.tensors))
         result.history = _history([output for output in outputs if output.requires_grad])
         if sample.process is not None:
             outputs = pytree.tree_leaves(sample.process(outputs[0] if len(outputs) == 1 else outputs))
@@ -78,7 +84,7 @@ def run(function: Callable[..., Any], module: nn.Module, sample: Sample, order: 
         generator = torch.Generator().manual_seed(8)
         cotangents = [second_order.random_like(output.detach(), generator) for output in differentiable]
         gradients: list[Tensor | None] = []
-        if differentiable and order == 2:
+        if differentiable and mode.order == 2:
             gradients, result.second = second_order.derivatives(differentiable, inputs, cotangents, generator)
         elif differentiable:
             gradients = list(torch.autograd.grad(differentiable, inputs, cotangents, allow_unused=True))
@@ -183,42 +189,42 @@ def _traced(sample: Sample, module: nn.Module) -> torch.jit.ScriptModule:
     return traced
 
 
-def _stock(sample: Sample, order: int) -> Run:
+def _stock(sample: Sample, mode: Mode) -> Run:
     """Runs the traced module under ordinary autograd, without LibTorch's optimizations."""
     module = copy.deepcopy(sample.module)
     with torch.jit.optimized_execution(False):
-        return run(_trace(sample, module), module, sample, order)
+        return run(_trace(sample, module), module, sample, mode)
 
 
-def _is_random(sample: Sample, strategy: str, expected: Run, order: int) -> bool:
+def _is_random(sample: Sample, strategy: str, expected: Run, mode: Mode) -> bool:
     """Whether eager gives another result when it runs again, or reads memory that has not been initialized.
 
     Eager reads such memory if ours equals it once new memory is filled. If it were ours that reads such memory, the
     results would differ then.
     """
-    if difference(_run_copy(sample, order), expected):
+    if difference(_run_copy(sample, mode), expected):
         return True
     torch.use_deterministic_algorithms(True, warn_only=True)  # PyTorch then fills new memory
     try:
-        return not difference(_run_lowered(sample, strategy, order)[0], _run_copy(sample, order))
+        return not difference(_run_lowered(sample, strategy, mode)[0], _run_copy(sample, mode))
     finally:
         torch.use_deterministic_algorithms(False)
 
 
-def _run_lowered(sample: Sample, strategy: str, order: int) -> tuple[Run, torch.jit.ScriptModule]:
+def _run_lowered(sample: Sample, strategy: str, mode: Mode) -> tuple[Run, torch.jit.ScriptModule]:
     module = copy.deepcopy(sample.module)
     lowered = aten_recompute.lower(_trace(sample, module), strategy)
-    return run(lowered, module, sample, order), lowered
+    return run(lowered, module, sample, mode), lowered
 
 
-def _run_copy(sample: Sample, order: int) -> Run:
+def _run_copy(sample: Sample, mode: Mode) -> Run:
     module = copy.deepcopy(sample.module)
-    return run(module, module, sample, order)
+    return run(module, module, sample, mode)
 
 
-def run_sample(sample: Sample, order: int = 1) -> Outcome:
+def run_sample(sample: Sample, mode: Mode) -> Outcome:
     """Compares ours with eager. If they differ, finds out whether eager or PyTorch's trace is the cause."""
-    expected = _run_copy(sample, order)
+    expected = _run_copy(sample, mode)
     if expected.error is None and not expected.has_gradient:
         return Outcome(NOTHING)
     try:
@@ -231,14 +237,14 @@ def run_sample(sample: Sample, order: int = 1) -> Outcome:
     if expected.error is not None:
         outcome.result = BOTH_RAISE
     for strategy in STRATEGIES:
-        actual, lowered = _run_lowered(sample, strategy, order)
+        actual, lowered = _run_lowered(sample, strategy, mode)
         outcome.how |= _how(actual, lowered)
         what = difference(actual, expected)
         if not what:
             continue
-        if _is_random(sample, strategy, expected, order):
+        if _is_random(sample, strategy, expected, mode):
             return Outcome(RANDOM, outcome.how, what)
-        stock = _stock(sample, order)
+        stock = _stock(sample, mode)
         trace_difference = difference(stock, expected)
         if trace_difference and not difference(actual, stock):
             return Outcome(TRACE_DIFFERS, outcome.how, trace_difference)
@@ -246,7 +252,9 @@ def run_sample(sample: Sample, order: int = 1) -> Outcome:
     return outcome
 
 
-def outcomes_of(entry: Entry, limit: int | None = None, order: int = 1) -> Iterator[tuple[str, Outcome]]:
+def outcomes_of(
+    entry: Entry, limit: int | None = None, order: int = 1, autocast: torch.dtype | None = None
+) -> Iterator[tuple[str, Outcome]]:
     """Yields the result of every sample of the entry, or of ``limit`` of each dtype, with the sample's description."""
     for dtype in entry.dtypes:
         samples = list(entry.samples(dtype))
@@ -254,5 +262,5 @@ def outcomes_of(entry: Entry, limit: int | None = None, order: int = 1) -> Itera
         for sample in samples[::step][:limit]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                outcome = run_sample(sample, order)
+                outcome = run_sample(sample, Mode(order, autocast))
             yield f"{str(dtype)[6:]}: {sample.description}", outcome

@@ -38,6 +38,9 @@ REDUCED_EXCEPTIONS: dict[str, KnownException] = {
     name: exception for name, exception in EXCEPTIONS.items() if exception is not _UNINITIALIZED
 }
 
+# The exceptions that hold for float32 samples under autocast.
+AUTOCAST_EXCEPTIONS: dict[str, KnownException] = {**EXCEPTIONS}
+
 _PHASE = KnownException(
     DIFFERS,
     "vectors are determined up to a phase only, and PyTorch checks that their gradients do not depend on it. A second "

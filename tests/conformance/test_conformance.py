@@ -8,7 +8,7 @@ pytest.importorskip("expecttest", reason="torch.testing's lists need it")
 from . import second_order, table
 from .cases import REDUCED_DTYPES, entries
 from .compare import SAME, outcomes_of
-from .exceptions import EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
+from .exceptions import AUTOCAST_EXCEPTIONS, EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import CRASHED, Worker
 
 EVERY = 13  # one of so many entries runs here
@@ -27,6 +27,12 @@ REDUCED = {entry.name: entry for entry in entries(REDUCED_DTYPES)}
 TWICE = {name: entry for name, entry in BY_NAME.items() if entry.twice}
 SECOND_ORDER_SPREAD = sorted({*list(TWICE)[5 :: 2 * EVERY]} - set(SECOND_ORDER_EXCEPTIONS))
 SPREAD = sorted({*list(BY_NAME)[::EVERY], *HAVE_FAILED} - set(EXCEPTIONS))
+SINGLE = {entry.name: entry for entry in entries((torch.float32,))}
+# The first ones had another type, or raised, at some time.
+AUTOCAST_SPREAD = sorted(
+    {"nn.Conv1d (train)", "nn.ConvTranspose3d (eval)", "sparse.sampled_addmm", *list(SINGLE)[7 :: 2 * EVERY]}
+    - set(AUTOCAST_EXCEPTIONS)
+)
 BOUNDS = {entry.name: entry for entry in entries((*REDUCED_DTYPES, torch.float32, torch.float64)) if entry.is_of_bounds}
 REDUCED_SPREAD = sorted({*list(REDUCED)[3::EVERY], "nn.GRUCell (train)"} - set(REDUCED_EXCEPTIONS) - set(BOUNDS))
 
@@ -41,6 +47,13 @@ def test_entry_equals_eager(name: str) -> None:
 @pytest.mark.parametrize("name", REDUCED_SPREAD)
 def test_entry_equals_eager_in_reduced_types(name: str) -> None:
     outcomes = list(outcomes_of(REDUCED[name], SAMPLES))
+    assert outcomes
+    assert table.row(name, outcomes)["details"] == []
+
+
+@pytest.mark.parametrize("name", AUTOCAST_SPREAD)
+def test_entry_equals_eager_under_autocast(name: str) -> None:
+    outcomes = list(outcomes_of(SINGLE[name], SAMPLES, autocast=torch.bfloat16))
     assert outcomes
     assert table.row(name, outcomes)["details"] == []
 

@@ -14,7 +14,9 @@ CRASHED = "crashed"
 Outcomes = list[tuple[str, Outcome]]
 
 
-def _serve(pipe: Connection, limit: int | None, order: int, dtypes: tuple[torch.dtype, ...]) -> None:
+def _serve(
+    pipe: Connection, limit: int | None, order: int, dtypes: tuple[torch.dtype, ...], autocast: torch.dtype | None
+) -> None:
     torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
     by_name = {entry.name: entry for entry in entries(dtypes)}
     while True:
@@ -22,7 +24,7 @@ def _serve(pipe: Connection, limit: int | None, order: int, dtypes: tuple[torch.
         if name is None:
             return
         try:
-            pipe.send(list(outcomes_of(by_name[name], limit, order)))
+            pipe.send(list(outcomes_of(by_name[name], limit, order, autocast)))
         except Exception:
             pipe.send([("", Outcome(CRASHED, detail=traceback.format_exc()))])
 
@@ -36,8 +38,9 @@ class Worker:
         seconds: float = 600,
         order: int = 1,
         dtypes: tuple[torch.dtype, ...] = DTYPES,
+        autocast: torch.dtype | None = None,
     ):
-        self._seconds, self._arguments = seconds, (limit, order, dtypes)
+        self._seconds, self._arguments = seconds, (limit, order, dtypes, autocast)
         self._start()
 
     def _start(self) -> None:

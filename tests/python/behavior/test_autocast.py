@@ -361,6 +361,56 @@ def test_gradients_are_scaled_and_steps_skipped_as_in_eager() -> None:
         assert torch.equal(a, b)
 
 
+class Convolutions(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(3, 4, 3, padding="same")
+        self.b = nn.ConvTranspose2d(4, 6, 3, stride=2, output_padding=1, groups=2)
+        self.c = nn.Conv1d(6, 2, 3, dilation=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.c(torch.tanh(self.b(torch.tanh(self.a(x)))).flatten(2))
+
+
+@pytest.mark.parametrize("strategy", OPTIONS)
+def test_traced_convolutions_are_cast(strategy: str) -> None:
+    """A trace has another operator in their place, which stock TorchScript does not cast on the CPU."""
+    torch.manual_seed(0)
+    eager = Convolutions()
+    x = torch.randn(2, 3, 8, 8)
+    traced = torch.jit.trace(copy.deepcopy(eager), x)
+    lowered = aten_recompute.lower(traced, strategy, **OPTIONS[strategy])
+    for seed in range(2):
+        for context in (*CONTEXTS.values(), contextlib.nullcontext):
+            assert_equal(step(lowered, x, context, seed), step(eager, x, context, seed))
+    assert num_compiled(lowered) == len(CONTEXTS) + 1
+
+
+def test_operators_that_are_composed_of_others_are_planned_where_nothing_is_cast() -> None:
+    class Composed(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            y = torch.hstack([x, F.pad(x, (1, 1), value=0.5)])
+            return y.repeat(2, 1).sin()
+
+    lowered = aten_recompute.lower(scripted_copy(Composed()), "all")
+    x = torch.randn(12, 8)
+    assert_equal(step(lowered, x, CONTEXTS["bfloat16"], 0), step(Composed(), x, CONTEXTS["bfloat16"], 0))
+    assert num_compiled(lowered) == 1
+
+
+def test_sparse_inputs_run_without_a_plan() -> None:
+    class Sampled(nn.Module):
+        def forward(self, x: Tensor, w: Tensor) -> Tensor:
+            return torch.sparse.sampled_addmm(x, w, w).to_dense()
+
+    traced = torch.jit.trace(Sampled(), (torch.eye(3).to_sparse_csr(), torch.ones(3, 3)), check_trace=False)
+    lowered = aten_recompute.lower(traced, "all")
+    w = torch.randn(3, 3, requires_grad=True)
+    with CONTEXTS["bfloat16"]():
+        ours, theirs = (m(torch.eye(3).to_sparse_csr(), w) for m in (lowered, Sampled()))
+    assert torch.equal(ours, theirs)
+
+
 def test_the_settings_of_autocast_choose_the_plan() -> None:
     eager = Losses()
     lowered = aten_recompute.lower(scripted_copy(eager), "all")
