@@ -68,7 +68,7 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   if (!path)
     return std::nullopt;
   PreparedMethod method;
-  method.depends_on_autocast = depends_on_autocast(inlined->block());
+  method.depends_on_autocast = path->depends_on_autocast || depends_on_autocast(inlined->block());
   method.graph = path->graph;
   auto guard = std::make_shared<PathGuard>(*path);
   method.assumptions = fold_call(method.graph, input.self, input.inputs);

@@ -25,6 +25,7 @@
 #include "passes/frontend/path/path_containers.h"
 #include "passes/frontend/path/path_operators.h"
 #include "passes/frontend/path/path_values.h"
+#include "passes/frontend/rewrites/autocast_blocks.h"
 #include "passes/frontend/rewrites/inline_modules.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "runtime/autocast.h"
@@ -259,6 +260,7 @@ class PathRecorder {
       throw NotRecordable("it calls " + node->s(c10::attr::name) + ", which is not scripted");
     auto callee = function->graph()->copy();
     inline_modules(callee);
+    autocast_blocks(*callee);
     callees_.push_back(callee);
     prepare(*callee);
     for (size_t i = 0; i < node->inputs().size(); ++i)
@@ -356,6 +358,7 @@ class PathRecorder {
   // Operators are recorded under the autocast of their block. The path depends on its settings,
   // and those around it are part of what the method is compiled for.
   void run_autocast_bound(Node* node) {
+    result_.depends_on_autocast = true;
     std::vector<Item> operands;
     for (auto* input : node->inputs()) {
       auto& item = values_.get(input);
@@ -370,6 +373,7 @@ class PathRecorder {
   }
 
   void run_autocast_query(Node* node) {
+    result_.depends_on_autocast = true;
     std::vector<Item> operands;
     for (auto* input : node->inputs()) {
       builder_.require(values_.get(input));

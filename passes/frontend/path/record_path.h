@@ -28,9 +28,10 @@ struct RecordedPath {
   std::vector<FoldedAttribute> attributes;
   std::vector<Structure> inputs;  // of the method, without self
   at::ScalarType default_dtype = at::kFloat;
-  std::optional<bool> grad_mode;    // set if the method asks whether gradients are enabled
-  bool changes_containers = false;  // of the caller
-  bool has_changes = false;         // of what the caller can see; they come last in the graph
+  std::optional<bool> grad_mode;     // set if the method asks whether gradients are enabled
+  bool depends_on_autocast = false;  // the method has blocks of autocast, or asks for its settings
+  bool changes_containers = false;   // of the caller
+  bool has_changes = false;          // of what the caller can see; they come last in the graph
 };
 
 // Runs the method on the inputs of a call and notes what it does: which branch it takes, how often

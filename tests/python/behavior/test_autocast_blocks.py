@@ -134,6 +134,26 @@ class OfSubmodules(nn.Module):
         return x.float()
 
 
+@torch.jit.interface
+class Layer(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:  # type: ignore[empty-body]
+        pass
+
+
+class ByInterface(nn.Module):
+    """The method of a submodule that is called through an interface has a block."""
+
+    layer: Layer
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = Inner()  # type: ignore[assignment]
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.layer.forward(x)
+        return y.float() + x
+
+
 class ReturnsEarly(Layers):
     """Data decide what the block computes."""
 
@@ -169,6 +189,7 @@ KINDS = (
     DefaultType,
     UnsupportedType,
     OfSubmodules,
+    ByInterface,
     ReturnsEarly,
     WithBatchNorm,
 )
