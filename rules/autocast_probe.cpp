@@ -4,7 +4,10 @@
 #include <ATen/ops/zeros.h>
 #include <torch/library.h>
 
+#include <algorithm>
 #include <exception>
+#include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -72,6 +75,23 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
 
 }  // namespace
 
+// Returns whether the operator calls others, for each device and for autograd.
+bool is_composed(const OperatorHandle& op) {
+  return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
+}
+
+// Returns whether the operator's result has the elements of its argument, unchanged.
+bool only_moves(const OperatorHandle& op) {
+  static const std::unordered_set<std::string> copies{"aten::clone", "aten::_unsafe_view",
+                                                      "aten::_reshape_copy"};
+  if (copies.count(op.schema().name()) != 0)
+    return true;
+  const auto& returns = op.schema().returns();
+  return !op.schema().is_mutable() && !returns.empty() &&
+         std::all_of(returns.begin(), returns.end(),
+                     [](const c10::Argument& result) { return result.alias_info() != nullptr; });
+}
+
 // Returns whether autocast has changed an argument.
 bool has_other_types(const Stack& arguments, const Stack& given) {
   const auto types = [](const Stack& stack) {
@@ -121,15 +141,64 @@ WatchForCasts::~WatchForCasts() {
   CallContext::current().cast_watch = outer_;
 }
 
-void WatchForCasts::see(const OperatorHandle& op, const Stack& stack) {
+WatchForCasts::Seen::Seen(const OperatorHandle& op, const Stack& stack) {
   auto* const watch = static_cast<WatchForCasts*>(CallContext::current().cast_watch);
-  if (watch == nullptr || watch->has_seen_ || !has_autocast_kernel(op, watch->device_))
+  if (watch == nullptr || watch->is_suspended_)
     return;
   const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
-  const Stack arguments(stack.end() - count, stack.end());
-  const WithAutocast settings(watch->autocast_);
-  const auto given = arguments_under_autocast(op, arguments, watch->device_);
-  watch->has_seen_ = !given || has_other_types(arguments, *given);
+  watch->note(op, Stack(stack.end() - count, stack.end()));
+  if (!has_autocast_kernel(op, watch->device_))
+    return;
+  watch->is_suspended_ = true;
+  watch_ = watch;
+}
+
+WatchForCasts::Seen::~Seen() {
+  if (watch_ != nullptr)
+    watch_->is_suspended_ = false;
+}
+
+void WatchForCasts::note(const OperatorHandle& op, const Stack& arguments) {
+  if (!has_autocast_kernel(op, device_)) {
+    // What an operator is composed of is seen by itself.
+    computes_ = computes_ || !(is_composed(op) || only_moves(op));
+    if (computes_)
+      type_ = std::nullopt;
+    return;
+  }
+  const WithAutocast settings(autocast_);
+  const auto given = arguments_under_autocast(op, arguments, device_);
+  if (given && !has_other_types(arguments, *given))
+    return;
+  has_seen_ = true;
+  if (!given) {
+    computes_ = true;
+    type_ = std::nullopt;
+    return;
+  }
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].isTensor() && arguments[i].toTensor().defined()) {
+      note_cast(arguments[i].toTensor(), given->at(i).toTensor());
+    } else if (arguments[i].isTensorList()) {
+      const auto tensors = arguments[i].toTensorVector();
+      const auto wanted = given->at(i).toTensorVector();
+      for (size_t k = 0; k < tensors.size(); ++k)
+        note_cast(tensors[k], wanted[k]);
+    } else if (arguments[i].isNone() != given->at(i).isNone()) {
+      computes_ = true;
+      type_ = std::nullopt;
+    }
+  }
+}
+
+void WatchForCasts::note_cast(const at::Tensor& given, const at::Tensor& wanted) {
+  if (!given.defined() || given.scalar_type() == wanted.scalar_type())
+    return;
+  ++num_casts_;
+  ++cast_[given.unsafeGetTensorImpl()];
+  const auto type = wanted.scalar_type();
+  computes_ = computes_ || (type_ && *type_ != type);
+  type_ = computes_ ? std::nullopt : std::optional(type);
 }
 
 }  // namespace aten_recompute

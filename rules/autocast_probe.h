@@ -5,7 +5,9 @@
 #include <ATen/core/stack.h>
 #include <c10/core/DeviceType.h>
 
+#include <cstddef>
 #include <optional>
+#include <unordered_map>
 
 #include "runtime/autocast.h"
 
@@ -35,15 +37,43 @@ class WatchForCasts {
 
   // Returns whether autocast would have cast an operand of an operator that ran.
   bool has_seen_casts() const { return has_seen_; }
+  // Returns the type that was cast to, if it makes no difference whether operands are cast there or
+  // before all that ran: nothing else but views and copies was computed. Otherwise nullopt.
+  std::optional<c10::ScalarType> common_type() const { return type_; }
+  // Returns how many casts there were.
+  size_t num_casts() const { return num_casts_; }
+  // Returns how many of them were of this very tensor, not of a view of it.
+  size_t num_casts_of(const at::Tensor& tensor) const {
+    const auto found = cast_.find(tensor.unsafeGetTensorImpl());
+    return found == cast_.end() ? 0 : found->second;
+  }
 
   // Tells the innermost instance of this thread, if there is one, that an operator runs with the
-  // arguments at the end of the stack, which are meta tensors.
-  static void see(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+  // arguments at the end of the stack, which are meta tensors, as long as this object exists. What
+  // runs within an operator that autocast has a kernel for is of no interest.
+  class Seen {
+   public:
+    Seen(const c10::OperatorHandle& op, const torch::jit::Stack& stack);
+    ~Seen();
+    Seen(const Seen&) = delete;
+    Seen& operator=(const Seen&) = delete;
+
+   private:
+    WatchForCasts* watch_ = nullptr;  // that this operator suspends
+  };
 
  private:
+  void note(const c10::OperatorHandle& op, const torch::jit::Stack& arguments);
+  void note_cast(const at::Tensor& given, const at::Tensor& wanted);
+
   c10::DeviceType device_;
   AutocastState autocast_;
+  bool is_suspended_ = false;
   bool has_seen_ = false;
+  bool computes_ = false;  // something that autocast does not cast
+  std::optional<c10::ScalarType> type_;
+  size_t num_casts_ = 0;
+  std::unordered_map<const void*, size_t> cast_;
   void* outer_;
 };
 

@@ -101,11 +101,13 @@ void count_results(const OperatorHandle& op, Stack& stack, const Run& run) {
   }
 }
 
+WatchForCasts::Seen see(const OperatorHandle& op, const Stack& stack) {
+  const c10::impl::ExcludeDispatchKeyGuard without_mode(kMode);
+  return {op, stack};
+}
+
 void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  {
-    const c10::impl::ExcludeDispatchKeyGuard without_mode(kMode);
-    WatchForCasts::see(op, *stack);
-  }
+  const auto seen = see(op, *stack);
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMode);
   if (is_recorded(op, *stack) || !has_meta_operand(op, *stack)) {
     op.redispatchBoxed(below, stack);

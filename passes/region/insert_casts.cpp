@@ -5,6 +5,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 #include <string>
@@ -155,12 +156,21 @@ class CastInserter {
     const bool casts = op && autocast_.is_on(device_) && has_autocast_kernel(*op, device_);
     if (casts)
       cast_operands(node, *op, operands);
-    const auto has_seen_casts =
-        run_on_meta(node, instruction, operands, autocast_.is_on(device_) && !casts);
-    if (!has_seen_casts)
+    const auto given = operands;
+    std::optional<WatchForCasts> watch;
+    if (autocast_.is_on(device_) && !casts)
+      watch.emplace(device_, autocast_);
+    bool knows = run_on_meta(node, instruction, operands);
+    if (watch && watch->has_seen_casts()) {
+      operands = given;
+      cast_before(node, operands, *watch);
+      watch.emplace(device_, autocast_);
+      knows = run_on_meta(node, instruction, operands);
+      if (watch->has_seen_casts())
+        refuse(node, "is composed of operators that cast");
+    }
+    if (!knows)
       return note_unknown(instruction);
-    if (*has_seen_casts)
-      refuse(node, "is composed of operators that cast");
     for (size_t i = 0; i < instruction.outputs.size(); ++i) {
       if (instruction.outputs[i] < 0)
         continue;
@@ -190,24 +200,56 @@ class CastInserter {
     }
   }
 
-  // Replaces the operands by the results. Returns whether autocast would cast within the operator,
-  // if it `watches`; nullopt if the results are no tensors, and data decide them.
-  std::optional<bool> run_on_meta(const Node* node, const Program::Instruction& instruction,
-                                  Stack& operands, bool watches) const {
+  // Replaces the operands by the results. Returns false if these are no tensors, and data decide
+  // them.
+  bool run_on_meta(const Node* node, const Program::Instruction& instruction,
+                   Stack& operands) const {
     const WithoutAutograd no_autograd;
     const WithoutAutocast no_autocast;
     const MetaMode meta;
-    std::optional<WatchForCasts> watch;
-    if (watches)
-      watch.emplace(device_, autocast_);
     try {
       aten_recompute::run_on_meta(instruction, node, operands);
     } catch (const std::exception& error) {
       if (!makes_tensors(node))
-        return std::nullopt;
+        return false;
       throw NotDifferentiable("under autocast, " + why_not_described(node, error));
     }
-    return watches && watch->has_seen_casts();
+    return true;
+  }
+
+  // Casts the operands of an operator that casts them within, after it has only moved them. Refuses
+  // the node where that is another number of casts, because their gradients are added elsewhere.
+  void cast_before(Node* node, Stack& operands, const WatchForCasts& watch) {
+    const auto type = watch.common_type();
+    if (!type || node->outputs().size() != 1)
+      refuse(node, "is composed of operators that cast");
+    size_t num_casts = 0;
+    const auto cast = [&](Value* value, at::Tensor& tensor) {
+      if (!may_be_cast(tensor, *type))
+        return value;
+      // The cache has casts of a parameter itself, not of its views.
+      const auto of_itself = watch.num_casts_of(tensor);
+      num_casts +=
+          of_itself > 0 && value != nullptr && comes_from_cache(value, *type) ? of_itself : 1;
+      tensor = tensor.to(*type);
+      return cast_of(node, value, *type, /*may_be_cached=*/of_itself > 0);
+    };
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operands[i].isTensor()) {
+        auto tensor = operands[i].toTensor();
+        node->replaceInput(i, cast(node->input(i), tensor));
+        operands[i] = tensor;
+      } else if (operands[i].isTensorList()) {
+        change_list(node, i, operands[i], cast);
+      }
+    }
+    if (num_casts != watch.num_casts())
+      refuse(node, "is composed of operators that cast");
+  }
+
+  static bool may_be_cast(const at::Tensor& tensor, at::ScalarType type) {
+    return tensor.defined() && tensor.is_floating_point() && tensor.scalar_type() != at::kDouble &&
+           tensor.scalar_type() != type;
   }
 
   void cast_operands(Node* node, const c10::OperatorHandle& op, Stack& operands) {
@@ -241,13 +283,20 @@ class CastInserter {
     return value;
   }
 
-  // Returns the value, cast by a node before `node`.
-  Value* cast_of(Node* node, Value* value, at::ScalarType type) {
+  // Returns whether autocast's cache has the cast of this value. It keeps casts to the type of
+  // lower precision only, whatever that was when they were made.
+  bool comes_from_cache(Value* value, at::ScalarType type) const {
+    return autocast_.is_cache_on && cached_.count(tensor_of(value)) != 0 &&
+           type == autocast_.type(device_);
+  }
+
+  // Returns the value, cast by a node before `node`. nullptr stands for an element of a list that
+  // is no value of the graph.
+  Value* cast_of(Node* node, Value* value, at::ScalarType type, bool may_be_cached = true) {
+    if (value == nullptr)
+      refuse(node, "casts tensors in a list that it does not make itself");
     auto* const key = tensor_of(value);
-    // The cache keeps casts to the type of lower precision only, whatever that was when they were
-    // made.
-    const bool is_cached =
-        autocast_.is_cache_on && cached_.count(key) != 0 && type == autocast_.type(device_);
+    const bool is_cached = may_be_cached && comes_from_cache(value, type);
     if (is_cached) {
       if (const auto found = casts_.find(key); found != casts_.end()) {
         if (found->second.second != type)
@@ -265,23 +314,32 @@ class CastInserter {
   }
 
   void cast_list(Node* node, size_t operand, IValue& list, const std::vector<at::Tensor>& wanted) {
+    size_t i = 0;
+    change_list(node, operand, list, [&](Value* value, at::Tensor& tensor) {
+      const auto& given = wanted.at(i++);
+      if (!tensor.defined() || tensor.scalar_type() == given.scalar_type())
+        return value;
+      tensor = tensor.to(given.scalar_type());
+      return cast_of(node, value, given.scalar_type());
+    });
+  }
+
+  // Gives the node a list of what `change` returns for the elements, which it may set as well.
+  void change_list(Node* node, size_t operand, IValue& list,
+                   const std::function<Value*(Value*, at::Tensor&)>& change) {
     auto tensors = list.toTensorVector();
-    std::vector<size_t> different;
-    for (size_t i = 0; i < tensors.size(); ++i) {
-      if (tensors[i].defined() && tensors[i].scalar_type() != wanted.at(i).scalar_type())
-        different.push_back(i);
-    }
-    if (different.empty())
-      return;
     auto* maker = node->input(operand)->node();
-    if (maker->kind() != c10::prim::ListConstruct)
-      refuse(node, "casts tensors in a list that it does not make itself");
-    std::vector<Value*> elements(maker->inputs().begin(), maker->inputs().end());
-    for (auto i : different) {
-      const auto type = wanted[i].scalar_type();
-      elements[i] = cast_of(node, elements[i], type);
-      tensors[i] = tensors[i].to(type);
+    std::vector<Value*> elements;
+    bool changed = false;
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      const bool is_made_here = maker->kind() == c10::prim::ListConstruct;
+      auto* element = is_made_here ? maker->input(i) : nullptr;
+      const auto type = tensors[i].defined() ? tensors[i].scalar_type() : at::kFloat;
+      elements.push_back(change(element, tensors[i]));
+      changed = changed || (tensors[i].defined() && tensors[i].scalar_type() != type);
     }
+    if (!changed)
+      return;
     const torch::jit::WithInsertPoint guard(node);
     auto* cast = graph_->insertNode(graph_->createList(c10::TensorType::get(), elements));
     node->replaceInput(operand, cast->output());

@@ -127,7 +127,7 @@ class OtherTypes(nn.Module):
 
 
 class Einsum(nn.Module):
-    """Is composed of operators that cast, which the region does not see."""
+    """Is composed of operators that cast."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -210,10 +210,11 @@ PLANNED = (
     Norms,
     OtherTypes,
     DecidedByType,
+    Einsum,
     SwitchedOff,
     SwitchedOn,
 )
-UNPLANNED = (Einsum, Recurrent, Masked)
+UNPLANNED = (Recurrent, Masked)
 
 
 def step(module: nn.Module, x: Tensor, context: Context, seed: int) -> list[Tensor | None]:
@@ -396,6 +397,38 @@ def test_operators_that_are_composed_of_others_are_planned_where_nothing_is_cast
     x = torch.randn(12, 8)
     assert_equal(step(lowered, x, CONTEXTS["bfloat16"], 0), step(Composed(), x, CONTEXTS["bfloat16"], 0))
     assert num_compiled(lowered) == 1
+
+
+class Products(nn.Module):
+    """Composed of operators that cast: weights are cast within, as they are or as views."""
+
+    def __init__(self, equation: str) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(8, 8))
+        self.equation = equation
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.equation == "multi_dot":
+            return torch.linalg.multi_dot([x, self.w, self.w.sin(), self.w])
+        if self.equation == "tensordot":
+            return torch.tensordot(x, self.w, dims=1) + torch.tensordot(x, self.w.t(), dims=1)
+        if self.equation == "power":
+            return x @ torch.linalg.matrix_power(self.w, 3)
+        return torch.tanh(torch.einsum(self.equation, x, self.w)) + self.w.sum()
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize(
+    "equation",
+    ["ij,jk->ik", "ij,kj->ki", "ij,jk->i", "ij,kl->ik", "ij,jj->i", "ij,jk->ijk", "multi_dot", "tensordot", "power"],
+)
+def test_operators_that_are_composed_of_products(equation: str, context: str) -> None:
+    torch.manual_seed(0)
+    eager = Products(equation)
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    for seed in range(2):
+        x = torch.randn(12, 8)
+        assert_equal(step(lowered, x, CONTEXTS[context], seed), step(eager, x, CONTEXTS[context], seed))
 
 
 def test_sparse_inputs_run_without_a_plan() -> None:

@@ -149,7 +149,7 @@ def test_gradients_are_asked_for_one_by_one() -> None:
     x = torch.randn(32, 8)
 
     def weight_gradient(module: nn.Module) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(two_calls(module, x), [module.get_parameter("a.weight")])
+        return torch.autograd.grad(two_calls(module, x), [dict(module.named_parameters())["a.weight"]])
 
     assert torch.equal(*weight_gradient(lowered), *weight_gradient(eager))
 
@@ -162,9 +162,11 @@ def test_hooks_of_parameters_see_the_sum_once() -> None:
 
     def seen(module: nn.Module) -> list[Tensor | None]:
         found: list[Tensor | None] = []
-        handles = [module.get_parameter("a.weight").register_hook(lambda g: found.append(g.clone()))]
+        handles = [dict(module.named_parameters())["a.weight"].register_hook(lambda g: found.append(g.clone()))]
         handles.append(
-            module.get_parameter("b.weight").register_post_accumulate_grad_hook(lambda p: found.append(p.grad))
+            dict(module.named_parameters())["b.weight"].register_post_accumulate_grad_hook(
+                lambda p: found.append(p.grad)
+            )
         )
         gradients(module, two_calls, x)
         for handle in handles:
@@ -183,7 +185,9 @@ def test_second_derivatives_of_two_calls() -> None:
 
     def second(module: nn.Module) -> Tensor:
         x = torch.linspace(-1, 1, 256).view(32, 8).requires_grad_()
-        first = torch.autograd.grad(two_calls(module, x), module.get_parameter("a.weight"), create_graph=True)
+        first = torch.autograd.grad(
+            two_calls(module, x), dict(module.named_parameters())["a.weight"], create_graph=True
+        )
         return torch.autograd.grad(first[0].square().sum(), x)[0]
 
     ours, theirs = second(lowered), second(eager)

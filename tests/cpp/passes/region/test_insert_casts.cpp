@@ -73,15 +73,39 @@ graph(%x : Tensor, %w : Tensor):
       ->run(text);
 }
 
-TEST_F(InsertCasts, AnOperatorThatIsComposedOfCastingOnesIsRefused) {
-  EXPECT_THROW(casts_in(R"(
+TEST_F(InsertCasts, OperandsThatAreOnlyMovedBeforeTheyAreCastAreCastBefore) {
+  const auto text = casts_in(R"(
 graph(%x : Tensor, %w : Tensor):
   %equation : str = prim::Constant[value="ij,jk->ik"]()
   %path : NoneType = prim::Constant()
   %list : Tensor[] = prim::ListConstruct(%x, %w)
   %y : Tensor = aten::einsum(%equation, %list, %path)
   return (%y))",
-                        {at::randn({4, 4}), parameter()}),
+                             {at::randn({4, 4}), parameter()});
+  FileCheck()
+      .check_count("aten::to(", 2, /*exactly=*/true)
+      ->check("prim::ListConstruct(")
+      ->check("aten::einsum(")
+      ->run(text);
+}
+
+TEST_F(InsertCasts, AnOperatorThatCastsOneOperandMoreThanOnceIsRefused) {
+  EXPECT_THROW(casts_in(R"(
+graph(%x : Tensor):
+  %three : int = prim::Constant[value=3]()
+  %y : Tensor = aten::linalg_matrix_power(%x, %three)
+  return (%y))",
+                        {at::randn({4, 4})}),
+               NotDifferentiable);
+}
+
+TEST_F(InsertCasts, AnOperatorThatComputesBeforeItCastsIsRefused) {
+  EXPECT_THROW(casts_in(R"(
+graph(%x : Tensor, %w : Tensor):
+  %none : NoneType = prim::Constant()
+  %y : Tensor = aten::bilinear(%x, %x, %w, %none)
+  return (%y))",
+                        {at::randn({4, 4}), at::randn({2, 4, 4}).requires_grad_()}),
                NotDifferentiable);
 }
 
