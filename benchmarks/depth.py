@@ -71,7 +71,7 @@ def measure(layers: int, strategy: str) -> dict[str, Any]:
         loss.backward()
         backward = time.process_time() - begin - forward
         passes: dict[str, float] = {}
-        for name, milliseconds in re.findall(r"\[debug\] (\w+): ([\d.]+) ms", log.read_text()):
+        for name, milliseconds in re.findall(r"\[debug\] (?:\[\w+\] )?(\w+): ([\d.]+) ms", log.read_text()):
             passes[name] = passes.get(name, 0.0) + float(milliseconds)
     return {"forward": forward, "elapsed": elapsed, "backward": backward, "passes": passes}
 

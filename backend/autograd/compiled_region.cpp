@@ -28,6 +28,12 @@ bool may_hold_its_operands(const torch::jit::Node* node) {
          node->kind() == symbols::kTapeForward;
 }
 
+// Returns whether a value of the type is or has memory of a tensor: numbers and sizes have none,
+// and classes, such as tapes, may have some.
+bool may_hold_memory(const c10::Type& type) {
+  return contains_tensor(type) || type.kind() == c10::TypeKind::ClassType;
+}
+
 // Which registers of a backward the incoming gradients reach.
 struct GradientReach {
   std::vector<bool> reached;  // some gradient reaches the register
@@ -177,9 +183,12 @@ void CompiledRegion::find_captures() {
   for (const auto& instruction : backward_.instructions()) {
     if (!may_hold_its_operands(instruction.node))
       continue;
+    // The sizes that a sum of gradients is given are not among them: where gradients are summed
+    // along the whole depth of a network, each sum would have those of all sums before it.
     std::set<int32_t> captures;
-    for (const auto& operand : instruction.operands) {
-      if (!operand.is_constant)
+    for (size_t i = 0; i < instruction.operands.size(); ++i) {
+      const auto& operand = instruction.operands[i];
+      if (!operand.is_constant && may_hold_memory(*instruction.node->input(i)->type()))
         captures.insert(captures_of_[operand.index].begin(), captures_of_[operand.index].end());
     }
     for (auto output : instruction.outputs) {

@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 
@@ -72,8 +73,13 @@ class Unreached {
 
   // Returns whether the node is that of a LibTorch operator, which returns gradients if it is given
   // any. A function that a user wrote may return none whatever it is given. The nodes of LibTorch's
-  // operators have no base class of their own, so the name of their namespace tells.
+  // operators have no base class of their own, so the name of their namespace tells. Those of
+  // writes to views are not among them; their function is gone once they have run.
   static bool gives_what_it_is_given(const Node* node) {
+    if (const auto* write = dynamic_cast<const torch::autograd::CopySlices*>(node))
+      return write->fn == nullptr || gives_what_it_is_given(write->fn.get());
+    if (dynamic_cast<const torch::autograd::CopyBackwards*>(node) != nullptr)
+      return true;
     static constexpr std::string_view kNamespace = "torch8autograd9generated";
     return std::string_view(typeid(*node).name()).find(kNamespace) != std::string_view::npos;
   }
@@ -208,7 +214,11 @@ void wrap_hooks(Node& node) {
 void keep_missing_gradient_from_hooks(const RegionNode& stage, Node& target) {
   static std::mutex one_at_a_time;
   const std::lock_guard<std::mutex> lock(one_at_a_time);
-  CallContext::current().last_stage = {torch::autograd::get_current_graph_task_id(), &stage};
+  // A stage that the engine lists among the nodes of the graph must not take the place of one that
+  // it does not list.
+  const auto* listed = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (listed == nullptr || listed->count(const_cast<RegionNode*>(&stage)) == 0)
+    CallContext::current().last_stage = {torch::autograd::get_current_graph_task_id(), &stage};
   std::vector<Node*> nodes{&target};
   std::unordered_set<Node*> seen{&target};
   while (!nodes.empty()) {

@@ -136,11 +136,11 @@ void build_backward(const JointGraph& joint, ValueMap& in_df, Gradient& gradient
 
 // Removes copies that only the forward reads: nothing changes what it reads while it runs.
 void remove_unsaved_snapshots(Graph& f) {
-  const auto outputs = f.outputs();
+  const auto list = f.outputs();
+  const std::unordered_set<const Value*> outputs(list.begin(), list.end());
   std::vector<Node*> unsaved;
   for (auto* node : f.nodes()) {
-    if (node->kind() == symbols::kSnapshot &&
-        std::find(outputs.begin(), outputs.end(), node->output()) == outputs.end())
+    if (node->kind() == symbols::kSnapshot && outputs.count(node->output()) == 0)
       unsaved.push_back(node);
   }
   for (auto* node : unsaved) {

@@ -13,13 +13,15 @@ from tqdm import tqdm
 
 from . import check_modules, norms
 from .check import check, shares
-from .modules import models
+from .modules import loops, models
 from .programs import programs
 
 KINDS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "functions": (programs(), check),
     "modules": (models(), check_modules.check),
     "norms": (norms.networks(), norms.check),
+    "loops": (loops(), check_modules.check),
+    "layouts": (norms.layouts(), norms.check),
 }
 
 
@@ -30,7 +32,8 @@ def main() -> int:
         "--kind",
         choices=KINDS,
         default="functions",
-        help="what is drawn: functions of three tensors, modules that train for some calls, or networks of norms",
+        help="what is drawn: functions of three tensors, modules that train for some calls, networks of norms, or "
+        "networks of convolutions that change layouts, or modules of loops that data leave",
     )
     parser.add_argument("--seed", type=int, help="seed of the programs (default: a random one, which is printed)")
     arguments = parser.parse_args()
@@ -39,19 +42,26 @@ def main() -> int:
     strategy, compare = KINDS[arguments.kind]
     torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
     skipped: Counter = Counter()
+    failed_at = 0  # how many programs it took
     bar = tqdm(total=arguments.count, desc="fuzz", unit="program", disable=None)
 
     @seed(start)
     @settings(max_examples=arguments.count, deadline=None, database=None, suppress_health_check=list(HealthCheck))
     @given(strategy)
     def one(drawn: Any) -> None:
+        nonlocal failed_at
         bar.update()
-        skipped[compare(drawn)] += 1
+        try:
+            skipped[compare(drawn)] += 1
+        except AssertionError:
+            failed_at = failed_at or sum(skipped.values()) + 1
+            raise
 
     try:
         one()
     except AssertionError as error:
         print(error)
+        print(f"program {failed_at} was the first that differs; the rest shrank it")
         return 1
     finally:
         bar.close()

@@ -72,7 +72,11 @@ def leave(w: Writer, indent: int, depth: int, name: str, shape: Shape, statement
     w.say(indent, f"if {condition}:")
     if w.chance():
         inner(w, indent + 1, depth + 1, name, shape, statement)
-    w.say(indent + 1, w.pick(["break", "continue"]))
+    further = w.chance()
+    if further:  # on a second condition, behind which the first branch goes on
+        condition = w.pick(CONDITIONS).format(x=w.pick([name, w.tensor(shape)]))
+        w.say(indent + 1, f"if {condition}:")
+    w.say(indent + 2 if further else indent + 1, w.pick(["break", "continue"]))
     if w.chance():
         condition = w.pick(CONDITIONS).format(x=w.pick([name, w.tensor(shape)]))
         w.say(indent, f"elif {condition}:")

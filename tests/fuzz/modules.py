@@ -54,8 +54,9 @@ class Model(nn.Module):
         self.blocks = nn.ModuleList([Two(), One(2.0)])
         self.first, self.second = {layer}, {layer}
         self.norm, self.other_norm = {norm}, {norm}
+        self.cell = nn.GRUCell({size}, {size})
         self.dropout = nn.Dropout(0.3)
-        self.register_buffer("mean", torch.zeros({size}))
+        self.register_buffer("mean", torch.zeros(1))
         self.steps = 0
 
 """
@@ -75,9 +76,12 @@ VALUES = [
     "self.norm({x})", "self.other_norm({x})", "self.one.forward({x})", "self.heads['a']({x})",
     "torch.maximum({x}, {y})",
 ]  # fmt: skip
+# With fewer rows, ATen's vector code would have nothing to do.
+CELL = "self.cell({x}.repeat(4, 1), {y}.repeat(4, 1))[:{x}.size(0)]"
+ON_DATA = ["bool({x}.sum() > 0)", "float({x}.mean()) < 0.1", "float({x}.flatten()[1]) > 0", "bool({x}.max() > 1.0)"]
 CONDITIONS = [
-    "flag", "index > 0", "key == 'a'", "bool({x}.sum() > 0)", "self.training", "{x}.size(0) > 3",
-    "isinstance(more, Tensor)", "key in ['b', 'c']",
+    "flag", "index > 0", "key == 'a'", "self.training", "{x}.size(0) > 3", "isinstance(more, Tensor)",
+    "key in ['b', 'c']", *ON_DATA[:2],
 ]  # fmt: skip
 
 # What the caller does between two calls, outside of the graph.
@@ -110,8 +114,9 @@ class Model:
 
 
 class _Body:
-    def __init__(self, draw: Callable[..., Any]) -> None:
+    def __init__(self, draw: Callable[..., Any], image: bool) -> None:
         self.draw = draw
+        self.values = VALUES if image else [*VALUES, CELL]
         self.lines: list[str] = []
         self.names = ["x"]
         self.counter = 0
@@ -131,7 +136,7 @@ class _Body:
         return f"v{self.counter}"
 
     def expression(self) -> str:
-        return self.pick(self.pick([ACTIVATIONS, VALUES, VALUES])).format(x=self.value(), y=self.value())
+        return self.pick(self.pick([ACTIVATIONS, self.values, self.values])).format(x=self.value(), y=self.value())
 
     def assign(self, indent: int) -> None:
         name = self.new()
@@ -208,6 +213,48 @@ class _Body:
             self.say(indent + 1, f"{name} = {self.expression()}")
         self.names = known + [name]
 
+    def leave_loop(self, indent: int) -> None:
+        """Writes a loop that ends behind two conditions, or goes on with its next iteration behind a third."""
+        name = self.new()
+        self.say(indent, f"{name} = {self.value()} * 0.5")
+        self.say(indent, f"for i{name} in range(3):")
+        known = list(self.names)
+        self.names.append(name)
+        self.say(indent + 1, f"{name} = {self.expression()} + {name} * 0.25")
+        self.say(indent + 1, f"if {self.pick(ON_DATA).format(x=name)}:")
+        self.say(indent + 2, f"{name} = {self.expression()}")
+        self.say(indent + 2, f"if {self.pick([*ON_DATA, *CONDITIONS]).format(x=name)}:")
+        self.say(indent + 3, self.pick(["break", "continue", f"return {name}"]))
+        self.say(indent + 1, f"elif {self.pick([*ON_DATA, f'i{name} == 1']).format(x=name)}:")
+        self.say(indent + 2, self.pick(["break", "continue", f"{name} = {self.expression()}"]))
+        self.say(indent + 1, f"{name} = {self.expression()}")
+        self.names = known + [name]
+
+    def write_to_copy(self, indent: int) -> None:
+        """Writes to a copy that another input would make a view of the caller's tensor: no path is recorded."""
+        name = self.new()
+        self.say(indent, "if isinstance(more, Tensor):")
+        self.say(indent + 1, f"copy{name} = more.transpose(0, 1).contiguous()")
+        self.say(indent, "else:")
+        self.say(indent + 1, f"copy{name} = more[index].transpose(0, 1).contiguous()")
+        self.say(indent, f"copy{name}.mul_(0.5)")
+        self.say(indent, f"{name} = {self.value()} + copy{name}.transpose(0, 1)")
+        self.names.append(name)
+
+    def skips_of_blocks(self, indent: int) -> None:
+        """Writes the way up of a U-Net, which counts down to the list's first element."""
+        name = self.new()
+        self.say(indent, f"list{name}: List[Tensor] = []")
+        self.say(indent, f"{name} = {self.value()}")
+        self.say(indent, "for block in self.blocks:")
+        self.say(indent + 1, f"{name} = block({name})")
+        self.say(indent + 1, f"list{name}.append({name})")
+        self.say(indent, f"at{name} = len(list{name}) - 1")
+        self.say(indent, "for block in self.blocks:")
+        self.say(indent + 1, f"{name} = block({name} * 0.5 + list{name}[at{name}])")
+        self.say(indent + 1, f"at{name} -= 1")
+        self.names.append(name)
+
     def skips(self, indent: int) -> None:
         name = self.new()
         self.say(indent, f"list{name} = [{self.value()}, {self.value()} * 0.5]")
@@ -220,7 +267,8 @@ class _Body:
     def statement(self, indent: int, nested: bool = False) -> None:
         kinds = [self.assign] * 3 + [self.norm_and_activation, self.unread, self.choose, self.refine, self.choose_local]
         if not nested:
-            kinds += [self.branch, self.branch, self.loop, self.leave, self.statistics, self.skips]
+            kinds += [self.branch, self.branch, self.loop, self.leave_loop, self.leave, self.statistics]
+            kinds += [self.skips, self.skips_of_blocks, self.write_to_copy]
         self.pick(kinds)(indent)
 
 
@@ -237,17 +285,37 @@ def _call(draw: Callable[..., Any]) -> Call:
     )
 
 
+def _model(body: _Body, value: str, image: bool, dtype: str, calls: Sequence[Call]) -> Model:
+    layer, norm, size = ("nn.Conv2d(4, 4, 1)", "nn.BatchNorm2d(4)", "4") if image else (
+        "nn.Linear(6, 6)", "nn.BatchNorm1d(6)", "6"
+    )  # fmt: skip
+    source = HEADER.format(layer=layer, norm=norm, size=size)
+    source += "\n".join([SIGNATURE, *body.lines, f"        return {body.names[-1]} + {value} * 0.5", ""])
+    return Model(source, dtype, image, calls)
+
+
 @st.composite
 def models(draw: Callable[..., Any]) -> Model:
     """Draws a module of up to eight statements, and up to five calls of it."""
     image = draw(st.integers(0, 3)) == 3
-    body = _Body(draw)
+    body = _Body(draw, image)
     for _ in range(draw(st.integers(1, 8))):
         body.statement(2)
-    layer, norm, size = ("nn.Conv2d(4, 4, 1)", "nn.BatchNorm2d(4)", "1") if image else (
-        "nn.Linear(6, 6)", "nn.BatchNorm1d(6)", "1"
-    )  # fmt: skip
-    source = HEADER.format(layer=layer, norm=norm, size=size)
-    source += "\n".join([SIGNATURE, *body.lines, f"        return {body.names[-1]} + {body.value()} * 0.5", ""])
+    value = body.value()
     dtype = draw(st.sampled_from(["float32"] * 4 + ["float64", "bfloat16", "float16"]))
-    return Model(source, dtype, image, [_call(draw) for _ in range(draw(st.integers(2, 5)))])
+    return _model(body, value, image, dtype, [_call(draw) for _ in range(draw(st.integers(2, 5)))])
+
+
+@st.composite
+def loops(draw: Callable[..., Any]) -> Model:
+    """Draws a module of one or two loops that data leave, and steps of it with other data.
+
+    Nothing in the loops keeps a branch from becoming one operator: no norm, and no random number.
+    """
+    body = _Body(draw, image=False)
+    body.values = ["self.first({x})", "self.second({x})", "{x} - {y}", "{x} * -1.5"]
+    for _ in range(draw(st.integers(1, 2))):
+        body.leave_loop(2)
+    flag = draw(st.booleans())
+    steps = [Call("a", 0, flag, False, True, 4, "", "backward") for _ in range(6)]
+    return _model(body, body.value(), False, "float32", steps)

@@ -2,16 +2,18 @@
 
 import os
 from collections import Counter
+from collections.abc import Callable
 
 import pytest
 
 pytest.importorskip("hypothesis", reason="draws the programs")
 
 from hypothesis import HealthCheck, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 from . import check_modules, norms
 from .check import check, difference, function_of, raises_in_dead_code, run, shares
-from .modules import Model, models
+from .modules import Model, loops, models
 from .programs import Program, programs
 
 COUNT = int(os.environ.get("FUZZ_COUNT", "300"))
@@ -48,15 +50,29 @@ def test_no_network_of_norms_differs_from_eager() -> None:
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
 
 
-def test_no_module_differs_from_eager() -> None:
+@pytest.mark.parametrize("draw", [models, loops])
+def test_no_module_differs_from_eager(draw: Callable[[], SearchStrategy[Model]]) -> None:
     """Most modules have to be compared in all of their calls."""
     reasons: Counter = Counter()
 
     @seed(SEED)
     @settings(max_examples=max(1, COUNT // 4), deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(models())
+    @given(draw())
     def every(model: Model) -> None:
         reasons[check_modules.check(model)] += 1
+
+    every()
+    assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
+
+
+def test_no_layout_differs_from_eager() -> None:
+    reasons: Counter = Counter()
+
+    @seed(SEED)
+    @settings(max_examples=max(1, COUNT // 4), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(norms.layouts())
+    def every(network: norms.Network) -> None:
+        reasons[norms.check(network)] += 1
 
     every()
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)

@@ -181,16 +181,24 @@ class BranchCopy {
     }
   }
 
-  // Eager adds the gradients of all uses of a value one by one, that of the last use first. With
-  // one input for each use, in this order, those of uses in the branch leave it one by one, too.
+  // Eager adds the gradients of all uses of a value one by one, that of the last use first, and
+  // those of one operator in the order of its operands. With one input for each use, in this order,
+  // those of uses in the branch leave it one by one, too.
   void separate_uses() {
     const auto count = graph_->inputs().size();
     for (size_t i = 0; i < count; ++i) {
       auto* input = graph_->inputs()[i];
       if (!input->type()->isSubtypeOf(*c10::TensorType::get()))
         continue;
-      const auto uses = input->uses();
-      for (size_t k = uses.size() - 1; k-- > 0;) {  // the last use keeps the input
+      auto uses = input->uses();
+      std::reverse(uses.begin(), uses.end());
+      for (auto first = uses.begin(); first != uses.end();) {
+        const auto last = std::find_if(
+            first, uses.end(), [&](const torch::jit::Use& use) { return use.user != first->user; });
+        std::reverse(first, last);
+        first = last;
+      }
+      for (size_t k = 1; k < uses.size(); ++k) {  // the first of them keeps the input
         auto* further = graph_->addInput()->copyMetadata(input);
         uses[k].user->replaceInput(uses[k].offset, further);
         operands_.push_back(operands_[i]);

@@ -75,6 +75,32 @@ def ask_for_what_has_none(module: Any) -> list[Any]:
     return [*found, has_history, *calls]
 
 
+class UnreadBehindAWrite(TwoParameters):
+    """A region reads what a write outside of regions made of a parameter, for a result that is not used."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.double()
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        copy = self.weight * 1.25
+        copy[1:].copy_(self.weight[1:])
+        noise = torch.rand(4, 3)
+        noise += self.other
+        y = noise.to(self.other.dtype) * 1.0
+        z = copy * 0.5
+        with torch.no_grad():
+            z = torch.relu(x) * 0.5 + z * 0.25
+        return y, z
+
+
+def ask_a_result_itself(module: Any) -> list[Any]:
+    calls: list[Tensor] = []
+    module.weight.register_hook(lambda gradient: calls.append(gradient.clone()))
+    y = module(torch.ones(4, 3))[0]
+    return [*torch.autograd.grad([y], [module.weight, module.other], [torch.ones_like(y)], allow_unused=True), *calls]
+
+
 class UnreadTwice(TwoParameters):
     """Reads the parameter of a result that is not used twice, so that its gradient has two summands."""
 
@@ -209,6 +235,8 @@ UNREAD = [
     Case("asked-none-twice", UnreadTwice, ask_for_what_has_none),
     Case("asked-unused", lambda: Unread(True), ask_for_unused),
     Case("asked-none", UnreadAlone, ask_for_what_has_none),
+    Case("asked-none-behind-a-write", UnreadBehindAWrite, ask_for_what_has_none),
+    Case("begun-at-a-region", UnreadBehindAWrite, ask_a_result_itself),
     *(Case(f"unread-{returned}", partial(Unread, returned), use_first_result) for returned in (False, True)),
     *(
         Case(f"view-{between}", partial(UnreadBehindAView, between), hook_what_is_unread)

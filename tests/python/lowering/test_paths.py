@@ -11,7 +11,9 @@ from support.helpers import assert_same, lowered_copy, tensors_in
 from support.path_programs import PROGRAMS
 
 # In these, a branch may become one operator, which has no rule.
-DECIDED_BY_DATA = {"branches_on_data", "break_and_continue", "return_in_a_loop", "flag_that_ends_a_loop"}
+DECIDED_BY_DATA = {
+    "branches_on_data", "break_and_continue", "operand_twice_behind_data", "return_in_a_loop", "flag_that_ends_a_loop",
+}  # fmt: skip
 
 
 def copied(value: Any) -> Any:

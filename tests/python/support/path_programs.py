@@ -108,6 +108,23 @@ class BranchesOnData(nn.Module):
         return x
 
 
+@program("operand_twice_behind_data", lambda: rows(*[16] * 6))
+class OperandTwiceBehindData(nn.Module):
+    """The two gradients of an operator with the same operand twice are added one by one, in the operator's order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.layer(x))
+        if bool(y.sum() > 0):
+            y = y * 0.7 + (x - x)
+        else:
+            y = y + torch.cat([x, x, x])[: x.size(0)]
+        return y + x * 0.3
+
+
 @program("statistics_and_sizes", lambda: [(torch.randn(2, 3, s, s),) for s in (24, 20, 32, 12, 24)])
 class StatisticsAndSizes(nn.Module):
     """A call that turns out to take another path must not update the statistics twice."""

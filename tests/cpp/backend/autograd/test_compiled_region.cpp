@@ -45,6 +45,34 @@ graph(%x : Tensor, %w1 : Tensor, %w2 : Tensor, %dy : Tensor):
 )"));
 }
 
+// In a deep network, the captures of each sum would otherwise be those of all sums before it.
+TEST_F(CompiledRegionTest, SumsOfGradientsDoNotHoldTheSizesThatTheyWereGiven) {
+  const auto compiled_region = compile(test::parse_joint(
+      {.num_inputs = 1, .num_outputs = 1, .vjp_outputs = {0}, .gradient_inputs = {0}}, R"(
+graph(%x : Tensor, %dy : Tensor):
+  %size : int[] = aten::size(%x)
+  %dtype : int = prim::dtype(%x)
+  %y : Tensor = aten::relu(%x)
+  aten_recompute::backward_start()
+  %a : Tensor = aten_recompute::reduce_grad(%dy, %size, %dtype)
+  %v : Tensor = aten::view_as(%y, %a)
+  %b : Tensor = aten_recompute::accumulate(%a, %v)
+  return (%y, %b)
+)"));
+  const auto& backward = compiled_region->backward();
+  const auto held = [&](size_t instruction) {
+    std::vector<std::string> names;
+    for (auto capture :
+         compiled_region
+             ->captures_of()[static_cast<size_t>(backward.instructions()[instruction].outputs[0])])
+      names.push_back(backward.graph()->inputs()[static_cast<size_t>(capture)]->debugName());
+    return names;
+  };
+  ASSERT_THAT(backward.instructions(), SizeIs(3));
+  EXPECT_THAT(held(0), IsEmpty());
+  EXPECT_THAT(held(2), ElementsAre("y"));
+}
+
 // The gradient of a weight is complete before the last read of the weight, and its receiver may
 // update the weight.
 TEST_F(CompiledRegionTest, AGradientLeavesAfterTheLastReadOfItsInput) {
