@@ -221,14 +221,15 @@ RegionGraphs compile_region(const RegionInput& given) {
 }
 
 RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& before,
-                                 const RetentionPlan& retention) {
+                                 const RetentionPlan& retention,
+                                 const std::vector<int32_t>& not_held) {
   const UseRules guard(given.rules);
   const WithoutAutocast no_autocast;
   RegionGraphs graphs;
   graphs.source = before.source;
   graphs.layout = before.layout;
   auto joint = differentiate_region(forward_in(before.layout, before.source), given, graphs);
-  finish_region(joint, follow_plan(joint, before.plan.value(), retention), graphs);
+  finish_region(joint, follow_plan(joint, before.plan.value(), retention, not_held), graphs);
   return graphs;
 }
 
