@@ -46,7 +46,7 @@ class Residual(nn.Module):
         self.norms = nn.ModuleList([nn.BatchNorm1d(WIDTH) for _ in range(count)])
 
     def forward(self, x: Tensor) -> Tensor:
-        for block, norm in zip(self.blocks, self.norms):
+        for block, norm in zip(self.blocks, self.norms):  # noqa: B905 - TorchScript knows no strict
             x = x + torch.nn.functional.dropout(norm(block(x)), 0.2, self.training)
             if bool(x.sum() > 1e9):
                 print("large")
@@ -185,8 +185,8 @@ def test_second_derivatives_equal_eager() -> None:
     for module in (eager, lowered):
         parameters = list(module.parameters())
         first = torch.autograd.grad(module(x), parameters, create_graph=True)
-        results.append(torch.autograd.grad(sum((g * g).sum() for g in first), parameters))
-    for got, want in zip(results[1], results[0]):
+        results.append(torch.autograd.grad(torch.stack([(g * g).sum() for g in first]).sum(), parameters))
+    for got, want in zip(results[1], results[0], strict=True):
         torch.testing.assert_close(got, want)
 
 
