@@ -1,29 +1,16 @@
 #include "backend/autograd/handed_value.h"
 
-#include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/variable.h>
+#include <c10/util/Exception.h>
 
 #include <utility>
 
-#include "backend/autograd/region_call.h"
-#include "backend/autograd/stage_node.h"
-
 namespace aten_recompute {
 
-HandedValue::HandedValue(const at::Tensor& tensor)
+HandedValue::HandedValue(const at::Tensor& tensor, std::function<at::Tensor()> make)
     : tensor_(tensor.getIntrusivePtr()),
       counter_(tensor.unsafeGetTensorImpl()->version_counter()),
       version_(counter_.current_version()),
-      maker_(torch::autograd::impl::gradient_edge(tensor)) {}
-
-std::shared_ptr<HandedValue> HandedValue::of(const at::Tensor& tensor) {
-  auto* const maker = dynamic_cast<StageNode*>(tensor.grad_fn().get());
-  if (maker == nullptr)
-    return nullptr;
-  std::shared_ptr<HandedValue> value(new HandedValue(tensor));
-  maker->call().add_reader(value);
-  return value;
-}
+      make_(std::move(make)) {}
 
 void HandedValue::check() const {
   TORCH_CHECK(counter_.current_version() == version_,
@@ -38,12 +25,8 @@ at::Tensor HandedValue::find() {
   if (failure_ != nullptr)
     std::rethrow_exception(failure_);
   check();
-  if (auto alive = tensor_.lock()) {
-    made_ = at::Tensor(std::move(alive));
-  } else {
-    auto& maker = dynamic_cast<StageNode&>(*maker_.function);
-    made_ = maker.call().replay_output(maker_.input_nr, maker_.function);
-  }
+  auto alive = tensor_.lock();
+  made_ = alive ? at::Tensor(std::move(alive)) : make_();
   return made_;
 }
 

@@ -4,11 +4,10 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/TensorImpl.h>
-#include <torch/csrc/autograd/edge.h>
 
 #include <cstdint>
 #include <exception>
-#include <memory>
+#include <functional>
 #include <mutex>
 
 namespace aten_recompute {
@@ -17,9 +16,8 @@ namespace aten_recompute {
 // on it is kept until the region has read it. Thread-safe.
 class HandedValue {
  public:
-  // Returns the value for `tensor`; nullptr unless it is an output of a region. The call that made
-  // it gets to know of the value, and makes it again before it releases what that takes.
-  static std::shared_ptr<HandedValue> of(const at::Tensor& tensor);
+  // `make` makes the tensor again, with its history. It may be called by any thread.
+  HandedValue(const at::Tensor& tensor, std::function<at::Tensor()> make);
 
   // Throws c10::Error if the tensor was changed in place.
   void check() const;
@@ -33,14 +31,13 @@ class HandedValue {
   void make_now();
 
  private:
-  explicit HandedValue(const at::Tensor& tensor);
   // Needs mutex_ to be held. Throws as get() does.
   at::Tensor find();
 
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor_;
   c10::VariableVersion counter_;
   uint32_t version_;
-  torch::autograd::Edge maker_;
+  std::function<at::Tensor()> make_;
   std::mutex mutex_;
   at::Tensor made_;  // undefined until the tensor is wanted
   bool is_taken_ = false;

@@ -38,8 +38,18 @@ HandedValues find_handed(const CompiledRegion& compiled_region,
   if (at::SavedTensorDefaultHooks::get_hooks().has_value())
     return handed;
   for (auto input : compiled_region.handed().made_again) {
-    if (auto value = HandedValue::of(inputs[input].toTensor()))
-      handed[input] = std::move(value);
+    const auto edge = torch::autograd::impl::gradient_edge(inputs[input].toTensor());
+    auto* const maker = dynamic_cast<StageNode*>(edge.function.get());
+    if (maker == nullptr)
+      continue;
+    // The edge keeps the node, and with it the call.
+    const auto make = [edge, maker] {
+      return maker->call().replay_output(edge.input_nr, edge.function);
+    };
+    auto& value = handed[input];
+    value = std::make_shared<HandedValue>(inputs[input].toTensor(), make);
+    // The call makes the value again before it releases what that takes.
+    maker->call().add_reader(value);
   }
   return handed;
 }
