@@ -232,7 +232,8 @@ RegionGraphs compile_region(const RegionInput& given) {
 }
 
 RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& before,
-                                 const RetentionPlan& retention) {
+                                 const RetentionPlan& retention,
+                                 const std::vector<int32_t>& not_held) {
   const UseRules guard(given.rules);
   const WithoutAutocast no_autocast;
   RegionGraphs graphs;
@@ -240,7 +241,7 @@ RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& b
   graphs.shared_casts = before.shared_casts;
   graphs.layout = before.layout;
   auto joint = differentiate_region(forward_in(before.layout, before.source), given, graphs);
-  finish_region(joint, follow_plan(joint, before.plan.value(), retention), graphs);
+  finish_region(joint, follow_plan(joint, before.plan.value(), retention, not_held), graphs);
   return graphs;
 }
 

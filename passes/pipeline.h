@@ -24,9 +24,11 @@ PreparedMethod prepare_method(const MethodInput& input);
 RegionGraphs compile_region(const RegionInput& input);
 
 // Compiles the same region under another plan. `before` was compiled from the same graph, with a
-// profile, for the same inputs that require grad; nothing is profiled again.
+// profile, for the same inputs that require grad; nothing is profiled again. `not_held` are
+// results, as values of the problem, that nobody holds, so that the plan may drop them.
 RegionGraphs recompile_with_plan(const RegionInput& input, const RegionGraphs& before,
-                                 const RetentionPlan& retention);
+                                 const RetentionPlan& retention,
+                                 const std::vector<int32_t>& not_held = {});
 
 // A region's joint graph, what its nodes cost, and its planning problem, which is not solved.
 struct RegionProfile {

@@ -99,7 +99,7 @@ def declared_names(folder: Path = ROOT / "include" / "aten_recompute") -> tuple[
         text = header.read_text()
         namespace = re.findall(r"^namespace (aten_recompute[\w:]*) \{", text, re.MULTILINE)[0]
         # A declaration begins at the begin of a line, and a definition is marked as inline.
-        pattern = r"^(?!inline\b|namespace\b|struct\b|class\b)[a-z][\w:<>, *&]*?\b(\w+)\("
+        pattern = r"^(?!inline\b|namespace\b|struct\b|class\b)[A-Za-z][\w:<>, *&]*?\b(\w+)\("
         functions |= {f"{namespace}::{name}" for name in re.findall(pattern, text, re.MULTILINE)}
         types |= {f"{namespace}::{name}" for name in re.findall(r"^(?:struct|class) (\w+) \{", text, re.MULTILINE)}
     return functions, types

@@ -128,9 +128,11 @@ UndefinedGradients find_undefined_gradients(const Program& backward,
 
 }  // namespace
 
-CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller)
+CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller,
+                               HandedOver handed)
     : graphs_(std::move(graphs)),
       caller_(std::move(caller)),
+      handed_(std::move(handed)),
       forward_(graphs_.gradient.f),
       backward_(graphs_.gradient.df) {
   if (caller_ == nullptr && graphs_.plan) {
@@ -154,6 +156,14 @@ const RegionReplay& CompiledRegion::replay() const {
   if (replay_ == nullptr)
     replay_ = std::make_unique<RegionReplay>(graphs_.source);
   return *replay_;
+}
+
+const RegionReplay& CompiledRegion::replay_of_output(size_t output) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& replay = replay_of_output_[output];
+  if (replay == nullptr)
+    replay = std::make_unique<RegionReplay>(graphs_.source, output);
+  return *replay;
 }
 
 void CompiledRegion::find_first_stages() {

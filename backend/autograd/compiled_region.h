@@ -57,13 +57,22 @@ struct UndefinedGradients {
   std::vector<bool> zero_vjp;   // per vjp: it is undefined, but an operator needs it as zeros
 };
 
+// What a plan for the whole method has a region do with values that regions hand to each other.
+struct HandedOver {
+  std::vector<size_t> made_again;  // its inputs that are not kept: another region makes them again
+  // Results that it need not keep for its own backward, as values of its problem.
+  std::vector<int32_t> results;
+  bool makes_again = false;  // a later region may have it make an output again
+};
+
 // The programs of a compiled region, and what its calls need to know of them. Thread-safe.
 
 class CompiledRegion {
  public:
   // `caller` is that of the compiled regions that were planned with the same profile. With nullptr
   // the region gets one of its own, if it has a profile.
-  CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller = nullptr);
+  CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller = nullptr,
+                 HandedOver handed = {});
 
   const RegionGraphs& graphs() const { return graphs_; }
   // Returns the plan; nullptr where the region was not profiled.
@@ -98,6 +107,9 @@ class CompiledRegion {
 
   // Returns the region's replay, which the first call makes.
   const RegionReplay& replay() const;
+  // Returns the replay of one output, which the first call makes.
+  const RegionReplay& replay_of_output(size_t output) const;
+  const HandedOver& handed() const { return handed_; }
   // Returns nullptr for a region without a profile.
   const std::shared_ptr<CallerBehavior>& caller() const { return caller_; }
   // Returns whether the caller does something that the plan was not made for.
@@ -140,6 +152,7 @@ class CompiledRegion {
 
   RegionGraphs graphs_;
   std::shared_ptr<CallerBehavior> caller_;
+  HandedOver handed_;
   Program forward_;
   Program backward_;
   std::vector<Stage> stages_;
@@ -158,6 +171,7 @@ class CompiledRegion {
   mutable std::atomic<size_t> num_smaller_watched_{0};
   mutable std::mutex mutex_;
   mutable std::unique_ptr<RegionReplay> replay_;
+  mutable std::map<size_t, std::unique_ptr<RegionReplay>> replay_of_output_;
   mutable std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> masks_;
 };
 

@@ -84,7 +84,27 @@ void RegionCall::forget_captures() {
   statistics_.clear();
 }
 
+void RegionCall::add_reader(const std::shared_ptr<HandedValue>& reader) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  readers_.push_back(reader);
+}
+
+void RegionCall::serve_readers() {
+  std::vector<std::weak_ptr<HandedValue>> readers;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (released_)
+      return;
+    readers.swap(readers_);
+  }
+  for (const auto& each : readers) {
+    if (const auto reader = each.lock())
+      reader->make_now();
+  }
+}
+
 void RegionCall::release() {
+  serve_readers();
   const std::lock_guard<std::mutex> lock(mutex_);
   released_ = true;
   forget_captures();
@@ -95,6 +115,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   const bool keep = torch::autograd::get_current_graph_task_keep_graph();
   Run run;
   run.pass = ++num_passes_;
+  run.keeps_captures = keep;
   std::vector<bool> defined;
   for (const auto& vjp : vjps)
     defined.push_back(vjp.defined());
@@ -129,6 +150,14 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
     auto& capture = captures_[i];
     if (capture.packed != nullptr) {
       run.packed.emplace_back(i, capture.packed);
+      inputs.emplace_back();
+    } else if (capture.handed != nullptr) {
+      try {
+        capture.handed->check();
+        run.handed.emplace_back(i, capture.handed);
+      } catch (const c10::Error&) {
+        run.changed.emplace(vjps.size() + i, std::current_exception());
+      }
       inputs.emplace_back();
     } else if (capture.is_variable) {
       inputs.emplace_back(unpack(i, capture.variable));
@@ -223,6 +252,44 @@ void RegionCall::check_for_changes(const Run& run, const Program& program, const
   }
 }
 
+void RegionCall::find_handed(Run& run, const Stage& stage, size_t index) const {
+  const auto& program = compiled_region_->backward();
+  for (auto& [capture, handed] : run.handed) {
+    const auto place = static_cast<int32_t>(compiled_region_->num_vjps() + capture);
+    const auto reads = [&](const Program::Operand& operand) {
+      return !operand.is_constant && operand.index == place;
+    };
+    bool is_read = false;
+    if (index < stage.end) {
+      const auto& operands = program.instructions()[index].operands;
+      is_read = std::any_of(operands.begin(), operands.end(), reads);
+    } else {
+      is_read = std::any_of(stage.gradients.begin(), stage.gradients.end(),
+                            [&](size_t k) { return reads(program.outputs()[k]); });
+    }
+    if (!is_read)
+      continue;
+    run.registers[place] = run.keeps_captures ? handed->get() : handed->take();
+    handed = nullptr;
+  }
+  std::erase_if(run.handed, [](const auto& each) { return each.second == nullptr; });
+}
+
+void RegionCall::run_piecewise(Run& run, const Stage& stage, const std::vector<bool>& skip) const {
+  const auto& program = compiled_region_->backward();
+  const auto* skipped = skip.empty() ? nullptr : &skip;
+  size_t begin = stage.begin;
+  for (size_t i = stage.begin; i < stage.end && !run.handed.empty(); ++i) {
+    if (skipped != nullptr && skip[i])
+      continue;
+    program.run(run.registers, begin, i, skipped);
+    begin = i;
+    find_handed(run, stage, i);
+  }
+  program.run(run.registers, begin, stage.end, skipped);
+  find_handed(run, stage, stage.end);
+}
+
 const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stage,
                                                      const std::vector<bool>& skip) const {
   const auto& program = compiled_region_->backward();
@@ -230,11 +297,13 @@ const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stag
   const AllocationScope scope(arena_step_.get(), PassKey::of(arena_run_, run.pass), &program);
   if (!torch::autograd::AnomalyMode::is_enabled() ||
       !torch::autograd::AnomalyMode::should_check_nan()) {
-    program.run(run.registers, stage.begin, stage.end, skipped);
+    run_piecewise(run, stage, skip);
     return nullptr;
   }
   const torch::jit::Node* first = nullptr;
   for (size_t i = stage.begin; i < stage.end; ++i) {
+    if (skipped == nullptr || !skip[i])
+      find_handed(run, stage, i);
     program.run(run.registers, i, i + 1, skipped);
     const auto& instruction = program.instructions()[i];
     const bool makes_nan =
@@ -245,6 +314,7 @@ const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stag
     if (makes_nan && first == nullptr)
       first = instruction.node;
   }
+  find_handed(run, stage, stage.end);
   return first;
 }
 
@@ -317,6 +387,8 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     torch::autograd::Engine::get_default_engine().queue_callback(
         [watch = watch_] { watch->stop(); });
   }
+  if (index == 0 && !torch::autograd::get_current_graph_task_keep_graph())
+    serve_readers();
   auto run = take_run(index, std::move(vjps), node);
   if (run.is_replay) {
     variable_list gradients;
@@ -349,6 +421,10 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   if (later_stages) {
     put_back(std::move(run));
     return gradients;
+  }
+  for (const auto& [capture, handed] : run.handed) {
+    if (!run.keeps_captures)
+      handed->let_go();
   }
   end_arena_step();
   if (watch_ != nullptr) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "backend/autograd/compiled_region.h"
+#include "backend/autograd/handed_value.h"
 #include "backend/memory/step_prediction.h"
 #include "backend/memory/step_watch.h"
 #include "common/torch_compat.h"
@@ -31,6 +32,8 @@ struct SavedCapture {
   // Used under saved_tensors_hooks, for every tensor. The first stage that reads the value unpacks
   // it.
   std::shared_ptr<torch::autograd::SavedVariable> packed;
+  // Set where the plan has the value made again by the region that made it.
+  std::shared_ptr<HandedValue> handed;
 };
 
 // Returns `value`, saved. `reachable` says whether the caller can reach it, `is_output` whether it
@@ -38,7 +41,8 @@ struct SavedCapture {
 SavedCapture save_capture(const c10::IValue& value, bool reachable, bool is_output);
 
 // A region input that the backward does not read, noted for a replay of the region. An output of
-// another region is not kept alive, because that region can compute it again.
+// another region is not kept alive, because that region can compute it again, unless the plan has
+// it kept.
 struct ReplayInput {
   size_t input = 0;    // index among the region's inputs
   SavedCapture saved;  // unused for the output of another region, which has the other fields
@@ -81,6 +85,8 @@ class RegionCall {
   // Adds an input that is not captured. Needs to be called before the region's forward, in the
   // order of the inputs.
   void add_replay_input(ReplayInput input) { replay_inputs_.push_back(std::move(input)); }
+  // Adds a reader of an output of the region that has it made again where it is gone.
+  void add_reader(const std::shared_ptr<HandedValue>& reader);
   // Adds a copy of running statistics that a replay reads, in the order of
   // CompiledRegion::read_statistics().
   void add_statistics(c10::IValue copy) { statistics_.push_back(std::move(copy)); }
@@ -104,10 +110,12 @@ class RegionCall {
   void note_smaller() { is_smaller_ = true; }
   // Notes that a gradient is about to be passed to `target`.
   void watch_gradient(const torch::autograd::Node& target) const;
-  // Sets the step whose arena serves this call, which is run `number` of it.
-  void set_arena(OpenStep step, size_t number) {
+  // Sets the step whose arena serves this call, which is run `number` of it. What makes single
+  // outputs again is run `number_again`.
+  void set_arena(OpenStep step, size_t number, size_t number_again) {
     arena_step_ = std::move(step);
     arena_run_ = number;
+    arena_run_again_ = number_again;
   }
   void set_random_states(RandomStates states) { random_states_ = std::move(states); }
 
@@ -162,13 +170,26 @@ class RegionCall {
     std::vector<CaptureVersion> versions;  // of captures that the caller can reach
     // Captures that are not unpacked yet: their index, and what holds them.
     std::vector<std::pair<size_t, std::shared_ptr<torch::autograd::SavedVariable>>> packed;
-    size_t pass = 0;  // number of this backward among those of the call, from 1
+    // Captures that are not in their registers yet: their index, and what finds them.
+    std::vector<std::pair<size_t, std::shared_ptr<HandedValue>>> handed;
+    bool keeps_captures = false;  // for another backward
+    size_t pass = 0;              // number of this backward among those of the call, from 1
     bool is_replay = false;
     torch::autograd::variable_list replayed;  // per gradient, if replay() has run
   };
 
   // Adds captures that were changed since the backward began to `run.changed`.
   void find_changes(Run& run) const;
+
+  // Puts captures that other regions make again into their registers if instruction `index`, or
+  // with `index` at the end of the stage a gradient that leaves it, reads them.
+  void find_handed(Run& run, const Stage& stage, size_t index) const;
+  // Runs the stage's instructions. Captures that other regions make again are found just before
+  // their first read.
+  void run_piecewise(Run& run, const Stage& stage, const std::vector<bool>& skip) const;
+  // Has what later regions have not read yet made again. Must be called without mutex_, before the
+  // captures are released.
+  void serve_readers();
 
   // Runs the stage's instructions. Under anomaly detection, returns the first one whose result
   // has a NaN; nullptr otherwise.
@@ -201,11 +222,13 @@ class RegionCall {
                                                         bool keeps_captures) const;
   // Unpacks the captures that this stage is the first to read.
   void unpack_for_stage(Run& run, size_t stage, const NodePtr<torch::autograd::Node>& node) const;
-  // Returns the inputs of a replay. Needs mutex_ to be held. Throws c10::Error where the
+  // Returns the inputs that `replay` reads. Needs mutex_ to be held. Throws c10::Error where the
   // captures are released or an input was changed in place.
-  std::vector<c10::IValue> unpack_inputs(const NodePtr<torch::autograd::Node>& node) const;
-  // Replays the region with the random numbers of the first run, and returns its outputs.
-  std::vector<c10::IValue> run_again(std::vector<c10::IValue> inputs) const;
+  std::vector<c10::IValue> unpack_inputs(const RegionReplay& replay,
+                                         const NodePtr<torch::autograd::Node>& node) const;
+  // Replays the region with the random numbers of the first run, and returns the results.
+  std::vector<c10::IValue> run_again(const RegionReplay& replay,
+                                     std::vector<c10::IValue> inputs) const;
   // Returns the bytes of outputs whose memory has been freed.
   int64_t bytes_let_go() const;
   void forget_captures();
@@ -226,6 +249,9 @@ class RegionCall {
   OpenStep arena_step_;
   size_t arena_run_ = 0;
   size_t num_passes_ = 0;
+  size_t arena_run_again_ = 0;
+  size_t num_runs_again_ = 0;  // for the sake of single outputs
+  std::vector<std::weak_ptr<HandedValue>> readers_;
   std::mutex mutex_;
   bool released_ = false;
   std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once

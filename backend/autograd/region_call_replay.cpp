@@ -64,18 +64,25 @@ bool RegionCall::must_replay(const variable_list& vjps) {
                      [](const at::Tensor& vjp) { return vjp.defined() && is_made_elsewhere(vjp); });
 }
 
-std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) const {
+std::vector<c10::IValue> RegionCall::unpack_inputs(const RegionReplay& replay,
+                                                   const NodePtr<Node>& node) const {
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   const auto unpack = [&](const SavedCapture& saved) -> c10::IValue {
+    if (saved.handed != nullptr)
+      return saved.handed->get();
     if (saved.packed != nullptr)
       return saved.packed->unpack(node);
     return saved.is_variable ? c10::IValue(saved.variable.unpack(node)) : saved.value;
   };
   const auto& captured = compiled_region_->gradient().df_input_captured_inputs;
   std::vector<c10::IValue> inputs(compiled_region_->gradient().f->inputs().size());
-  for (size_t i = 0; i < captured.size(); ++i)
-    inputs[captured[i]] = unpack(captures_[i]);
+  for (size_t i = 0; i < captured.size(); ++i) {
+    if (replay.reads_input(captured[i]))
+      inputs[captured[i]] = unpack(captures_[i]);
+  }
   for (const auto& noted : replay_inputs_) {
+    if (!replay.reads_input(noted.input))
+      continue;
     if (!noted.maker.is_valid()) {
       inputs[noted.input] = unpack(noted.saved);
       continue;
@@ -96,25 +103,32 @@ std::vector<c10::IValue> RegionCall::unpack_inputs(const NodePtr<Node>& node) co
   return inputs;
 }
 
-std::vector<c10::IValue> RegionCall::run_again(std::vector<c10::IValue> inputs) const {
+std::vector<c10::IValue> RegionCall::run_again(const RegionReplay& replay,
+                                               std::vector<c10::IValue> inputs) const {
   const WithoutAutocast no_autocast;  // the graph has its casts
   const c10::impl::ExcludeDispatchKeyGuard without_transforms(kTransforms);
   if (!compiled_region_->draws_random_numbers())
-    return compiled_region_->replay().run(std::move(inputs));
+    return replay.run(std::move(inputs));
   const RestoreGenerators restore(inputs);
   random_states_.set();
-  return compiled_region_->replay().run(std::move(inputs));
+  return replay.run(std::move(inputs));
 }
 
 at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
+  const auto& replay =
+      compiled_region_->replay_of_output(compiled_region_->gradient().df_input_vjps[vjp]);
   std::vector<c10::IValue> inputs;
+  std::shared_ptr<StepArena> step;
+  PassKey pass;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    inputs = unpack_inputs(node);
+    inputs = unpack_inputs(replay, node);
+    step = arena_step_.shared();
+    pass = PassKey::of(arena_run_again_, num_runs_again_++);
   }
   const WithoutAutograd guard;
-  const auto outputs = run_again(std::move(inputs));
-  auto output = outputs[compiled_region_->gradient().df_input_vjps[vjp]].toTensor().detach();
+  const AllocationScope scope(step.get(), pass, &replay.program());
+  auto output = run_again(replay, std::move(inputs)).front().toTensor().detach();
   torch::autograd::impl::set_gradient_edge(output, {node, vjp});
   return output;
 }
@@ -122,10 +136,13 @@ at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
 void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
                         const NodePtr<Node>& node) {
   const bool create_graph = at::GradMode::is_enabled();
+  const auto& replay = compiled_region_->replay();
+  if (!torch::autograd::get_current_graph_task_keep_graph())
+    serve_readers();
   std::vector<c10::IValue> inputs;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
-    inputs = unpack_inputs(node);
+    inputs = unpack_inputs(replay, node);
     if (!torch::autograd::get_current_graph_task_keep_graph()) {
       released_ = true;
       forget_captures();
@@ -151,7 +168,7 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
     first_summands.push_back(k);
     input = alias;
   }
-  const auto outputs = run_again(std::move(inputs));
+  const auto outputs = run_again(replay, std::move(inputs));
   torch::autograd::edge_list roots;
   variable_list root_gradients;
   for (size_t k = 0; k < vjps.size(); ++k) {

@@ -2,6 +2,7 @@
 
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/dead_code_elimination.h>
 
 #include <map>
 #include <set>
@@ -78,8 +79,20 @@ void read_seen_statistics(Graph& graph) {
   }
 }
 
+// Leaves one output and what it needs. Random operators stay, because each has its place in the
+// sequence of random numbers.
+void keep_output(Graph& graph, size_t output) {
+  for (size_t i = graph.outputs().size(); i-- > 0;) {
+    if (i != output)
+      graph.eraseOutput(i);
+  }
+  if (!draws_random_numbers(graph))
+    torch::jit::EliminateDeadCode(graph.block());
+}
+
 // Returns a copy of the graph without warnings and writes to its inputs.
-std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
+std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward,
+                                       std::optional<size_t> output) {
   auto graph = forward->copy();
   std::vector<Node*> nodes;
   for_each_node(graph->block(), [&](Node* node) { nodes.push_back(node); });
@@ -94,13 +107,18 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward) {
       copy_operand(node, operand);
   }
   read_seen_statistics(*graph);
+  if (output)
+    keep_output(*graph, *output);
   return for_autograd(*graph);
 }
 
 }  // namespace
 
-RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward)
-    : program_(without_effects(forward)) {}
+RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward, std::optional<size_t> output)
+    : program_(without_effects(forward, output)) {
+  for (auto* input : program_.graph()->inputs())
+    reads_input_.push_back(!output || input->hasUses());
+}
 
 std::vector<c10::IValue> RegionReplay::run(std::vector<c10::IValue> inputs) const {
   auto registers = program_.start(std::move(inputs));

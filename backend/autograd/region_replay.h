@@ -5,7 +5,9 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <cstddef>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "runtime/program.h"
@@ -19,17 +21,24 @@ namespace aten_recompute {
 // A region's forward without effects. Thread-safe.
 class RegionReplay {
  public:
-  // `forward` is the region as it was scripted. It is copied, not changed.
-  explicit RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward);
+  // `forward` is the region as it was scripted. It is copied, not changed. With `output`, only what
+  // that output needs is run.
+  explicit RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward,
+                        std::optional<size_t> output = {});
 
-  // Returns the region's outputs, with a history if gradients are enabled. `inputs` are those of
-  // the region, then copies of those that statistics_read_by() returns, from the time of the first
-  // run. Repeats no warning and changes no statistics, counters or buffers: the region gets copies
-  // of what it writes to.
+  // Returns whether the run reads this input of the region.
+  bool reads_input(size_t input) const { return reads_input_[input]; }
+  const Program& program() const { return program_; }
+
+  // Returns the region's outputs, or the one asked for, with a history if gradients are enabled.
+  // `inputs` are those of the region, then copies of those that statistics_read_by() returns, from
+  // the time of the first run. Repeats no warning and changes no statistics, counters or buffers:
+  // the region gets copies of what it writes to.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
  private:
   Program program_;
+  std::vector<bool> reads_input_;
 };
 
 // Returns, for each input of the region, whether the region itself writes to it. A replay need not

@@ -485,7 +485,7 @@ void LoweredMethod::for_each_profiled(
 std::vector<std::string> LoweredMethod::plans() const {
   std::vector<std::string> plans;
   for_each_profiled([&](const RegionPlan& plan) {
-    plans.push_back(plan_to_json(*plan.problem, *plan.retention));
+    plans.push_back(plan_to_json(*plan.problem, *plan.retention, plan.handed));
   });
   return plans;
 }

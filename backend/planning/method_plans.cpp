@@ -70,6 +70,46 @@ bool is_same_way(const std::vector<PlannedRun>& a, const std::vector<PlannedRun>
   });
 }
 
+bool contains(const std::vector<int32_t>& values, int32_t value) {
+  return std::find(values.begin(), values.end(), value) != values.end();
+}
+
+// Returns what run `run` does with handed values. `again` is what made_again() returned.
+HandedOver handed_over(const std::vector<RegionRun>& runs,
+                       const std::vector<std::vector<int32_t>>& again, size_t run,
+                       const CompiledRegion& compiled_region) {
+  HandedOver handed;
+  handed.results = handed_results(runs, run);
+  const auto& inputs = compiled_region.plan()->boundary.inputs;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (inputs[i] >= 0 && contains(again[run], inputs[i]))
+      handed.made_again.push_back(i);
+  }
+  for (size_t other = run + 1; other < runs.size(); ++other) {
+    for (const auto& given : runs[other].given) {
+      if (given.from.run == static_cast<int32_t>(run) && contains(again[other], given.value))
+        handed.makes_again = true;
+    }
+  }
+  return handed;
+}
+
+// Has `note` see the runs as they are while nothing is made again: so run calls without a plan for
+// the method, whose regions keep all their results that they read.
+void note_without_plan(std::vector<RegionRun>& runs, const auto& note) {
+  std::vector<bool> flags;
+  for (auto& run : runs) {
+    for (auto& given : run.given)
+      flags.push_back(std::exchange(given.may_be_made_again, false));
+  }
+  note();
+  auto flag = flags.begin();
+  for (auto& run : runs) {
+    for (auto& given : run.given)
+      given.may_be_made_again = *flag++;
+  }
+}
+
 PlanMetrics metrics_of_method(const MethodProblem& whole, const RetentionPlan& retention,
                               const RetentionPlan& unplanned) {
   Simulator simulator(whole.problem);
@@ -143,8 +183,10 @@ std::shared_ptr<const MethodPlan> MethodPlans::add(FinishedCall call) {
   if (unfinished->linked.empty())
     return nullptr;
   if (call.watch != nullptr) {
-    note_kept_between(unfinished->linked, unfinished->kept_after,
-                      retentions_of(planned_regions(unfinished->runs)), call.watch->memory());
+    note_without_plan(unfinished->linked, [&] {
+      note_kept_between(unfinished->linked, unfinished->kept_after,
+                        retentions_of(planned_regions(unfinished->runs)), call.watch->memory());
+    });
   }
   if (!plans_.empty() && !again)
     log_info(LogTopic::kSpecialize,
@@ -165,7 +207,14 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
     planned.push_back(&run);
     unplanned.push_back(run.compiled_region->plan()->unplanned.get());
   }
-  const auto keep_all = join_retentions(whole, plan->linked, unplanned);
+  auto keep_all = join_retentions(whole, plan->linked, unplanned);
+  // Alone, a region does not decide about its results and about what it is given.
+  for (size_t i = 0; i < plan->linked.size(); ++i) {
+    for (auto value : handed_results(plan->linked, i))
+      keep_all.set_always(whole.values[i][value], false);
+    for (const auto& given : plan->linked[i].given)
+      keep_all.set_always(whole.values[i][given.value], false);
+  }
   std::list<RetentionPlan> known;
   const auto outside = outside_bytes(plan->linked, plan->kept_after);
   if (is_late)
@@ -185,6 +234,12 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
       options_, plan->metrics.unplanned_peak_bytes, policy_.largest_unplanned_bytes());
   policy_.note_plan(plan->metrics.unplanned_peak_bytes);
   plan->metrics.outside_bytes = outside;
+  const auto again = made_again(whole, plan->linked, retention);
+  auto settled = retention;  // drops nothing that no region makes again
+  for (size_t i = 0; i < plan->linked.size(); ++i) {
+    for (const auto& given : plan->linked[i].given)
+      settled.set(whole.values[i][given.value], 0, contains(again[i], given.value));
+  }
   for (size_t i = 0; i < planned.size(); ++i) {
     auto& run = *planned[i];
     run.compiled_region->caller()->count_only(outputs_for_the_loss(plan->linked[i]));
@@ -192,7 +247,8 @@ std::shared_ptr<const MethodPlan> MethodPlans::plan(const std::shared_ptr<Method
     plan->metrics.profile_seconds += run.compiled_region->plan()->metrics.profile_seconds;
     run.compiled_region =
         run.region->compile_again(*run.compiled_region, run.key,
-                                  retention_of_run(whole, i, *plan->linked[i].problem, retention));
+                                  retention_of_run(whole, i, *plan->linked[i].problem, settled),
+                                  handed_over(plan->linked, again, i, *run.compiled_region));
   }
   plan->metrics.plan_seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -273,10 +329,16 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
   auto linked = plan->linked;
   // New gradients stay allocated and later steps add to them, so the plan need not allow for their
   // memory.
-  if (!options_.accumulate || memory.num_new_gradients == 0)
-    note_beyond_in_backward(linked, plan->kept_after, by, memory);
+  const auto note = [&] {
+    if (!options_.accumulate || memory.num_new_gradients == 0)
+      note_beyond_in_backward(linked, plan->kept_after, by, memory);
+    note_loss(linked, plan->kept_after, by, memory);
+  };
+  if (was_planned)
+    note();
+  else
+    note_without_plan(linked, note);
   const auto next = retentions_of(planned_regions(plan->runs));
-  note_loss(linked, plan->kept_after, by, memory);
   const auto peak = predict(linked, plan->kept_after, next).peak_bytes;
   const auto predicted = plan->metrics.predicted_peak_bytes;
   const auto budget = budget_bytes(options_, plan->metrics.fraction_counts_from);

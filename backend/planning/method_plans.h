@@ -29,9 +29,10 @@ class PlannedRegion {
  public:
   virtual ~PlannedRegion() = default;
   // Returns `before`, which has this key and a profile, compiled under another plan.
-  virtual std::shared_ptr<const CompiledRegion> compile_again(
-      const CompiledRegion& before, const SpecializationKey& key,
-      const RetentionPlan& retention) const = 0;
+  virtual std::shared_ptr<const CompiledRegion> compile_again(const CompiledRegion& before,
+                                                              const SpecializationKey& key,
+                                                              const RetentionPlan& retention,
+                                                              HandedOver handed) const = 0;
 };
 
 // One run of a region within a call.

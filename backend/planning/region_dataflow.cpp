@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
 #include <string>
 
 #include "ir/operator_facts.h"
@@ -83,6 +84,53 @@ RegionRun::OtherValue RegionDataflowRecorder::first_in(const c10::StorageImpl* s
   return {-1, -1};
 }
 
+bool RegionDataflowRecorder::may_be_made_again(const CompiledRegion& compiled_region,
+                                               const RegionRun::Given& given,
+                                               const at::Tensor& tensor, size_t input) const {
+  if (given.from.run < 0 || given.kept || !tensor.requires_grad() || tensor.is_leaf())
+    return false;
+  const auto edge = torch::autograd::impl::gradient_edge(tensor);
+  const auto maker = run_of_.find(edge.function.get());
+  if (maker == run_of_.end() || maker->second != given.from.run)
+    return false;
+  // It must be the very output, in memory of its own.
+  const auto& made_by = *records_[maker->second].compiled_region;
+  const auto& plan = *made_by.plan();
+  const auto output = made_by.gradient().df_input_vjps[edge.input_nr];
+  if (plan.boundary.outputs[output] != given.from.value ||
+      tensor.storage().nbytes() != static_cast<size_t>(tensor.numel()) * tensor.itemsize())
+    return false;
+  const auto& problem = *plan.problem;
+  const auto storages = problem.storages[given.from.value];
+  const auto producer = problem.producer[given.from.value];
+  if (storages.size() != 1 || producer < 0 || problem.is_view[producer] != 0 ||
+      problem.held[storages[0]] != 0)
+    return false;
+  // Its gradient goes back to that run, whose backward is then the later one.
+  const auto& differentiated = compiled_region.gradient().df_output_vjps;
+  return std::find(differentiated.begin(), differentiated.end(), input) != differentiated.end();
+}
+
+void RegionDataflowRecorder::find_made_again(std::vector<RegionRun>& runs) {
+  const auto contains = [](const std::vector<int32_t>& values, int32_t value) {
+    return std::find(values.begin(), values.end(), value) != values.end();
+  };
+  std::map<std::pair<int32_t, int32_t>, size_t> num_readers;
+  for (const auto& run : runs) {
+    for (const auto& given : run.given)
+      ++num_readers[{given.from.run, given.from.value}];
+  }
+  for (auto& run : runs) {
+    for (auto& given : run.given) {
+      if (!given.may_be_made_again)
+        continue;
+      given.may_be_made_again = num_readers[{given.from.run, given.from.value}] == 1 &&
+                                !contains(runs[given.from.run].live_to_end, given.from.value) &&
+                                !contains(run.problem->results, given.value);
+    }
+  }
+}
+
 void RegionDataflowRecorder::begin_run(std::shared_ptr<const CompiledRegion> compiled_region,
                                        const std::vector<bool>& is_attribute,
                                        const std::vector<c10::IValue>& inputs,
@@ -100,6 +148,11 @@ void RegionDataflowRecorder::begin_run(std::shared_ptr<const CompiledRegion> com
       continue;
     record.given.push_back({boundary.inputs[i], first_in(storage), is_kept[i],
                             static_cast<int64_t>(storage->nbytes())});
+    auto& given = record.given.back();
+    given.may_be_made_again =
+        may_be_made_again(*compiled_region, given, inputs[i].toTensor(), i) &&
+        std::count_if(inputs.begin(), inputs.end(),
+                      [&](const c10::IValue& other) { return storage_of(other) == storage; }) == 1;
     record.given_storages.push_back(inputs[i].toTensor().storage().getWeakStorageImpl());
   }
   for (const auto& edge : edges)
@@ -235,6 +288,7 @@ std::vector<RegionRun> RegionDataflowRecorder::runs(const c10::IValue& result,
         runs.back().freed_before_backward.push_back(outputs[i]);
     }
   }
+  find_made_again(runs);
   return runs;
 }
 

@@ -62,6 +62,12 @@ class RegionDataflowRecorder {
   // Returns the first value of an earlier run in this memory: one that the run made, or one that it
   // read and that was made between the regions. Returns {-1, -1} if there is none.
   RegionRun::OtherValue first_in(const c10::StorageImpl* storage) const;
+  // Returns whether the run that made `tensor`, which is given to this region as `input`, may make
+  // it again, as far as is known when this run begins.
+  bool may_be_made_again(const CompiledRegion& compiled_region, const RegionRun::Given& given,
+                         const at::Tensor& tensor, size_t input) const;
+  // Leaves only those given values to be made again that nobody else holds.
+  static void find_made_again(std::vector<RegionRun>& runs);
   // Returns where each incoming gradient of the run comes from. `from_loss` are the vjps that
   // gradients of the method's results reach.
   std::vector<RegionRun::Incoming> incoming_of(size_t run,

@@ -262,12 +262,15 @@ bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& co
 
 std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion& before,
                                                             const SpecializationKey& key,
-                                                            const RetentionPlan& retention) const {
-  return std::make_shared<CompiledRegion>(
-      recompile_with_plan(
-          {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
-          before.graphs(), retention),
-      before.caller());
+                                                            const RetentionPlan& retention,
+                                                            HandedOver handed) const {
+  auto graphs = recompile_with_plan(
+      {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
+      before.graphs(), retention, handed.results);
+  graphs.plan->handed.clear();
+  for (auto input : handed.made_again)
+    graphs.plan->handed.push_back(graphs.plan->boundary.inputs[input]);
+  return std::make_shared<CompiledRegion>(std::move(graphs), before.caller(), std::move(handed));
 }
 
 SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,

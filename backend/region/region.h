@@ -68,9 +68,10 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // Returns, per input, whether it was read from the module.
   const std::vector<bool>& is_attribute() const { return is_attribute_; }
 
-  std::shared_ptr<const CompiledRegion> compile_again(
-      const CompiledRegion& before, const SpecializationKey& key,
-      const RetentionPlan& retention) const override;
+  std::shared_ptr<const CompiledRegion> compile_again(const CompiledRegion& before,
+                                                      const SpecializationKey& key,
+                                                      const RetentionPlan& retention,
+                                                      HandedOver handed) const override;
 
  private:
   struct Planned {

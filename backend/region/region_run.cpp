@@ -1,3 +1,4 @@
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/ops/alias.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -29,15 +30,49 @@ bool share_storage(const c10::IValue& a, const at::Tensor& b) {
          a.toTensor().storage().is_alias_of(b.storage());
 }
 
+using HandedValues = std::map<size_t, std::shared_ptr<HandedValue>>;  // by input
+
+// Returns the inputs that are not kept, because the plan has other regions make them again.
+HandedValues find_handed(const CompiledRegion& compiled_region,
+                         const std::vector<c10::IValue>& inputs) {
+  HandedValues handed;
+  if (at::SavedTensorDefaultHooks::get_hooks().has_value())
+    return handed;
+  for (auto input : compiled_region.handed().made_again) {
+    const auto edge = torch::autograd::impl::gradient_edge(inputs[input].toTensor());
+    auto* const maker = dynamic_cast<StageNode*>(edge.function.get());
+    if (maker == nullptr)
+      continue;
+    // The edge keeps the node, and with it the call.
+    const auto make = [edge, maker] {
+      return maker->call().replay_output(edge.input_nr, edge.function);
+    };
+    auto& value = handed[input];
+    value = std::make_shared<HandedValue>(inputs[input].toTensor(), make);
+    // The call makes the value again before it releases what that takes.
+    maker->call().add_reader(value);
+  }
+  return handed;
+}
+
 // Notes what running the region again needs beside its captures. Per input: is it kept alive for
 // it?
-std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs) {
+std::vector<bool> note_for_replay(RegionCall& call, const std::vector<c10::IValue>& inputs,
+                                  const HandedValues& handed) {
   std::vector<bool> is_kept(inputs.size(), false);
-  const auto captured = captured_inputs(call.compiled_region(), inputs.size());
+  const auto& compiled_region = call.compiled_region();
+  const auto captured = captured_inputs(compiled_region, inputs.size());
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (captured[i])
       continue;
-    auto noted = note_replay_input(i, inputs[i], call.compiled_region().written_inputs()[i]);
+    ReplayInput noted;
+    noted.input = i;
+    if (const auto found = handed.find(i); found != handed.end())
+      noted.saved.handed = found->second;
+    else if (compiled_region.handed().makes_again && !compiled_region.written_inputs()[i])
+      noted.saved = save_capture(inputs[i], /*reachable=*/true, /*is_output=*/false);
+    else
+      noted = note_replay_input(i, inputs[i], compiled_region.written_inputs()[i]);
     is_kept[i] = !noted.maker.is_valid();
     call.add_replay_input(std::move(noted));
   }
@@ -59,10 +94,15 @@ std::vector<c10::IValue> take_inputs(Stack& stack, size_t count) {
 }
 
 std::vector<SavedCapture> capture_inputs(const CompiledRegion& compiled_region,
-                                         const std::vector<c10::IValue>& inputs) {
+                                         const std::vector<c10::IValue>& inputs,
+                                         const HandedValues& handed) {
   std::vector<SavedCapture> captures;
   const auto& captured = compiled_region.gradient().df_input_captured_inputs;
   for (size_t k = 0; k < captured.size(); ++k) {
+    if (const auto found = handed.find(captured[k]); found != handed.end()) {
+      captures.emplace_back().handed = found->second;
+      continue;
+    }
     const bool reachable = !compiled_region.read_as_metadata()[k];
     captures.push_back(save_capture(inputs[captured[k]], reachable, /*is_output=*/false));
   }
@@ -221,9 +261,10 @@ void Region::run(Stack& stack) {
   auto* dataflow = MethodCall::current() == nullptr || compiled_region->plan() == nullptr
                        ? nullptr
                        : MethodCall::current()->dataflow();
-  const auto call =
-      std::make_shared<RegionCall>(compiled_region, capture_inputs(*compiled_region, inputs));
-  const auto is_kept = note_for_replay(*call, inputs);
+  const auto handed = find_handed(*compiled_region, inputs);
+  const auto call = std::make_shared<RegionCall>(compiled_region,
+                                                 capture_inputs(*compiled_region, inputs, handed));
+  const auto is_kept = note_for_replay(*call, inputs, handed);
   const auto own_watch = watch(*call, is_for_larger);
   if (dataflow != nullptr)
     dataflow->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
@@ -238,7 +279,9 @@ void Region::run(Stack& stack) {
   const size_t arena_run = arena.get() == nullptr ? 0 : arena.get()->begin_run();
   auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
                              arena_run, data_sizes);
-  call->set_arena(std::move(arena), arena_run);
+  const bool makes_again = compiled_region->handed().makes_again && arena.get() != nullptr;
+  const size_t run_again = makes_again ? arena.get()->begin_run() : 0;
+  call->set_arena(std::move(arena), arena_run, run_again);
   if (traits_of(options_).keeps_budget) {
     auto* const method = MethodCall::current();
     if (has_outgrown(key, *compiled_region, data_sizes) && method != nullptr)

@@ -229,16 +229,23 @@ PlannedGraph plan_region(const PlanRequest& request) {
 }
 
 PlannedGraph follow_plan(const JointGraph& joint, const RegionPlan& before,
-                         const RetentionPlan& retention) {
+                         const RetentionPlan& retention, const std::vector<int32_t>& not_held) {
   PlannedGraph planned;
   planned.problem = make_problem(joint, nullptr);
   TORCH_INTERNAL_ASSERT(planned.problem.problem.num_all_nodes() ==
                             before.problem->num_all_nodes() &&
                         planned.problem.problem.num_values() == before.problem->num_values());
   planned.problem.problem = *before.problem;
+  std::erase_if(planned.problem.problem.results, [&](int32_t value) {
+    return std::find(not_held.begin(), not_held.end(), value) != not_held.end();
+  });
   for (const auto& [node, first] : before.data_nodes)
     planned.problem.nodes[node]->i_(symbols::kDataSizes, first);
   planned.plan = before;
+  if (!not_held.empty()) {
+    planned.plan->of_method = before.of_method == nullptr ? before.problem : before.of_method;
+    planned.plan->problem = std::make_shared<const Problem>(planned.problem.problem);
+  }
   planned.steps = finish_plan(*planned.plan, retention);
   return planned;
 }

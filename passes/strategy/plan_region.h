@@ -41,9 +41,9 @@ struct PlannedGraph {
 PlannedGraph plan_region(const PlanRequest& request);
 
 // Returns what plan_region() does for the same graph, node by node, with `retention` decided. What
-// only a profile knows of the graph comes from `before`.
+// only a profile knows of the graph comes from `before`. `not_held` are results that nobody holds.
 PlannedGraph follow_plan(const JointGraph& joint, const RegionPlan& before,
-                         const RetentionPlan& retention);
+                         const RetentionPlan& retention, const std::vector<int32_t>& not_held = {});
 
 // Returns the problem of a joint graph, before the strategy or earlier calls change it.
 GraphProblem problem_of(const JointGraph& joint, const Profile* profile, const Options& options,

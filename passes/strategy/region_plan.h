@@ -70,7 +70,11 @@ struct RegionBoundary {
 // The plan of a region that was profiled.
 struct RegionPlan {
   std::shared_ptr<const Problem> problem;
+  // The problem as the plan for the whole method refers to it, where `problem` has fewer results;
+  // otherwise nullptr.
+  std::shared_ptr<const Problem> of_method{};
   std::shared_ptr<const RetentionPlan> retention;
+  std::vector<int32_t> handed{};  // given values of the problem that another region makes again
   std::shared_ptr<const RetentionPlan> unplanned;  // keeps all that the backward reads
   RegionBoundary boundary;
   PlanMetrics metrics;

@@ -6,9 +6,81 @@
 #include <utility>
 
 #include "planner/model/problem_builder.h"
+#include "planner/model/simulator.h"
 
 namespace aten_recompute {
 namespace {
+
+// Returns, per forward node, whether a second run for the sake of `value` runs it. Where random
+// numbers are drawn, all nodes run, because each has its place in their sequence.
+std::vector<uint8_t> nodes_for(const Problem& problem, int32_t value) {
+  std::vector<uint8_t> runs(problem.num_forward, 0);
+  const auto begin = problem.replay_bytes.begin();
+  if (std::any_of(begin, begin + static_cast<int64_t>(problem.num_forward),
+                  [](int64_t bytes) { return bytes > 0; })) {
+    for (size_t node = 0; node < problem.num_forward; ++node)
+      runs[node] = problem.optional[node] == 0;
+    return runs;
+  }
+  std::vector<int32_t> wanted{value};
+  while (!wanted.empty()) {
+    const auto node = problem.producer[wanted.back()];
+    wanted.pop_back();
+    if (node < 0 || runs[node])
+      continue;
+    runs[node] = 1;
+    wanted.insert(wanted.end(), problem.inputs[node].begin(), problem.inputs[node].end());
+  }
+  return runs;
+}
+
+// Returns a node, without outputs, that stands for a second run of the forward of `problem` for the
+// sake of `value`. Its inputs are values of `problem` that nothing in it makes. Beside these and
+// `value`, it needs what the most demanding operator of that run does.
+ProblemNode make_again(const Problem& problem, int32_t value) {
+  const auto runs = nodes_for(problem, value);
+  ProblemNode again{.name = "again", .recomputable = true};
+  ProblemBuilder alone;
+  for (size_t storage = 0; storage < problem.num_storages(); ++storage)
+    alone.add_storage(problem.bytes[storage]);
+  std::vector<uint8_t> is_read(problem.num_values(), 0);
+  std::vector<int32_t> nodes(problem.num_forward, -1);
+  const auto to_list = [](std::span<const int32_t> items) {
+    return std::vector<int32_t>(items.begin(), items.end());
+  };
+  for (size_t node = 0; node < problem.num_forward; ++node) {
+    if (!runs[node])
+      continue;
+    again.seconds += problem.seconds[node];
+    again.flops += problem.flops[node];
+    for (auto input : problem.inputs[node])
+      is_read[input] = 1;
+    nodes[node] = alone.add_node({.name = problem.node_names[node],
+                                  .inputs = to_list(problem.inputs[node]),
+                                  .outputs = to_list(problem.outputs[node]),
+                                  .overwrites = to_list(problem.overwrites[node]),
+                                  .workspace_bytes = problem.workspace_bytes[node],
+                                  .is_view = problem.is_view[node] != 0});
+  }
+  for (size_t other = 0; other < problem.num_values(); ++other) {
+    const auto producer = problem.producer[other];
+    const bool is_made = producer >= 0 && problem.in_forward(producer) && runs[producer] != 0;
+    const auto storages = problem.storages[other];
+    alone.add_value(problem.value_names[other], to_list(storages), is_made ? nodes[producer] : -1);
+    if (is_made || is_read[other] == 0)
+      continue;
+    again.inputs.push_back(static_cast<int32_t>(other));
+    for (auto storage : storages)
+      alone.set_storage(storage, problem.bytes[storage], /*held=*/true);
+  }
+  alone.add_result(value);
+  alone.start_backward();
+  const auto own = alone.build();
+  Simulator simulator(own);
+  const auto peak = simulator.run(RetentionPlan(own)).peak_bytes;
+  again.workspace_bytes = std::max<int64_t>(0, peak - own.value_bytes(value));
+  return again;
+}
 
 class Joiner {
  public:
@@ -49,6 +121,7 @@ class Joiner {
     builder_.start_alternatives();
     for (size_t run = 0; run < runs_.size(); ++run)
       add_alternatives(run);
+    add_nodes_again();
     joint_.problem = builder_.build();
     finish(joint_.problem);
     return std::move(joint_);
@@ -126,13 +199,29 @@ class Joiner {
     return result;
   }
 
+  // Returns whether the node reads an incoming gradient that takes less memory than the run's
+  // problem assumes, such as that of a sum, which is expanded. No operand is overwritten then,
+  // because the result has another layout than it.
+  bool reads_expanded(size_t run, size_t node) const {
+    const auto& problem = problem_of(run);
+    const auto inputs = problem.inputs[node];
+    return std::any_of(inputs.begin(), inputs.end(), [&](int32_t value) {
+      const auto storages = problem.storages[value];
+      return std::find(problem.incoming.begin(), problem.incoming.end(), value) !=
+                 problem.incoming.end() &&
+             storages.size() == 1 &&
+             builder_.storage_bytes(storages_[run][storages[0]]) < problem.bytes[storages[0]];
+    });
+  }
+
   // Node `node` of a run, without its outputs and alternatives.
   ProblemNode describe(size_t run, size_t node) {
     const auto& problem = problem_of(run);
     const auto index = static_cast<int32_t>(node);
     return {.name = problem.node_names[node],
             .inputs = mapped(run, problem.inputs[node]),
-            .overwrites = mapped(run, problem.overwrites[node]),
+            .overwrites = reads_expanded(run, node) ? std::vector<int32_t>{}
+                                                    : mapped(run, problem.overwrites[node]),
             .seconds = problem.seconds[node],
             .flops = problem.flops[node],
             .workspace_bytes = problem.workspace_bytes[node],
@@ -160,7 +249,12 @@ class Joiner {
       std::vector<int32_t> inputs;
       if (given.from.run >= 0)
         inputs.push_back(value_at(given.from));
-      add_output(run, given.value, add_border("handed", std::move(inputs)));
+      const auto node = add_border("handed", std::move(inputs));
+      add_output(run, given.value, node);
+      if (given.may_be_made_again) {
+        builder_.node(node).recomputable = true;
+        handed_again_.push_back({run, &given, node});
+      }
     }
     for (size_t value = 0; value < problem.num_values(); ++value) {
       if (problem.producer[value] < 0 && !is_incoming[value] && joint_.values[run][value] < 0)
@@ -286,8 +380,28 @@ class Joiner {
     }
   }
 
+  // Adds the nodes that make handed values again.
+  void add_nodes_again() {
+    if (handed_again_.empty())
+      return;
+    std::vector<int32_t> again(builder_.num_nodes(), -1);
+    for (const auto& [run, given, handed] : handed_again_) {
+      const auto& maker = problem_of(given->from.run);
+      auto second_run = make_again(maker, given->from.value);
+      second_run.inputs = mapped(given->from.run, second_run.inputs);
+      second_run.outputs = {joint_.values[run][given->value]};
+      const auto& original =
+          builder_.node(joint_.nodes[given->from.run][maker.producer[given->from.value]]);
+      second_run.place = original.place;
+      again[handed] = builder_.add_node(std::move(second_run));
+    }
+    again.resize(builder_.num_nodes(), -1);
+    again_ = std::move(again);
+  }
+
   // Fills in what is not part of a node or value of its own.
   void finish(Problem& problem) const {
+    problem.again = again_;
     problem.must_save.resize(problem.num_values(), 0);
     problem.must_recompute.resize(problem.num_values(), 0);
     for (size_t run = 0; run < runs_.size(); ++run) {
@@ -316,7 +430,10 @@ class Joiner {
     }
     const auto bases = base_values(problem);
     const auto is_read = read_by_backward(problem, bases);
+    const auto handed = handed_results(runs_, run);
     for (auto value : problem.results) {
+      if (std::find(handed.begin(), handed.end(), value) != handed.end())
+        continue;
       for (auto base : bases[value]) {
         if (!is_read[base])
           continue;
@@ -333,8 +450,16 @@ class Joiner {
     RegionRun::OtherValue gradient;
   };
 
+  struct HandedAgain {
+    size_t run;
+    const RegionRun::Given* given;
+    int32_t node;  // that hands it over in the forward
+  };
+
   const std::vector<RegionRun>& runs_;
   int64_t kept_after_;
+  std::vector<HandedAgain> handed_again_;
+  std::vector<int32_t> again_;  // Problem::again
   std::vector<int32_t> kept_;  // per run, and after the last: the value of keep_between(); -1: none
   std::vector<std::vector<int32_t>> storages_;          // per run: where its own storages are
   std::vector<std::vector<GradientReader>> readers_;    // per run that makes the gradients
@@ -356,6 +481,35 @@ size_t joint_slot(const MethodProblem& joint, size_t run, const Problem& problem
 bool is_border(const std::string& node_name) {
   static const std::set<std::string> names{"begin", "between", "end", "handed", "kept", "sum"};
   return names.contains(node_name);
+}
+
+std::vector<std::vector<int32_t>> made_again(const MethodProblem& joint,
+                                             const std::vector<RegionRun>& runs,
+                                             const RetentionPlan& plan) {
+  std::vector<std::vector<int32_t>> values(runs.size());
+  if (joint.problem.again.empty())
+    return values;
+  Simulator simulator(joint.problem);
+  simulator.run(plan);
+  const auto& is_recomputed = simulator.last_run().schedule.is_recomputed;
+  for (size_t run = 0; run < runs.size(); ++run) {
+    for (const auto& given : runs[run].given) {
+      if (given.may_be_made_again && is_recomputed[joint.values[run][given.value]] != 0)
+        values[run].push_back(given.value);
+    }
+  }
+  return values;
+}
+
+std::vector<int32_t> handed_results(const std::vector<RegionRun>& runs, size_t run) {
+  std::vector<int32_t> values;
+  for (const auto& other : runs) {
+    for (const auto& given : other.given) {
+      if (given.may_be_made_again && given.from.run == static_cast<int32_t>(run))
+        values.push_back(given.from.value);
+    }
+  }
+  return values;
 }
 
 MethodProblem join(const std::vector<RegionRun>& runs, int64_t kept_after) {

@@ -27,6 +27,9 @@ struct RegionRun {
     // The bytes of its memory in this call; -1: as in the problem. The problem may have been made
     // when the value was, for example, a slice of an input of the caller's.
     int64_t bytes = -1;
+    // It may be dropped and made again for the backward, from the inputs of run `from.run`. Needs
+    // to be an output of that run which nobody else holds, and which this run alone is given.
+    bool may_be_made_again = false;
   };
   // Where an incoming gradient comes from: the loss, gradients that later runs make, or both. As in
   // autograd, they are added in the order in which they come, in the memory of the first. With
@@ -64,8 +67,10 @@ struct RegionRun {
 // other runs read. k has RegionRun::kept_before bytes, m has beyond_in_backward bytes, and the
 // second `between` has a workspace of beyond_after_backward bytes.
 //
-// Nothing is recomputed across regions, because the backward of a region contains copies of its own
-// forward only: y' is not recomputable, and y stays as long as something reads it.
+// The backward of a region contains copies of its own forward only. So y' is not recomputable and
+// stays as long as something reads it, unless RegionRun::Given::may_be_made_again: the backward may
+// then run a node `again` in place of `handed` (Problem::again), which reads what a was given and
+// stands for a run of those nodes of a that y needs.
 struct MethodProblem {
   Problem problem;
   // Per run: the indices in `problem` of the run's own nodes and values.
@@ -81,6 +86,16 @@ struct MethodProblem {
 // Returns whether a node of the joint problem with this name stands between the runs and is no
 // operator of one of them. Names of operators have a namespace.
 bool is_border(const std::string& node_name);
+
+// Returns, per run, the given values of it that are made again under `plan`, as values of its own
+// problem.
+std::vector<std::vector<int32_t>> made_again(const MethodProblem& joint,
+                                             const std::vector<RegionRun>& runs,
+                                             const RetentionPlan& plan);
+
+// Returns the results of a run that are handed to others, which may make them again, as values of
+// its own problem: the run need not keep them for its own backward either.
+std::vector<int32_t> handed_results(const std::vector<RegionRun>& runs, size_t run);
 
 // Returns the joint problem of `runs`, which are in the order of the forward. Their problems are
 // read during the call only. `kept_after`: as RegionRun::kept_before, after the last run.

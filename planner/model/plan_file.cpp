@@ -116,7 +116,7 @@ const Json& find_part(const Json& json, const std::string& print, std::optional<
   return *part;
 }
 
-// Reads "drop" and "instead" of a part.
+// Reads "drop", "instead" and "handed" of a part.
 class PlanReader {
  public:
   explicit PlanReader(const Problem& problem) : problem_(problem), plan_(problem) {
@@ -131,6 +131,8 @@ class PlanReader {
     const auto instead = part.value("instead", Json::object());
     for (const auto& [name, op] : instead.items())
       read_choice(name, op);
+    for (const auto& value : part.value("handed", Json::array()))
+      read_handed(value);
     return std::move(plan_);
   }
 
@@ -152,6 +154,14 @@ class PlanReader {
       }
       plan_.drop(value, slot.get<size_t>());
     }
+  }
+
+  void read_handed(const Json& value) {
+    if (!value.is_number_unsigned() || value.get<size_t>() >= problem_.num_values() ||
+        problem_.producer[value.get<size_t>()] >= 0) {
+      fail_to_match("the region is handed no value " + value.dump(), fingerprint(problem_));
+    }
+    plan_.drop(value.get<int32_t>(), 0);
   }
 
   void read_choice(const std::string& name, const Json& op) {
@@ -250,7 +260,8 @@ Json recomputed_steps(const Problem& problem, const SimulatedRun& run) {
 
 }  // namespace
 
-std::string plan_to_json(const Problem& problem, const RetentionPlan& plan) {
+std::string plan_to_json(const Problem& problem, const RetentionPlan& plan,
+                         const std::vector<int32_t>& handed) {
   Simulator simulator(problem);
   const auto result = simulator.run(plan);
   const auto& run = simulator.last_run();
@@ -262,6 +273,7 @@ std::string plan_to_json(const Problem& problem, const RetentionPlan& plan) {
               {"saved", saved_values(problem, run)},
               {"drop", effective_drops(problem, run)},
               {"instead", chosen_alternatives(problem, plan)},
+              {"handed", handed},
               {"steps", recomputed_steps(problem, run)}}
       .dump();
 }

@@ -17,14 +17,16 @@ namespace aten_recompute {
 //   "peak_bytes", "saved_bytes", "seconds", "recompute_seconds"    as simulated
 //   "saved"       [{"value", "bytes"}]: what the backward finds in memory, largest first
 //   "drop"        {value: [slot, ...]}: the slots at whose end the value is dropped, to be
-//   recomputed
-//                 later; slot 0 is the end of the forward, slot b the b-th operator of the backward
+//                 recomputed later; slot 0 is the end of the forward, slot b the b-th operator of the backward
 //   "instead"     {value: operator}: the operator that recomputes the value in place of its own
+//   "handed"      [value, ...]: given values, by index, that another region makes again
 //   "steps"       ["relu_3_result, for aten::threshold_backward", ...]: what is recomputed, in
 //                 order; for the reader only
 //
-// "drop" and "instead" are the plan. The rest follows from them.
-std::string plan_to_json(const Problem& problem, const RetentionPlan& plan);
+// "drop", "instead" and "handed" are the plan. The rest follows from them. A plan that is read has
+// the values in "handed" dropped at the end of the forward.
+std::string plan_to_json(const Problem& problem, const RetentionPlan& plan,
+                         const std::vector<int32_t>& handed = {});
 
 // The places of the branches that a method keeps as one operator, by the name of the method.
 using KeptBranches = std::map<std::string, std::set<int64_t>>;

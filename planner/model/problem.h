@@ -69,6 +69,10 @@ struct Problem {
   JaggedArray alternatives;           // nodes that can run in its place
   // Forward nodes that run only if something reads their outputs, such as the packing of a mask.
   std::vector<uint8_t> optional;
+  // The node that runs in the backward in place of a forward node, always; -1: the node itself. Its
+  // outputs are dropped at the end of the forward or never: once made again, they stay to their
+  // last read. Such nodes stand among the alternatives. Empty: there are none.
+  std::vector<int32_t> again;
   std::vector<NodePlace> places;  // for messages; empty: no place is known
 
   // ---- per text in `places` ----
@@ -114,6 +118,11 @@ struct Problem {
   bool is_must_save(int32_t value) const { return !must_save.empty() && must_save[value] != 0; }
   bool is_must_recompute(int32_t value) const {
     return !must_recompute.empty() && must_recompute[value] != 0;
+  }
+
+  // Returns the node that makes the outputs of a forward node again.
+  int32_t again_of(int32_t node) const {
+    return again.empty() || again[node] < 0 ? node : again[node];
   }
 
   // Return the layer and the source line of a node; "" if it is not known.

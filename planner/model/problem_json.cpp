@@ -98,6 +98,9 @@ Problem read_problem(const Json& json) {
   auto problem = builder.build();
   problem.num_forward = num_forward;
   problem.num_nodes = num_nodes;
+  problem.again = nodes.value("again", std::vector<int32_t>{});
+  check(problem.again.empty() || problem.again.size() == count,
+        "\"again\" is no list of all nodes");
   problem.results = json.at("results").get<std::vector<int32_t>>();
   problem.freed_before_backward = json.value("let_go", std::vector<int32_t>{});
   problem.incoming = json.at("incoming").get<std::vector<int32_t>>();
@@ -152,6 +155,8 @@ std::string to_json(const Problem& problem) {
       {"loss_bytes", problem.loss_bytes},
       {"held_by_caller", problem.held_by_caller},
   };
+  if (!problem.again.empty())
+    json["nodes"]["again"] = problem.again;
   if (!problem.places.empty()) {
     json["layers"] = problem.layers;
     json["sources"] = problem.sources;
@@ -181,6 +186,8 @@ Problem problem_from_json(const std::string& text) {
   check_indices(problem.overwrites, problem.num_values(), "overwrites");
   check_indices(problem.alternatives, nodes, "alternatives");
   check_indices(problem.storages, problem.num_storages(), "storages");
+  for (auto node : problem.again)
+    check_index(node, -1, nodes, "again");
   for (auto node : problem.producer)
     check_index(node, -1, nodes, "producer");
   for (auto value : problem.results)

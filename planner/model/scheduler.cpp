@@ -47,7 +47,7 @@ int32_t Scheduler::node_for(int32_t value, const RetentionPlan& plan) const {
   const auto producer = problem_.producer[value];
   const auto chosen = plan.chosen(producer);
   if (chosen == producer)
-    return producer;
+    return problem_.again_of(producer);
   const auto outputs = problem_.outputs[chosen];
   return std::find(outputs.begin(), outputs.end(), value) != outputs.end() ? chosen : producer;
 }
@@ -122,10 +122,18 @@ bool Scheduler::is_viewed_by_backward(int32_t base) const {
   return false;
 }
 
+bool Scheduler::stays_once_made_again(int32_t base) const {
+  if (problem_.again.empty())
+    return false;
+  const auto producer = problem_.producer[base];
+  return producer >= 0 && problem_.again_of(producer) != producer;
+}
+
 // Drops, at the end of the current slot, the values that the plan drops there.
 void Scheduler::drop_values(const RetentionPlan& plan) {
   for (auto base : state_.used_in_slot) {
-    if (!plan.dropped(base, static_cast<size_t>(state_.slot)) || is_viewed_by_backward(base))
+    if (!plan.dropped(base, static_cast<size_t>(state_.slot)) || is_viewed_by_backward(base) ||
+        stays_once_made_again(base))
       continue;
     state_.available[base] = kAbsent;
     for (auto view : tables_.views[base])

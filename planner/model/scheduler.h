@@ -65,6 +65,7 @@ class Scheduler {
   void add_rerun(int32_t node, Schedule& schedule);
   uint32_t reusable_operands(int32_t node) const;
   bool is_viewed_by_backward(int32_t base) const;
+  bool stays_once_made_again(int32_t base) const;
   void drop_values(const RetentionPlan& plan);
   void leave_out_unwanted(Schedule& schedule) const;
 

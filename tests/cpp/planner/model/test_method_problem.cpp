@@ -6,6 +6,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "planner/model/simulator.h"
 #include "planner/search/search.h"
 #include "tests/cpp/support/plan_testing.h"
 
@@ -270,6 +271,54 @@ TEST(MethodProblem, AlternativesBelongToTheirNode) {
     plan.choose(joint.nodes[run][problem.producer[h]], row[0]);
     EXPECT_EQ(retention_of_run(joint, run, problem, plan).chosen(problem.producer[h]), instead);
   }
+}
+
+// A value that b is given, with a plan that drops it.
+struct MadeAgain : TwoRegions {
+  MadeAgain() { runs[1].given[0].may_be_made_again = true; }
+};
+
+TEST(MethodProblem, AHandedValueThatIsDroppedIsMadeAgainFromWhatItsRegionWasGiven) {
+  const MadeAgain two;
+  const auto joint = join(two.runs);
+  const auto& problem = joint.problem;
+  const auto handed = problem.producer[joint.values[1][two.b.x]];
+  const auto again = problem.again_of(handed);
+  ASSERT_NE(again, handed);
+  EXPECT_EQ(problem.node_names[again], "again");
+  EXPECT_THAT(problem.inputs[again], ElementsAre(joint.values[0][two.a.x]));
+  EXPECT_THAT(problem.outputs[again], ElementsAre(joint.values[1][two.b.x]));
+  EXPECT_EQ(problem.workspace_bytes[again], 10);  // h, beside y
+  EXPECT_EQ(problem.seconds[again], two.a.problem.seconds[0] + two.a.problem.seconds[1]);
+}
+
+TEST(MethodProblem, AHandedValueStaysOnceItIsMadeAgain) {
+  const MadeAgain two;
+  const auto joint = join(two.runs);
+  RetentionPlan plan(joint.problem);
+  plan.drop_always(joint.values[1][two.b.x]);
+  plan.drop_always(joint.values[1][two.b.h]);  // computed again from what b is given
+  Simulator simulator(joint.problem);
+  simulator.run(plan);
+  const auto runs_again = [&] {
+    return std::count_if(simulator.steps().begin(), simulator.steps().end(), [&](const Step& step) {
+      return joint.problem.node_names[step.node] == "again";
+    });
+  };
+  EXPECT_EQ(runs_again(), 1);
+  EXPECT_THAT(made_again(joint, two.runs, plan)[1], ElementsAre(two.b.x));
+  plan.set_always(joint.values[1][two.b.x], false);
+  simulator.run(plan);
+  EXPECT_EQ(runs_again(), 0);
+  EXPECT_TRUE(made_again(joint, two.runs, plan)[1].empty());
+}
+
+TEST(MethodProblem, ARegionNeedNotKeepAResultThatIsMadeAgain) {
+  MadeAgain two;
+  EXPECT_THAT(handed_results(two.runs, 0), ElementsAre(two.a.y));
+  two.runs[1].given[0].may_be_made_again = false;
+  EXPECT_TRUE(handed_results(two.runs, 0).empty());
+  EXPECT_TRUE(join(two.runs).problem.again.empty());
 }
 
 }  // namespace
