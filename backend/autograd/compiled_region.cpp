@@ -198,7 +198,11 @@ void CompiledRegion::find_captures() {
     std::set<int32_t> captures;
     for (size_t i = 0; i < instruction.operands.size(); ++i) {
       const auto& operand = instruction.operands[i];
-      if (!operand.is_constant && may_hold_memory(*instruction.node->input(i)->type()))
+      // The operands of a node with blocks are what its blocks read, and not its inputs.
+      const bool may_hold = !instruction.node->blocks().empty() ||
+                            i >= instruction.node->inputs().size() ||
+                            may_hold_memory(*instruction.node->input(i)->type());
+      if (!operand.is_constant && may_hold)
         captures.insert(captures_of_[operand.index].begin(), captures_of_[operand.index].end());
     }
     for (auto output : instruction.outputs) {
