@@ -111,7 +111,13 @@ bool RegionDataflowRecorder::may_be_made_again(const CompiledRegion& compiled_re
   return std::find(differentiated.begin(), differentiated.end(), input) != differentiated.end();
 }
 
-void RegionDataflowRecorder::find_made_again(std::vector<RegionRun>& runs) {
+bool RegionDataflowRecorder::has_changed(int32_t run) const {
+  const auto& versions = records_[run].versions;
+  return std::any_of(versions.begin(), versions.end(),
+                     [](const auto& each) { return each.first.current_version() != each.second; });
+}
+
+void RegionDataflowRecorder::find_made_again(std::vector<RegionRun>& runs) const {
   const auto contains = [](const std::vector<int32_t>& values, int32_t value) {
     return std::find(values.begin(), values.end(), value) != values.end();
   };
@@ -125,6 +131,7 @@ void RegionDataflowRecorder::find_made_again(std::vector<RegionRun>& runs) {
       if (!given.may_be_made_again)
         continue;
       given.may_be_made_again = num_readers[{given.from.run, given.from.value}] == 1 &&
+                                !has_changed(given.from.run) &&
                                 !contains(runs[given.from.run].live_to_end, given.from.value) &&
                                 !contains(run.problem->results, given.value);
     }
@@ -155,6 +162,13 @@ void RegionDataflowRecorder::begin_run(std::shared_ptr<const CompiledRegion> com
                       [&](const c10::IValue& other) { return storage_of(other) == storage; }) == 1;
     record.given_storages.push_back(inputs[i].toTensor().storage().getWeakStorageImpl());
   }
+  for (const auto& input : inputs) {
+    if (!input.isTensor() || !input.toTensor().defined())
+      continue;
+    const auto counter = input.toTensor().unsafeGetTensorImpl()->version_counter();
+    if (counter.enabled())
+      record.versions.emplace_back(counter, 0);
+  }
   for (const auto& edge : edges)
     record.gradients.push_back(follow(edge));
   record.compiled_region = std::move(compiled_region);
@@ -171,6 +185,8 @@ void RegionDataflowRecorder::end_run(const std::vector<c10::IValue>& outputs, No
             ? c10::weak_intrusive_ptr<c10::StorageImpl>(c10::intrusive_ptr<c10::StorageImpl>())
             : outputs[i].toTensor().storage().getWeakStorageImpl());
   }
+  for (auto& [counter, version] : record.versions)
+    version = counter.current_version();
   run_of_.emplace(node.get(), static_cast<int32_t>(records_.size()) - 1);
   record.node = std::move(node);
 }

@@ -55,6 +55,8 @@ class RegionDataflowRecorder {
     std::vector<Gradient> gradients;
     std::vector<WeakStorage> outputs;
     NodePtr<torch::autograd::Node> node;
+    // Of what the run was given, after its forward.
+    std::vector<std::pair<c10::VariableVersion, uint32_t>> versions;
   };
 
   // Returns the earlier runs that a gradient reaches through this edge.
@@ -66,8 +68,11 @@ class RegionDataflowRecorder {
   // it again, as far as is known when this run begins.
   bool may_be_made_again(const CompiledRegion& compiled_region, const RegionRun::Given& given,
                          const at::Tensor& tensor, size_t input) const;
-  // Leaves only those given values to be made again that nobody else holds.
-  static void find_made_again(std::vector<RegionRun>& runs);
+  // Leaves only those given values to be made again that nobody else holds, and of which the method
+  // has not changed what they are made from.
+  void find_made_again(std::vector<RegionRun>& runs) const;
+  // Returns whether something was written to what the run was given, since its forward.
+  bool has_changed(int32_t run) const;
   // Returns where each incoming gradient of the run comes from. `from_loss` are the vjps that
   // gradients of the method's results reach.
   std::vector<RegionRun::Incoming> incoming_of(size_t run,

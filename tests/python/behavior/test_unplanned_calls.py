@@ -45,24 +45,27 @@ def autocast() -> torch.autocast:
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
-def test_a_call_of_several_regions_under_autocast_is_counted() -> None:
-    class Blocks(nn.Module):
+def test_a_call_with_operators_outside_of_regions_under_autocast_is_counted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("RECOMPUTE_DISABLE_PASSES", "record_path")
+
+    class Split(nn.Module):
         def __init__(self) -> None:
             super().__init__()
             self.layer = nn.Linear(16, 16)
 
-        def forward(self, x: Tensor) -> Tensor:
-            y = self.layer(x)
-            with torch.autocast("cpu", enabled=False):
-                z = self.layer(y.float())
-            return self.layer(z)
+        def forward(self, x: Tensor, parts: list[Tensor]) -> Tensor:
+            y = self.layer(torch.cat(parts, 1))
+            return self.layer(y) + x
 
-    lowered = lowered_copy(Blocks(), "all")
+    lowered = lowered_copy(Split(), "all")
+    parts = list(rows().requires_grad_().chunk(2, 1))
     with autocast():
-        lowered(rows())
-    assert unplanned(lowered) == {"autocast is on, and the method has several regions": 1}
-    lowered(rows())
-    assert unplanned(lowered) == {"autocast is on, and the method has several regions": 1}
+        lowered(rows(), parts)
+    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's regions": 1}
+    lowered(rows(), parts)
+    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's regions": 1}
 
 
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {

@@ -46,7 +46,7 @@ def _called(model: nn.Module, inputs: tuple[Tensor, ...]) -> "Counter[str]":
     operators: dict[type[nn.Module], str] = {
         nn.Linear: "aten::linear",
         nn.LayerNorm: "aten::layer_norm",
-        nn.Conv2d: "aten::_convolution",
+        nn.Conv2d: "aten::conv2d",
     }
     calls: Counter[str] = Counter()
 
