@@ -153,8 +153,8 @@ Value* PathMemory::with_gaps_of(Value* content, Value* part) {
   const auto of_part = [&](c10::Symbol kind) {
     return append(kind, {part})->setType(c10::ListType::ofInts());
   };
-  static const auto kKind = c10::Symbol::fromQualString("aten_recompute::with_gaps_of");
-  return append(kKind, {content, of_part(aten::size), of_part(aten::stride)});
+  static const auto kind = c10::Symbol::fromQualString("aten_recompute::with_gaps_of");
+  return append(kind, {content, of_part(aten::size), of_part(aten::stride)});
 }
 
 Value* PathMemory::append(c10::Symbol kind, at::ArrayRef<Value*> inputs) {

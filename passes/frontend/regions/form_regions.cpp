@@ -231,7 +231,7 @@ class BlockFormer {
   }
 
   void replace_outside_uses(Value* value, Value* replacement) const {
-    const auto uses = value->uses();
+    const std::vector<torch::jit::Use> uses(value->uses());  // the loop changes them
     for (const auto& use : uses) {
       Node* user = use.user;
       while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr)

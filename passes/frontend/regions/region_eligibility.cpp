@@ -162,7 +162,7 @@ bool EligibilityChecker::may_enter_region(Block* block) const {
 // An update of a buffer that no node reads as a tensor may be part of a region, because it cannot
 // change values that are recomputed later.
 Eligibility EligibilityChecker::check_mutation(Node* node) const {
-  const Eligibility no{Place::kBreak, "writes in place to a value that the method did not make"};
+  Eligibility no{Place::kBreak, "writes in place to a value that the method did not make"};
   if (node->outputs().size() != 1 || node->output()->hasUses())
     return no;
   auto* target = node->input(0);

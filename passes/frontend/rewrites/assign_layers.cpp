@@ -167,7 +167,7 @@ class LayerAssigner {
     std::string prefix;
     auto type = root_;
     for (const auto& atom : split(path)) {
-      const auto here = prefix.empty() ? atom : prefix + "." + atom;
+      auto here = prefix.empty() ? atom : prefix + "." + atom;
       const auto& module = class_of(type);
       if (pattern_) {
         if (std::regex_match(here, *pattern_))
