@@ -454,11 +454,11 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   auto options = options_;
   options.leanest_if_unreachable = options.leanest_if_unreachable || num_paths_left_ > 0;
   const auto& nodes = result->method.regions.nodes;
-  const bool runs_several = nodes.size() > 1 ||
-                            std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) ||
-                            (!nodes.empty() && keeps_memory_outside(*result->method.graph));
-  result->may_cast_outside = !nodes.empty() && (keeps_memory_outside(*result->method.graph) ||
-                                                calls_methods(*result->method.graph));
+  auto& graph = *result->method.graph;
+  const bool keeps_outside = !nodes.empty() && keeps_memory_outside(graph);
+  const bool runs_several =
+      nodes.size() > 1 || std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) || keeps_outside;
+  result->may_cast_outside = keeps_outside || (!nodes.empty() && calls_methods(graph));
   if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {
