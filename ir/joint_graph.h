@@ -50,6 +50,9 @@ struct JointGraph {
   std::vector<size_t> vjp_outputs;
   std::vector<size_t> gradient_inputs;
   std::vector<bool> output_requires_grad;
+  // Outputs whose backward raises, because autograd.grad() in the method has freed what it needs.
+  // They have no vjp.
+  std::vector<size_t> freed_outputs;
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;

@@ -30,6 +30,8 @@ enum class Fact : uint8_t {
   kMovesValues,
   // Gives a value another static type, which TorchScript needs; eager mode has no such operator.
   kCast,
+  // An operator of this project that runs operators of PyTorch, so that autograd differentiates it.
+  kComposed,
   // Is the identity. Programs call it to tell a plan something.
   kMarker,
 

@@ -39,6 +39,18 @@ inline const c10::Symbol kRequiresGrad = c10::Symbol::attr("requires_grad");  //
 inline const c10::Symbol kMayBeUndefined = c10::Symbol::attr("may_be_undefined");
 inline const c10::Symbol kSkipIfUndefined = c10::Symbol::attr("skip_if_undefined");
 
+// Gradients that a method asks for (runtime/inner_gradient.h).
+inline const c10::Symbol kGradient = c10::Symbol::fromQualString("aten_recompute::gradient");
+inline const c10::Symbol kRequireGrad = c10::Symbol::fromQualString("aten_recompute::require_grad");
+inline const c10::Symbol kOperatorGradient =
+    c10::Symbol::fromQualString("aten_recompute::operator_gradient");
+inline const c10::Symbol kHasGradient = c10::Symbol::attr("has_gradient");  // one int per output
+// Attributes that expand_gradients() sets. kWithoutGraph: on a node that autograd.grad() ran without
+// create_graph, so that no gradient passes through it. kFreed: on a node whose part of the graph
+// such a call has freed.
+inline const c10::Symbol kWithoutGraph = c10::Symbol::attr("without_graph");
+inline const c10::Symbol kFreed = c10::Symbol::attr("freed");
+
 // A function of a user's rule that writes to tensors that it made itself, as one operator.
 inline const c10::Symbol kRuleFunction =
     c10::Symbol::fromQualString("aten_recompute::rule_function");

@@ -16,6 +16,7 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/alternatives.h"
 #include "passes/autodiff/differentiate.h"
+#include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/name_values.h"
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/path/written_attributes.h"
@@ -85,9 +86,7 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
     method.written = std::move(*written);
   }
   run_pass(Pass::kFormRegions, method.graph, [&] {
-    method.regions = depends_on_autocast(method.graph->block())
-                         ? form_regions_with_autocast(method.graph)
-                         : form_regions(method.graph);
+    method.regions = form_regions_of_path(method.graph);
   });
   return method;
 }
@@ -112,12 +111,16 @@ RegionInput with_casts(RegionInput input) {
 JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input,
                                 RegionGraphs& graphs) {
   JointGraph joint;
+  auto expanded = forward;
+  run_pass(Pass::kExpandGradients, expanded,
+           [&] { expanded = expand_gradients(forward, input.requires_grad); });
   run_pass(Pass::kDifferentiate, joint.graph, [&] {
     const std::vector<bool> all(forward->outputs().size(), true);
-    joint = differentiate(forward, input.requires_grad, all);
+    joint = differentiate(expanded, input.requires_grad, all);
   });
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   graphs.report.operators = joint.operators;
+  graphs.freed_outputs = joint.freed_outputs;
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
   if (traits_of(input.options).wants_alternatives)

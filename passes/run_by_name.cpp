@@ -22,6 +22,7 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/alternatives.h"
 #include "passes/autodiff/differentiate.h"
+#include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/name_values.h"
 #include "passes/frontend/path/path_builder.h"
@@ -164,7 +165,8 @@ JointGraph read(const GraphPtr& graph) {
 
 // ---- the passes that need more than a call ----
 
-void run_differentiate(Run& run) {
+// Returns which inputs require grad: as was said, or all tensors.
+std::vector<bool> requires_grad_of(const Run& run) {
   auto requires_grad = run.input.requires_grad;
   if (requires_grad.empty()) {
     for (const auto* value : run.graph->inputs())
@@ -175,6 +177,15 @@ void run_differentiate(Run& run) {
                                 " flags, but the graph has " +
                                 std::to_string(run.graph->inputs().size()) + " inputs");
   }
+  return requires_grad;
+}
+
+void run_expand_gradients(Run& run) {
+  run.graphs = {expand_gradients(run.graph, requires_grad_of(run))};
+}
+
+void run_differentiate(Run& run) {
+  const auto requires_grad = requires_grad_of(run);
   const auto joint =
       differentiate(run.graph, requires_grad, std::vector<bool>(run.graph->outputs().size(), true));
   write(joint);
@@ -347,6 +358,8 @@ const std::array kNamedPasses{
               [](Run& run) { run_other(run, with_channels_last(*run.graph)); }},
     NamedPass{Pass::kFuseBatchNorm, "makes one operator of a batch norm and its activation",
               Needs::kGraph, [](Run& run) { run_other(run, with_fused_batch_norms(*run.graph)); }},
+    NamedPass{Pass::kExpandGradients, "computes gradients that the method asks for by operators",
+              Needs::kGraph, run_expand_gradients},
     NamedPass{Pass::kDifferentiate, "returns the joint graph of a region", Needs::kGraph,
               run_differentiate},
     NamedPass{Pass::kHoistMetadata, "reads sizes and types in the forward", Needs::kJointGraph,

@@ -22,6 +22,7 @@
 #include "runtime/arena/arena_allocator.h"
 #include "runtime/autocast.h"
 #include "runtime/branch.h"
+#include "runtime/inner_gradient.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
 #include "runtime/tape.h"
@@ -182,6 +183,7 @@ const bool registered = [] {
   register_branch_operator();
   register_path_operators();
   register_tape_operators();
+  register_inner_gradient_operators();
   register_random_operators();
   register_rule_operators();
   static const torch::jit::RegisterOperators operators(

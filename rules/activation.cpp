@@ -38,8 +38,14 @@ std::vector<Rule> activation_rules() {
            "torch.elu_backward(grad, alpha, 1, 1.0 / recompute.single_precision(alpha), False, "
            "self)"),
       rule("aten::gelu", "torch.gelu_backward(grad, self, approximate=approximate)"),
-      rule("aten::silu", "torch.silu_backward(grad, self)"),
-      rule("aten::mish", "torch.mish_backward(grad, self)"),
+      {.op = "aten::silu",
+       .gradients = {{"self", "torch.silu_backward(grad, self)",
+                      "    sigmoid = torch.sigmoid(self)\n"
+                      "    return grad * sigmoid * (1 + self * (1 - sigmoid))"}}},
+      {.op = "aten::mish",
+       .gradients = {{"self", "torch.mish_backward(grad, self)",
+                      "    tanh = torch.tanh(torch.softplus(self))\n"
+                      "    return grad * (tanh + self * torch.sigmoid(self) * (1 - tanh * tanh))"}}},
       rule("aten::hardswish", "torch.hardswish_backward(grad, self)"),
       rule("aten::hardsigmoid", "torch.hardsigmoid_backward(grad, self)"),
       rule("aten::softplus", "torch.softplus_backward(grad, self, beta, threshold)"),

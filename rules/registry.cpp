@@ -108,7 +108,8 @@ struct Registry {
     for (auto family : {&elementwise_rules, &matrix_rules, &convolution_rules, &normalization_rules,
                         &activation_rules, &softmax_rules, &dropout_rules, &embedding_rules,
                         &pooling_rules, &reduction_rules, &shape_rules, &indexing_rules,
-                        &loss_rules, &attention_rules, &recurrent_rules, &distance_rules}) {
+                        &loss_rules, &attention_rules, &recurrent_rules, &distance_rules,
+                        &formula_rules}) {
       for (auto& rule : family()) {
         if (!by_op.emplace(rule.op, rules.size()).second)
           throw std::logic_error("two gradient rules for " + rule.op);
@@ -220,6 +221,12 @@ const CompiledFormula& compiled_gradient(const Rule& rule, size_t index, const N
   const auto& formula = rule.gradients.at(index);
   return formula.compiled != nullptr ? *formula.compiled
                                      : cached(rule, node, formula.body, FormulaKind::kGradient);
+}
+
+const CompiledFormula& compiled_again(const Rule& rule, size_t index, const Node* node) {
+  const auto& formula = rule.gradients.at(index);
+  return formula.again.empty() ? compiled_gradient(rule, index, node)
+                               : cached(rule, node, formula.again, FormulaKind::kGradient);
 }
 
 const CompiledFormula& compiled_forward(const Rule& rule, const Node* node) {

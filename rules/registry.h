@@ -24,6 +24,8 @@ bool has_builtin_rule(const std::string& op);
 // formula.
 const CompiledFormula& compiled_gradient(const Rule& rule, size_t index,
                                          const torch::jit::Node* node);
+// The same for GradientFormula::again, where the rule has one.
+const CompiledFormula& compiled_again(const Rule& rule, size_t index, const torch::jit::Node* node);
 const CompiledFormula& compiled_forward(const Rule& rule, const torch::jit::Node* node);
 
 // Returns the parts of a composed operator as a formula; nullptr if this node has none.

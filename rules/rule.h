@@ -59,6 +59,9 @@ struct CompiledFormula {
 struct GradientFormula {
   std::string inputs;  // "self" or "input, weight, bias"
   std::string body;
+  // What eager runs where the gradient is differentiated again (create_graph=True), if that is
+  // another formula.
+  std::string again{};
   std::shared_ptr<const CompiledFormula> compiled = nullptr;  // in a user's rule, without a body
 };
 

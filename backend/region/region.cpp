@@ -31,6 +31,14 @@ bool has_rules_for_cpu(torch::jit::Graph& graph) {
   });
 }
 
+// Returns whether the graph makes tensors that require grad whatever its inputs do.
+bool has_leaves(torch::jit::Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
+    return node->kind() == symbols::kRequireGrad;
+  });
+}
+
 void log_plan(const RegionGraphs& graphs) {
   if (log_enabled(LogTopic::kPlan, LogLevel::kInfo)) {
     log_info(LogTopic::kPlan, "a region keeps " + std::to_string(graphs.report.saved.size()) +
@@ -101,6 +109,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       pinned_plan_(std::move(pinned_plan)),
       depends_on_device_(has_rules_for_cpu(*graph_)),
       depends_on_autocast_(depends_on_autocast(graph_->block())),
+      makes_leaves_(has_leaves(*graph_)),
       uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}

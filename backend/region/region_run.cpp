@@ -190,6 +190,25 @@ void set_histories(RegionCall& call, const std::vector<c10::IValue>& outputs,
   }
 }
 
+// The history of an output whose graph autograd.grad() in the method has freed.
+struct FreedGraph : torch::autograd::Node {
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
+    TORCH_CHECK(false,
+                "Trying to backward through the graph a second time: autograd.grad() in the method "
+                "has freed it. Say retain_graph=True there.");
+  }
+  std::string name() const override { return "AtenRecomputeFreedGraph"; }
+};
+
+void set_freed_histories(const CompiledRegion& compiled_region,
+                         const std::vector<c10::IValue>& outputs) {
+  for (auto i : compiled_region.graphs().freed_outputs) {
+    const auto& output = outputs[i].toTensor();
+    if (torch::autograd::isDifferentiableType(output.scalar_type()))
+      torch::autograd::set_history(output, make_node<FreedGraph>());
+  }
+}
+
 // Saves the captured values among the outputs, and leaves only the region's outputs.
 void capture_outputs(RegionCall& call, std::vector<c10::IValue>& outputs,
                      const std::map<size_t, at::Tensor>& possible_bases) {
@@ -244,7 +263,8 @@ void Region::run(Stack& stack) {
   auto inputs = take_inputs(stack, graph_->inputs().size());
   auto key = key_of(inputs);
   const auto& requires_grad = key.requires_grad;
-  if (std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end()) {
+  if (std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end() &&
+      !(makes_leaves_ && at::GradMode::is_enabled())) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }
@@ -301,6 +321,7 @@ void Region::run(Stack& stack) {
   if (dataflow != nullptr)
     dataflow->end_run(outputs, node);
   set_histories(*call, outputs, node);
+  set_freed_histories(*compiled_region, outputs);
   capture_outputs(*call, outputs, possible_bases);
   if (own_watch != nullptr)
     own_watch->end_call();

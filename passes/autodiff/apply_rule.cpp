@@ -10,6 +10,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/insert_formula.h"
+#include "rules/recomputability.h"
 #include "rules/registry.h"
 #include "rules/user_rules.h"
 
@@ -108,6 +109,13 @@ std::vector<Value*> insert_results(Node* node, const CompiledFormula& formula,
   return values;
 }
 
+// Adds the extras, which follow the first `num_outputs` of the values, to `names`.
+void bind_extras(const Rule& rule, const std::vector<Value*>& values, size_t num_outputs,
+                 Names& names) {
+  for (size_t i = 0; i < rule.extras.size(); ++i)
+    names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[num_outputs + i];
+}
+
 // Inserts the rule's forward before `node` and makes its results take the place of the outputs of
 // `node`. Adds the extras to `names`. Returns the outputs, then the extras.
 std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientSums& sums,
@@ -123,8 +131,7 @@ std::vector<Value*> insert_forward(Node* node, const Rule& rule, const GradientS
                            std::to_string(count + rule.extras.size()));
   }
   replace_outputs(node, values);
-  for (size_t i = 0; i < rule.extras.size(); ++i)
-    names[rule.extras[i].substr(0, rule.extras[i].find(':'))] = values[count + i];
+  bind_extras(rule, values, count, names);
   return values;
 }
 
@@ -158,6 +165,29 @@ void require_outputs(const AppliedRule& applied, GradientSums& sums) {
     if (i == 0 || std::any_of(applied.formulas.begin(), applied.formulas.end(), reads_gradient))
       sums.require_tensor(applied.outputs[i]);
   }
+}
+
+AppliedRule bind_arguments(Node* node, const Rule& rule) {
+  AppliedRule applied;
+  applied.rule = &rule;
+  const auto& arguments = node->schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    applied.names[arguments[i].name()] = node->input(i);
+    applied.arguments.emplace_back(arguments[i].name(), node->input(i));
+  }
+  return applied;
+}
+
+// Binds what is known once `applied.outputs` starts with the outputs of the node.
+void bind_outputs(const Node* node, AppliedRule& applied, GradientSums& sums) {
+  applied.outputs.resize(node->schema().returns().size());
+  for (size_t i = 0; i < applied.outputs.size(); ++i)
+    applied.names[i == 0 ? "result" : "result" + std::to_string(i)] = applied.outputs[i];
+  for (size_t i = 0; i < applied.rule->gradients.size(); ++i)
+    applied.formulas.push_back(applied.use == FormulaUse::kAgain
+                                   ? &compiled_again(*applied.rule, i, node)
+                                   : &compiled_gradient(*applied.rule, i, node));
+  require_outputs(applied, sums);
 }
 
 // ---- backward ----
@@ -257,25 +287,31 @@ std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, const Gradient
 
 AppliedRule apply_rule_forward(Node* node, const Rule& rule, GradientSums& sums,
                                std::unordered_set<size_t>& gradient_path) {
-  AppliedRule applied;
-  applied.rule = &rule;
-  const auto& schema = node->schema();
-  for (size_t i = 0; i < schema.arguments().size(); ++i) {
-    const auto& name = schema.arguments()[i].name();
-    applied.names[name] = node->input(i);
-    applied.arguments.emplace_back(name, node->input(i));
-  }
+  auto applied = bind_arguments(node, rule);
   applied.outputs = rule.has_forward()
                         ? insert_forward(node, rule, sums, gradient_path, applied.names)
                         : node->outputs().vec();
-  applied.outputs.resize(schema.returns().size());
-  for (size_t i = 0; i < applied.outputs.size(); ++i)
-    applied.names[i == 0 ? "result" : "result" + std::to_string(i)] = applied.outputs[i];
-  for (size_t i = 0; i < rule.gradients.size(); ++i)
-    applied.formulas.push_back(&compiled_gradient(rule, i, node));
-  require_outputs(applied, sums);
+  bind_outputs(node, applied, sums);
   if (rule.has_forward())
     node->destroy();
+  return applied;
+}
+
+AppliedRule apply_rule_beside(Node* node, const Rule& rule, GradientSums& sums,
+                              bool create_graph) {
+  if (rule.has_forward() && draws_random_numbers(node)) {
+    std::unordered_set<size_t> gradient_path;
+    return apply_rule_forward(node, rule, sums, gradient_path);
+  }
+  auto applied = bind_arguments(node, rule);
+  applied.outputs = node->outputs().vec();
+  if (create_graph)
+    applied.use = FormulaUse::kAgain;
+  if (!rule.extras.empty()) {
+    const auto values = insert_results(node, compiled_forward(rule, node), sums, applied.names);
+    bind_extras(rule, values, applied.outputs.size(), applied.names);
+  }
+  bind_outputs(node, applied, sums);
   return applied;
 }
 

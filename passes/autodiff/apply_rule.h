@@ -13,9 +13,15 @@
 
 namespace aten_recompute {
 
+enum class FormulaUse {
+  kOnce,   // nothing differentiates what the formula computes
+  kAgain,  // it is differentiated again
+};
+
 // A rule bound to the values of one forward node: what its backward needs.
 struct AppliedRule {
   const Rule* rule = nullptr;
+  FormulaUse use = FormulaUse::kOnce;
   std::vector<const CompiledFormula*> formulas;  // in the order of `rule->gradients`
   // The operator's arguments, in the order and with the names of its schema.
   std::vector<std::pair<std::string, torch::jit::Value*>> arguments;
@@ -29,6 +35,13 @@ struct AppliedRule {
 // value inside it that a gradient passes through. Throws std::logic_error where the rule is wrong.
 AppliedRule apply_rule_forward(torch::jit::Node* node, const Rule& rule, GradientSums& sums,
                                std::unordered_set<size_t>& gradient_path);
+
+// The same, but leaves the node as it is, so that it can be differentiated once more: of the rule's
+// forward only the extras are computed beside it. A forward that draws random numbers takes the
+// node's place nevertheless. `create_graph`: the formulas are those that eager runs to differentiate
+// them again.
+AppliedRule apply_rule_beside(torch::jit::Node* node, const Rule& rule, GradientSums& sums,
+                              bool create_graph);
 
 // Replaces a composed operator by its parts, and returns them in their order. Returns an empty list
 // and changes nothing if the rule has no parts for this node, or if control flow would be left

@@ -200,7 +200,9 @@ bool is_straight_line(Graph& graph) {
     const bool is_choice = node->owningBlock() != block && mutates_an_argument(node);
     // What is left after inlining is a call through an interface.
     const bool is_call = node->kind() == c10::prim::CallMethod;
-    straight = straight && node->kind() != c10::prim::Loop && !is_choice && !is_call;
+    // Gradients that the method asks for are known on a recorded path.
+    straight = straight && node->kind() != c10::prim::Loop && !is_choice && !is_call &&
+               node->kind() != c10::aten::grad;
   });
   return straight;
 }

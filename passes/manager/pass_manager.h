@@ -52,6 +52,7 @@ enum class Pass : uint8_t {
   kInsertCasts,
   kChannelsLast,
   kFuseBatchNorm,
+  kExpandGradients,
   kDifferentiate,
   kHoistMetadata,
   kNameValues,

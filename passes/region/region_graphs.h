@@ -77,7 +77,8 @@ struct RegionGraphs {
   std::vector<size_t> summand_of;
   // With Options::save_ir: forward and backward that keep all that the backward reads.
   std::shared_ptr<const torch::jit::Gradient> captured;
-  std::optional<RegionPlan> plan;  // of a region that was profiled
+  std::vector<size_t> freed_outputs;  // as in JointGraph
+  std::optional<RegionPlan> plan;     // of a region that was profiled
   RegionReport report;
 };
 

@@ -345,19 +345,19 @@ Tensor mm_grad_mat2_boxed(Tensor grad, Tensor mat1, Sizes sizes, Sizes strides, 
 
 void register_matrix_operators() {
   static const torch::jit::RegisterOperators registered({
-      pure_operator("aten_recompute::mm_grad_self(Tensor grad, Tensor mat2, int[] size, "
+      pure_operator("aten_recompute::mm_grad_self(Tensor gradient, Tensor mat2, int[] size, "
                     "int[] stride, Scalar alpha) -> Tensor",
                     &mm_grad_self_boxed),
-      pure_operator("aten_recompute::mm_grad_mat2(Tensor grad, Tensor mat1, int[] size, "
+      pure_operator("aten_recompute::mm_grad_mat2(Tensor gradient, Tensor mat1, int[] size, "
                     "int[] stride, Scalar alpha) -> Tensor",
                     &mm_grad_mat2_boxed),
       pure_operator("aten_recompute::matmul(Tensor self, Tensor other, bool needs_self, "
                     "bool needs_other) -> Tensor",
                     &matmul),
-      pure_operator("aten_recompute::matmul_grad_self(Tensor grad, Tensor other, int[] size, "
+      pure_operator("aten_recompute::matmul_grad_self(Tensor gradient, Tensor other, int[] size, "
                     "int[] stride, bool needs_other) -> Tensor",
                     &matmul_grad_self),
-      pure_operator("aten_recompute::matmul_grad_other(Tensor grad, Tensor self, int[] size, "
+      pure_operator("aten_recompute::matmul_grad_other(Tensor gradient, Tensor self, int[] size, "
                     "int[] stride, bool needs_self) -> Tensor",
                     &matmul_grad_other),
       pure_operator("aten_recompute::linear_flattens(Tensor input, Tensor? bias) -> bool",
@@ -365,13 +365,13 @@ void register_matrix_operators() {
       pure_operator("aten_recompute::linear(Tensor input, Tensor weight, Tensor? bias, "
                     "bool needs_input, bool needs_weight) -> Tensor",
                     &linear),
-      pure_operator("aten_recompute::linear_grad_bias(Tensor grad, int[] size, bool flattened) "
+      pure_operator("aten_recompute::linear_grad_bias(Tensor gradient, int[] size, bool flattened) "
                     "-> Tensor",
                     &linear_grad_bias),
-      pure_operator("aten_recompute::linear_grad_weight(Tensor grad, Tensor input, int[] size, "
+      pure_operator("aten_recompute::linear_grad_weight(Tensor gradient, Tensor input, int[] size, "
                     "int[] stride, bool flattened, bool needs_input) -> Tensor",
                     &linear_grad_weight),
-      pure_operator("aten_recompute::linear_grad_input(Tensor grad, Tensor weight, int[] size, "
+      pure_operator("aten_recompute::linear_grad_input(Tensor gradient, Tensor weight, int[] size, "
                     "int[] stride, bool flattened, bool needs_weight) -> Tensor",
                     &linear_grad_input),
   });

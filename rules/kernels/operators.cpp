@@ -117,7 +117,7 @@ void register_rule_operators() {
       Operator("aten_recompute::optional_list(Tensor[] list) -> Tensor?[]", optional_list, pure),
       Operator("aten_recompute::list_gradient(Tensor grad, int index, int length) -> Tensor?[]",
                list_gradient, pure),
-      Operator("aten_recompute::reduce_grad(Tensor grad, int[] size, int dtype) -> Tensor",
+      Operator("aten_recompute::reduce_grad(Tensor gradient, int[] size, int dtype) -> Tensor",
                reduce_grad, pure),
       pure_operator("aten_recompute::layout(Tensor self) -> int[]", &layout),
       pure_operator("aten_recompute::stand_in(int[] layout) -> Tensor",

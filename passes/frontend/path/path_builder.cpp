@@ -92,6 +92,10 @@ Value* PathBuilder::add(c10::Symbol kind, at::ArrayRef<Value*> inputs, const c10
   return type == nullptr ? nullptr : node->output()->setType(type);
 }
 
+Node* PathBuilder::add_node(c10::Symbol kind, at::ArrayRef<Value*> inputs, size_t num_outputs) {
+  return insert(graph_->create(kind, inputs, num_outputs));
+}
+
 Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
   auto* node = graph_->createGetAttr(object, name)->insertBefore(start_);
   if (origin_ != nullptr)
@@ -99,10 +103,13 @@ Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
   return node->output();
 }
 
-Node* PathBuilder::add_copy_at_start(Node* node, Value* input, const IValue& constant) {
+Node* PathBuilder::add_copy_at_start(Node* node, Value* input,
+                                     const std::optional<IValue>& constant) {
   const torch::jit::WithInsertPoint guard(start_);
-  auto* second = graph_->insertConstant(constant);
-  auto* copy = graph_->create(node->kind(), {input, second}, node->outputs().size());
+  std::vector<Value*> inputs{input};
+  if (constant)
+    inputs.push_back(graph_->insertConstant(*constant));
+  auto* copy = graph_->create(node->kind(), inputs, node->outputs().size());
   copy->copyAttributes(*node);
   copy->copyMetadata(node);
   describe_outputs(*copy, node->outputs());
@@ -130,6 +137,8 @@ Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
   if (item.symbol == nullptr)
     return add_constant(item.value);
   item.symbol = memory_.current(item.symbol);
+  if (const auto found = given_names_.find(item.symbol); found != given_names_.end())
+    item.symbol = found->second;
   if (is_wider(*item.symbol->type()) && !item.symbol->type()->isSubtypeOf(*expected)) {
     auto* cast = add(prim::unchecked_cast, {item.symbol}, expected);
     memory_.note_same(cast, item.symbol);

@@ -5,8 +5,10 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -40,6 +42,9 @@ class PathBuilder {
   torch::jit::Node* add_copy(torch::jit::Node* node, const std::vector<torch::jit::Value*>& inputs);
   torch::jit::Value* add(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs,
                          const c10::TypePtr& type);
+  // Adds a node of a kind without a schema. Its outputs get their types from the caller.
+  torch::jit::Node* add_node(c10::Symbol kind, at::ArrayRef<torch::jit::Value*> inputs,
+                             size_t num_outputs);
   // Adds aten_recompute::branch for a branch of the method. `outputs` are those of the method's
   // node.
   torch::jit::Node* add_branch(const std::shared_ptr<torch::jit::Graph>& branch,
@@ -47,9 +52,14 @@ class PathBuilder {
                                at::ArrayRef<torch::jit::Value*> outputs);
   torch::jit::Value* add_constant(const c10::IValue& value);
   // Adds a copy of a node that comes before all that the path computes. It takes `input`, which the
-  // method was given, and `constant`.
+  // method was given, and the constant, if there is one.
   torch::jit::Node* add_copy_at_start(torch::jit::Node* node, torch::jit::Value* input,
-                                      const c10::IValue& constant);
+                                      const std::optional<c10::IValue>& constant = std::nullopt);
+  // Notes that `value` is another name of a tensor that the method was given, which later nodes read
+  // in its place.
+  void rename_given(torch::jit::Value* tensor, torch::jit::Value* value) {
+    given_names_[tensor] = value;
+  }
   // Adds a read of an attribute. It comes before all that the path computes.
   torch::jit::Value* add_attribute(torch::jit::Value* object, const std::string& name);
 
@@ -82,6 +92,7 @@ class PathBuilder {
   torch::jit::Node* start_;  // reads of inputs and attributes are inserted before it
   torch::jit::Node* origin_ = nullptr;
   int64_t decision_ = -1;
+  std::unordered_map<torch::jit::Value*, torch::jit::Value*> given_names_;
   std::set<std::pair<size_t, bool>> checked_;  // unique() of conditions
   size_t num_nodes_ = 0;
   bool changes_are_made_ = false;

@@ -48,6 +48,10 @@ class PathMemory {
   // Notes that the tensor now holds `content`, which has its sizes. May append nodes. Throws
   // NotRecordable as current() does.
   void write(torch::jit::Value* value, torch::jit::Value* content);
+  // Notes that `value` stands for the tensor from now on, and holds what it holds.
+  void rename(torch::jit::Value* tensor, torch::jit::Value* value) {
+    set_content(get(tensor), value);
+  }
   // Returns `content` with gaps in memory where `part`, of a larger tensor, has some. How operators
   // round depends on gaps, and which random numbers they draw. Appends nodes.
   torch::jit::Value* with_gaps_of(torch::jit::Value* content, torch::jit::Value* part);

@@ -125,6 +125,7 @@ void PathOperators::record(Node* node, const std::vector<Item>& operands,
     if (results[i].isGenericDict())
       throw NotRecordable(qualified_operator_name(node) + " returns a dict");
     note_memory(results[i], copy->output(i), operands, symbols);
+    gradients_.note_result(results[i], copy->output(i));
     auto item = make_item(results[i], copy->output(i), outputs[i]->type(), false);
     if (item.container != nullptr && reads_metadata_only(node, 0) &&
         has_determined_type(operands[0])) {
@@ -216,16 +217,52 @@ bool PathOperators::may_be_callers(const Value* value) {
 
 bool PathOperators::run_requires_grad(Node* node) {
   auto& tensor = values_.get(node->input(0));
-  const auto& flag = values_.get(node->input(1));
-  const bool is_given = tensor.symbol != nullptr && writes_.is_callers(tensor.value.toTensor()) &&
-                        is_read_of_input(tensor.symbol);
-  if (!is_given || !flag.is_constant())
+  auto& flag = values_.get(node->input(1));
+  if (tensor.symbol == nullptr || !tensor.is_tensor())
     return false;
-  auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
-  writes_.add_early_change();
-  auto item = tensor;
-  item.symbol = copy->output();
-  values_.set(node->output(), item);
+  builder_.symbol_of(tensor, c10::TensorType::get());
+  const bool sets = flag.is_constant() && flag.value.toBool();
+  if (is_read_of_input(tensor.symbol) && sets) {
+    auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
+    writes_.add_early_change();
+    builder_.rename_given(tensor.symbol, copy->output());
+    auto item = tensor;
+    item.symbol = copy->output();
+    values_.set(node->output(), item);
+    return true;
+  }
+  if (is_read_of_input(tensor.symbol) || tensor.symbol->node()->kind() == aten::requires_grad_) {
+    // A method that leaves its input as it was: this comes after all that the path computes.
+    const auto item = tensor;
+    if (!sets)
+      writes_.add_change(node, {item, flag});
+    values_.set(node->output(), item);
+    return true;
+  }
+  const auto* maker = tensor.symbol->node();
+  if (is_given(tensor.symbol) || has_fact(maker, Fact::kReturnsArgumentOfSameType) ||
+      has_fact(maker, Fact::kReturnsArgumentOfSameLayout))
+    return false;  // it may be a tensor of the caller
+  gradients_.run_requires_grad(node);
+  return true;
+}
+
+bool PathOperators::ask_requires_grad(Node* node) {
+  auto& tensor = values_.get(node->input(0));
+  if (tensor.symbol == nullptr || !tensor.is_tensor())
+    return false;
+  builder_.symbol_of(tensor, c10::TensorType::get());
+  if (tensor.symbol->node()->kind() == aten::requires_grad_) {
+    values_.set(node->output(), constant_item(true, c10::BoolType::get()));
+    return true;
+  }
+  if (!is_given(tensor.symbol))
+    return false;
+  auto* copy = builder_.add_copy_at_start(node, tensor.symbol);
+  Item answer;
+  answer.value = tensor.value.toTensor().requires_grad();
+  answer.symbol = copy->output();
+  values_.set(node->output(), answer);
   return true;
 }
 

@@ -8,6 +8,7 @@
 #include "passes/frontend/path/caller_writes.h"
 #include "passes/frontend/path/path_attributes.h"
 #include "passes/frontend/path/path_builder.h"
+#include "passes/frontend/path/path_gradients.h"
 #include "passes/frontend/path/path_values.h"
 
 namespace aten_recompute {
@@ -16,8 +17,12 @@ class PathOperators {
  public:
   // The arguments need to outlive this object.
   PathOperators(PathBuilder& builder, PathValues& values, PathAttributes& attributes,
-                CallerWrites& writes)
-      : builder_(builder), values_(values), attributes_(attributes), writes_(writes) {}
+                CallerWrites& writes, PathGradients& gradients)
+      : builder_(builder),
+        values_(values),
+        attributes_(attributes),
+        writes_(writes),
+        gradients_(gradients) {}
 
   // Runs an operator and sets its outputs. `operands` are what its inputs are. The path gets a copy
   // of the node, except where the results are constants of the path. A write to memory that the
@@ -30,9 +35,13 @@ class PathOperators {
   // nothing. Throws NotRecordable if the node raises an exception.
   std::vector<c10::IValue> execute(torch::jit::Node* node, const std::vector<Item>& operands);
 
-  // Runs requires_grad_() on a tensor that the method was given as an input, or in one. The path
-  // does so before all that it computes. Returns false, and does nothing, for other tensors.
+  // Runs requires_grad_(). Where the method was given the tensor as an input, or in one, the path
+  // does so before all that it computes. Returns false, and does nothing, for other tensors of the
+  // caller.
   bool run_requires_grad(torch::jit::Node* node);
+  // Asks whether a tensor that the method was given requires grad. Returns false, and does nothing,
+  // for other tensors.
+  bool ask_requires_grad(torch::jit::Node* node);
 
   // Keeps an `if` that only raises errors or warns as it is: what it checks need not hold for the
   // path to be taken. Returns false, and does nothing, for other `if`s and for a condition that is
@@ -67,6 +76,7 @@ class PathOperators {
   PathValues& values_;
   PathAttributes& attributes_;
   CallerWrites& writes_;
+  PathGradients& gradients_;
 };
 
 }  // namespace aten_recompute

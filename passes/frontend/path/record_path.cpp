@@ -23,6 +23,7 @@
 #include "passes/frontend/path/path_attributes.h"
 #include "passes/frontend/path/path_builder.h"
 #include "passes/frontend/path/path_containers.h"
+#include "passes/frontend/path/path_gradients.h"
 #include "passes/frontend/path/path_operators.h"
 #include "passes/frontend/path/path_values.h"
 #include "passes/frontend/rewrites/autocast_blocks.h"
@@ -332,6 +333,10 @@ class PathRecorder {
       return run_autocast_query(node);
     if (node->kind() == aten::requires_grad_ && operators_.run_requires_grad(node))
       return;
+    if (node->kind() == prim::requires_grad && operators_.ask_requires_grad(node))
+      return;
+    if (node->kind() == aten::grad)
+      return gradients_.run_grad(node);
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
     if (node->kind() == aten::dict && node->inputs().empty())  // dict() or OrderedDict()
@@ -409,7 +414,8 @@ class PathRecorder {
   PathValues values_;
   CallerWrites writes_;
   PathAttributes attributes_;
-  PathOperators operators_{builder_, values_, attributes_, writes_};
+  PathGradients gradients_{builder_, values_};
+  PathOperators operators_{builder_, values_, attributes_, writes_, gradients_};
   std::vector<std::shared_ptr<Graph>> callees_;  // others refer to their nodes
 };
 

@@ -16,6 +16,7 @@
 #include "passes/frontend/regions/region_eligibility.h"
 #include "passes/frontend/rewrites/fold_attributes.h"
 #include "passes/manager/pass_manager.h"
+#include "runtime/inner_gradient.h"
 
 namespace aten_recompute {
 namespace {
@@ -343,6 +344,10 @@ void find_gradient_targets(Graph& graph, std::unordered_set<const Value*>& gradi
     if (node->kind() == c10::aten::grad && node->input(1)->node()->kind() == prim::ListConstruct) {
       for (const auto* value : node->input(1)->node()->inputs())
         add(value);
+    } else if (node->kind() == symbols::kGradient) {
+      const auto request = GradientRequest::of(*node);
+      for (int64_t i = 0; i < request.num_targets; ++i)
+        add(node->input(request.num_outputs + i));
     } else if (node->kind() == c10::Symbol::fromQualString("aten::retain_grad")) {
       add(node->input(0));
     }
@@ -360,12 +365,20 @@ void form_in_block(Block* block, const RegionFacts& facts, Regions& regions) {
     form_in_block(inner, facts, regions);
 }
 
-Regions form(const std::shared_ptr<Graph>& graph, bool has_autocast_blocks) {
+// What regions may have in them besides operators.
+struct Contents {
+  bool autocast_blocks = false;
+  bool gradients = false;
+};
+
+Regions form(const std::shared_ptr<Graph>& graph, Contents contents) {
   Regions regions;
   const AliasDb aliases(graph);
   run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_clobbered_reads(*graph); });
-  RegionFacts facts{aliases, {}, set_attributes(*graph), {}, has_autocast_blocks};
-  find_gradient_targets(*graph, facts.gradient_targets);
+  RegionFacts facts{aliases, {}, set_attributes(*graph), {}, contents.autocast_blocks,
+                    contents.gradients};
+  if (!contents.gradients)
+    find_gradient_targets(*graph, facts.gradient_targets);
   exclude_list_makers(graph->block(), facts.excluded);
   form_in_block(graph->block(), facts, regions);
   return regions;
@@ -393,19 +406,80 @@ bool are_autocast_blocks_in_regions(Graph& graph, const Regions& regions) {
   });
 }
 
+bool runs_gradients(Graph& graph) {
+  bool runs = false;
+  for_each_node(graph.block(),
+                [&](const Node* node) { runs = runs || node->kind() == symbols::kGradient; });
+  return runs;
+}
+
+// Returns whether the value, or a tensor that it is computed from, is one of `values`.
+bool depends_on(const Value* value, const std::unordered_set<const Value*>& values,
+                std::unordered_set<const Value*>& seen) {
+  if (values.count(value) != 0)
+    return true;
+  if (!contains_tensor(*value->type()) || !seen.insert(value).second)
+    return false;
+  const auto inputs = value->node()->inputs();
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](const Value* input) { return depends_on(input, values, seen); });
+}
+
+// Returns whether the whole graph that each gradient of the region passes through is in it: no
+// input of the region is computed from a target that is an input, too.
+bool has_whole_gradients(const Node* region) {
+  auto& subgraph = *region->g(c10::attr::Subgraph);
+  std::unordered_set<const Value*> targets;
+  for (const auto* node : subgraph.nodes()) {
+    if (node->kind() != symbols::kGradient)
+      continue;
+    const auto request = GradientRequest::of(*node);
+    for (int64_t i = 0; i < request.num_targets; ++i) {
+      const auto* target = node->input(request.num_outputs + i);
+      if (target->node()->kind() == prim::Param)
+        targets.insert(region->input(target->offset()));
+    }
+  }
+  return std::none_of(region->inputs().begin(), region->inputs().end(), [&](const Value* input) {
+    std::unordered_set<const Value*> seen;
+    if (targets.count(input) != 0)
+      seen.insert(input);
+    const auto operands = input->node()->inputs();
+    return !targets.empty() && contains_tensor(*input->type()) &&
+           std::any_of(operands.begin(), operands.end(), [&](const Value* operand) {
+             return depends_on(operand, targets, seen);
+           });
+  });
+}
+
+// Returns whether each gradient that the method asks for is taken within one region.
+bool are_gradients_in_regions(Graph& graph, const Regions& regions) {
+  return !runs_gradients(graph) &&
+         std::all_of(regions.nodes.begin(), regions.nodes.end(), has_whole_gradients);
+}
+
 }  // namespace
 
 Regions form_regions(const std::shared_ptr<Graph>& graph) {
-  return form(graph, /*has_autocast_blocks=*/false);
+  return form(graph, {});
 }
 
-Regions form_regions_with_autocast(std::shared_ptr<Graph>& graph) {
-  auto copy = graph->copy();
-  auto regions = form(copy, /*has_autocast_blocks=*/true);
-  if (!are_autocast_blocks_in_regions(*copy, regions))
-    return form_regions(graph);
-  graph = std::move(copy);
-  return regions;
+Regions form_regions_of_path(std::shared_ptr<Graph>& graph) {
+  const bool has_autocast = depends_on_autocast(graph->block());
+  const bool has_gradients = runs_gradients(*graph);
+  for (const Contents contents : {Contents{has_autocast, has_gradients}, Contents{has_autocast, false},
+                                  Contents{false, has_gradients}}) {
+    if (!contents.autocast_blocks && !contents.gradients)
+      break;
+    auto copy = graph->copy();
+    auto regions = form(copy, contents);
+    if ((contents.autocast_blocks && !are_autocast_blocks_in_regions(*copy, regions)) ||
+        (contents.gradients && !are_gradients_in_regions(*copy, regions)))
+      continue;
+    graph = std::move(copy);
+    return regions;
+  }
+  return form_regions(graph);
 }
 
 }  // namespace aten_recompute

@@ -43,8 +43,9 @@ struct Regions {
 // Needs prepare() to have run.
 Regions form_regions(const std::shared_ptr<torch::jit::Graph>& graph);
 
-// The same, with blocks of autocast inside of regions, for insert_casts(). Where a region would
-// begin or end within a block, such blocks end regions, as with form_regions(). Replaces the graph.
-Regions form_regions_with_autocast(std::shared_ptr<torch::jit::Graph>& graph);
+// The same for a recorded path. Blocks of autocast are part of regions then, for insert_casts(),
+// where no region begins or ends within one. Gradients that the method asks for are, too, for
+// expand_gradients(), where all that they pass through is in the region. Replaces the graph.
+Regions form_regions_of_path(std::shared_ptr<torch::jit::Graph>& graph);
 
 }  // namespace aten_recompute

@@ -7,6 +7,7 @@
 
 #include "ir/check_blocks.h"
 #include "ir/node_traits.h"
+#include "ir/symbols.h"
 
 namespace aten_recompute {
 namespace {
@@ -74,6 +75,8 @@ Eligibility EligibilityChecker::check(Node* node) const {
                ? Eligibility{Place::kBreak, "reads an attribute that the method sets"}
                : Eligibility{Place::kOutside, ""};
   }
+  if (node->kind() == symbols::kGradient && facts_.has_gradients)
+    return {Place::kRegion, ""};
   if (runs_autograd(node))
     return {Place::kBreak, "runs autograd inside the method"};
   if (asks_autograd(node))

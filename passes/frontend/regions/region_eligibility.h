@@ -41,6 +41,8 @@ struct RegionFacts {
   std::unordered_set<const torch::jit::Value*> gradient_targets;
   // Blocks of autocast may be part of regions. Nothing that autocast may cast is moved then.
   bool has_autocast_blocks = false;
+  // Gradients that the method asks for may be part of regions.
+  bool has_gradients = false;
 };
 
 // Decides about the nodes of one block, which need to be given in order.

@@ -46,7 +46,8 @@ class PathOperatorsTest : public test::TorchTest {
   PathValues values_;
   CallerWrites writes_;
   PathAttributes attributes_{test::make_module("M")._ivalue(), builder_, writes_};
-  PathOperators operators_{builder_, values_, attributes_, writes_};
+  PathGradients gradients_{builder_, values_};
+  PathOperators operators_{builder_, values_, attributes_, writes_, gradients_};
 };
 
 TEST_F(PathOperatorsTest, WhatFollowsFromConstantsIsAConstant) {

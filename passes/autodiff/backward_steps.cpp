@@ -1,0 +1,207 @@
+#include "passes/autodiff/backward_steps.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <memory>
+#include <utility>
+
+#include "ir/node_names.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/autodiff/apply_rule.h"
+#include "passes/autodiff/broadcast_gradients.h"
+#include "passes/autodiff/list_gradients.h"
+#include "passes/autodiff/operator_gradient.h"
+#include "passes/autodiff/put_on_tape.h"
+#include "rules/registry.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+namespace prim = c10::prim;
+
+using InsertBackward = std::function<void()>;
+
+// Where a forward node comes from. The nodes of its backward are marked with this, for errors and
+// profilers.
+class Origin {
+ public:
+  Origin(const Node* node, Purpose purpose)
+      : purpose_(purpose), op_(qualified_operator_name(node)), source_(node->sourceRange()) {
+    if (node->hasAttribute(symbols::kModulePath))
+      module_path_ = node->s(symbols::kModulePath);
+    if (node->hasAttribute(symbols::kLayer))
+      layer_ = node->i(symbols::kLayer);
+  }
+
+  void mark(Node* added) const {
+    if (added->kind() == prim::Constant)
+      return;
+    added->setSourceRange(source_);
+    added->s_(symbols::kBackwardOf, op_);
+    if (!module_path_.empty())
+      added->s_(symbols::kModulePath, module_path_);
+    if (purpose_ != Purpose::kBackward && layer_ >= 0)
+      added->i_(symbols::kLayer, layer_);
+  }
+
+ private:
+  Purpose purpose_;
+  std::string op_;
+  std::string module_path_;
+  int64_t layer_ = -1;
+  torch::jit::SourceRange source_;
+};
+
+// Returns whether a gradient passes through the node.
+bool is_differentiated(Node* node, const GradientSums& sums) {
+  if (node->hasAttribute(symbols::kWithoutGraph) || node->hasAttribute(symbols::kFreed))
+    return false;
+  const auto inputs = node->inputs();
+  const auto outputs = node->outputs();
+  return std::any_of(inputs.begin(), inputs.end(),
+                     [&](auto* input) { return sums.requires_grad(input); }) &&
+         node->blocks().empty() && !mutates_an_argument(node) && !is_non_differentiable(node) &&
+         std::any_of(outputs.begin(), outputs.end(),
+                     [](const auto* output) { return contains_tensor(*output->type()); });
+}
+
+// Prepares one node after the other.
+class Preparation {
+ public:
+  Preparation(Purpose purpose, GradientSums& sums, PreparedNodes& prepared)
+      : purpose_(purpose), sums_(sums), prepared_(prepared) {}
+
+  void add(Node* node) {
+    const auto origin = std::make_shared<Origin>(node, purpose_);  // the node may be gone afterward
+    const auto name = qualified_operator_name(node);
+    auto& by_rule = prepared_.operators.by_rule;
+    const auto num_rules = by_rule.size();
+    auto parts = replace_composed(node);
+    const bool is_composed = !parts.empty();
+    if (!is_composed)
+      parts = {node};
+    for (auto* part : parts) {
+      if (!is_differentiated(part, sums_))
+        continue;
+      auto* kept = purpose_ == Purpose::kBackward ? nullptr : part;
+      if (auto insert = prepare(part))
+        steps_.push_back({kept, std::move(insert), [origin](Node* added) { origin->mark(added); }});
+    }
+    if (is_composed) {  // it counts as one operator
+      by_rule.resize(num_rules);
+      by_rule.push_back(name);
+    }
+  }
+
+  std::vector<BackwardStep> steps() { return std::move(steps_); }
+
+ private:
+  // Marks the outputs of `node` that require grad, and replaces the node where its rule or the tape
+  // says so. Returns what inserts its backward; an empty function where there is nothing to insert.
+  InsertBackward prepare(Node* node) {
+    auto& sums = sums_;
+    if (is_broadcast(node)) {
+      sums.require_tensor(node->output());
+      return {};
+    }
+    if (unpacks_broadcast(node)) {
+      prepared_.operators.by_rule.emplace_back("aten::broadcast_tensors");
+      require_broadcast_results(node, sums);
+      return [node, &sums] { insert_broadcast_backward(node, sums); };
+    }
+    if (is_list_operator(node)) {
+      for (auto* output : node->outputs())
+        sums.require_tensor(output);
+      return [node, &sums] { insert_list_backward(node, sums); };
+    }
+    if (is_cast(node) && is_tensor_type(*node->output()->type())) {
+      sums.require_tensor(node->output());
+      sums.share_gradient(node->output(), node->input(0));
+      return {};
+    }
+    if (is_cast(node) || is_marker(node)) {
+      sums.require_tensor(node->output());
+      return [in = node->input(0), out = node->output(), &sums] {
+        if (auto* gradient = sums.gradient_of(out))
+          sums.add(in, gradient);
+      };
+    }
+    const auto* rule = find_rule(node);
+    if (rule != nullptr && rule->is_composition())
+      rule = nullptr;
+    if (purpose_ == Purpose::kBackward)
+      return rule != nullptr ? prepare_rule(node, *rule) : prepare_tape(node);
+    const bool may_use_rule = rule != nullptr && may_stay_beside(*rule, node) &&
+                              (purpose_ == Purpose::kGradient || may_differentiate_again(*rule, node));
+    return may_use_rule ? prepare_rule(node, *rule) : prepare_operator_gradient(node);
+  }
+
+  InsertBackward prepare_rule(Node* node, const Rule& rule) {
+    auto& operators = prepared_.operators;
+    (rule.is_users ? operators.by_user_rule : operators.by_rule)
+        .push_back(qualified_operator_name(node));
+    auto applied =
+        purpose_ == Purpose::kBackward
+            ? apply_rule_forward(node, rule, sums_, prepared_.gradient_path)
+            : apply_rule_beside(node, rule, sums_, purpose_ == Purpose::kGradientAgain);
+    return [applied = std::move(applied), &sums = sums_] { insert_rule_backward(applied, sums); };
+  }
+
+  InsertBackward prepare_tape(Node* node) {
+    prepared_.operators.on_tape.push_back(qualified_operator_name(node));
+    return [tape = put_on_tape(node, sums_), &sums = sums_] { insert_tape_backward(tape, sums); };
+  }
+
+  InsertBackward prepare_operator_gradient(Node* node) {
+    require_differentiable_outputs(node, sums_);
+    return [node, &sums = sums_] { insert_operator_gradient(node, sums); };
+  }
+
+  // Replaces a composed operator by its parts, each of which has a gradient of its own. Returns an
+  // empty list if `node` is none.
+  std::vector<Node*> replace_composed(Node* node) {
+    const auto* rule = find_rule(node);
+    if (rule == nullptr || !rule->is_composition())
+      return {};
+    return replace_by_parts(node, *rule, sums_);
+  }
+
+  Purpose purpose_;
+  GradientSums& sums_;
+  PreparedNodes& prepared_;
+  std::vector<BackwardStep> steps_;
+};
+
+}  // namespace
+
+std::vector<BackwardStep> prepare_forward(const std::vector<Node*>& nodes, Purpose purpose,
+                                          GradientSums& sums, PreparedNodes& prepared) {
+  Preparation preparation(purpose, sums, prepared);
+  for (auto* node : nodes) {
+    if (node->kind() == symbols::kRequireGrad)
+      sums.require(node->output());
+    if (is_differentiated(node, sums))
+      preparation.add(node);
+  }
+  return preparation.steps();
+}
+
+void insert_backward(Graph& graph, const std::vector<BackwardStep>& steps,
+                     const std::function<void(const BackwardStep&, Node*)>& inserted) {
+  auto* end = graph.insertPoint();
+  for (auto step = steps.rbegin(); step != steps.rend(); ++step) {
+    auto* before = end->prev();
+    step->insert();
+    auto* first = before->next();
+    for (auto* added = first; added != end; added = added->next())
+      step->mark(added);
+    if (inserted != nullptr && first != end)
+      inserted(*step, first);
+  }
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,50 @@
+// The backward of each forward node, prepared in the order of the forward and inserted in reverse.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/joint_graph.h"
+#include "passes/autodiff/gradient_sums.h"
+
+namespace aten_recompute {
+
+// What gradients are inserted for.
+enum class Purpose {
+  kBackward,        // the backward of a region, which nothing differentiates again
+  kGradient,        // a gradient that the method asks for: part of the forward
+  kGradientAgain,   // the same with create_graph: its operators are differentiated again
+};
+
+// Inserts the backward of one forward node at the graph's insert point.
+struct BackwardStep {
+  // The node, for a step of an inner gradient. Others may be gone.
+  torch::jit::Node* node = nullptr;
+  std::function<void()> insert;
+  std::function<void(torch::jit::Node*)> mark;  // says on an inserted node where it comes from
+};
+
+// What is noted of the nodes that have been prepared.
+struct PreparedNodes {
+  DifferentiatedOperators operators;
+  // Value::unique() of the values inside a rule's forward that a gradient passes through.
+  std::unordered_set<size_t> gradient_path;
+};
+
+// Prepares each of the nodes that a gradient passes through, and marks in `sums` which of their
+// outputs require grad. Composed operators are replaced by their parts. For a backward, nodes are
+// also replaced by the forward of their rule, or by a tape; for an inner gradient they stay as they
+// are, so that they can be differentiated again. `sums` has to outlive the result.
+std::vector<BackwardStep> prepare_forward(const std::vector<torch::jit::Node*>& nodes,
+                                          Purpose purpose, GradientSums& sums,
+                                          PreparedNodes& prepared);
+
+// Inserts the backward of each step at the graph's insert point, the last step's first, and marks
+// what it inserts. Calls `inserted` with each step that inserted something, and its first node.
+void insert_backward(
+    torch::jit::Graph& graph, const std::vector<BackwardStep>& steps,
+    const std::function<void(const BackwardStep&, torch::jit::Node*)>& inserted = nullptr);
+
+}  // namespace aten_recompute

@@ -1,0 +1,168 @@
+#include "passes/autodiff/expand_gradients.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "ir/dead_code.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/autodiff/backward_steps.h"
+#include "passes/autodiff/fold_known.h"
+#include "runtime/inner_gradient.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+std::vector<Node*> nodes_before(Graph& graph, const Node* end) {
+  std::vector<Node*> nodes;
+  for (auto* node : graph.nodes()) {
+    if (node == end)
+      break;
+    nodes.push_back(node);
+  }
+  return nodes;
+}
+
+// Returns the values that require grad when `end` runs.
+std::unordered_set<const Value*> values_with_gradient(Graph& graph,
+                                                      const std::vector<bool>& requires_grad,
+                                                      const Node* end) {
+  std::unordered_set<const Value*> found;
+  for (size_t i = 0; i < requires_grad.size(); ++i) {
+    if (requires_grad[i])
+      found.insert(graph.inputs()[i]);
+  }
+  for (const auto* node : nodes_before(graph, end)) {
+    const auto inputs = node->inputs();
+    const bool passes = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+      return found.count(input) != 0;
+    });
+    if (node->kind() != symbols::kRequireGrad &&
+        (!passes || is_non_differentiable(node) || node->hasAttribute(symbols::kWithoutGraph)))
+      continue;
+    for (const auto* output : node->outputs()) {
+      if (contains_tensor(*output->type()))
+        found.insert(output);
+    }
+  }
+  return found;
+}
+
+// Returns whether one of the nodes from `first` to `end` reads a tensor of the forward: eager has
+// saved it for them. `gradients` are what the backward has computed before.
+bool reads_forward(const Node* first, const Node* end,
+                   const std::unordered_set<const Value*>& gradients) {
+  std::unordered_set<const Value*> inner;
+  for (const auto* node = first; node != end; node = node->next()) {
+    for (const auto* input : node->inputs()) {
+      if (contains_tensor(*input->type()) && inner.count(input) == 0 &&
+          gradients.count(input) == 0 && input->node()->kind() != c10::prim::Constant &&
+          !reads_metadata_only(node, 0))
+        return true;
+    }
+    inner.insert(node->outputs().begin(), node->outputs().end());
+  }
+  return false;
+}
+
+class Expansion {
+ public:
+  Expansion(Graph& graph, Node* node)
+      : graph_(graph), node_(node), request_(GradientRequest::of(*node)), sums_(graph) {}
+
+  void run(const std::vector<bool>& requires_grad) {
+    const auto with_gradient = values_with_gradient(graph_, requires_grad, node_);
+    for (auto* target : targets()) {
+      if (with_gradient.count(target) == 0)
+        throw NotDifferentiable("the method asks for a gradient of what requires none");
+      sums_.require(target);
+    }
+    PreparedNodes prepared;
+    const auto purpose = request_.create_graph ? Purpose::kGradientAgain : Purpose::kGradient;
+    const auto steps = prepare_forward(nodes_before(graph_, node_), purpose, sums_, prepared);
+    const torch::jit::WithInsertPoint guard(node_);
+    auto* before = node_->prev();
+    add_output_gradients();
+    insert_backward(graph_, steps, [&](const BackwardStep& step, Node* first) {
+      if (!request_.retain_graph && reads_forward(first, node_, gradients_))
+        step.node->i_(symbols::kFreed, 1);
+      note_gradients(first);
+    });
+    const auto all_targets = targets();
+    for (size_t i = 0; i < all_targets.size(); ++i) {
+      auto* gradient = sums_.gradient_of(all_targets[i]);
+      if (gradient == nullptr)
+        throw NotDifferentiable("the method asks for a gradient that is undefined");
+      node_->output(i)->replaceAllUsesWith(gradient);
+    }
+    if (!request_.create_graph) {
+      for (auto* added = before->next(); added != node_; added = added->next()) {
+        if (added->kind() != c10::prim::Constant)
+          added->i_(symbols::kWithoutGraph, 1);
+      }
+    }
+    node_->destroy();
+  }
+
+ private:
+  std::vector<Value*> targets() const {
+    const auto inputs = node_->inputs();
+    return inputs.slice(static_cast<size_t>(request_.num_outputs),
+                        static_cast<size_t>(request_.num_targets))
+        .vec();
+  }
+
+  void add_output_gradients() {
+    const auto num_outputs = static_cast<size_t>(request_.num_outputs);
+    auto next = num_outputs + static_cast<size_t>(request_.num_targets);
+    auto* before = node_->prev();
+    for (size_t i = 0; i < num_outputs; ++i) {
+      auto* output = node_->input(i);
+      auto* gradient = request_.has_gradient[i] != 0
+                           ? node_->input(next++)
+                           : graph_.insert(c10::aten::ones_like, {output});
+      gradients_.insert(gradient);
+      sums_.add(output, gradient);
+    }
+    note_gradients(before->next());
+  }
+
+  void note_gradients(const Node* first) {
+    for (const auto* node = first; node != node_; node = node->next())
+      gradients_.insert(node->outputs().begin(), node->outputs().end());
+  }
+
+  Graph& graph_;
+  Node* node_;
+  GradientRequest request_;
+  GradientSums sums_;
+  std::unordered_set<const Value*> gradients_;
+};
+
+}  // namespace
+
+std::shared_ptr<Graph> expand_gradients(const std::shared_ptr<Graph>& forward,
+                                        const std::vector<bool>& requires_grad) {
+  const auto nodes = forward->nodes();
+  if (std::none_of(nodes.begin(), nodes.end(),
+                   [](const Node* node) { return node->kind() == symbols::kGradient; }))
+    return forward;
+  auto graph = forward->copy();
+  for (auto* node : nodes_before(*graph, graph->return_node())) {
+    if (node->kind() == symbols::kGradient)
+      Expansion(*graph, node).run(requires_grad);
+  }
+  fold_known(graph);  // decides the formulas' `if needs_...`
+  torch::jit::LowerSimpleTuples(graph->block());
+  remove_dead_code(graph->block());
+  return graph;
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,102 @@
+#include "passes/autodiff/operator_gradient.h"
+
+#include <algorithm>
+#include <memory>
+
+#include "ir/node_names.h"
+#include "ir/node_traits.h"
+#include "ir/operator_facts.h"
+#include "ir/symbols.h"
+#include "passes/autodiff/not_differentiable.h"
+#include "rules/recomputability.h"
+#include "rules/registry.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Block;
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+bool has_gradient(Node* node) {
+  const auto outputs = node->outputs();
+  return node->kind().is_aten() || node->kind().is_prim() || find_rule(node) != nullptr ||
+         is_non_differentiable(node) || has_fact(node, Fact::kComposed) ||
+         std::none_of(outputs.begin(), outputs.end(),
+                      [](const Value* value) { return contains_tensor(*value->type()); });
+}
+
+bool all_have_gradients(Block* block) {
+  bool all = true;
+  for_each_node(block, [&](Node* node) { all = all && has_gradient(node); });
+  return all;
+}
+
+}  // namespace
+
+bool may_stay_beside(const Rule& rule, const Node* node) {
+  return !rule.is_users && (rule.extras.empty() || !updates_hidden_state(node));
+}
+
+bool may_differentiate_again(const Rule& rule, Node* node) {
+  if (!rule.extras.empty() && !all_have_gradients(compiled_forward(rule, node).graph->block()))
+    return false;
+  for (size_t i = 0; i < rule.gradients.size(); ++i) {
+    const auto& formula = compiled_again(rule, i, node);
+    if (formula.is_one_operator || !all_have_gradients(formula.graph->block()))
+      return false;
+  }
+  return true;
+}
+
+void require_differentiable_outputs(Node* node, GradientSums& sums) {
+  for (size_t i = 0; i < node->outputs().size(); ++i) {
+    if (output_is_differentiable(node, i))
+      sums.require_tensor(node->output(i));
+  }
+}
+
+void insert_operator_gradient(Node* node, GradientSums& sums) {
+  std::vector<Value*> gradients;
+  std::vector<int64_t> has_gradient;
+  for (auto* output : node->outputs()) {
+    auto* gradient = sums.gradient_of(output);
+    has_gradient.push_back(gradient != nullptr ? 1 : 0);
+    if (gradient != nullptr)
+      gradients.push_back(gradient);
+    if (gradient != nullptr && !is_tensor_type(*output->type()))
+      throw NotDifferentiable("a gradient of " + qualified_operator_name(node) +
+                              ", which makes a list, is asked for by the method");
+  }
+  if (gradients.empty())
+    return;
+  if (recompute_veto(node) != RecomputeVeto::kNone || draws_random_numbers(node) ||
+      updates_hidden_state(node))
+    throw NotDifferentiable("a gradient of " + qualified_operator_name(node) +
+                            ", which may not run twice, is asked for by the method");
+  auto& graph = *node->owningGraph();
+  auto subgraph = std::make_shared<Graph>();
+  std::vector<int64_t> requires_grad;
+  std::vector<Value*> targets;
+  auto* copy = subgraph->insertNode(subgraph->createClone(node, [&](Value* operand) {
+    requires_grad.push_back(sums.requires_grad(operand) ? 1 : 0);
+    if (requires_grad.back() != 0 && !is_tensor_type(*operand->type()))
+      throw NotDifferentiable("a gradient of " + qualified_operator_name(node) +
+                              ", which takes a list, is asked for by the method");
+    if (requires_grad.back() != 0)
+      targets.push_back(operand);
+    return subgraph->addInput()->setType(operand->type());
+  }));
+  for (auto* output : copy->outputs())
+    subgraph->registerOutput(output);
+  std::vector<Value*> operands = node->inputs().vec();
+  operands.insert(operands.end(), gradients.begin(), gradients.end());
+  auto* added = graph.insertNode(graph.create(symbols::kOperatorGradient, operands, targets.size()));
+  added->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, requires_grad);
+  added->is_(symbols::kHasGradient, has_gradient);
+  for (size_t i = 0; i < targets.size(); ++i)
+    sums.add(targets[i], added->output(i)->setType(c10::TensorType::get()));
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,132 @@
+#include "passes/frontend/path/path_gradients.h"
+
+#include <ATen/ops/zeros_like.h>
+
+#include <algorithm>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "passes/frontend/rewrites/not_recordable.h"
+#include "runtime/inner_gradient.h"
+
+namespace aten_recompute {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+namespace {
+
+bool may_have_gradient(const at::Tensor& tensor) {
+  return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
+}
+
+// Returns whether a gradient that reaches an operand of the node may pass on to its outputs.
+bool passes_gradients(const Node* node) {
+  if (node->kind() == symbols::kGradient)
+    return GradientRequest::of(*node).create_graph;
+  return node->blocks().empty() && !is_non_differentiable(node);
+}
+
+}  // namespace
+
+void PathGradients::note_result(const c10::IValue& result, const Value* symbol) {
+  if (result.isTensor() && result.toTensor().defined() && !may_have_gradient(result.toTensor()))
+    integers_.insert(symbol);
+}
+
+bool PathGradients::is_reached(const Value* target, const std::vector<Value*>& outputs) const {
+  std::unordered_set<const Value*> reached{target};
+  for (const auto* node : builder_.graph()->nodes()) {
+    const auto inputs = node->inputs();
+    if (std::none_of(inputs.begin(), inputs.end(),
+                     [&](const Value* input) { return reached.count(input) != 0; }) ||
+        !passes_gradients(node))
+      continue;
+    for (const auto* output : node->outputs()) {
+      if (contains_tensor(*output->type()) && integers_.count(output) == 0)
+        reached.insert(output);
+    }
+  }
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [&](const Value* output) { return reached.count(output) != 0; });
+}
+
+std::vector<Value*> PathGradients::symbols_of(Value* list) {
+  const auto& item = values_.get(list);
+  if (item.container == nullptr)
+    throw NotRecordable("autograd.grad() takes a list whose length is not known");
+  builder_.require_size(*item.container);
+  std::vector<Value*> symbols;
+  for (size_t i = 0; i < item.container->items.size(); ++i) {
+    auto& element = builder_.element(*item.container, i);
+    const bool is_none = element.container == nullptr && element.value.isNone();
+    symbols.push_back(is_none ? nullptr
+                              : builder_.symbol_of(element, c10::TensorType::get()));
+  }
+  return symbols;
+}
+
+bool PathGradients::flag(Value* value, bool otherwise) {
+  auto& item = values_.get(value);
+  builder_.require(item);
+  return item.value.isNone() ? otherwise : item.value.toBool();
+}
+
+void PathGradients::run_grad(Node* node) {
+  const auto outputs = symbols_of(node->input(0));
+  const auto targets = symbols_of(node->input(1));
+  const auto& given_item = values_.get(node->input(2));
+  auto given = given_item.is_constant() && given_item.value.isNone()
+                   ? std::vector<Value*>(outputs.size(), nullptr)
+                   : symbols_of(node->input(2));
+  if (given.size() != outputs.size())
+    throw NotRecordable("this call raises an exception");
+  GradientRequest request;
+  request.create_graph = flag(node->input(4), false);
+  request.retain_graph = flag(node->input(3), request.create_graph);
+  const bool allow_unused = flag(node->input(5), false);
+  std::vector<Value*> operands = outputs;
+  std::vector<size_t> used;
+  for (size_t i = 0; i < targets.size(); ++i) {
+    if (!is_reached(targets[i], outputs))
+      continue;
+    used.push_back(i);
+    operands.push_back(targets[i]);
+  }
+  if (used.empty() || (!allow_unused && used.size() < targets.size()))
+    throw NotRecordable("autograd.grad() has a target that its outputs do not depend on");
+  for (auto* gradient : given) {
+    request.has_gradient.push_back(gradient != nullptr ? 1 : 0);
+    if (gradient != nullptr)
+      operands.push_back(gradient);
+  }
+  request.num_outputs = static_cast<int64_t>(outputs.size());
+  request.num_targets = static_cast<int64_t>(used.size());
+  auto* gradient = builder_.add_node(symbols::kGradient, operands, used.size());
+  request.write(*gradient);
+
+  std::vector<Item> results(targets.size(), constant_item(c10::IValue(), c10::NoneType::get()));
+  const auto& target_items = values_.get(node->input(1)).container->items;
+  for (size_t k = 0; k < used.size(); ++k) {
+    auto& result = results[used[k]];
+    const auto& target = target_items[used[k]];
+    result.value = at::zeros_like(target.value.toTensor());
+    result.symbol = gradient->output(k)->setType(c10::TensorType::get());
+    result.has_determined_type = target.has_determined_type;
+  }
+  values_.set(node->output(), make_container(Container::Kind::kList, node->output()->type(),
+                                             std::move(results)));
+}
+
+void PathGradients::run_requires_grad(Node* node) {
+  auto item = values_.get(node->input(0));
+  if (!flag(node->input(1), true))
+    throw NotRecordable("it calls requires_grad_(False)");
+  auto* symbol = builder_.symbol_of(item, c10::TensorType::get());
+  auto* marked = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
+  builder_.memory().rename(symbol, marked);
+  item.symbol = marked;
+  values_.set(node->output(), item);
+}
+
+}  // namespace aten_recompute

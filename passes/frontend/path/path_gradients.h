@@ -1,0 +1,46 @@
+// Gradients that a method asks for, on a recorded path.
+#pragma once
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <unordered_set>
+#include <vector>
+
+#include "passes/frontend/path/path_builder.h"
+#include "passes/frontend/path/path_values.h"
+
+namespace aten_recompute {
+
+// Records calls of torch.autograd.grad() and requires_grad_(). A path is recorded without gradients,
+// so that what it costs is a forward without its backward. Whether a gradient is None follows from
+// the operators between a target and the outputs; what it is nobody knows then, and zeros stand
+// for it.
+class PathGradients {
+ public:
+  PathGradients(PathBuilder& builder, PathValues& values) : builder_(builder), values_(values) {}
+
+  // Notes the result of an operator: no gradient passes through a tensor of integers.
+  void note_result(const c10::IValue& result, const torch::jit::Value* symbol);
+
+  // Records aten::grad as one aten_recompute::gradient (runtime/inner_gradient.h), and sets its
+  // output. The path depends on the flags. Throws NotRecordable where eager raises an exception.
+  void run_grad(torch::jit::Node* node);
+
+  // Records requires_grad_() of a tensor that the path made. From then on each of its names is a
+  // new value, because what was computed from it before has no gradient. Throws NotRecordable where
+  // the flag is not True.
+  void run_requires_grad(torch::jit::Node* node);
+
+ private:
+  std::vector<torch::jit::Value*> symbols_of(torch::jit::Value* list);
+  bool flag(torch::jit::Value* value, bool otherwise);
+  // Returns whether an output depends on the target.
+  bool is_reached(const torch::jit::Value* target,
+                  const std::vector<torch::jit::Value*>& outputs) const;
+
+  PathBuilder& builder_;
+  PathValues& values_;
+  std::unordered_set<const torch::jit::Value*> integers_;
+};
+
+}  // namespace aten_recompute

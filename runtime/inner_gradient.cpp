@@ -1,0 +1,143 @@
+#include "runtime/inner_gradient.h"
+
+#include <ATen/ops/alias.h>
+#include <ATen/ops/zeros_like.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/runtime/custom_operator.h>
+#include <torch/csrc/jit/runtime/interpreter.h>
+#include <torch/csrc/jit/runtime/operator.h>
+
+#include <memory>
+#include <utility>
+
+#include "ir/symbols.h"
+#include "runtime/autograd_modes.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::autograd::variable_list;
+using torch::jit::Node;
+using torch::jit::Operation;
+using torch::jit::Operator;
+using torch::jit::Stack;
+
+const auto kNumOutputs = c10::Symbol::attr("num_outputs");
+const auto kNumTargets = c10::Symbol::attr("num_targets");
+const auto kCreateGraph = c10::Symbol::attr("create_graph");
+const auto kRetainGraph = c10::Symbol::attr("retain_graph");
+
+variable_list tensors_of(const Stack& values, size_t begin, size_t count) {
+  variable_list tensors;
+  for (size_t i = begin; i < begin + count; ++i)
+    tensors.push_back(values[i].toTensor());
+  return tensors;
+}
+
+Operation gradient(const Node* node) {
+  const auto request = GradientRequest::of(*node);
+  const auto num_operands = node->inputs().size();
+  return [request, num_operands](Stack& stack) {
+    const auto operands = torch::jit::pop(stack, num_operands);
+    const auto num_outputs = static_cast<size_t>(request.num_outputs);
+    const auto num_targets = static_cast<size_t>(request.num_targets);
+    variable_list given;
+    for (size_t i = 0, next = num_outputs + num_targets; i < num_outputs; ++i)
+      given.push_back(request.has_gradient[i] != 0 ? operands[next++].toTensor() : at::Tensor());
+    const auto targets = tensors_of(operands, num_outputs, num_targets);
+    // A target that the outputs do not depend on was left out when the path was recorded, so each
+    // of these has a gradient, unless a custom function leaves it undefined.
+    auto results = torch::autograd::grad(tensors_of(operands, 0, num_outputs), targets, given,
+                                         request.retain_graph, request.create_graph,
+                                         /*allow_unused=*/true);
+    for (size_t i = 0; i < num_targets; ++i)
+      stack.emplace_back(results[i].defined() ? std::move(results[i])
+                                              : at::zeros_like(targets[i]));
+  };
+}
+
+void require_grad(Stack& stack) {
+  auto tensor = torch::jit::pop(stack).toTensor();
+  if (at::GradMode::is_enabled() && !tensor.requires_grad())
+    tensor = tensor.detach().requires_grad_();
+  stack.emplace_back(std::move(tensor));
+}
+
+// Returns the operand as the beginning of a graph of its own: a leaf, or where a graph is recorded
+// another name of it, because one tensor may be two operands.
+at::Tensor beginning(const at::Tensor& operand, bool records_graph) {
+  return records_graph && operand.requires_grad() ? at::alias(operand)
+                                                  : operand.detach().requires_grad_();
+}
+
+Operation operator_gradient(const Node* node) {
+  const auto code =
+      std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "operator_gradient");
+  const auto requires_grad = node->is(symbols::kRequiresGrad);
+  const auto has_gradient = node->is(symbols::kHasGradient);
+  const auto num_given = node->inputs().size() - requires_grad.size();
+  return [code, requires_grad, has_gradient, num_given](Stack& stack) {
+    const auto given = torch::jit::pop(stack, num_given);
+    auto operands = torch::jit::pop(stack, requires_grad.size());
+    const bool records_graph = at::GradMode::is_enabled();
+    const OrdinaryAutograd guard;
+    variable_list targets;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (requires_grad[i] == 0)
+        continue;
+      targets.push_back(beginning(operands[i].toTensor(), records_graph));
+      operands[i] = targets.back();
+    }
+    torch::jit::InterpreterState(*code).run(operands);
+    variable_list outputs, gradients;
+    for (size_t i = 0, next = 0; i < operands.size(); ++i) {
+      if (has_gradient[i] == 0)
+        continue;
+      const auto& gradient = given[next++].toTensor();
+      if (!operands[i].toTensor().requires_grad())
+        continue;
+      outputs.push_back(operands[i].toTensor());
+      gradients.push_back(gradient);
+    }
+    variable_list results(targets.size());
+    if (!outputs.empty())
+      results = torch::autograd::grad(outputs, targets, gradients, /*retain_graph=*/std::nullopt,
+                                      /*create_graph=*/records_graph, /*allow_unused=*/true);
+    for (size_t i = 0; i < targets.size(); ++i)
+      stack.emplace_back(results[i].defined() ? std::move(results[i])
+                                              : at::zeros_like(targets[i]));
+  };
+}
+
+}  // namespace
+
+GradientRequest GradientRequest::of(const Node& node) {
+  GradientRequest request;
+  request.num_outputs = node.i(kNumOutputs);
+  request.num_targets = node.i(kNumTargets);
+  request.has_gradient = node.is(symbols::kHasGradient);
+  request.create_graph = node.i(kCreateGraph) != 0;
+  request.retain_graph = node.i(kRetainGraph) != 0;
+  return request;
+}
+
+void GradientRequest::write(Node& node) const {
+  node.i_(kNumOutputs, num_outputs);
+  node.i_(kNumTargets, num_targets);
+  node.is_(symbols::kHasGradient, has_gradient);
+  node.i_(kCreateGraph, create_graph ? 1 : 0);
+  node.i_(kRetainGraph, retain_graph ? 1 : 0);
+}
+
+void register_inner_gradient_operators() {
+  const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
+  static const torch::jit::RegisterOperators registered({
+      Operator(symbols::kGradient, gradient, pure),
+      Operator(symbols::kOperatorGradient, operator_gradient, pure),
+      Operator("aten_recompute::require_grad(Tensor(a) self) -> Tensor(a)", require_grad,
+               c10::AliasAnalysisKind::FROM_SCHEMA),
+  });
+}
+
+}  // namespace aten_recompute

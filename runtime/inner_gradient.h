@@ -1,0 +1,38 @@
+// Operators for gradients that a method itself asks for.
+//
+//   gradient             autograd.grad() of a path, without its lists. It runs where a region is not
+//                        planned; elsewhere expand_gradients() puts formulas in its place
+//   require_grad         requires_grad_() of a tensor that the path made
+//   operator_gradient    the gradients of one operator, which runs again for them under autograd.
+//                        Takes the place of a formula that cannot be differentiated once more
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace torch::jit {
+struct Node;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+// What an aten_recompute::gradient is asked for. Its operands are `num_outputs` values whose
+// gradients are asked for, then the targets, then a gradient for each output that is given one. It
+// has one result per target.
+struct GradientRequest {
+  int64_t num_outputs = 0;
+  int64_t num_targets = 0;
+  std::vector<int64_t> has_gradient;  // per output: 1 if its gradient is given
+  bool create_graph = false;
+  bool retain_graph = false;
+
+  // Reads the attributes of such a node.
+  static GradientRequest of(const torch::jit::Node& node);
+  // Sets them.
+  void write(torch::jit::Node& node) const;
+};
+
+// Registers the operators (register/operators.cpp).
+void register_inner_gradient_operators();
+
+}  // namespace aten_recompute
