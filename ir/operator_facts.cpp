@@ -566,6 +566,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::split_backward", {kComposed}},
     {"aten_recompute::split_with_sizes_backward", {kComposed}},
     {"aten_recompute::stack_backward", {kMayCopy, kComposed}},
+    {"aten_recompute::stand_in", {kNotDifferentiable}},
     {"aten_recompute::take_along_dim_backward", {kComposed}},
     {"aten_recompute::tensor_split_backward", {kComposed}},
     {"aten_recompute::tensor_split_indices_backward", {kComposed}},

@@ -16,6 +16,10 @@ std::string times_alpha(const std::string& product) {
 
 std::vector<Rule> matrix_formulas() {
   return {
+      {.op = "aten_recompute::einsum_backward",
+       .gradients = {{"gradient, tensors",
+                      "recompute.einsum_double_backward(grads, gradient, equation, tensors, path, "
+                      "has_result, needs_each_tensors)"}}},
       {.op = "aten_recompute::linear_grad_bias",
        .gradients = {{"gradient", "grad.expand(gradient.size())"}}},
       {.op = "aten_recompute::linear_grad_weight",
@@ -57,6 +61,51 @@ std::vector<Rule> sums() {
   };
 }
 
+std::vector<Rule> lists() {
+  return {
+      {.op = "aten_recompute::list_gradient",
+       .gradients = {{"gradient", "torch._unwrap_optional(grads[index])"}}},
+      {.op = "aten_recompute::accumulate_list", .gradients = {{"acc", "grads"}, {"other", "grads"}}},
+      {.op = "aten_recompute::optional_list", .gradients = {{"list", "grads"}}},
+      {.op = "aten_recompute::cat_backward",
+       .gradients = {{"gradient",
+                      "recompute.cat_double_backward(grads, sizes, dim, min_rank, "
+                      "gradient.dtype)"}}},
+      {.op = "aten_recompute::stack_backward",
+       .gradients = {{"gradient",
+                      "recompute.stack_double_backward(grads, dim, gradient.dtype)"}}},
+      {.op = "aten_recompute::split_backward",
+       .gradients = {{"gradients", "torch.split(grad, split_size, dim)"}}},
+      {.op = "aten_recompute::split_with_sizes_backward",
+       .gradients = {{"gradients", "torch.split_with_sizes(grad, split_sizes, dim)"}}},
+      {.op = "aten_recompute::unbind_backward",
+       .gradients = {{"gradients", "torch.unbind(grad, dim)"}}},
+  };
+}
+
+std::vector<Rule> selections() {
+  return {
+      {.op = "aten_recompute::index_backward",
+       .gradients = {{"gradient", "torch.index(grad, indices)"}}},
+      {.op = "aten_recompute::index_backward.list",
+       .gradients = {{"gradient", "torch.index(grad, indices)"}}},
+      {.op = "aten_recompute::gather_backward",
+       .gradients = {{"gradient", "torch.gather(grad, dim, index)"}}},
+      {.op = "aten_recompute::index_source_gradient",
+       .gradients = {{"gradient",
+                      "torch.zeros_like(" + layout_of("gradient") +
+                          ").index_add(dim, index, grad, alpha=alpha)"}}},
+      {.op = "aten::slice_backward",
+       .gradients = {{"grad_output", "torch.slice(grad, dim, start, end, step)"}}},
+      {.op = "aten::select_backward",
+       .gradients = {{"grad_output", "torch.select(grad, dim, index)"}}},
+      {.op = "aten_recompute::norm_backward",
+       .gradients = {{"gradient, self, norm",
+                      "recompute.norm_double_backward(grad, gradient, self, p, norm, dim)"}}},
+      {.op = "aten::conj", .gradients = {{"self", "grad.conj()"}}},
+  };
+}
+
 // The formulas of derivatives.yaml for the backward operators of activation functions.
 std::vector<Rule> activations() {
   return {
@@ -84,7 +133,7 @@ std::vector<Rule> activations() {
 
 std::vector<Rule> formula_rules() {
   auto rules = matrix_formulas();
-  for (const auto& more : {sums(), activations()})
+  for (const auto& more : {sums(), lists(), selections(), activations()})
     rules.insert(rules.end(), more.begin(), more.end());
   return rules;
 }

@@ -69,6 +69,11 @@ bool is_differentiated(Node* node, const GradientSums& sums) {
                      [](const auto* output) { return contains_tensor(*output->type()); });
 }
 
+// Returns whether a rule's formula has brought the node into the forward.
+bool is_part_of_formula(const Node* node) {
+  return node->hasAttribute(symbols::kBackwardOf);
+}
+
 // Prepares one node after the other.
 class Preparation {
  public:
@@ -133,8 +138,12 @@ class Preparation {
     const auto* rule = find_rule(node);
     if (rule != nullptr && rule->is_composition())
       rule = nullptr;
+    if (purpose_ == Purpose::kBackward && rule != nullptr)
+      return prepare_rule(node, *rule);
     if (purpose_ == Purpose::kBackward)
-      return rule != nullptr ? prepare_rule(node, *rule) : prepare_tape(node);
+      return is_part_of_formula(node) && has_operator_gradient(node)
+                 ? prepare_operator_gradient(node)
+                 : prepare_tape(node);
     const bool may_use_rule = rule != nullptr && may_stay_beside(*rule, node) &&
                               (purpose_ == Purpose::kGradient || may_differentiate_again(*rule, node));
     return may_use_rule ? prepare_rule(node, *rule) : prepare_operator_gradient(node);
@@ -157,6 +166,7 @@ class Preparation {
   }
 
   InsertBackward prepare_operator_gradient(Node* node) {
+    prepared_.operators.by_rule.push_back(qualified_operator_name(node));
     require_differentiable_outputs(node, sums_);
     return [node, &sums = sums_] { insert_operator_gradient(node, sums); };
   }

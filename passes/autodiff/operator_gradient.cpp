@@ -57,6 +57,17 @@ void require_differentiable_outputs(Node* node, GradientSums& sums) {
   }
 }
 
+bool has_operator_gradient(const Node* node) {
+  const auto has_tensors_only = [](at::ArrayRef<const Value*> values) {
+    return std::none_of(values.begin(), values.end(), [](const Value* value) {
+      return contains_tensor(*value->type()) && !is_tensor_type(*value->type());
+    });
+  };
+  return has_tensors_only(node->inputs()) && has_tensors_only(node->outputs()) &&
+         recompute_veto(node) == RecomputeVeto::kNone && !draws_random_numbers(node) &&
+         !updates_hidden_state(node);
+}
+
 void insert_operator_gradient(Node* node, GradientSums& sums) {
   std::vector<Value*> gradients;
   std::vector<int64_t> has_gradient;
@@ -65,25 +76,18 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
     has_gradient.push_back(gradient != nullptr ? 1 : 0);
     if (gradient != nullptr)
       gradients.push_back(gradient);
-    if (gradient != nullptr && !is_tensor_type(*output->type()))
-      throw NotDifferentiable("a gradient of " + qualified_operator_name(node) +
-                              ", which makes a list, is asked for by the method");
   }
   if (gradients.empty())
     return;
-  if (recompute_veto(node) != RecomputeVeto::kNone || draws_random_numbers(node) ||
-      updates_hidden_state(node))
+  if (!has_operator_gradient(node))
     throw NotDifferentiable("a gradient of " + qualified_operator_name(node) +
-                            ", which may not run twice, is asked for by the method");
+                            ", which takes lists or may not run twice, is asked for by the method");
   auto& graph = *node->owningGraph();
   auto subgraph = std::make_shared<Graph>();
   std::vector<int64_t> requires_grad;
   std::vector<Value*> targets;
   auto* copy = subgraph->insertNode(subgraph->createClone(node, [&](Value* operand) {
     requires_grad.push_back(sums.requires_grad(operand) ? 1 : 0);
-    if (requires_grad.back() != 0 && !is_tensor_type(*operand->type()))
-      throw NotDifferentiable("a gradient of " + qualified_operator_name(node) +
-                              ", which takes a list, is asked for by the method");
     if (requires_grad.back() != 0)
       targets.push_back(operand);
     return subgraph->addInput()->setType(operand->type());

@@ -482,6 +482,39 @@ std::vector<Tensor> einsum_backward(Tensor grad, std::string equation, std::vect
   return Einsum(equation, operands, needs_gradient).backward(grad, path);
 }
 
+// Returns the gradients of einsum_backward()'s gradient and operands. Its result k is linear in all
+// operands but k: the product with `grads[k]` is that of `gradient` with an einsum that has
+// `grads[k]` in place of operand k.
+std::tuple<Tensor, std::vector<Tensor>> einsum_double_backward(
+    std::vector<std::optional<Tensor>> grads, Tensor gradient, std::string equation,
+    std::vector<Tensor> operands, std::optional<Dims> path, std::vector<bool> has_result,
+    std::vector<bool> needs_gradient) {
+  Tensor of_gradient;
+  std::vector<Tensor> of_operands(operands.size());
+  const auto add = [](Tensor& sum, const Tensor& term) { sum = sum.defined() ? sum + term : term; };
+  for (size_t k = 0; k < operands.size(); ++k) {
+    if (!has_result[k] || !grads[k].has_value() || !grads[k]->defined())
+      continue;
+    auto replaced = operands;
+    replaced[k] = *grads[k];
+    add(of_gradient, at::einsum(equation, replaced, path ? at::OptionalIntArrayRef(*path) : std::nullopt));
+    auto needs = needs_gradient;
+    needs[k] = false;
+    if (std::find(needs.begin(), needs.end(), true) == needs.end())
+      continue;
+    const auto terms = einsum_backward(gradient, equation, replaced, path, needs);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (needs[i])
+        add(of_operands[i], terms[i]);
+    }
+  }
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (!of_operands[i].defined())
+      of_operands[i] = at::zeros_like(operands[i]);
+  }
+  return {of_gradient.defined() ? of_gradient : at::zeros_like(gradient), of_operands};
+}
+
 // ---- tensordot (Linear.cpp) ----
 
 // Returns the value whose elements are the products, summed, of two values of the same elements, as
@@ -554,9 +587,13 @@ std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor o
 
 void register_contraction_operators() {
   static const torch::jit::RegisterOperators registered({
-      pure_operator("aten_recompute::einsum_backward(Tensor grad, str equation, Tensor[] tensors, "
-                    "int[]? path, bool[] needs_gradient) -> Tensor[]",
+      pure_operator("aten_recompute::einsum_backward(Tensor gradient, str equation, Tensor[] tensors, "
+                    "int[]? path, bool[] has_result) -> Tensor[]",
                     &einsum_backward),
+      pure_operator("aten_recompute::einsum_double_backward(Tensor?[] grads, Tensor gradient, str "
+                    "equation, Tensor[] tensors, int[]? path, bool[] has_result, bool[] "
+                    "needs_gradient) -> (Tensor, Tensor[])",
+                    &einsum_double_backward),
       pure_operator("aten_recompute::tensordot_backward(Tensor grad, Tensor self, Tensor other, "
                     "int[] dims_self, int[] dims_other, bool needs_self, bool needs_other) "
                     "-> (Tensor, Tensor)",

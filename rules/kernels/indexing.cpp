@@ -149,22 +149,22 @@ void register_indexing_operators() {
   using torch::jit::Operator;
   const auto pure = c10::AliasAnalysisKind::PURE_FUNCTION;
   static const torch::jit::RegisterOperators registered({
-      Operator("aten_recompute::index_backward(Tensor grad, int[] size, Tensor?[] indices) "
+      Operator("aten_recompute::index_backward(Tensor gradient, int[] size, Tensor?[] indices) "
                "-> Tensor",
                index_backward, pure),
-      Operator("aten_recompute::index_backward.list(Tensor grad, int[] size, Tensor[] indices) "
+      Operator("aten_recompute::index_backward.list(Tensor gradient, int[] size, Tensor[] indices) "
                "-> Tensor",
                index_backward, pure),
-      Operator("aten_recompute::gather_backward(Tensor grad, int[] size, int dim, Tensor index) "
+      Operator("aten_recompute::gather_backward(Tensor gradient, int[] size, int dim, Tensor index) "
                "-> Tensor",
                gather_backward, pure),
-      Operator("aten_recompute::take_along_dim_backward(Tensor grad, int[] size, Tensor indices, "
+      Operator("aten_recompute::take_along_dim_backward(Tensor gradient, int[] size, Tensor indices, "
                "int? dim) -> Tensor",
                take_along_dim_backward, pure),
-      Operator("aten_recompute::index_source_gradient(Tensor grad, int[] size, int dim, "
+      Operator("aten_recompute::index_source_gradient(Tensor gradient, int[] size, int dim, "
                "Tensor index, Scalar alpha) -> Tensor",
                index_source_gradient, pure),
-      Operator("aten_recompute::masked_select_backward(Tensor grad, int[] size, Tensor mask) "
+      Operator("aten_recompute::masked_select_backward(Tensor gradient, int[] size, Tensor mask) "
                "-> Tensor",
                masked_select_backward, pure),
       in_place_operator("aten_recompute::slice_scatter_(Tensor(a!) self, Tensor src, int dim=0, "

@@ -115,7 +115,7 @@ void register_rule_operators() {
       Operator("aten_recompute::accumulate_list.complete(Tensor[] acc, Tensor[] other) -> Tensor[]",
                accumulate_list, pure),
       Operator("aten_recompute::optional_list(Tensor[] list) -> Tensor?[]", optional_list, pure),
-      Operator("aten_recompute::list_gradient(Tensor grad, int index, int length) -> Tensor?[]",
+      Operator("aten_recompute::list_gradient(Tensor gradient, int index, int length) -> Tensor?[]",
                list_gradient, pure),
       Operator("aten_recompute::reduce_grad(Tensor gradient, int[] size, int dtype) -> Tensor",
                reduce_grad, pure),

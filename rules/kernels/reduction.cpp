@@ -8,6 +8,8 @@
 #include <limits>
 #include <optional>
 
+#include "rules/kernels/boxing.h"
+#include "rules/kernels/by_autograd.h"
 #include "rules/kernels/operators.h"
 
 namespace aten_recompute {
@@ -193,6 +195,21 @@ void norm_backward(Stack& stack) {
   stack.emplace_back(norm_gradient(gradient, self, order, norm, dims.value_or(Sizes{})));
 }
 
+// Returns the gradients of norm_backward()'s gradient, self and norm.
+std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_double_backward(
+    at::Tensor grad, at::Tensor gradient, at::Tensor self, std::optional<at::Scalar> p,
+    at::Tensor norm, std::optional<Sizes> dims) {
+  const auto function = [&](const std::vector<at::Tensor>& inputs) {
+    Stack stack{inputs[0], inputs[1], p, inputs[2], dims};
+    norm_backward(stack);
+    return pop(stack).toTensor();
+  };
+  auto gradients = gradients_by_autograd(function, {gradient, self, norm}, grad);
+  if (!gradients[2].defined())
+    gradients[2] = at::zeros_like(norm);
+  return {gradients[0], gradients[1], gradients[2]};
+}
+
 at::Tensor var_gradient(const at::Tensor& gradient, const at::Tensor& self, const Dims& dims,
                         double correction) {
   if (self.dim() == 0 || !dims.has_value()) {
@@ -238,21 +255,24 @@ void register_reduction_operators() {
       Operator("aten_recompute::kept_size(int[] size, int[]? dim) -> int[]", push_kept_size, pure),
       Operator("aten_recompute::reduced_numel(int[] size, int[]? dim) -> int", push_reduced_numel,
                pure),
-      Operator("aten_recompute::cumsum_backward(Tensor grad, int dim) -> Tensor", cumsum_backward,
+      Operator("aten_recompute::cumsum_backward(Tensor gradient, int dim) -> Tensor", cumsum_backward,
                pure),
-      Operator("aten_recompute::evenly_distribute_backward(Tensor grad, Tensor self, "
+      Operator("aten_recompute::evenly_distribute_backward(Tensor gradient, Tensor self, "
                "Tensor value) -> Tensor",
                evenly_distribute_backward, pure),
-      Operator("aten_recompute::prod_backward(Tensor grad, Tensor self, Tensor result) -> Tensor",
+      Operator("aten_recompute::prod_backward(Tensor gradient, Tensor self, Tensor result) -> Tensor",
                prod_backward, pure),
-      Operator("aten_recompute::prod_dim_backward(Tensor grad, Tensor self, Tensor result, "
+      Operator("aten_recompute::prod_dim_backward(Tensor gradient, Tensor self, Tensor result, "
                "int dim, bool keepdim) -> Tensor",
                prod_dim_backward, pure),
-      Operator("aten_recompute::norm_backward(Tensor grad, Tensor self, Scalar? p, Tensor norm, "
+      Operator("aten_recompute::norm_backward(Tensor gradient, Tensor self, Scalar? p, Tensor norm, "
                "int[]? dim) -> Tensor",
                norm_backward, pure),
+      pure_operator("aten_recompute::norm_double_backward(Tensor grad, Tensor gradient, Tensor "
+                    "self, Scalar? p, Tensor norm, int[]? dim) -> (Tensor, Tensor, Tensor)",
+                    &norm_double_backward),
       Operator("aten_recompute::at_least(Tensor self, float bound) -> Tensor", at_least, pure),
-      Operator("aten_recompute::var_mean_backward(Tensor grad, Tensor? mean_grad, Tensor? std, "
+      Operator("aten_recompute::var_mean_backward(Tensor gradient, Tensor? mean_grad, Tensor? std, "
                "Tensor self, int[]? dim, Scalar? correction) -> Tensor",
                var_mean_backward, pure),
   });

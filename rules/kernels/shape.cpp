@@ -131,6 +131,39 @@ void cat_backward(Stack& stack) {
   push_list(stack, parts);
 }
 
+// Returns the gradient of cat_backward()'s gradient, which has this type.
+at::Tensor cat_double_backward(std::vector<std::optional<at::Tensor>> gradients,
+                               std::vector<Sizes> shapes, int64_t dim, int64_t min_rank,
+                               int64_t dtype) {
+  std::vector<at::Tensor> parts;
+  for (auto& gradient : gradients)
+    parts.push_back(gradient.value_or(at::Tensor()));
+  fill_undefined(parts, shapes);
+  for (auto& part : parts) {
+    auto shape = part.sizes().vec();
+    while (shape.size() < static_cast<size_t>(min_rank))
+      shape.insert(shape.begin(), 1);
+    part = with_dtype(part.reshape(shape), dtype);
+  }
+  return at::cat(parts, dim);
+}
+
+// The same for stack_backward().
+at::Tensor stack_double_backward(std::vector<std::optional<at::Tensor>> gradients, int64_t dim,
+                                 int64_t dtype) {
+  const auto defined = std::find_if(gradients.begin(), gradients.end(), [](const auto& gradient) {
+    return gradient.has_value() && gradient->defined();
+  });
+  TORCH_CHECK(defined != gradients.end(), "no gradient of the list is defined");
+  std::vector<at::Tensor> parts;
+  for (const auto& gradient : gradients)
+    parts.push_back(with_dtype(gradient.has_value() && gradient->defined()
+                                   ? *gradient
+                                   : at::zeros_like(**defined),
+                               dtype));
+  return at::stack(parts, dim);
+}
+
 void stack_backward(Stack& stack) {
   const auto dim = pop(stack).toInt();
   const auto types = pop(stack).toIntVector();
@@ -404,34 +437,40 @@ void register_shape_operators() {
       Operator("aten_recompute::negated(int[] values) -> int[]", negated, pure),
       Operator("aten_recompute::inverse_permutation(int[] dims) -> int[]", inverse_permutation,
                pure),
-      Operator("aten_recompute::cat_backward(Tensor grad, int[][] sizes, int[] dtypes, int dim, "
+      Operator("aten_recompute::cat_backward(Tensor gradient, int[][] sizes, int[] dtypes, int dim, "
                "int min_rank) -> Tensor[]",
                cat_backward, pure),
-      Operator("aten_recompute::stack_backward(Tensor grad, int[] dtypes, int dim) -> Tensor[]",
+      pure_operator("aten_recompute::cat_double_backward(Tensor?[] gradients, int[][] sizes, int "
+                    "dim, int min_rank, int dtype) -> Tensor",
+                    &cat_double_backward),
+      pure_operator("aten_recompute::stack_double_backward(Tensor?[] gradients, int dim, int dtype) "
+                    "-> Tensor",
+                    &stack_double_backward),
+      Operator("aten_recompute::stack_backward(Tensor gradient, int[] dtypes, int dim) -> Tensor[]",
                stack_backward, pure),
-      Operator("aten_recompute::broadcast_tensors_backward(Tensor?[] grads, int[][] sizes) "
+      Operator("aten_recompute::broadcast_tensors_backward(Tensor?[] gradients, int[][] sizes) "
                "-> Tensor[]",
                broadcast_tensors_backward, pure),
-      Operator("aten_recompute::split_with_sizes_backward(Tensor?[] grads, int[] size, "
+      Operator("aten_recompute::split_with_sizes_backward(Tensor?[] gradients, int[] size, "
                "int[] split_sizes, int dim) -> Tensor",
                split_with_sizes_backward, pure),
-      Operator("aten_recompute::split_backward(Tensor?[] grads, int[] size, int split_size, "
+      Operator("aten_recompute::split_backward(Tensor?[] gradients, int[] size, int split_size, "
                "int dim) -> Tensor",
                split_backward, pure),
-      Operator("aten_recompute::tensor_split_backward(Tensor?[] grads, int[] size, int dim) "
+      Operator("aten_recompute::tensor_split_backward(Tensor?[] gradients, int[] size, int dim) "
                "-> Tensor",
                tensor_split_backward, pure),
-      Operator("aten_recompute::tensor_split_indices_backward(Tensor?[] grads, int[] size, "
+      Operator("aten_recompute::tensor_split_indices_backward(Tensor?[] gradients, int[] size, "
                "int[] indices, int dim) -> Tensor",
                tensor_split_indices_backward, pure),
-      Operator("aten_recompute::unbind_backward(Tensor?[] grads, int dim) -> Tensor",
+      Operator("aten_recompute::unbind_backward(Tensor?[] gradients, int dim) -> Tensor",
                unbind_backward, pure),
-      Operator("aten_recompute::repeat_backward(Tensor grad, int[] repeats, int[] size) -> Tensor",
+      Operator("aten_recompute::repeat_backward(Tensor gradient, int[] repeats, int[] size) -> Tensor",
                repeat_backward, pure),
-      Operator("aten_recompute::repeat_interleave_backward(Tensor grad, int[] size, int repeats, "
+      Operator("aten_recompute::repeat_interleave_backward(Tensor gradient, int[] size, int repeats, "
                "int? dim) -> Tensor",
                repeat_interleave_backward, pure),
-      Operator("aten_recompute::pad_backward(Tensor grad, int[] size, int[] pad, str mode) "
+      Operator("aten_recompute::pad_backward(Tensor gradient, int[] size, int[] pad, str mode) "
                "-> Tensor",
                pad_backward, pure),
       pure_operator("aten_recompute::channels_last(Tensor self) -> Tensor", &channels_last),
@@ -440,7 +479,7 @@ void register_shape_operators() {
                     &in_layout),
       pure_operator("aten_recompute::with_gaps_of(Tensor self, int[] size, int[] stride) -> Tensor",
                     &with_gaps_of),
-      pure_operator("aten_recompute::as_strided_backward(Tensor grad, int[] self_size, "
+      pure_operator("aten_recompute::as_strided_backward(Tensor gradient, int[] self_size, "
                     "int[] self_stride, int self_offset, int[] size, int[] stride, int? offset) "
                     "-> Tensor",
                     &as_strided_backward),

@@ -1,0 +1,116 @@
+"""Potentials whose forces are gradients that the module takes itself."""
+
+from importlib import import_module
+
+import torch
+from torch import Tensor, nn
+
+from .atoms import NEQUIP, Equivariant, Molecules, cluster, script_of_e3nn
+from .registry import Inputs, model
+
+
+class SchnetpackForces(nn.Module):
+    """Distances, a representation, energies and forces of SchNetPack, which read and write one dict."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        molecules = Molecules(name)
+        self.distances = import_module("schnetpack.atomistic").PairwiseDistances()
+        self.representation, self.output = molecules.representation, molecules.output
+        self.forces = import_module("schnetpack.atomistic").Forces(energy_key="y")
+
+    def forward(self, numbers: Tensor, positions: Tensor, i: Tensor, j: Tensor, molecule: Tensor) -> tuple[Tensor, Tensor]:
+        values: dict[str, Tensor] = {
+            "_atomic_numbers": numbers,
+            "_positions": positions.requires_grad_(),
+            "_offsets": torch.zeros(i.size(0), 3, dtype=positions.dtype),
+            "_idx_i": i,
+            "_idx_j": j,
+            "_idx_m": molecule,
+        }
+        values = self.forces(self.output(self.representation(self.distances(values))))
+        return values["y"], values["forces"]
+
+
+def molecule(atoms: int = 24) -> Inputs:
+    positions = torch.randn(atoms, 3) * 2
+    pairs = torch.combinations(torch.arange(atoms))
+    i, j = torch.cat([pairs[:, 0], pairs[:, 1]]), torch.cat([pairs[:, 1], pairs[:, 0]])
+    return torch.full((atoms,), 6), positions, i, j, torch.zeros(atoms, dtype=torch.long)
+
+
+model("schnet_forces", molecule, "schnetpack")(lambda: SchnetpackForces("SchNet"))
+model("painn_forces", molecule, "schnetpack")(lambda: SchnetpackForces("PaiNN"))
+
+
+class TorchaniForces(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        make = import_module("torchani.arch").simple_ani
+        self.model = make(("H", "C", "N", "O"), lot="wb97x-631gd", ensemble_size=2).to(torch.float32)
+
+    def forward(self, species: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        positions.requires_grad_(True)
+        energies: Tensor = self.model((species, positions)).energies
+        gradient = torch.autograd.grad(
+            [energies.sum()], [positions], create_graph=self.training, retain_graph=self.training
+        )[0]
+        assert gradient is not None
+        return energies, -gradient
+
+
+model(
+    "torchani_forces",
+    lambda: (torch.tensor([[6, 1, 1, 1, 1], [8, 1, 1, -1, -1]]), torch.randn(2, 5, 3)),
+    "torchani",
+)(TorchaniForces)
+
+
+class MaceForces(nn.Module):
+    """Energies, forces and, with `stress`, stresses of MACE."""
+
+    def __init__(self, stress: bool = False) -> None:
+        super().__init__()
+        self.model = Equivariant().model
+        self.stress = stress
+
+    def forward(self, positions: Tensor, elements: Tensor, edges: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        values: dict[str, Tensor] = {
+            "positions": positions,
+            "node_attrs": torch.nn.functional.one_hot(elements, 2).to(positions.dtype),
+            "edge_index": edges,
+            "shifts": torch.zeros(edges.size(1), 3, dtype=positions.dtype),
+            "unit_shifts": torch.zeros(edges.size(1), 3, dtype=positions.dtype),
+            "cell": torch.eye(3, dtype=positions.dtype) * 20,
+            "batch": torch.zeros_like(elements),
+            "ptr": torch.tensor([0, elements.size(0)]),
+        }
+        results = self.model(values, training=self.training, compute_force=True, compute_stress=self.stress)
+        energy, forces, stress = results["energy"], results["forces"], results["stress"]
+        assert energy is not None and forces is not None
+        return energy, forces, stress if stress is not None else torch.zeros(1)
+
+
+model("mace_forces", cluster, "mace", script=script_of_e3nn)(MaceForces)
+model("mace_stress", cluster, "mace", script=script_of_e3nn)(lambda: MaceForces(stress=True))
+
+
+class NequipForces(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        models = import_module("nequip.model")
+        self.model = models.ForceOutput(models.EnergyModel(config=NEQUIP, initialize=False))
+
+    def forward(self, positions: Tensor, types: Tensor, edges: Tensor) -> tuple[Tensor, Tensor]:
+        values: dict[str, Tensor] = {
+            "pos": positions,
+            "atom_types": types.unsqueeze(1),
+            "edge_index": edges,
+            "batch": torch.zeros_like(types),
+            "ptr": torch.tensor([0, types.size(0)]),
+        }
+        results = self.model(values)
+        return results["total_energy"], results["forces"]
+
+
+model("nequip_forces", cluster, "nequip", script=script_of_e3nn)(NequipForces)
