@@ -75,18 +75,36 @@ class MovedNodes {
   std::unordered_map<const Value*, size_t> before_reader_;  // place before the first reader
 };
 
+bool makes_tensors(const Node* node) {
+  const auto outputs = node->outputs();
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const Value* output) { return contains_tensor(*output->type()); });
+}
+
+// Returns whether the node is a read of metadata in a gradient that the method asks for.
+bool is_read_in_gradient(const Node* node) {
+  return node->hasAttribute(symbols::kBackwardOf) && !makes_tensors(node) &&
+         !node->hasSideEffects();
+}
+
 }  // namespace
 
 void hoist_metadata(JointGraph& joint) {
   std::unordered_set<Value*> backward_values;
   for (size_t i = joint.num_inputs; i < joint.graph->inputs().size(); ++i)
     backward_values.insert(joint.graph->inputs()[i]);
-  MovedNodes moved(joint.forward_nodes());
+  auto forward = joint.forward_nodes();
+  const auto first_read =
+      std::stable_partition(forward.begin(), forward.end(),
+                            [](const Node* node) { return !is_read_in_gradient(node); });
+  const std::vector<Node*> reads_in_gradients(first_read, forward.end());
+  forward.erase(first_read, forward.end());
+  MovedNodes moved(std::move(forward));
+  for (auto* node : reads_in_gradients)
+    moved.add(node, free_values(node));
   const auto backward = joint.backward_nodes();
   for (auto* node : backward) {
-    bool tensor_output = false;
-    for (auto* output : node->outputs())
-      tensor_output = tensor_output || contains_tensor(*output->type());
+    const bool tensor_output = makes_tensors(node);
     const auto reads = free_values(node);
     const bool forward_only = std::none_of(reads.begin(), reads.end(), [&](Value* value) {
       return backward_values.count(value) != 0;
