@@ -56,6 +56,9 @@ struct JointGraph {
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;
+  // What stands behind backward_start are gradients that the method asks for: they run in the
+  // region's forward (passes/autodiff/inner_backward.h).
+  bool has_inner_backward = false;
 
   // The nodes before and after backward_start, in order, constants included. Lists of their own, so
   // that the graph may be changed while one goes through them.

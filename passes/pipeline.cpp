@@ -17,6 +17,7 @@
 #include "passes/autodiff/alternatives.h"
 #include "passes/autodiff/differentiate.h"
 #include "passes/autodiff/expand_gradients.h"
+#include "passes/autodiff/inner_backward.h"
 #include "passes/autodiff/name_values.h"
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/path/written_attributes.h"
@@ -123,6 +124,8 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
   graphs.freed_outputs = joint.freed_outputs;
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
+  if (!input.is_one_of_several)
+    begin_inner_backward(joint);
   if (traits_of(input.options).wants_alternatives)
     run_pass(Pass::kAlternatives, joint.graph, [&] { add_alternatives(joint); });
   return joint;
@@ -161,16 +164,17 @@ std::optional<Profile> profile_if_needed(const JointGraph& joint, const RegionIn
 // Brings the plan into the graphs that run.
 void finish_region(JointGraph& joint, PlannedGraph planned, RegionGraphs& graphs) {
   run_pass(Pass::kSplice, joint.graph, [&] { splice(joint, planned.problem, planned.steps); });
-  run_pass(Pass::kExtract, graphs.gradient.df, [&] { graphs.gradient = extract(joint); });
   auto& report = graphs.report;
   for (auto* value : captured_values(joint))
     report.saved.push_back(value->debugName());
-  for (auto* node : graphs.gradient.df->nodes()) {
+  for (auto* node : joint.backward_nodes()) {
     if (!node->hasAttribute(symbols::kRecomputed))
       continue;
     for (auto* output : node->outputs())
       report.recomputed.push_back(output->debugName());
   }
+  end_inner_backward(joint);
+  run_pass(Pass::kExtract, graphs.gradient.df, [&] { graphs.gradient = extract(joint); });
   report.banned = std::move(planned.banned);
   report.unmatched = std::move(planned.unmatched);
   report.plan_seconds = planned.seconds;

@@ -202,10 +202,20 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
       known.push_back({plan->retention.get(), plan->metrics.unplanned_peak_bytes});
   }
   const auto compiled = [&](const Options& by) {
-    auto compiled_region = std::make_shared<CompiledRegion>(
-        compile_region({graph_for(key), key.requires_grad, is_attribute_,
-                        plans.policy.for_next_plan(by), inputs, leanest, plans.seen, rules_, known,
-                        plans.policy.largest_unplanned_bytes(), channels_last, key.autocast}));
+    RegionInput input{graph_for(key),
+                      key.requires_grad,
+                      is_attribute_,
+                      plans.policy.for_next_plan(by),
+                      inputs,
+                      leanest,
+                      plans.seen,
+                      rules_,
+                      known,
+                      plans.policy.largest_unplanned_bytes(),
+                      channels_last,
+                      key.autocast};
+    input.is_one_of_several = is_one_of_several_;
+    auto compiled_region = std::make_shared<CompiledRegion>(compile_region(input));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});
     log_plan(compiled_region->graphs());
@@ -273,9 +283,10 @@ std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion
                                                             const SpecializationKey& key,
                                                             const RetentionPlan& retention,
                                                             HandedOver handed) const {
-  auto graphs = recompile_with_plan(
-      {graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {}, rules_},
-      before.graphs(), retention, handed.results);
+  RegionInput input{graph_for(key), key.requires_grad, is_attribute_, options_, {}, false, {},
+                    rules_};
+  input.is_one_of_several = is_one_of_several_;
+  auto graphs = recompile_with_plan(input, before.graphs(), retention, handed.results);
   graphs.plan->handed.clear();
   for (auto input : handed.made_again)
     graphs.plan->handed.push_back(graphs.plan->boundary.inputs[input]);
@@ -332,6 +343,7 @@ RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,
                     rules_};
   input.described = described;
   input.autocast = key.autocast;
+  input.is_one_of_several = is_one_of_several_;
   return input;
 }
 

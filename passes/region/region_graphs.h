@@ -43,6 +43,8 @@ struct RegionInput {
   AutocastState autocast{};
   bool has_casts = false;  // set when they have been made, as the next member
   SharedCasts shared_casts{};
+  // The method has other regions, with which this one is planned.
+  bool is_one_of_several = false;
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
 };

@@ -44,6 +44,7 @@ class GraphTranslator {
       add_result(outputs[i]);
     add_gradients();
     graph_.problem = builder_.build();
+    graph_.problem.is_one_program = joint_.has_inner_backward;
     graph_.problem.loss_bytes = graph_.problem.incoming_bytes();
     return std::move(graph_);
   }

@@ -52,6 +52,8 @@ struct NodePlace {
 struct Problem {
   size_t num_forward = 0;
   size_t num_nodes = 0;  // without alternatives
+  // The backward runs in the program of the forward, and may overwrite what that has made.
+  bool is_one_program = false;
 
   // ---- per node, alternatives included ----
   std::vector<std::string> node_names;

@@ -97,6 +97,7 @@ Problem read_problem(const Json& json) {
   }
   auto problem = builder.build();
   problem.num_forward = num_forward;
+  problem.is_one_program = json.value("one_program", false);
   problem.num_nodes = num_nodes;
   problem.again = nodes.value("again", std::vector<int32_t>{});
   check(problem.again.empty() || problem.again.size() == count,
@@ -155,6 +156,8 @@ std::string to_json(const Problem& problem) {
       {"loss_bytes", problem.loss_bytes},
       {"held_by_caller", problem.held_by_caller},
   };
+  if (problem.is_one_program)
+    json["one_program"] = true;
   if (!problem.again.empty())
     json["nodes"]["again"] = problem.again;
   if (!problem.places.empty()) {

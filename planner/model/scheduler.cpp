@@ -99,7 +99,7 @@ void Scheduler::add_rerun(int32_t node, Schedule& schedule) {
 
 // Returns Step::reusable_operands for a run of `node` in the backward.
 uint32_t Scheduler::reusable_operands(int32_t node) const {
-  if (!tables_.may_overwrite_forward[node])
+  if (problem_.is_one_program || !tables_.may_overwrite_forward[node])
     return ~uint32_t{0};
   const auto values = problem_.overwrites[node];
   uint32_t mask = 0;

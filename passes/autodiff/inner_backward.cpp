@@ -1,0 +1,59 @@
+#include "passes/autodiff/inner_backward.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+
+// Notes the values that a gradient of the method passes through, for strategies that ask.
+void note_gradient_path(JointGraph& joint) {
+  auto& path = joint.requires_grad;
+  for (auto* node : joint.forward_nodes()) {
+    const auto inputs = node->inputs();
+    const bool passes =
+        node->kind() == symbols::kRequireGrad ||
+        (!is_non_differentiable(node) && node->blocks().empty() &&
+         std::any_of(inputs.begin(), inputs.end(),
+                     [&](const auto* input) { return path.count(input->unique()) != 0; }));
+    for (const auto* output : node->outputs()) {
+      if (passes && contains_tensor(*output->type()))
+        path.insert(output->unique());
+    }
+  }
+  for (size_t i = 0; i < joint.num_outputs; ++i)
+    joint.output_requires_grad[i] = path.count(joint.graph->outputs()[i]->unique()) != 0;
+}
+
+}  // namespace
+
+void begin_inner_backward(JointGraph& joint) {
+  if (!joint.vjp_outputs.empty())
+    return;
+  const auto forward = joint.forward_nodes();
+  const auto first = std::find_if(forward.begin(), forward.end(), [](const Node* node) {
+    const auto outputs = node->outputs();
+    return node->hasAttribute(symbols::kBackwardOf) &&
+           std::any_of(outputs.begin(), outputs.end(),
+                       [](const auto* output) { return contains_tensor(*output->type()); });
+  });
+  if (first == forward.end())
+    return;
+  joint.backward_start->moveBefore(*first);
+  joint.has_inner_backward = true;
+  note_gradient_path(joint);
+}
+
+void end_inner_backward(JointGraph& joint) {
+  if (!joint.has_inner_backward)
+    return;
+  joint.backward_start->moveBefore(joint.graph->return_node());
+}
+
+}  // namespace aten_recompute

@@ -1,0 +1,21 @@
+// The backward of a region that has none but gradients which the method asks for.
+#pragma once
+
+#include "ir/joint_graph.h"
+
+namespace aten_recompute {
+
+// A potential in evaluation computes an energy, and forces as its gradient; nothing is trained. The
+// forces are then the backward for which values are kept or computed again, though they run in the
+// region's forward:
+//
+//   energy = ...                         energy = ...
+//   forces = ...            ==>          aten_recompute::backward_start()
+//   aten_recompute::backward_start()     forces = ...
+//
+// Moves backward_start, if nothing of the region has a gradient beyond that.
+// end_inner_backward() moves it back, before the graph is taken apart.
+void begin_inner_backward(JointGraph& joint);
+void end_inner_backward(JointGraph& joint);
+
+}  // namespace aten_recompute
