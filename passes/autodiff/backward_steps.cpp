@@ -175,7 +175,8 @@ class Preparation {
   // empty list if `node` is none.
   std::vector<Node*> replace_composed(Node* node) {
     const auto* rule = find_rule(node);
-    if (rule == nullptr || !rule->is_composition())
+    if (rule == nullptr || !rule->is_composition() ||
+        (purpose_ == Purpose::kGradientAgain && !may_differentiate_parts_again(*rule, node)))
       return {};
     return replace_by_parts(node, *rule, sums_);
   }

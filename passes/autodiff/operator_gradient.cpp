@@ -1,5 +1,7 @@
 #include "passes/autodiff/operator_gradient.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+
 #include <algorithm>
 #include <memory>
 
@@ -19,10 +21,15 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
+// Returns whether autograd differentiates what the node runs.
+bool has_autograd(const Node* node) {
+  return node->kind().is_aten() || node->kind().is_prim() ||
+         node->kind() == symbols::kOperatorGradient || has_fact(node, Fact::kComposed);
+}
+
 bool has_gradient(Node* node) {
   const auto outputs = node->outputs();
-  return node->kind().is_aten() || node->kind().is_prim() || find_rule(node) != nullptr ||
-         is_non_differentiable(node) || has_fact(node, Fact::kComposed) ||
+  return has_autograd(node) || find_rule(node) != nullptr || is_non_differentiable(node) ||
          std::none_of(outputs.begin(), outputs.end(),
                       [](const Value* value) { return contains_tensor(*value->type()); });
 }
@@ -57,15 +64,51 @@ void require_differentiable_outputs(Node* node, GradientSums& sums) {
   }
 }
 
+bool may_differentiate_parts_again(const Rule& rule, Node* node) {
+  const auto* formula = compiled_parts(rule, node);
+  if (formula == nullptr)
+    return false;
+  bool all = true;
+  for_each_node(formula->graph->block(), [&](Node* part) {
+    const auto* of_part = has_autograd(part) ? nullptr : find_rule(part);
+    all = all && (of_part == nullptr ? has_gradient(part) : may_differentiate_again(*of_part, part));
+  });
+  return all;
+}
+
+namespace {
+
+// Returns whether the node is a norm that takes its statistics from the batch. It may run again if
+// it does not update the caller's.
+bool is_norm_in_training(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr || node->kind() != c10::aten::batch_norm)
+    return false;
+  const auto training = schema->argumentIndexWithName("training");
+  return training && torch::jit::constant_as<bool>(node->input(*training)).value_or(false);
+}
+
+// Makes a copy of such a norm leave the running statistics alone.
+void leave_out_running_statistics(Node* norm) {
+  const torch::jit::WithInsertPoint guard(norm);
+  auto* none = norm->owningGraph()->insertConstant(c10::IValue());
+  for (const char* name : {"running_mean", "running_var"})
+    norm->replaceInput(static_cast<size_t>(*norm->schema().argumentIndexWithName(name)), none);
+}
+
+}  // namespace
+
 bool has_operator_gradient(const Node* node) {
   const auto has_tensors_only = [](at::ArrayRef<const Value*> values) {
     return std::none_of(values.begin(), values.end(), [](const Value* value) {
       return contains_tensor(*value->type()) && !is_tensor_type(*value->type());
     });
   };
-  return has_tensors_only(node->inputs()) && has_tensors_only(node->outputs()) &&
-         recompute_veto(node) == RecomputeVeto::kNone && !draws_random_numbers(node) &&
-         !updates_hidden_state(node);
+  if (!has_autograd(node) || !has_tensors_only(node->inputs()) ||
+      !has_tensors_only(node->outputs()) || draws_random_numbers(node))
+    return false;
+  return is_norm_in_training(node) ||
+         (recompute_veto(node) == RecomputeVeto::kNone && !updates_hidden_state(node));
 }
 
 void insert_operator_gradient(Node* node, GradientSums& sums) {
@@ -94,6 +137,8 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
   }));
   for (auto* output : copy->outputs())
     subgraph->registerOutput(output);
+  if (is_norm_in_training(node))
+    leave_out_running_statistics(copy);
   std::vector<Value*> operands = node->inputs().vec();
   operands.insert(operands.end(), gradients.begin(), gradients.end());
   auto* added = graph.insertNode(graph.create(symbols::kOperatorGradient, operands, targets.size()));

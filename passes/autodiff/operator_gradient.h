@@ -14,6 +14,9 @@ bool may_stay_beside(const Rule& rule, const torch::jit::Node* node);
 // because autograd differentiates what they run.
 bool may_differentiate_again(const Rule& rule, torch::jit::Node* node);
 
+// The same for the parts of a composed operator.
+bool may_differentiate_parts_again(const Rule& rule, torch::jit::Node* node);
+
 // Marks in `sums` those outputs of the node that are differentiable.
 void require_differentiable_outputs(torch::jit::Node* node, GradientSums& sums);
 
