@@ -1,0 +1,222 @@
+"""Gradients that a method asks for are part of its region, and have gradients of their own."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, points
+
+
+def fresh(inputs: tuple[Any, ...]) -> list[Any]:
+    return [
+        each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each for each in inputs
+    ]
+
+
+def step(module: nn.Module, inputs: tuple[Any, ...], backward: bool = True) -> tuple[list[Tensor | None], list[bool]]:
+    """Returns results and gradients of a step, and which results require grad."""
+    torch.manual_seed(1)
+    module.zero_grad(set_to_none=True)
+    own = fresh(inputs)
+    outputs = list(module(*own))
+    seen: list[Tensor | None] = [output.detach().clone() for output in outputs]
+    flags = [output.requires_grad for output in outputs]
+    if backward:
+        sum(((o - 0.2) ** 2).sum() * (k + 1) for k, o in enumerate(outputs) if o.requires_grad).backward()
+    seen += [None if p.grad is None else p.grad.clone() for p in module.parameters()]
+    seen += [each.grad for each in own if isinstance(each, Tensor)]
+    return seen, [*flags, *(each.requires_grad for each in own if isinstance(each, Tensor))]
+
+
+def assert_close(got: list[Tensor | None], expected: list[Tensor | None], tolerance: float) -> None:
+    """Relative to the largest value: what a norm removes again has a gradient that is a rounding error."""
+    assert len(got) == len(expected)
+    scale = max(float(each.abs().max()) for each in expected if each is not None)
+    for a, b in zip(got, expected, strict=True):
+        assert (a is None) == (b is None)
+        if a is not None and b is not None:
+            assert a.dtype == b.dtype and a.shape == b.shape
+            assert float((a - b).abs().max()) <= tolerance * scale
+
+
+def regions(module: torch.jit.ScriptModule) -> list[Any]:
+    return [
+        region
+        for specialization in aten_recompute.report(module)["methods"][0]["specialisations"]
+        for region in specialization["regions"]
+    ]
+
+
+@pytest.mark.parametrize("strategy", ["none", "all", "segments", "min_cut"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_results_and_gradients_are_those_of_eager(name: str, dtype: torch.dtype, strategy: str) -> None:
+    make, make_inputs = PROGRAMS[name]
+    torch.manual_seed(0)
+    net = make().to(dtype)
+    inputs = tuple(each.to(dtype) if each.is_floating_point() else each for each in make_inputs())
+    inputs = tuple(
+        each.detach().requires_grad_(given.requires_grad) for each, given in zip(inputs, make_inputs(), strict=True)
+    )
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), strategy)
+    expected, flags = step(net, inputs)
+    for _ in range(3):
+        got, got_flags = step(lowered, inputs)
+        assert_close(got, expected, 1e-6 if dtype == torch.float32 else 1e-12)
+        assert got_flags == flags
+    (region,) = regions(lowered)
+    (variant,) = region["variants"]
+    assert variant["operators"]["on_tape"] == [] if "operators" in variant else True
+
+
+@pytest.mark.parametrize("name", ["forces", "stress"])
+@pytest.mark.parametrize("strategy", ["none", "all", "segments"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_evaluation_gives_forces_and_frees_its_graph(name: str, strategy: str, frozen: bool) -> None:
+    make, make_inputs = PROGRAMS[name]
+    torch.manual_seed(0)
+    net = make().eval().requires_grad_(not frozen)
+    inputs = make_inputs()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), strategy)
+    lowered.eval()
+    for parameter in lowered.parameters():
+        parameter.requires_grad_(not frozen)
+    expected, flags = step(net, inputs, backward=False)
+    for _ in range(3):
+        got, got_flags = step(lowered, inputs, backward=False)
+        assert_close(got, expected, 0.0)
+        assert got_flags == flags
+    messages = []
+    for module in (net, lowered):
+        with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time") as error:
+            module(*fresh(inputs))[0].backward()
+        messages.append(str(error.value))
+    assert "retain_graph=True" in messages[1]
+
+
+def test_training_and_evaluation_alternate() -> None:
+    torch.manual_seed(0)
+    net = Forces()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    for training in (True, False, True, False):
+        net.train(training)
+        lowered.train(training)
+        x = points(7, 3)
+        expected, _ = step(net, (x,), backward=training)
+        got, _ = step(lowered, (x,), backward=training)
+        assert_close(got, expected, 0.0)
+    assert len(regions(lowered)) == 2
+
+
+def test_a_loss_on_a_part_of_the_results() -> None:
+    torch.manual_seed(0)
+    net = Forces()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    for part in (0, 1, 0):
+        grads = []
+        for module in (net, lowered):
+            module.zero_grad(set_to_none=True)
+            torch.manual_seed(2)
+            module(points())[part].square().sum().backward()
+            grads.append([p.grad for p in module.parameters()])
+        assert_close(grads[1], grads[0], 0.0)
+
+
+def test_two_forwards_before_one_backward() -> None:
+    torch.manual_seed(0)
+    net = Forces()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "segments")
+    x, y = points(4, 3), points(9, 3)
+    grads = []
+    for module in (net, lowered):
+        for _ in range(2):
+            module.zero_grad(set_to_none=True)
+            (e1, f1), (e2, f2) = module(x.clone()), module(y.clone())
+            (f1.square().sum() + f2.square().sum() + e1 * e2).backward()
+        grads.append([p.grad for p in module.parameters()])
+    assert_close(grads[1], grads[0], 1e-6)
+
+
+def test_third_derivatives() -> None:
+    """A Hessian in the method, a loss on it, and a gradient of that loss with a graph."""
+    torch.manual_seed(0)
+    net = Hessian().double()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    x = points(4, 3).double()
+    seen = []
+    for module in (net, lowered):
+        rows = module(x)[2]
+        grads = torch.autograd.grad(rows.square().sum(), list(module.parameters())[:1], create_graph=True)
+        module.zero_grad(set_to_none=True)
+        grads[0].square().sum().backward()
+        seen.append([p.grad for p in module.parameters()])
+    assert_close(seen[1], seen[0], 1e-12)
+
+
+def test_saved_cloned_and_enabled_modules() -> None:
+    torch.manual_seed(0)
+    net = Forces()
+    x = points()
+    expected, _ = step(net, (x,))
+    file = io.BytesIO()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    torch.jit.save(lowered, file)
+    file.seek(0)
+    enabled = torch.jit.script(copy.deepcopy(net))
+    aten_recompute.enable(enabled, "all")
+    for module in (torch.jit.load(file), aten_recompute.clone(lowered), enabled):
+        for _ in range(2):
+            assert_close(step(module, (x,))[0], expected, 0.0)
+
+
+def test_without_gradients_the_call_raises_what_eager_raises() -> None:
+    net = Forces()
+    lowered = aten_recompute.lower(torch.jit.script(net), "none")
+    with torch.no_grad(), pytest.raises(RuntimeError, match="does not require grad"):
+        lowered(points())
+    lowered(points())  # goes on
+
+
+class NotReached(Potential):
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        gradient = torch.autograd.grad([self.a(x).sum()], [y], create_graph=True)[0]
+        assert gradient is not None
+        return gradient
+
+
+def test_a_target_that_is_not_reached_raises_what_eager_raises() -> None:
+    net = NotReached()
+    inputs = points(requires_grad=True), points(requires_grad=True)
+    for module in (net, aten_recompute.lower(torch.jit.script(net), "none")):
+        with pytest.raises(RuntimeError, match="not have been used in the graph"):
+            module(*inputs)
+
+
+def test_sizes_that_change_need_one_specialization() -> None:
+    torch.manual_seed(0)
+    net = Forces()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget=0.9)
+    for size in (40, 12, 33, 7, 39):
+        x = points(size, 3)
+        assert_close(step(lowered, (x,))[0], step(net, (x,))[0], 1e-6)
+    (region,) = regions(lowered)
+    assert len(region["variants"]) == 1
+
+
+def test_values_are_computed_again_for_forces_in_evaluation() -> None:
+    net = Forces(64).eval()
+    x = points(2000, 3)
+    peaks = []
+    for fraction in (1.0, 0.7):
+        lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget=fraction)
+        lowered.eval()
+        assert_close(step(lowered, (x,), backward=False)[0], step(net, (x,), backward=False)[0], 1e-6)
+        (variant,) = regions(lowered)[0]["variants"]
+        peaks.append(variant["predicted_peak_bytes"])
+    assert peaks[1] <= 0.7 * peaks[0]
+    assert variant["recomputed"]
