@@ -1,5 +1,10 @@
 #include "backend/memory/input_shapes.h"
 
+#include <cmath>
+#include <limits>
+#include <set>
+#include <utility>
+
 namespace aten_recompute {
 
 InputShapes::InputShapes(const std::vector<c10::IValue>& inputs, const std::vector<bool>& ignored) {
@@ -20,17 +25,22 @@ InputShapes::InputShapes(const std::vector<c10::IValue>& inputs, const std::vect
 bool InputShapes::cover(const InputShapes& other) const {
   if (numbers_.size() != other.numbers_.size())
     return false;
+  std::set<std::pair<int64_t, int64_t>> grown;  // one dimension may be that of several tensors
   for (size_t i = 0; i < numbers_.size();) {
     const auto dimensions = numbers_[i];
-    if (other.numbers_[i] != dimensions)
+    if (other.numbers_[i] != dimensions || (dimensions >= 0 && other.numbers_[i + 1] > numbers_[i + 1]))
       return false;
-    ++i;
-    for (int64_t k = 0; k <= dimensions; ++k, ++i) {  // the element's width comes first
+    i += dimensions < 0 ? 1 : 2;  // the element's width comes before the sizes
+    for (int64_t k = 0; k < dimensions; ++k, ++i) {
       if (other.numbers_[i] > numbers_[i])
-        return false;
+        grown.emplace(numbers_[i], other.numbers_[i]);
     }
   }
-  return true;
+  double growth = 1.0;
+  for (const auto& [before, now] : grown)
+    growth *= before == 0 ? std::numeric_limits<double>::infinity()
+                          : std::pow(static_cast<double>(now) / static_cast<double>(before), 3);
+  return growth <= room_;
 }
 
 std::string InputShapes::difference(const InputShapes& other,

@@ -25,8 +25,14 @@ class InputShapes {
   // Returns whether no tensor of `other` is larger in any dimension than its counterpart here. A
   // plan made for these shapes then keeps its peak in bytes for `other`, because every value is at
   // most as large.
+  // With room, tensors may also be larger, as long as memory that grows with the cube of each
+  // dimension has room.
   bool cover(const InputShapes& other) const;
-  bool operator==(const InputShapes&) const = default;
+  bool operator==(const InputShapes& other) const { return numbers_ == other.numbers_; }
+  bool operator!=(const InputShapes& other) const { return !(*this == other); }
+
+  // Sets how many times the memory of these inputs there is for a call; at least 1.
+  void set_room(double room) { room_ = room; }
 
   // Returns, for people, the first tensor of `other` that is larger than its counterpart here, or
   // another one: "x [16, 64] instead of [8, 64]". `names` has one for each input.
@@ -35,6 +41,7 @@ class InputShapes {
  private:
   // Per tensor: its rank, the bytes of an element, its sizes. Other inputs have -1 only.
   std::vector<int64_t> numbers_;
+  double room_ = 1.0;
 };
 
 }  // namespace aten_recompute

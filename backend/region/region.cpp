@@ -161,9 +161,19 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
   }
   if (compiled_region != nullptr && compiled_region->plan() != nullptr)
     plans.policy.note_plan(compiled_region->plan()->metrics.unplanned_peak_bytes);
-  plans.planned.insert(
-      std::make_shared<Planned>(Planned{shapes, compiled_region, num_compiled_++}));
+  plans.planned.insert(std::make_shared<Planned>(
+      Planned{with_room(shapes, compiled_region.get()), compiled_region, num_compiled_++}));
   return {compiled_region};
+}
+
+InputShapes Region::with_room(InputShapes shapes, const CompiledRegion* compiled_region) const {
+  if (compiled_region == nullptr || compiled_region->plan() == nullptr || !options_.memory_bytes ||
+      is_one_of_several_)
+    return shapes;
+  const auto peak = compiled_region->plan()->metrics.predicted_peak_bytes;
+  if (peak > 0 && peak < *options_.memory_bytes)
+    shapes.set_room(static_cast<double>(*options_.memory_bytes) / static_cast<double>(peak));
+  return shapes;
 }
 
 void Region::say_why_compiled(const SpecializationKey& key, const InputShapes& shapes,

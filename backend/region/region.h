@@ -127,6 +127,8 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // Removes plans that are not to be used again, and notes the caller's behavior in `seen`. Returns
   // whether there were any.
   static bool remove_outdated(Plans& plans);
+  // Returns the shapes with the room that a budget in bytes leaves beside the plan's peak.
+  InputShapes with_room(InputShapes shapes, const CompiledRegion* compiled_region) const;
   // Logs why the region is compiled for this key and these shapes, if it was compiled before.
   // `is_outdated`: because of what a step has shown.
   void say_why_compiled(const SpecializationKey& key, const InputShapes& shapes, const Plans& plans,

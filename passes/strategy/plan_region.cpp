@@ -75,14 +75,21 @@ RetentionPlan keep_least(const PlanRequest& request, const GraphProblem& problem
   return best;
 }
 
+// Share of a budget that is left free for larger inputs, if that is possible.
+constexpr double kRoomToGrow = 0.33;
+
 RetentionPlan decide_by_budget(const PlanRequest& request, const GraphProblem& problem) {
   const auto unplanned = retention_of(problem, save_everything(request.joint));
   if (request.leanest)
     return keep_least(request, problem, unplanned);
+  // Inputs that grew twice will grow again, so the next plan leaves them room.
+  const bool grows = request.options.memory_bytes.has_value() && request.known.size() >= 2;
   const bool data_decide_sizes = request.profile != nullptr && !request.profile->data_sizes.empty();
   return plan_budget(problem.problem, unplanned, request.options,
                      {.num_threads = static_cast<size_t>(at::get_num_threads()),
-                      .margin = data_decide_sizes ? kDataGrowth : 0.0,
+                      .margin = grows               ? kRoomToGrow
+                                : data_decide_sizes ? kDataGrowth
+                                                    : 0.0,
                       .known = request.known,
                       .largest_unplanned_bytes = request.largest_unplanned_bytes});
 }
