@@ -17,6 +17,7 @@
 #include "passes/autodiff/alternatives.h"
 #include "passes/autodiff/differentiate.h"
 #include "passes/autodiff/name_values.h"
+#include "passes/autodiff/tape_sources.h"
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/path/written_attributes.h"
 #include "passes/frontend/rewrites/assign_layers.h"
@@ -118,6 +119,7 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
   });
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   graphs.report.operators = joint.operators;
+  graphs.tape_sources = number_tapes(joint);
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
   if (traits_of(input.options).wants_alternatives)
