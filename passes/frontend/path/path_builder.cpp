@@ -99,6 +99,13 @@ Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
   return node->output();
 }
 
+Value* PathBuilder::add_copy_of_attribute(Value* attribute) {
+  const torch::jit::WithInsertPoint guard(start_);
+  auto* copy = graph_->insert(aten::clone, {attribute});
+  copy->node()->i_(kBeforeRegions, 1);
+  return copy;
+}
+
 Node* PathBuilder::add_copy_at_start(Node* node, Value* input, const IValue& constant) {
   const torch::jit::WithInsertPoint guard(start_);
   auto* second = graph_->insertConstant(constant);

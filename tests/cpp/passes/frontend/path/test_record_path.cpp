@@ -1,6 +1,7 @@
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 
+#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include "passes/frontend/path/path_builder.h"
@@ -189,6 +190,82 @@ def forward(self, d: Dict[str, Tensor], l: List[Tensor]):
   EXPECT_EQ(d.at("y").item<float>(), 2);
   EXPECT_EQ(d.at("x").item<float>(), 3);
   EXPECT_EQ(l.size(), 2);
+}
+
+TEST_F(RecordPath, ACarriedAttributeIsAValueThatIsWrittenBackAtTheEnd) {
+  const auto module = define(R"(
+def forward(self, x):
+    row = self.count[0:1]
+    self.count.add_(1)
+    y = x * self.count
+    self.count.mul_(x)
+    return y, row, self.count
+)");
+  const auto count = module.attr("count").toTensor();
+  const auto path = record(module, {at::full({1}, 2)}, {}, {{"count"}});
+  EXPECT_EQ(count.item<float>(), 0);
+  EXPECT_EQ(count._version(), 0U);
+  EXPECT_TRUE(path.has_changes);
+  ASSERT_THAT(path.apart.written, SizeIs(1));
+  EXPECT_THAT(path.apart.read, IsEmpty());
+  for (const auto* name : {"aten::add_", "aten::mul_"})
+    EXPECT_THAT(find_nodes(*path.graph, name), IsEmpty());
+  EXPECT_TRUE(find_nodes(*path.graph, "aten::clone").at(0)->hasAttribute(kBeforeRegions));
+
+  const auto results = run(path, module, {at::full({1}, 3)}).toTupleRef().elements().vec();
+  EXPECT_EQ(results[0].toTensor().item<float>(), 3);
+  EXPECT_EQ(count.item<float>(), 3);
+  EXPECT_EQ(count._version(), 2U);
+  EXPECT_TRUE(results[1].toTensor().is_alias_of(count));
+  EXPECT_TRUE(results[2].toTensor().is_same(count));
+}
+
+TEST_F(RecordPath, MemoryThatIsReadUnderTwoNamesIsNotCarried) {
+  const auto module = define(R"(
+def forward(self, x, other):
+    self.count.add_(1)
+    return x * self.count + other
+)");
+  const auto x = at::ones({1});
+  const auto count = module.attr("count").toTensor();
+  const auto path = record(module, {x, x}, {}, {{"count"}});
+  EXPECT_TRUE(are_apart(path.apart, module._ivalue(), {x, x}));
+  EXPECT_FALSE(are_apart(path.apart, module._ivalue(), {x, count}));
+  EXPECT_FALSE(are_apart(path.apart, module._ivalue(), {x, c10::List<at::Tensor>({count[0]})}));
+  EXPECT_THROW(record(module, {x, count}, {}, {{"count"}}), NotRecordable);
+  count.requires_grad_();
+  EXPECT_FALSE(are_apart(path.apart, module._ivalue(), {x, x}));
+}
+
+TEST_F(RecordPath, ResultsOfOperatorsUnderNoGradAreDetached) {
+  const auto module = define(R"(
+def forward(self, x):
+    with torch.no_grad():
+        y = x * 2
+        z = y + 1
+        z.mul_(3)
+    return x * z
+)");
+  const auto path = record(module, {at::ones({1})});
+  EXPECT_THAT(find_nodes(*path.graph, "aten::detach"), SizeIs(1));  // y; z is made of it
+  const auto x = at::ones({1}).requires_grad_();
+  const auto y = run(path, module, {x}).toTensor();
+  EXPECT_EQ(torch::autograd::grad({y}, {x}).at(0).item<float>(), 9);
+  const auto writes = define(R"(
+def forward(self, x):
+    y = x * 2
+    with torch.no_grad():
+        y.mul_(3)
+    return y
+)");
+  EXPECT_THAT(reason_of(writes, {at::ones({1})}), HasSubstr("writes under no_grad()"));
+  const auto enables = define(R"(
+def forward(self, x):
+    with torch.enable_grad():
+        y = x * 2
+    return y
+)");
+  EXPECT_THAT(reason_of(enables, {at::ones({1})}), HasSubstr("prim::Enter"));
 }
 
 TEST_F(RecordPath, RecordingLeavesTensorsAndRandomNumbersAlone) {
