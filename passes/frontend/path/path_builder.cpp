@@ -136,6 +136,8 @@ Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
     return build(*item.container);
   if (item.symbol == nullptr)
     return add_constant(item.value);
+  if (!without_grad_ && is_kept_inside(item.symbol))
+    throw NotRecordable("it uses a tensor outside of no_grad() that may be its operand, or a view");
   item.symbol = memory_.current(item.symbol);
   if (is_wider(*item.symbol->type()) && !item.symbol->type()->isSubtypeOf(*expected)) {
     auto* cast = add(prim::unchecked_cast, {item.symbol}, expected);

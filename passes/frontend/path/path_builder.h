@@ -7,6 +7,7 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -29,7 +30,16 @@ class PathBuilder {
   // path and layer.
   void set_origin(torch::jit::Node* node) { origin_ = node; }
 
-  // Returns the value of the graph that stands for the item, of a type that fits `expected`.
+  // Says whether what comes next stands in a block of torch.no_grad().
+  void set_without_grad(bool without_grad) { without_grad_ = without_grad; }
+  // Notes a value that was made in such a block and may be used in one only.
+  void keep_inside(torch::jit::Value* value) { inside_only_.insert(value); }
+  bool is_kept_inside(const torch::jit::Value* value) const {
+    return inside_only_.count(value) != 0;
+  }
+
+  // Returns the value of the graph that stands for the item, of a type that fits `expected`. Throws
+  // NotRecordable outside of no_grad() for a value that may be used there only.
   torch::jit::Value* symbol_of(Item& item, const c10::TypePtr& expected);
   // Returns what the item is in this call.
   c10::IValue value_of(const Item& item) const;
@@ -92,6 +102,8 @@ class PathBuilder {
   std::set<std::pair<size_t, bool>> checked_;  // unique() of conditions
   size_t num_nodes_ = 0;
   bool changes_are_made_ = false;
+  bool without_grad_ = false;
+  std::unordered_set<const torch::jit::Value*> inside_only_;
 };
 
 }  // namespace aten_recompute

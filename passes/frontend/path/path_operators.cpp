@@ -138,7 +138,11 @@ void PathOperators::record(Node* node, const std::vector<Item>& operands,
     if (results[i].isGenericDict())
       throw NotRecordable(qualified_operator_name(node) + " returns a dict");
     note_memory(results[i], copy->output(i), operands, symbols);
-    auto* symbol = without_grad_ ? without_grad(copy->output(i), results[i]) : copy->output(i);
+    auto* symbol = copy->output(i);
+    if (without_grad_) {
+      symbol = without_grad(symbol, results[i]);
+      keep_inside(symbol, copy, results[i], operands);
+    }
     auto item = make_item(results[i], symbol, outputs[i]->type(), false);
     if (item.container != nullptr && reads_metadata_only(node, 0) &&
         has_determined_type(operands[0])) {
@@ -154,7 +158,7 @@ void PathOperators::record(Node* node, const std::vector<Item>& operands,
 void PathOperators::record_write(Node* node, const std::vector<Item>& operands,
                                  const IValue& result) {
   const auto symbols = symbols_of_inputs(node);
-  if (without_grad_ && !is_without_grad(symbols[0]))
+  if (without_grad_ && (!is_without_grad(symbols[0]) || builder_.is_kept_inside(symbols[0])))
     throw NotRecordable("it writes under no_grad() to a tensor that was not made there");
   auto* content = written_content(node, symbols, operands, result);
   if (without_grad_)
@@ -211,6 +215,23 @@ Value* PathOperators::without_grad(Value* result, const IValue& value) {
   }
   made_without_grad_.insert(result);
   return result;
+}
+
+void PathOperators::keep_inside(Value* symbol, const Node* node, const IValue& value,
+                                const std::vector<Item>& operands) {
+  if (!value.isTensor() || node->kind() == aten::detach)
+    return;
+  const auto inputs = node->inputs();
+  const bool is_safe = std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+    return is_without_grad(input) && !builder_.is_kept_inside(input);
+  });
+  const bool may_be_operand =
+      may_alias_an_argument(node) ||
+      std::any_of(operands.begin(), operands.end(), [&](const Item& operand) {
+        return operand.is_tensor() && operand.value.toTensor().is_same(value.toTensor());
+      });
+  if (!is_safe && may_be_operand)
+    builder_.keep_inside(symbol);
 }
 
 void PathOperators::record_callers_write(Node* node, const std::vector<Item>& operands) {

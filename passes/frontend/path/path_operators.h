@@ -29,7 +29,10 @@ class PathOperators {
 
   // Says whether what comes next stands in a block of torch.no_grad(). What operators return there
   // requires no grad: the path detaches it.
-  void set_without_grad(bool without_grad) { without_grad_ = without_grad; }
+  void set_without_grad(bool without_grad) {
+    without_grad_ = without_grad;
+    builder_.set_without_grad(without_grad);
+  }
 
   // Runs a node on what the operands are in this call, and returns its results. The path gets
   // nothing. Throws NotRecordable if the node raises an exception.
@@ -65,8 +68,13 @@ class PathOperators {
   // Returns whether the value requires no grad in any call, because it was made under no_grad().
   bool is_without_grad(const torch::jit::Value* value) const;
   // Returns `result` of an operator, or its detached form where it may require grad and must not.
-  // Throws NotRecordable for a list of such tensors.
+  // `value` is what it is in this call. Throws NotRecordable for a list of such tensors.
   torch::jit::Value* without_grad(torch::jit::Value* result, const c10::IValue& value);
+  // Keeps `symbol`, the result of the node, inside of the block if it may be an operand itself, or
+  // a view: in eager PyTorch, the former has its history, and a view of what requires grad is a
+  // leaf that requires grad.
+  void keep_inside(torch::jit::Value* symbol, const torch::jit::Node* node,
+                   const c10::IValue& value, const std::vector<Item>& operands);
   // Records a write to memory of the caller under no_grad().
   void record_callers_write(torch::jit::Node* node, const std::vector<Item>& operands);
   // Notes if a result of an operator shares memory that the path made with an operand.
