@@ -129,6 +129,32 @@ Value* insert_functional(Node* node) {
   return result;
 }
 
+// Returns the node that enters the block of torch.no_grad(), or its like, that `node` stands in;
+// nullptr if it stands in none.
+const Node* entered_before(const Node* node) {
+  for (; node != nullptr; node = node->owningBlock()->owningNode()) {
+    int num_left = 0;
+    const auto* begin = node->owningBlock()->param_node();
+    for (const auto* each = node == begin ? begin : node->prev(); each != begin;
+         each = each->prev()) {
+      if (each->kind() == prim::Exit)
+        ++num_left;
+      else if (each->kind() == prim::Enter && num_left-- == 0)
+        return each;
+    }
+  }
+  return nullptr;
+}
+
+// Returns whether the writes stand in the same block of torch.no_grad(), if in any, as what made
+// the value. A write under no_grad() leaves the history of what was made outside as it is, which
+// the functional form would not have.
+bool are_in_block_of(const Value* origin, const std::vector<Node*>& writes) {
+  return std::all_of(writes.begin(), writes.end(), [&](const Node* write) {
+    return entered_before(write) == entered_before(origin->node());
+  });
+}
+
 void replace(Node* node) {
   auto* target = node->input(0);
   auto* result = insert_functional(node);
@@ -173,9 +199,14 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
     origins[origin->unique()] = origin;
   }
   const bool containers_change = changes_containers(graph->block());
+  bool enters_blocks = false;
+  for_each_node(graph->block(), [&](const Node* node) {
+    enters_blocks = enters_blocks || node->kind() == prim::Enter;
+  });
   std::vector<Node*> chosen;
   for (const auto& [unique, nodes] : writers) {
-    if (can_functionalize(origins.at(unique), nodes, values, aliases, containers_change))
+    if ((!enters_blocks || are_in_block_of(origins.at(unique), nodes)) &&
+        can_functionalize(origins.at(unique), nodes, values, aliases, containers_change))
       chosen.insert(chosen.end(), nodes.begin(), nodes.end());
   }
   for (auto* node : chosen)

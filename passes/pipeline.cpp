@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <iterator>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/inner_backward.h"
 #include "passes/autodiff/name_values.h"
+#include "passes/autodiff/tape_sources.h"
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/path/written_attributes.h"
 #include "passes/frontend/rewrites/assign_layers.h"
@@ -43,15 +45,22 @@ using torch::jit::Graph;
 
 // ---- A method ----
 
-// Returns the path that this call takes; nullopt where it cannot be recorded, and logs why.
+// Paths of attributes, from the module.
+using AttributePaths = std::set<std::vector<std::string>>;
+
+// Returns the path that this call takes, with the attributes in `carried` as values of it; nullopt
+// where it cannot be recorded, and logs why.
 std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
-                                          const MethodInput& input) {
+                                          const MethodInput& input, const AttributePaths& carried) {
   std::optional<RecordedPath> path;
   run_pass(Pass::kRecordPath, [&] {
     try {
-      path = record_path(inlined, input.self, input.inputs, input.kept_branches);
+      path = record_path(inlined, input.self, input.inputs, input.kept_branches, carried);
     } catch (const NotRecordable& error) {
-      log_info(LogTopic::kPaths, std::string("a method keeps its control flow: ") + error.what());
+      log_info(LogTopic::kPaths,
+               (carried.empty() ? "a method keeps its control flow: "
+                                : "a method keeps its writes to attributes where they are: ") +
+                   std::string(error.what()));
     }
   });
   if (path && log_enabled(LogTopic::kPaths, LogLevel::kInfo)) {
@@ -63,10 +72,12 @@ std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
   return path;
 }
 
-// Compiles the method for the path that this call takes. Returns nullopt if that is not possible.
-std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined,
-                                           const MethodInput& input) {
-  auto path = try_to_record(inlined, input);
+// Compiles the method for the path that this call takes, with the attributes in `carried` as values
+// of it. Returns nullopt if that is not possible.
+std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& inlined,
+                                                const MethodInput& input,
+                                                const AttributePaths& carried) {
+  auto path = try_to_record(inlined, input, carried);
   if (!path)
     return std::nullopt;
   PreparedMethod method;
@@ -90,6 +101,22 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
     method.regions = form_regions_of_path(method.graph);
   });
   return method;
+}
+
+// Compiles the method for the path that this call takes. Where writes to attributes divide it into
+// regions, these attributes are values of the path, if that is possible. Returns nullopt if the
+// path cannot be recorded.
+std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined,
+                                           const MethodInput& input) {
+  auto method = prepare_path_with(inlined, input, {});
+  if (!method || method->regions.nodes.size() <= 1)
+    return method;
+  const auto written = attributes_written_in_place(*method->graph);
+  if (written.empty())
+    return method;
+  auto carrying = prepare_path_with(inlined, input, written);
+  const bool is_better = carrying && carrying->regions.nodes.size() < method->regions.nodes.size();
+  return is_better ? std::move(carrying) : std::move(method);
 }
 
 // ---- A region ----
@@ -122,6 +149,7 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   graphs.report.operators = joint.operators;
   graphs.freed_outputs = joint.freed_outputs;
+  graphs.tape_sources = number_tapes(joint);
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));
   if (!input.is_one_of_several)

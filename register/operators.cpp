@@ -26,6 +26,7 @@
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
 #include "runtime/tape.h"
+#include "runtime/write_back.h"
 
 namespace aten_recompute {
 namespace {
@@ -182,6 +183,7 @@ const bool registered = [] {
   register_autocast_operators();
   register_branch_operator();
   register_path_operators();
+  register_write_back_operator();
   register_tape_operators();
   register_inner_gradient_operators();
   register_random_operators();

@@ -24,6 +24,8 @@ struct Node;
 
 namespace aten_recompute {
 
+class TapeReach;
+
 struct CallContext {
   // Autocast's settings before a block was entered, which its end restores.
   struct AutocastBlock {
@@ -55,6 +57,8 @@ struct CallContext {
   // nullptr: nobody (rules/autocast_probe.h).
   void* autocast_observer = nullptr;
   void* cast_watch = nullptr;
+  // Whom operators on the tape tell what requires grad (runtime/tape_reach.h); nullptr: nobody.
+  TapeReach* tape_reach = nullptr;
   // The allocator in use is asked whether it is that of StepMemoryWatch.
   bool asks_for_allocator = false;
   StageWithoutGradient last_stage;

@@ -10,8 +10,11 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <unordered_set>
+
 #include "ir/symbols.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/tape_reach.h"
 
 namespace aten_recompute {
 namespace {
@@ -36,7 +39,8 @@ class TapeForward {
  public:
   explicit TapeForward(const torch::jit::Node* node)
       : code_(std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "tape")),
-        requires_grad_(node->is(symbols::kRequiresGrad)) {}
+        requires_grad_(node->is(symbols::kRequiresGrad)),
+        number_(node->hasAttribute(kTapeNumber) ? node->i(kTapeNumber) : -1) {}
 
   void operator()(Stack& stack) const {
     const auto count = requires_grad_.size();
@@ -57,6 +61,8 @@ class TapeForward {
       for (auto& output : inputs)
         stack.push_back(detach_output(output, *tape));
     }
+    if (auto* reach = TapeReach::current(); reach != nullptr && number_ >= 0)
+      report(*tape, *reach);
     stack.emplace_back(std::move(tape));
   }
 
@@ -111,8 +117,48 @@ class TapeForward {
     return value;
   }
 
+  // Tells which operands the gradient of each result reaches.
+  void report(const Tape& tape, TapeReach& reach) const {
+    std::vector<size_t> operand_of;  // per input of the tape
+    size_t group = 0;
+    for (size_t operand = 0; operand < requires_grad_.size(); ++operand) {
+      if (requires_grad_[operand] != 0)
+        operand_of.insert(operand_of.end(), tape.group_sizes[group++], operand);
+    }
+    size_t edge = 0;
+    for (size_t output = 0; output < tape.output_sizes.size(); ++output) {
+      const std::vector<torch::autograd::Edge> edges(
+          tape.output_edges.begin() + static_cast<std::ptrdiff_t>(edge),
+          tape.output_edges.begin() +
+              static_cast<std::ptrdiff_t>(edge + tape.output_sizes[output]));
+      edge += tape.output_sizes[output];
+      for (auto input : inputs_reached(edges, tape))
+        reach.note(static_cast<size_t>(number_), output, operand_of[input]);
+    }
+  }
+
+  // Returns the inputs of the tape that gradients which begin at `edges` reach.
+  static std::vector<size_t> inputs_reached(std::vector<torch::autograd::Edge> edges,
+                                            const Tape& tape) {
+    std::vector<size_t> inputs;
+    std::unordered_set<const torch::autograd::Node*> seen;
+    while (!edges.empty()) {
+      const auto edge = edges.back();
+      edges.pop_back();
+      if (!edge.is_valid())
+        continue;
+      if (edge.function == tape.inputs_end)
+        inputs.push_back(edge.input_nr);
+      else if (seen.insert(edge.function.get()).second)
+        edges.insert(edges.end(), edge.function->next_edges().begin(),
+                     edge.function->next_edges().end());
+    }
+    return inputs;
+  }
+
   std::shared_ptr<torch::jit::Code> code_;
   std::vector<int64_t> requires_grad_;
+  int64_t number_;
 };
 
 // Stack: (tape, gradient of each output or None) -> gradients of the inputs that require grad.

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/interned_strings.h>
 #include <ATen/core/ivalue.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
@@ -18,6 +19,9 @@
 #include "common/torch_compat.h"
 
 namespace aten_recompute {
+
+// Attribute of a tape_forward: its number in the region, for TapeReach (runtime/tape_reach.h).
+inline const c10::Symbol kTapeNumber = c10::Symbol::attr("tape_number");
 
 // Describes one input of the tape, so that a zero gradient can be made for it.
 struct TapeInput {

@@ -18,6 +18,7 @@
 #include "common/strategy_traits.h"
 #include "runtime/autocast.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/tape_reach.h"
 
 namespace aten_recompute {
 namespace {
@@ -150,22 +151,27 @@ void make_outputs_distinct(const CompiledRegion& compiled_region, std::vector<co
 }
 
 // Runs the forward; returns the region's outputs, then the captured values. `data_sizes` gets the
-// sizes that data decided, if the plan depends on any.
+// sizes that data decided, if the plan depends on any, and `requires_grad` what
+// TapeReach::outputs() returns.
 std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
                                      std::vector<c10::IValue> inputs,
                                      const std::vector<const void*>& input_tensors,
-                                     StepArena* arena, size_t run, DataSizes& data_sizes) {
+                                     StepArena* arena, size_t run, DataSizes& data_sizes,
+                                     std::vector<bool>& requires_grad) {
   const WithoutAutograd guard;
   const WithoutAutocast no_autocast;
   const auto* plan = compiled_region.plan();
   const bool data_decide_sizes = plan != nullptr && !plan->data_sizes.empty();
   const auto& forward = compiled_region.forward();
   auto registers = forward.start(std::move(inputs));
+  const auto& sources = compiled_region.graphs().tape_sources;
+  const TapeReach reach(sources.is_needed() ? &sources : nullptr);
   {
     const AllocationScope scope(arena, PassKey::of(run, 0), &forward);
     forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
                 data_decide_sizes ? &data_sizes : nullptr);
   }
+  requires_grad = reach.outputs();
   std::vector<c10::IValue> outputs;
   for (size_t i = 0; i < forward.outputs().size(); ++i)
     outputs.push_back(forward.take_output(registers, i));
@@ -173,17 +179,22 @@ std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
   return outputs;
 }
 
-// Makes `node` the history of the outputs that require grad.
+// Makes `node` the history of the outputs that require grad. `requires_grad` is what
+// TapeReach::outputs() returns.
 void set_histories(RegionCall& call, const std::vector<c10::IValue>& outputs,
+                   const std::vector<bool>& requires_grad,
                    const NodePtr<torch::autograd::Node>& node) {
-  for (auto i : call.compiled_region().gradient().df_input_vjps) {
+  const auto& vjps = call.compiled_region().gradient().df_input_vjps;
+  for (size_t k = 0; k < vjps.size(); ++k) {
+    const auto i = vjps[k];
     const auto& output = outputs[i].toTensor();
     OutputMetadata metadata{output.sizes().vec(), output.options()};
     if (output.has_storage())
       metadata.storage = output.storage().getWeakStorageImpl();
     call.add_output(std::move(metadata));
     // The type tells only here that an output has no gradient, such as the indices of a maximum.
-    if (torch::autograd::isDifferentiableType(output.scalar_type()))
+    if (torch::autograd::isDifferentiableType(output.scalar_type()) &&
+        (requires_grad.empty() || requires_grad[k]))
       torch::autograd::set_history(output, node);
     else
       node->add_input_metadata(torch::autograd::Node::undefined_input());
@@ -292,13 +303,14 @@ void Region::run(Stack& stack) {
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
   DataSizes data_sizes;
+  std::vector<bool> outputs_require_grad;
   OpenStep arena(options_.arena == ArenaMode::kOff
                      ? nullptr
                      : ArenaCall::step_for(compiled_region->arena_plans(),
                                            options_.arena == ArenaMode::kRelease));
   const size_t arena_run = arena.get() == nullptr ? 0 : arena.get()->begin_run();
   auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
-                             arena_run, data_sizes);
+                             arena_run, data_sizes, outputs_require_grad);
   const bool makes_again = compiled_region->handed().makes_again && arena.get() != nullptr;
   const size_t run_again = makes_again ? arena.get()->begin_run() : 0;
   call->set_arena(std::move(arena), arena_run, run_again);
@@ -320,7 +332,7 @@ void Region::run(Stack& stack) {
   const auto node = make_stages(call, std::move(edges_of_summands));
   if (dataflow != nullptr)
     dataflow->end_run(outputs, node);
-  set_histories(*call, outputs, node);
+  set_histories(*call, outputs, outputs_require_grad, node);
   set_freed_histories(*compiled_region, outputs);
   capture_outputs(*call, outputs, possible_bases);
   if (own_watch != nullptr)

@@ -18,6 +18,7 @@
 #include "planner/search/budget.h"
 #include "rules/user_rules.h"
 #include "runtime/autocast.h"
+#include "runtime/tape_reach.h"
 
 namespace aten_recompute {
 
@@ -74,6 +75,7 @@ struct RegionGraphs {
   SharedCasts shared_casts;
   RegionLayout layout;
   torch::jit::Gradient gradient;  // forward and backward as they run
+  TapeSources tape_sources;       // which of its outputs require grad in a call
   // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
   // (passes/partition/split_sums.h).
   std::vector<size_t> summand_of;

@@ -3,9 +3,11 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <memory>
+#include <utility>
 
 #include "ir/attribute_path.h"
 #include "passes/frontend/rewrites/not_recordable.h"
+#include "runtime/write_back.h"
 
 namespace aten_recompute {
 
@@ -13,8 +15,8 @@ using c10::IValue;
 using torch::jit::Node;
 
 PathAttributes::PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                               PathBuilder& builder, CallerWrites& writes)
-    : builder_(builder), writes_(writes) {
+                               PathBuilder& builder, CallerWrites& writes, std::set<Path> carried)
+    : builder_(builder), writes_(writes), to_carry_(std::move(carried)) {
   paths_[self.get()] = {};
 }
 
@@ -73,10 +75,52 @@ Item PathAttributes::read(const Item& object, const std::string& name,
     tensors_.emplace_back(path, value);
     if (type->kind() != c10::TypeKind::TensorType)
       required_.push_back({path, IValue(), true});
+    else if (to_carry_.count(path) != 0)
+      return carry(path, value.toTensor(), symbol);
   } else if (!value.isObject() || type->kind() != c10::TypeKind::ClassType) {
     require_structure(path, value);
   }
   return make_item(value, symbol, type, /*is_callers=*/true);
+}
+
+Item PathAttributes::carry(const Path& path, const at::Tensor& tensor,
+                           torch::jit::Value* attribute) {
+  if (!tensor.defined() || tensor.layout() != at::kStrided || tensor.requires_grad() ||
+      tensor.is_inference() || !tensor.is_non_overlapping_and_dense())
+    throw NotRecordable("it writes to an attribute that is no plain tensor");
+  writes_.take_over(tensor);
+  auto* copy = builder_.add_copy_of_attribute(attribute);
+  carried_.push_back({path, tensor, tensor._version(), attribute, copy});
+  return make_item(tensor, copy, c10::TensorType::get(), /*is_callers=*/false);
+}
+
+void PathAttributes::write_back() {
+  for (const auto& each : carried_) {
+    if (writes_.is_given_twice(each.tensor))
+      throw NotRecordable("it writes to an attribute whose memory it reads otherwise, too");
+    auto* content = builder_.memory().current(each.copy);
+    if (content != each.copy) {
+      const auto writes = each.tensor._version() - each.version;
+      builder_.add(kWriteBack, {each.attribute, content, builder_.add_constant(writes)},
+                   c10::TensorType::get());
+      writes_.add_other_change();
+    }
+    // The caller is to see the attribute itself, and views of it.
+    builder_.memory().rename(each.copy, each.attribute);
+  }
+}
+
+ApartFrom PathAttributes::apart() const {
+  ApartFrom apart;
+  if (carried_.empty())
+    return apart;
+  for (const auto& each : carried_)
+    apart.written.push_back(each.path);
+  for (const auto& [path, value] : tensors_) {
+    if (to_carry_.count(path) == 0)
+      apart.read.push_back(path);
+  }
+  return apart;
 }
 
 void PathAttributes::require_structure(const Path& path, const IValue& value) {

@@ -4,12 +4,14 @@
 #include <ATen/core/ivalue.h>
 
 #include <map>
+#include <set>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include "passes/frontend/path/apart_memory.h"
 #include "passes/frontend/path/caller_writes.h"
 #include "passes/frontend/path/path_builder.h"
 #include "passes/frontend/rewrites/fold_attributes.h"
@@ -21,10 +23,11 @@ namespace aten_recompute {
 // are the same, and the types of tensors once something is concluded from them.
 class PathAttributes {
  public:
-  // `self` is the module. The other two need to outlive this object: reads are added to the path,
-  // and attributes that are set are remembered as changes.
+  // `self` is the module. The next two need to outlive this object: reads are added to the path,
+  // and attributes that are set are remembered as changes. The path computes with copies of the
+  // tensors in `carried`, to which it writes, and writes them back at its end.
   PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self, PathBuilder& builder,
-                 CallerWrites& writes);
+                 CallerWrites& writes, std::set<std::vector<std::string>> carried = {});
 
   // Notes which attributes the graph sets. Their values may change within a call, so the path does
   // not depend on what they are before it.
@@ -41,6 +44,13 @@ class PathAttributes {
   // everything that the path computed follow from them.
   void require_types();
 
+  // Writes back what was computed in place of the tensors that are carried. Throws NotRecordable
+  // where one of them shares memory with something else that the method was given.
+  void write_back();
+  // Returns the paths of those tensors, and of the others that were read; none if nothing is
+  // carried. No two of them, and no input, may share memory in a call.
+  ApartFrom apart() const;
+
   // Returns what the path depends on.
   const std::vector<FoldedAttribute>& required() const { return required_; }
 
@@ -48,6 +58,16 @@ class PathAttributes {
   using Object = c10::ivalue::Object;
   using Path = std::vector<std::string>;  // names, from the module
 
+  // A tensor that the path writes back.
+  struct Carried {
+    Path path;
+    at::Tensor tensor;
+    int64_t version;  // before the call
+    torch::jit::Value* attribute;
+    torch::jit::Value* copy;
+  };
+
+  Item carry(const Path& path, const at::Tensor& tensor, torch::jit::Value* attribute);
   Item read(const Item& object, const std::string& name, const c10::TypePtr& read_as);
   // Makes the path depend on the structure of an attribute.
   void require_structure(const Path& path, const c10::IValue& value);
@@ -61,6 +81,8 @@ class PathAttributes {
 
   PathBuilder& builder_;
   CallerWrites& writes_;
+  std::set<Path> to_carry_;
+  std::vector<Carried> carried_;
   std::vector<FoldedAttribute> required_;
   std::unordered_set<std::string> set_names_;
   std::map<std::pair<const Object*, std::string>, Item> attributes_;

@@ -103,6 +103,13 @@ Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
   return node->output();
 }
 
+Value* PathBuilder::add_copy_of_attribute(Value* attribute) {
+  const torch::jit::WithInsertPoint guard(start_);
+  auto* copy = graph_->insert(aten::clone, {attribute});
+  copy->node()->i_(kBeforeRegions, 1);
+  return copy;
+}
+
 Node* PathBuilder::add_copy_at_start(Node* node, Value* input,
                                      const std::optional<IValue>& constant) {
   const torch::jit::WithInsertPoint guard(start_);
@@ -136,6 +143,8 @@ Value* PathBuilder::symbol_of(Item& item, const c10::TypePtr& expected) {
     return build(*item.container);
   if (item.symbol == nullptr)
     return add_constant(item.value);
+  if (!without_grad_ && is_kept_inside(item.symbol))
+    throw NotRecordable("it uses a tensor outside of no_grad() that may be its operand, or a view");
   item.symbol = memory_.current(item.symbol);
   if (const auto found = given_names_.find(item.symbol); found != given_names_.end())
     item.symbol = found->second;

@@ -9,6 +9,7 @@
 #include <set>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 #include <vector>
 
@@ -16,6 +17,9 @@
 #include "passes/frontend/path/path_memory.h"
 
 namespace aten_recompute {
+
+// Attribute of a node that stands before all regions.
+inline const c10::Symbol kBeforeRegions = c10::Symbol::attr("before_regions");
 
 // Writes the straight line of a path to a graph.
 class PathBuilder {
@@ -28,7 +32,16 @@ class PathBuilder {
   // path and layer.
   void set_origin(torch::jit::Node* node) { origin_ = node; }
 
-  // Returns the value of the graph that stands for the item, of a type that fits `expected`.
+  // Says whether what comes next stands in a block of torch.no_grad().
+  void set_without_grad(bool without_grad) { without_grad_ = without_grad; }
+  // Notes a value that was made in such a block and may be used in one only.
+  void keep_inside(torch::jit::Value* value) { inside_only_.insert(value); }
+  bool is_kept_inside(const torch::jit::Value* value) const {
+    return inside_only_.count(value) != 0;
+  }
+
+  // Returns the value of the graph that stands for the item, of a type that fits `expected`. Throws
+  // NotRecordable outside of no_grad() for a value that may be used there only.
   torch::jit::Value* symbol_of(Item& item, const c10::TypePtr& expected);
   // Returns what the item is in this call.
   c10::IValue value_of(const Item& item) const;
@@ -62,6 +75,10 @@ class PathBuilder {
   }
   // Adds a read of an attribute. It comes before all that the path computes.
   torch::jit::Value* add_attribute(torch::jit::Value* object, const std::string& name);
+  // Adds a copy of an attribute that the path writes to at its end. It is made where the attribute
+  // is read, and is part of no region (kBeforeRegions), so that the regions' backward and their
+  // replay can read it later.
+  torch::jit::Value* add_copy_of_attribute(torch::jit::Value* attribute);
 
   // Makes the path depend on the item being what it is in this call. The item is constant
   // afterward.
@@ -96,6 +113,8 @@ class PathBuilder {
   std::set<std::pair<size_t, bool>> checked_;  // unique() of conditions
   size_t num_nodes_ = 0;
   bool changes_are_made_ = false;
+  bool without_grad_ = false;
+  std::unordered_set<const torch::jit::Value*> inside_only_;
 };
 
 }  // namespace aten_recompute

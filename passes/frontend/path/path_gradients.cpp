@@ -124,7 +124,7 @@ void PathGradients::run_requires_grad(Node* node) {
     throw NotRecordable("it calls requires_grad_(False)");
   auto* symbol = builder_.symbol_of(item, c10::TensorType::get());
   auto* marked = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
-  builder_.memory().rename(symbol, marked);
+  builder_.memory().replace_name(symbol, marked);
   item.symbol = marked;
   values_.set(node->output(), item);
 }

@@ -103,7 +103,8 @@ PathGuard::PathGuard(const RecordedPath& path)
     : inputs_(path.inputs),
       default_dtype_(path.default_dtype),
       grad_mode_(path.grad_mode),
-      changes_containers_(path.changes_containers) {
+      changes_containers_(path.changes_containers),
+      apart_(path.apart) {
   auto before = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> copies;
   for (auto* input : path.graph->inputs())
@@ -131,6 +132,8 @@ bool PathGuard::holds(const c10::intrusive_ptr<c10::ivalue::Object>& self,
       return false;
   }
   if (changes_containers_ && share_containers(inputs))
+    return false;
+  if (!are_apart(apart_, self, inputs))
     return false;
   if (code_ == nullptr)
     return true;

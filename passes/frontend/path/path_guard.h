@@ -38,6 +38,7 @@ class PathGuard {
   at::ScalarType default_dtype_;
   std::optional<bool> grad_mode_;
   bool changes_containers_;
+  ApartFrom apart_;
   std::shared_ptr<torch::jit::Code> code_;  // nullptr if there is nothing to compute
   std::vector<bool> expected_;              // its results
 };

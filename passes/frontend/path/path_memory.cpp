@@ -123,7 +123,7 @@ void PathMemory::outdate_views(Tensor& tensor, const Tensor* except) {
   }
 }
 
-void PathMemory::write(Value* value, Value* content) {
+Value* PathMemory::write(Value* value, Value* content) {
   auto* written = &get(value);
   refresh(*written);
   // As in eager PyTorch, the tensor that all others are views of gets the new content, and all
@@ -147,6 +147,13 @@ void PathMemory::write(Value* value, Value* content) {
     outdate_views(*part->base, part);
     part->base->is_lost = true;
   }
+  return content;
+}
+
+void PathMemory::rename(Value* value, Value* name) {
+  auto& tensor = get(value);
+  set_content(tensor, name);
+  outdate_views(tensor, nullptr);
 }
 
 Value* PathMemory::with_gaps_of(Value* content, Value* part) {

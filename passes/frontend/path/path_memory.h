@@ -20,7 +20,8 @@ namespace aten_recompute {
 // and the tensor that they are pieces of cannot be read any more. What was written has gaps between
 // its rows where the piece had some.
 //
-// Only tensors that the path made itself may be noted here.
+// Only tensors that the path made itself may be noted here, and copies of attributes that it writes
+// back (PathAttributes).
 class PathMemory {
  public:
   // `insert` appends a node to the graph.
@@ -45,13 +46,17 @@ class PathMemory {
   // Returns the value that holds what the tensor holds at this point of the path. May append nodes.
   // Throws NotRecordable if it cannot be made.
   torch::jit::Value* current(torch::jit::Value* value);
-  // Notes that the tensor now holds `content`, which has its sizes. May append nodes. Throws
-  // NotRecordable as current() does.
-  void write(torch::jit::Value* value, torch::jit::Value* content);
-  // Notes that `value` stands for the tensor from now on, and holds what it holds.
-  void rename(torch::jit::Value* tensor, torch::jit::Value* value) {
-    set_content(get(tensor), value);
+  // Notes that the tensor now holds `content`, which has its sizes. May append nodes. Returns what
+  // the tensor that it is a view of holds now, or `content`. Throws NotRecordable as current()
+  // does.
+  torch::jit::Value* write(torch::jit::Value* value, torch::jit::Value* content);
+  // Notes that `name` stands for the tensor from now on, and holds what it holds. Names of its views
+  // stay.
+  void replace_name(torch::jit::Value* value, torch::jit::Value* name) {
+    set_content(get(value), name);
   }
+  // Notes that the tensor, which is no view, is also what `name` stands for from now on.
+  void rename(torch::jit::Value* value, torch::jit::Value* name);
   // Returns `content` with gaps in memory where `part`, of a larger tensor, has some. How operators
   // round depends on gaps, and which random numbers they draw. Appends nodes.
   torch::jit::Value* with_gaps_of(torch::jit::Value* content, torch::jit::Value* part);

@@ -82,11 +82,15 @@ void PathOperators::run(Node* node, const std::vector<Item>& operands) {
       (node->hasSideEffects() && !only_warns))
     throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
   const bool writes_to_own = is_in_place(node) && writes_to_own_memory(operands[0]);
+  if (!writes_to_own)
+    check_written(node, operands);
   std::vector<IValue> results;
   if (!only_warns)
     results = execute(node, operands);
   if (writes_to_own)
     return record_write(node, operands, results[0]);
+  if (without_grad_ && is_in_place(node) && operands[0].is_tensor())
+    return record_callers_write(node, operands);
   const auto outputs = node->outputs();
   const bool makes_tensors = std::any_of(outputs.begin(), outputs.end(), [](const Value* value) {
     return contains_tensor(*value->type());
@@ -101,6 +105,15 @@ void PathOperators::run(Node* node, const std::vector<Item>& operands) {
   if (!keeps && std::all_of(operands.begin(), operands.end(), is_fully_constant))
     return set_constants(node, results);
   record(node, operands, results);
+}
+
+void PathOperators::check_written(const Node* node, const std::vector<Item>& operands) const {
+  if (!mutates_an_argument(node) && !updates_hidden_state(node))
+    return;
+  for (const auto& operand : operands) {
+    if (operand.is_tensor() && writes_.is_taken(operand.value.toTensor()))
+      throw NotRecordable(qualified_operator_name(node) + " reads or writes an attribute");
+  }
 }
 
 std::vector<Value*> PathOperators::symbols_of_inputs(const Node* node) {
@@ -126,7 +139,12 @@ void PathOperators::record(Node* node, const std::vector<Item>& operands,
       throw NotRecordable(qualified_operator_name(node) + " returns a dict");
     note_memory(results[i], copy->output(i), operands, symbols);
     gradients_.note_result(results[i], copy->output(i));
-    auto item = make_item(results[i], copy->output(i), outputs[i]->type(), false);
+    auto* symbol = copy->output(i);
+    if (without_grad_) {
+      symbol = without_grad(symbol, results[i]);
+      keep_inside(symbol, copy, results[i], operands);
+    }
+    auto item = make_item(results[i], symbol, outputs[i]->type(), false);
     if (item.container != nullptr && reads_metadata_only(node, 0) &&
         has_determined_type(operands[0])) {
       attributes_.require_types();  // the rank is the length
@@ -141,7 +159,14 @@ void PathOperators::record(Node* node, const std::vector<Item>& operands,
 void PathOperators::record_write(Node* node, const std::vector<Item>& operands,
                                  const IValue& result) {
   const auto symbols = symbols_of_inputs(node);
-  builder_.memory().write(symbols[0], written_content(node, symbols, operands, result));
+  if (without_grad_ && (!is_without_grad(symbols[0]) || builder_.is_kept_inside(symbols[0])))
+    throw NotRecordable("it writes under no_grad() to a tensor that was not made there");
+  auto* content = written_content(node, symbols, operands, result);
+  if (without_grad_)
+    content = without_grad(content, result);
+  auto* whole = builder_.memory().write(symbols[0], content);
+  if (without_grad_)
+    made_without_grad_.insert(whole);  // what the target is a view of was made without, too
   auto item = operands[0];
   item.symbol = symbols[0];
   item.value = result;
@@ -168,6 +193,54 @@ Value* PathOperators::written_content(Node* node, std::vector<Value*> symbols,
   if (memory.is_view(target))
     symbols[0] = memory.with_gaps_of(symbols[0], target);
   return builder_.add_copy(node, symbols)->output();
+}
+
+bool PathOperators::is_without_grad(const Value* value) const {
+  return !contains_tensor(*value->type()) || value->node()->kind() == prim::Constant ||
+         value->node()->hasAttribute(kBeforeRegions) || made_without_grad_.count(value) != 0;
+}
+
+Value* PathOperators::without_grad(Value* result, const IValue& value) {
+  if (!contains_tensor(*result->type()))
+    return result;
+  const auto inputs = result->node()->inputs();
+  const bool is_safe = std::all_of(inputs.begin(), inputs.end(),
+                                   [&](const Value* input) { return is_without_grad(input); });
+  if (!is_safe) {
+    if (!value.isTensor())
+      throw NotRecordable("an operator under no_grad() returns a list");
+    auto* detached = builder_.add(aten::detach, {result}, c10::TensorType::get());
+    if (writes_.is_own(value.toTensor()))
+      builder_.memory().note_view(detached, result);
+    result = detached;
+  }
+  made_without_grad_.insert(result);
+  return result;
+}
+
+void PathOperators::keep_inside(Value* symbol, const Node* node, const IValue& value,
+                                const std::vector<Item>& operands) {
+  if (!value.isTensor() || node->kind() == aten::detach)
+    return;
+  const auto inputs = node->inputs();
+  const bool is_safe = std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
+    return is_without_grad(input) && !builder_.is_kept_inside(input);
+  });
+  const bool may_be_operand =
+      may_alias_an_argument(node) ||
+      std::any_of(operands.begin(), operands.end(), [&](const Item& operand) {
+        return operand.is_tensor() && operand.value.toTensor().is_same(value.toTensor());
+      });
+  if (!is_safe && may_be_operand)
+    builder_.keep_inside(symbol);
+}
+
+void PathOperators::record_callers_write(Node* node, const std::vector<Item>& operands) {
+  auto symbols = symbols_of_inputs(node);
+  // In the memory of the target, but with no history.
+  symbols[0] = builder_.add(aten::detach, {symbols[0]}, c10::TensorType::get());
+  builder_.add_copy(node, symbols);
+  values_.set(node->output(), operands[0]);
 }
 
 void PathOperators::note_memory(const IValue& result, Value* symbol,
@@ -224,7 +297,7 @@ bool PathOperators::run_requires_grad(Node* node) {
   const bool sets = flag.is_constant() && flag.value.toBool();
   if (is_read_of_input(tensor.symbol) && sets) {
     auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
-    writes_.add_early_change();
+    writes_.add_other_change();
     builder_.rename_given(tensor.symbol, copy->output());
     auto item = tensor;
     item.symbol = copy->output();

@@ -3,6 +3,7 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <unordered_set>
 #include <vector>
 
 #include "passes/frontend/path/caller_writes.h"
@@ -31,6 +32,13 @@ class PathOperators {
   // tensor that may be the caller's in another call.
   void run(torch::jit::Node* node, const std::vector<Item>& operands);
 
+  // Says whether what comes next stands in a block of torch.no_grad(). What operators return there
+  // requires no grad: the path detaches it.
+  void set_without_grad(bool without_grad) {
+    without_grad_ = without_grad;
+    builder_.set_without_grad(without_grad);
+  }
+
   // Runs a node on what the operands are in this call, and returns its results. The path gets
   // nothing. Throws NotRecordable if the node raises an exception.
   std::vector<c10::IValue> execute(torch::jit::Node* node, const std::vector<Item>& operands);
@@ -49,6 +57,9 @@ class PathOperators {
   bool keep_check(torch::jit::Node* node);
 
  private:
+  // Throws NotRecordable for a node that may write to an attribute that the path writes back, in
+  // another way than functional operators do.
+  void check_written(const torch::jit::Node* node, const std::vector<Item>& operands) const;
   // Adds what the node's inputs are to the path and returns their values in its graph.
   std::vector<torch::jit::Value*> symbols_of_inputs(const torch::jit::Node* node);
   // Sets the node's outputs to results that are constants of the path.
@@ -63,6 +74,18 @@ class PathOperators {
   torch::jit::Value* written_content(torch::jit::Node* node,
                                      std::vector<torch::jit::Value*> symbols,
                                      const std::vector<Item>& operands, const c10::IValue& result);
+  // Returns whether the value requires no grad in any call, because it was made under no_grad().
+  bool is_without_grad(const torch::jit::Value* value) const;
+  // Returns `result` of an operator, or its detached form where it may require grad and must not.
+  // `value` is what it is in this call. Throws NotRecordable for a list of such tensors.
+  torch::jit::Value* without_grad(torch::jit::Value* result, const c10::IValue& value);
+  // Keeps `symbol`, the result of the node, inside of the block if it may be an operand itself, or
+  // a view: in eager PyTorch, the former has its history, and a view of what requires grad is a
+  // leaf that requires grad.
+  void keep_inside(torch::jit::Value* symbol, const torch::jit::Node* node,
+                   const c10::IValue& value, const std::vector<Item>& operands);
+  // Records a write to memory of the caller under no_grad().
+  void record_callers_write(torch::jit::Node* node, const std::vector<Item>& operands);
   // Notes if a result of an operator shares memory that the path made with an operand.
   void note_memory(const c10::IValue& result, torch::jit::Value* symbol,
                    const std::vector<Item>& operands,
@@ -77,6 +100,8 @@ class PathOperators {
   PathAttributes& attributes_;
   CallerWrites& writes_;
   PathGradients& gradients_;
+  bool without_grad_ = false;
+  std::unordered_set<const torch::jit::Value*> made_without_grad_;
 };
 
 }  // namespace aten_recompute

@@ -53,8 +53,11 @@ constexpr size_t kMaxNodes = 20000;
 class PathRecorder {
  public:
   PathRecorder(const Object& self, const std::vector<IValue>& inputs, bool grad_mode,
-               const std::set<int64_t>& kept)
-      : self_(self), grad_mode_(grad_mode), kept_(kept), attributes_(self, builder_, writes_) {
+               const std::set<int64_t>& kept, const std::set<std::vector<std::string>>& carried)
+      : self_(self),
+        grad_mode_(grad_mode),
+        kept_(kept),
+        attributes_(self, builder_, writes_, carried) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)
@@ -134,6 +137,9 @@ class PathRecorder {
         return values_.set(node->output(), values_.get(node->input(0)));
       case prim::Uninitialized:
         return values_.set(node->output(), Item());
+      case prim::Enter:
+      case prim::Exit:
+        return run_grad_block(node);
       case prim::RaiseException:
         throw NotRecordable("this call raises an exception");
       case aten::__is__:
@@ -177,8 +183,8 @@ class PathRecorder {
 
   bool is_kept_branch(Node* node) {
     const auto found = decisions_.find(node);
-    return may_keep_branches_ && found != decisions_.end() && kept_.count(found->second) != 0 &&
-           !is_fully_constant(values_.get(node->input(0)));
+    return may_keep_branches_ && num_no_grad_ == 0 && found != decisions_.end() &&
+           kept_.count(found->second) != 0 && !is_fully_constant(values_.get(node->input(0)));
   }
 
   // Makes the node one operator. Returns false if that is not possible.
@@ -324,6 +330,8 @@ class PathRecorder {
   void run_other(Node* node) {
     static const auto is_grad_enabled = c10::Symbol::fromQualString("aten::is_grad_enabled");
     if (node->kind() == is_grad_enabled) {
+      if (num_no_grad_ != 0)
+        return values_.set(node->output(), constant_item(false, c10::BoolType::get()));
       result_.grad_mode = grad_mode_;
       return values_.set(node->output(), constant_item(grad_mode_, c10::BoolType::get()));
     }
@@ -335,7 +343,7 @@ class PathRecorder {
       return;
     if (node->kind() == prim::requires_grad && operators_.ask_requires_grad(node))
       return;
-    if (node->kind() == aten::grad)
+    if (node->kind() == aten::grad && num_no_grad_ == 0)
       return gradients_.run_grad(node);
     if (asks_autograd(node) || runs_autograd(node) || has_fact(node, Fact::kChangesTensorItself))
       throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
@@ -358,6 +366,19 @@ class PathRecorder {
         throw NotRecordable("it changes a container by " + qualified_operator_name(node));
     }
     operators_.run(node, operands);
+  }
+
+  // Begins or ends `with torch.no_grad():`.
+  void run_grad_block(Node* node) {
+    const auto& object = values_.get(node->input(0));
+    static const c10::QualifiedName no_grad("__torch__.torch.autograd.grad_mode.no_grad");
+    const auto type =
+        object.container == nullptr ? nullptr : object.container->type->cast<c10::ClassType>();
+    if (type == nullptr || !type->name() || !(*type->name() == no_grad))
+      throw NotRecordable("it has " + qualified_operator_name(node) + " in it");
+    num_no_grad_ += node->kind() == prim::Enter ? 1 : -1;
+    operators_.set_without_grad(num_no_grad_ != 0);
+    values_.set(node->output(), constant_item(IValue(), c10::NoneType::get()));
   }
 
   // Operators are recorded under the autocast of their block. The path depends on its settings,
@@ -391,6 +412,7 @@ class PathRecorder {
   // ---- the end ----
 
   void finish(Graph& graph) {
+    attributes_.write_back();
     writes_.write_changes(builder_);
     builder_.set_origin(nullptr);
     for (auto* output : graph.outputs()) {
@@ -398,6 +420,7 @@ class PathRecorder {
       builder_.graph()->registerOutput(symbol);
     }
     result_.attributes = attributes_.required();
+    result_.apart = attributes_.apart();
     result_.has_changes = writes_.has_changes();
     result_.changes_containers = writes_.changes_containers();
   }
@@ -406,6 +429,7 @@ class PathRecorder {
   bool grad_mode_;  // of the call; it is off while a path is recorded
   const std::set<int64_t>& kept_;
   bool may_keep_branches_ = true;
+  int num_no_grad_ = 0;                           // blocks that are open
   std::unordered_map<Node*, int64_t> decisions_;  // places of `if`s
   std::unique_ptr<torch::jit::AliasDb> aliases_;  // of the method, made when it is needed
   RecordedPath result_;
@@ -422,12 +446,13 @@ class PathRecorder {
 }  // namespace
 
 RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self,
-                         const std::vector<IValue>& inputs, const std::set<int64_t>& kept) {
+                         const std::vector<IValue>& inputs, const std::set<int64_t>& kept,
+                         const std::set<std::vector<std::string>>& carried) {
   const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const RestoreGenerators restore(inputs);
   const CloseAutocastBlocks close_blocks;
-  return PathRecorder(self, inputs, grad_mode, kept).record(graph, inputs);
+  return PathRecorder(self, inputs, grad_mode, kept, carried).record(graph, inputs);
 }
 
 }  // namespace aten_recompute

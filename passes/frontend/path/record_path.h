@@ -6,8 +6,10 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <vector>
 
+#include "passes/frontend/path/apart_memory.h"
 #include "passes/frontend/rewrites/fold_attributes.h"
 #include "passes/frontend/rewrites/structure.h"
 
@@ -32,6 +34,7 @@ struct RecordedPath {
   bool depends_on_autocast = false;  // the method has blocks of autocast, or asks for its settings
   bool changes_containers = false;   // of the caller
   bool has_changes = false;          // of what the caller can see; they come last in the graph
+  ApartFrom apart;                   // tensors that must not share memory
 };
 
 // Runs the method on the inputs of a call and notes what it does: which branch it takes, how often
@@ -42,12 +45,16 @@ struct RecordedPath {
 // An `if` whose place is in `kept` becomes one operator instead (keep_branch.h), if it can, and
 // autocast casts nothing. The path then holds for both of its answers.
 //
+// The tensors whose paths from the module are in `carried` are attributes that the method writes
+// to. They become values of the path, which are written back at its end, so that no write stands
+// between two regions.
+//
 // The run itself keeps nothing for a backward, leaves no effects, and draws no random numbers. It
 // needs inline_modules() to have run, and does not change `graph`. Throws NotRecordable, with the
 // reason, for a method that cannot be recorded.
 RecordedPath record_path(const std::shared_ptr<torch::jit::Graph>& graph,
                          const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                         const std::vector<c10::IValue>& inputs,
-                         const std::set<int64_t>& kept = {});
+                         const std::vector<c10::IValue>& inputs, const std::set<int64_t>& kept = {},
+                         const std::set<std::vector<std::string>>& carried = {});
 
 }  // namespace aten_recompute

@@ -44,4 +44,15 @@ std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& g
   return written;
 }
 
+std::set<std::vector<std::string>> attributes_written_in_place(Graph& graph) {
+  std::set<std::vector<std::string>> written;
+  for (auto* node : graph.nodes()) {
+    if (!mutates_an_argument(node) || !is_tensor_type(*node->input(0)->type()))
+      continue;
+    if (auto path = path_from_root(memory_of(node->input(0)), graph))
+      written.insert(std::move(*path));
+  }
+  return written;
+}
+
 }  // namespace aten_recompute

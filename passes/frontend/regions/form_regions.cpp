@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "ir/dead_code.h"
+#include "ir/memory_base.h"
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -242,6 +243,56 @@ class BlockFormer {
     }
   }
 
+  // Returns whether an operator of the region computes with the value or with a view of it.
+  bool is_computed_with_inside(const Value* value) const {
+    return std::any_of(value->uses().begin(), value->uses().end(), [&](const torch::jit::Use& use) {
+      const auto outputs = use.user->outputs();
+      return in_region_.count(use.user) != 0 &&
+             std::any_of(outputs.begin(), outputs.end(), [&](const Value* output) {
+               return contains_tensor(*output->type()) &&
+                      (!can_stand_after(use.user) || is_computed_with_inside(output));
+             });
+    });
+  }
+
+  // Returns whether operators after the region compute with the value or with views of it, and
+  // nothing else is done with them, so that nobody can tell whether it is a view.
+  bool is_only_computed_with_outside(const Value* value) const {
+    return std::all_of(value->uses().begin(), value->uses().end(), [&](const torch::jit::Use& use) {
+      const auto* user = use.user;
+      if (in_region_.count(use.user) != 0)
+        return true;
+      if (user->owningBlock() != block_ || mutates_an_argument(user) || asks_autograd(user) ||
+          runs_autograd(user))
+        return false;
+      if (can_stand_after(user)) {
+        const auto outputs = user->outputs();
+        return std::all_of(outputs.begin(), outputs.end(), [&](const Value* output) {
+          return is_only_computed_with_outside(output);
+        });
+      }
+      return user->blocks().empty() && user->maybeOperator() != nullptr;
+    });
+  }
+
+  // Returns whether the results of a view of the region's own memory leave the region as they are.
+  // Both the region and what comes after it add to their gradients then, which eager adds one by
+  // one before they pass through the view.
+  bool leaves_as_it_is(Node* node) const {
+    const auto outputs = node->outputs();
+    return std::all_of(outputs.begin(), outputs.end(),
+                       [&](Value* output) {
+                         auto* base = memory_base(output);
+                         return output->type()->kind() == c10::TypeKind::TensorType &&
+                                in_region_.count(base->node()) != 0 && makes_new_tensor(base) &&
+                                !facts_.aliases.hasWriters(output) &&
+                                is_only_computed_with_outside(output);
+                       }) &&
+           std::any_of(outputs.begin(), outputs.end(), [&](Value* output) {
+             return is_used_outside(output) && is_computed_with_inside(output);
+           });
+  }
+
   // Moves the nodes of the region into a new node before `cut`. Returns false if nothing outside
   // reads what they make: then there is no region.
   bool emit(Node* cut) {
@@ -270,12 +321,13 @@ class BlockFormer {
   }
 
   // Makes the views and lists that are seen outside of the region again after it, from the values
-  // that they are made of. Returns the first of these copies, or `first_after` if there are none;
-  // copies are inserted before that.
+  // that they are made of, unless they may leave it as they are. Returns the first of these copies,
+  // or `first_after` if there are none; copies are inserted before that.
   Node* copy_views_seen_outside(Node* first_after) const {
     for (auto it = region_.rbegin(); it != region_.rend(); ++it) {
       Node* node = *it;
-      if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node))
+      if (!can_stand_after(node) || takes_from_list_made_in(in_region_, node) ||
+          leaves_as_it_is(node))
         continue;
       const bool seen = std::any_of(node->outputs().begin(), node->outputs().end(),
                                     [&](Value* v) { return is_used_outside(v); });

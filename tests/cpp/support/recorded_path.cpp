@@ -8,10 +8,11 @@
 namespace aten_recompute::test {
 
 RecordedPath record(const torch::jit::Module& module, const std::vector<c10::IValue>& inputs,
-                    const std::set<int64_t>& kept) {
+                    const std::set<int64_t>& kept,
+                    const std::set<std::vector<std::string>>& carried) {
   auto graph = method_graph(module);
   inline_modules(graph);
-  auto path = record_path(graph, module._ivalue(), inputs, kept);
+  auto path = record_path(graph, module._ivalue(), inputs, kept, carried);
   path.graph->lint();
   return path;
 }

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.resident import REPOSITORY, in_own_process
+from benchmarks.resident import REPOSITORY, first_step_limit, in_own_process
 
 pytestmark = pytest.mark.skipif(os.environ.get("RECOMPUTE_ARENA") == "off", reason="arenas are switched off")
 
@@ -36,7 +36,7 @@ def test_the_process_takes_what_the_plan_predicts(model: str, budget: str, monke
     assert kept["peak"] - rest <= 1.05 * kept["predicted"]
     assert kept["faults"] < 100
     # The profile's memory is gone before the first step begins; the search and libraries that load take some.
-    assert kept["first"] - rest <= 1.15 * kept["predicted"] + (64 << 20)
+    assert kept["first"] - rest <= first_step_limit(kept["predicted"])
     released = measure(model, budget, "peak", "release")
     assert released["peak"] - rest <= 1.05 * released["predicted"]
     assert released["after"] <= 1.05 * rest

@@ -149,3 +149,35 @@ def test_a_custom_operator_that_draws_random_numbers_equals_eager(
         assert_same(result[0] + result[1], expected[0] + expected[1])
     report = aten_recompute.report(lowered)["methods"][0]["specialisations"][0]
     assert report["regions"][0]["variants"][0]["on_tape"] == ["recompute_test::noisy"] * 2
+
+
+class ViewAcrossABreak(torch.nn.Module):
+    """Operators on both sides of a break compute with views of one tensor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(6, 6)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        h = torch.tanh(self.linear(x))
+        v = h[: x.size(0) // 2]
+        a, b = h.chunk(2, 1)
+        w = v.t()
+        y = torch.relu(v) + torch.sigmoid(v) * 0.3 + (torch.sin(w) * 0.7).t()
+        z = (torch.sigmoid(a) * 0.3 + torch.exp(b)).sum()
+        print("between")
+        y = y + torch.cos(v) + torch.exp(v) * 0.3 + (torch.tan(w) * 0.1).t()
+        return y.sum() + z + (torch.cos(a) + torch.cos(b) * torch.tanh(a)).sum()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_gradients_of_views_that_two_regions_read_are_added_in_eagers_order(strategy: str) -> None:
+    eager = ViewAcrossABreak()
+    lowered = lowered_copy(eager, STRATEGIES[strategy])
+    for seed in range(10):
+        torch.manual_seed(seed)
+        x = torch.randn(8, 6)
+        expected = step(eager, list(eager.parameters()), (x,), seed)
+        result = step(lowered, list(lowered.parameters()), (x,), seed)
+        assert_same(result[0] + result[1], expected[0] + expected[1])
+    assert num_regions(lowered) == [2]

@@ -191,6 +191,52 @@ def forward(self, d: Dict[str, Tensor], l: List[Tensor]):
   EXPECT_EQ(l.size(), 2);
 }
 
+TEST_F(RecordPath, ACarriedAttributeIsAValueThatIsWrittenBackAtTheEnd) {
+  const auto module = define(R"(
+def forward(self, x):
+    row = self.count[0:1]
+    self.count.add_(1)
+    y = x * self.count
+    self.count.mul_(x)
+    return y, row, self.count
+)");
+  const auto count = module.attr("count").toTensor();
+  const auto version = count._version();
+  const auto path = record(module, {at::full({1}, 2)}, {}, {{"count"}});
+  EXPECT_EQ(count.item<float>(), 0);
+  EXPECT_EQ(count._version(), version);
+  EXPECT_TRUE(path.has_changes);
+  ASSERT_THAT(path.apart.written, SizeIs(1));
+  EXPECT_THAT(path.apart.read, IsEmpty());
+  for (const auto* name : {"aten::add_", "aten::mul_"})
+    EXPECT_THAT(find_nodes(*path.graph, name), IsEmpty());
+  EXPECT_TRUE(find_nodes(*path.graph, "aten::clone").at(0)->hasAttribute(kBeforeRegions));
+
+  const auto results = run(path, module, {at::full({1}, 3)}).toTupleRef().elements().vec();
+  EXPECT_EQ(results[0].toTensor().item<float>(), 3);
+  EXPECT_EQ(count.item<float>(), 3);
+  EXPECT_EQ(count._version(), version + 2);
+  EXPECT_TRUE(results[1].toTensor().is_alias_of(count));
+  EXPECT_TRUE(results[2].toTensor().is_same(count));
+}
+
+TEST_F(RecordPath, MemoryThatIsReadUnderTwoNamesIsNotCarried) {
+  const auto module = define(R"(
+def forward(self, x, other):
+    self.count.add_(1)
+    return x * self.count + other
+)");
+  const auto x = at::ones({1});
+  const auto count = module.attr("count").toTensor();
+  const auto path = record(module, {x, x}, {}, {{"count"}});
+  EXPECT_TRUE(are_apart(path.apart, module._ivalue(), {x, x}));
+  EXPECT_FALSE(are_apart(path.apart, module._ivalue(), {x, count}));
+  EXPECT_FALSE(are_apart(path.apart, module._ivalue(), {x, c10::List<at::Tensor>({count[0]})}));
+  EXPECT_THROW(record(module, {x, count}, {}, {{"count"}}), NotRecordable);
+  count.requires_grad_();
+  EXPECT_FALSE(are_apart(path.apart, module._ivalue(), {x, x}));
+}
+
 TEST_F(RecordPath, RecordingLeavesTensorsAndRandomNumbersAlone) {
   const auto module = define(R"(
 def forward(self, x):

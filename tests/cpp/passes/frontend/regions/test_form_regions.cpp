@@ -115,6 +115,43 @@ graph(%x : Tensor, %w : Tensor):
   EXPECT_THAT(formed.inside(0), ElementsAre(HasSubstr("aten::mm(")));
 }
 
+// Between the two regions there is a write to y, which v has nothing to do with.
+TEST_F(FormRegions, AViewThatOperatorsOnBothSidesReadLeavesItsRegion) {
+  const auto formed = form(R"(
+graph(%x : Tensor, %w : Tensor, %y : Tensor):
+  %h : Tensor = aten::mm(%x, %w)
+  %v : Tensor = aten::t(%h)
+  %a : Tensor = aten::relu(%v)
+  %r : Tensor = aten::relu_(%y)
+  %u : Tensor = aten::t(%v)
+  %b : Tensor = aten::tanh(%u)
+  return (%a, %b)
+)");
+  EXPECT_THAT(listing(*formed.graph),
+              ElementsAre("v, a = aten_recompute::DifferentiableGraph(x, w)", "r = aten::relu_(y)",
+                          "b = aten_recompute::DifferentiableGraph(v)"));
+}
+
+// Operators inside do not read v, v is returned, something writes to it, or it is a view of an
+// input.
+TEST_F(FormRegions, OtherViewsThatAreReadBehindTheRegionAreMadeThere) {
+  const auto first_lines = [](const std::string& lines, const std::string& results) {
+    const auto formed = form("graph(%x : Tensor, %w : Tensor, %y : Tensor):\n" + lines +
+                             "  return (" + results + ")\n");
+    return listing(*formed.graph).at(1);
+  };
+  const std::string view = "  %h : Tensor = aten::mm(%x, %w)\n  %v : Tensor = aten::t(%h)\n";
+  const std::string read = "  %a : Tensor = aten::relu(%v)\n";
+  const std::string rest = "  %r : Tensor = aten::relu_(%y)\n  %b : Tensor = aten::tanh(%v)\n";
+  EXPECT_EQ(first_lines(view + rest, "%b"), "v = aten::t(h)");
+  EXPECT_EQ(first_lines(view + read + rest, "%b, %v"), "v = aten::t(h)");
+  EXPECT_EQ(first_lines(view + read + rest + "  %u : Tensor = aten::t(%v)\n", "%u"),
+            "v = aten::t(h)");
+  EXPECT_EQ(first_lines(view + read + rest + "  %i : Tensor = aten::neg_(%v)\n", "%b"),
+            "v = aten::t(h)");
+  EXPECT_EQ(first_lines("  %v : Tensor = aten::t(%x)\n" + read + rest, "%a, %b"), "v = aten::t(x)");
+}
+
 TEST_F(FormRegions, ATupleIsMadeAfterTheRegion) {
   const auto formed = form(R"(
 graph(%x : Tensor):
