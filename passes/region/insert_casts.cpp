@@ -43,6 +43,11 @@ at::Tensor on_meta(const at::Tensor& tensor) {
                            tensor.options().device(at::kMeta).requires_grad(false));
 }
 
+// Operators take a number on any device, and its value may matter.
+at::Tensor constant_on_meta(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() > 0 ? on_meta(tensor) : tensor;
+}
+
 // Walks the graph with meta tensors and inserts casts before the nodes that need them.
 class CastInserter {
  public:
@@ -124,7 +129,8 @@ class CastInserter {
     if (node->kind() == symbols::kEnterAutocast) {
       outer_.push_back(autocast_);
       const auto device = c10::Device(operands[0].toStringRef()).type();
-      autocast_.enter(device, operands[1].toBool(), operands[2].toScalarType());
+      autocast_.enter(device, operands[1].toBool(), operands[2].toScalarType(),
+                      operands[3].toOptional<bool>());
       return true;
     }
     if (node->kind() != symbols::kExitAutocast)
@@ -140,8 +146,9 @@ class CastInserter {
   void visit(Node* node, const Program::Instruction& instruction) {
     Stack operands;
     for (const auto& operand : instruction.operands)
-      operands.push_back(operand.is_constant ? program_.constant(operand.index)
-                                             : registers_[operand.index]);
+      operands.push_back(operand.is_constant
+                             ? map_tensors(program_.constant(operand.index), constant_on_meta)
+                             : registers_[operand.index]);
     if (reads_unknown(instruction) && makes_tensors(node))
       refuse(node, "reads what data decide");
     if (reads_unknown(instruction))

@@ -120,18 +120,19 @@ graph(%x : Tensor):
 
 constexpr const char* kBlocks = R"(
 graph(%x : Tensor, %w : Tensor):
+  %none : NoneType = prim::Constant()
   %device : str = prim::Constant[value="cpu"]()
   %on : bool = prim::Constant[value=1]()
   %off : bool = prim::Constant[value=0]()
   %type : int = prim::Constant[value=15]()
-  aten_recompute::enter_autocast(%device, %on, %type)
+  aten_recompute::enter_autocast(%device, %on, %type, %none)
   %a : Tensor = aten::mm(%x, %w)
-  aten_recompute::enter_autocast(%device, %off, %type)
+  aten_recompute::enter_autocast(%device, %off, %type, %none)
   %b : Tensor = aten::mm(%x, %w)
   aten_recompute::exit_autocast()
   %c : Tensor = aten::mm(%a, %w)
   aten_recompute::exit_autocast()
-  aten_recompute::enter_autocast(%device, %on, %type)
+  aten_recompute::enter_autocast(%device, %on, %type, %none)
   %d : Tensor = aten::mm(%a, %w)
   aten_recompute::exit_autocast()
   return (%b, %c, %d))";
@@ -142,6 +143,25 @@ TEST_F(InsertCasts, BlocksSayWhatIsCastAndAreRemoved) {
   FileCheck().check_count("aten::to(%w", 2, /*exactly=*/true)->run(text);
   FileCheck().check_count("aten::mm(%x, %w)", 1, /*exactly=*/true)->run(text);
   FileCheck().check_not("_autocast")->run(text);
+}
+
+TEST_F(InsertCasts, ABlockWithoutTheCacheCastsAnewAtEachUse) {
+  const auto text = casts_in(R"(
+graph(%x : Tensor, %w : Tensor):
+  %device : str = prim::Constant[value="cpu"]()
+  %on : bool = prim::Constant[value=1]()
+  %off : bool = prim::Constant[value=0]()
+  %type : int = prim::Constant[value=15]()
+  %none : NoneType = prim::Constant()
+  aten_recompute::enter_autocast(%device, %on, %type, %off)
+  %a : Tensor = aten::mm(%x, %w)
+  aten_recompute::enter_autocast(%device, %on, %type, %none)
+  %b : Tensor = aten::mm(%a, %w)
+  aten_recompute::exit_autocast()
+  aten_recompute::exit_autocast()
+  return (%b))",
+                             {at::randn({4, 4}), parameter()});
+  FileCheck().check_count("aten::to(%w", 2, /*exactly=*/true)->run(text);
 }
 
 TEST_F(InsertCasts, ABlockAroundTheRegionKeepsCastsFromBlockToBlock) {

@@ -42,8 +42,8 @@ TEST_F(AutocastBlocks, EnteringAndLeavingBecomeOperators) {
   graph->lint();
   EXPECT_THAT(listing(*graph),
               ElementsAre("device = prim::GetAttr(object)", "_enabled = prim::GetAttr(object)",
-                          "fast_dtype = prim::GetAttr(object)",
-                          "aten_recompute::enter_autocast(device, _enabled, fast_dtype)",
+                          "fast_dtype = prim::GetAttr(object)", "none = prim::Constant()",
+                          "aten_recompute::enter_autocast(device, _enabled, fast_dtype, none)",
                           "y = aten::relu(x)", "aten_recompute::exit_autocast()"));
 }
 
