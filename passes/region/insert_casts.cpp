@@ -247,7 +247,7 @@ class CastInserter {
         node->replaceInput(i, cast(node->input(i), tensor));
         operands[i] = tensor;
       } else if (operands[i].isTensorList()) {
-        change_list(node, i, operands[i], cast);
+        change_list(node, i, operands[i], cast, watch.begins_with_last());
       }
     }
     if (num_casts != watch.num_casts())
@@ -264,9 +264,10 @@ class CastInserter {
     const auto given = arguments_under_autocast(op, operands, device_);
     if (!given)
       refuse(node, "is refused, or runs as another operator");
-    for (size_t i = 0; i < operands.size(); ++i) {
+    // The order of the casts is that in which gradients of one tensor are added.
+    for (const auto i : given->order) {
       const auto& operand = operands[i];
-      const auto& wanted = given->at(i);
+      const auto& wanted = given->values.at(i);
       if (operand.isTensor() && operand.toTensor().defined()) {
         const auto type = wanted.toTensor().scalar_type();
         if (type == operand.toTensor().scalar_type())
@@ -331,18 +332,21 @@ class CastInserter {
     });
   }
 
-  // Gives the node a list of what `change` returns for the elements, which it may set as well.
+  // Gives the node a list of what `change` returns for the elements, which it may set as well. It
+  // is called for the first element first, or for the last.
   void change_list(Node* node, size_t operand, IValue& list,
-                   const std::function<Value*(Value*, at::Tensor&)>& change) {
+                   const std::function<Value*(Value*, at::Tensor&)>& change,
+                   bool begins_with_last = false) {
     auto tensors = list.toTensorVector();
     auto* maker = node->input(operand)->node();
-    std::vector<Value*> elements;
+    std::vector<Value*> elements(tensors.size());
     bool changed = false;
-    for (size_t i = 0; i < tensors.size(); ++i) {
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      const auto i = begins_with_last ? tensors.size() - 1 - k : k;
       const bool is_made_here = maker->kind() == c10::prim::ListConstruct;
       auto* element = is_made_here ? maker->input(i) : nullptr;
       const auto type = tensors[i].defined() ? tensors[i].scalar_type() : at::kFloat;
-      elements.push_back(change(element, tensors[i]));
+      elements[i] = change(element, tensors[i]);
       changed = changed || (tensors[i].defined() && tensors[i].scalar_type() != type);
     }
     if (!changed)

@@ -431,6 +431,61 @@ def test_operators_that_are_composed_of_products(equation: str, context: str) ->
         assert_equal(step(lowered, x, CONTEXTS[context], seed), step(eager, x, CONTEXTS[context], seed))
 
 
+class OneTensorTwice(nn.Module):
+    """Casts one tensor for two operands, where there is no cache: three gradients are added in eager's order."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x * 1.0
+        if self.kind == "attention":
+            y = F.scaled_dot_product_attention(x, x, x)
+        elif self.kind == "mm":
+            y = x[:8] @ x[:8]
+        elif self.kind == "einsum":
+            y = torch.einsum("ij,kj->ik", x, x)
+        elif self.kind == "cat":
+            y = torch.cat([x, torch.mm(x, x[:8]), x])
+        else:
+            y = torch.addmm(x, torch.mm(x, x.t()), x)
+        return y.float().sum() + x.sin().sum()
+
+
+@pytest.mark.parametrize("context", CONTEXTS)
+@pytest.mark.parametrize("kind", ["attention", "mm", "einsum", "cat", "addmm"])
+def test_a_tensor_that_is_cast_for_two_operands(kind: str, context: str) -> None:
+    torch.manual_seed(0)
+    eager = OneTensorTwice(kind)
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    for seed in range(8):
+        x = torch.randn(12, 8)
+        assert_equal(step(lowered, x, CONTEXTS[context], seed), step(eager, x, CONTEXTS[context], seed))
+    assert num_compiled(lowered) == 1
+
+
+def test_constants_of_the_method_are_described_like_its_tensors() -> None:
+    class WeightedLoss(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layer = nn.Linear(8, 8)
+
+        def forward(self, x: Tensor) -> Tensor:
+            y = self.layer(x)
+            weights = torch.tensor([2.0, 1.0, 1.0, 3.0, 1.0, 1.0, 1.0, 0.5])
+            return F.binary_cross_entropy_with_logits(y, torch.sigmoid(x), pos_weight=torch.ones(8) * 2) + (
+                y * weights
+            ).mean()
+
+    torch.manual_seed(0)
+    eager = WeightedLoss()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(12, 8)
+    assert_equal(step(lowered, x, CONTEXTS["bfloat16"], 0), step(eager, x, CONTEXTS["bfloat16"], 0))
+    assert num_compiled(lowered) == 1
+
+
 def test_sparse_inputs_run_without_a_plan() -> None:
     class Sampled(nn.Module):
         def forward(self, x: Tensor, w: Tensor) -> Tensor:
