@@ -2,7 +2,8 @@
 
 import importlib.util
 import sys
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,15 +34,20 @@ class Measured:
     budget: float | None = None
 
     @property
+    def error(self) -> str:
+        """How much more the step took than predicted; empty where nothing is planned."""
+        return f"{self.share / self.predicted - 1:+.1%}" if self.predicted > 0 else ""
+
+    @property
     def is_predicted(self) -> bool:
-        return abs(self.share - self.predicted) <= PREDICTION_TOLERANCE * self.predicted
+        return abs(self.share - self.predicted) <= PREDICTION_TOLERANCE * self.predicted or self.predicted == 0
 
     @property
     def is_kept(self) -> bool:
         return self.budget is None or self.share <= self.budget
 
     def __str__(self) -> str:
-        return f"{self.share:.2f} ({self.share / self.predicted - 1:+.1%}){'' if self.is_kept else ' out of reach'}"
+        return f"{self.share:.2f} ({self.error}){'' if self.is_kept else ' out of reach'}"
 
 
 @dataclass
@@ -65,7 +71,7 @@ class Row:
             str(len(self.different)),
             f"{self.eager_bytes / 2**20:.1f}",
             f"{self.none.share:.2f}",
-            f"{self.none.share / self.none.predicted - 1:+.1%}",
+            self.none.error,
             *map(str, self.budgets),
             f"{self.floor_share:.2f}",
         ]
@@ -90,13 +96,32 @@ def predicted_bytes(lowered: torch.jit.ScriptModule) -> int:
     return max(peaks)
 
 
+@contextmanager
+def dispatcher_casts() -> Iterator[None]:
+    """Keeps TorchScript from inserting casts of its own, by other lists than the dispatcher's, and from autodiff."""
+    before = torch._C._jit_set_autocast_mode(False)
+    try:
+        with torch.jit.optimized_execution(False):
+            yield
+    finally:
+        torch._C._jit_set_autocast_mode(before)
+
+
 @one_thread()
-def differences(lowered: Any, eager: Any, inputs: Inputs, around: Around) -> list[str]:
+@dispatcher_casts()
+def differences(lowered: Any, model: Model, inputs: Inputs, around: Around) -> list[str]:
+    """Returns what equals neither eager PyTorch nor stock TorchScript: a trace has the types of its making."""
     found: set[str] = set()
+    others = [model.fresh(), *([model.program()] if model.traced else [])]
     for seed in range(STEPS):
-        ours, theirs = (step(module, inputs, seed, around) for module in (lowered, eager))
+        ours, *theirs = (step(module, inputs, seed, around) for module in (lowered, *others))
         # A traced module has only the buffers that it reads.
-        found |= {name for name, result in ours.items() if name in theirs and not equal(result, theirs[name])}
+        found |= {
+            name
+            for name, result in ours.items()
+            if any(name in other for other in theirs)
+            and not any(name in other and equal(result, other[name]) for other in theirs)
+        }
     return sorted(found)
 
 
@@ -119,7 +144,7 @@ def compare(model: Model, dtype: torch.dtype, tracker: Tracker) -> Row:
             spec: dict[str, Any] = {"strategy": "none", "profile": True}
             if budget is not None:
                 spec = {"strategy": "budget", "memory_budget": int(budget * row.eager_bytes), "unreachable": "leanest"}
-            row.different += differences(aten_recompute.lower(model.program(), **spec), model.fresh(), inputs, around)
+            row.different += differences(aten_recompute.lower(model.program(), **spec), model, inputs, around)
             lowered = aten_recompute.lower(model.program(), accumulate=True, **spec)
             peak = peak_of(lowered, inputs, weights, tracker, around)
             measured = Measured(peak / row.eager_bytes, predicted_bytes(lowered) / row.eager_bytes, budget)

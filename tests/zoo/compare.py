@@ -210,11 +210,11 @@ def bytes_around_the_loss(problem: dict[str, Any]) -> int:
 
 
 def floor_of(lowered: torch.jit.ScriptModule, specializations: int) -> int:
-    """Returns the bytes that one operator, or the loss, takes by itself."""
+    """Returns the bytes that one operator, or the loss, takes by itself; 0 where nothing was planned."""
     floors = [*map(bytes_of_largest_operator, problems := aten_recompute.problems(lowered))]
     if len(problems) == specializations:  # each of one region, so that its results are the method's
         floors += map(bytes_around_the_loss, problems)
-    return max(floors)
+    return max(floors, default=0)
 
 
 def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], tracker: Tracker) -> None:

@@ -474,9 +474,10 @@ def test_constants_of_the_method_are_described_like_its_tensors() -> None:
         def forward(self, x: Tensor) -> Tensor:
             y = self.layer(x)
             weights = torch.tensor([2.0, 1.0, 1.0, 3.0, 1.0, 1.0, 1.0, 0.5])
-            return F.binary_cross_entropy_with_logits(y, torch.sigmoid(x), pos_weight=torch.ones(8) * 2) + (
-                y * weights
-            ).mean()
+            return (
+                F.binary_cross_entropy_with_logits(y, torch.sigmoid(x), pos_weight=torch.ones(8) * 2)
+                + (y * weights).mean()
+            )
 
     torch.manual_seed(0)
     eager = WeightedLoss()
