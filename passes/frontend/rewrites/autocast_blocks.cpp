@@ -63,13 +63,14 @@ Value* set_before(const Value* object, const std::string& name, const Node* node
 
 void replace_enter(Node* node, Graph& graph) {
   auto* object = node->input();
+  const bool is_own = is_own_context(object);
   const torch::jit::WithInsertPoint guard(node);
   std::vector<Value*> arguments;
   for (const char* name : {"device", "_enabled", "fast_dtype"}) {
-    auto* value = is_own_context(object) ? set_before(object, name, node) : nullptr;
+    auto* value = is_own ? set_before(object, name, node) : nullptr;
     arguments.push_back(value == nullptr ? graph.insertGetAttr(object, name) : value);
   }
-  auto* cache = is_own_context(object) ? set_before(object, kCacheEnabled, node) : nullptr;
+  auto* cache = is_own ? set_before(object, kCacheEnabled, node) : nullptr;
   arguments.push_back(cache == nullptr ? graph.insertConstant(c10::IValue()) : cache);
   graph.insertNode(graph.create(symbols::kEnterAutocast, arguments, 0))->copyMetadata(node);
   node->output()->replaceAllUsesWith(object);

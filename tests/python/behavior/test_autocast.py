@@ -2,7 +2,11 @@
 
 import contextlib
 import copy
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -319,6 +323,26 @@ def test_a_backward_under_autocast_is_eagers(kind: type[nn.Module], forward_too:
         return [p.grad for p in module.parameters()]
 
     assert_equal(gradients(lowered), gradients(eager))
+
+
+def test_a_backward_under_autocast_says_once_that_no_budget_is_kept() -> None:
+    """It says so once per process, so this is a process of its own."""
+    script = """
+import torch, aten_recompute
+lowered = aten_recompute.lower(torch.jit.script(torch.nn.Linear(8, 8)), "budget", memory_budget=1.0)
+for _ in range(2):
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        lowered(torch.randn(4, 8)).sum().backward()
+"""
+    path = [str(Path(aten_recompute.__file__).parents[1]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    ran = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", script],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(path)},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr.count("a backward runs under autocast") == 1
 
 
 def test_second_derivatives_under_autocast() -> None:
