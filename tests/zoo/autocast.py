@@ -15,8 +15,8 @@ from tqdm import tqdm
 import aten_recompute
 from benchmarks.memory import Tracker
 
-from .compare import STEPS, Around, Inputs, equal, floor_of, one_thread, peak_of, short, step, weights_of_loss
-from .models import MODELS, Model
+from .compare import STEPS, Around, equal, floor_of, one_thread, peak_of, short, step, weights_of_loss
+from .models import MODELS, Inputs, Model
 
 TYPES = {"bfloat16": torch.bfloat16, "float16": torch.float16}
 BUDGETS = (0.5, 0.25)  # shares of eager's peak under the same autocast

@@ -64,7 +64,7 @@ def both(strategy: str) -> tuple[WithLoss, WithLoss]:
     return WithLoss(aten_recompute.lower(scripted_copy(eager), strategy, **OPTIONS[strategy])), WithLoss(eager)
 
 
-def state(module: nn.Module) -> list[Tensor | None]:
+def state(module: nn.Module) -> list[Tensor]:
     return [value.detach().clone() for value in module.state_dict().values()]
 
 
@@ -120,7 +120,7 @@ def test_transformers_trainer(tmp_path: Path, strategy: str, precision: str) -> 
 def test_lightning(tmp_path: Path, strategy: str, precision: str) -> None:
     lightning = pytest.importorskip("lightning.pytorch")
 
-    class Module(lightning.LightningModule):  # type: ignore[name-defined, misc]
+    class Module(lightning.LightningModule):  # type: ignore[name-defined]
         def __init__(self, model: WithLoss) -> None:
             super().__init__()
             self.model = model
@@ -223,7 +223,7 @@ def train_step(model: WithLoss, optimizer: torch.optim.Optimizer, step: int) -> 
 @pytest.mark.parametrize("strategy", OPTIONS)
 def test_averages_are_those_of_the_eager_module(strategy: str) -> None:
     """The average is a module of its own, made by ``clone`` as ``copy.deepcopy`` makes none that can be trained."""
-    averages: list[list[Tensor | None]] = []
+    averages: list[list[Tensor]] = []
     outputs: list[Tensor] = []
     for model in both(strategy):
         network = model.network
