@@ -75,6 +75,9 @@ void observe(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     if (count > 0 && (stack->end() - count)->isTensor())
       observer->read.push_back((stack->end() - count)->toTensor().unsafeGetTensorImpl());
   }
+  std::optional<WatchForCasts::Seen> seen;
+  if (observer == nullptr)
+    seen.emplace(op, *stack);
   op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kObserver), stack);
 }
 
@@ -182,6 +185,8 @@ WatchForCasts::Seen::~Seen() {
   if (watch_ != nullptr)
     watch_->is_suspended_ = false;
 }
+
+SeeOperators::SeeOperators() : include_(kObserver) {}
 
 void WatchForCasts::note(const OperatorHandle& op, const Stack& arguments) {
   if (!has_autocast_kernel(op, device_)) {

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstddef>
 #include <optional>
@@ -34,8 +35,8 @@ std::optional<AutocastArguments> arguments_under_autocast(const c10::OperatorHan
                                                           const torch::jit::Stack& arguments,
                                                           c10::DeviceType device);
 
-// While it exists, operators that this thread runs under MetaMode (rules/meta_mode.h), be it inside
-// of others, are watched.
+// While it exists, operators that this thread runs under MetaMode (rules/meta_mode.h) or
+// SeeOperators, be it inside of others, are watched.
 class WatchForCasts {
  public:
   // Autocast is taken to have these settings.
@@ -88,6 +89,15 @@ class WatchForCasts {
   bool begins_with_last_ = false;
   std::unordered_map<const void*, size_t> cast_;
   void* outer_;
+};
+
+// While it exists, a WatchForCasts is told of operators that run on tensors with data.
+class SeeOperators {
+ public:
+  SeeOperators();
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_;
 };
 
 }  // namespace aten_recompute

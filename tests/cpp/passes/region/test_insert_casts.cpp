@@ -109,13 +109,47 @@ graph(%x : Tensor, %w : Tensor):
                NotDifferentiable);
 }
 
-TEST_F(InsertCasts, SizesThatDataDecideAreRefused) {
-  EXPECT_THROW(casts_in(R"(
+// The forward runs once on the inputs.
+TEST_F(InsertCasts, SizesThatDataDecideAreThoseOfTheCall) {
+  const auto text = casts_in(R"(
+graph(%x : Tensor, %w : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %where : Tensor = aten::nonzero(%x)
+  %rows : Tensor = aten::select(%where, %zero, %zero)
+  %some : Tensor = aten::index_select(%x, %zero, %rows)
+  %y : Tensor = aten::mm(%some, %w)
+  return (%y))",
+                             {at::ones({4, 4}), parameter()});
+  FileCheck()
+      .check("aten::index_select(")
+      ->check_count("aten::to(", 2, /*exactly=*/true)
+      ->check("aten::mm(")
+      ->run(text);
+}
+
+TEST_F(InsertCasts, SizesThatDataDecideAreRefusedOfDescribedTensors) {
+  const auto graph = test::parse(R"(
 graph(%x : Tensor):
   %y : Tensor = aten::nonzero(%x)
-  return (%y))",
-                        {at::randn({4, 4})}),
+  return (%y))");
+  const auto x = at::empty({4, 4}, at::TensorOptions().device(at::kMeta));
+  EXPECT_THROW(insert_casts(*graph, {x}, AutocastState::current(), at::Device(at::kCPU)),
                NotDifferentiable);
+}
+
+// What the forward writes is a copy.
+TEST_F(InsertCasts, TheRunHasNoEffects) {
+  const auto buffer = at::zeros({4});
+  const auto x = at::ones({4});
+  casts_in(R"(
+graph(%x : Tensor, %buffer : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %where : Tensor = aten::nonzero(%x)
+  %written : Tensor = aten::add_(%buffer, %x, %one)
+  %y : Tensor = aten::neg(%where)
+  return (%y))",
+           {x, buffer});
+  EXPECT_EQ(buffer.sum().item<float>(), 0.0F);
 }
 
 constexpr const char* kBlocks = R"(
