@@ -307,7 +307,14 @@ void check_layer_pattern(Graph& method, const std::string& pattern) {
 
 void finish_backward(RegionGraphs& graphs) {
   auto& backward = graphs.gradient.df;
-  run_pass(Pass::kSplitSums, backward, [&] { graphs.summand_of = split_sums(*backward); });
+  std::set<size_t> of_casts;
+  const auto& inputs = graphs.gradient.df_output_vjps;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (graphs.shared_casts.count(inputs[i]) != 0)
+      of_casts.insert(i);
+  }
+  run_pass(Pass::kSplitSums, backward,
+           [&] { graphs.summand_of = split_sums(*backward, of_casts); });
   run_pass(Pass::kUndefinedGradients, backward,
            [&] { allow_undefined_gradients(*backward, graphs.gradient.df_input_vjps.size()); });
 }

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <numeric>
 #include <string>
 #include <unordered_set>
 #include <utility>
@@ -51,21 +52,32 @@ class Observer {
 
   const OperatorHandle& target;  // whose arguments are wanted
   Stack arguments;
+  std::vector<const void*> read;  // the first tensors of the operators that the kernel has called
 
  private:
   void* outer_;
 };
 
+// Returns whether a kernel of autocast runs. It switches autocast off, and calls the operator anew.
+bool is_in_autocast_kernel() {
+  return c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCPU) &&
+         c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCUDA);
+}
+
 void observe(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   auto* const observer = static_cast<Observer*>(CallContext::current().autocast_observer);
-  // A kernel of autocast switches autocast off and calls the operator anew.
-  if (observer != nullptr && observer->target == op &&
-      c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCPU) &&
-      c10::impl::tls_is_dispatch_key_excluded(DispatchKey::AutocastCUDA)) {
-    const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
-    observer->arguments.assign(stack->end() - count, stack->end());
-    throw ArgumentsAreKnown();
+  const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
+  if (observer != nullptr && is_in_autocast_kernel()) {
+    if (observer->target == op) {
+      observer->arguments.assign(stack->end() - count, stack->end());
+      throw ArgumentsAreKnown();
+    }
+    if (count > 0 && (stack->end() - count)->isTensor())
+      observer->read.push_back((stack->end() - count)->toTensor().unsafeGetTensorImpl());
   }
+  std::optional<WatchForCasts::Seen> seen;
+  if (observer == nullptr)
+    seen.emplace(op, *stack);
   op.redispatchBoxed(keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kObserver), stack);
 }
 
@@ -113,19 +125,35 @@ bool has_autocast_kernel(const OperatorHandle& op, c10::DeviceType device) {
   return op.hasKernelForDispatchKey(autocast_key(device));
 }
 
-std::optional<Stack> arguments_under_autocast(const OperatorHandle& op, const Stack& arguments,
-                                              c10::DeviceType device) {
+// Returns the indices of the arguments, those of tensors in the order in which they were read.
+std::vector<size_t> order_of(const Stack& arguments, const std::vector<const void*>& read) {
+  const auto position = [&](size_t i) {
+    const auto& argument = arguments[i];
+    const void* tensor = argument.isTensor() ? argument.toTensor().unsafeGetTensorImpl() : nullptr;
+    return std::find(read.begin(), read.end(), tensor) - read.begin();
+  };
+  std::vector<size_t> order(arguments.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(),
+                   [&](size_t a, size_t b) { return position(a) < position(b); });
+  return order;
+}
+
+std::optional<AutocastArguments> arguments_under_autocast(const OperatorHandle& op,
+                                                          const Stack& arguments,
+                                                          c10::DeviceType device) {
   Stack stack;
   for (const auto& argument : arguments)
     stack.push_back(map_tensors(
         argument, [&](const at::Tensor& tensor) { return stand_in_for(tensor, device); }));
+  const auto stand_ins = stack;
   Observer observer(op);
   try {
     const WithoutAutograd no_autograd;
     const c10::impl::IncludeDispatchKeyGuard include(kObserver);
     op.callBoxed(&stack);
   } catch (const ArgumentsAreKnown&) {
-    return std::move(observer.arguments);
+    return AutocastArguments{std::move(observer.arguments), order_of(stand_ins, observer.read)};
   } catch (const std::exception&) {
     // The kernel refuses the operator, or calls another one, which refuses the sizes.
   }
@@ -158,6 +186,8 @@ WatchForCasts::Seen::~Seen() {
     watch_->is_suspended_ = false;
 }
 
+SeeOperators::SeeOperators() : include_(kObserver) {}
+
 void WatchForCasts::note(const OperatorHandle& op, const Stack& arguments) {
   if (!has_autocast_kernel(op, device_)) {
     // What an operator is composed of is seen by itself.
@@ -168,23 +198,26 @@ void WatchForCasts::note(const OperatorHandle& op, const Stack& arguments) {
   }
   const WithAutocast settings(autocast_);
   const auto given = arguments_under_autocast(op, arguments, device_);
-  if (given && !has_other_types(arguments, *given))
+  if (given && !has_other_types(arguments, given->values))
     return;
   has_seen_ = true;
+  ++num_casting_;
   if (!given) {
     computes_ = true;
     type_ = std::nullopt;
     return;
   }
+  begins_with_last_ = given->order.front() != 0;
   for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto& wanted = given->values.at(i);
     if (arguments[i].isTensor() && arguments[i].toTensor().defined()) {
-      note_cast(arguments[i].toTensor(), given->at(i).toTensor());
+      note_cast(arguments[i].toTensor(), wanted.toTensor());
     } else if (arguments[i].isTensorList()) {
       const auto tensors = arguments[i].toTensorVector();
-      const auto wanted = given->at(i).toTensorVector();
+      const auto wanted_tensors = wanted.toTensorVector();
       for (size_t k = 0; k < tensors.size(); ++k)
-        note_cast(tensors[k], wanted[k]);
-    } else if (arguments[i].isNone() != given->at(i).isNone()) {
+        note_cast(tensors[k], wanted_tensors[k]);
+    } else if (arguments[i].isNone() != wanted.isNone()) {
       computes_ = true;
       type_ = std::nullopt;
     }

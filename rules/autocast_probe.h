@@ -4,10 +4,12 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstddef>
 #include <optional>
 #include <unordered_map>
+#include <vector>
 
 #include "runtime/autocast.h"
 
@@ -16,17 +18,25 @@ namespace aten_recompute {
 // Returns whether autocast has a kernel for the operator on this device.
 bool has_autocast_kernel(const c10::OperatorHandle& op, c10::DeviceType device);
 
-// Returns the arguments that autocast's kernel of the operator calls it with. `arguments` are meta
-// tensors, and other values as they are; results stand for them, with the types that they are cast
-// to, and with other values where the kernel sets some. Sizes are not those of the arguments.
-// Returns nullopt where the kernel calls another operator, or refuses the operator. Autocast needs
-// to be on, with the settings to ask for.
-std::optional<torch::jit::Stack> arguments_under_autocast(const c10::OperatorHandle& op,
+// What autocast's kernel of an operator does to its arguments.
+struct AutocastArguments {
+  torch::jit::Stack values;  // that the operator is called with
+  // The indices of all arguments, in the order in which tensors are cast. C++ leaves open in which
+  // order it evaluates the arguments of a call, so this depends on the compiler of LibTorch.
+  std::vector<size_t> order;
+};
+
+// Returns what autocast's kernel of the operator calls it with. `arguments` are meta tensors, and
+// other values as they are; results stand for them, with the types that they are cast to, and with
+// other values where the kernel sets some. Sizes are not those of the arguments. Returns nullopt
+// where the kernel calls another operator, or refuses the operator. Autocast needs to be on, with
+// the settings to ask for.
+std::optional<AutocastArguments> arguments_under_autocast(const c10::OperatorHandle& op,
                                                           const torch::jit::Stack& arguments,
                                                           c10::DeviceType device);
 
-// While it exists, operators that this thread runs under MetaMode (rules/meta_mode.h), be it inside
-// of others, are watched.
+// While it exists, operators that this thread runs under MetaMode (rules/meta_mode.h) or
+// SeeOperators, be it inside of others, are watched.
 class WatchForCasts {
  public:
   // Autocast is taken to have these settings.
@@ -42,6 +52,8 @@ class WatchForCasts {
   std::optional<c10::ScalarType> common_type() const { return type_; }
   // Returns how many casts there were.
   size_t num_casts() const { return num_casts_; }
+  // Returns whether a single operator cast, and began with its last tensor.
+  bool begins_with_last() const { return num_casting_ == 1 && begins_with_last_; }
   // Returns how many of them were of this very tensor, not of a view of it.
   size_t num_casts_of(const at::Tensor& tensor) const {
     const auto found = cast_.find(tensor.unsafeGetTensorImpl());
@@ -73,8 +85,19 @@ class WatchForCasts {
   bool computes_ = false;  // something that autocast does not cast
   std::optional<c10::ScalarType> type_;
   size_t num_casts_ = 0;
+  size_t num_casting_ = 0;  // operators
+  bool begins_with_last_ = false;
   std::unordered_map<const void*, size_t> cast_;
   void* outer_;
+};
+
+// While it exists, a WatchForCasts is told of operators that run on tensors with data.
+class SeeOperators {
+ public:
+  SeeOperators();
+
+ private:
+  c10::impl::IncludeDispatchKeyGuard include_;
 };
 
 }  // namespace aten_recompute

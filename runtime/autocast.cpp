@@ -40,6 +40,7 @@ void set(const AutocastState& state) {
 }
 
 void enter(Stack& stack) {
+  const auto cache_enabled = pop(stack).toOptional<bool>();
   const auto dtype = pop(stack).toScalarType();
   const auto enabled = pop(stack).toBool();
   const auto device = c10::Device(pop(stack).toStringRef()).type();
@@ -49,6 +50,8 @@ void enter(Stack& stack) {
   at::autocast::set_autocast_enabled(device, enabled && has_casts_to(device, dtype));
   at::autocast::set_autocast_dtype(device, dtype);
   at::autocast::increment_nesting();
+  if (cache_enabled)
+    at::autocast::set_autocast_cache_enabled(*cache_enabled);
 }
 
 void close_last_block() {
@@ -84,13 +87,15 @@ c10::ScalarType AutocastState::type(c10::DeviceType device) const {
   return c10::ScalarType::Undefined;
 }
 
-void AutocastState::enter(c10::DeviceType device, bool enabled, c10::ScalarType type) {
+void AutocastState::enter(c10::DeviceType device, bool enabled, c10::ScalarType type,
+                          std::optional<bool> cache_enabled) {
   for (size_t i = 0; i < kDevices.size(); ++i) {
     if (kDevices[i] != device)
       continue;
     on[i] = enabled && has_casts_to(device, type);
     types[i] = type;
   }
+  is_cache_on = cache_enabled.value_or(is_cache_on);
   is_in_block = true;
 }
 
@@ -104,10 +109,6 @@ AutocastState AutocastState::current() {
   at::autocast::increment_nesting();
   state.is_in_block = at::autocast::decrement_nesting() > 0;
   return state;
-}
-
-AutocastState AutocastState::current_without_blocks() {
-  return autocast_enabled() ? current() : AutocastState();
 }
 
 uint64_t generation_of_cast_cache() {
@@ -158,8 +159,9 @@ CloseAutocastBlocks::~CloseAutocastBlocks() {
 void register_autocast_operators() {
   using torch::jit::Operator;
   static const torch::jit::RegisterOperators registered({
-      Operator("aten_recompute::enter_autocast(str device, bool enabled, int dtype) -> ()", enter,
-               c10::AliasAnalysisKind::CONSERVATIVE),
+      Operator("aten_recompute::enter_autocast(str device, bool enabled, int dtype, bool? "
+               "cache_enabled) -> ()",
+               enter, c10::AliasAnalysisKind::CONSERVATIVE),
       Operator("aten_recompute::exit_autocast() -> ()", exit, c10::AliasAnalysisKind::CONSERVATIVE),
   });
 }

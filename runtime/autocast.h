@@ -9,6 +9,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 namespace aten_recompute {
 
@@ -29,13 +30,17 @@ struct AutocastState {
   auto operator<=>(const AutocastState&) const = default;
 
   // Changes the settings as the beginning of a block of torch.autocast does.
-  void enter(c10::DeviceType device, bool enabled, c10::ScalarType type);
+  void enter(c10::DeviceType device, bool enabled, c10::ScalarType type,
+             std::optional<bool> cache_enabled);
 
   // Returns the settings of this thread.
   static AutocastState current();
-  // Returns the settings of this thread for a graph without blocks. Those of a thread without
-  // autocast are all equal.
-  static AutocastState current_without_blocks();
+
+  // Returns the settings as a graph is compiled for them. Where it neither has blocks of autocast
+  // nor asks for it, those of threads without autocast are all equal.
+  AutocastState for_graph(bool depends_on_autocast) const {
+    return depends_on_autocast || is_on() ? *this : AutocastState();
+  }
 };
 
 // Makes the settings those of this thread while it exists.
@@ -80,9 +85,10 @@ class WithoutAutocastCache {
   bool was_on_;
 };
 
-// Registers aten_recompute::enter_autocast(str device, bool enabled, int dtype) and
-// aten_recompute::exit_autocast(), which do what torch.autocast does at the ends of its block. The
-// latter throws c10::Error where no block is open. Only the first call registers anything.
+// Registers aten_recompute::enter_autocast(str device, bool enabled, int dtype, bool?
+// cache_enabled) and aten_recompute::exit_autocast(), which do what torch.autocast does at the ends
+// of its block. The latter throws c10::Error where no block is open. Only the first call registers
+// anything.
 void register_autocast_operators();
 
 // When destroyed, closes the autocast blocks that this thread has opened since construction and has

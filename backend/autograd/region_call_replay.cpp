@@ -8,9 +8,11 @@
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
+#include <atomic>
 
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/stage_node.h"
+#include "common/log.h"
 #include "runtime/autocast.h"
 #include "runtime/autograd_modes.h"
 
@@ -133,9 +135,27 @@ at::Tensor RegionCall::replay_output(uint32_t vjp, const NodePtr<Node>& node) {
   return output;
 }
 
+namespace {
+
+// Tells once that a plan is not followed where this is not asked for.
+void warn_of_autocast(const CompiledRegion& compiled_region) {
+  static std::atomic<bool> has_warned{false};
+  if (compiled_region.plan() == nullptr || !autocast_enabled() || has_warned.exchange(true))
+    return;
+  log_warning(
+      LogTopic::kMemory,
+      "a backward runs under autocast: it repeats the forward of the region under ordinary "
+      "autograd, so that no plan is followed and no budget is kept. Call backward() outside "
+      "of the autocast block, as PyTorch recommends");
+}
+
+}  // namespace
+
 void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
                         const NodePtr<Node>& node) {
   const bool create_graph = at::GradMode::is_enabled();
+  if (!create_graph)
+    warn_of_autocast(*compiled_region_);
   const auto& replay = compiled_region_->replay();
   if (!torch::autograd::get_current_graph_task_keep_graph())
     serve_readers();

@@ -435,11 +435,10 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   auto result = std::make_shared<Specialization>();
   result->self_type = self->type();
   const auto autocast = AutocastState::current();
-  const auto without_blocks = AutocastState::current_without_blocks();
   const WithoutAutocastCache no_cache;
   result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
                                    records_paths_, kept_branches_});
-  result->autocast = result->method.depends_on_autocast ? autocast : without_blocks;
+  result->autocast = autocast.for_graph(result->method.depends_on_autocast);
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;
     for (const auto& region_break : result->method.regions.breaks) {

@@ -11,8 +11,7 @@ Specialization::Specialization() = default;
 Specialization::~Specialization() = default;
 
 bool Specialization::fits_autocast() const {
-  return autocast == (method.depends_on_autocast ? AutocastState::current()
-                                                 : AutocastState::current_without_blocks());
+  return autocast == AutocastState::current().for_graph(method.depends_on_autocast);
 }
 
 std::vector<bool> Specialization::is_attribute(size_t region) const {

@@ -309,8 +309,7 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
   key.requires_grad.resize(inputs.size(), false);
   if (!at::GradMode::is_enabled())
     return key;
-  key.autocast =
-      depends_on_autocast_ ? AutocastState::current() : AutocastState::current_without_blocks();
+  key.autocast = AutocastState::current().for_graph(depends_on_autocast_);
   const bool has_casts = depends_on_autocast_ || key.autocast.is_on();
   // Sorted by address, then by index, so that equal tensors are neighbors.
   std::vector<std::pair<const void*, size_t>> tensors;

@@ -10,6 +10,18 @@ namespace aten_recompute {
 using torch::jit::Value;
 namespace prim = c10::prim;
 
+namespace {
+
+// Returns the input that the value is, or is a cast of; nullptr if it is neither.
+const Value* input_of(const Value* value) {
+  const auto* node = value->node();
+  if (node->kind() == c10::aten::to)
+    value = node->input(0);
+  return value->node()->kind() == prim::Param ? value : nullptr;
+}
+
+}  // namespace
+
 bool is_list_of_tensors(const Value* value) {
   auto list = value->type()->cast<c10::ListType>();
   return list != nullptr && is_tensor_type(*list->getElementType());
@@ -70,8 +82,8 @@ void GradientSums::add(Value* value, Value* gradient) {
   auto* sum = graph_.insertNode(
       graph_.create(list ? symbols::kAccumulateList : symbols::kAccumulate, {slot, gradient}, 1));
   sum->output()->setType(gradient->type());
-  if (value->node()->kind() == prim::Param)
-    sum->i_(symbols::kOfInput, static_cast<int64_t>(value->offset()));
+  if (const auto* input = input_of(value))
+    sum->i_(symbols::kOfInput, static_cast<int64_t>(input->offset()));
   slot = sum->output();
 }
 

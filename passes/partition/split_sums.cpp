@@ -8,12 +8,27 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Graph;
+using torch::jit::Node;
 using torch::jit::Value;
 
 // Whether the value is a sum of gradients of a region input, with one reader.
 bool is_sum_for_input(const Value* value) {
   return value->node()->kind() == symbols::kAccumulate &&
          value->node()->hasAttribute(symbols::kOfInput) && value->uses().size() == 1;
+}
+
+// Returns whether the node gives the gradient of a cast the type of what was cast.
+bool is_backward_of_cast(const Node* node) {
+  return node->kind() == symbols::kReduceGrad || node->kind() == c10::aten::to;
+}
+
+// Returns the gradient of a cast, whose type has been changed to that of `gradient`, if it is a
+// sum; otherwise `gradient`.
+Value* sum_of_cast(Value* gradient) {
+  auto* value = gradient;
+  while (is_backward_of_cast(value->node()) && value->uses().size() == 1)
+    value = value->node()->input(0);
+  return is_sum_for_input(value) ? value : gradient;
 }
 
 // Appends the summands of the value, in the order in which they are added.
@@ -36,12 +51,12 @@ void collect(Value* value, std::vector<Value*>& summands) {
 
 }  // namespace
 
-std::vector<size_t> split_sums(Graph& backward) {
+std::vector<size_t> split_sums(Graph& backward, const std::set<size_t>& of_casts) {
   const std::vector<Value*> outputs(backward.outputs().begin(), backward.outputs().end());
   std::vector<std::vector<Value*>> split;
-  for (auto* output : outputs) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
     split.emplace_back();
-    collect(output, split.back());
+    collect(of_casts.count(i) == 0 ? outputs[i] : sum_of_cast(outputs[i]), split.back());
   }
   while (!backward.outputs().empty())
     backward.eraseOutput(backward.outputs().size() - 1);
@@ -54,7 +69,8 @@ std::vector<size_t> split_sums(Graph& backward) {
   }
   for (auto* output : outputs) {
     auto* value = output;
-    while (value->uses().empty() && value->node()->kind() == symbols::kAccumulate) {
+    while (value->uses().empty() &&
+           (value->node()->kind() == symbols::kAccumulate || is_backward_of_cast(value->node()))) {
       auto* node = value->node();
       value = node->input(0);
       node->destroy();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstddef>
+#include <set>
 #include <vector>
 
 namespace torch::jit {
@@ -15,8 +16,12 @@ namespace aten_recompute {
 // that of eager: ((c + b) + a) and not c + (b + a), where c comes from a reader behind the region.
 // The sums of the joint graph exist for the plan, which counts their memory.
 //
+// Outputs in `of_casts` are gradients of inputs that are only read as one cast, which readers
+// behind the region share. Where such a gradient is a sum, the summands are those of the cast's
+// gradient, in its type, so that all are added in the lower precision.
+//
 // Returns for each new output of `backward` the index of the output that it is a summand of. These
 // ascend, and summands of one output stand in the order in which they have to be added.
-std::vector<size_t> split_sums(torch::jit::Graph& backward);
+std::vector<size_t> split_sums(torch::jit::Graph& backward, const std::set<size_t>& of_casts = {});
 
 }  // namespace aten_recompute

@@ -1,10 +1,12 @@
 #include "passes/region/insert_casts.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <exception>
 #include <functional>
 #include <map>
 #include <set>
@@ -22,6 +24,7 @@
 #include "runtime/autograd_modes.h"
 #include "runtime/map_tensors.h"
 #include "runtime/program.h"
+#include "runtime/random_state.h"
 
 namespace aten_recompute {
 namespace {
@@ -43,20 +46,36 @@ at::Tensor on_meta(const at::Tensor& tensor) {
                            tensor.options().device(at::kMeta).requires_grad(false));
 }
 
-// Walks the graph with meta tensors and inserts casts before the nodes that need them.
+// Operators take a number on any device, and its value may matter.
+at::Tensor constant_on_meta(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.dim() > 0 ? on_meta(tensor) : tensor;
+}
+
+// Data decide results, so that they are not known from meta tensors.
+struct NeedsData : NotDifferentiable {
+  using NotDifferentiable::NotDifferentiable;
+};
+
+at::Tensor copy_of(const at::Tensor& tensor) {
+  return tensor.defined() ? tensor.clone() : tensor;
+}
+
+// Walks the graph with meta tensors, or runs it without its effects, and inserts casts before the
+// nodes that need them.
 class CastInserter {
  public:
   CastInserter(std::shared_ptr<Graph> graph, const std::vector<IValue>& inputs,
-               const AutocastState& autocast, std::optional<c10::Device> device)
+               const AutocastState& autocast, std::optional<c10::Device> device, bool has_data)
       : graph_(std::move(graph)),
         program_(graph_->copy(), /*is_planned=*/false),
         autocast_(autocast),
-        device_(device_of(inputs, device)) {
+        device_(device_of(inputs, device)),
+        has_data_(has_data) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (is_cached(inputs[i]))
         cached_.insert(graph_->inputs()[i]);
     }
-    registers_ = program_.start(described(inputs));
+    registers_ = program_.start(has_data_ ? inputs : described(inputs));
   }
 
   void run() {
@@ -67,8 +86,12 @@ class CastInserter {
     }
     const auto& instructions = program_.instructions();
     TORCH_INTERNAL_ASSERT(nodes.size() == instructions.size());
-    for (size_t i = 0; i < nodes.size(); ++i)
+    const at::NoGradGuard no_grad;
+    for (size_t i = 0; i < nodes.size(); ++i) {
       visit(nodes[i], instructions[i]);
+      for (const auto r : last_read_by(i))
+        registers_[r] = IValue();
+    }
   }
 
   // Returns WithCasts::shared, after run().
@@ -84,6 +107,21 @@ class CastInserter {
   }
 
  private:
+  // Returns the registers that no later instruction reads.
+  const std::vector<int32_t>& last_read_by(size_t instruction) {
+    if (last_read_.empty()) {
+      last_read_.resize(program_.instructions().size());
+      std::set<int32_t> read_later;
+      for (size_t i = last_read_.size(); i-- > 0;) {
+        for (const auto& operand : program_.instructions()[i].operands) {
+          if (!operand.is_constant && read_later.insert(operand.index).second)
+            last_read_[i].push_back(operand.index);
+        }
+      }
+    }
+    return last_read_[instruction];
+  }
+
   static bool is_only_read_by(const Value* value, const Node* reader) {
     const auto& uses = value->uses();
     return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
@@ -124,7 +162,8 @@ class CastInserter {
     if (node->kind() == symbols::kEnterAutocast) {
       outer_.push_back(autocast_);
       const auto device = c10::Device(operands[0].toStringRef()).type();
-      autocast_.enter(device, operands[1].toBool(), operands[2].toScalarType());
+      autocast_.enter(device, operands[1].toBool(), operands[2].toScalarType(),
+                      operands[3].toOptional<bool>());
       return true;
     }
     if (node->kind() != symbols::kExitAutocast)
@@ -140,10 +179,10 @@ class CastInserter {
   void visit(Node* node, const Program::Instruction& instruction) {
     Stack operands;
     for (const auto& operand : instruction.operands)
-      operands.push_back(operand.is_constant ? program_.constant(operand.index)
-                                             : registers_[operand.index]);
+      operands.push_back(operand.is_constant ? constant(operand.index) : registers_[operand.index]);
     if (reads_unknown(instruction) && makes_tensors(node))
-      refuse(node, "reads what data decide");
+      throw NeedsData("under autocast, " + qualified_operator_name(node) +
+                      " reads what data decide");
     if (reads_unknown(instruction))
       return note_unknown(instruction);
     if (visit_bound(node, operands))
@@ -156,16 +195,18 @@ class CastInserter {
     const bool casts = op && autocast_.is_on(device_) && has_autocast_kernel(*op, device_);
     if (casts)
       cast_operands(node, *op, operands);
-    const auto given = operands;
     std::optional<WatchForCasts> watch;
     if (autocast_.is_on(device_) && !casts)
       watch.emplace(device_, autocast_);
-    bool knows = run_on_meta(node, instruction, operands);
+    if (watch && has_data_ && cast_as_described(node, instruction, operands, *watch))
+      watch.emplace(device_, autocast_);
+    const auto given = operands;
+    bool knows = run(node, instruction, operands);
     if (watch && watch->has_seen_casts()) {
       operands = given;
       cast_before(node, operands, *watch);
       watch.emplace(device_, autocast_);
-      knows = run_on_meta(node, instruction, operands);
+      knows = run(node, instruction, operands);
       if (watch->has_seen_casts())
         refuse(node, "is composed of operators that cast");
     }
@@ -200,8 +241,69 @@ class CastInserter {
     }
   }
 
+  // An operator that casts within refuses operands of several types. Where it runs on meta tensors,
+  // which it does not refuse, these show the casts, and the operands are cast alike. Returns
+  // whether there were any.
+  bool cast_as_described(Node* node, const Program::Instruction& instruction, Stack& operands,
+                         const WatchForCasts& watch) {
+    std::map<const void*, at::Tensor> described;
+    Stack on_meta_device;
+    for (const auto& operand : operands) {
+      on_meta_device.push_back(map_tensors(operand, [&](const at::Tensor& tensor) {
+        auto& result = described[tensor.unsafeGetTensorImpl()];
+        if (!result.defined())
+          result = tensor.dim() > 0 ? on_meta(tensor) : tensor.clone();
+        return result;
+      }));
+    }
+    auto results = on_meta_device;
+    try {
+      run_on_meta(node, instruction, results);
+    } catch (const NeedsData&) {
+      return false;
+    }
+    if (!watch.has_seen_casts())
+      return false;
+    cast_before(node, on_meta_device, watch);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      std::vector<at::ScalarType> types;
+      map_tensors(on_meta_device[i], [&](const at::Tensor& tensor) {
+        types.push_back(tensor.defined() ? tensor.scalar_type() : at::kFloat);
+        return tensor;
+      });
+      size_t k = 0;
+      operands[i] = map_tensors(operands[i], [&](const at::Tensor& tensor) {
+        const auto type = types.at(k++);
+        return tensor.defined() ? tensor.to(type) : tensor;
+      });
+    }
+    return true;
+  }
+
+  IValue constant(int32_t index) const {
+    const auto& value = program_.constant(index);
+    return has_data_ ? value : map_tensors(value, constant_on_meta);
+  }
+
   // Replaces the operands by the results. Returns false if these are no tensors, and data decide
   // them.
+  bool run(const Node* node, const Program::Instruction& instruction, Stack& operands) const {
+    if (!has_data_)
+      return run_on_meta(node, instruction, operands);
+    const WithoutAutograd no_autograd;
+    const WithoutAutocast no_autocast;
+    const SeeOperators seen;
+    if (instruction.mutates || updates_hidden_state(node)) {
+      for (auto& operand : operands)
+        operand = map_tensors(operand, copy_of);
+    }
+    if (node->kind() == c10::aten::warn)
+      operands.clear();
+    else
+      instruction.run(operands);
+    return true;
+  }
+
   bool run_on_meta(const Node* node, const Program::Instruction& instruction,
                    Stack& operands) const {
     const WithoutAutograd no_autograd;
@@ -212,7 +314,7 @@ class CastInserter {
     } catch (const std::exception& error) {
       if (!makes_tensors(node))
         return false;
-      throw NotDifferentiable("under autocast, " + why_not_described(node, error));
+      throw NeedsData("under autocast, " + why_not_described(node, error));
     }
     return true;
   }
@@ -240,7 +342,7 @@ class CastInserter {
         node->replaceInput(i, cast(node->input(i), tensor));
         operands[i] = tensor;
       } else if (operands[i].isTensorList()) {
-        change_list(node, i, operands[i], cast);
+        change_list(node, i, operands[i], cast, watch.begins_with_last());
       }
     }
     if (num_casts != watch.num_casts())
@@ -257,9 +359,10 @@ class CastInserter {
     const auto given = arguments_under_autocast(op, operands, device_);
     if (!given)
       refuse(node, "is refused, or runs as another operator");
-    for (size_t i = 0; i < operands.size(); ++i) {
+    // The order of the casts is that in which gradients of one tensor are added.
+    for (const auto i : given->order) {
       const auto& operand = operands[i];
-      const auto& wanted = given->at(i);
+      const auto& wanted = given->values.at(i);
       if (operand.isTensor() && operand.toTensor().defined()) {
         const auto type = wanted.toTensor().scalar_type();
         if (type == operand.toTensor().scalar_type())
@@ -324,18 +427,21 @@ class CastInserter {
     });
   }
 
-  // Gives the node a list of what `change` returns for the elements, which it may set as well.
+  // Gives the node a list of what `change` returns for the elements, which it may set as well. It
+  // is called for the first element first, or for the last.
   void change_list(Node* node, size_t operand, IValue& list,
-                   const std::function<Value*(Value*, at::Tensor&)>& change) {
+                   const std::function<Value*(Value*, at::Tensor&)>& change,
+                   bool begins_with_last = false) {
     auto tensors = list.toTensorVector();
     auto* maker = node->input(operand)->node();
-    std::vector<Value*> elements;
+    std::vector<Value*> elements(tensors.size());
     bool changed = false;
-    for (size_t i = 0; i < tensors.size(); ++i) {
+    for (size_t k = 0; k < tensors.size(); ++k) {
+      const auto i = begins_with_last ? tensors.size() - 1 - k : k;
       const bool is_made_here = maker->kind() == c10::prim::ListConstruct;
       auto* element = is_made_here ? maker->input(i) : nullptr;
       const auto type = tensors[i].defined() ? tensors[i].scalar_type() : at::kFloat;
-      elements.push_back(change(element, tensors[i]));
+      elements[i] = change(element, tensors[i]);
       changed = changed || (tensors[i].defined() && tensors[i].scalar_type() != type);
     }
     if (!changed)
@@ -358,8 +464,10 @@ class CastInserter {
   AutocastState autocast_;            // at the node that is visited
   std::vector<AutocastState> outer_;  // around the blocks that are open
   c10::DeviceType device_;
+  bool has_data_;
   Program::Registers registers_;
-  std::set<int32_t> unknown_;  // registers
+  std::vector<std::vector<int32_t>> last_read_;  // registers, by instruction
+  std::set<int32_t> unknown_;                    // registers
   std::set<Value*> cached_;
   std::map<Value*, std::pair<Value*, at::ScalarType>> casts_;  // the cache
 };
@@ -368,10 +476,27 @@ class CastInserter {
 
 WithCasts insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
                        const AutocastState& autocast, std::optional<c10::Device> device) {
-  auto graph = const_cast<Graph&>(forward).copy();
-  CastInserter inserter(graph, inputs, autocast, device);
-  inserter.run();
-  return {graph, inserter.shared()};
+  const auto insert = [&](bool has_data) {
+    auto graph = const_cast<Graph&>(forward).copy();
+    CastInserter inserter(graph, inputs, autocast, device, has_data);
+    inserter.run();
+    return WithCasts{graph, inserter.shared()};
+  };
+  try {
+    return insert(/*has_data=*/false);
+  } catch (const NeedsData&) {
+    if (device)
+      throw;
+  }
+  const RestoreGenerators restore(inputs);
+  try {
+    return insert(/*has_data=*/true);
+  } catch (const NotDifferentiable&) {
+    throw;
+  } catch (const std::exception& error) {
+    throw NotDifferentiable(std::string("under autocast, the region cannot be run: ") +
+                            error.what());
+  }
 }
 
 }  // namespace aten_recompute

@@ -43,9 +43,9 @@ struct WithCasts {
 // (passes/frontend/rewrites/autocast_blocks.h) are removed, after they have said what is cast. The
 // result is for a run with autocast switched off.
 //
-// `inputs` are those of the region; `device` says where they lie if they are meta tensors. Throws
-// NotDifferentiable where the casts are not known: an operator is composed of others that cast, or
-// its results are not known without running it.
+// `inputs` are those of the region, which runs on them, without effects, where data decide sizes;
+// `device` says where they lie if they are meta tensors. Throws NotDifferentiable where the casts
+// are not known: an operator is composed of others that cast, or would have to run on meta tensors.
 WithCasts insert_casts(const torch::jit::Graph& forward, const std::vector<c10::IValue>& inputs,
                        const AutocastState& autocast, std::optional<c10::Device> device = {});
 

@@ -22,6 +22,8 @@ KINDS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "norms": (norms.networks(), norms.check),
     "loops": (loops(), check_modules.check),
     "layouts": (norms.layouts(), norms.check),
+    "autocast": (programs(under_autocast=True), check),
+    "autocast_modules": (models(under_autocast=True), check_modules.check),
 }
 
 
@@ -33,7 +35,8 @@ def main() -> int:
         choices=KINDS,
         default="functions",
         help="what is drawn: functions of three tensors, modules that train for some calls, networks of norms, or "
-        "networks of convolutions that change layouts, or modules of loops that data leave",
+        "networks of convolutions that change layouts, or modules of loops that data leave; functions and modules "
+        "under autocast and with blocks of it",
     )
     parser.add_argument("--seed", type=int, help="seed of the programs (default: a random one, which is printed)")
     arguments = parser.parse_args()

@@ -1,10 +1,12 @@
 """Trains one drawn module as Python, scripted and lowered, and compares what every call leaves."""
 
+import dataclasses
 import itertools
 import linecache
 import sys
 import types
 import warnings
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
@@ -12,6 +14,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 
+from .autocast import AROUND, has_blocks, without_blocks
 from .modules import Call, Model
 
 STRATEGIES: list[dict[str, Any]] = [
@@ -21,6 +24,8 @@ STRATEGIES: list[dict[str, Any]] = [
 ]
 
 _CHANGED = "modified by an inplace operation"
+# In a block within a block of another type, eager finds casts of weights in the outer type in the cache, and may raise.
+_TYPES = "must have the same dtype"
 _BOUNDS = [-3.0, -0.5, -0.3, -0.1, 0.0, 0.1, 0.3, 0.7, 3.0, 6.0]
 _names = (f"fuzz_model_{number}" for number in itertools.count())
 
@@ -57,14 +62,43 @@ def _edit(module: Any, statement: str) -> None:
         exec(statement, {"m": module})
 
 
+class _Around:
+    """The block of autocast that the caller has open."""
+
+    def __init__(self) -> None:
+        self._name = ""
+        self._block: AbstractContextManager[Any] = AROUND[""]()
+
+    def change(self, name: str | None) -> None:
+        """Closes the block and opens another, unless ``name`` is None."""
+        if name is None:
+            return
+        self._block.__exit__(None, None, None)
+        self._name, self._block = name, AROUND[name]()
+        self._block.__enter__()
+
+    def pause(self, backward_inside: bool) -> AbstractContextManager[Any]:
+        """Returns what the backward runs in: mostly autocast is switched off for it."""
+        return AROUND["" if backward_inside or not self._name else "disabled"]()
+
+
 def train(module: Any, model: Model) -> list[State]:
     """Runs the calls; returns what each leaves: its output, gradients, buffers, attributes, random state, errors."""
+    around = _Around()
+    try:
+        return _train(module, model, around)
+    finally:
+        around.change("")
+
+
+def _train(module: Any, model: Model, around: _Around) -> list[State]:
     torch.manual_seed(1)
     states: list[State] = []
     loss: Any = None
     leaves: list[Tensor] = []
     for number, call in enumerate(model.calls):
         module.train(call.training)
+        around.change(call.around)
         x = _input(model, call, number).requires_grad_()
         other = _input(model, call, number + 100)
         state: State = []
@@ -75,7 +109,8 @@ def train(module: Any, model: Model) -> list[State]:
             weights = torch.linspace(-1, 1, output.numel()).view_as(output).to(output.dtype)
             loss = (output * weights).sum() if loss is None else loss + (output * weights).sum()
             if call.then == "backward":
-                loss.backward()
+                with around.pause(call.backward_inside):
+                    loss.backward()
             elif call.then:
                 _edit(module, call.then)
         except (RuntimeError, torch.jit.Error) as error:
@@ -112,7 +147,9 @@ def difference(actual: list[State], expected: list[State], recomputes: bool = Fa
     """
     for number, (ours, eagers) in enumerate(zip(actual, expected, strict=False)):
         errors = [_error_of(ours), _error_of(eagers)]
-        if (errors[1] and (errors[0] or _CHANGED in errors[1])) or (recomputes and _CHANGED in errors[0]):
+        if (errors[1] and (errors[0] or _CHANGED in errors[1] or _TYPES in errors[1])) or (
+            recomputes and _CHANGED in errors[0]
+        ):
             return ""
         if errors[0] or errors[1]:
             return f"call {number} raises in {'ours' if errors[0] else 'eager'} only: {errors[0] or errors[1]}"
@@ -140,6 +177,13 @@ def is_unplanned(lowered: Any) -> bool:
     )
 
 
+def _without_autocast(model: Model) -> Model:
+    if not has_blocks(model.source) and not any(call.around != "" for call in model.calls):
+        return model
+    calls = [dataclasses.replace(call, around="") for call in model.calls]
+    return dataclasses.replace(model, source=without_blocks(model.source), calls=calls)
+
+
 def check(model: Model) -> str:
     """Compares the module, scripted and lowered, with eager.
 
@@ -151,29 +195,34 @@ def check(model: Model) -> str:
     """
     make = class_of(model)
 
-    def made() -> Any:
+    def made(make: type[nn.Module] = make) -> Any:
         torch.manual_seed(0)
         return make().to(getattr(torch, model.dtype))
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = train(made(), model)
+        # Stock TorchScript ignores or misreads blocks of autocast, so it is asked without them.
+        plain = _without_autocast(model)
+        make_plain = make if plain.source == model.source else class_of(plain)
         try:
-            scripted = torch.jit.script(made())
+            torch.jit.script(made())
+            scripted = torch.jit.script(made(make_plain))
         except RuntimeError:
             return "TorchScript does not compile it"
         with torch.jit.optimized_execution(False):
-            stock = train(scripted, model)
-        if difference(stock, expected):
+            stock = train(scripted, plain)
+        if difference(stock, expected if plain == model else train(made(make_plain), plain)):
             return "TorchScript differs from eager"
         # No version counter tells of these. What is computed again reads new values, as under torch.utils.checkpoint.
         edits_data = any(".data" in call.then for call in model.calls)
         for options in STRATEGIES[:1] if edits_data else STRATEGIES:
             lowered = aten_recompute.lower(torch.jit.script(made()), options)
             actual = train(lowered, model)
-            what = difference(actual, expected, recomputes=options["strategy"] != "none")
+            repeats = any(call.backward_inside for call in model.calls)
+            what = difference(actual, expected, recomputes=repeats or options["strategy"] != "none")
             # Under a budget, a variant whose plan is outdated is not in the report.
-            planned = options["strategy"] != "none" or not is_unplanned(lowered)
+            planned = options["strategy"] != "none" or plain != model or not is_unplanned(lowered)
             if not what and not _error_of(actual[-1]) and not planned:
                 what = "a region is not planned"
             assert not what, f"{options}: {what}\n{model.dtype} {model.calls}\n{model.source}"

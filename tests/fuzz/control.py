@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 from hypothesis import strategies as st
 
+from .autocast import BLOCKS
 from .writer import Shape, Writer
 
 CONDITIONS = [
@@ -105,6 +106,27 @@ def autocast(w: Writer, indent: int, depth: int, statement: Statement) -> None:
     if w.chance():
         w.say(indent + 1, f"{name} = {name} * 0.5")
     w.say(indent, f"{name} = {name}.float()")
+    w.know(name, shape)
+
+
+def autocast_block(w: Writer, indent: int, depth: int, statement: Statement) -> None:
+    """Writes a block with any settings and any statements in it. After it, the value is mostly float32 again."""
+    shape = w.shape()
+    name = w.name()
+    x = w.tensor(shape)
+    w.say(indent, f"{name} = {x} * 0.5")
+    condition = w.pick(["{x}.size(0) > 2", "{x}.dtype == torch.float32", "bool({x}.sum() > 0)"]).format(x=x)
+    w.say(indent, w.pick(BLOCKS).format(condition=condition))
+    if w.chance():
+        w.say(indent + 1, f"{name} = {name}.float()")
+    if w.chance():
+        product = w.pick(
+            ["{x} @ {y}.t() @ {x}", "F.linear({x}, {y}) @ {y}", "torch.einsum('ij,kj,kl->il', {x}, {y}, {x})"]
+        )
+        w.say(indent + 1, f"{name} = {product.format(x=name, y=w.tensor(shape))}")
+    inner(w, indent + 1, depth, name, shape, statement)
+    if w.draw(st.integers(0, 3)):
+        w.say(indent, f"{name} = {name}.float() * 1.0")
     w.know(name, shape)
 
 

@@ -12,6 +12,8 @@ from typing import Any
 
 from hypothesis import strategies as st
 
+from .autocast import BLOCKS, OFTEN
+
 HEADER = """
 import torch
 import torch.nn.functional as F
@@ -103,6 +105,9 @@ class Call:
     rows: int
     special: str  # values in the input: "", "bounds", "nan", "inf"
     then: str  # "", "backward", or what the caller changes
+    # What the caller has around the call, of AROUND in autocast.py; None: the block of the call before goes on.
+    around: str | None = ""
+    backward_inside: bool = False  # the caller has it around the backward as well
 
 
 @dataclass
@@ -114,8 +119,9 @@ class Model:
 
 
 class _Body:
-    def __init__(self, draw: Callable[..., Any], image: bool) -> None:
+    def __init__(self, draw: Callable[..., Any], image: bool, under_autocast: bool = False) -> None:
         self.draw = draw
+        self.under_autocast = under_autocast
         self.values = VALUES if image else [*VALUES, CELL]
         self.lines: list[str] = []
         self.names = ["x"]
@@ -264,8 +270,27 @@ class _Body:
         self.say(indent, f"{name} = {name} * 0.5 + list{name}[at{name}]")
         self.names.append(name)
 
+    def autocast_block(self, indent: int) -> None:
+        name = self.new()
+        x = self.value()
+        condition = self.pick(["flag", "self.training", "{x}.dtype == torch.float32"]).format(x=x)
+        self.say(indent, f"{name} = {x} * 0.5")
+        self.say(indent, self.pick(BLOCKS).format(condition=condition))
+        known = list(self.names)
+        self.names.append(name)
+        if self.draw(st.booleans()):
+            self.say(indent + 1, f"{name} = {name}.float()")
+        for _ in range(self.draw(st.integers(0, 2))):
+            self.statement(indent + 1, nested=True)
+        self.say(indent + 1, f"{name} = {self.expression()}")
+        if self.draw(st.integers(0, 3)):
+            self.say(indent, f"{name} = {name}.float() * 1.0")
+        self.names = known + [name]
+
     def statement(self, indent: int, nested: bool = False) -> None:
         kinds = [self.assign] * 3 + [self.norm_and_activation, self.unread, self.choose, self.refine, self.choose_local]
+        if self.under_autocast:
+            kinds += [self.autocast_block] * (1 if nested else 4)
         if not nested:
             kinds += [self.branch, self.branch, self.loop, self.leave_loop, self.leave, self.statistics]
             kinds += [self.skips, self.skips_of_blocks, self.write_to_copy]
@@ -294,16 +319,38 @@ def _model(body: _Body, value: str, image: bool, dtype: str, calls: Sequence[Cal
     return Model(source, dtype, image, calls)
 
 
+def _put_under_autocast(draw: Callable[..., Any], calls: Sequence[Call], may_go_on: bool) -> None:
+    for number, call in enumerate(calls):
+        call.around = draw(st.sampled_from(OFTEN))
+        # Such a backward repeats the forward, and no version counter tells of a change to data.
+        call.backward_inside = draw(st.integers(0, 4)) == 4 and not any(".data" in each.then for each in calls)
+        # Autocast's cache has what a parameter was before a change, which lowered modules read anew.
+        unchanged = number > 0 and calls[number - 1].then not in EDITS
+        if may_go_on and unchanged and draw(st.booleans()):
+            call.around = None
+
+
 @st.composite
-def models(draw: Callable[..., Any]) -> Model:
-    """Draws a module of up to eight statements, and up to five calls of it."""
+def models(draw: Callable[..., Any], under_autocast: bool = False) -> Model:
+    """Draws a module of up to eight statements, and up to five calls of it.
+
+    With ``under_autocast``, it has blocks of autocast, and is mostly called under autocast.
+    """
     image = draw(st.integers(0, 3)) == 3
-    body = _Body(draw, image)
+    body = _Body(draw, image, under_autocast)
+    # A cell has no plan under autocast, and shares no casts with calls that have one.
+    may_go_on = under_autocast and draw(st.integers(0, 2)) > 0
+    if may_go_on:
+        body.values = VALUES
     for _ in range(draw(st.integers(1, 8))):
         body.statement(2)
     value = body.value()
-    dtype = draw(st.sampled_from(["float32"] * 4 + ["float64", "bfloat16", "float16"]))
-    return _model(body, value, image, dtype, [_call(draw) for _ in range(draw(st.integers(2, 5)))])
+    others = ["float32"] * 6 if under_autocast else []
+    dtype = draw(st.sampled_from(others + ["float32"] * 4 + ["float64", "bfloat16", "float16"]))
+    calls = [_call(draw) for _ in range(draw(st.integers(2, 5)))]
+    if under_autocast:
+        _put_under_autocast(draw, calls, may_go_on)
+    return _model(body, value, image, dtype, calls)
 
 
 @st.composite

@@ -12,6 +12,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from . import control, gradients, values
+from .autocast import OFTEN
 from .writer import Shape, Writer
 
 # What the caller's hook does with the gradient of an input: nothing; replace it; or, once it is accumulated, update the
@@ -27,6 +28,8 @@ class Program:
     hooks: list[str] = field(default_factory=lambda: ["", "", ""])
     single: bool = False  # the inputs are float32 in place of float64
     twice: bool = False  # the caller differentiates the gradients again
+    around: str = ""  # what the caller has around the call, of AROUND in autocast.py
+    backward_inside: bool = False  # the caller has it around the backward as well
 
 
 def statement(w: Writer, indent: int, depth: int = 0) -> None:
@@ -36,7 +39,7 @@ def statement(w: Writer, indent: int, depth: int = 0) -> None:
         kinds += [values.change_shape, values.drop_out, values.random_factory]
     nested = [control.branch, control.loop, control.no_grad] if depth < 2 else []
     if nested and w.single:
-        nested += [control.autocast] * 2
+        nested += [control.autocast_block] * 3 if w.under_autocast else [control.autocast] * 2
     kind = w.pick(kinds + nested)
     if kind in nested:
         kind(w, indent, depth, statement)
@@ -45,8 +48,11 @@ def statement(w: Writer, indent: int, depth: int = 0) -> None:
 
 
 @st.composite
-def programs(draw: Callable[..., Any]) -> Program:
-    """Draws a program of up to ten statements that returns up to three tensors."""
+def programs(draw: Callable[..., Any], under_autocast: bool = False) -> Program:
+    """Draws a program of up to ten statements that returns up to three tensors.
+
+    With ``under_autocast``, it is in float32, has blocks of autocast, and is mostly called under autocast.
+    """
     rows, columns = draw(st.sampled_from([(3, 4), (2, 2), (4, 3)]))
     shapes = [(rows, columns), (rows, columns), (columns, rows)]
     needs_grad = draw(st.lists(st.booleans(), min_size=3, max_size=3).filter(any))
@@ -55,7 +61,8 @@ def programs(draw: Callable[..., Any]) -> Program:
     for name, shape in zip("abc", shapes, strict=True):
         names.setdefault(shape, []).append(name)
     leaves = [(name, shape) for name, shape, needed in zip("abc", shapes, needs_grad, strict=True) if needed]
-    writer = Writer(draw, names, leaves, single=draw(st.integers(0, 2)) == 2)
+    single = under_autocast or draw(st.integers(0, 2)) == 2
+    writer = Writer(draw, names, leaves, single, under_autocast)
     for _ in range(draw(st.integers(1, 10))):
         statement(writer, 1)
     everything = [name for shape in sorted(writer.names) for name in writer.names[shape]]
@@ -65,4 +72,8 @@ def programs(draw: Callable[..., Any]) -> Program:
     types = ", ".join(["Tensor"] * len(results))
     source = f"def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[{types}]:\n{body}\n    return ({returned})\n"
     twice = "update" not in hooks and draw(st.integers(0, 4)) == 4
-    return Program(source, shapes, needs_grad, hooks, writer.single, twice)
+    program = Program(source, shapes, needs_grad, hooks, writer.single, twice)
+    if under_autocast:
+        program.around = draw(st.sampled_from(OFTEN))
+        program.backward_inside = draw(st.integers(0, 5)) == 5
+    return program

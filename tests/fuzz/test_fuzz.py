@@ -23,13 +23,14 @@ SEED = int(os.environ.get("FUZZ_SEED", "2"))
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
-def test_no_random_program_differs_from_eager() -> None:
+@pytest.mark.parametrize("under_autocast", [False, True])
+def test_no_random_program_differs_from_eager(under_autocast: bool) -> None:
     """In addition, most programs have to be compared, so that the fuzzer sees something."""
     reasons: Counter = Counter()
 
     @seed(SEED)
     @settings(max_examples=COUNT, deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    @given(programs())
+    @given(programs(under_autocast))
     def every(program: Program) -> None:
         reasons[check(program)] += 1
 
@@ -50,7 +51,9 @@ def test_no_network_of_norms_differs_from_eager() -> None:
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
 
 
-@pytest.mark.parametrize("draw", [models, loops])
+@pytest.mark.parametrize(
+    "draw", [models, loops, lambda: models(under_autocast=True)], ids=["models", "loops", "autocast"]
+)
 def test_no_module_differs_from_eager(draw: Callable[[], SearchStrategy[Model]]) -> None:
     """Most modules have to be compared in all of their calls."""
     reasons: Counter = Counter()

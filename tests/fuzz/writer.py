@@ -41,6 +41,7 @@ class Writer:
     names: dict[Shape, list[str]]
     leaves: list[tuple[str, Shape]]  # the inputs that require grad
     single: bool = False  # the inputs are float32, which autocast casts
+    under_autocast: bool = False  # blocks of autocast have any settings, and any statements in them
     lines: list[str] = field(default_factory=list)
     counter: int = 0
     returned: list[str] = field(default_factory=list)

@@ -1,4 +1,4 @@
-"""Writes a table of all models: ``python -m zoo [name ...]``."""
+"""Writes a table of all models: ``python -m zoo [name ...]``, under autocast with ``--autocast bfloat16``."""
 
 import argparse
 import dataclasses
@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from benchmarks.memory import Tracker
 
+from . import autocast
 from .compare import Row, compare, short
 from .models import MODELS
 
@@ -78,6 +79,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="zoo", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(MODELS)} (default all)")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for zoo.json and zoo.md")
+    parser.add_argument("--autocast", choices=autocast.TYPES, help="call the models under autocast to this type")
     options = parser.parse_args()
     unknown = sorted(set(options.names) - set(MODELS))
     if unknown:
@@ -86,6 +88,8 @@ def main() -> int:
     tracker = Tracker()
     tracker.install()
     options.output.mkdir(parents=True, exist_ok=True)
+    if options.autocast:
+        return autocast.write_table(options.names or list(MODELS), options.autocast, options.output, tracker)
     rows: list[Row] = []
     for name in tqdm(options.names or list(MODELS), unit="model", file=sys.stderr):
         if importlib.util.find_spec(MODELS[name].package) is None:

@@ -4,8 +4,8 @@ import re
 import statistics
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,14 +56,21 @@ def tensors_in(value: Any) -> list[Tensor]:
     return [tensor for each in value for tensor in tensors_in(each)] if isinstance(value, list | tuple) else []
 
 
-def step(module: nn.Module, inputs: Inputs, seed: int) -> dict[str, Tensor | None]:
-    """Runs a step whose parameters' gradients exist; returns results, gradients and buffers."""
+Around = Callable[[], AbstractContextManager[Any]]
+
+
+def step(module: nn.Module, inputs: Inputs, seed: int, around: Around = nullcontext) -> dict[str, Tensor | None]:
+    """Runs a step whose parameters' gradients exist; returns results, gradients and buffers.
+
+    The call, but not its backward, is inside of ``around``.
+    """
     torch.manual_seed(seed)
     own = [
         value.detach().clone().requires_grad_() if isinstance(value, Tensor) and value.is_floating_point() else value
         for value in inputs
     ]
-    outputs = [output for output in tensors_in(module(*own)) if output.requires_grad]
+    with around():
+        outputs = [output for output in tensors_in(module(*own)) if output.requires_grad]
     torch.autograd.backward(outputs, [torch.linspace(-1, 1, o.numel()).view_as(o).to(o.dtype) for o in outputs])
     seen: dict[str, Tensor | None] = {f"result {i}": output.detach() for i, output in enumerate(outputs)}
     seen |= {f"input {i}": each.grad for i, each in enumerate(own) if isinstance(each, Tensor) and each.requires_grad}
@@ -76,16 +83,18 @@ def equal(a: Tensor | None, b: Tensor | None) -> bool:
     return a is b if a is None or b is None else torch.equal(a, b)
 
 
-def train(module: nn.Module, inputs: Inputs, weights: list[Tensor]) -> None:
+def train(module: nn.Module, inputs: Inputs, weights: list[Tensor], around: Around = nullcontext) -> None:
     """Runs a step as a training loop would: what the module returns is gone when the backward begins."""
-    results = [output for output in tensors_in(module(*inputs)) if output.requires_grad]
+    with around():
+        results = [output for output in tensors_in(module(*inputs)) if output.requires_grad]
     loss = torch.stack([(result * weight).sum() for result, weight in zip(results, weights, strict=True)]).sum()
     del results
     torch.autograd.backward([loss])
 
 
-def weights_of_loss(module: nn.Module, inputs: Inputs) -> list[Tensor]:
-    results = [output for output in tensors_in(module(*inputs)) if output.requires_grad]
+def weights_of_loss(module: nn.Module, inputs: Inputs, around: Around = nullcontext) -> list[Tensor]:
+    with around():
+        results = [output for output in tensors_in(module(*inputs)) if output.requires_grad]
     return [torch.linspace(-1, 1, each.numel()).view_as(each).to(each.dtype) for each in results]
 
 
@@ -167,11 +176,13 @@ def compare_bits(row: Row, model: Model, inputs: Inputs) -> None:
     describe(row, lowered)
 
 
-def peak_of(module: nn.Module, inputs: Inputs, weights: list[Tensor], tracker: Tracker) -> int:
+def peak_of(
+    module: nn.Module, inputs: Inputs, weights: list[Tensor], tracker: Tracker, around: Around = nullcontext
+) -> int:
     for _ in range(WARM_UP):  # a plan may be made again after the first two
-        train(module, inputs, weights)
+        train(module, inputs, weights, around)
     with tracker.measure_peak() as peak:
-        train(module, inputs, weights)
+        train(module, inputs, weights, around)
     return peak.bytes
 
 
@@ -198,6 +209,14 @@ def bytes_around_the_loss(problem: dict[str, Any]) -> int:
     return sum(storages["bytes"][storage] for storage in ends if not storages["held"][storage])
 
 
+def floor_of(lowered: torch.jit.ScriptModule, specializations: int) -> int:
+    """Returns the bytes that one operator, or the loss, takes by itself; 0 where nothing was planned."""
+    floors = [*map(bytes_of_largest_operator, problems := aten_recompute.problems(lowered))]
+    if len(problems) == specializations:  # each of one region, so that its results are the method's
+        floors += map(bytes_around_the_loss, problems)
+    return max(floors, default=0)
+
+
 def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], tracker: Tracker) -> None:
     eager = model.fresh()
     peak_of_eager = peak_of(eager, inputs, weights, tracker)
@@ -212,10 +231,7 @@ def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], track
             ours = seconds_of(lowered, inputs, weights)
             torch.manual_seed(seed)
             factors.append(ours / seconds_of(eager, inputs, weights))
-        floors = [*map(bytes_of_largest_operator, problems := aten_recompute.problems(lowered))]
-        if len(problems) == row.specializations:  # each of one region, so that its results are the method's
-            floors += map(bytes_around_the_loss, problems)
-        return peak, statistics.median(factors), max(floors)
+        return peak, statistics.median(factors), floor_of(lowered, row.specializations)
 
     peak, row.time_factor, floor = peak_and_time(int(BUDGET * peak_of_eager))
     row.peak_share = peak / peak_of_eager

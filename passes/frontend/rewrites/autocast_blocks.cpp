@@ -17,6 +17,9 @@ using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
+// As in Python. Classes that TorchScript has compiled lack this attribute.
+constexpr const char* kCacheEnabled = "_cache_enabled";
+
 // Returns whether the value is a torch.autocast, torch.cuda.amp.autocast or torch.cpu.amp.autocast.
 bool is_autocast(const Value* value) {
   const auto type = value->type()->cast<c10::ClassType>();
@@ -60,12 +63,15 @@ Value* set_before(const Value* object, const std::string& name, const Node* node
 
 void replace_enter(Node* node, Graph& graph) {
   auto* object = node->input();
+  const bool is_own = is_own_context(object);
   const torch::jit::WithInsertPoint guard(node);
   std::vector<Value*> arguments;
   for (const char* name : {"device", "_enabled", "fast_dtype"}) {
-    auto* value = is_own_context(object) ? set_before(object, name, node) : nullptr;
+    auto* value = is_own ? set_before(object, name, node) : nullptr;
     arguments.push_back(value == nullptr ? graph.insertGetAttr(object, name) : value);
   }
+  auto* cache = is_own ? set_before(object, kCacheEnabled, node) : nullptr;
+  arguments.push_back(cache == nullptr ? graph.insertConstant(c10::IValue()) : cache);
   graph.insertNode(graph.create(symbols::kEnterAutocast, arguments, 0))->copyMetadata(node);
   node->output()->replaceAllUsesWith(object);
   node->destroy();
@@ -77,6 +83,14 @@ void replace_exit(Node* node, Graph& graph) {
   const torch::jit::WithInsertPoint guard(node);
   graph.insertNode(graph.create(symbols::kExitAutocast, 0))->copyMetadata(node);
   node->destroy();
+}
+
+void remove_cache_enabled(const Node* object) {
+  const auto uses = object->output()->uses();
+  for (const auto& use : uses) {
+    if (use.user->kind() == prim::SetAttr && use.user->s(c10::attr::name) == kCacheEnabled)
+      use.user->destroy();
+  }
 }
 
 void remove_if_only_set(Node* object) {
@@ -92,6 +106,15 @@ void remove_if_only_set(Node* object) {
 
 }  // namespace
 
+void keep_cache_enabled(Node* call, const c10::FunctionSchema& schema) {
+  const auto index = schema.argumentIndexWithName("cache_enabled");
+  if (!index || schema.name() != "__init__" || !is_autocast(call->input(0)) ||
+      call->input(0)->node()->kind() != prim::CreateObject)
+    return;
+  auto* set = call->owningGraph()->create(prim::SetAttr, {call->input(0), call->input(*index)}, 0);
+  set->s_(c10::attr::name, kCacheEnabled)->insertBefore(call);
+}
+
 void autocast_blocks(Graph& graph) {
   std::vector<Node*> found, objects;
   for_each_node(graph.block(), [&](Node* node) {
@@ -106,8 +129,10 @@ void autocast_blocks(Graph& graph) {
     else
       replace_exit(node, graph);
   }
-  for (auto* object : objects)
+  for (auto* object : objects) {
+    remove_cache_enabled(object);
     remove_if_only_set(object);
+  }
 }
 
 }  // namespace aten_recompute

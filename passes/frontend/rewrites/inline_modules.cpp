@@ -7,6 +7,7 @@
 #include <string>
 
 #include "ir/symbols.h"
+#include "passes/frontend/rewrites/autocast_blocks.h"
 #include "passes/frontend/rewrites/size_checks.h"
 
 namespace aten_recompute {
@@ -75,6 +76,8 @@ void inline_calls(Block* block) {
       path = module_path(node->input(0));
     else if (node->hasAttribute(symbols::kModulePath))
       path = node->s(symbols::kModulePath);
+    if (node->kind() == prim::CallMethod)
+      keep_cache_enabled(node, function->getSchema());
     Node* before = node->prev();
     Node* after = node->next();
     Value* argument = nullptr;

@@ -100,6 +100,20 @@ class Asks(Layers):
         return self.b(x.float())
 
 
+class WithoutCache(Layers):
+    """TorchScript's class of autocast forgets that the cache is off. Each use of a weight has a cast of its own."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=False):
+            x = self.a(torch.tanh(self.a(x)))
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                x = self.a(torch.tanh(self.a(x)))
+        with torch.autocast("cpu", dtype=torch.bfloat16, cache_enabled=x.size(0) > 100):
+            x = self.b(torch.tanh(self.b(x)))
+        with torch.cpu.amp.autocast(True, torch.bfloat16, False):
+            return self.b(torch.tanh(self.b(x))).float()
+
+
 class DefaultType(Layers):
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast("cpu"):
@@ -186,6 +200,7 @@ KINDS = (
     TwoBlocks,
     InLoop,
     Asks,
+    WithoutCache,
     DefaultType,
     UnsupportedType,
     OfSubmodules,
@@ -207,6 +222,7 @@ def step(module: nn.Module, x: Tensor, around: Context, seed: int) -> list[Tenso
     return [output.detach(), x.grad, *(p.grad for p in module.parameters()), *(b.clone() for b in module.buffers())]
 
 
+@pytest.mark.filterwarnings("ignore:`torch.cpu.amp.autocast")
 @pytest.mark.filterwarnings("ignore:In CPU autocast, but the target dtype is not supported")
 @pytest.mark.parametrize("around", AROUND)
 @pytest.mark.parametrize("strategy", OPTIONS)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
+from benchmarks.memory import Tracker
 from support.helpers import assert_same, scripted_copy
 
 OPTIONS: dict[str, dict[str, Any]] = {
@@ -42,6 +43,19 @@ class SeveralRegions(nn.Module):
         x = torch.tanh(self.a(x))
         print("between")
         return torch.tanh(self.a(x))
+
+
+class Repeated(nn.Module):
+    """Reads its weights three times in one call, so that the gradient of a cast is itself a sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.norm = nn.LayerNorm(8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.a(self.norm(self.a(x))))
+        return torch.sin(self.a(y)) + x
 
 
 def autocast(**options: Any) -> torch.autocast:
@@ -130,7 +144,7 @@ def gradients(module: nn.Module, setting: Any, x: Tensor) -> list[Tensor | None]
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("strategy", OPTIONS)
-@pytest.mark.parametrize("kind", [Net, SeveralRegions])
+@pytest.mark.parametrize("kind", [Net, SeveralRegions, Repeated])
 def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: str, setting: Any) -> None:
     torch.manual_seed(0)
     eager = kind()
@@ -140,6 +154,40 @@ def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: s
         assert_same(gradients(lowered, setting, x), gradients(eager, setting, x))
     (method,) = aten_recompute.report(lowered)["methods"]
     assert method["unplanned_calls"] == []
+
+
+class Deep(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(256, 256, bias=False) for _ in range(8)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.float().square().sum()
+
+
+@pytest.mark.parametrize(("num_calls", "share"), [(1, 1.02), (2, 1.15)])
+def test_gradients_are_added_to_those_of_parameters_as_soon_as_they_are_there(
+    num_calls: int, share: float, tracker: Tracker
+) -> None:
+    """They would otherwise all wait for the end of the backward, and take twice eager's peak.
+
+    With two calls in a block, those of the second wait in the lower precision, and the calls have casts of their own.
+    """
+    torch.manual_seed(0)
+    eager = Deep()
+    lowered = aten_recompute.lower(scripted_copy(eager), "none")
+    x = torch.randn(16, 256)
+    peaks = []
+    for module in (lowered, eager):
+        for _ in range(4):
+            with tracker.measure_peak() as peak:
+                with autocast():
+                    loss = sum((module(x) for _ in range(num_calls)), torch.zeros(()))
+                loss.backward()
+        peaks.append(peak.bytes)
+    assert peaks[0] <= share * peaks[1]
 
 
 def test_gradients_are_asked_for_one_by_one() -> None:

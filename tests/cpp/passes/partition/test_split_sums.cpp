@@ -37,6 +37,29 @@ graph(%x : Tensor, %w : Tensor):
     EXPECT_STRNE(node->kind().toQualString(), "aten_recompute::accumulate");
 }
 
+// As those of an input that a reader behind the region casts as well.
+TEST(SplitSums, SummandsOfACastLeaveInItsType) {
+  const auto gradient = backward_of(R"(
+graph(%x : Tensor, %w : Tensor):
+  %type : int = prim::Constant[value=15]()
+  %no : bool = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
+  %c : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %a : Tensor = aten::sigmoid(%c)
+  %b : Tensor = aten::tanh(%c)
+  %d : Tensor = aten::mm(%w, %w)
+  return (%a, %b, %d)
+)");
+  const auto whole = gradient.df->copy();
+  EXPECT_THAT(split_sums(*whole), ElementsAre(0, 1, 1));
+  EXPECT_THAT(split_sums(*gradient.df, {0}), ElementsAre(0, 0, 1, 1));
+  std::vector<std::string> kinds;
+  for (auto* output : gradient.df->outputs())
+    kinds.emplace_back(output->node()->kind().toUnqualString());
+  EXPECT_THAT(kinds,
+              ElementsAre("tanh_backward", "sigmoid_backward", "mm_grad_self", "mm_grad_mat2"));
+}
+
 // Eager, too, sums the gradients of a copy at the copy.
 TEST(SplitSums, SumsOfOtherValuesStayWhole) {
   const auto gradient = backward_of(R"(

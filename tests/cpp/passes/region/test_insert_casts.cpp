@@ -109,29 +109,64 @@ graph(%x : Tensor, %w : Tensor):
                NotDifferentiable);
 }
 
-TEST_F(InsertCasts, SizesThatDataDecideAreRefused) {
-  EXPECT_THROW(casts_in(R"(
+// The forward runs once on the inputs.
+TEST_F(InsertCasts, SizesThatDataDecideAreThoseOfTheCall) {
+  const auto text = casts_in(R"(
+graph(%x : Tensor, %w : Tensor):
+  %zero : int = prim::Constant[value=0]()
+  %where : Tensor = aten::nonzero(%x)
+  %rows : Tensor = aten::select(%where, %zero, %zero)
+  %some : Tensor = aten::index_select(%x, %zero, %rows)
+  %y : Tensor = aten::mm(%some, %w)
+  return (%y))",
+                             {at::ones({4, 4}), parameter()});
+  FileCheck()
+      .check("aten::index_select(")
+      ->check_count("aten::to(", 2, /*exactly=*/true)
+      ->check("aten::mm(")
+      ->run(text);
+}
+
+TEST_F(InsertCasts, SizesThatDataDecideAreRefusedOfDescribedTensors) {
+  const auto graph = test::parse(R"(
 graph(%x : Tensor):
   %y : Tensor = aten::nonzero(%x)
-  return (%y))",
-                        {at::randn({4, 4})}),
+  return (%y))");
+  const auto x = at::empty({4, 4}, at::TensorOptions().device(at::kMeta));
+  EXPECT_THROW(insert_casts(*graph, {x}, AutocastState::current(), at::Device(at::kCPU)),
                NotDifferentiable);
+}
+
+// What the forward writes is a copy.
+TEST_F(InsertCasts, TheRunHasNoEffects) {
+  const auto buffer = at::zeros({4});
+  const auto x = at::ones({4});
+  casts_in(R"(
+graph(%x : Tensor, %buffer : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %where : Tensor = aten::nonzero(%x)
+  %written : Tensor = aten::add_(%buffer, %x, %one)
+  %y : Tensor = aten::neg(%where)
+  return (%y))",
+           {x, buffer});
+  EXPECT_EQ(buffer.sum().item<float>(), 0.0F);
 }
 
 constexpr const char* kBlocks = R"(
 graph(%x : Tensor, %w : Tensor):
+  %none : NoneType = prim::Constant()
   %device : str = prim::Constant[value="cpu"]()
   %on : bool = prim::Constant[value=1]()
   %off : bool = prim::Constant[value=0]()
   %type : int = prim::Constant[value=15]()
-  aten_recompute::enter_autocast(%device, %on, %type)
+  aten_recompute::enter_autocast(%device, %on, %type, %none)
   %a : Tensor = aten::mm(%x, %w)
-  aten_recompute::enter_autocast(%device, %off, %type)
+  aten_recompute::enter_autocast(%device, %off, %type, %none)
   %b : Tensor = aten::mm(%x, %w)
   aten_recompute::exit_autocast()
   %c : Tensor = aten::mm(%a, %w)
   aten_recompute::exit_autocast()
-  aten_recompute::enter_autocast(%device, %on, %type)
+  aten_recompute::enter_autocast(%device, %on, %type, %none)
   %d : Tensor = aten::mm(%a, %w)
   aten_recompute::exit_autocast()
   return (%b, %c, %d))";
@@ -142,6 +177,25 @@ TEST_F(InsertCasts, BlocksSayWhatIsCastAndAreRemoved) {
   FileCheck().check_count("aten::to(%w", 2, /*exactly=*/true)->run(text);
   FileCheck().check_count("aten::mm(%x, %w)", 1, /*exactly=*/true)->run(text);
   FileCheck().check_not("_autocast")->run(text);
+}
+
+TEST_F(InsertCasts, ABlockWithoutTheCacheCastsAnewAtEachUse) {
+  const auto text = casts_in(R"(
+graph(%x : Tensor, %w : Tensor):
+  %device : str = prim::Constant[value="cpu"]()
+  %on : bool = prim::Constant[value=1]()
+  %off : bool = prim::Constant[value=0]()
+  %type : int = prim::Constant[value=15]()
+  %none : NoneType = prim::Constant()
+  aten_recompute::enter_autocast(%device, %on, %type, %off)
+  %a : Tensor = aten::mm(%x, %w)
+  aten_recompute::enter_autocast(%device, %on, %type, %none)
+  %b : Tensor = aten::mm(%a, %w)
+  aten_recompute::exit_autocast()
+  aten_recompute::exit_autocast()
+  return (%b))",
+                             {at::randn({4, 4}), parameter()});
+  FileCheck().check_count("aten::to(%w", 2, /*exactly=*/true)->run(text);
 }
 
 TEST_F(InsertCasts, ABlockAroundTheRegionKeepsCastsFromBlockToBlock) {

@@ -43,7 +43,7 @@ TEST_F(AutocastBlocks, EnteringAndLeavingBecomeOperators) {
   EXPECT_THAT(listing(*graph),
               ElementsAre("device = prim::GetAttr(object)", "_enabled = prim::GetAttr(object)",
                           "fast_dtype = prim::GetAttr(object)",
-                          "aten_recompute::enter_autocast(device, _enabled, fast_dtype)",
+                          "aten_recompute::enter_autocast(device, _enabled, fast_dtype, None)",
                           "y = aten::relu(x)", "aten_recompute::exit_autocast()"));
 }
 
@@ -64,8 +64,27 @@ TEST_F(AutocastBlocks, WhatTheContextWasGivenIsPassedOn) {
   graph->lint();
   EXPECT_THAT(
       listing(*graph),
-      ElementsAre("aten_recompute::enter_autocast(given_device, given__enabled, given_fast_dtype)",
-                  "y = aten::relu(x)", "aten_recompute::exit_autocast()"));
+      ElementsAre(
+          "aten_recompute::enter_autocast(given_device, given__enabled, given_fast_dtype, None)",
+          "y = aten::relu(x)", "aten_recompute::exit_autocast()"));
+}
+
+// TorchScript's compiled class has no attribute for the cache.
+TEST_F(AutocastBlocks, WhetherTheCacheIsOnIsKept) {
+  const auto graph = method_with_block("autocast", {"device", "_enabled", "fast_dtype"});
+  auto* object = graph->inputs()[0];
+  auto* made = graph->create(c10::prim::CreateObject)->insertBefore(*graph->nodes().begin());
+  made->output()->setType(object->type());
+  object->replaceAllUsesWith(made->output());
+  auto* cache = graph->addInput("cache")->setType(c10::BoolType::get());
+  auto* init = graph->create(c10::prim::CallMethod, {made->output(), cache})->insertAfter(made);
+  const c10::FunctionSchema schema("__init__", "",
+                                   {c10::Argument("self"), c10::Argument("cache_enabled")}, {});
+  keep_cache_enabled(init, schema);
+  init->destroy();
+  autocast_blocks(*graph);
+  graph->lint();
+  EXPECT_THAT(listing(*graph), ::testing::Contains(::testing::HasSubstr("fast_dtype, cache)")));
 }
 
 TEST_F(AutocastBlocks, OtherContextManagersAreLeftAlone) {
