@@ -1,5 +1,6 @@
 // Registers the operators and classes that TorchScript and Python see.
 #include <aten_recompute/aten_recompute.h>
+#include <aten_recompute/timeline.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
@@ -110,6 +111,10 @@ std::vector<std::string> problems_any(const c10::IValue& target) {
   return ask_any(target, [](auto& each) { return problems(each); });
 }
 
+std::string timeline_any(const c10::IValue& target, bool tradeoff) {
+  return ask_any(target, [&](auto& each) { return timeline(each, tradeoff); });
+}
+
 // Has the plans of modules forgotten that are gone (python/aten_recompute/_enable.py).
 struct LastAttribute : torch::CustomClassHolder {
   ~LastAttribute() override { PlannedFunction::forget_dead_objects(); }
@@ -216,6 +221,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("report(Any module) -> str", &report_any);
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
+  m.def("timeline(Any module, bool tradeoff) -> str", &timeline_any);
   m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
   m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
   m.def("release_memory() -> ()", &release_memory);
