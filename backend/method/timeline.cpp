@@ -3,12 +3,13 @@
 #include <ATen/Parallel.h>
 
 #include <algorithm>
-#include <map>
 #include <nlohmann/json.hpp>
 #include <vector>
 
+#include "backend/method/arena_blocks.h"
 #include "backend/method/planned_methods.h"
 #include "backend/method/step_problems.h"
+#include "backend/pictures/shared_texts.h"
 #include "planner/addresses/place_blocks.h"
 #include "planner/model/method_problem.h"
 #include "planner/model/step_blocks.h"
@@ -19,26 +20,8 @@ namespace {
 
 using nlohmann::json;
 
-// Texts that many entries share, each written once. -1 stands for "".
-class Texts {
- public:
-  int32_t index_of(const std::string& text) {
-    if (text.empty())
-      return -1;
-    const auto [found, is_new] = indices_.emplace(text, static_cast<int32_t>(texts_.size()));
-    if (is_new)
-      texts_.push_back(text);
-    return found->second;
-  }
-  const std::vector<std::string>& all() const { return texts_; }
-
- private:
-  std::map<std::string, int32_t> indices_;
-  std::vector<std::string> texts_;
-};
-
 struct ChartTexts {
-  Texts names, layers, sources;
+  SharedTexts names, layers, sources;
 };
 
 std::string operator_name(const Problem& problem, int32_t node) {
@@ -64,8 +47,13 @@ json moments_of(const Problem& problem, const StepMemoryWalk& walk, ChartTexts& 
 }
 
 std::string block_name(const Problem& problem, const MemoryBlock& block) {
-  if (block.value >= 0)
-    return problem.value_names[block.value];
+  if (block.value >= 0) {
+    // Values without a name of their own have a number.
+    const auto& name = problem.value_names[block.value];
+    const auto producer = problem.producer[block.value];
+    const bool is_number = name.find_first_not_of("0123456789") == std::string::npos;
+    return is_number && producer >= 0 ? name + " of " + operator_name(problem, producer) : name;
+  }
   return block.node >= 0 ? "workspace of " + operator_name(problem, block.node) : "loss";
 }
 
@@ -152,7 +140,8 @@ std::string timeline_of(const PlannedMethods& planned, bool tradeoff) {
     methods.push_back({{"method", method->name()},
                        {"class", method->class_name()},
                        {"has_run", !call.runs.empty()},
-                       {"charts", charts}});
+                       {"charts", charts},
+                       {"arena", arena_blocks_of(call)}});
   }
   return json{
       {"format", "aten_recompute.timeline/1"},
