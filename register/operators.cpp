@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "backend/memory/peak_watch.h"
 #include "backend/method/lowered_method.h"
 #include "backend/method/planned_function.h"
 #include "backend/method/share_tensors.h"
@@ -223,6 +224,8 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("problems(Any module) -> str[]", &problems_any);
   m.def("timeline(Any module, bool tradeoff) -> str", &timeline_any);
   m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
+  m.def("start_peak_watch(int limit_bytes) -> bool", &start_peak_watch);
+  m.def("stop_peak_watch() -> str", &stop_peak_watch);
   m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
   m.def("release_memory() -> ()", &release_memory);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);

@@ -24,6 +24,15 @@
     }
     return (unit === 0 ? Math.round(count) : count.toFixed(1)) + " " + UNITS[unit];
   }
+  // A label of an axis: with as many digits as tell it from the next one.
+  function axisBytes(count) {
+    let unit = 0;
+    while (Math.abs(count) >= 1024 && unit < UNITS.length - 1) {
+      count /= 1024;
+      ++unit;
+    }
+    return +count.toFixed(3) + " " + UNITS[unit];
+  }
   function seconds(time) {
     for (const [unit, factor] of [["s", 1], ["ms", 1e3]])
       if (time * factor >= 1)
@@ -105,7 +114,7 @@
   const blockColumns = [
     {title: "Value", value: b => b.name, long: true},
     {title: "Bytes", value: b => b.bytes, show: b => bytes(b.bytes), number: true},
-    {title: "State", value: b => STATES[b.kind]},
+    {title: "State", value: b => b.kind},
     {title: "Layer", value: b => b.layer, long: true},
     {title: "Source", value: b => b.source, show: b => line(b.source), long: true},
   ];
@@ -138,7 +147,7 @@
     const plot = new uPlot({
       width: element.clientWidth, height: height(),
       legend: {show: false},
-      padding: [12, 14, 0, 0],
+      padding: [12, options.right ?? 16, 0, 0],
       cursor: {
         drag: {x: true, y: false, setScale: true}, points: {show: false},
         bind: {dblclick: () => () => { zoom(0); return null; }},
@@ -297,7 +306,7 @@
       uplot: {
         scales: {x: {time: false, range: (u, min, max) => [min, max]}, y: {range: () => [0, most * 1.06]}},
         axes: [{values: (u, splits) => splits.map(v => steps ? (Number.isInteger(v) ? v : "") : seconds(v)), space: 70},
-               {values: (u, splits) => splits.map(bytes), incrs: INCREMENTS, size: 78}],
+               {values: (u, splits) => splits.map(axisBytes), incrs: INCREMENTS, size: 78}],
         series: [{},
           {label: "planned", stroke: color("--text"), width: 1, paths: uPlot.paths.stepped({align: 1}), points: {show: false}},
           {label: "before", stroke: color("--before"), dash: [5, 4], width: 1.5, paths: uPlot.paths.stepped({align: 1}),
@@ -370,7 +379,7 @@
         scales: {x: {time: false, range: (u, min, max) => [min, max]}, y: {range: (u, min, max) =>
           max > min && active.addresses.ready ? [min, max] : [0, size]}},
         axes: [{values: (u, splits) => splits.map(v => Number.isInteger(v) ? v : ""), space: 60},
-               {values: (u, splits) => splits.map(bytes), incrs: INCREMENTS, size: 78}],
+               {values: (u, splits) => splits.map(axisBytes), incrs: INCREMENTS, size: 78}],
         series: [{}, {show: true, stroke: "transparent", points: {show: false}}],
         hooks: {draw: [u => {
           const {ctx} = u;
@@ -436,6 +445,7 @@
     draw("tradeoff", {
       count: points.length,
       start: nearest(own[0]),
+      right: 36,
       place: i => [xs[i], ys[i]],
       find: nearest,
       data: [xs, ys],
@@ -444,8 +454,8 @@
           const more = Math.max((max - min) * .04, 1);
           return [Math.min(min, own[0]) - more, Math.max(max, own[0]) + more];
         }}, y: {range: () => [low - slack, high + slack]}},
-        axes: [{values: (u, splits) => splits.map(bytes), incrs: INCREMENTS, space: 80},
-               {values: (u, splits) => splits.map(v => v.toFixed(high - low > .2 ? 1 : 3) + " ×"), size: 70}],
+        axes: [{values: (u, splits) => splits.map(axisBytes), incrs: INCREMENTS, space: 80},
+               {values: (u, splits) => splits.map(v => +v.toFixed(4) + " ×"), size: 70}],
         series: [{}, {label: "time", stroke: color("--kept"), width: 2, paths: uPlot.paths.stepped({align: 1}),
                       points: {show: true, size: 5, fill: color("--kept")}}],
         hooks: {draw: [u => {
@@ -523,7 +533,7 @@
     values.sort(1);
     by("values-table").replaceChildren(values.element);
     by("state").replaceChildren(node("option", "all", {value: ""}),
-      ...[...new Set(blocks.map(b => b.kind))].map(kind => node("option", STATES[kind], {value: kind})));
+      ...[...new Set(blocks.map(b => b.kind))].map(kind => node("option", kind === STATES[kind] ? kind : `${kind}: ${STATES[kind]}`, {value: kind})));
     const say = ({shown, all}) => {
       by("count").textContent = shown < all ? `${shown} of ${all} blocks` : `${all} blocks`;
       by("more").hidden = shown >= all;
