@@ -73,7 +73,8 @@ Problem chain() {
 }
 
 TEST(StepBlocks, SayWhatIsAliveFromWhereToWhere) {
-  const auto problem = chain();
+  auto problem = chain();
+  problem.loss_bytes = 40;
   const auto walk = walk_step(problem, RetentionPlan(problem));
   // Moments: a b y loss gb ga gx.
   EXPECT_THAT(lines(problem, walk),
@@ -108,28 +109,77 @@ TEST(StepBlocks, AViewKeepsWhatItViews) {
   b.result(b.fresh("gx", {dy, view}, 5));
   const auto problem = b.build();
   const auto walk = walk_step(problem, RetentionPlan(problem));
-  EXPECT_THAT(lines(problem, walk), ::testing::Contains("a kept 0..5 10"));
+  EXPECT_THAT(lines(problem, walk), ::testing::Contains("a kept 0..6 10"));
   expect_as_simulated(problem, RetentionPlan(problem));
   RetentionPlan dropped(problem);
   dropped.drop_always(a);
   expect_as_simulated(problem, dropped);
 }
 
+// The caller holds a. The backward makes a again to make b, so both copies are alive at once.
 TEST(StepBlocks, AResultThatIsMadeAgainIsThereTwice) {
   SmallProblemBuilder b;
-  const auto x = b.held("x", 1000);
-  const auto y = b.fresh("y", {x}, 40);
-  b.result(y);
+  const auto a = b.fresh("a", {b.held("x", 1000)}, 10);
+  const auto bb = b.fresh("b", {a}, 20);
+  b.result(a);
+  b.result(b.fresh("y", {bb}, 40));
   b.start_backward();
   const auto dy = b.incoming("dy", 40);
-  b.result(b.fresh("gx", {dy, y}, 5));
-  const auto problem = b.build();
-  RetentionPlan dropped(problem);
-  dropped.drop_always(y);
-  const auto found = lines(problem, walk_step(problem, dropped));
-  EXPECT_THAT(found, ::testing::Contains("y kept 0..4 40"));
-  EXPECT_THAT(found, ::testing::Contains("y recomputed 2..4 40"));
-  expect_as_simulated(problem, dropped);
+  b.result(b.fresh("g", {dy, bb}, 5));
+  auto problem = b.build();
+  RetentionPlan plan(problem);
+  plan.drop_always(a);
+  plan.drop_always(bb);
+  // Moments: a b y loss a b g.
+  EXPECT_THAT(lines(problem, walk_step(problem, plan)),
+              ElementsAre("a kept 0..7 10", "a recomputed 4..6 10", "b dropped 1..3 20",
+                          "b recomputed 5..7 20", "dy given 3..7 40", "g backward 6..7 5",
+                          "y kept 2..7 40"));
+  expect_as_simulated(problem, plan);
+  problem.held_by_caller = 7;
+  expect_as_simulated(problem, plan);
+  problem.freed_before_backward = {a};
+  expect_as_simulated(problem, plan);
+}
+
+// Every way to drop the values of a chain, with workspaces and random states.
+TEST(StepBlocks, AddUpToWhatTheSimulatorCounts) {
+  auto problem = chain();
+  problem.loss_bytes = 13;
+  problem.held_by_caller = 3;
+  for (size_t node = 0; node < problem.num_nodes; ++node)
+    problem.workspace_bytes[node] = static_cast<int64_t>(100 + node);
+  problem.replay_bytes[1] = 1000;
+  for (size_t choice = 0; choice < 64; ++choice) {
+    RetentionPlan plan(problem);
+    for (size_t value = 0; value < 2; ++value) {
+      for (size_t slot = 0; slot < 3; ++slot)
+        plan.set(problem.outputs[value][0], slot, (choice >> (3 * value + slot) & 1) != 0);
+    }
+    expect_as_simulated(problem, plan);
+  }
+}
+
+// The first gradient takes over the memory of the operand that dies there.
+TEST(StepBlocks, EndWhereTheirMemoryIsTakenOver) {
+  auto problem = chain();
+  JaggedArray overwrites;
+  for (size_t node = 0; node < problem.num_all_nodes(); ++node) {
+    if (node == 1 || node == 4)
+      overwrites.push_back(problem.inputs[node]);
+    else
+      overwrites.push_back({});
+  }
+  problem.overwrites = overwrites;
+  problem.bytes.assign(problem.num_storages(), 10);
+  RetentionPlan plan(problem);
+  expect_as_simulated(problem, plan);
+  plan.drop_always(problem.outputs[0][0]);
+  plan.drop_always(problem.outputs[1][0]);
+  expect_as_simulated(problem, plan);
+  // The b of the backward lies where its a lay, so that they are not alive together.
+  const auto found = lines(problem, walk_step(problem, plan));
+  EXPECT_THAT(found, ::testing::Contains("a dropped 0..1 10"));
 }
 
 }  // namespace
