@@ -46,9 +46,10 @@ class BlockWalk {
   }
 
  private:
-  void add_block(int32_t value, int32_t node, int64_t bytes, int32_t begin, int32_t end) {
+  void add_block(int32_t value, int32_t node, int64_t bytes, int32_t begin, int32_t end,
+                 BlockKind kind = BlockKind::kTemporary) {
     if (bytes > 0 && begin < end)
-      blocks_.push_back({value, node, bytes, begin, end});
+      blocks_.push_back({value, node, bytes, begin, end, kind});
   }
 
   void add(int32_t value, int32_t end) {
@@ -141,7 +142,8 @@ class BlockWalk {
         continue;
       for (auto storage : tables_.storages[output.value]) {
         if (output.own_bytes >= 0 || references_[storage] == 0 || !is_taken)
-          add_block(output.value, step.node, problem_.bytes[storage], moment, moment + 1);
+          add_block(output.value, step.node, problem_.bytes[storage], moment, moment + 1,
+                    BlockKind::kWorkspace);
       }
     }
   }
@@ -193,12 +195,14 @@ class BlockWalk {
 void set_kinds(StepMemoryWalk& walk, int32_t loss) {
   std::unordered_set<int32_t> made_again;
   for (const auto& block : walk.blocks) {
-    if (block.value >= 0 && block.node >= 0 &&
+    if (block.value >= 0 && block.node >= 0 && block.kind != BlockKind::kWorkspace &&
         walk.moments[block.begin].kind == StepKind::kRecomputed)
       made_again.insert(block.value);
   }
   for (auto& block : walk.blocks) {
     const auto kind = walk.moments[block.begin].kind;
+    if (block.kind == BlockKind::kWorkspace)
+      continue;
     if (block.value < 0)
       block.kind = block.node < 0 ? BlockKind::kLoss : BlockKind::kWorkspace;
     else if (block.node < 0)

@@ -28,7 +28,8 @@ enum class BlockKind : uint8_t {
   kRecomputed,  // made again for the backward
   kBackward,    // made by the backward: gradients, and what leads to them
   kGiven,       // made outside: by operators between regions, or by the loss
-  kWorkspace,   // what an operator allocates beside its results; a random state that is kept
+  kWorkspace,   // what an operator allocates beside its results, results that nothing reads, and
+                // random states that are kept
   kLoss,        // what the caller's loss allocates
 };
 

@@ -125,7 +125,8 @@ class Report(dict[str, list[MethodReport]]):
             kind: ``"timeline"``, the memory of a step before and after; ``"tradeoff"``, the smallest peak for each
                 time and where the plan stands; ``"layers"``, what each layer keeps and recomputes; ``"addresses"``,
                 what lies where in memory over time.
-            method: the method to draw, if several have run.
+            method: the method to draw, if several have run. Of regions that are planned one by one, that with the
+                largest peak is drawn.
             ax: the axes to draw into; by default those of a new figure.
 
         Returns:
@@ -144,7 +145,8 @@ class Report(dict[str, list[MethodReport]]):
             raise ValueError(f'plot: no method "{method}" has run with a profile; there are {", ".join(names)}')
         if method is None and len(names) > 1:
             raise ValueError(f'plot: several methods have run ({", ".join(names)}); choose one of them with "method"')
-        return plot_chart(next(chart for chart in charts if method in (None, chart.method)), kind, ax)
+        largest = max((each for each in charts if method in (None, each.method)), key=lambda each: each.planned.peak_bytes)
+        return plot_chart(largest, kind, ax)
 
     def _charts_for(self, function: str, *, tradeoff: bool = False) -> list[Chart]:
         charts = self.charts(tradeoff=tradeoff)

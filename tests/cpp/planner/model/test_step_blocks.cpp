@@ -160,6 +160,23 @@ TEST(StepBlocks, AddUpToWhatTheSimulatorCounts) {
   }
 }
 
+TEST(StepBlocks, ResultsThatNothingReadsAreWorkspace) {
+  SmallProblemBuilder b;
+  const auto x = b.held("x", 1000);
+  const auto pair = b.fresh({x}, {{"a", 10}, {"unread", 30}});
+  b.result(b.fresh("y", {pair[0]}, 40));
+  b.start_backward();
+  b.result(b.fresh("g", {b.incoming("dy", 40), pair[0]}, 5));
+  const auto problem = b.build();
+  RetentionPlan plan(problem);
+  plan.drop_always(pair[0]);
+  // Moments: a y loss a g.
+  EXPECT_THAT(lines(problem, walk_step(problem, plan)),
+              ::testing::IsSupersetOf({"unread workspace 0..1 30", "a dropped 0..2 10",
+                                       "unread workspace 3..4 30", "a recomputed 3..5 10"}));
+  expect_as_simulated(problem, plan);
+}
+
 // The first gradient takes over the memory of the operand that dies there.
 TEST(StepBlocks, EndWhereTheirMemoryIsTakenOver) {
   auto problem = chain();
