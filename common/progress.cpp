@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
 #include <cmath>
 #include <cstdio>
 #include <utility>
@@ -32,11 +33,20 @@ size_t columns() {
 
 }  // namespace
 
-Progress::Progress(std::string what) : what_(std::move(what)), is_on_(may_draw()) {}
+Progress::Progress(std::string what) : what_(std::move(what)), is_on_(may_draw()) {
+  if (is_on_)
+    thread_ = std::thread([this] { draw_repeatedly(); });
+}
 
 Progress::~Progress() {
   if (!is_on_)
     return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    is_over_ = true;
+  }
+  is_over_changed_.notify_one();
+  thread_.join();
   if (is_drawn_) {
     std::fputs("\r\033[K", stderr);
     std::fflush(stderr);
@@ -50,7 +60,7 @@ void Progress::set(double share, const std::string& now) {
   const std::lock_guard<std::mutex> lock(mutex_);
   share_ = share;
   now_ = now;
-  draw();
+  is_new_ = true;
 }
 
 void Progress::advance(double share) {
@@ -58,13 +68,21 @@ void Progress::advance(double share) {
     return;
   const std::lock_guard<std::mutex> lock(mutex_);
   share_ += share;
-  draw();
+  is_new_ = true;
+}
+
+void Progress::draw_repeatedly() {
+  std::unique_lock<std::mutex> lock(mutex_);
+  const auto is_over = [&] { return is_over_; };
+  if (is_over_changed_.wait_for(lock, kBeforeTheFirst, is_over))
+    return;
+  do {
+    if (std::exchange(is_new_, false))
+      draw();
+  } while (!is_over_changed_.wait_for(lock, kBetween, is_over));
 }
 
 void Progress::draw() {
-  const auto time = Clock::now();
-  if (time - begin_ < kBeforeTheFirst || (is_drawn_ && time - last_ < kBetween))
-    return;
   constexpr size_t kWidth = 30;
   const auto share = std::clamp(share_, 0.0, 1.0);
   const auto done = static_cast<size_t>(std::lround(share * kWidth));
@@ -78,7 +96,6 @@ void Progress::draw() {
   line.resize(std::min(line.size(), columns() - 1));
   std::fprintf(stderr, "\r%s\033[K", line.c_str());
   std::fflush(stderr);
-  last_ = time;
   is_drawn_ = true;
 }
 

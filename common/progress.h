@@ -1,9 +1,10 @@
 // A bar on the terminal for work that a user waits for.
 #pragma once
 
-#include <chrono>
+#include <condition_variable>
 #include <mutex>
 #include <string>
+#include <thread>
 
 namespace aten_recompute {
 
@@ -30,18 +31,22 @@ class Progress {
   void advance(double share);
 
  private:
-  using Clock = std::chrono::steady_clock;
+  // Draws every tenth of a second what has changed, so that work that takes long is named while it
+  // runs.
+  void draw_repeatedly();
   // Needs mutex_ to be held.
   void draw();
 
   const std::string what_;
   bool is_on_;
-  const Clock::time_point begin_ = Clock::now();
-  Clock::time_point last_ = begin_;
   std::mutex mutex_;
+  std::condition_variable is_over_changed_;
+  bool is_over_ = false;
+  bool is_new_ = true;
   double share_ = 0.0;
   std::string now_;
   bool is_drawn_ = false;
+  std::thread thread_;  // only where is_on_
 };
 
 }  // namespace aten_recompute

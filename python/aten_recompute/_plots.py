@@ -8,8 +8,14 @@ from ._timeline import Chart, Walk
 
 _KIND_COLORS = {"forward": "#9ecae1", "recomputed": "#fd8d3c", "backward": "#969696", "loss": "#b58ad6"}
 _BLOCK_COLORS = {
-    **{"kept": "#3f83c4", "dropped": "#e9c84a", "temporary": "#c3dcf2", "recomputed": "#fd8d3c"},
-    **{"backward": "#969696", "given": "#7cb58a", "workspace": "#d9dde2", "loss": "#b58ad6"},
+    "kept": "#3f83c4",
+    "dropped": "#e9c84a",
+    "temporary": "#c3dcf2",
+    "recomputed": "#fd8d3c",
+    "backward": "#969696",
+    "given": "#7cb58a",
+    "workspace": "#d9dde2",
+    "loss": "#b58ad6",
 }
 _KIND_NAMES = {"recomputed": "computed again"}
 
@@ -64,7 +70,9 @@ def _timeline(chart: Chart, ax: Any) -> None:
     ax.stairs(
         [moment.bytes for moment in chart.unplanned.moments],
         _edges(chart.unplanned, chart.has_times),
-        **{"color": "#5d6670", "linestyle": "--", "label": "with nothing recomputed"},
+        color="#5d6670",
+        linestyle="--",
+        label="with nothing recomputed",
     )
     ax.axhline(chart.planned.peak_bytes, color="#252525", linewidth=0.8)
     if 0 < chart.budget_bytes < 1.2 * chart.unplanned.peak_bytes:
@@ -87,7 +95,10 @@ def _tradeoff(chart: Chart, ax: Any) -> None:
     ax.step([p.peak_bytes for p in points], [p.seconds / base for p in points], ".-", where="post", label="plans")
     ax.plot(
         *(chart.planned.peak_bytes, chart.planned.seconds / base, "o"),
-        **{"fillstyle": "none", "markersize": 12, "color": "#d9662b", "label": "the plan that runs"},
+        fillstyle="none",
+        markersize=12,
+        color="#d9662b",
+        label="the plan that runs",
     )
     if chart.budget_bytes:
         ax.axvline(chart.budget_bytes, color="#cb181d", linewidth=0.8, linestyle="--", label="budget")
@@ -107,7 +118,9 @@ def _layers(chart: Chart, ax: Any) -> None:
     ax.barh(
         names,
         [cost.recomputed_bytes for cost in costs],
-        **{"left": [cost.kept_bytes for cost in costs], "color": _BLOCK_COLORS["recomputed"], "label": "computed again"},
+        left=[cost.kept_bytes for cost in costs],
+        color=_BLOCK_COLORS["recomputed"],
+        label="computed again",
     )
     ax.invert_yaxis()
     ax.tick_params(axis="y", labelsize="small" if len(costs) < 25 else "xx-small")

@@ -145,7 +145,9 @@ class Report(dict[str, list[MethodReport]]):
             raise ValueError(f'plot: no method "{method}" has run with a profile; there are {", ".join(names)}')
         if method is None and len(names) > 1:
             raise ValueError(f'plot: several methods have run ({", ".join(names)}); choose one of them with "method"')
-        largest = max((each for each in charts if method in (None, each.method)), key=lambda each: each.planned.peak_bytes)
+        largest = max(
+            (each for each in charts if method in (None, each.method)), key=lambda each: each.planned.peak_bytes
+        )
         return plot_chart(largest, kind, ax)
 
     def _charts_for(self, function: str, *, tradeoff: bool = False) -> list[Chart]:

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ._errors import PeakOperator
-from ._timeline import Block, Chart, LayerCost
 from ._texts import byte_text, second_text, table_text
+from ._timeline import Block, Chart, LayerCost
 
 if TYPE_CHECKING:
     from ._report import Report
@@ -61,7 +61,8 @@ def figures_of_chart(method: "MethodReport", chart: Chart) -> dict[str, Any] | N
     """Returns the figures of the plan that a chart shows: the newest with its peak."""
     all_figures = figures_of(method)
     same = [each for each in all_figures if each["predicted_peak_bytes"] == chart.planned.peak_bytes]
-    return (same or all_figures or [None])[-1]
+    found = same or all_figures
+    return found[-1] if found else None
 
 
 def _peak_lines(figures: dict[str, Any], budget_bytes: int) -> Iterable[tuple[str, str]]:
@@ -97,11 +98,9 @@ def _arena_line(method: "MethodReport") -> Iterable[tuple[str, str]]:
     ]
     largest = max(arenas, key=lambda arena: arena["bytes"], default=None)
     if largest is not None and largest["bytes"]:
-        yield (
-            "arena",
-            f"{byte_text(largest['bytes'])} resident for {largest['blocks']} blocks, "
-            f"{byte_text(largest['alive_bytes'])} of it in use at once",
-        )
+        alive = byte_text(largest["alive_bytes"])
+        text = f"{byte_text(largest['bytes'])} resident for {largest['blocks']} blocks, {alive} of it in use at once"
+        yield "arena", text
 
 
 def _compiling_lines(method: "MethodReport", waits: bool) -> Iterable[tuple[str, str]]:
@@ -166,9 +165,7 @@ def largest_values(blocks: list[Block]) -> str:
 
 
 def _state(method: "MethodReport") -> str:
-    if any(
-        region["variants"] for specialization in method["specialisations"] for region in specialization["regions"]
-    ):
+    if any(region["variants"] for specialization in method["specialisations"] for region in specialization["regions"]):
         return ""
     return "nothing has been compiled yet: run a training step first, with gradients"
 

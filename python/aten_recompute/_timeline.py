@@ -168,7 +168,9 @@ def _text(texts: list[str], index: int) -> str:
 def _walk_of(walk: dict[str, Any], chart: dict[str, Any], kinds: dict[str, list[str]]) -> Walk:
     names, layers, sources = chart["names"], chart["layers"], chart["sources"]
     moments = [
-        Moment(_text(names, name), kinds["moment_kinds"][kind], size, seconds, _text(layers, layer), _text(sources, src))
+        Moment(
+            _text(names, name), kinds["moment_kinds"][kind], size, seconds, _text(layers, layer), _text(sources, src)
+        )
         for name, kind, size, seconds, layer, src in _rows(
             walk["moments"], ["name", "kind", "bytes", "seconds", "layer", "source"]
         )

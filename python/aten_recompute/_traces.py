@@ -26,7 +26,13 @@ def walks_of(chart: Chart) -> Iterator[tuple[str, Walk]]:
 
 def _slice(name: str, category: str, begin: float, end: float, pid: int, args: dict[str, Any]) -> dict[str, Any]:
     return {
-        **{"name": name, "cat": category, "ph": "X", "ts": begin, "dur": end - begin, "pid": pid, "tid": 1},
+        "name": name,
+        "cat": category,
+        "ph": "X",
+        "ts": begin,
+        "dur": end - begin,
+        "pid": pid,
+        "tid": 1,
         "args": args,
     }
 
@@ -109,8 +115,11 @@ def _device_trace(
     # At one moment, what ends comes before what begins: its memory may be taken over.
     for moment, begins, block in sorted(order, key=lambda each: each[:2]):
         common = {
-            **{"addr": base + block.offset, "size": block.bytes, "stream": 0},
-            **{"time_us": int(times[moment]), "frames": _frames(block)},
+            "addr": base + block.offset,
+            "size": block.bytes,
+            "stream": 0,
+            "time_us": int(times[moment]),
+            "frames": _frames(block),
         }
         if begins:
             events.append({**common, "action": "alloc"})
@@ -118,8 +127,11 @@ def _device_trace(
             events += [{**common, "action": "free_requested"}, {**common, "action": "free_completed"}]
     alive = [
         {
-            **{"address": base + block.offset, "size": block.bytes, "requested_size": block.bytes},
-            **{"state": "active_allocated", "frames": _frames(block)},
+            "address": base + block.offset,
+            "size": block.bytes,
+            "requested_size": block.bytes,
+            "state": "active_allocated",
+            "frames": _frames(block),
         }
         for block in sorted(kept, key=lambda each: each.offset)
     ]
@@ -138,9 +150,18 @@ def _segment(device: int, base: int, size: int, alive: list[dict[str, Any]]) -> 
         blocks.append(_gap(address, base + size))
     used = sum(block["size"] for block in alive)
     return {
-        **{"device": device, "address": base, "total_size": size, "allocated_size": used, "active_size": used},
-        **{"requested_size": used, "stream": 0, "segment_type": "large", "segment_pool_id": (0, 0)},
-        **{"is_expandable": False, "frames": [], "blocks": blocks},
+        "device": device,
+        "address": base,
+        "total_size": size,
+        "allocated_size": used,
+        "active_size": used,
+        "requested_size": used,
+        "stream": 0,
+        "segment_type": "large",
+        "segment_pool_id": (0, 0),
+        "is_expandable": False,
+        "frames": [],
+        "blocks": blocks,
     }
 
 

@@ -53,9 +53,7 @@ def test_slices_lie_in_each_other(trace: list[dict[str, Any]]) -> None:
     order = {"phase": 0, "layer": 1, "operator": 2}
     for event in slices:
         begin, end = event["ts"], event["ts"] + event["dur"]
-        while open_slices and (
-            open_slices[-1][1] <= begin + 1e-6 or order[open_slices[-1][0]] >= order[event["cat"]]
-        ):
+        while open_slices and (open_slices[-1][1] <= begin + 1e-6 or order[open_slices[-1][0]] >= order[event["cat"]]):
             open_slices.pop()
         if open_slices:
             assert end <= open_slices[-1][1] + 1e-6
