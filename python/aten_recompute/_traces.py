@@ -184,12 +184,14 @@ def snapshot_of(charts: list[Chart]) -> dict[str, Any]:
         snapshot["device_traces"].append(events)
         snapshot["segments"].append(_segment(device, base, size, alive))
 
+    with_arena: set[str] = set()  # methods; the charts of their regions share an arena
     for chart in charts:
         for name, walk in walks_of(chart):
             add(name, walk.blocks, _times(walk, chart.has_times), len(walk.moments), walk.arena_bytes)
         placed = [block for block in chart.arena if block.offset >= 0]
-        if placed:
+        if placed and chart.method not in with_arena:
+            with_arena.add(chart.method)
             last = max(block.end for block in chart.arena) + 1
-            name = f"{chart.title}, the arena of its steps"
+            name = f"{chart.class_name}.{chart.method}, the arena of its steps"
             add(name, placed, [float(i) for i in range(last + 1)], last, chart.arena_bytes)
     return snapshot

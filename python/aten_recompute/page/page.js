@@ -319,12 +319,13 @@
           ctx.rect(u.bbox.left, u.bbox.top, u.bbox.width, u.bbox.height);
           ctx.clip();
           const bottom = u.valToPos(0, "y", true);
+          const colors = Object.fromEntries(Object.keys(STATES).map(kind => [kind, color(COLOR[kind])]));
           planned.moments.forEach((row, i) => {
             const left = u.valToPos(at[i], "x", true), right = u.valToPos(at[i + 1], "x", true);
             if (right < u.bbox.left || left > u.bbox.left + u.bbox.width || at[i] === at[i + 1])
               return;
             const top = u.valToPos(planned.moments[best[i]][2], "y", true);
-            ctx.fillStyle = color(COLOR[text(row[1])]);
+            ctx.fillStyle = colors[text(row[1])];
             ctx.fillRect(left, top, Math.max(right - left, 1) + .5, bottom - top);
           });
           ctx.restore();
