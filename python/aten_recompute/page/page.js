@@ -143,6 +143,7 @@
     active[name] = state;
     const axis = values => ({
       stroke: color("--text"), grid: {stroke: color("--rule"), width: 1}, ticks: {stroke: color("--rule")}, ...values});
+    let whole = [0, 1];
     const height = () => Math.max(element.classList.contains("tall") ? 380 : 260, Math.min(440, innerHeight * .45));
     const plot = new uPlot({
       width: element.clientWidth, height: height(),
@@ -156,6 +157,8 @@
       axes: options.uplot.axes.map(axis),
       hooks: {
         ...options.uplot.hooks,
+        // Scales are not known before.
+        ready: [u => { whole = [u.scales.x.min, u.scales.x.max]; }],
         setCursor: [u => {
           if (u.cursor.left < 0 || state.quiet)
             return;
@@ -166,7 +169,6 @@
       },
     }, options.data, element);
     charts[name] = plot;
-    const whole = [plot.scales.x.min, plot.scales.x.max];
 
     function show(i) {
       state.at = state.shown = i;

@@ -132,6 +132,12 @@ def test_dragging_zooms_and_the_button_shows_all_again(page: Any) -> None:
     page.locator("[data-zoom=memory] button", has_text="All").click()
     page.mouse.move(5, 5)
     assert plot.screenshot() != zoomed
+    plot.focus()
+    for key in ("+", "-"):
+        before = plot.screenshot()
+        plot.press(key)
+        page.wait_for_timeout(50)
+        assert plot.screenshot() != before
 
 
 def test_keys_go_through_operators_blocks_and_plans(page: Any, report: Any) -> None:
