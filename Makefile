@@ -18,12 +18,12 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench format lint \
-  tidy clean
+.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench page-test format \
+  lint tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 setup:  ## install what is missing: Debian packages, .venv with PyTorch
 	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh
@@ -45,6 +45,11 @@ test: build  ## run the C++ tests, the Python tests, and tests of behavior again
 	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo || status=1; \
 	$(PYTHON) -m pytest --in-place tests/python/behavior || status=1; \
 	exit $$status
+
+page-test: build  ## install a browser, and try the page of a report in it
+	@tools/setup.sh page
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(BUILD_DIR)/page-test -r requirements-page.txt
+	@PYTHONPATH=$(PYTHONPATH):$(BUILD_DIR)/page-test $(PYTHON) -m pytest tests/python/instruments/test_page.py
 
 wheel: setup  ## make a wheel in dist/ with a library for each of several versions (TORCH="2.13.0 2.15.0")
 	@JOBS=$(JOBS) $(PYTHON) tools/make_wheel.py $(TORCH)

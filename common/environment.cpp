@@ -13,6 +13,7 @@ constexpr std::array kVariables{
     EnvironmentVariable{"RECOMPUTE_LOG_LEVEL", "", false, "DEBUG, INFO, WARNING, ERROR or OFF"},
     EnvironmentVariable{"RECOMPUTE_LOGS", "", false, "topics and their levels"},
     EnvironmentVariable{"RECOMPUTE_LOG_FILE", "", false, "the path of a file"},
+    EnvironmentVariable{"RECOMPUTE_PROGRESS", "", false, "0"},
     EnvironmentVariable{"RECOMPUTE_SAVE_IR", "", false, "1 or 0"},
     EnvironmentVariable{"RECOMPUTE_PROJECT_ROOT", "PROJECT_ROOT", false, "the path of a folder"},
     EnvironmentVariable{"RECOMPUTE_MODEL_NAME", "MODEL_NAME", false, "a name"},

@@ -1,5 +1,6 @@
 // Registers the operators and classes that TorchScript and Python see.
 #include <aten_recompute/aten_recompute.h>
+#include <aten_recompute/timeline.h>
 #include <torch/csrc/jit/runtime/custom_operator.h>
 
 #include <torch/csrc/jit/runtime/operator.h>
@@ -10,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include "backend/memory/peak_watch.h"
 #include "backend/method/lowered_method.h"
 #include "backend/method/planned_function.h"
 #include "backend/method/share_tensors.h"
@@ -110,6 +112,10 @@ std::string plan_any(const c10::IValue& target) {
 
 std::vector<std::string> problems_any(const c10::IValue& target) {
   return ask_any(target, [](auto& each) { return problems(each); });
+}
+
+std::string timeline_any(const c10::IValue& target, bool tradeoff) {
+  return ask_any(target, [&](auto& each) { return timeline(each, tradeoff); });
 }
 
 // Has the plans of modules forgotten that are gone (python/aten_recompute/_enable.py).
@@ -220,7 +226,10 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("report(Any module) -> str", &report_any);
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
+  m.def("timeline(Any module, bool tradeoff) -> str", &timeline_any);
   m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
+  m.def("start_peak_watch(int limit_bytes) -> bool", &start_peak_watch);
+  m.def("stop_peak_watch() -> str", &stop_peak_watch);
   m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
   m.def("release_memory() -> ()", &release_memory);
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);

@@ -3,6 +3,7 @@
 #
 #   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch
 #   tools/setup.sh lint  clang-format, and ruff, mypy and pymarkdown in .venv (mypy reads the types of PyTorch there)
+#   tools/setup.sh page  a browser
 #   tools/setup.sh tidy  clang-tidy, and the omp.h that it reads
 #
 # PYTHON=<interpreter>  use this interpreter, which has PyTorch already; no .venv is made
@@ -115,6 +116,7 @@ case "${1:-all}" in
       install_lint_tools
     fi
     ;;
+  page) command -v chromium >/dev/null || install_packages chromium ;;
   tidy) install_packages clang-tidy libomp-dev ;;
-  *) fail "unknown argument \"$1\"; accepted are lint and tidy" ;;
+  *) fail "unknown argument \"$1\"; accepted are lint, page and tidy" ;;
 esac

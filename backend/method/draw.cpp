@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "backend/method/planned_methods.h"
+#include "backend/method/step_problems.h"
 #include "backend/pictures/draw_dot.h"
 #include "backend/pictures/draw_graph.h"
 #include "backend/pictures/draw_timeline.h"
@@ -16,8 +17,6 @@
 #include "common/did_you_mean.h"
 #include "common/join.h"
 #include "common/parse_options.h"
-#include "planner/model/method_problem.h"
-#include "planner/search/budget.h"
 
 namespace aten_recompute {
 namespace {
@@ -131,39 +130,14 @@ std::vector<DrawnHandover> handovers_of(const CompiledCall& call) {
   return handovers;
 }
 
-int64_t budget_of(const Options& options, const PlanMetrics& metrics) {
-  const bool has_budget = options.memory_bytes.has_value() || options.memory_fraction.has_value();
-  return has_budget ? budget_bytes(options, metrics.fraction_counts_from) : 0;
-}
-
 DotGraph timeline_of(const Drawn& drawn) {
-  const auto& call = drawn.call;
   const auto title = drawn.method->class_name() + "." + drawn.method->name();
+  const auto steps = step_problems(drawn.call, drawn.method->options());
   std::vector<Timeline> timelines;
-  MethodProblem whole;
-  if (call.plan != nullptr) {
-    whole = join(call.plan->linked, call.plan->kept_after);
-    std::vector<const RetentionPlan*> planned;
-    std::vector<const RetentionPlan*> unplanned;
-    for (const auto& run : call.runs) {
-      const auto* plan = run.compiled_region->plan();
-      if (plan == nullptr)
-        continue;
-      planned.push_back(plan->retention.get());
-      unplanned.push_back(plan->unplanned.get());
-    }
-    timelines.push_back({title, &whole.problem, join_retentions(whole, call.plan->linked, planned),
-                         join_retentions(whole, call.plan->linked, unplanned),
-                         budget_of(drawn.method->options(), call.plan->metrics)});
-    return draw_timelines(timelines);
-  }
-  for (const auto& run : call.runs) {
-    const auto* plan = run.compiled_region->plan();
-    if (plan == nullptr)
-      continue;
-    const auto region = call.runs.size() == 1 ? "" : ", region " + std::to_string(run.region);
-    timelines.push_back({title + region, plan->problem.get(), *plan->retention, *plan->unplanned,
-                         budget_of(drawn.method->options(), plan->metrics)});
+  for (const auto& step : steps) {
+    const auto region = step.region.empty() ? "" : ", " + step.region;
+    timelines.push_back(
+        {title + region, step.problem.get(), step.planned, step.unplanned, step.budget_bytes});
   }
   if (timelines.empty()) {
     throw std::invalid_argument(

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "planner/model/simulator.h"
+#include "planner/model/step_blocks.h"
 
 namespace aten_recompute {
 namespace {
@@ -16,8 +17,6 @@ constexpr double kWidth = 900.0;
 constexpr double kHeight = 320.0;
 constexpr double kChartHeight = kHeight + 130.0;  // with title, axes and legend
 constexpr double kBar = 1.0;
-
-enum class Kind { kForward, kRecomputed, kBackward };
 
 struct Color {
   const char* fill;
@@ -33,7 +32,7 @@ struct Interval {
   double begin = 0.0;  // in seconds, or in steps where there are no times
   double end = 0.0;
   int64_t bytes = 0;
-  Kind kind = Kind::kForward;
+  StepKind kind = StepKind::kForward;
 };
 
 struct Walk {
@@ -47,22 +46,14 @@ Walk walk(const Problem& problem, const RetentionPlan& plan, bool has_times) {
   Simulator simulator(problem);
   Walk result;
   result.simulation = simulator.run(plan);
-  // Alternatives run in place of what is before them in the problem.
-  std::vector<bool> is_backward(problem.num_all_nodes(), false);
-  for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-    is_backward[node] = true;
-    for (auto alternative : problem.alternatives[node])
-      is_backward[alternative] = true;
-  }
   const auto& steps = simulator.steps();
+  const auto kinds = step_kinds(problem, steps);
   for (size_t i = 0; i < steps.size(); ++i) {
     const auto seconds = has_times ? problem.seconds[steps[i].node] : 1.0;
-    const auto kind = steps[i].slot == 0           ? Kind::kForward
-                      : is_backward[steps[i].node] ? Kind::kBackward
-                                                   : Kind::kRecomputed;
+    const auto kind = kinds[i];
     result.intervals.push_back({result.end, result.end + seconds, simulator.step_bytes()[i], kind});
     result.end += seconds;
-    if (kind == Kind::kForward)
+    if (kind == StepKind::kForward)
       result.forward_end = result.end;
   }
   return result;
@@ -175,7 +166,7 @@ class Chart {
   void add_bars(const Walk& walk, bool is_background) {
     struct Bar {
       int64_t bytes = -1;
-      Kind kind = Kind::kForward;
+      StepKind kind = StepKind::kForward;
     };
     std::vector<Bar> bars(static_cast<size_t>(kWidth / kBar));
     for (const auto& interval : walk.intervals) {

@@ -14,8 +14,8 @@
 // Linking the library (or opening it with dlopen) registers the backend; a program that only loads
 // lowered modules does not need this header. Further headers are included here: register_rule.h
 // declares gradient rules for your own operators, draw.h draws pictures, errors.h declares the
-// classes of errors, estimate.h predicts what a step takes, logs.h says what is logged, and
-// one_line.h shortens LibTorch's errors.
+// classes of errors, estimate.h predicts what a step takes, logs.h says what is logged, one_line.h
+// shortens LibTorch's errors, and timeline.h tells the memory of a step.
 #pragma once
 
 #include <aten_recompute/draw.h>
@@ -25,6 +25,7 @@
 #include <aten_recompute/one_line.h>
 #include <aten_recompute/register_rule.h>
 #include <aten_recompute/register_shape.h>
+#include <aten_recompute/timeline.h>
 
 #include <torch/csrc/jit/api/module.h>
 

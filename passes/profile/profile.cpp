@@ -10,9 +10,11 @@
 #include <utility>
 
 #include "common/log.h"
+#include "common/progress.h"
 #include "ir/data_dependence.h"
 #include "ir/memory_reuse.h"
 #include "ir/node_names.h"
+#include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/profile/estimated_gradients.h"
@@ -386,8 +388,15 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
                    seen.data_sizes, described, storages);
   Profiler profiler(joint, program, described, storages, costs);
   profiler.describe_inputs(inputs);
+  Progress progress("profile");
   const auto run = [&](size_t first, size_t end) {
     for (size_t i = first; i < end; ++i) {
+      if (progress.is_on()) {
+        const auto layer = module_path_of(program.nodes[i]);
+        progress.set(
+            static_cast<double>(i) / static_cast<double>(program.nodes.size()),
+            qualified_operator_name(program.nodes[i]) + (layer.empty() ? "" : " of " + layer));
+      }
       try {
         profiler.run_instruction(i);
       } catch (const std::exception&) {

@@ -5,9 +5,12 @@
 #include <functional>
 #include <future>
 #include <limits>
+#include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
+#include "common/progress.h"
 #include "planner/search/checkpoints.h"
 #include "planner/search/local_search.h"
 
@@ -78,6 +81,7 @@ struct PlanSearch::State {
     const auto worth_it = static_cast<int64_t>(effort.steps_per_second * problem.base_seconds());
     explore(std::min({std::max(effort.least_steps, worth_it), effort.most_steps,
                       effort.simulations * simulator.base_steps()}));
+    progress.reset();
   }
 
   // Chooses alternatives that are faster and that read no results of optional nodes.
@@ -98,7 +102,8 @@ struct PlanSearch::State {
   bool lean_is_usable() const { return lean_simulation.peak_bytes != kNoLimit; }
 
   using Task = std::function<void(Searcher&)>;
-  void search(std::span<const Task> tasks);
+  // `share`: of the whole search, for the progress bar.
+  void search(std::span<const Task> tasks, double share = 0.0);
   void explore(int64_t steps);
   void keep_in_lean_plan(Searcher& searcher, bool by_kind, int64_t steps) const;
   void go_down(Searcher& searcher, int64_t steps) const;
@@ -120,6 +125,7 @@ struct PlanSearch::State {
   RetentionPlan lean;  // drops all droppable values whenever it can
   ParetoArchive archive;
   uint64_t num_searchers = 0;
+  mutable std::optional<Progress> progress{std::in_place, "search"};  // during explore()
   int64_t unplanned_peak = 0;
   Simulation lean_simulation;
   std::vector<int64_t> limits;   // falling
@@ -127,12 +133,15 @@ struct PlanSearch::State {
 };
 
 // Runs tasks, each with a copy of the archive, and merges the plans that they found.
-void PlanSearch::State::search(std::span<const Task> tasks) {
+void PlanSearch::State::search(std::span<const Task> tasks, double share) {
   std::vector<std::unique_ptr<Searcher>> searchers;
   std::vector<std::function<void()>> runs;
   for (const auto& task : tasks) {
     searchers.push_back(std::make_unique<Searcher>(simulator, moves, archive, ++num_searchers));
-    runs.emplace_back([&task, searcher = searchers.back().get()] { task(*searcher); });
+    runs.emplace_back([&, share, searcher = searchers.back().get()] {
+      task(*searcher);
+      progress->advance(share / static_cast<double>(tasks.size()));
+    });
   }
   run_in_parallel(runs, effort.num_threads);
   for (const auto& searcher : searchers)
@@ -179,7 +188,7 @@ void PlanSearch::State::explore(int64_t steps) {
       tasks.emplace_back(
           [&, by_kind](Searcher& searcher) { keep_in_lean_plan(searcher, by_kind, steps / 16); });
     }
-    search(tasks);
+    search(tasks, 0.05);
   }
   for (double limit = kRung * static_cast<double>(unplanned_peak); limit >= 1.0; limit *= kRung)
     limits.push_back(static_cast<int64_t>(limit));
@@ -191,19 +200,19 @@ void PlanSearch::State::explore(int64_t steps) {
              build_up(searcher, enough);
              look_for_leaner(searcher, steps / 16);
            }};
-  search(tasks);
+  search(tasks, 0.15);
   reached = limits;
   while (!reached.empty() && archive.fastest(reached.back()) == nullptr)
     reached.pop_back();
   tasks = {[&](Searcher& searcher) { relax(searcher, 0, steps / 4); },
            [&](Searcher& searcher) { relax(searcher, 2, steps / 4); },
            [&](Searcher& searcher) { look_for_leaner(searcher, steps / 4); }};
-  search(tasks);
+  search(tasks, 0.2);
   tasks.clear();
   const auto chosen = limits_to_anneal(steps);
   for (size_t part = 0; part < kParts; ++part)
     tasks.emplace_back([&, part](Searcher& searcher) { anneal(searcher, chosen, part, steps); });
-  search(tasks);
+  search(tasks);  // the tasks themselves advance the bar
   look_for_other_checkpoints(steps);
 }
 
@@ -211,7 +220,7 @@ void PlanSearch::State::explore(int64_t steps) {
 void PlanSearch::State::look_for_other_checkpoints(int64_t steps) {
   const auto known = archive;
   const Task set = [&](Searcher& searcher) { set_checkpoints(searcher, steps / 8); };
-  search({&set, 1});
+  search({&set, 1}, 0.1);
   const auto better = limits_with_faster_plans(known);
   std::vector<Task> tasks;
   for (size_t part = 0; part < std::min(kParts, better.size()); ++part) {
@@ -372,6 +381,8 @@ void PlanSearch::State::anneal(Searcher& searcher, std::span<const int64_t> chos
   for (size_t i = part; i < chosen.size(); i += kParts) {
     const auto plan = *searcher.archive.fastest(chosen[i]);
     searcher.local.anneal(plan, chosen[i], steps / static_cast<int64_t>(chosen.size()));
+    constexpr double kShare = 0.25;  // of the search; this phase runs twice
+    progress->advance(kShare / static_cast<double>(chosen.size()));
   }
 }
 

@@ -14,6 +14,7 @@ from typing_extensions import NotRequired, TypedDict
 from ._errors import PREFIX, first_line, typed_error
 from ._options import plain
 from ._targets import script_module
+from ._texts import byte_text, flop_text, millisecond_text, table_text
 
 Budget = float | int | str
 
@@ -95,41 +96,8 @@ class ModuleProfile:
     backward_seconds: float | None
 
 
-def _size(number: float, base: float, units: Sequence[str]) -> str:
-    for unit in units[:-1]:
-        if abs(number) < base:
-            return f"{number:.0f} {unit}" if unit == units[0] else f"{number:.1f} {unit}"
-        number /= base
-    return f"{number:.1f} {units[-1]}"
-
-
-def _bytes(number: float) -> str:
-    return _size(number, 1024, ("B", "KiB", "MiB", "GiB"))
-
-
-def _flops(number: float) -> str:
-    return _size(number, 1000, ("FLOP", "kFLOP", "MFLOP", "GFLOP", "TFLOP"))
-
-
-def _milliseconds(seconds: float | None) -> str:
-    return "" if seconds is None else f"{1e3 * seconds:.2f}"
-
-
 def _add(a: float | None, b: float | None) -> float | None:
     return None if a is None or b is None else a + b
-
-
-def _table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> str:
-    """Returns the rows as text in columns, of which the first ``left`` begin at the left."""
-    widths = [max(len(row[i]) for row in (header, *rows)) for i in range(len(header))]
-    lines = []
-    for row in (header, *rows):
-        cells = [
-            cell.ljust(width) if i < left else cell.rjust(width)
-            for i, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return "\n".join(lines)
 
 
 class Profile:
@@ -196,12 +164,12 @@ class Profile:
             header += ["forward ms", "backward ms"]
         rows = []
         for each in self.modules(depth)[:limit]:
-            row = [each.module or "(all)", str(each.nodes), _bytes(each.bytes), _bytes(each.kept_bytes)]
-            row += [_flops(each.forward_flops), _flops(each.backward_flops)]
+            row = [each.module or "(all)", str(each.nodes), byte_text(each.bytes), byte_text(each.kept_bytes)]
+            row += [flop_text(each.forward_flops), flop_text(each.backward_flops)]
             if not self.meta:
-                row += [_milliseconds(each.forward_seconds), _milliseconds(each.backward_seconds)]
+                row += [millisecond_text(each.forward_seconds), millisecond_text(each.backward_seconds)]
             rows.append(row)
-        return _table(header, rows, left=1)
+        return table_text(header, rows, left=1)
 
     def _node_table(self, limit: int | None) -> str:
         header = ["phase", "operator", "module", "result", "bytes", "kept", "workspace", "operations"]
@@ -214,12 +182,12 @@ class Profile:
                 continue
             first = node.results[0] if node.results else None
             result = "" if first is None else f"{first.dtype}{list(first.sizes)}"
-            row = [node.phase, node.operator, node.module, result, _bytes(node.bytes), _bytes(node.kept_bytes)]
-            row += [_bytes(node.workspace_bytes), _flops(node.flops)]
+            row = [node.phase, node.operator, node.module, result, byte_text(node.bytes), byte_text(node.kept_bytes)]
+            row += [byte_text(node.workspace_bytes), flop_text(node.flops)]
             if not self.meta:
-                row.append(_milliseconds(node.seconds))
+                row.append(millisecond_text(node.seconds))
             rows.append(row)
-        return _table(header, rows, left=4)
+        return table_text(header, rows, left=4)
 
     def to_dict(self) -> dict[str, Any]:
         """Returns everything as dicts, lists, strings and numbers, which ``json.dumps`` accepts."""

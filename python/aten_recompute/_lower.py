@@ -228,8 +228,11 @@ def clone(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:
 def report(lowered: Target) -> Report:
     """Reports what has been compiled so far. A region is compiled by the first call that needs a gradient.
 
+    ``print(report(lowered))`` shows it as a text; ``to_html``, ``plot``, ``to_perfetto`` and ``to_memory_viz`` show the
+    memory of a step (docs/instruments.md).
+
     Returns:
-        ``{"methods": [...]}``, where each method has
+        A dict ``{"methods": [...]}``, where each method has
 
         - ``method``: its name, and ``options``: its strategy with all options;
         - ``specialisations``: one for each combination of ranks and types of the arguments;
@@ -267,8 +270,9 @@ def report(lowered: Target) -> Report:
         NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.
         TypeError: it is not scripted or traced.
     """
-    compiled: Report = json.loads(_call_planned(torch.ops.aten_recompute.report, lowered, "report"))
-    return compiled
+    handle = handle_of(script_target(lowered, "report"))
+    compiled = json.loads(_call_planned(torch.ops.aten_recompute.report, lowered, "report"))
+    return Report(compiled, lambda tradeoff: str(torch.ops.aten_recompute.timeline(handle, tradeoff)))
 
 
 def save_plan(lowered: Target, path: str | os.PathLike[str]) -> None:

@@ -142,6 +142,17 @@ const BlockPlan::Place* BlockPlan::find(const BlockKey& key) const {
   return place < pass.first[key.instruction + 1] ? &pass.places[place] : nullptr;
 }
 
+std::vector<BlockPlan::PlacedBlock> BlockPlan::placed_blocks() const {
+  std::vector<PlacedBlock> placed;
+  for (const auto& passes : passes_) {
+    for (const auto& pass : passes) {
+      for (const auto& place : pass.places)
+        placed.push_back({blocks_[place.block], place.offset});
+    }
+  }
+  return placed;
+}
+
 void BlockPlan::note_larger(const Place& place, int64_t bytes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   needed_[place.block] = std::max(needed_[place.block], bytes);

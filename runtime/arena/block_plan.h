@@ -90,6 +90,13 @@ class BlockPlan {
   int64_t alive_bytes() const { return alive_bytes_; }
   size_t num_blocks() const { return blocks_.size(); }
 
+  struct PlacedBlock {
+    StepRecord::Block block;
+    int64_t offset = -1;  // as Place::offset
+  };
+  // Returns all blocks of the record with their places, sorted by key, for reports.
+  std::vector<PlacedBlock> placed_blocks() const;
+
  private:
   BlockPlan(std::vector<StepRecord::Block> blocks, std::shared_ptr<PlacementSearch> search);
   // Returns the blocks that get places, as the search wants them.

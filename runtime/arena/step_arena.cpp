@@ -161,6 +161,11 @@ ArenaFigures ArenaPlans::figures() const {
   return figures;
 }
 
+std::shared_ptr<const BlockPlan> ArenaPlans::plan() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return plan_;
+}
+
 void ArenaPlans::note_unforeseen(int64_t bytes, bool is_larger) {
   const std::lock_guard<std::mutex> lock(mutex_);
   ++figures_.num_unforeseen;

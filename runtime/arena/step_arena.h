@@ -41,6 +41,8 @@ class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
   // `releases` says that the arena's memory goes back to the system after each step.
   std::shared_ptr<StepArena> begin(bool releases);
   ArenaFigures figures() const;
+  // Returns the plan that steps follow; nullptr before a step has been recorded and placed.
+  std::shared_ptr<const BlockPlan> plan() const;
 
  private:
   friend class StepArena;

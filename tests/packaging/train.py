@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from importlib.metadata import entry_points
 from pathlib import Path
 
 import torch
@@ -43,6 +44,10 @@ def main() -> None:
     assert losses[-1] < losses[0], losses
     # A non-empty list of what is computed again, wherever it stands in the report.
     assert '"recomputed": ["' in json.dumps(aten_recompute.report(lowered)), "nothing is computed again"
+    # The package has the parts of the page, and pytest finds the plugin.
+    aten_recompute.report(lowered).to_html(folder / "step.html")
+    assert "uPlot" in (folder / "step.html").read_text()
+    assert "aten_recompute_pytest" in [each.value for each in entry_points(group="pytest11")]
     lowered.save(str(folder / "lowered.pt"))
     print(f"trained with torch {torch.__version__} and {aten_recompute.library_path()}")
 

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import aten_recompute
-from aten_recompute import _report
+from aten_recompute import _report_types
 from support.helpers import assert_same, lowered_copy, num_regions, scripted_copy, step, tensors_in, to_backend
 from support.nets import Containers, ConvNet, Residual, TwoMethods
 
@@ -419,12 +419,12 @@ def test_every_key_of_the_report_is_typed() -> None:
     for _ in range(2):
         lowered(torch.rand(64, 16)).sum().backward()
     (method,) = aten_recompute.report(lowered)["methods"]
-    assert set(method) == set(get_type_hints(_report.MethodReport))
+    assert set(method) == set(get_type_hints(_report_types.MethodReport))
     (specialization,) = method["specialisations"]
-    assert set(specialization) == set(get_type_hints(_report.Specialization))
+    assert set(specialization) == set(get_type_hints(_report_types.Specialization))
     (variant,) = specialization["regions"][0]["variants"]
-    assert set(variant) | {"measured_peak_bytes"} == set(get_type_hints(_report.Variant))
-    assert set(variant["arena"]) == set(get_type_hints(_report.ArenaFigures))
+    assert set(variant) | {"measured_peak_bytes"} == set(get_type_hints(_report_types.Variant))
+    assert set(variant["arena"]) == set(get_type_hints(_report_types.ArenaFigures))
 
 
 # ---- layers ----

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from aten_recompute._report import Variant
+from aten_recompute._report_types import Variant
 from support.helpers import assert_same, lowered_copy, only_variant
 
 ROWS, WIDTH, BRANCHES = 256, 256, 8

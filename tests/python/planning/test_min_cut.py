@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 import aten_recompute
-from aten_recompute._report import Variant
+from aten_recompute._report_types import Variant
 from benchmarks import models
 from support.helpers import assert_same, lowered_copy, num_regions, step
 from support.nets import ConvNet, Residual, Tied, TwoOutputs

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from aten_recompute import BudgetUnreachableError, PeakOperator
-from aten_recompute._report import Variant
+from aten_recompute._report_types import Variant
 from benchmarks import models
 from support.helpers import lowered_copy, saved_and_loaded
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aten_recompute
-from aten_recompute._report import Metrics
+from aten_recompute._report_types import Metrics
 from benchmarks.memory import Tracker
 from support.helpers import lowered_copy
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from aten_recompute._report import Variant
+from aten_recompute._report_types import Variant
 
 STRATEGIES: dict[str, dict[str, Any]] = {
     "none": {"strategy": "none"},

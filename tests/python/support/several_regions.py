@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from aten_recompute._report import MethodPlan, Variant
+from aten_recompute._report_types import MethodPlan, Variant
 from benchmarks.memory import Tracker
 from support.helpers import lowered_copy
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from aten_recompute._report import Variant
+from aten_recompute._report_types import Variant
 from support.helpers import assert_same, step
 
 STRATEGIES: dict[str, dict[str, Any]] = {
