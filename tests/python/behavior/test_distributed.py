@@ -13,9 +13,6 @@ if not torch.distributed.is_available():
 
 import torch.distributed as dist
 import torch.multiprocessing as multiprocessing
-from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
-from torch.distributed.algorithms.join import Join
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.nn.parallel import DistributedDataParallel
 
 import aten_recompute
@@ -80,54 +77,7 @@ def unused(module: nn.Module, rank: int) -> None:
     plain(module, rank, find_unused_parameters=True)
 
 
-def static(module: nn.Module, rank: int) -> None:
-    plain(module, rank, static_graph=True)
-
-
-def sharded_state(module: nn.Module, rank: int) -> None:
-    """Shards the optimizer's state over the processes, which stop after different numbers of steps."""
-    parallel = DistributedDataParallel(module)
-    optimizer = ZeroRedundancyOptimizer(module.parameters(), torch.optim.AdamW, lr=0.05)
-    with Join([parallel, optimizer]):
-        for step in range(STEPS + 2 * rank):
-            optimizer.zero_grad()
-            torch.manual_seed(10 * step + rank)
-            parallel(torch.randn(6, 8)).square().mean().backward()
-            optimizer.step()
-
-
-def compressed(module: nn.Module, rank: int) -> None:
-    """Sends gradients in half precision, and later as products of vectors."""
-    parallel = DistributedDataParallel(module, bucket_cap_mb=0.002)
-    state = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=1, start_powerSGD_iter=2)
-    parallel.register_comm_hook(state, default_hooks.fp16_compress_wrapper(powerSGD_hook.powerSGD_hook))
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    for step in range(STEPS + 2):
-        optimizer.zero_grad()
-        torch.manual_seed(10 * step + rank)
-        parallel(torch.randn(6, 8)).square().mean().backward()
-        optimizer.step()
-
-
-def under_autocast(module: nn.Module, rank: int) -> None:
-    """Calls the module twice in one block."""
-    parallel = DistributedDataParallel(module, bucket_cap_mb=0.002, broadcast_buffers=False)
-    optimizer = torch.optim.SGD(module.parameters(), lr=0.5)
-    for step in range(STEPS):
-        optimizer.zero_grad()
-        torch.manual_seed(10 * step + rank)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = (
-                parallel(torch.randn(6, 8)).float().square().mean() + parallel(torch.randn(6, 8)).float().sin().mean()
-            )
-        loss.backward()
-        optimizer.step()
-
-
-WAYS: list[Callable[[nn.Module, int], None]] = [
-    *(plain, views, no_sync, fused, unused),
-    *(static, sharded_state, compressed, under_autocast),
-]
+WAYS: list[Callable[[nn.Module, int], None]] = [plain, views, no_sync, fused, unused]
 
 
 def _train(rank: int, folder: str) -> None:
