@@ -197,15 +197,33 @@ def test_a_target_that_is_not_reached_raises_what_eager_raises() -> None:
             module(*inputs)
 
 
-def test_sizes_that_change_need_one_specialization() -> None:
+@pytest.mark.parametrize("training", [True, False])
+def test_larger_systems_are_not_planned_for_while_the_budget_has_room(training: bool) -> None:
     torch.manual_seed(0)
-    net = Forces()
-    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget=0.9)
-    for size in (40, 12, 33, 7, 39):
+    net = Forces().train(training)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget="4MiB")
+    lowered.train(training)
+    counts = []
+    for size in (12, 7, 40, 33, 57, 80):
         x = points(size, 3)
-        assert_close(step(lowered, (x,))[0], step(net, (x,))[0], 1e-6)
-    (region,) = regions(lowered)
-    assert len(region["variants"]) == 1
+        assert_close(step(lowered, (x,), training)[0], step(net, (x,), training)[0], 1e-6)
+        counts.append(len(regions(lowered)[0]["variants"]))
+    assert counts[-1] == counts[2] <= 2  # the second, where the first step has shown another caller
+
+
+def test_systems_of_changing_sizes_stay_under_a_budget_in_bytes() -> None:
+    """The plan that follows a second growth leaves room for the next."""
+    torch.manual_seed(0)
+    net = Forces(64).eval()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget="700KiB")
+    lowered.eval()
+    compiled = 0
+    for size in range(200, 800, 20):
+        step(lowered, (points(size, 3),), backward=False)
+        (region,) = regions(lowered)
+        compiled = max(compiled, len(region["variants"]))
+        assert all(variant["predicted_peak_bytes"] <= 700 * 1024 for variant in region["variants"])
+    assert compiled <= 6
 
 
 def test_values_are_computed_again_for_forces_in_evaluation() -> None:

@@ -1,0 +1,117 @@
+"""Peak and time of interatomic potentials whose forces are gradients inside of the module, beside eager and stock.
+
+    python benchmarks/forces.py                                     # every potential of `make zoo`, training
+    python benchmarks/forces.py schnet_forces --atoms 60 --inference --budgets 0.7 0.5 0.4
+
+Budgets are fractions of eager PyTorch's peak. In training the loss is on energies and forces, and gradients exist when
+a step begins; for inference the module is frozen and in evaluation. Times are CPU time of the process, which other
+programs on the machine disturb less: medians of steps on one thread, each the second of two, in turn with the other
+methods. The models come from their authors' packages (tests/zoo/requirements.txt, in build/zoo).
+"""
+
+import argparse
+import inspect
+import statistics
+import sys
+import time
+import warnings
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "build" / "zoo")]
+
+import aten_recompute  # noqa: E402
+from benchmarks.memory import tracker  # noqa: E402
+
+STEPS_BEFORE, TIMED_STEPS = 4, 9
+
+
+class Potential:
+    def __init__(self, name: str, atoms: int, training: bool) -> None:
+        from zoo.models import MODELS
+
+        self.model, self.training = MODELS[name], training
+        torch.manual_seed(0)
+        makes_sizes = bool(inspect.signature(self.model.inputs).parameters)
+        inputs: Callable[..., Any] = self.model.inputs
+        self.inputs = inputs(atoms) if makes_sizes else inputs()
+
+    def make(self) -> torch.nn.Module:
+        torch.manual_seed(0)
+        return self.model.make().train(self.training).requires_grad_(self.training)
+
+    def script(self) -> torch.jit.ScriptModule:
+        scripted: torch.jit.ScriptModule = (self.model.script or torch.jit.script)(self.make())
+        return scripted
+
+    def step(self, module: torch.nn.Module, inputs: list[Any]) -> None:
+        outputs = list(module(*inputs))
+        if not self.training:
+            return
+        loss = sum(((each - 0.1) ** 2).sum() for each in outputs if each.requires_grad)
+        del outputs
+        torch.autograd.backward([loss])
+
+    def measure(self, module: torch.nn.Module) -> tuple[int, float]:
+        """Returns peak in bytes and seconds of one step."""
+        inputs = [each.detach().clone() for each in self.inputs]
+        with tracker.measure_peak() as peak:
+            begin = time.process_time()
+            self.step(module, inputs)
+            seconds = time.process_time() - begin
+        return peak.bytes, seconds
+
+
+def compare(name: str, atoms: int, training: bool, budgets: list[float]) -> None:
+    potential = Potential(name, atoms, training)
+    eager = potential.make()
+    for _ in range(STEPS_BEFORE):
+        eager_peak, _ = potential.measure(eager)
+    methods: dict[str, torch.nn.Module] = {"eager": eager, "stock": potential.script()}
+    methods["none"] = aten_recompute.lower(potential.script(), "none")
+    for budget in budgets:
+        methods[f"budget {budget}"] = aten_recompute.lower(
+            potential.script(), "budget", memory_budget=int(budget * eager_peak)
+        )
+    peaks: dict[str, int] = {}
+    for label, method in list(methods.items()):
+        try:
+            for _ in range(STEPS_BEFORE):
+                peaks[label], _ = potential.measure(method)
+        except (RuntimeError, ValueError) as error:
+            print(f"| {name} | {atoms} | {label} | {str(error).splitlines()[0][:120]} | |")
+            del methods[label]
+    times: dict[str, list[float]] = {label: [] for label in methods}
+    for _ in range(TIMED_STEPS):
+        for label, method in methods.items():
+            potential.measure(method)  # the arena that the method before has kept makes way for its own
+            times[label].append(potential.measure(method)[1])
+    for label in methods:
+        time_factor = statistics.median(times[label]) / statistics.median(times["eager"])
+        print(f"| {name} | {atoms} | {label} | {peaks[label] / eager_peak:.2f} | {time_factor:.2f} |", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    known = ["schnet_forces", "painn_forces", "torchani_forces", "mace_forces", "mace_stress", "nequip_forces"]
+    parser.add_argument("potentials", nargs="*", default=known, metavar="POTENTIAL", help=", ".join(known))
+    parser.add_argument("--atoms", type=int, default=40, help="atoms of a system (default: %(default)s)")
+    parser.add_argument("--inference", action="store_true", help="energies and forces of a frozen module")
+    parser.add_argument("--budgets", type=float, nargs="*", default=[0.7, 0.5, 0.4], help="(default: %(default)s)")
+    arguments = parser.parse_args()
+    if unknown := set(arguments.potentials) - set(known):
+        parser.error(f"there is no potential {unknown.pop()!r}; there are {', '.join(known)}")
+    warnings.filterwarnings("ignore")
+    torch.set_num_threads(1)
+    tracker.install()
+    print("| potential | atoms | method | peak, of eager's | time, of eager's |\n|---|---|---|---|---|")
+    for name in arguments.potentials:
+        compare(name, arguments.atoms, not arguments.inference, arguments.budgets)
+
+
+if __name__ == "__main__":
+    main()
