@@ -553,7 +553,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::reduce_grad", {kMayCopy, kCheap, kComposed}},
     {"aten_recompute::repeat_backward", {kMayCopy, kComposed}},
     {"aten_recompute::repeat_interleave_backward", {kComposed}},
-    {"aten_recompute::require_grad", {kMarker, kMovesValues}},
+    {"aten_recompute::require_grad", {kMovesValues}},
     {"aten_recompute::rnn_layer", {kComputeIntensive}, kRecurrentLayer},
     {"aten_recompute::rnn_layer_backward", {}, kRecurrentLayerBackward},
     {"aten_recompute::scatter_extremum_backward", {kComposed}},

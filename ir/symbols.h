@@ -45,9 +45,9 @@ inline const c10::Symbol kRequireGrad = c10::Symbol::fromQualString("aten_recomp
 inline const c10::Symbol kOperatorGradient =
     c10::Symbol::fromQualString("aten_recompute::operator_gradient");
 inline const c10::Symbol kHasGradient = c10::Symbol::attr("has_gradient");  // one int per output
-// Attributes that expand_gradients() sets. kWithoutGraph: on a node that autograd.grad() ran without
-// create_graph, so that no gradient passes through it. kFreed: on a node whose part of the graph
-// such a call has freed.
+// Attributes that expand_gradients() sets. kWithoutGraph: on a node that autograd.grad() ran
+// without create_graph, so that no gradient passes through it. kFreed: on a node whose part of the
+// graph such a call has freed.
 inline const c10::Symbol kWithoutGraph = c10::Symbol::attr("without_graph");
 inline const c10::Symbol kFreed = c10::Symbol::attr("freed");
 

@@ -97,9 +97,8 @@ std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& in
       return std::nullopt;
     method.written = std::move(*written);
   }
-  run_pass(Pass::kFormRegions, method.graph, [&] {
-    method.regions = form_regions_of_path(method.graph);
-  });
+  run_pass(Pass::kFormRegions, method.graph,
+           [&] { method.regions = form_regions_of_path(method.graph); });
   return method;
 }
 

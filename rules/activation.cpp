@@ -43,9 +43,10 @@ std::vector<Rule> activation_rules() {
                       "    sigmoid = torch.sigmoid(self)\n"
                       "    return grad * sigmoid * (1 + self * (1 - sigmoid))"}}},
       {.op = "aten::mish",
-       .gradients = {{"self", "torch.mish_backward(grad, self)",
-                      "    tanh = torch.tanh(torch.softplus(self))\n"
-                      "    return grad * (tanh + self * torch.sigmoid(self) * (1 - tanh * tanh))"}}},
+       .gradients =
+           {{"self", "torch.mish_backward(grad, self)",
+             "    tanh = torch.tanh(torch.softplus(self))\n"
+             "    return grad * (tanh + self * torch.sigmoid(self) * (1 - tanh * tanh))"}}},
       rule("aten::hardswish", "torch.hardswish_backward(grad, self)"),
       rule("aten::hardsigmoid", "torch.hardsigmoid_backward(grad, self)"),
       rule("aten::softplus", "torch.softplus_backward(grad, self, beta, threshold)"),

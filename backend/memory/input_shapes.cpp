@@ -28,7 +28,8 @@ bool InputShapes::cover(const InputShapes& other) const {
   std::set<std::pair<int64_t, int64_t>> grown;  // one dimension may be that of several tensors
   for (size_t i = 0; i < numbers_.size();) {
     const auto dimensions = numbers_[i];
-    if (other.numbers_[i] != dimensions || (dimensions >= 0 && other.numbers_[i + 1] > numbers_[i + 1]))
+    if (other.numbers_[i] != dimensions ||
+        (dimensions >= 0 && other.numbers_[i + 1] > numbers_[i + 1]))
       return false;
     i += dimensions < 0 ? 1 : 2;  // the element's width comes before the sizes
     for (int64_t k = 0; k < dimensions; ++k, ++i) {

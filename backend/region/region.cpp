@@ -212,18 +212,12 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
       known.push_back({plan->retention.get(), plan->metrics.unplanned_peak_bytes});
   }
   const auto compiled = [&](const Options& by) {
-    RegionInput input{graph_for(key),
-                      key.requires_grad,
-                      is_attribute_,
-                      plans.policy.for_next_plan(by),
-                      inputs,
-                      leanest,
-                      plans.seen,
-                      rules_,
-                      known,
-                      plans.policy.largest_unplanned_bytes(),
-                      channels_last,
-                      key.autocast};
+    RegionInput input{graph_for(key), key.requires_grad,
+                      is_attribute_,  plans.policy.for_next_plan(by),
+                      inputs,         leanest,
+                      plans.seen,     rules_,
+                      known,          plans.policy.largest_unplanned_bytes(),
+                      channels_last,  key.autocast};
     input.is_one_of_several = is_one_of_several_;
     auto compiled_region = std::make_shared<CompiledRegion>(compile_region(input));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)

@@ -146,7 +146,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   bool depends_on_device_;
   bool depends_on_autocast_;  // even where autocast is off around the region
-  bool makes_leaves_;  // of which gradients are taken within the region
+  bool makes_leaves_;         // of which gradients are taken within the region
   Program uncompiled_;
   NoopElimination noop_elimination_;
   mutable std::mutex mutex_;

@@ -297,8 +297,7 @@ AppliedRule apply_rule_forward(Node* node, const Rule& rule, GradientSums& sums,
   return applied;
 }
 
-AppliedRule apply_rule_beside(Node* node, const Rule& rule, GradientSums& sums,
-                              bool create_graph) {
+AppliedRule apply_rule_beside(Node* node, const Rule& rule, GradientSums& sums, bool create_graph) {
   if (rule.has_forward() && draws_random_numbers(node)) {
     std::unordered_set<size_t> gradient_path;
     return apply_rule_forward(node, rule, sums, gradient_path);

@@ -38,8 +38,8 @@ AppliedRule apply_rule_forward(torch::jit::Node* node, const Rule& rule, Gradien
 
 // The same, but leaves the node as it is, so that it can be differentiated once more: of the rule's
 // forward only the extras are computed beside it. A forward that draws random numbers takes the
-// node's place nevertheless. `create_graph`: the formulas are those that eager runs to differentiate
-// them again.
+// node's place nevertheless. `create_graph`: the formulas are those that eager runs to
+// differentiate them again.
 AppliedRule apply_rule_beside(torch::jit::Node* node, const Rule& rule, GradientSums& sums,
                               bool create_graph);
 

@@ -128,7 +128,7 @@ class Preparation {
       sums.share_gradient(node->output(), node->input(0));
       return {};
     }
-    if (is_cast(node) || is_marker(node)) {
+    if (is_cast(node) || is_marker(node) || node->kind() == symbols::kRequireGrad) {
       sums.require_tensor(node->output());
       return [in = node->input(0), out = node->output(), &sums] {
         if (auto* gradient = sums.gradient_of(out))
@@ -144,8 +144,9 @@ class Preparation {
       return is_part_of_formula(node) && has_operator_gradient(node)
                  ? prepare_operator_gradient(node)
                  : prepare_tape(node);
-    const bool may_use_rule = rule != nullptr && may_stay_beside(*rule, node) &&
-                              (purpose_ == Purpose::kGradient || may_differentiate_again(*rule, node));
+    const bool may_use_rule =
+        rule != nullptr && may_stay_beside(*rule, node) &&
+        (purpose_ == Purpose::kGradient || may_differentiate_again(*rule, node));
     return may_use_rule ? prepare_rule(node, *rule) : prepare_operator_gradient(node);
   }
 
@@ -153,10 +154,9 @@ class Preparation {
     auto& operators = prepared_.operators;
     (rule.is_users ? operators.by_user_rule : operators.by_rule)
         .push_back(qualified_operator_name(node));
-    auto applied =
-        purpose_ == Purpose::kBackward
-            ? apply_rule_forward(node, rule, sums_, prepared_.gradient_path)
-            : apply_rule_beside(node, rule, sums_, purpose_ == Purpose::kGradientAgain);
+    auto applied = purpose_ == Purpose::kBackward
+                       ? apply_rule_forward(node, rule, sums_, prepared_.gradient_path)
+                       : apply_rule_beside(node, rule, sums_, purpose_ == Purpose::kGradientAgain);
     return [applied = std::move(applied), &sums = sums_] { insert_rule_backward(applied, sums); };
   }
 

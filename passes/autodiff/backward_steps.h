@@ -13,9 +13,9 @@ namespace aten_recompute {
 
 // What gradients are inserted for.
 enum class Purpose {
-  kBackward,        // the backward of a region, which nothing differentiates again
-  kGradient,        // a gradient that the method asks for: part of the forward
-  kGradientAgain,   // the same with create_graph: its operators are differentiated again
+  kBackward,       // the backward of a region, which nothing differentiates again
+  kGradient,       // a gradient that the method asks for: part of the forward
+  kGradientAgain,  // the same with create_graph: its operators are differentiated again
 };
 
 // Inserts the backward of one forward node at the graph's insert point.

@@ -41,9 +41,8 @@ std::unordered_set<const Value*> values_with_gradient(Graph& graph,
   }
   for (const auto* node : nodes_before(graph, end)) {
     const auto inputs = node->inputs();
-    const bool passes = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
-      return found.count(input) != 0;
-    });
+    const bool passes = std::any_of(inputs.begin(), inputs.end(),
+                                    [&](const Value* input) { return found.count(input) != 0; });
     if (node->kind() != symbols::kRequireGrad &&
         (!passes || is_non_differentiable(node) || node->hasAttribute(symbols::kWithoutGraph)))
       continue;
@@ -114,8 +113,8 @@ class Expansion {
  private:
   std::vector<Value*> targets() const {
     const auto inputs = node_->inputs();
-    return inputs.slice(static_cast<size_t>(request_.num_outputs),
-                        static_cast<size_t>(request_.num_targets))
+    return inputs
+        .slice(static_cast<size_t>(request_.num_outputs), static_cast<size_t>(request_.num_targets))
         .vec();
   }
 

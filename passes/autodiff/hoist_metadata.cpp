@@ -94,9 +94,8 @@ void hoist_metadata(JointGraph& joint) {
   for (size_t i = joint.num_inputs; i < joint.graph->inputs().size(); ++i)
     backward_values.insert(joint.graph->inputs()[i]);
   auto forward = joint.forward_nodes();
-  const auto first_read =
-      std::stable_partition(forward.begin(), forward.end(),
-                            [](const Node* node) { return !is_read_in_gradient(node); });
+  const auto first_read = std::stable_partition(
+      forward.begin(), forward.end(), [](const Node* node) { return !is_read_in_gradient(node); });
   const std::vector<Node*> reads_in_gradients(first_read, forward.end());
   forward.erase(first_read, forward.end());
   MovedNodes moved(std::move(forward));

@@ -17,11 +17,11 @@ void note_gradient_path(JointGraph& joint) {
   auto& path = joint.requires_grad;
   for (auto* node : joint.forward_nodes()) {
     const auto inputs = node->inputs();
-    const bool passes =
-        node->kind() == symbols::kRequireGrad ||
-        (!is_non_differentiable(node) && node->blocks().empty() &&
-         std::any_of(inputs.begin(), inputs.end(),
-                     [&](const auto* input) { return path.count(input->unique()) != 0; }));
+    const bool passes = node->kind() == symbols::kRequireGrad ||
+                        (!is_non_differentiable(node) && node->blocks().empty() &&
+                         std::any_of(inputs.begin(), inputs.end(), [&](const auto* input) {
+                           return path.count(input->unique()) != 0;
+                         }));
     for (const auto* output : node->outputs()) {
       if (passes && contains_tensor(*output->type()))
         path.insert(output->unique());

@@ -6,8 +6,8 @@
 
 namespace aten_recompute {
 
-// Returns whether the rule can be used while the node stays as it is (apply_rule_beside()): a second
-// run of its forward would not update statistics twice.
+// Returns whether the rule can be used while the node stays as it is (apply_rule_beside()): a
+// second run of its forward would not update statistics twice.
 bool may_stay_beside(const Rule& rule, const torch::jit::Node* node);
 
 // Returns whether all operators of the rule's formulas have a gradient themselves: by a rule, or
@@ -20,13 +20,13 @@ bool may_differentiate_parts_again(const Rule& rule, torch::jit::Node* node);
 // Marks in `sums` those outputs of the node that are differentiable.
 void require_differentiable_outputs(torch::jit::Node* node, GradientSums& sums);
 
-// Returns whether insert_operator_gradient() can be used for the node: it takes and makes no lists of
-// tensors, and may run twice.
+// Returns whether insert_operator_gradient() can be used for the node: it takes and makes no lists
+// of tensors, and may run twice.
 bool has_operator_gradient(const torch::jit::Node* node);
 
-// Inserts an aten_recompute::operator_gradient, which runs the node's operator again under autograd,
-// and adds the gradients that it returns to `sums`. Does nothing where no output of the node has a
-// gradient. Throws NotDifferentiable where has_operator_gradient() does not hold.
+// Inserts an aten_recompute::operator_gradient, which runs the node's operator again under
+// autograd, and adds the gradients that it returns to `sums`. Does nothing where no output of the
+// node has a gradient. Throws NotDifferentiable where has_operator_gradient() does not hold.
 //
 //   y = op(x, n)      ==>      dx = operator_gradient[op, requires_grad=[1, 0]](x, n, dy)
 void insert_operator_gradient(torch::jit::Node* node, GradientSums& sums);

@@ -497,7 +497,8 @@ std::tuple<Tensor, std::vector<Tensor>> einsum_double_backward(
       continue;
     auto replaced = operands;
     replaced[k] = *grads[k];
-    add(of_gradient, at::einsum(equation, replaced, path ? at::OptionalIntArrayRef(*path) : std::nullopt));
+    add(of_gradient,
+        at::einsum(equation, replaced, path ? at::OptionalIntArrayRef(*path) : std::nullopt));
     auto needs = needs_gradient;
     needs[k] = false;
     if (std::find(needs.begin(), needs.end(), true) == needs.end())
@@ -587,9 +588,10 @@ std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor o
 
 void register_contraction_operators() {
   static const torch::jit::RegisterOperators registered({
-      pure_operator("aten_recompute::einsum_backward(Tensor gradient, str equation, Tensor[] tensors, "
-                    "int[]? path, bool[] has_result) -> Tensor[]",
-                    &einsum_backward),
+      pure_operator(
+          "aten_recompute::einsum_backward(Tensor gradient, str equation, Tensor[] tensors, "
+          "int[]? path, bool[] has_result) -> Tensor[]",
+          &einsum_backward),
       pure_operator("aten_recompute::einsum_double_backward(Tensor?[] grads, Tensor gradient, str "
                     "equation, Tensor[] tensors, int[]? path, bool[] has_result, bool[] "
                     "needs_gradient) -> (Tensor, Tensor[])",

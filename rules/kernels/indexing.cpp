@@ -155,12 +155,14 @@ void register_indexing_operators() {
       Operator("aten_recompute::index_backward.list(Tensor gradient, int[] size, Tensor[] indices) "
                "-> Tensor",
                index_backward, pure),
-      Operator("aten_recompute::gather_backward(Tensor gradient, int[] size, int dim, Tensor index) "
-               "-> Tensor",
-               gather_backward, pure),
-      Operator("aten_recompute::take_along_dim_backward(Tensor gradient, int[] size, Tensor indices, "
-               "int? dim) -> Tensor",
-               take_along_dim_backward, pure),
+      Operator(
+          "aten_recompute::gather_backward(Tensor gradient, int[] size, int dim, Tensor index) "
+          "-> Tensor",
+          gather_backward, pure),
+      Operator(
+          "aten_recompute::take_along_dim_backward(Tensor gradient, int[] size, Tensor indices, "
+          "int? dim) -> Tensor",
+          take_along_dim_backward, pure),
       Operator("aten_recompute::index_source_gradient(Tensor gradient, int[] size, int dim, "
                "Tensor index, Scalar alpha) -> Tensor",
                index_source_gradient, pure),

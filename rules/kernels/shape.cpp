@@ -157,10 +157,9 @@ at::Tensor stack_double_backward(std::vector<std::optional<at::Tensor>> gradient
   TORCH_CHECK(defined != gradients.end(), "no gradient of the list is defined");
   std::vector<at::Tensor> parts;
   for (const auto& gradient : gradients)
-    parts.push_back(with_dtype(gradient.has_value() && gradient->defined()
-                                   ? *gradient
-                                   : at::zeros_like(**defined),
-                               dtype));
+    parts.push_back(with_dtype(
+        gradient.has_value() && gradient->defined() ? *gradient : at::zeros_like(**defined),
+        dtype));
   return at::stack(parts, dim);
 }
 
@@ -437,15 +436,17 @@ void register_shape_operators() {
       Operator("aten_recompute::negated(int[] values) -> int[]", negated, pure),
       Operator("aten_recompute::inverse_permutation(int[] dims) -> int[]", inverse_permutation,
                pure),
-      Operator("aten_recompute::cat_backward(Tensor gradient, int[][] sizes, int[] dtypes, int dim, "
-               "int min_rank) -> Tensor[]",
-               cat_backward, pure),
+      Operator(
+          "aten_recompute::cat_backward(Tensor gradient, int[][] sizes, int[] dtypes, int dim, "
+          "int min_rank) -> Tensor[]",
+          cat_backward, pure),
       pure_operator("aten_recompute::cat_double_backward(Tensor?[] gradients, int[][] sizes, int "
                     "dim, int min_rank, int dtype) -> Tensor",
                     &cat_double_backward),
-      pure_operator("aten_recompute::stack_double_backward(Tensor?[] gradients, int dim, int dtype) "
-                    "-> Tensor",
-                    &stack_double_backward),
+      pure_operator(
+          "aten_recompute::stack_double_backward(Tensor?[] gradients, int dim, int dtype) "
+          "-> Tensor",
+          &stack_double_backward),
       Operator("aten_recompute::stack_backward(Tensor gradient, int[] dtypes, int dim) -> Tensor[]",
                stack_backward, pure),
       Operator("aten_recompute::broadcast_tensors_backward(Tensor?[] gradients, int[][] sizes) "
@@ -465,11 +466,13 @@ void register_shape_operators() {
                tensor_split_indices_backward, pure),
       Operator("aten_recompute::unbind_backward(Tensor?[] gradients, int dim) -> Tensor",
                unbind_backward, pure),
-      Operator("aten_recompute::repeat_backward(Tensor gradient, int[] repeats, int[] size) -> Tensor",
-               repeat_backward, pure),
-      Operator("aten_recompute::repeat_interleave_backward(Tensor gradient, int[] size, int repeats, "
-               "int? dim) -> Tensor",
-               repeat_interleave_backward, pure),
+      Operator(
+          "aten_recompute::repeat_backward(Tensor gradient, int[] repeats, int[] size) -> Tensor",
+          repeat_backward, pure),
+      Operator(
+          "aten_recompute::repeat_interleave_backward(Tensor gradient, int[] size, int repeats, "
+          "int? dim) -> Tensor",
+          repeat_interleave_backward, pure),
       Operator("aten_recompute::pad_backward(Tensor gradient, int[] size, int[] pad, str mode) "
                "-> Tensor",
                pad_backward, pure),

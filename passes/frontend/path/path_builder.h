@@ -68,8 +68,8 @@ class PathBuilder {
   // method was given, and the constant, if there is one.
   torch::jit::Node* add_copy_at_start(torch::jit::Node* node, torch::jit::Value* input,
                                       const std::optional<c10::IValue>& constant = std::nullopt);
-  // Notes that `value` is another name of a tensor that the method was given, which later nodes read
-  // in its place.
+  // Notes that `value` is another name of a tensor that the method was given, which later nodes
+  // read in its place.
   void rename_given(torch::jit::Value* tensor, torch::jit::Value* value) {
     given_names_[tensor] = value;
   }

@@ -60,8 +60,7 @@ std::vector<Value*> PathGradients::symbols_of(Value* list) {
   for (size_t i = 0; i < item.container->items.size(); ++i) {
     auto& element = builder_.element(*item.container, i);
     const bool is_none = element.container == nullptr && element.value.isNone();
-    symbols.push_back(is_none ? nullptr
-                              : builder_.symbol_of(element, c10::TensorType::get()));
+    symbols.push_back(is_none ? nullptr : builder_.symbol_of(element, c10::TensorType::get()));
   }
   return symbols;
 }
@@ -114,8 +113,8 @@ void PathGradients::run_grad(Node* node) {
     result.symbol = gradient->output(k)->setType(c10::TensorType::get());
     result.has_determined_type = target.has_determined_type;
   }
-  values_.set(node->output(), make_container(Container::Kind::kList, node->output()->type(),
-                                             std::move(results)));
+  values_.set(node->output(),
+              make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
 }
 
 void PathGradients::run_requires_grad(Node* node) {

@@ -11,10 +11,10 @@
 
 namespace aten_recompute {
 
-// Records calls of torch.autograd.grad() and requires_grad_(). A path is recorded without gradients,
-// so that what it costs is a forward without its backward. Whether a gradient is None follows from
-// the operators between a target and the outputs; what it is nobody knows then, and zeros stand
-// for it.
+// Records calls of torch.autograd.grad() and requires_grad_(). A path is recorded without
+// gradients, so that what it costs is a forward without its backward. Whether a gradient is None
+// follows from the operators between a target and the outputs; what it is nobody knows then, and
+// zeros stand for it.
 class PathGradients {
  public:
   PathGradients(PathBuilder& builder, PathValues& values) : builder_(builder), values_(values) {}

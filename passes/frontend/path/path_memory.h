@@ -50,8 +50,8 @@ class PathMemory {
   // the tensor that it is a view of holds now, or `content`. Throws NotRecordable as current()
   // does.
   torch::jit::Value* write(torch::jit::Value* value, torch::jit::Value* content);
-  // Notes that `name` stands for the tensor from now on, and holds what it holds. Names of its views
-  // stay.
+  // Notes that `name` stands for the tensor from now on, and holds what it holds. Names of its
+  // views stay.
   void replace_name(torch::jit::Value* value, torch::jit::Value* name) {
     set_content(get(value), name);
   }

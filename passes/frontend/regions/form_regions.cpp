@@ -427,7 +427,7 @@ Regions form(const std::shared_ptr<Graph>& graph, Contents contents) {
   Regions regions;
   const AliasDb aliases(graph);
   run_pass(Pass::kMarkClobberedReads, graph, [&] { mark_clobbered_reads(*graph); });
-  RegionFacts facts{aliases, {}, set_attributes(*graph), {}, contents.autocast_blocks,
+  RegionFacts facts{aliases,           {}, set_attributes(*graph), {}, contents.autocast_blocks,
                     contents.gradients};
   if (!contents.gradients)
     find_gradient_targets(*graph, facts.gradient_targets);
@@ -498,9 +498,8 @@ bool has_whole_gradients(const Node* region) {
       seen.insert(input);
     const auto operands = input->node()->inputs();
     return !targets.empty() && contains_tensor(*input->type()) &&
-           std::any_of(operands.begin(), operands.end(), [&](const Value* operand) {
-             return depends_on(operand, targets, seen);
-           });
+           std::any_of(operands.begin(), operands.end(),
+                       [&](const Value* operand) { return depends_on(operand, targets, seen); });
   });
 }
 
@@ -519,8 +518,8 @@ Regions form_regions(const std::shared_ptr<Graph>& graph) {
 Regions form_regions_of_path(std::shared_ptr<Graph>& graph) {
   const bool has_autocast = depends_on_autocast(graph->block());
   const bool has_gradients = runs_gradients(*graph);
-  for (const Contents contents : {Contents{has_autocast, has_gradients}, Contents{has_autocast, false},
-                                  Contents{false, has_gradients}}) {
+  for (const Contents contents : {Contents{has_autocast, has_gradients},
+                                  Contents{has_autocast, false}, Contents{false, has_gradients}}) {
     if (!contents.autocast_blocks && !contents.gradients)
       break;
     auto copy = graph->copy();

@@ -10,6 +10,7 @@ namespace aten_recompute {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 using torch::jit::Graph;
@@ -149,9 +150,11 @@ graph(%x : Tensor, %yes : bool):
   run("aten::relu");
   const auto nodes = test::find_nodes(*method_, "aten::requires_grad_");
   EXPECT_TRUE(operators_.run_requires_grad(nodes[0]));
-  EXPECT_FALSE(operators_.run_requires_grad(nodes[1]));
+  EXPECT_TRUE(operators_.run_requires_grad(nodes[1]));
   EXPECT_TRUE(writes_.has_changes());
-  EXPECT_EQ(test::listing(*builder_.graph()).at(0), "leaf = aten::requires_grad_(x, True)");
+  const auto listing = test::listing(*builder_.graph());
+  EXPECT_EQ(listing.at(0), "leaf = aten::requires_grad_(x, True)");
+  EXPECT_THAT(listing.back(), HasSubstr("aten_recompute::require_grad(y)"));
 }
 
 class KeepCheckTest : public PathOperatorsTest {
