@@ -66,6 +66,17 @@ class Potential:
         return peak.bytes, seconds
 
 
+def warm_up(potential: Potential, method: torch.nn.Module) -> int | str:
+    """Returns the peak of the last of some steps in bytes, or the error of a budget that cannot be kept."""
+    peak = 0
+    try:
+        for _ in range(STEPS_BEFORE):
+            peak, _ = potential.measure(method)
+    except (RuntimeError, ValueError) as error:
+        return str(error).splitlines()[0]
+    return peak
+
+
 def compare(name: str, atoms: int, training: bool, budgets: list[float]) -> None:
     potential = Potential(name, atoms, training)
     eager = potential.make()
@@ -79,11 +90,11 @@ def compare(name: str, atoms: int, training: bool, budgets: list[float]) -> None
         )
     peaks: dict[str, int] = {}
     for label, method in list(methods.items()):
-        try:
-            for _ in range(STEPS_BEFORE):
-                peaks[label], _ = potential.measure(method)
-        except (RuntimeError, ValueError) as error:
-            print(f"| {name} | {atoms} | {label} | {str(error).splitlines()[0][:120]} | |")
+        peak = warm_up(potential, method)
+        if isinstance(peak, int):
+            peaks[label] = peak
+        else:
+            print(f"| {name} | {atoms} | {label} | {peak} | |")
             del methods[label]
     times: dict[str, list[float]] = {label: [] for label in methods}
     for _ in range(TIMED_STEPS):

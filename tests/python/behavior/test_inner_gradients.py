@@ -14,7 +14,8 @@ from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, poin
 
 def fresh(inputs: tuple[Any, ...]) -> list[Any]:
     return [
-        each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each for each in inputs
+        each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each
+        for each in inputs
     ]
 
 
@@ -40,7 +41,8 @@ def assert_close(got: list[Tensor | None], expected: list[Tensor | None], tolera
     for a, b in zip(got, expected, strict=True):
         assert (a is None) == (b is None)
         if a is not None and b is not None:
-            assert a.dtype == b.dtype and a.shape == b.shape
+            assert a.dtype == b.dtype
+            assert a.shape == b.shape
             assert float((a - b).abs().max()) <= tolerance * scale
 
 

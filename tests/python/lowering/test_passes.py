@@ -65,7 +65,14 @@ def test_every_pass_runs(name: str) -> None:
     inputs_of_region = {"inputs": (torch.rand(2, 3), torch.rand(3, 4))}
     on_region: dict[str, dict[str, Any]] = {"noop_elimination": inputs_of_region, "insert_casts": inputs_of_region}
     on_joint = ("hoist_metadata", "name_values", "alternatives", "profile", "plan", "splice", "extract")
-    in_region = ("channels_last", "fuse_batch_norm", "expand_gradients", "differentiate", "split_sums", "undefined_gradients")
+    in_region = (
+        "channels_last",
+        "fuse_batch_norm",
+        "expand_gradients",
+        "differentiate",
+        "split_sums",
+        "undefined_gradients",
+    )
     kwargs: dict[str, Any]
     if name in on_joint:
         graph, kwargs = joint(), {"inputs": (torch.rand(2, 3), torch.rand(3, 4))}

@@ -44,7 +44,8 @@ class Stress(Potential):
             retain_graph=self.training,
             allow_unused=True,
         )
-        assert forces is not None and virial is not None
+        assert forces is not None
+        assert virial is not None
         return energy, -forces, virial
 
 
@@ -67,7 +68,8 @@ class TwoOutputs(Potential):
         first, second = self.c(hidden).sum(), (hidden * hidden).sum()
         gradients = torch.autograd.grad([first, second], [x, y], create_graph=True)
         of_x, of_y = gradients[0], gradients[1]
-        assert of_x is not None and of_y is not None
+        assert of_x is not None
+        assert of_y is not None
         return first + second, of_x, of_y
 
 
@@ -168,7 +170,8 @@ class InnerStep(Potential):
         loss = (self.c(hidden) - y).pow(2).mean()
         gradients = torch.autograd.grad([loss], [self.c.weight, self.c.bias], create_graph=True)
         of_weight, of_bias = gradients[0], gradients[1]
-        assert of_weight is not None and of_bias is not None
+        assert of_weight is not None
+        assert of_bias is not None
         return loss, F.linear(hidden, self.c.weight - 0.1 * of_weight, self.c.bias - 0.1 * of_bias)
 
 

@@ -19,7 +19,9 @@ class SchnetpackForces(nn.Module):
         self.representation, self.output = molecules.representation, molecules.output
         self.forces = import_module("schnetpack.atomistic").Forces(energy_key="y")
 
-    def forward(self, numbers: Tensor, positions: Tensor, i: Tensor, j: Tensor, molecule: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(
+        self, numbers: Tensor, positions: Tensor, i: Tensor, j: Tensor, molecule: Tensor
+    ) -> tuple[Tensor, Tensor]:
         values: dict[str, Tensor] = {
             "_atomic_numbers": numbers,
             "_positions": positions.requires_grad_(),
@@ -87,7 +89,8 @@ class MaceForces(nn.Module):
         }
         results = self.model(values, training=self.training, compute_force=True, compute_stress=self.stress)
         energy, forces, stress = results["energy"], results["forces"], results["stress"]
-        assert energy is not None and forces is not None
+        assert energy is not None
+        assert forces is not None
         return energy, forces, stress if stress is not None else torch.zeros(1)
 
 
