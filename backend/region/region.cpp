@@ -31,12 +31,10 @@ bool has_rules_for_cpu(torch::jit::Graph& graph) {
   });
 }
 
-// Returns whether the graph makes tensors that require grad whatever its inputs do.
-bool has_leaves(torch::jit::Graph& graph) {
+bool has_node(torch::jit::Graph& graph, c10::Symbol kind) {
   const auto nodes = graph.nodes();
-  return std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
-    return node->kind() == symbols::kRequireGrad;
-  });
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const torch::jit::Node* node) { return node->kind() == kind; });
 }
 
 void log_plan(const RegionGraphs& graphs) {
@@ -109,7 +107,8 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       pinned_plan_(std::move(pinned_plan)),
       depends_on_device_(has_rules_for_cpu(*graph_)),
       depends_on_autocast_(depends_on_autocast(graph_->block())),
-      makes_leaves_(has_leaves(*graph_)),
+      takes_gradients_(has_node(*graph_, symbols::kGradient)),
+      makes_leaves_(has_node(*graph_, symbols::kRequireGrad)),
       uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
@@ -219,6 +218,9 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                       known,          plans.policy.largest_unplanned_bytes(),
                       channels_last,  key.autocast};
     input.is_one_of_several = is_one_of_several_;
+    // A simulation whose systems grow goes on, with a warning.
+    if (takes_gradients_ && !plans.planned.empty())
+      input.options.leanest_if_unreachable = true;
     auto compiled_region = std::make_shared<CompiledRegion>(compile_region(input));
     if (is_one_of_several_ && compiled_region->caller() != nullptr)
       compiled_region->caller()->count_only({});

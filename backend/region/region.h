@@ -146,6 +146,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   bool depends_on_device_;
   bool depends_on_autocast_;  // even where autocast is off around the region
+  bool takes_gradients_;      // the method asks for gradients within it
   bool makes_leaves_;         // of which gradients are taken within the region
   Program uncompiled_;
   NoopElimination noop_elimination_;

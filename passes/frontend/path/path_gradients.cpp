@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "runtime/inner_gradient.h"
@@ -115,6 +116,35 @@ void PathGradients::run_grad(Node* node) {
   }
   values_.set(node->output(),
               make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
+}
+
+void PathGradients::check_leaves() const {
+  const auto& graph = *builder_.graph();
+  const auto nodes = graph.nodes();
+  const auto has = [&](c10::Symbol kind) {
+    return std::any_of(nodes.begin(), nodes.end(),
+                       [&](const Node* node) { return node->kind() == kind; });
+  };
+  if (!has(symbols::kRequireGrad))
+    return;
+  if (!has(symbols::kGradient))
+    throw NotRecordable("it has aten::requires_grad_ in it");
+  // What is, or holds, or is a view of such a leaf.
+  std::unordered_set<const Value*> leaves;
+  for (const auto* node : nodes) {
+    const auto inputs = node->inputs();
+    const bool reads_leaf = std::any_of(
+        inputs.begin(), inputs.end(), [&](const Value* input) { return leaves.count(input) != 0; });
+    if (reads_leaf && (node->kind() == c10::prim::SetAttr || mutates_an_argument(node)))
+      throw NotRecordable("it hands a leaf that it made to the caller");
+    if (node->kind() == symbols::kRequireGrad ||
+        (reads_leaf && (may_alias_an_argument(node) || has_fact(node, Fact::kMovesValues))))
+      leaves.insert(node->outputs().begin(), node->outputs().end());
+  }
+  for (const auto* output : graph.outputs()) {
+    if (leaves.count(output) != 0)
+      throw NotRecordable("it returns a leaf that it made");
+  }
 }
 
 void PathGradients::run_requires_grad(Node* node) {

@@ -31,6 +31,10 @@ class PathGradients {
   // the flag is not True.
   void run_requires_grad(torch::jit::Node* node);
 
+  // To be called when the path is complete. Throws NotRecordable where the caller sees a leaf that
+  // requires_grad_() made, and could ask for its gradient: a region would return another tensor.
+  void check_leaves() const;
+
  private:
   std::vector<torch::jit::Value*> symbols_of(torch::jit::Value* list);
   bool flag(torch::jit::Value* value, bool otherwise);

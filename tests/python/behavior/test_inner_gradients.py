@@ -203,7 +203,7 @@ def test_a_target_that_is_not_reached_raises_what_eager_raises() -> None:
 def test_larger_systems_are_not_planned_for_while_the_budget_has_room(training: bool) -> None:
     torch.manual_seed(0)
     net = Forces().train(training)
-    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget="4MiB")
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget="64MiB")
     lowered.train(training)
     counts = []
     for size in (12, 7, 40, 33, 57, 80):
@@ -226,6 +226,20 @@ def test_systems_of_changing_sizes_stay_under_a_budget_in_bytes() -> None:
         compiled = max(compiled, len(region["variants"]))
         assert all(variant["predicted_peak_bytes"] <= 700 * 1024 for variant in region["variants"])
     assert compiled <= 6
+
+
+def test_a_larger_system_than_the_budget_allows_does_not_end_a_simulation() -> None:
+    torch.manual_seed(0)
+    net = Forces(64).eval()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget="300KiB")
+    lowered.eval()
+    for size in (100, 2000):
+        x = points(size, 3)
+        assert_close(step(lowered, (x,), backward=False)[0], step(net, (x,), backward=False)[0], 1e-6)
+    first = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget="300KiB")
+    first.eval()
+    with pytest.raises(aten_recompute.BudgetUnreachableError):
+        first(points(2000, 3))
 
 
 def test_values_are_computed_again_for_forces_in_evaluation() -> None:
