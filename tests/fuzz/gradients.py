@@ -52,7 +52,7 @@ def target(w: Writer, indent: int, name: str, shape: Shape) -> str:
     elif kind == "middle" and of_shape:
         w.say(indent, f"{name} = {w.expression(shape)} + {w.pick(of_shape)} * 0.75")
     elif kind == "view" and of_shape:
-        view = w.pick(["{x}[:]", "{x}.view({x}.size())", "{x}.t().t()", "{x}.view_as({x})"])
+        view = w.pick(["{x}[:]", "{x}.view({x}.size())", "{x}.view_as({x})"])
         w.say(indent, f"{name} = {view.format(x=w.pick(of_shape))}")
     elif kind == "write" and of_shape:
         w.say(indent, f"{name} = {w.pick(of_shape)} * 1.25")
