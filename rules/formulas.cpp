@@ -1,6 +1,6 @@
-// Rules of operators that only formulas of other rules run. They are for gradients of gradients that
-// a method asks for (passes/autodiff/expand_gradients.h). Where an operator's own argument is called
-// `grad`, the gradient of its result is `grad0`.
+// Rules of operators that only formulas of other rules run. They are for gradients of gradients
+// that a method asks for (passes/autodiff/expand_gradients.h). Where an operator's own argument is
+// called `grad`, the gradient of its result is `grad0`.
 #include "rules/families.h"
 
 namespace aten_recompute {
@@ -65,19 +65,23 @@ std::vector<Rule> lists() {
   return {
       {.op = "aten_recompute::list_gradient",
        .gradients = {{"gradient", "torch._unwrap_optional(grads[index])"}}},
-      {.op = "aten_recompute::accumulate_list", .gradients = {{"acc", "grads"}, {"other", "grads"}}},
+      {.op = "aten_recompute::accumulate_list",
+       .gradients = {{"acc", "grads"}, {"other", "grads"}}},
       {.op = "aten_recompute::optional_list", .gradients = {{"list", "grads"}}},
       {.op = "aten_recompute::cat_backward",
        .gradients = {{"gradient",
                       "recompute.cat_double_backward(grads, sizes, dim, min_rank, "
                       "gradient.dtype)"}}},
       {.op = "aten_recompute::stack_backward",
-       .gradients = {{"gradient",
-                      "recompute.stack_double_backward(grads, dim, gradient.dtype)"}}},
+       .gradients = {{"gradient", "recompute.stack_double_backward(grads, dim, gradient.dtype)"}}},
       {.op = "aten_recompute::split_backward",
        .gradients = {{"gradients", "torch.split(grad, split_size, dim)"}}},
       {.op = "aten_recompute::split_with_sizes_backward",
        .gradients = {{"gradients", "torch.split_with_sizes(grad, split_sizes, dim)"}}},
+      {.op = "aten_recompute::tensor_split_backward",
+       .gradients = {{"gradients", "torch.tensor_split(grad, len(gradients), dim)"}}},
+      {.op = "aten_recompute::tensor_split_indices_backward",
+       .gradients = {{"gradients", "torch.tensor_split(grad, indices, dim)"}}},
       {.op = "aten_recompute::unbind_backward",
        .gradients = {{"gradients", "torch.unbind(grad, dim)"}}},
   };
@@ -92,9 +96,8 @@ std::vector<Rule> selections() {
       {.op = "aten_recompute::gather_backward",
        .gradients = {{"gradient", "torch.gather(grad, dim, index)"}}},
       {.op = "aten_recompute::index_source_gradient",
-       .gradients = {{"gradient",
-                      "torch.zeros_like(" + layout_of("gradient") +
-                          ").index_add(dim, index, grad, alpha=alpha)"}}},
+       .gradients = {{"gradient", "torch.zeros_like(" + layout_of("gradient") +
+                                      ").index_add(dim, index, grad, alpha=alpha)"}}},
       {.op = "aten::slice_backward",
        .gradients = {{"grad_output", "torch.slice(grad, dim, start, end, step)"}}},
       {.op = "aten::select_backward",

@@ -41,9 +41,8 @@ std::unordered_set<const Value*> values_with_gradient(Graph& graph,
   }
   for (const auto* node : nodes_before(graph, end)) {
     const auto inputs = node->inputs();
-    const bool passes = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
-      return found.count(input) != 0;
-    });
+    const bool passes = std::any_of(inputs.begin(), inputs.end(),
+                                    [&](const Value* input) { return found.count(input) != 0; });
     if (node->kind() != symbols::kRequireGrad &&
         (!passes || is_non_differentiable(node) || node->hasAttribute(symbols::kWithoutGraph)))
       continue;
@@ -114,8 +113,8 @@ class Expansion {
  private:
   std::vector<Value*> targets() const {
     const auto inputs = node_->inputs();
-    return inputs.slice(static_cast<size_t>(request_.num_outputs),
-                        static_cast<size_t>(request_.num_targets))
+    return inputs
+        .slice(static_cast<size_t>(request_.num_outputs), static_cast<size_t>(request_.num_targets))
         .vec();
   }
 
@@ -155,11 +154,15 @@ std::shared_ptr<Graph> expand_gradients(const std::shared_ptr<Graph>& forward,
                    [](const Node* node) { return node->kind() == symbols::kGradient; }))
     return forward;
   auto graph = forward->copy();
-  for (auto* node : nodes_before(*graph, graph->return_node())) {
+  std::vector<Node*> gradients;
+  for (auto* node : graph->nodes()) {
     if (node->kind() == symbols::kGradient)
-      Expansion(*graph, node).run(requires_grad);
+      gradients.push_back(node);
   }
-  fold_known(graph);  // decides the formulas' `if needs_...`
+  for (auto* node : gradients) {
+    Expansion(*graph, node).run(requires_grad);
+    fold_known(graph);  // decides the formulas' `if`s, which no gradient passes through
+  }
   torch::jit::LowerSimpleTuples(graph->block());
   remove_dead_code(graph->block());
   return graph;

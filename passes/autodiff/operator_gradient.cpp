@@ -23,6 +23,9 @@ using torch::jit::Value;
 
 // Returns whether autograd differentiates what the node runs.
 bool has_autograd(const Node* node) {
+  static const auto logit_backward = c10::Symbol::fromQualString("aten::logit_backward");
+  if (node->kind() == logit_backward)  // for two gradients, eager's logit runs other operators
+    return false;
   return node->kind().is_aten() || node->kind().is_prim() ||
          node->kind() == symbols::kOperatorGradient || has_fact(node, Fact::kComposed);
 }
@@ -71,7 +74,8 @@ bool may_differentiate_parts_again(const Rule& rule, Node* node) {
   bool all = true;
   for_each_node(formula->graph->block(), [&](Node* part) {
     const auto* of_part = has_autograd(part) ? nullptr : find_rule(part);
-    all = all && (of_part == nullptr ? has_gradient(part) : may_differentiate_again(*of_part, part));
+    all =
+        all && (of_part == nullptr ? has_gradient(part) : may_differentiate_again(*of_part, part));
   });
   return all;
 }
@@ -141,7 +145,8 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
     leave_out_running_statistics(copy);
   std::vector<Value*> operands = node->inputs().vec();
   operands.insert(operands.end(), gradients.begin(), gradients.end());
-  auto* added = graph.insertNode(graph.create(symbols::kOperatorGradient, operands, targets.size()));
+  auto* added =
+      graph.insertNode(graph.create(symbols::kOperatorGradient, operands, targets.size()));
   added->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, requires_grad);
   added->is_(symbols::kHasGradient, has_gradient);
   for (size_t i = 0; i < targets.size(); ++i)

@@ -205,8 +205,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_double_backward(
     return pop(stack).toTensor();
   };
   auto gradients = gradients_by_autograd(function, {gradient, self, norm}, grad);
-  if (!gradients[2].defined())
-    gradients[2] = at::zeros_like(norm);
+  const std::vector<at::Tensor> operands{gradient, self, norm};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (!gradients[i].defined())
+      gradients[i] = at::zeros_like(operands[i]);
+  }
   return {gradients[0], gradients[1], gradients[2]};
 }
 
@@ -255,19 +258,21 @@ void register_reduction_operators() {
       Operator("aten_recompute::kept_size(int[] size, int[]? dim) -> int[]", push_kept_size, pure),
       Operator("aten_recompute::reduced_numel(int[] size, int[]? dim) -> int", push_reduced_numel,
                pure),
-      Operator("aten_recompute::cumsum_backward(Tensor gradient, int dim) -> Tensor", cumsum_backward,
-               pure),
+      Operator("aten_recompute::cumsum_backward(Tensor gradient, int dim) -> Tensor",
+               cumsum_backward, pure),
       Operator("aten_recompute::evenly_distribute_backward(Tensor gradient, Tensor self, "
                "Tensor value) -> Tensor",
                evenly_distribute_backward, pure),
-      Operator("aten_recompute::prod_backward(Tensor gradient, Tensor self, Tensor result) -> Tensor",
-               prod_backward, pure),
+      Operator(
+          "aten_recompute::prod_backward(Tensor gradient, Tensor self, Tensor result) -> Tensor",
+          prod_backward, pure),
       Operator("aten_recompute::prod_dim_backward(Tensor gradient, Tensor self, Tensor result, "
                "int dim, bool keepdim) -> Tensor",
                prod_dim_backward, pure),
-      Operator("aten_recompute::norm_backward(Tensor gradient, Tensor self, Scalar? p, Tensor norm, "
-               "int[]? dim) -> Tensor",
-               norm_backward, pure),
+      Operator(
+          "aten_recompute::norm_backward(Tensor gradient, Tensor self, Scalar? p, Tensor norm, "
+          "int[]? dim) -> Tensor",
+          norm_backward, pure),
       pure_operator("aten_recompute::norm_double_backward(Tensor grad, Tensor gradient, Tensor "
                     "self, Scalar? p, Tensor norm, int[]? dim) -> (Tensor, Tensor, Tensor)",
                     &norm_double_backward),

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, points
+from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, ThirdDerivatives, points
 
 
 def fresh(inputs: tuple[Any, ...]) -> list[Any]:
@@ -277,3 +277,28 @@ def test_a_freed_graph_raises_for_gradients_of_inputs_alone() -> None:
         x = points(requires_grad=True)
         with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
             torch.autograd.grad(module(x)[0], [x, *module.parameters()], allow_unused=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "logit",
+        "norm_0",
+        "norm_1",
+        "circular_padding",
+        "as_strided",
+        "tensor_split",
+        "tensor_split_at",
+        "adaptive_pooling",
+    ],
+)
+def test_third_derivatives_of_operators(name: str) -> None:
+    torch.manual_seed(0)
+    net = ThirdDerivatives().double()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    inputs = (points().double().requires_grad_(), name)
+    expected, flags = step(net, inputs)
+    for _ in range(2):
+        got, got_flags = step(lowered, inputs)
+        assert_close(got, expected, 1e-12)
+        assert got_flags == flags
