@@ -78,6 +78,10 @@ std::vector<Rule> lists() {
        .gradients = {{"gradients", "torch.split(grad, split_size, dim)"}}},
       {.op = "aten_recompute::split_with_sizes_backward",
        .gradients = {{"gradients", "torch.split_with_sizes(grad, split_sizes, dim)"}}},
+      {.op = "aten_recompute::tensor_split_backward",
+       .gradients = {{"gradients", "torch.tensor_split(grad, len(gradients), dim)"}}},
+      {.op = "aten_recompute::tensor_split_indices_backward",
+       .gradients = {{"gradients", "torch.tensor_split(grad, indices, dim)"}}},
       {.op = "aten_recompute::unbind_backward",
        .gradients = {{"gradients", "torch.unbind(grad, dim)"}}},
   };

@@ -52,7 +52,8 @@ Operation gradient(const Node* node) {
                                          request.retain_graph, request.create_graph,
                                          /*allow_unused=*/true);
     for (size_t i = 0; i < num_targets; ++i)
-      stack.emplace_back(results[i].defined() ? std::move(results[i]) : at::zeros_like(targets[i]));
+      stack.emplace_back(results[i].defined() ? with_memory(std::move(results[i]))
+                                              : at::zeros_like(targets[i]));
   };
 }
 
@@ -61,13 +62,6 @@ void require_grad(Stack& stack) {
   if (at::GradMode::is_enabled() && !tensor.requires_grad())
     tensor = tensor.detach().requires_grad_();
   stack.emplace_back(std::move(tensor));
-}
-
-// Returns the operand as the beginning of a graph of its own: a leaf, or where a graph is recorded
-// another name of it, because one tensor may be two operands.
-at::Tensor beginning(const at::Tensor& operand, bool records_graph) {
-  return records_graph && operand.requires_grad() ? at::alias(operand)
-                                                  : operand.detach().requires_grad_();
 }
 
 Operation operator_gradient(const Node* node) {
@@ -85,7 +79,7 @@ Operation operator_gradient(const Node* node) {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (requires_grad[i] == 0)
         continue;
-      targets.push_back(beginning(operands[i].toTensor(), records_graph));
+      targets.push_back(beginning_of_graph(operands[i].toTensor(), records_graph));
       operands[i] = targets.back();
     }
     torch::jit::InterpreterState(*code).run(operands);
@@ -104,11 +98,21 @@ Operation operator_gradient(const Node* node) {
       results = torch::autograd::grad(outputs, targets, gradients, /*retain_graph=*/std::nullopt,
                                       /*create_graph=*/records_graph, /*allow_unused=*/true);
     for (size_t i = 0; i < targets.size(); ++i)
-      stack.emplace_back(results[i].defined() ? std::move(results[i]) : at::zeros_like(targets[i]));
+      stack.emplace_back(results[i].defined() ? with_memory(std::move(results[i]))
+                                              : at::zeros_like(targets[i]));
   };
 }
 
 }  // namespace
+
+at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph) {
+  return records_graph && operand.requires_grad() ? at::alias(operand)
+                                                  : operand.detach().requires_grad_();
+}
+
+at::Tensor with_memory(at::Tensor gradient) {
+  return gradient.defined() && gradient._is_zerotensor() ? gradient.clone() : gradient;
+}
 
 GradientRequest GradientRequest::of(const Node& node) {
   GradientRequest request;

@@ -7,6 +7,8 @@
 //                        Takes the place of a formula that cannot be differentiated once more
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <cstdint>
 #include <vector>
 
@@ -31,6 +33,14 @@ struct GradientRequest {
   // Sets them.
   void write(torch::jit::Node& node) const;
 };
+
+// Returns the operand as the beginning of a graph of its own: a leaf, or where a graph is recorded
+// another name of it, because one tensor may be two operands.
+at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph);
+
+// Returns the gradient in memory that can be written to: autograd gives zeros without any for
+// operators such as sgn. An undefined gradient stays undefined.
+at::Tensor with_memory(at::Tensor gradient);
 
 // Registers the operators (register/operators.cpp).
 void register_inner_gradient_operators();

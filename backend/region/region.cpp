@@ -1,5 +1,7 @@
 #include "backend/region/region.h"
 
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/autodiff.h>
 
@@ -17,6 +19,7 @@
 #include "ir/symbols.h"
 #include "rules/registry.h"
 #include "runtime/arena/scratch_memory.h"
+#include "runtime/inner_gradient.h"
 #include "runtime/one_line_errors.h"
 
 namespace aten_recompute {
@@ -35,6 +38,36 @@ bool has_node(torch::jit::Graph& graph, c10::Symbol kind) {
   const auto nodes = graph.nodes();
   return std::any_of(nodes.begin(), nodes.end(),
                      [&](const torch::jit::Node* node) { return node->kind() == kind; });
+}
+
+// Returns the inputs, by index, whose gradients the graph asks for itself. An operator between an
+// input and a target may return the input.
+std::vector<size_t> targets_among_inputs(torch::jit::Graph& graph) {
+  std::vector<size_t> targets;
+  for (const auto* node : graph.nodes()) {
+    if (node->kind() != symbols::kGradient)
+      continue;
+    const auto request = GradientRequest::of(*node);
+    for (int64_t i = 0; i < request.num_targets; ++i) {
+      const auto* target = node->input(static_cast<size_t>(request.num_outputs + i));
+      while (may_alias_an_argument(target->node()) && !target->node()->inputs().empty())
+        target = target->node()->input(0);
+      if (target->node() == graph.param_node())
+        targets.push_back(target->offset());
+    }
+  }
+  return targets;
+}
+
+// Returns whether the caller has registered a hook for the gradient of the tensor.
+bool has_hook(const at::Tensor& tensor) {
+  if (!tensor.requires_grad())
+    return false;
+  if (tensor.is_leaf())
+    return !torch::autograd::impl::hooks(tensor).empty();
+  auto& node = *tensor.grad_fn();
+  return !node.tensor_pre_hooks().empty() || !node.pre_hooks().empty() ||
+         !node.retains_grad_hooks().empty();
 }
 
 void log_plan(const RegionGraphs& graphs) {
@@ -109,6 +142,7 @@ Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_at
       depends_on_autocast_(depends_on_autocast(graph_->block())),
       takes_gradients_(has_node(*graph_, symbols::kGradient)),
       makes_leaves_(has_node(*graph_, symbols::kRequireGrad)),
+      targets_(targets_among_inputs(*graph_)),
       uncompiled_(for_autograd(*graph_), /*is_planned=*/false),
       noop_elimination_(graph_),
       difference_(std::make_shared<PeakDifference>("", options_)) {}
@@ -338,6 +372,12 @@ SpecializationKey Region::key_of(const std::vector<c10::IValue>& inputs,
                            is_tensor && input.toTensor().is_leaf());
   }
   return key;
+}
+
+bool Region::has_hooked_target(const std::vector<c10::IValue>& inputs) const {
+  return std::any_of(targets_.begin(), targets_.end(), [&](size_t i) {
+    return inputs[i].isTensor() && has_hook(inputs[i].toTensor());
+  });
 }
 
 RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,

@@ -97,6 +97,9 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // Returns the key of these inputs, without `returned`. `described`: compilation_of().
   SpecializationKey key_of(const std::vector<c10::IValue>& inputs,
                            std::optional<at::Device> described = {}) const;
+  // Returns whether a hook of the caller changes a gradient that the graph asks for itself. Such a
+  // gradient is ordinary autograd's, which calls the hook.
+  bool has_hooked_target(const std::vector<c10::IValue>& inputs) const;
   // Returns the forward without operators that return their argument, and with one name for inputs
   // that are the same tensor. A value's gradients are then added in the order of all its readers,
   // as in eager PyTorch. Where the key tells the device, the inputs' types do.
@@ -145,9 +148,10 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   std::shared_ptr<PinnedPlan> pinned_plan_;
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   bool depends_on_device_;
-  bool depends_on_autocast_;  // even where autocast is off around the region
-  bool takes_gradients_;      // the method asks for gradients within it
-  bool makes_leaves_;         // of which gradients are taken within the region
+  bool depends_on_autocast_;     // even where autocast is off around the region
+  bool takes_gradients_;         // the method asks for gradients within it
+  bool makes_leaves_;            // of which gradients are taken within the region
+  std::vector<size_t> targets_;  // the inputs whose gradients the graph asks for
   Program uncompiled_;
   NoopElimination noop_elimination_;
   mutable std::mutex mutex_;

@@ -211,13 +211,27 @@ struct FreedGraph : torch::autograd::Node {
   std::string name() const override { return "AtenRecomputeFreedGraph"; }
 };
 
+// `edges` lead to the inputs that require grad: a backward that asks for their gradients alone has
+// to come to the node, too.
 void set_freed_histories(const CompiledRegion& compiled_region,
-                         const std::vector<c10::IValue>& outputs) {
+                         const std::vector<c10::IValue>& outputs, const std::vector<Edge>& edges) {
   for (auto i : compiled_region.graphs().freed_outputs) {
     const auto& output = outputs[i].toTensor();
-    if (torch::autograd::isDifferentiableType(output.scalar_type()))
-      torch::autograd::set_history(output, make_node<FreedGraph>());
+    if (!torch::autograd::isDifferentiableType(output.scalar_type()))
+      continue;
+    auto node = make_node<FreedGraph>();
+    node->set_next_edges(torch::autograd::edge_list(edges));
+    torch::autograd::set_history(output, node);
   }
+}
+
+std::vector<Edge> edges_of_inputs(const std::vector<c10::IValue>& inputs) {
+  std::vector<Edge> edges;
+  for (const auto& input : inputs) {
+    if (input.isTensor() && input.toTensor().requires_grad())
+      edges.push_back(torch::autograd::impl::gradient_edge(input.toTensor()));
+  }
+  return edges;
 }
 
 // Saves the captured values among the outputs, and leaves only the region's outputs.
@@ -279,6 +293,10 @@ void Region::run(Stack& stack) {
     run_uncompiled(stack, std::move(inputs));
     return;
   }
+  if (has_hooked_target(inputs)) {
+    run_uncompiled(stack, std::move(inputs));
+    return;
+  }
   key.returned = noop_elimination_.find(inputs);
   const auto [compiled_region, is_for_larger] = choose(key, inputs);
   if (compiled_region == nullptr) {
@@ -299,6 +317,9 @@ void Region::run(Stack& stack) {
   const auto own_watch = watch(*call, is_for_larger);
   if (dataflow != nullptr)
     dataflow->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
+  const auto freed_edges = compiled_region->graphs().freed_outputs.empty()
+                               ? std::vector<Edge>()
+                               : edges_of_inputs(inputs);
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
@@ -333,7 +354,7 @@ void Region::run(Stack& stack) {
   if (dataflow != nullptr)
     dataflow->end_run(outputs, node);
   set_histories(*call, outputs, outputs_require_grad, node);
-  set_freed_histories(*compiled_region, outputs);
+  set_freed_histories(*compiled_region, outputs, freed_edges);
   capture_outputs(*call, outputs, possible_bases);
   if (own_watch != nullptr)
     own_watch->end_call();

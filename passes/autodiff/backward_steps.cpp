@@ -12,6 +12,7 @@
 #include "passes/autodiff/apply_rule.h"
 #include "passes/autodiff/broadcast_gradients.h"
 #include "passes/autodiff/list_gradients.h"
+#include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/operator_gradient.h"
 #include "passes/autodiff/put_on_tape.h"
 #include "rules/registry.h"
@@ -72,6 +73,29 @@ bool is_differentiated(Node* node, const GradientSums& sums) {
 // Returns whether a rule's formula has brought the node into the forward.
 bool is_part_of_formula(const Node* node) {
   return node->hasAttribute(symbols::kBackwardOf);
+}
+
+// Returns whether a branch of the formula, which is not decided ahead of time, reads a value that
+// requires grad: no gradient would pass through it.
+bool has_undecided_gradient(Node* node, const GradientSums& sums) {
+  const auto outputs = node->outputs();
+  if (node->blocks().empty() || node->hasAttribute(symbols::kWithoutGraph) ||
+      std::none_of(outputs.begin(), outputs.end(),
+                   [](const auto* output) { return contains_tensor(*output->type()); }))
+    return false;
+  bool found = false;
+  for (auto* block : node->blocks()) {
+    const auto results = block->outputs();
+    found = found || std::any_of(results.begin(), results.end(),
+                                 [&](auto* result) { return sums.requires_grad(result); });
+    for_each_node(block, [&](Node* inner) {
+      const auto inputs = inner->inputs();
+      found = found || std::any_of(inputs.begin(), inputs.end(), [&](auto* input) {
+                return contains_tensor(*input->type()) && sums.requires_grad(input);
+              });
+    });
+  }
+  return found;
 }
 
 // Prepares one node after the other.
@@ -193,6 +217,9 @@ std::vector<BackwardStep> prepare_forward(const std::vector<Node*>& nodes, Purpo
                                           GradientSums& sums, PreparedNodes& prepared) {
   Preparation preparation(purpose, sums, prepared);
   for (auto* node : nodes) {
+    if (is_part_of_formula(node) && has_undecided_gradient(node, sums))
+      throw NotDifferentiable("a gradient of " + node->s(symbols::kBackwardOf) +
+                              ", whose formula depends on sizes, is asked for by the method");
     if (node->kind() == symbols::kRequireGrad)
       sums.require(node->output());
     if (is_differentiated(node, sums))

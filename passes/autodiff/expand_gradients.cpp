@@ -154,11 +154,15 @@ std::shared_ptr<Graph> expand_gradients(const std::shared_ptr<Graph>& forward,
                    [](const Node* node) { return node->kind() == symbols::kGradient; }))
     return forward;
   auto graph = forward->copy();
-  for (auto* node : nodes_before(*graph, graph->return_node())) {
+  std::vector<Node*> gradients;
+  for (auto* node : graph->nodes()) {
     if (node->kind() == symbols::kGradient)
-      Expansion(*graph, node).run(requires_grad);
+      gradients.push_back(node);
   }
-  fold_known(graph);  // decides the formulas' `if needs_...`
+  for (auto* node : gradients) {
+    Expansion(*graph, node).run(requires_grad);
+    fold_known(graph);  // decides the formulas' `if`s, which no gradient passes through
+  }
   torch::jit::LowerSimpleTuples(graph->block());
   remove_dead_code(graph->block());
   return graph;

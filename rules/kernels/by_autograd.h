@@ -8,20 +8,29 @@
 #include <vector>
 
 #include "runtime/autograd_modes.h"
+#include "runtime/inner_gradient.h"
 
 namespace aten_recompute {
 
 // Returns the gradients of the inputs of `function`, given `grad`, the gradient of its result.
 // `function` runs again under autograd, because a formula would not add gradients in the order of
-// eager's engine.
+// eager's engine. Where autograd records, the gradients have a graph themselves. A gradient is
+// undefined where the result does not depend on the input.
 inline std::vector<at::Tensor> gradients_by_autograd(
     const std::function<at::Tensor(const std::vector<at::Tensor>&)>& function,
     std::vector<at::Tensor> inputs, const at::Tensor& grad) {
+  const bool records_graph = at::GradMode::is_enabled();
   const OrdinaryAutograd guard;
   for (auto& input : inputs)
-    input = input.detach().requires_grad_();
-  return torch::autograd::grad({function(inputs)}, inputs, {grad}, /*retain_graph=*/std::nullopt,
-                               /*create_graph=*/false, /*allow_unused=*/true);
+    input = beginning_of_graph(input, records_graph);
+  const auto result = function(inputs);
+  if (!result.requires_grad())
+    return std::vector<at::Tensor>(inputs.size());
+  auto gradients = torch::autograd::grad({result}, inputs, {grad}, /*retain_graph=*/std::nullopt,
+                                         /*create_graph=*/records_graph, /*allow_unused=*/true);
+  for (auto& gradient : gradients)
+    gradient = with_memory(std::move(gradient));
+  return gradients;
 }
 
 }  // namespace aten_recompute

@@ -205,8 +205,11 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_double_backward(
     return pop(stack).toTensor();
   };
   auto gradients = gradients_by_autograd(function, {gradient, self, norm}, grad);
-  if (!gradients[2].defined())
-    gradients[2] = at::zeros_like(norm);
+  const std::vector<at::Tensor> operands{gradient, self, norm};
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (!gradients[i].defined())
+      gradients[i] = at::zeros_like(operands[i]);
+  }
   return {gradients[0], gradients[1], gradients[2]};
 }
 

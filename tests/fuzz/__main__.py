@@ -18,6 +18,7 @@ from .programs import programs
 
 KINDS: dict[str, tuple[Any, Callable[[Any], str]]] = {
     "functions": (programs(), check),
+    "gradients": (programs(of_gradients=True), check),
     "modules": (models(), check_modules.check),
     "norms": (norms.networks(), norms.check),
     "loops": (loops(), check_modules.check),
@@ -34,7 +35,7 @@ def main() -> int:
         "--kind",
         choices=KINDS,
         default="functions",
-        help="what is drawn: functions of three tensors, modules that train for some calls, networks of norms, or "
+        help="what is drawn: functions of three tensors, functions that ask for gradients, modules that train for some calls, networks of norms, or "
         "networks of convolutions that change layouts, or modules of loops that data leave; functions and modules "
         "under autocast and with blocks of it",
     )

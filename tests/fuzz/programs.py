@@ -29,11 +29,14 @@ class Program:
     single: bool = False  # the inputs are float32 in place of float64
     twice: bool = False  # the caller differentiates the gradients again
     around: str = ""  # what the caller has around the call, of AROUND in autocast.py
+    of_gradients: bool = False  # most of it are gradients, whose sums have another order
     backward_inside: bool = False  # the caller has it around the backward as well
 
 
 def statement(w: Writer, indent: int, depth: int = 0) -> None:
     kinds: list[Callable[..., Any]] = [values.assign] * 4 + [values.write, values.collect]
+    if w.of_gradients:
+        kinds += gradients.KINDS * 2
     kinds += [values.factory, values.of_data, values.collect_by_name, control.assertion, gradients.inner_grad]
     if depth == 0:
         kinds += [values.change_shape, values.drop_out, values.random_factory]
@@ -48,10 +51,11 @@ def statement(w: Writer, indent: int, depth: int = 0) -> None:
 
 
 @st.composite
-def programs(draw: Callable[..., Any], under_autocast: bool = False) -> Program:
+def programs(draw: Callable[..., Any], under_autocast: bool = False, of_gradients: bool = False) -> Program:
     """Draws a program of up to ten statements that returns up to three tensors.
 
     With ``under_autocast``, it is in float32, has blocks of autocast, and is mostly called under autocast.
+    With ``of_gradients``, most programs ask for gradients in several ways, and for gradients of gradients.
     """
     rows, columns = draw(st.sampled_from([(3, 4), (2, 2), (4, 3)]))
     shapes = [(rows, columns), (rows, columns), (columns, rows)]
@@ -62,9 +66,11 @@ def programs(draw: Callable[..., Any], under_autocast: bool = False) -> Program:
         names.setdefault(shape, []).append(name)
     leaves = [(name, shape) for name, shape, needed in zip("abc", shapes, needs_grad, strict=True) if needed]
     single = under_autocast or draw(st.integers(0, 2)) == 2
-    writer = Writer(draw, names, leaves, single, under_autocast)
-    for _ in range(draw(st.integers(1, 10))):
+    writer = Writer(draw, names, leaves, single, under_autocast, of_gradients)
+    for _ in range(draw(st.integers(1, 5 if of_gradients else 10))):
         statement(writer, 1)
+    if of_gradients:
+        draw(st.sampled_from(gradients.KINDS))(writer, 1)
     everything = [name for shape in sorted(writer.names) for name in writer.names[shape]]
     results = draw(st.lists(st.sampled_from(everything), min_size=1, max_size=3)) + writer.returned
     body = "\n".join(writer.lines)
@@ -72,7 +78,7 @@ def programs(draw: Callable[..., Any], under_autocast: bool = False) -> Program:
     types = ", ".join(["Tensor"] * len(results))
     source = f"def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[{types}]:\n{body}\n    return ({returned})\n"
     twice = "update" not in hooks and draw(st.integers(0, 4)) == 4
-    program = Program(source, shapes, needs_grad, hooks, writer.single, twice)
+    program = Program(source, shapes, needs_grad, hooks, writer.single, twice, of_gradients=of_gradients)
     if under_autocast:
         program.around = draw(st.sampled_from(OFTEN))
         program.backward_inside = draw(st.integers(0, 5)) == 5

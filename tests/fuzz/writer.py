@@ -42,6 +42,7 @@ class Writer:
     leaves: list[tuple[str, Shape]]  # the inputs that require grad
     single: bool = False  # the inputs are float32, which autocast casts
     under_autocast: bool = False  # blocks of autocast have any settings, and any statements in them
+    of_gradients: bool = False  # most statements ask for gradients
     lines: list[str] = field(default_factory=list)
     counter: int = 0
     returned: list[str] = field(default_factory=list)

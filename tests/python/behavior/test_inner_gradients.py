@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
-from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, points
+from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, ThirdDerivatives, points
 
 
 def fresh(inputs: tuple[Any, ...]) -> list[Any]:
@@ -254,3 +254,85 @@ def test_values_are_computed_again_for_forces_in_evaluation() -> None:
         peaks.append(variant["predicted_peak_bytes"])
     assert peaks[1] <= 0.7 * peaks[0]
     assert variant["recomputed"]
+
+
+class OfParameters(Potential):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        energy = self.c(torch.tanh(self.a(x))).pow(2).sum()
+        gradient = torch.autograd.grad([energy], [self.a.weight], create_graph=True)[0]
+        assert gradient is not None
+        return energy, gradient
+
+
+def hooked_leaf() -> Tensor:
+    x = points(requires_grad=True)
+    x.register_hook(lambda gradient: gradient * 0.5)
+    return x
+
+
+def hooked_result() -> Tensor:
+    x = points(requires_grad=True) * 2
+    x.register_hook(lambda gradient: gradient * 0.5)
+    return x
+
+
+@pytest.mark.parametrize("make", [hooked_leaf, hooked_result])
+def test_hooks_of_a_target_change_its_gradient(make: Any) -> None:
+    torch.manual_seed(0)
+    net = Forces()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    seen = []
+    for module in (net, lowered):
+        torch.manual_seed(1)
+        seen.append([each.detach() for each in module(make())])
+    assert_close(seen[1], seen[0], 1e-6)
+    x = points()
+    expected, _ = step(net, (x,))
+    assert_close(step(lowered, (x,))[0], expected, 0.0)
+    assert len(regions(lowered)[0]["variants"]) == 1  # calls without a hook are planned
+
+
+def test_hooks_of_a_parameter_change_its_gradient_in_the_method() -> None:
+    torch.manual_seed(0)
+    net = OfParameters()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    for module in (net, lowered):
+        for parameter in module.parameters():
+            parameter.register_hook(lambda gradient: gradient * 0.5)
+    x = points()
+    assert_close(step(lowered, (x,))[0], step(net, (x,))[0], 1e-6)
+
+
+def test_a_freed_graph_raises_for_gradients_of_inputs_alone() -> None:
+    net = Forces().eval()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    lowered.eval()
+    for module in (net, lowered):
+        x = points(requires_grad=True)
+        with pytest.raises(RuntimeError, match="Trying to backward through the graph a second time"):
+            torch.autograd.grad(module(x)[0], [x, *module.parameters()], allow_unused=True)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "logit",
+        "norm_0",
+        "norm_1",
+        "circular_padding",
+        "as_strided",
+        "tensor_split",
+        "tensor_split_at",
+        "adaptive_pooling",
+    ],
+)
+def test_third_derivatives_of_operators(name: str) -> None:
+    torch.manual_seed(0)
+    net = ThirdDerivatives().double()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "all")
+    inputs = (points().double().requires_grad_(), name)
+    expected, flags = step(net, inputs)
+    for _ in range(2):
+        got, got_flags = step(lowered, inputs)
+        assert_close(got, expected, 1e-12)
+        assert got_flags == flags

@@ -254,6 +254,38 @@ class Dynamics(Potential):
         return x, self.c(torch.tanh(self.a(x))).sum()
 
 
+class ThirdDerivatives(nn.Module):
+    """Operators whose formulas have branches, lists, or gradients by autograd."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(3, 8)
+
+    def forward(self, x: Tensor, name: str = "") -> tuple[Tensor, Tensor]:
+        h = self.a(x)
+        if name == "logit":
+            h = torch.logit(torch.sigmoid(h))
+        elif name == "norm_0":
+            h = h * h.norm(0)
+        elif name == "norm_1":
+            h = h * h.norm(1, dim=1, keepdim=True)
+        elif name == "circular_padding":
+            h = F.pad(h[None], [1, 2], mode="circular")
+        elif name == "as_strided":
+            h = (h * 1.5).as_strided([3, 2], [8, 1], 1)
+        elif name == "tensor_split":
+            h = torch.tensor_split(h, 3, 1)[1]
+        elif name == "tensor_split_at":
+            h = torch.tensor_split(h, [2, 5], 1)[1]
+        else:
+            h = F.adaptive_avg_pool1d(h[None], 3)
+        first = torch.autograd.grad([h.pow(3).sum()], [x], create_graph=True)[0]
+        assert first is not None
+        second = torch.autograd.grad([first.pow(2).sum()], [x], create_graph=True)[0]
+        assert second is not None
+        return h.pow(2).sum(), second
+
+
 def points(*sizes: int, requires_grad: bool = False) -> Tensor:
     return torch.randn(*(sizes or (5, 3)), requires_grad=requires_grad)
 
