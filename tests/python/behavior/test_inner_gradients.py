@@ -14,7 +14,8 @@ from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, Thir
 
 def fresh(inputs: tuple[Any, ...]) -> list[Any]:
     return [
-        each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each for each in inputs
+        each.detach().clone().requires_grad_(each.requires_grad) if isinstance(each, Tensor) else each
+        for each in inputs
     ]
 
 
