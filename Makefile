@@ -66,7 +66,7 @@ conformance: build  ## lower every operator and module of PyTorch's own lists (a
 architectures: build  ## count where the gradients of Hugging Face's architectures come from
 	@PYTHONPATH=$(PYTHONPATH):tests/python $(PYTHON) -m support.architectures
 
-fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run; KIND=modules, norms, layouts, loops)
+fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run; KIND=gradients, modules, norms, layouts, loops)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
 
 zoo: build  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)

@@ -35,9 +35,9 @@ def main() -> int:
         "--kind",
         choices=KINDS,
         default="functions",
-        help="what is drawn: functions of three tensors, functions that ask for gradients, modules that train for some calls, networks of norms, or "
-        "networks of convolutions that change layouts, or modules of loops that data leave; functions and modules "
-        "under autocast and with blocks of it",
+        help="what is drawn: functions of three tensors, functions that ask for gradients, modules that train for some "
+        "calls, networks of norms, or networks of convolutions that change layouts, or modules of loops that "
+        "data leave; functions and modules under autocast and with blocks of it",
     )
     parser.add_argument("--seed", type=int, help="seed of the programs (default: a random one, which is printed)")
     arguments = parser.parse_args()

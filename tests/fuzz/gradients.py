@@ -7,13 +7,30 @@ from .writer import Shape, Writer
 # What is asked for besides the gradient. The empty one frees the graph.
 OPTIONS = [
     "create_graph=True", "create_graph=True", "create_graph=True", "create_graph=True, allow_unused=True",
-    "create_graph=True, retain_graph=True, allow_unused=True", "retain_graph=True", "retain_graph=True, allow_unused=True",
-    "retain_graph=True, create_graph=False", "create_graph=torch.is_grad_enabled()", "allow_unused=True",
+    "create_graph=True, retain_graph=True, allow_unused=True", "retain_graph=True",
+    "retain_graph=True, allow_unused=True", "retain_graph=True, create_graph=False",
+    "create_graph=torch.is_grad_enabled()", "allow_unused=True",
 ]  # fmt: skip
 
 # What becomes of a gradient g, with a tensor x of its shape.
-USES = ["{g}", "{g} * 0.5", "torch.tanh({g}) * {x}", "{g} + {x}", "-{g}", "{g} * {g}", "{g}.detach() * {x}", "{g}.clone()"]
-REDUCTIONS = ["({x}).sum()", "({x}).mean()", "({x}).pow(2).sum()", "({x} * {y}).sum()", "({x}).norm()", "({x} + {y}).sum()"]
+USES = [
+    "{g}",
+    "{g} * 0.5",
+    "torch.tanh({g}) * {x}",
+    "{g} + {x}",
+    "-{g}",
+    "{g} * {g}",
+    "{g}.detach() * {x}",
+    "{g}.clone()",
+]
+REDUCTIONS = [
+    "({x}).sum()",
+    "({x}).mean()",
+    "({x}).pow(2).sum()",
+    "({x} * {y}).sum()",
+    "({x}).norm()",
+    "({x} + {y}).sum()",
+]
 
 
 def inner_grad(w: Writer, indent: int) -> None:
@@ -41,7 +58,9 @@ def inner_grad(w: Writer, indent: int) -> None:
 
 def target(w: Writer, indent: int, name: str, shape: Shape) -> str:
     """Writes, or picks, what a gradient is asked for: an input, a new leaf, a value in the middle, or a view."""
-    kind = w.pick(["input", "input", "leaf", "leaf", "kept leaf", "middle", "middle", "view", "write", "leaf", "input", "any"])
+    kind = w.pick(
+        ["input", "input", "leaf", "leaf", "kept leaf", "middle", "middle", "view", "write", "leaf", "input", "any"]
+    )
     if kind == "any" and w.chance():
         return w.tensor(shape)
     of_shape = [leaf for leaf, known in w.leaves if known == shape]
@@ -97,12 +116,16 @@ def several_targets(w: Writer, indent: int) -> None:
         energy(w, indent, output, shape, targets)
     given = ""
     if w.draw(st.integers(0, 3)) == 3:
-        w.say(indent, f"o{name}: list[Tensor | None] = [{', '.join(w.pick(['None', f'{o} * 0.5', f'torch.ones_like({o})']) for o in outputs)}]")
+        each = [w.pick(["None", "{0} * 0.5", "torch.ones_like({0})"]).format(output) for output in outputs]
+        w.say(indent, f"o{name}: list[Tensor | None] = [{', '.join(each)}]")
         given = f"grad_outputs=o{name}, "
     options = w.pick(OPTIONS)
     again = w.draw(st.integers(0, 4)) == 4
     for k in range(2 if again else 1):
-        w.say(indent, f"g{name}{k} = torch.autograd.grad([{', '.join(outputs)}], [{', '.join(targets)}], {given}{options})")
+        w.say(
+            indent,
+            f"g{name}{k} = torch.autograd.grad([{', '.join(outputs)}], [{', '.join(targets)}], {given}{options})",
+        )
     for k in range(len(targets)):
         w.say(indent, f"g{name}_{k} = g{name}{w.pick([0, 1]) if again else 0}[{k}]")
         use(w, indent, f"{name}_{k}", shape, f"g{name}_{k}")

@@ -38,6 +38,20 @@ def test_no_random_program_differs_from_eager(under_autocast: bool) -> None:
     assert reasons[""] > 0.6 * sum(reasons.values()), shares(reasons)
 
 
+def test_no_program_of_gradients_differs_from_eager() -> None:
+    """About a third raises in eager, too: a gradient of what requires none, or of a graph that is freed."""
+    reasons: Counter = Counter()
+
+    @seed(SEED)
+    @settings(max_examples=max(1, COUNT // 3), deadline=None, database=None, suppress_health_check=list(HealthCheck))
+    @given(programs(of_gradients=True))
+    def every(program: Program) -> None:
+        reasons[check(program)] += 1
+
+    every()
+    assert reasons[""] > 0.3 * sum(reasons.values()), shares(reasons)
+
+
 def test_no_network_of_norms_differs_from_eager() -> None:
     reasons: Counter = Counter()
 
