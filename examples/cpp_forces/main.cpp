@@ -65,8 +65,8 @@ torch::jit::Module load(const std::string& path) {
   try {
     return torch::jit::load(path);
   } catch (const std::exception& error) {
-    throw std::runtime_error(path + " is not a module that can be loaded: " +
-                             aten_recompute::one_line(error));
+    throw std::runtime_error(
+        path + " is not a module that can be loaded: " + aten_recompute::one_line(error));
   }
 }
 

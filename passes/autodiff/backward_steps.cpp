@@ -220,7 +220,8 @@ std::vector<BackwardStep> prepare_forward(const std::vector<Node*>& nodes, Purpo
     if (is_part_of_formula(node) && has_undecided_gradient(node, sums))
       throw NotDifferentiable("a gradient of " + node->s(symbols::kBackwardOf) +
                               ", whose formula depends on sizes, is asked for by the method");
-    if (node->kind() == symbols::kRequireGrad)
+    // The backward of a gradient that the method asks for ends at its targets.
+    if (purpose == Purpose::kBackward && node->kind() == symbols::kRequireGrad)
       sums.require(node->output());
     if (is_differentiated(node, sums))
       preparation.add(node);
