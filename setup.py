@@ -116,7 +116,7 @@ def build_library(torch: Path) -> Path:
     if not is_built_for(build, torch):
         build = build / f"torch-{minor}"
     if not is_built_for(build, torch):
-        off = [f"-DATEN_RECOMPUTE_{part}=OFF" for part in ("TESTS", "EXAMPLES", "BENCHMARKS")]
+        off = [f"-DATEN_RECOMPUTE_{part}=OFF" for part in ("TESTS", "EXAMPLES", "BENCHMARKS", "COMMAND")]
         subprocess.check_call(
             [
                 *("cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja", *off),

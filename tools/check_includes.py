@@ -45,10 +45,13 @@ LAYERS = (
     ("backend/method",),
     ("backend/estimate",),
     ("register",),
+    ("command",),
 )
 
-# Folders that see only a part of what stands below them.
-ONLY = {
+# Folders that see only a part of what stands below them. The command uses the public headers alone, which are no folder
+# of this list.
+ONLY: dict[str, set[str]] = {
+    "command": set(),
     "planner/addresses": {"common", "planner/addresses"},
     "planner/model": {"common", "planner/model"},
     "planner/graph": {"common", "planner/graph"},

@@ -52,7 +52,7 @@ install() {
 # build VERSION FOLDER: the library; without --compile-only, the C++ tests too.
 build() {
   local folder=$2 options targets=(aten_recompute)
-  options=(-DATEN_RECOMPUTE_EXAMPLES=OFF)
+  options=(-DATEN_RECOMPUTE_EXAMPLES=OFF -DATEN_RECOMPUTE_COMMAND=OFF)
   if [[ -n "$compile_only" ]]; then
     options+=(-DTorch_DIR="$PWD/$folder/torch-alone/torch/share/cmake/Torch" -DATEN_RECOMPUTE_TESTS=OFF
       -DATEN_RECOMPUTE_BENCHMARKS=OFF

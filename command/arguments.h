@@ -1,0 +1,44 @@
+// What several subcommands take.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <nlohmann/json.hpp>
+
+#include <string>
+#include <vector>
+
+namespace aten_recompute::command {
+
+// The method of a file, and how it is called.
+struct Arguments {
+  std::string path;
+  std::string method = "forward";
+  std::vector<std::string> inputs;
+  std::vector<std::string> settings;  // "key=value", options of strategies
+  bool json = false;
+  bool train = false;
+};
+
+// Returns the text in lines of a width that help has room for.
+std::string wrapped(const std::string& text);
+// Adds an option that may be repeated, each time with one value.
+CLI::Option* add_repeatable(CLI::App& app, const std::string& name,
+                            std::vector<std::string>& values, const std::string& help);
+
+// Adds the file and --json.
+void add_file(CLI::App& app, Arguments& arguments);
+// Adds --input, --method and --train. Inputs are required unless `optional`.
+void add_call(CLI::App& app, Arguments& arguments, bool optional = false);
+// Adds --budget.
+void add_budgets(CLI::App& app, std::vector<std::string>& budgets);
+// Adds --set.
+void add_settings(CLI::App& app, Arguments& arguments);
+
+// Returns the options that --set gives: {"accumulate": true}. A value that is no JSON is a string.
+// Throws Failure(kBadArguments) for what is no "key=value", or a key that was given twice.
+nlohmann::json options_of(const Arguments& arguments);
+
+// Writes the object to stdout.
+void print(const nlohmann::json& object);
+
+}  // namespace aten_recompute::command

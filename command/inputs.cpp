@@ -1,0 +1,206 @@
+#include "command/inputs.h"
+
+#include <aten_recompute/one_line.h>
+
+#include <torch/csrc/jit/serialization/pickle.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <cstdint>
+#include <exception>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string_view>
+#include <system_error>
+#include <utility>
+
+#include "command/failure.h"
+
+namespace aten_recompute::command {
+namespace {
+
+using c10::IValue;
+
+constexpr std::array<std::pair<std::string_view, at::ScalarType>, 13> kTypes{{
+    {"float32", at::kFloat},
+    {"float64", at::kDouble},
+    {"float16", at::kHalf},
+    {"bfloat16", at::kBFloat16},
+    {"int64", at::kLong},
+    {"int32", at::kInt},
+    {"int16", at::kShort},
+    {"int8", at::kChar},
+    {"uint8", at::kByte},
+    {"bool", at::kBool},
+    {"complex64", at::kComplexFloat},
+    {"complex128", at::kComplexDouble},
+    {"float", at::kFloat},
+}};
+
+// A tensor that is given by its type and sizes.
+struct TensorText {
+  at::ScalarType type;
+  std::vector<int64_t> sizes;
+  std::optional<int64_t> limit;  // of random integers
+};
+
+[[noreturn]] void fail(const std::string& text, const std::string& why) {
+  throw Failure(Exit::kBadArguments, "--input " + text + ": " + why);
+}
+
+template <class Number>
+std::optional<Number> read_number(std::string_view text) {
+  Number number{};
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
+  if (error != std::errc() || end != text.data() + text.size())
+    return std::nullopt;
+  return number;
+}
+
+at::ScalarType read_type(const std::string& text, std::string_view name) {
+  std::string names;
+  for (const auto& [known, type] : kTypes) {
+    if (known == name)
+      return type;
+    names += (names.empty() ? "" : ", ") + std::string(known);
+  }
+  fail(text, "\"" + std::string(name) + "\" is no type of tensors; types are " + names);
+}
+
+std::vector<int64_t> read_sizes(const std::string& text, std::string_view inside) {
+  std::vector<int64_t> sizes;
+  // No tensor has more bytes than a signed number can count; 16 are those of complex128.
+  int64_t room = std::numeric_limits<int64_t>::max() / 16;
+  while (!inside.empty()) {
+    const auto comma = inside.find(',');
+    auto piece = inside.substr(0, comma);
+    while (!piece.empty() && piece.front() == ' ')
+      piece.remove_prefix(1);
+    const auto size = read_number<int64_t>(piece);
+    if (!size || *size < 0 || (comma != inside.npos && comma + 1 == inside.size()))
+      fail(text, "sizes are whole numbers with commas between them, such as float32[8,3,224,224]");
+    if (*size > 0) {
+      room /= *size;
+      if (room == 0)
+        fail(text, "the tensor has more elements than can be counted");
+    }
+    sizes.push_back(*size);
+    inside.remove_prefix(comma == inside.npos ? inside.size() : comma + 1);
+  }
+  return sizes;
+}
+
+// Returns nothing if the text is no tensor.
+std::optional<TensorText> read_tensor(const std::string& text) {
+  const std::string_view view = text;
+  const auto open = view.find('[');
+  const auto close = view.find(']');
+  if (open == view.npos || close == view.npos || close < open)
+    return std::nullopt;
+  TensorText tensor{read_type(text, view.substr(0, open)),
+                    read_sizes(text, view.substr(open + 1, close - open - 1)), std::nullopt};
+  const auto rest = view.substr(close + 1);
+  if (rest.empty())
+    return tensor;
+  if (rest.front() != ':')
+    fail(text, "nothing but : and a limit may follow the sizes");
+  tensor.limit = read_number<int64_t>(rest.substr(1));
+  if (!tensor.limit || *tensor.limit < 1)
+    fail(text, "the limit of random integers is a whole number above 0, as in int64[8,512]:1000");
+  if (!at::isIntegralType(tensor.type, /*includeBool=*/false))
+    fail(text, "only integers have a limit");
+  return tensor;
+}
+
+at::Tensor make_tensor(const TensorText& text, Tensors tensors) {
+  if (tensors == Tensors::kDescribed)
+    return torch::empty(text.sizes, torch::dtype(text.type).device(at::kMeta));
+  if (text.limit)
+    return torch::randint(*text.limit, text.sizes, torch::dtype(text.type));
+  if (at::isIntegralType(text.type, /*includeBool=*/true))
+    return torch::zeros(text.sizes, torch::dtype(text.type));
+  return torch::randn(text.sizes, torch::dtype(text.type));
+}
+
+std::optional<IValue> read_scalar(const std::string& text) {
+  if (text == "none")
+    return IValue();
+  if (text == "true" || text == "false")
+    return IValue(text == "true");
+  if (const auto number = read_number<int64_t>(text))
+    return IValue(*number);
+  if (const auto number = read_number<double>(text))
+    return IValue(*number);
+  return std::nullopt;
+}
+
+// Appends the tensor in the file, or the elements of its list or tuple.
+void read_inputs(const std::string& path, std::vector<IValue>& inputs) {
+  const auto content = read_file(path);
+  IValue value;
+  try {
+    value = torch::jit::pickle_load({content.begin(), content.end()});
+  } catch (const std::exception& error) {
+    throw Failure(Exit::kBadFile, path + ": not tensors that torch.save wrote: " + one_line(error));
+  }
+  if (value.isTensor()) {
+    inputs.push_back(value);
+  } else if (value.isTuple()) {
+    for (const auto& each : value.toTupleRef().elements())
+      inputs.push_back(each);
+  } else if (value.isList()) {
+    for (const IValue& each : value.toListRef())
+      inputs.push_back(each);
+  } else {
+    throw Failure(Exit::kBadFile,
+                  path + ": holds neither a tensor nor a list of them, but " + value.tagKind());
+  }
+}
+
+}  // namespace
+
+std::vector<IValue> make_inputs(const std::vector<std::string>& texts, Tensors tensors) {
+  std::vector<IValue> inputs;
+  for (const auto& text : texts) {
+    std::error_code no_name;
+    if (const auto tensor = read_tensor(text))
+      inputs.emplace_back(make_tensor(*tensor, tensors));
+    else if (auto scalar = read_scalar(text))
+      inputs.push_back(*std::move(scalar));
+    else if (std::filesystem::exists(text, no_name))
+      read_inputs(text, inputs);
+    else
+      fail(text,
+           "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
+           "nor a file");
+  }
+  return inputs;
+}
+
+void check_inputs(const torch::jit::Method& method, const std::vector<IValue>& inputs) {
+  const auto& schema = method.function().getSchema();
+  std::string arguments;
+  for (size_t i = 1; i < schema.arguments().size(); ++i) {
+    const auto& argument = schema.arguments()[i];
+    arguments += (i == 1 ? "" : ", ") + argument.name() + ": " + argument.type()->annotation_str();
+  }
+  const auto signature = method.name() + "(" + arguments + ")";
+  if (inputs.size() >= schema.arguments().size())
+    throw Failure(Exit::kBadArguments, "--input: " + std::to_string(inputs.size()) +
+                                           " values are too many for " + signature);
+  std::vector<IValue> stack{method.owner()._ivalue()};
+  stack.insert(stack.end(), inputs.begin(), inputs.end());
+  try {
+    schema.checkAndNormalizeInputs(stack, {});
+  } catch (const std::exception& error) {
+    auto why = one_line(error);
+    for (const char* end : {" Declaration:", " Position:"})
+      why.erase(std::min(why.find(end), why.size()));
+    throw Failure(Exit::kBadArguments, "--input: " + why + " The method is " + signature);
+  }
+}
+
+}  // namespace aten_recompute::command

@@ -1,0 +1,28 @@
+// The arguments of a method, as they are typed.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+#include <vector>
+
+#include "command/model_file.h"
+
+namespace aten_recompute::command {
+
+// What help says about inputs.
+inline constexpr const char* kInputHelp =
+    "one argument of the method; repeat the option for more. float32[8,3,224,224] is a "
+    "tensor of random numbers, int64[8,512] of zeros, int64[8,512]:1000 of random integers below "
+    "1000; 3, 0.5, true and none are themselves; a file that torch.save wrote gives its tensor, "
+    "or the tensors of its list";
+
+// Returns the values that the texts stand for. With Tensors::kDescribed, tensors that are given by
+// their sizes take no memory. Throws Failure(kBadArguments), or Failure(kBadFile) for a file.
+std::vector<c10::IValue> make_inputs(const std::vector<std::string>& texts, Tensors tensors);
+
+// Throws Failure(kBadArguments) if the method does not take these arguments.
+void check_inputs(const torch::jit::Method& method, const std::vector<c10::IValue>& inputs);
+
+}  // namespace aten_recompute::command

@@ -1,0 +1,78 @@
+#include "command/output_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <system_error>
+#include <utility>
+
+#include "command/failure.h"
+
+namespace aten_recompute::command {
+namespace {
+
+// What the handler of signals removes. It may not allocate, so the name has room here.
+char unfinished[4096] = "";
+
+void remove_unfinished() {
+  if (unfinished[0] != '\0')
+    unlink(unfinished);
+  unfinished[0] = '\0';
+}
+
+void end_by_signal(int number) {
+  remove_unfinished();
+  std::signal(number, SIG_DFL);
+  std::raise(number);
+}
+
+[[noreturn]] void fail(const std::string& path, int error) {
+  throw Failure(Exit::kCannotWrite, path + ": cannot be written: " + std::strerror(error));
+}
+
+}  // namespace
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
+  std::error_code ignored;  // open() says what is wrong with the name
+  if (std::filesystem::is_directory(path_, ignored))
+    fail(path_, EISDIR);
+  const auto name = path_ + "." + std::to_string(getpid()) + ".tmp";
+  if (name.size() >= sizeof unfinished)
+    fail(path_, ENAMETOOLONG);
+  std::memcpy(unfinished, name.c_str(), name.size() + 1);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP})
+    std::signal(number, end_by_signal);
+  errno = 0;
+  stream_.open(name, std::ios::binary | std::ios::trunc);
+  if (!stream_) {
+    const int error = errno;
+    unfinished[0] = '\0';
+    fail(path_, error);
+  }
+}
+
+OutputFile::~OutputFile() {
+  remove_unfinished();
+}
+
+void OutputFile::write(std::string_view text) {
+  errno = 0;
+  if (!(stream_ << text).flush())
+    fail(path_, errno != 0 ? errno : EIO);
+}
+
+void OutputFile::commit() {
+  errno = 0;
+  stream_.close();
+  if (!stream_)
+    fail(path_, errno != 0 ? errno : EIO);
+  if (std::rename(unfinished, path_.c_str()) != 0)
+    fail(path_, errno);
+  unfinished[0] = '\0';
+}
+
+}  // namespace aten_recompute::command

@@ -1,0 +1,246 @@
+// aten-recompute plan: peak and time of a step under budgets, by running it.
+#include <aten_recompute/aten_recompute.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstdio>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "command/arguments.h"
+#include "command/failure.h"
+#include "command/inputs.h"
+#include "command/model_file.h"
+#include "command/step.h"
+#include "command/subcommands.h"
+#include "command/texts.h"
+
+namespace aten_recompute::command {
+namespace {
+
+using nlohmann::json;
+
+struct PlanArguments : Arguments {
+  std::vector<std::string> budgets;
+  bool sweep = false;
+  int steps = 2;
+};
+
+// Returns the options of lower() for a budget.
+json with_budget(json options, const std::string& budget) {
+  const auto number = json::parse(budget, nullptr, /*allow_exceptions=*/false);
+  options["strategy"] = "budget";
+  options["memory_budget"] = number.is_number() ? number : json(budget);
+  return options;
+}
+
+class Planner {
+ public:
+  explicit Planner(const PlanArguments& arguments)
+      : arguments_(arguments),
+        options_(options_of(arguments)),
+        module_(load_module(arguments.path, Tensors::kReal)) {
+    for (const char* key : {"strategy", "memory_budget"}) {
+      if (options_.contains(key))
+        throw Failure(Exit::kBadArguments, std::string("--set ") + key + ": use --budget");
+    }
+    if (arguments.train)
+      module_.train();
+    inputs_ = make_inputs(arguments.inputs, Tensors::kReal);
+    check_inputs(find_method(module_, arguments.method), inputs_);
+  }
+
+  // Returns the module as it runs under the budget, after some steps.
+  torch::jit::Module run(const std::string& budget) {
+    auto lowered = lower(module_, with_budget(options_, budget).dump(), {arguments_.method});
+    for (int i = 0; i < arguments_.steps; ++i)
+      run_step(lowered, arguments_.method, inputs_);
+    return lowered;
+  }
+
+  // Returns the figures of the newest plan of the method: predicted_peak_bytes and so on.
+  json figures(const torch::jit::Module& lowered) const {
+    const auto reported = json::parse(report(lowered));
+    for (const auto& method : reported["methods"]) {
+      if (method["method"] != arguments_.method || method["specialisations"].empty())
+        continue;
+      const auto& specialization = method["specialisations"].back();
+      if (!specialization["plans"].empty())
+        return specialization["plans"].back();
+      for (const auto& region : specialization["regions"]) {
+        if (!region["variants"].empty())
+          return region["variants"].back();
+      }
+    }
+    throw Failure(Exit::kStepFailed, "nothing in the method was planned");
+  }
+
+  // Returns the plans that no other one beats in both peak and time, by falling peak.
+  json tradeoff(const torch::jit::Module& lowered) const {
+    const auto drawn = json::parse(timeline(lowered, /*tradeoff=*/true));
+    for (const auto& method : drawn["methods"]) {
+      if (method["method"] == arguments_.method && !method["charts"].empty())
+        return method["charts"][0]["tradeoff"];
+    }
+    return json::array();
+  }
+
+ private:
+  const PlanArguments& arguments_;
+  json options_;
+  torch::jit::Module module_;
+  std::vector<c10::IValue> inputs_;
+};
+
+// Returns {"budget", "reachable", "predicted_peak_bytes", ...}.
+json plan_budget(Planner& planner, const std::string& budget) {
+  json plan = {{"budget", budget}, {"reachable", true}};
+  try {
+    const auto figures = planner.figures(planner.run(budget));
+    for (const char* key : {"predicted_peak_bytes", "measured_peak_bytes", "predicted_saved_bytes",
+                            "unplanned_peak_bytes", "predicted_seconds", "unplanned_seconds"}) {
+      if (figures.contains(key))
+        plan[key] = figures[key];
+    }
+  } catch (const std::exception& error) {
+    const auto typed = typed_error(error);
+    const auto* const budget_error = dynamic_cast<const BudgetUnreachableError*>(typed.get());
+    if (budget_error == nullptr)
+      throw;
+    plan["reachable"] = false;
+    plan["budget_bytes"] = budget_error->limit_bytes;
+    plan["smallest_peak_bytes"] = budget_error->smallest_peak_bytes;
+    plan["unplanned_peak_bytes"] = budget_error->unplanned_peak_bytes;
+  }
+  return plan;
+}
+
+void print_budgets(const json& budgets) {
+  Table table({"plan", "peak", "of all", "measured", "kept", "time", "of all"});
+  const json* first = nullptr;
+  for (const auto& budget : budgets) {
+    if (budget["reachable"].get<bool>() && first == nullptr)
+      first = &budget;
+  }
+  if (first != nullptr)
+    table.add({"no recomputation", byte_text((*first)["unplanned_peak_bytes"].get<int64_t>()),
+               "100 %", "", "", second_text((*first)["unplanned_seconds"].get<double>()), "1.00"});
+  for (const auto& budget : budgets) {
+    const auto name = "budget " + budget["budget"].get<std::string>();
+    if (!budget["reachable"].get<bool>()) {
+      table.add({name, "unreachable"});
+      continue;
+    }
+    const auto peak = budget["predicted_peak_bytes"].get<int64_t>();
+    const auto seconds = budget["predicted_seconds"].get<double>();
+    const auto unplanned = budget["unplanned_seconds"].get<double>();
+    table.add({name, byte_text(peak),
+               share_text(peak, budget["unplanned_peak_bytes"].get<int64_t>()),
+               budget.contains("measured_peak_bytes")
+                   ? byte_text(budget["measured_peak_bytes"].get<int64_t>())
+                   : "",
+               byte_text(budget["predicted_saved_bytes"].get<int64_t>()), second_text(seconds),
+               unplanned > 0.0 ? factor_text(seconds / unplanned) : ""});
+  }
+  table.print();
+}
+
+// Prints at most `kRows` of the plans, evenly over their peaks, with a bar for each peak.
+void print_tradeoff(const json& tradeoff, const json& unplanned) {
+  constexpr int64_t kRows = 16;
+  constexpr double kBar = 30.0;
+  const auto all = unplanned["predicted_peak_bytes"].get<int64_t>();
+  const auto base = unplanned["predicted_seconds"].get<double>();
+  Table table({"peak", "of all", "time", "of all", ""});
+  const auto most = tradeoff.front()["peak_bytes"].get<int64_t>();
+  const auto least = tradeoff.back()["peak_bytes"].get<int64_t>();
+  int64_t shown = 0;
+  for (const auto& point : tradeoff) {
+    const auto peak = point["peak_bytes"].get<int64_t>();
+    const auto wanted = static_cast<double>(most) - static_cast<double>((most - least) * shown) /
+                                                        static_cast<double>(kRows - 1);
+    if (static_cast<double>(peak) > wanted)
+      continue;
+    while (shown < kRows &&
+           static_cast<double>(peak) <=
+               static_cast<double>(most) -
+                   static_cast<double>((most - least) * shown) / static_cast<double>(kRows - 1))
+      ++shown;
+    const auto seconds = point["seconds"].get<double>();
+    std::string bar(static_cast<size_t>(kBar * static_cast<double>(peak) /
+                                        static_cast<double>(std::max(most, int64_t{1}))),
+                    '#');
+    bar.resize(static_cast<size_t>(kBar), ' ');
+    table.add({byte_text(peak), share_text(peak, all), second_text(seconds),
+               base > 0.0 ? factor_text(seconds / base) : "", bar});
+    if (most == least)
+      break;
+  }
+  table.print();
+}
+
+void run(const PlanArguments& arguments) {
+  if (arguments.budgets.empty() && !arguments.sweep)
+    throw Failure(Exit::kBadArguments, "--budget or --sweep is required");
+  Planner planner(arguments);
+  json result = {{"file", arguments.path}, {"method", arguments.method}};
+  result["budgets"] = json::array();
+  for (const auto& budget : arguments.budgets)
+    result["budgets"].push_back(plan_budget(planner, budget));
+  json unplanned;
+  if (arguments.sweep) {
+    const auto lowered = planner.run("1.0");
+    unplanned = planner.figures(lowered);
+    result["tradeoff"] = planner.tradeoff(lowered);
+  }
+  if (arguments.json) {
+    print(result);
+  } else {
+    if (!arguments.budgets.empty())
+      print_budgets(result["budgets"]);
+    if (!arguments.budgets.empty() && arguments.sweep)
+      std::printf("\n");
+    if (arguments.sweep && !result["tradeoff"].empty())
+      print_tradeoff(result["tradeoff"], unplanned);
+  }
+  for (const auto& budget : result["budgets"]) {
+    if (!budget["reachable"].get<bool>())
+      throw Failure(
+          Exit::kBudgetUnreachable,
+          "budget " + budget["budget"].get<std::string>() + ": no plan keeps the peak under " +
+              byte_text(budget["budget_bytes"].get<int64_t>()) + "; the smallest peak is " +
+              byte_text(budget["smallest_peak_bytes"].get<int64_t>()));
+  }
+}
+
+}  // namespace
+
+void add_plan(CLI::App& program) {
+  const auto arguments = std::make_shared<PlanArguments>();
+  auto* const app = program.add_subcommand(
+      "plan", "Runs training steps under budgets and tells their peak and time.");
+  add_file(*app, *arguments);
+  add_call(*app, *arguments);
+  add_budgets(*app, arguments->budgets);
+  app->add_flag("--sweep", arguments->sweep,
+                wrapped("show the trade-off: the plans that no other one beats in both peak and "
+                        "time, from no recomputation to the smallest peak"));
+  app->add_option("--steps", arguments->steps,
+                  wrapped("training steps to run for each budget; from the second on, the peak is "
+                          "measured, too"))
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str()
+      ->type_name("COUNT");
+  add_settings(*app, *arguments);
+  app->footer(
+      "A step is the method, and the backward of the sum of its results. The first one measures\n"
+      "operators and searches for a plan. Peaks are above what is in memory before a step; times\n"
+      "are predicted from the measured operators. Exit status 5: a budget cannot be reached.\n\n"
+      "Examples:\n"
+      "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --budget 0.5,600MiB\n"
+      "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --sweep");
+  app->callback([arguments] { run(*arguments); });
+}
+
+}  // namespace aten_recompute::command

@@ -1,0 +1,17 @@
+// One training step of a method.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+#include <torch/csrc/jit/api/module.h>
+
+#include <string>
+#include <vector>
+
+namespace aten_recompute::command {
+
+// Runs the method and the backward of the sum of its results, and drops the gradients. Throws what
+// the method throws, and Failure(kStepFailed) if no result needs a gradient.
+void run_step(torch::jit::Module& module, const std::string& method,
+              const std::vector<c10::IValue>& inputs);
+
+}  // namespace aten_recompute::command

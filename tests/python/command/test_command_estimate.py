@@ -1,0 +1,124 @@
+"""``aten-recompute estimate`` says what Python's ``estimate`` says, and allocates nothing."""
+
+from pathlib import Path
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from support.command_runs import INPUT, WIDTH, Command
+
+KEYS = ("unplanned_peak_bytes", "unplanned_saved_bytes", "smallest_peak_bytes", "smallest", "budgets", "regions")
+
+
+def test_the_figures_are_those_of_python(command: Command, model: str) -> None:
+    result = command("estimate", model, "--input", INPUT, "--budget", "0.9,5MiB", "--budget", "90%", "--json")
+    assert (result.status, result.error) == (0, "")
+    module = torch.jit.load(model)
+    expected = aten_recompute.estimate(module, torch.zeros(1024, WIDTH), ["0.9", "5MiB", "90%"])
+    assert {key: result.json[key] for key in KEYS} == {key: expected[key] for key in KEYS}  # type: ignore[literal-required]
+    assert result.json["smallest_peak_bytes"] < result.json["unplanned_peak_bytes"]
+
+
+def test_the_text_has_a_row_for_each_budget(command: Command, model: str) -> None:
+    result = command("estimate", model, "--input", INPUT, "--budget", "0.9,80%")
+    assert (result.status, result.error) == (0, "")
+    lines = result.out.splitlines()
+    assert [line.split("  ")[0] for line in lines[2:]] == [
+        "plan",
+        "no recomputation",
+        "budget 0.9",
+        "budget 80%",
+        "smallest peak",
+    ]
+    assert "\x1b" not in result.out
+
+
+def test_options_of_the_budget_change_the_peak(command: Command, model: str) -> None:
+    plain, accumulating = (
+        command("estimate", "--json", "--input", INPUT, *settings, model).json["smallest_peak_bytes"]
+        for settings in ((), ("--set", "accumulate=true"))
+    )
+    assert plain != accumulating
+
+
+def test_an_unreachable_budget_ends_with_status_5_after_the_table(command: Command, model: str) -> None:
+    result = command("estimate", model, "--input", INPUT, "--budget", "0.9,1KiB")
+    result.fails(5, "budget 1KiB", "the smallest peak is ")
+    assert "unreachable" in result.out
+
+
+class Large(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2048, 2048) for _ in range(16)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x.sum()
+
+
+def test_nothing_of_the_size_of_the_step_is_allocated(command: Command, tmp_path: Path) -> None:
+    """The parameters take 256 MiB and the step takes 16 GiB, in a process that may have 2 GiB more than it needs."""
+    torch.jit.script(Large()).save(str(tmp_path / "large.pt"))
+    result = command("estimate", "large.pt", "--input", "float32[131072,2048]", "--json")
+    assert (result.status, result.error) == (0, "")
+    assert result.json["unplanned_peak_bytes"] > 16 << 30
+
+
+def test_inputs_come_from_files(command: Command, model: str, tmp_path: Path) -> None:
+    x = torch.zeros(1024, WIDTH)
+    torch.save(x, tmp_path / "x.pt")
+    torch.save((x,), tmp_path / "tuple.pt")
+    results = [
+        command("estimate", model, "--input", text, "--json").json["unplanned_peak_bytes"]
+        for text in ("x.pt", "tuple.pt", INPUT)
+    ]
+    assert len(set(results)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "part"),
+    [
+        ("float32[32,]", "sizes are whole numbers"),
+        ("float32[-1,64]", "sizes are whole numbers"),
+        ("float32[32,64]x", "nothing but : and a limit"),
+        ("float33[32,64]", '"float33" is no type of tensors'),
+        ("float32[32,64]:5", "only integers have a limit"),
+        ("int64[32,64]:0", "a whole number above 0"),
+        ("float32[99999999999,99999999999]", "more elements than can be counted"),
+        ("missing.pt", "nor a file"),
+        ("x" * 300, "nor a file"),
+        ("3", "Expected a value of type 'Tensor'"),
+    ],
+)
+def test_wrong_inputs_end_with_status_2(command: Command, model: str, text: str, part: str) -> None:
+    command("estimate", model, "--input", text).fails(2, "--input", part)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "part"),
+    [
+        (["--budget", "2x"], '"memory_budget": got "2x"'),
+        (["--set", "accumulate"], "--set accumulate: an option is name=value"),
+        (["--budget", "0.9", "--set", "colour=red"], 'key "colour" is unknown'),
+        (["--set", "accumulate=1", "--set", "accumulate=1"], "was given before"),
+        (["--method", "walk"], 'no method "walk"; it has forward'),
+        (["--device", "tpu"], "--device"),
+        (["--input", INPUT], "2 values are too many for forward(x: Tensor)"),
+        (["--colour"], "--colour"),
+        (["stray"], "stray"),
+    ],
+)
+def test_wrong_arguments_end_with_status_2(command: Command, model: str, arguments: list[str], part: str) -> None:
+    command("estimate", model, "--input", INPUT, *arguments).fails(2, part)
+
+
+def test_inputs_are_needed(command: Command, model: str) -> None:
+    command("estimate", model).fails(2, "--input is required")
+
+
+def test_inputs_of_the_wrong_size_end_with_status_6(command: Command, model: str) -> None:
+    command("estimate", model, "--input", "float32[8,63]").fails(6, "mat1 and mat2 shapes cannot be multiplied")
