@@ -235,7 +235,7 @@ def test_each_method_has_a_part_and_plots_want_one_chosen() -> None:
 
 
 def test_after_larger_inputs_the_newest_plan_is_shown() -> None:
-    lowered = lowered_copy(Net(), "budget", memory_budget="1GiB")
+    lowered = lowered_copy(Net(), "budget", memory_budget=1.0, of="largest")
     peaks = []
     for batch in (8, 64):
         lowered(torch.randn(batch, 16)).backward()

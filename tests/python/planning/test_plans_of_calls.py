@@ -108,7 +108,14 @@ def test_smaller_inputs_need_no_other_plan() -> None:
 
 
 def test_plans_for_eight_shapes_are_kept() -> None:
-    lowered = with_budget(Whole(), memory_budget="1GiB")
+    lowered = with_budget(Whole(), memory_budget=1.0, of="largest")
     for count in range(1, 13):
         step(lowered, rows(count))
     assert len(variants(lowered)) == 8
+
+
+def test_a_budget_in_bytes_with_room_needs_one_plan() -> None:
+    lowered = with_budget(Whole(), memory_budget="1GiB")
+    for count in range(1, 13):
+        step(lowered, rows(count))
+    assert len(variants(lowered)) == 1
