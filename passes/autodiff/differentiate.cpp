@@ -5,10 +5,10 @@
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "ir/dead_code.h"
+#include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/backward_steps.h"
@@ -27,19 +27,8 @@ using torch::jit::Value;
 
 // Returns the outputs whose gradient would pass through a node that autograd.grad() has freed.
 std::vector<size_t> find_freed_outputs(Graph& graph) {
-  std::unordered_set<const Value*> freed;
-  for (const auto* node : graph.nodes()) {
-    const auto inputs = node->inputs();
-    const bool passes =
-        node->hasAttribute(symbols::kFreed) ||
-        (std::any_of(inputs.begin(), inputs.end(),
-                     [&](const Value* input) { return freed.count(input) != 0; }) &&
-         !is_non_differentiable(node) && !node->hasAttribute(symbols::kWithoutGraph));
-    for (const auto* output : node->outputs()) {
-      if (passes && contains_tensor(*output->type()))
-        freed.insert(output);
-    }
-  }
+  const auto freed = reach_forward(
+      graph, {}, [](const Node* node) { return node->hasAttribute(symbols::kFreed); });
   std::vector<size_t> outputs;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     if (freed.count(graph.outputs()[i]) != 0)

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <unordered_set>
+#include <utility>
 
 #include "ir/dead_code.h"
+#include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/backward_steps.h"
@@ -31,27 +33,15 @@ std::vector<Node*> nodes_before(Graph& graph, const Node* end) {
 }
 
 // Returns the values that require grad when `end` runs.
-std::unordered_set<const Value*> values_with_gradient(Graph& graph,
-                                                      const std::vector<bool>& requires_grad,
-                                                      const Node* end) {
-  std::unordered_set<const Value*> found;
+ReachedValues values_with_gradient(const Graph& graph, const std::vector<bool>& requires_grad,
+                                   const Node* end) {
+  ReachedValues inputs;
   for (size_t i = 0; i < requires_grad.size(); ++i) {
     if (requires_grad[i])
-      found.insert(graph.inputs()[i]);
+      inputs.insert(graph.inputs()[i]);
   }
-  for (const auto* node : nodes_before(graph, end)) {
-    const auto inputs = node->inputs();
-    const bool passes = std::any_of(inputs.begin(), inputs.end(),
-                                    [&](const Value* input) { return found.count(input) != 0; });
-    if (node->kind() != symbols::kRequireGrad &&
-        (!passes || is_non_differentiable(node) || node->hasAttribute(symbols::kWithoutGraph)))
-      continue;
-    for (const auto* output : node->outputs()) {
-      if (contains_tensor(*output->type()))
-        found.insert(output);
-    }
-  }
-  return found;
+  const auto makes_leaf = [](const Node* node) { return node->kind() == symbols::kRequireGrad; };
+  return reach_forward(graph, std::move(inputs), makes_leaf, nullptr, end);
 }
 
 // Returns whether one of the nodes from `first` to `end` reads a tensor of the forward: eager has
@@ -78,7 +68,8 @@ class Expansion {
 
   void run(const std::vector<bool>& requires_grad) {
     const auto with_gradient = values_with_gradient(graph_, requires_grad, node_);
-    for (auto* target : targets()) {
+    const auto all_targets = targets();
+    for (auto* target : all_targets) {
       if (with_gradient.count(target) == 0)
         throw NotDifferentiable("the method asks for a gradient of what requires none");
       sums_.require(target);
@@ -94,7 +85,6 @@ class Expansion {
         step.node->i_(symbols::kFreed, 1);
       note_gradients(first);
     });
-    const auto all_targets = targets();
     for (size_t i = 0; i < all_targets.size(); ++i) {
       auto* gradient = sums_.gradient_of(all_targets[i]);
       if (gradient == nullptr)

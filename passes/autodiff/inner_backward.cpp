@@ -3,7 +3,9 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <utility>
 
+#include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 
@@ -15,18 +17,21 @@ using torch::jit::Node;
 // Notes the values that a gradient of the method passes through, for strategies that ask.
 void note_gradient_path(JointGraph& joint) {
   auto& path = joint.requires_grad;
-  for (auto* node : joint.forward_nodes()) {
-    const auto inputs = node->inputs();
-    const bool passes = node->kind() == symbols::kRequireGrad ||
-                        (!is_non_differentiable(node) && node->blocks().empty() &&
-                         std::any_of(inputs.begin(), inputs.end(), [&](const auto* input) {
-                           return path.count(input->unique()) != 0;
-                         }));
-    for (const auto* output : node->outputs()) {
-      if (passes && contains_tensor(*output->type()))
-        path.insert(output->unique());
-    }
+  ReachedValues inputs;
+  for (const auto* input : joint.graph->inputs()) {
+    if (path.count(input->unique()) != 0)
+      inputs.insert(input);
   }
+  // What differentiate() has noted counts, too.
+  const auto starts = [&](const Node* node) {
+    const auto outputs = node->outputs();
+    return node->kind() == symbols::kRequireGrad ||
+           std::any_of(outputs.begin(), outputs.end(),
+                       [&](const auto* output) { return path.count(output->unique()) != 0; });
+  };
+  for (const auto* value :
+       reach_forward(*joint.graph, std::move(inputs), starts, nullptr, joint.backward_start))
+    path.insert(value->unique());
   for (size_t i = 0; i < joint.num_outputs; ++i)
     joint.output_requires_grad[i] = path.count(joint.graph->outputs()[i]->unique()) != 0;
 }

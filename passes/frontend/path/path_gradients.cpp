@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
@@ -21,13 +22,6 @@ bool may_have_gradient(const at::Tensor& tensor) {
   return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
 }
 
-// Returns whether a gradient that reaches an operand of the node may pass on to its outputs.
-bool passes_gradients(const Node* node) {
-  if (node->kind() == symbols::kGradient)
-    return GradientRequest::of(*node).create_graph;
-  return node->blocks().empty() && !is_non_differentiable(node);
-}
-
 }  // namespace
 
 void PathGradients::note_result(const c10::IValue& result, const Value* symbol) {
@@ -36,18 +30,9 @@ void PathGradients::note_result(const c10::IValue& result, const Value* symbol) 
 }
 
 bool PathGradients::is_reached(const Value* target, const std::vector<Value*>& outputs) const {
-  std::unordered_set<const Value*> reached{target};
-  for (const auto* node : builder_.graph()->nodes()) {
-    const auto inputs = node->inputs();
-    if (std::none_of(inputs.begin(), inputs.end(),
-                     [&](const Value* input) { return reached.count(input) != 0; }) ||
-        !passes_gradients(node))
-      continue;
-    for (const auto* output : node->outputs()) {
-      if (contains_tensor(*output->type()) && integers_.count(output) == 0)
-        reached.insert(output);
-    }
-  }
+  const auto reached = reach_forward(*builder_.graph(), {target}, nullptr, [&](const Value* value) {
+    return integers_.count(value) != 0;
+  });
   return std::any_of(outputs.begin(), outputs.end(),
                      [&](const Value* output) { return reached.count(output) != 0; });
 }
@@ -104,6 +89,8 @@ void PathGradients::run_grad(Node* node) {
   request.num_targets = static_cast<int64_t>(used.size());
   auto* gradient = builder_.add_node(symbols::kGradient, operands, used.size());
   request.write(*gradient);
+  if (!request.create_graph)
+    gradient->i_(symbols::kWithoutGraph, 1);
 
   std::vector<Item> results(targets.size(), constant_item(c10::IValue(), c10::NoneType::get()));
   const auto& target_items = values_.get(node->input(1)).container->items;

@@ -1,0 +1,25 @@
+// Follows gradients forward through a straight-line graph, without differentiating it.
+#pragma once
+
+#include <functional>
+#include <unordered_set>
+
+namespace torch::jit {
+struct Graph;
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+using ReachedValues = std::unordered_set<const torch::jit::Value*>;
+
+// Returns `reached` with all values that depend on one of them by operators that a gradient passes
+// through. `starts(node)`: the outputs of the node are reached, whatever it reads; may be empty.
+// `ends(value)`: the value is not reached; may be empty. Nodes from `end` on are left out.
+ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reached,
+                            const std::function<bool(const torch::jit::Node*)>& starts = nullptr,
+                            const std::function<bool(const torch::jit::Value*)>& ends = nullptr,
+                            const torch::jit::Node* end = nullptr);
+
+}  // namespace aten_recompute
