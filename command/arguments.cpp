@@ -60,6 +60,13 @@ void add_budgets(CLI::App& app, std::vector<std::string>& budgets) {
       ->type_name("BUDGET");
 }
 
+void add_device(CLI::App& app, std::string& device) {
+  app.add_option("--device", device, "where the step would run: cpu or cuda")
+      ->check(CLI::IsMember({"cpu", "cuda"}))
+      ->capture_default_str()
+      ->type_name("DEVICE");
+}
+
 void add_settings(CLI::App& app, Arguments& arguments) {
   add_repeatable(app, "--set", arguments.settings,
                  "an option of docs/options.md, such as accumulate=true; repeat it for more")

@@ -31,6 +31,8 @@ void add_file(CLI::App& app, Arguments& arguments);
 void add_call(CLI::App& app, Arguments& arguments, bool optional = false);
 // Adds --budget.
 void add_budgets(CLI::App& app, std::vector<std::string>& budgets);
+// Adds --device, of a step that is not run.
+void add_device(CLI::App& app, std::string& device);
 // Adds --set.
 void add_settings(CLI::App& app, Arguments& arguments);
 

@@ -106,10 +106,7 @@ void add_check(CLI::App& program) {
                   wrapped("the budget of the step, as for lower; by default the one that the file "
                           "was lowered with, and none for a file that is not lowered"))
       ->type_name("BUDGET");
-  app->add_option("--device", arguments->device, "where the step would run: cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("DEVICE");
+  add_device(*app, arguments->device);
   add_settings(*app, *arguments);
   app->footer(
       "Nothing runs and nothing is allocated, as with estimate. Exit status 1: the peak is above\n"

@@ -72,10 +72,7 @@ void add_estimate(CLI::App& program) {
   add_file(*app, *arguments);
   add_call(*app, *arguments);
   add_budgets(*app, arguments->budgets);
-  app->add_option("--device", arguments->device, "where the step would run: cpu or cuda")
-      ->check(CLI::IsMember({"cpu", "cuda"}))
-      ->capture_default_str()
-      ->type_name("DEVICE");
+  add_device(*app, arguments->device);
   add_settings(*app, *arguments);
   app->footer(
       "Nothing runs and nothing of the size of the model is allocated. The peak is that of one "
