@@ -56,6 +56,10 @@ struct JointGraph {
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;
+  // The first node of a gradient that the method asks for, where the region has a backward of its
+  // own as well; nullptr: there is none. From it on, nodes of the forward are served, too
+  // (planner/model/problem.h).
+  torch::jit::Node* inner_backward = nullptr;
   // What stands behind backward_start are gradients that the method asks for: they run in the
   // region's forward (passes/autodiff/inner_backward.h).
   bool has_inner_backward = false;

@@ -194,7 +194,7 @@ void finish_region(JointGraph& joint, PlannedGraph planned, RegionGraphs& graphs
   auto& report = graphs.report;
   for (auto* value : captured_values(joint))
     report.saved.push_back(value->debugName());
-  for (auto* node : joint.backward_nodes()) {
+  for (auto* node : joint.graph->nodes()) {
     if (!node->hasAttribute(symbols::kRecomputed))
       continue;
     for (auto* output : node->outputs())

@@ -195,9 +195,8 @@ json metrics(Simulator& simulator, const RetentionPlan& plan) {
   const auto simulation = simulator.run(plan);
   double recomputed = 0.0;
   for (const auto& step : simulator.steps()) {
-    const bool is_backward =
-        !problem.in_forward(step.node) && static_cast<size_t>(step.node) < problem.num_nodes;
-    if (step.slot > 0 && !is_backward)
+    const bool is_served = step.node == problem.node_of(static_cast<size_t>(step.slot));
+    if (step.slot > 0 && !is_served)
       recomputed += problem.flops[step.node];
   }
   return {{"peak_bytes", simulation.peak_bytes},

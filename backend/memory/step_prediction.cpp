@@ -37,7 +37,7 @@ PredictedStep predict(const std::vector<RegionRun>& runs, int64_t kept_after,
   step.bytes.resize(problem.num_nodes, 0);
   for (size_t i = 0; i < simulator.steps().size(); ++i) {
     const auto& [node, slot, output_mask, reusable_operands] = simulator.steps()[i];
-    const auto serves = slot == 0 ? static_cast<size_t>(node) : problem.num_forward + slot - 1;
+    const auto serves = slot == 0 ? node : problem.node_of(static_cast<size_t>(slot));
     step.bytes[serves] = std::max(step.bytes[serves], simulator.step_bytes()[i]);
   }
   return step;

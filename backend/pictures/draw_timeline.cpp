@@ -53,7 +53,7 @@ Walk walk(const Problem& problem, const RetentionPlan& plan, bool has_times) {
     const auto kind = kinds[i];
     result.intervals.push_back({result.end, result.end + seconds, simulator.step_bytes()[i], kind});
     result.end += seconds;
-    if (kind == StepKind::kForward)
+    if (problem.is_before_loss(steps[i].slot))
       result.forward_end = result.end;
   }
   return result;

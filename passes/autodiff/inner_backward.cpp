@@ -39,8 +39,6 @@ void note_gradient_path(JointGraph& joint) {
 }  // namespace
 
 void begin_inner_backward(JointGraph& joint) {
-  if (!joint.vjp_outputs.empty())
-    return;
   const auto forward = joint.forward_nodes();
   const auto first = std::find_if(forward.begin(), forward.end(), [](const Node* node) {
     const auto outputs = node->outputs();
@@ -50,6 +48,10 @@ void begin_inner_backward(JointGraph& joint) {
   });
   if (first == forward.end())
     return;
+  if (!joint.vjp_outputs.empty()) {
+    joint.inner_backward = *first;
+    return;
+  }
   joint.backward_start->moveBefore(*first);
   joint.has_inner_backward = true;
   note_gradient_path(joint);

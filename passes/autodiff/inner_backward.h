@@ -1,4 +1,4 @@
-// The backward of a region that has none but gradients which the method asks for.
+// Gradients that the method asks for, as a backward within the region's forward.
 #pragma once
 
 #include "ir/joint_graph.h"
@@ -13,8 +13,9 @@ namespace aten_recompute {
 //   forces = ...            ==>          aten_recompute::backward_start()
 //   aten_recompute::backward_start()     forces = ...
 //
-// Moves backward_start, if nothing of the region has a gradient beyond that.
-// end_inner_backward() moves it back, before the graph is taken apart.
+// Moves backward_start, if nothing of the region has a gradient beyond that. In training there is a
+// loss after the forces, and backward_start stays where it is: JointGraph::inner_backward is set
+// instead. end_inner_backward() moves backward_start back, before the graph is taken apart.
 void begin_inner_backward(JointGraph& joint);
 void end_inner_backward(JointGraph& joint);
 

@@ -75,7 +75,9 @@ class Splicer {
         continue;
       auto* node = problem_.nodes[step.node];
       const auto original = problem_.alternative_to[step.node];
-      if (problem_.problem.in_forward(original < 0 ? step.node : original)) {
+      const auto& problem = problem_.problem;
+      const bool is_served = step.node == problem.node_of(static_cast<size_t>(step.slot));
+      if (!is_served && problem.in_forward(original < 0 ? step.node : original)) {
         copies_wanted_.push_back({node, &step});
         continue;
       }
@@ -88,15 +90,17 @@ class Splicer {
     }
     auto* results = graph_.return_node();
     for (size_t i = joint_.num_outputs; i < results->inputs().size(); ++i) {
-      if (auto found = copies_.find(results->input(i)); found != copies_.end())
-        results->replaceInput(i, found->second);
+      results->replaceInput(i, mapped(results->input(i)));
     }
     remove_unused_alternatives();
   }
 
  private:
+  // Returns the current copy of a forward value. `value` may be an earlier copy: a node of the
+  // forward that was served reads copies, and so would a copy of that node.
   Value* mapped(Value* value) const {
-    const auto found = copies_.find(value);
+    const auto original = originals_.find(value);
+    const auto found = copies_.find(original == originals_.end() ? value : original->second);
     return found == copies_.end() ? value : found->second;
   }
 
@@ -164,8 +168,10 @@ class Splicer {
         node->output(i)->setDebugName(names[i]);
       if (problem_.index.count(original) == 0)
         continue;
-      if ((step.output_mask & output_bit(position++)) != 0)
+      if ((step.output_mask & output_bit(position++)) != 0) {
         copies_[original] = outputs[i];
+        originals_[outputs[i]] = original;
+      }
     }
   }
 
@@ -216,7 +222,8 @@ class Splicer {
   const GraphProblem& problem_;
   // To be inserted before the next backward node.
   std::vector<std::pair<Node*, const Step*>> copies_wanted_;
-  std::unordered_map<Value*, Value*> copies_;  // the current copy of each value
+  std::unordered_map<Value*, Value*> copies_;     // the current copy of each value
+  std::unordered_map<Value*, Value*> originals_;  // of copies
   std::unordered_map<Node*, Value*> random_states_;
 };
 

@@ -1,4 +1,5 @@
-// Inserts copies of the forward nodes that a plan runs again in the backward.
+// Inserts copies of the forward nodes that a plan runs again, in the backward or for a gradient
+// that the method asks for.
 #pragma once
 
 #include <vector>
@@ -11,7 +12,7 @@ namespace aten_recompute {
 struct GraphProblem;
 struct Step;
 
-// Inserts the copies among the nodes of the backward in the order of `steps`, which puts each copy
+// Inserts the copies among the nodes that are served, in the order of `steps`, which puts each copy
 // just before the node that needs it. `graph` is the problem that the steps belong to. The names of
 // copies end in "_recomputed".
 //

@@ -75,6 +75,8 @@ class GraphTranslator {
     bool backward = false;
     std::vector<Node*> alternatives;
     for (auto* node : joint_.graph->nodes()) {
+      if (node == joint_.inner_backward)
+        builder_.start_served();
       if (node == joint_.backward_start) {
         backward = true;
         builder_.start_backward();
@@ -318,14 +320,15 @@ GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
 
 RetentionPlan retention_of(const GraphProblem& graph, const SavePlan& plan) {
   RetentionPlan retention(graph.problem);
-  for (size_t i = 0; i < graph.values.size(); ++i)
-    retention.drop(static_cast<int32_t>(i), 0);
   const auto bases = base_values(graph.problem);
+  const auto last_slots = last_slots_of_forward(graph.problem, bases);
+  for (size_t i = 0; i < graph.values.size(); ++i)
+    retention.drop(static_cast<int32_t>(i), static_cast<size_t>(last_slots[i]));
   for (size_t i = 0; i < graph.values.size(); ++i) {
     if (plan.saved.count(graph.values[i]->unique()) == 0)
       continue;
     for (auto base : bases[i])
-      retention.keep(base, 0);
+      retention.keep(base, static_cast<size_t>(last_slots[base]));
   }
   return retention;
 }

@@ -35,8 +35,8 @@ struct GraphProblem {
 GraphProblem make_problem(const JointGraph& joint, const Profile* profile,
                           const std::vector<bool>& accumulated = {});
 
-// Returns the plan that keeps for the backward what `plan` saves. All other values are dropped at
-// the end of the forward and recomputed once, before their first use in the backward.
+// Returns the plan that keeps for the backward what `plan` saves. All other values are dropped
+// after their last use in the forward and recomputed once, before their first use in the backward.
 RetentionPlan retention_of(const GraphProblem& graph, const SavePlan& plan);
 
 }  // namespace aten_recompute

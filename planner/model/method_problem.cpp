@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <stdexcept>
 #include <utility>
 
 #include "planner/model/problem_builder.h"
@@ -262,7 +263,14 @@ class Joiner {
     }
     if (runs_[run].kept_before)
       joint_.between[run] = keep_between(run, *runs_[run].kept_before);
-    add_own_nodes(run, 0, problem.num_forward);
+    add_own_nodes(run, 0, problem.first_served());
+    if (problem.num_served_forward == 0)
+      return;
+    if (runs_.size() > 1)
+      throw std::logic_error(
+          "aten_recompute: nodes of the forward are served in one of several runs");
+    builder_.start_served();
+    add_own_nodes(run, problem.first_served(), problem.num_forward);
   }
 
   // Adds the forward node that stands for what operators before `run` keep.
@@ -472,8 +480,8 @@ class Joiner {
 size_t joint_slot(const MethodProblem& joint, size_t run, const Problem& problem, size_t slot) {
   if (slot == 0)
     return 0;
-  const auto node = joint.nodes[run][problem.num_forward + slot - 1];
-  return static_cast<size_t>(node) - joint.problem.num_forward + 1;
+  const auto node = joint.nodes[run][problem.node_of(slot)];
+  return static_cast<size_t>(joint.problem.slot_of(static_cast<size_t>(node)));
 }
 
 }  // namespace

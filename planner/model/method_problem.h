@@ -67,6 +67,8 @@ struct RegionRun {
 // other runs read. k has RegionRun::kept_before bytes, m has beyond_in_backward bytes, and the
 // second `between` has a workspace of beyond_after_backward bytes.
 //
+// Where nodes of the forward are served, there may be no other run.
+//
 // The backward of a region contains copies of its own forward only. So y' is not recomputable and
 // stays as long as something reads it, unless RegionRun::Given::may_be_made_again: the backward may
 // then run a node `again` in place of `handed` (Problem::again), which reads what a was given and

@@ -250,8 +250,8 @@ Json recomputed_steps(const Problem& problem, const SimulatedRun& run) {
   for (const auto& step : run.schedule.steps) {
     if (step.slot == 0)
       continue;
-    const auto served = static_cast<int32_t>(problem.num_forward) + step.slot - 1;
-    if (step.node == run.plan.chosen(served))
+    const auto served = problem.node_of(static_cast<size_t>(step.slot));
+    if (step.node == served || step.node == run.plan.chosen(served))
       continue;
     steps.push_back(name_of(problem, step.node) + ", for " + problem.node_names[served]);
   }

@@ -75,4 +75,17 @@ std::vector<uint8_t> read_by_backward(const Problem& problem, const JaggedArray&
   return is_read;
 }
 
+std::vector<int32_t> last_slots_of_forward(const Problem& problem, const JaggedArray& base_values) {
+  std::vector<int32_t> slots(problem.num_values(), 0);
+  for (auto node = problem.first_served(); node < problem.num_forward; ++node) {
+    for (const auto values : {problem.inputs[node], problem.outputs[node]}) {
+      for (auto value : values) {
+        for (auto base : base_values[value])
+          slots[base] = problem.slot_of(node);
+      }
+    }
+  }
+  return slots;
+}
+
 }  // namespace aten_recompute

@@ -48,10 +48,19 @@ struct NodePlace {
 //   storages  memory. A view has the storages of what it views; a new tensor has one of its own
 //
 // The forward runs once. Before each backward node runs, forward values that it reads and that are
-// no longer in memory are recomputed.
+// no longer in memory are recomputed. The same is done for the last nodes of the forward if they
+// are a gradient that the method asks for, such as forces: values of an energy may be dropped
+// before it, and both are part of what the backward may recompute.
+//
+//   [0, first_served())               run once, one after the other                slot 0
+//   [first_served(), num_forward)     each of them is served; run before the loss  slots 1, 2, ...
+//   [num_forward, num_nodes)          each of them is served; run after the loss   the slots after
+//
+// A slot is what runs for one served node: what is recomputed for it, then the node.
 struct Problem {
   size_t num_forward = 0;
-  size_t num_nodes = 0;  // without alternatives
+  size_t num_served_forward = 0;  // of these, the last ones that are served
+  size_t num_nodes = 0;           // without alternatives
   // The backward runs in the program of the forward, and may overwrite what that has made.
   bool is_one_program = false;
 
@@ -115,6 +124,22 @@ struct Problem {
   size_t num_storages() const { return bytes.size(); }
   size_t num_all_nodes() const { return seconds.size(); }
   size_t num_backward() const { return num_nodes - num_forward; }
+  size_t first_served() const { return num_forward - num_served_forward; }
+  size_t num_slots() const { return num_nodes - first_served() + 1; }
+  // Returns the slot of a node that is no alternative; 0 for one that is not served.
+  int32_t slot_of(size_t node) const {
+    return node < first_served() ? 0 : static_cast<int32_t>(node - first_served()) + 1;
+  }
+  // Returns the node that a slot from 1 on serves.
+  int32_t node_of(size_t slot) const { return static_cast<int32_t>(first_served() + slot - 1); }
+  // Returns whether a slot comes before the loss.
+  bool is_before_loss(int32_t slot) const {
+    return static_cast<size_t>(slot) <= num_served_forward;
+  }
+  // Returns whether a node that runs in a slot has run before, in the forward.
+  bool runs_again(int32_t node, int32_t slot) const {
+    return slot > 0 && in_forward(node) && node != node_of(static_cast<size_t>(slot));
+  }
   bool in_forward(int32_t node) const { return static_cast<size_t>(node) < num_forward; }
 
   bool is_must_save(int32_t value) const { return !must_save.empty() && must_save[value] != 0; }
@@ -147,5 +172,9 @@ JaggedArray base_values(const Problem& problem);
 // Returns, per value, whether a backward node reads it or a view of it. `base_values` are those of
 // the problem.
 std::vector<uint8_t> read_by_backward(const Problem& problem, const JaggedArray& base_values);
+
+// Returns, per value, the last slot before the loss that makes or reads it or a view of it: where
+// to drop a value of the forward that only the backward should recompute.
+std::vector<int32_t> last_slots_of_forward(const Problem& problem, const JaggedArray& base_values);
 
 }  // namespace aten_recompute

@@ -59,6 +59,11 @@ void ProblemBuilder::start_alternatives() {
   in_alternatives_ = true;
 }
 
+void ProblemBuilder::start_backward() {
+  problem_.num_forward = nodes_.size();
+  problem_.num_served_forward = nodes_.size() - first_served_.value_or(nodes_.size());
+}
+
 int32_t ProblemBuilder::add_alternative(int32_t original, ProblemNode node) {
   start_alternatives();
   const auto index = add_node(std::move(node));

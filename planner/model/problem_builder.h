@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -57,8 +58,10 @@ class ProblemBuilder {
   NodePlace place(const std::string& layer, const std::string& source);
 
   int32_t add_node(ProblemNode node);
+  // Nodes of the forward that are added from here on are served.
+  void start_served() { first_served_ = nodes_.size(); }
   // Nodes that are added from here on belong to the backward.
-  void start_backward() { problem_.num_forward = nodes_.size(); }
+  void start_backward();
   // Nodes that are added from here on are alternatives to others.
   void start_alternatives();
   // Adds a node that can run in place of `original`. The first one starts the alternatives.
@@ -83,6 +86,7 @@ class ProblemBuilder {
   std::vector<ProblemNode> nodes_;
   std::unordered_map<std::string, int32_t> layers_;   // index in Problem::layers
   std::unordered_map<std::string, int32_t> sources_;  // index in Problem::sources
+  std::optional<size_t> first_served_;
   bool in_alternatives_ = false;
 };
 

@@ -97,6 +97,9 @@ Problem read_problem(const Json& json) {
   }
   auto problem = builder.build();
   problem.num_forward = num_forward;
+  problem.num_served_forward = json.value("num_served_forward", size_t{0});
+  check(problem.num_served_forward <= num_forward,
+        "\"num_served_forward\" is larger than \"num_forward\"");
   problem.is_one_program = json.value("one_program", false);
   problem.num_nodes = num_nodes;
   problem.again = nodes.value("again", std::vector<int32_t>{});
@@ -156,6 +159,8 @@ std::string to_json(const Problem& problem) {
       {"loss_bytes", problem.loss_bytes},
       {"held_by_caller", problem.held_by_caller},
   };
+  if (problem.num_served_forward > 0)
+    json["num_served_forward"] = problem.num_served_forward;
   if (problem.is_one_program)
     json["one_program"] = true;
   if (!problem.again.empty())

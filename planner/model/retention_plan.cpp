@@ -5,7 +5,7 @@
 namespace aten_recompute {
 
 RetentionPlan::RetentionPlan(const Problem& problem)
-    : num_slots_(problem.num_backward() + 1), rules_(problem.num_values(), 0) {
+    : num_slots_(problem.num_slots()), rules_(problem.num_values(), 0) {
   chosen_.resize(problem.num_all_nodes());
   for (size_t i = 0; i < chosen_.size(); ++i)
     chosen_[i] = static_cast<int32_t>(i);
@@ -14,7 +14,7 @@ RetentionPlan::RetentionPlan(const Problem& problem)
 void RetentionPlan::set(int32_t value, size_t slot, bool dropped) {
   auto& rule = rules_[value];
   if (slot == 0) {
-    rule = dropped ? rule | kDropAtForwardEnd : rule & ~uint32_t{kDropAtForwardEnd};
+    rule = dropped ? rule | kDropInFirstSlot : rule & ~uint32_t{kDropInFirstSlot};
     return;
   }
   const bool exception = follows(rule, slot) != dropped;
@@ -38,7 +38,7 @@ void RetentionPlan::set_always(int32_t value, bool dropped) {
     const auto end = std::lower_bound(begin, exceptions_.end(), key(value + 1, 0));
     exceptions_.erase(begin, end);
   }
-  rule = dropped ? uint32_t{kDropAtForwardEnd} | kDropInBackward : 0;
+  rule = dropped ? uint32_t{kDropInFirstSlot} | kDropInOthers : 0;
 }
 
 void RetentionPlan::set_slots(int32_t value, std::span<const uint8_t> dropped) {
@@ -79,9 +79,13 @@ bool RetentionPlan::operator==(const RetentionPlan& other) const {
 
 RetentionPlan keep_what_is_read(const Problem& problem) {
   RetentionPlan plan(problem);
-  const auto is_read = read_by_backward(problem, base_values(problem));
-  for (size_t value = 0; value < problem.num_values(); ++value)
-    plan.set(static_cast<int32_t>(value), 0, is_read[value] == 0);
+  const auto bases = base_values(problem);
+  const auto is_read = read_by_backward(problem, bases);
+  const auto last_slots = last_slots_of_forward(problem, bases);
+  for (size_t value = 0; value < problem.num_values(); ++value) {
+    if (is_read[value] == 0)
+      plan.drop(static_cast<int32_t>(value), static_cast<size_t>(last_slots[value]));
+  }
   return plan;
 }
 

@@ -11,8 +11,8 @@
 
 namespace aten_recompute {
 
-// Slots are the points at which values can be dropped: slot 0 is the end of the forward, slot b + 1
-// is the end of the backward node b, counted from 0.
+// Values can be dropped at the end of slots (Problem): slot 0 is that of the forward, apart from
+// nodes of it that are served.
 //
 // Most values are dropped in every slot or in none. So a plan stores a rule for each value and the
 // slots that are exceptions. This makes copies cheap, and searches make many.
@@ -29,8 +29,8 @@ class RetentionPlan {
       return !follows(rule, slot);
     return follows(rule, slot);
   }
-  bool dropped_at_forward_end(int32_t value) const {
-    return (rules_[value] & kDropAtForwardEnd) != 0;
+  bool dropped_in_first_slot(int32_t value) const {
+    return (rules_[value] & kDropInFirstSlot) != 0;
   }
   void drop(int32_t value, size_t slot) { set(value, slot, true); }
   void keep(int32_t value, size_t slot) { set(value, slot, false); }
@@ -52,10 +52,10 @@ class RetentionPlan {
  private:
   // The bits above the first two form a filter: slot s may be an exception only if bit s modulo 30
   // of them is set. Without it scheduling would spend much of its time on looking up exceptions.
-  enum Rule : uint32_t { kDropAtForwardEnd = 1, kDropInBackward = 2, kExceptions = ~uint32_t{3} };
+  enum Rule : uint32_t { kDropInFirstSlot = 1, kDropInOthers = 2, kExceptions = ~uint32_t{3} };
 
   static bool follows(uint32_t rule, size_t slot) {
-    return (rule & (slot == 0 ? kDropAtForwardEnd : kDropInBackward)) != 0;
+    return (rule & (slot == 0 ? kDropInFirstSlot : kDropInOthers)) != 0;
   }
   static uint32_t exception_bit(size_t slot) { return uint32_t{4} << slot % 30; }
   int64_t key(int32_t value, size_t slot) const {

@@ -11,12 +11,12 @@ namespace aten_recompute {
 // One run of a node.
 struct Step {
   int32_t node = 0;
-  int32_t slot = 0;  // forward: 0; backward: 1 + position of the backward node that it serves
+  int32_t slot = 0;  // of the node that it serves (Problem::slot_of)
   // Bit k: output k is taken from this run. Outputs that are still in memory from an earlier run
   // are not.
   uint64_t output_mask = ~uint64_t{0};
-  // Bit k: the k-th value of Problem::overwrites was made by the same program, the forward or the
-  // backward, so its memory may be reused.
+  // Bit k: the k-th value of Problem::overwrites was made by the same program, that before or that
+  // after the loss, so its memory may be reused.
   uint32_t reusable_operands = ~uint32_t{0};
 };
 
@@ -35,12 +35,14 @@ struct Gap {
   bool recomputed = false;  // otherwise the value was in memory all the time
 };
 
+enum Recomputed : uint8_t { kRecomputedBeforeLoss = 1, kRecomputedAfterLoss = 2 };
+
 struct Schedule {
-  // The forward comes first. Forward nodes that only look at sizes of tensors are left out where
-  // the tensors live on.
+  // By slot. Forward nodes that only look at sizes of tensors are left out where the tensors live
+  // on.
   std::vector<Step> steps;
   std::vector<Gap> gaps;  // of the values that a Scheduler tracks
-  // Per value: the backward made this forward value again.
+  // Per value: where this forward value was made again; Recomputed, or several of them.
   std::vector<uint8_t> is_recomputed;
 };
 

@@ -5,6 +5,12 @@
 namespace aten_recompute {
 namespace {
 
+// Returns whether a node makes no tensors and takes neither time nor memory.
+bool only_looks(const Problem& problem, size_t node) {
+  return problem.outputs[node].empty() && problem.seconds[node] == 0.0 &&
+         problem.workspace_bytes[node] == 0;
+}
+
 JaggedArray to_jagged_array(const std::vector<std::vector<int32_t>>& rows) {
   JaggedArray array;
   for (const auto& row : rows)
@@ -30,10 +36,13 @@ std::vector<uint8_t> held_by_caller(const Problem& problem, const JaggedArray& b
 }  // namespace
 
 ScheduleTables::ScheduleTables(const Problem& problem)
-    : base_values(aten_recompute::base_values(problem)) {
+    : base_values(aten_recompute::base_values(problem)), is_idle(problem.num_all_nodes() + 1, 0) {
+  for (auto node = problem.first_served(); node < problem.num_forward; ++node)
+    is_idle[node] = only_looks(problem, node) || problem.optional[node] != 0;
   find_values(problem);
+  find_absent_after_loss(problem);
   find_view_spans(problem);
-  find_forward_steps(problem);
+  find_first_steps(problem);
   find_overwrites(problem);
 }
 
@@ -47,13 +56,17 @@ void ScheduleTables::find_values(const Problem& problem) {
     const auto node = problem.producer[value];
     if (node < 0)
       continue;
-    if (!problem.in_forward(node)) {
+    const bool is_made_later = static_cast<size_t>(node) >= problem.first_served();
+    if (is_made_later)
       available_at_start[value] = kAbsent;
-    } else if (problem.is_view[node]) {
+    if (!problem.in_forward(node))
+      continue;
+    if (problem.is_view[node]) {
       for (auto base : base_values[value])
         views_of[base].push_back(value);
       // The backward makes views again; what they view is kept instead.
-      available_at_start[value] = problem.recomputable[node] ? kAbsent : kFromForward;
+      if (problem.num_served_forward == 0 && problem.recomputable[node])
+        available_at_start[value] = kAbsent;
     } else if (problem.recomputable[node] && !problem.optional[node] && !is_held[value] &&
                !problem.is_must_save(value)) {
       is_recomputable[value] = 1;
@@ -65,13 +78,28 @@ void ScheduleTables::find_values(const Problem& problem) {
   views = to_jagged_array(views_of);
 }
 
+void ScheduleTables::find_absent_after_loss(const Problem& problem) {
+  stays_before_loss.assign(problem.num_values(), 0);
+  if (problem.num_served_forward == 0)
+    return;
+  for (auto result : problem.results) {
+    for (auto base : base_values[result])
+      stays_before_loss[base] = is_recomputable[base];
+  }
+  for (size_t i = 0; i < problem.num_values(); ++i) {
+    const auto value = static_cast<int32_t>(i);
+    const auto node = problem.producer[value];
+    const bool is_view = node >= 0 && problem.in_forward(node) && problem.is_view[node] &&
+                         problem.recomputable[node];
+    if (is_view || stays_before_loss[value] != 0)
+      absent_after_loss.push_back(value);
+  }
+}
+
 void ScheduleTables::find_view_spans(const Problem& problem) {
   std::vector<int32_t> last_use(problem.num_values(), 0);
-  const auto slot_of = [&](int32_t node) {
-    return node - static_cast<int32_t>(problem.num_forward) + 1;
-  };
   for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
-    const auto slot = slot_of(static_cast<int32_t>(node));
+    const auto slot = problem.slot_of(node);
     for (auto value : problem.inputs[node])
       last_use[value] = slot;
     for (auto alternative : problem.alternatives[node]) {
@@ -80,35 +108,35 @@ void ScheduleTables::find_view_spans(const Problem& problem) {
     }
   }
   for (auto value : problem.results)
-    last_use[value] = slot_of(static_cast<int32_t>(problem.num_nodes));
+    last_use[value] = problem.slot_of(problem.num_nodes);
   std::vector<std::vector<int32_t>> spans(problem.num_values());
   for (size_t value = 0; value < problem.num_values(); ++value) {
     const auto node = problem.producer[value];
     if (node < 0 || problem.in_forward(node) || !problem.is_view[node])
       continue;
     for (auto base : base_values[value])
-      spans[base].insert(spans[base].end(), {slot_of(node), last_use[value]});
+      spans[base].insert(spans[base].end(),
+                         {problem.slot_of(static_cast<size_t>(node)), last_use[value]});
   }
   view_spans = to_jagged_array(spans);
 }
 
-void ScheduleTables::find_forward_steps(const Problem& problem) {
+void ScheduleTables::find_first_steps(const Problem& problem) {
   std::vector<uint8_t> read_later(problem.num_values(), 0);
-  for (size_t node = problem.num_forward; node-- > 0;) {
+  for (auto node = problem.first_served(); node-- > 0;) {
     const auto inputs = problem.inputs[node];
     // A node that only looks at sizes does not matter where a later node reads the same tensors.
-    const bool is_idle = problem.outputs[node].empty() && problem.seconds[node] == 0.0 &&
-                         problem.workspace_bytes[node] == 0;
-    if (is_idle && std::all_of(inputs.begin(), inputs.end(),
-                               [&](int32_t value) { return read_later[value] != 0; })) {
+    if (only_looks(problem, node) && std::all_of(inputs.begin(), inputs.end(), [&](int32_t value) {
+          return read_later[value] != 0;
+        })) {
       continue;
     }
     for (auto value : inputs)
       read_later[value] = 1;
-    forward_steps.push_back({static_cast<int32_t>(node), 0});
+    first_steps.push_back({static_cast<int32_t>(node), 0});
     any_optional = any_optional || problem.optional[node] != 0;
   }
-  std::reverse(forward_steps.begin(), forward_steps.end());
+  std::reverse(first_steps.begin(), first_steps.end());
 }
 
 void ScheduleTables::find_overwrites(const Problem& problem) {

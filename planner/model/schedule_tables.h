@@ -10,10 +10,11 @@
 
 namespace aten_recompute {
 
-// Says whether the backward finds a value in memory, and which program made it.
+// Says whether a served node finds a value in memory, and which program made it: that before or
+// that after the loss.
 enum Availability : uint8_t {
   kAbsent,
-  kFromForward,  // made by the forward, or given
+  kFromForward,  // or given
   kFromBackward,
 };
 
@@ -32,15 +33,24 @@ struct ScheduleTables {
   JaggedArray view_spans;
   std::vector<uint8_t> may_overwrite_forward;  // per node: some of its overwrites are no memory of
                                                // the backward
-  // Availability per value, at the start of the backward, if nothing is dropped.
+  // Availability per value, at the end of slot 0, if nothing is dropped.
   std::vector<uint8_t> available_at_start;
-  std::vector<Step> forward_steps;  // optional nodes included
+  std::vector<Step> first_steps;  // those of slot 0, optional nodes included
+  // Where nodes of the forward are served: values that are gone at the loss, though nothing drops
+  // them. Views, because the backward makes them again, and results that the caller may change from
+  // then on. Before the loss results are in memory anyway.
+  std::vector<int32_t> absent_after_loss;
+  std::vector<uint8_t> stays_before_loss;  // per value: these results
+  // Per node, and 0 after the last: it is served and only looks at sizes of tensors, or is
+  // optional. Nothing is dropped before it, so that what the node before has made is still there.
+  std::vector<uint8_t> is_idle;
   bool any_optional = false;
 
  private:
   void find_values(const Problem& problem);
   void find_view_spans(const Problem& problem);
-  void find_forward_steps(const Problem& problem);
+  void find_absent_after_loss(const Problem& problem);
+  void find_first_steps(const Problem& problem);
   void find_overwrites(const Problem& problem);
 };
 

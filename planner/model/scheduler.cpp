@@ -16,7 +16,15 @@ Scheduler::Scheduler(const Problem& problem)
       state_(problem) {}
 
 void Scheduler::drops_only(const std::vector<int32_t>& values) {
-  tracked_ = TrackedValues(problem_, tables_, values);
+  // Where nodes of the forward are served, plans drop what the backward does not read in the slot
+  // of its last use.
+  if (problem_.num_served_forward == 0)
+    tracked_ = TrackedValues(problem_, tables_, values);
+}
+
+// Returns the availability of what the current slot makes.
+uint8_t Scheduler::made_now() const {
+  return problem_.is_before_loss(state_.slot) ? kFromForward : kFromBackward;
 }
 
 // Records that the current slot uses the base values of `value`.
@@ -87,19 +95,25 @@ void Scheduler::add_rerun(int32_t node, Schedule& schedule) {
   for (auto output : outputs) {
     if (state_.available[output] != kAbsent)
       continue;
-    state_.available[output] = kFromBackward;
-    schedule.is_recomputed[output] = 1;
-    // Outputs that nobody asked for can be dropped at the end of the slot, too.
-    if (tracked_.is_tracked[output] && state_.last_use[output] != state_.slot) {
-      state_.last_use[output] = state_.slot;
-      state_.used_in_slot.push_back(output);
-    }
+    state_.available[output] = made_now();
+    schedule.is_recomputed[output] |=
+        problem_.is_before_loss(state_.slot) ? kRecomputedBeforeLoss : kRecomputedAfterLoss;
+    note_made(output);
   }
 }
 
-// Returns Step::reusable_operands for a run of `node` in the backward.
+// Outputs that nobody asked for can be dropped at the end of the slot, too.
+void Scheduler::note_made(int32_t output) {
+  if (!tracked_.is_tracked[output] || state_.last_use[output] == state_.slot)
+    return;
+  state_.last_use[output] = state_.slot;
+  state_.used_in_slot.push_back(output);
+}
+
+// Returns Step::reusable_operands for a run of `node` in the current slot.
 uint32_t Scheduler::reusable_operands(int32_t node) const {
-  if (problem_.is_one_program || !tables_.may_overwrite_forward[node])
+  if (problem_.is_one_program || problem_.is_before_loss(state_.slot) ||
+      !tables_.may_overwrite_forward[node])
     return ~uint32_t{0};
   const auto values = problem_.overwrites[node];
   uint32_t mask = 0;
@@ -129,21 +143,35 @@ bool Scheduler::stays_once_made_again(int32_t base) const {
   return producer >= 0 && problem_.again_of(producer) != producer;
 }
 
-// Drops, at the end of the current slot, the values that the plan drops there.
+// Drops, at the end of the current slot, the values that the plan drops there, or in an earlier
+// slot after which idle nodes have run.
 void Scheduler::drop_values(const RetentionPlan& plan) {
   for (auto base : state_.used_in_slot) {
-    if (!plan.dropped(base, static_cast<size_t>(state_.slot)) || is_viewed_by_backward(base) ||
-        stays_once_made_again(base))
+    const auto last_use = static_cast<size_t>(state_.last_use[base]);
+    if (!plan.dropped(base, last_use) || is_viewed_by_backward(base) || stays_once_made_again(base))
       continue;
-    state_.available[base] = kAbsent;
-    for (auto view : tables_.views[base])
-      state_.available[view] = kAbsent;
+    if (tables_.stays_before_loss[base] == 0 || !problem_.is_before_loss(state_.slot))
+      drop(base);
   }
   state_.used_in_slot.clear();
 }
 
+// Views go with what they view, apart from those that nothing can make again.
+void Scheduler::drop(int32_t base) {
+  state_.available[base] = kAbsent;
+  for (auto view : tables_.views[base]) {
+    if (problem_.recomputable[problem_.producer[view]])
+      state_.available[view] = kAbsent;
+  }
+}
+
+void Scheduler::pass_loss() {
+  for (auto value : tables_.absent_after_loss)
+    state_.available[value] = kAbsent;
+}
+
 void Scheduler::reset(const RetentionPlan& plan, Schedule& schedule) {
-  schedule.steps.assign(tables_.forward_steps.begin(), tables_.forward_steps.end());
+  schedule.steps.assign(tables_.first_steps.begin(), tables_.first_steps.end());
   schedule.gaps.clear();
   schedule.is_recomputed.assign(problem_.num_values(), 0);
   if (tables_.any_optional)
@@ -152,14 +180,15 @@ void Scheduler::reset(const RetentionPlan& plan, Schedule& schedule) {
   state_.used_in_slot.clear();
   state_.available = tables_.available_at_start;
   for (auto value : tables_.recomputable) {
-    if (plan.dropped_at_forward_end(value))
-      state_.available[value] = kAbsent;
+    if (plan.dropped_in_first_slot(value) && tables_.stays_before_loss[value] == 0)
+      drop(value);
   }
 }
 
-// Runs a backward node, and before it what has to be recomputed for it.
+// Runs a served node, and before it what has to be recomputed for it.
 void Scheduler::run_slot(int32_t node, const RetentionPlan& plan, Schedule& schedule) {
-  const auto chosen = plan.chosen(node);
+  // What a plan chooses for a node of the forward is for later runs.
+  const auto chosen = problem_.in_forward(node) ? node : plan.chosen(node);
   for (auto input : tracked_.needs[chosen])
     require(input, plan, schedule);
   auto& reruns = state_.reruns;
@@ -174,28 +203,32 @@ void Scheduler::run_slot(int32_t node, const RetentionPlan& plan, Schedule& sche
     reruns.clear();
   }
   schedule.steps.push_back({chosen, state_.slot, ~uint64_t{0}, reusable_operands(chosen)});
-  for (auto output : problem_.outputs[chosen])
-    state_.available[output] = kFromBackward;
-  drop_values(plan);
+  for (auto output : problem_.outputs[chosen]) {
+    state_.available[output] = made_now();
+    if (problem_.in_forward(node))
+      note_made(output);
+  }
+  if (!tables_.is_idle[static_cast<size_t>(node) + 1])
+    drop_values(plan);
 }
 
-// Removes the steps of optional forward nodes that nothing reads.
+// Removes the first runs of optional forward nodes that nothing reads.
 void Scheduler::leave_out_unwanted(Schedule& schedule) const {
-  auto& steps = schedule.steps;
-  const auto forward_end = steps.begin() + static_cast<int64_t>(tables_.forward_steps.size());
-  const auto kept_end = std::remove_if(steps.begin(), forward_end, [&](const Step& step) {
-    return problem_.optional[step.node] && !state_.is_wanted[step.node];
+  std::erase_if(schedule.steps, [&](const Step& step) {
+    return problem_.optional[step.node] && !state_.is_wanted[step.node] &&
+           problem_.in_forward(step.node) && !problem_.runs_again(step.node, step.slot);
   });
-  steps.erase(kept_end, forward_end);
 }
 
 bool Scheduler::run(const RetentionPlan& plan, Schedule& schedule, size_t max_steps) {
   reset(plan, schedule);
-  const auto num_forward = schedule.steps.size();
-  for (size_t node = problem_.num_forward; node < problem_.num_nodes; ++node) {
-    state_.slot = static_cast<int32_t>(node - problem_.num_forward) + 1;
+  const auto num_first = schedule.steps.size();
+  for (auto node = problem_.first_served(); node < problem_.num_nodes; ++node) {
+    state_.slot = problem_.slot_of(node);
+    if (node == problem_.num_forward)
+      pass_loss();
     run_slot(static_cast<int32_t>(node), plan, schedule);
-    if (schedule.steps.size() - num_forward > max_steps) {
+    if (schedule.steps.size() - num_first > max_steps) {
       schedule.steps.clear();
       schedule.gaps.clear();
       return false;

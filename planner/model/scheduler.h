@@ -1,4 +1,4 @@
-// Derives the schedule of a plan: the forward, then each backward node, preceded by the nodes that
+// Derives the schedule of a plan: the forward, then each served node, preceded by the nodes that
 // are recomputed for it.
 #pragma once
 
@@ -23,16 +23,17 @@ class Scheduler {
   explicit Scheduler(const Problem& problem);
 
   // Promises that plans drop only these values in slots of the backward. This saves time, and gaps
-  // are recorded for no others. At first all recomputable values are tracked.
+  // are recorded for no others. At first all recomputable values are tracked, and they stay so
+  // where nodes of the forward are served.
   void drops_only(const std::vector<int32_t>& values);
 
   // Writes the schedule of `plan` into `schedule`, reusing its memory. Returns false, without steps
-  // and gaps, if the backward has more than `max_steps` steps.
+  // and gaps, if more than `max_steps` steps come after the first slot.
   bool run(const RetentionPlan& plan, Schedule& schedule,
            size_t max_steps = std::numeric_limits<size_t>::max());
 
   // Returns the number of steps without recomputation, optional nodes included.
-  size_t base_steps() const { return tables_.forward_steps.size() + problem_.num_backward(); }
+  size_t base_steps() const { return tables_.first_steps.size() + problem_.num_slots() - 1; }
 
   const ScheduleTables& tables() const { return tables_; }
 
@@ -62,11 +63,15 @@ class Scheduler {
   void require(int32_t value, const RetentionPlan& plan, Schedule& schedule);
   int32_t node_for(int32_t value, const RetentionPlan& plan) const;
   void note_use(int32_t value, Schedule& schedule);
+  void note_made(int32_t output);
   void add_rerun(int32_t node, Schedule& schedule);
   uint32_t reusable_operands(int32_t node) const;
   bool is_viewed_by_backward(int32_t base) const;
   bool stays_once_made_again(int32_t base) const;
+  void drop(int32_t base);
   void drop_values(const RetentionPlan& plan);
+  void pass_loss();
+  uint8_t made_now() const;
   void leave_out_unwanted(Schedule& schedule) const;
 
   const Problem& problem_;

@@ -7,7 +7,7 @@
 namespace aten_recompute {
 namespace {
 
-// Sums what exceeds a limit: each forward step counts by itself, each slot of the backward with its
+// Sums what exceeds a limit: each step of the first slot counts by itself, each other slot with its
 // worst step.
 class ExcessSum {
  public:
@@ -86,8 +86,9 @@ inline void Simulator::keep(int32_t value) {
 // Returns whether the backward makes `value`, or what it views, again.
 bool Simulator::is_recomputed(int32_t value) const {
   const auto bases = scheduler_.tables().base_values[value];
-  return std::any_of(bases.begin(), bases.end(),
-                     [&](int32_t base) { return run_.schedule.is_recomputed[base] != 0; });
+  return std::any_of(bases.begin(), bases.end(), [&](int32_t base) {
+    return (run_.schedule.is_recomputed[base] & kRecomputedAfterLoss) != 0;
+  });
 }
 
 // Returns the bytes of results that the caller holds while the backward makes a copy of them.
@@ -193,7 +194,7 @@ inline int64_t Simulator::bytes_overwritten(const MemoryTables::Node& node,
 // Adds what the step reads to what is alive after it. Returns the bytes alive while it runs.
 inline int64_t Simulator::enter_step(const Step& step, const MemoryTables::Node& node) {
   int64_t extra = node.workspace_bytes;
-  if (node.replay_bytes > 0 && step.slot > 0 && problem_.in_forward(step.node)) {
+  if (node.replay_bytes > 0 && problem_.runs_again(step.node, step.slot)) {
     extra += node.replay_bytes;  // the generator's present state, which is restored afterward
     if (!state_.is_rerun[step.node])
       state_.alive_bytes += node.replay_bytes;
@@ -213,7 +214,8 @@ inline int64_t Simulator::enter_step(const Step& step, const MemoryTables::Node&
 
 // Removes what the step makes: before the step it does not exist.
 inline void Simulator::leave_step(const Step& step, const MemoryTables::Node& node) {
-  if (step.slot == 0 && node.replay_bytes > 0 && state_.is_rerun[step.node])
+  if (node.replay_bytes > 0 && state_.is_rerun[step.node] &&
+      !problem_.runs_again(step.node, step.slot))
     state_.alive_bytes -= node.replay_bytes;
   for (auto i = node.outputs.begin; i < node.outputs.end; ++i) {
     const auto& output = tables_.outputs[i];
@@ -236,7 +238,7 @@ Simulation Simulator::walk(int64_t limit_bytes) {
   for (size_t i = steps.size(); i-- > 0;) {
     const auto& step = steps[i];
     const auto& node = tables_.nodes[step.node];
-    const bool is_forward = step.slot == 0;
+    const bool is_forward = problem_.is_before_loss(step.slot);
     if (is_forward && in_backward) {
       in_backward = false;
       turn_to_forward(result);
@@ -281,7 +283,7 @@ PeakStep Simulator::peak(const Simulation& simulation) {
   for (size_t i = steps.size(); i-- > 0;) {
     const auto& step = steps[i];
     const auto& node = tables_.nodes[step.node];
-    if (step.slot == 0 && in_backward) {
+    if (problem_.is_before_loss(step.slot) && in_backward) {
       in_backward = false;
       turn_to_forward(ignored);
     }
@@ -333,7 +335,7 @@ PeakStep Simulator::describe_peak(const Step& step, int64_t bytes) {
     own.push_back(tables_.outputs[i].value);
   peak.result_bytes = bytes_of(own, {}) - peak.operand_bytes;
   peak.workspace_bytes = node.workspace_bytes;
-  if (node.replay_bytes > 0 && step.slot > 0 && problem_.in_forward(step.node))
+  if (node.replay_bytes > 0 && problem_.runs_again(step.node, step.slot))
     peak.workspace_bytes += node.replay_bytes;
   peak.alone_bytes = peak.operand_bytes + peak.result_bytes + peak.workspace_bytes;
   add_held_results(peak, step, own);
@@ -356,7 +358,7 @@ void Simulator::add_held_results(PeakStep& peak, const Step& step,
     return found;
   };
   peak.gradient_bytes = bytes_of(alive(tables_.backward_results), own);
-  if (step.slot == 0)
+  if (problem_.is_before_loss(step.slot))
     return;
   const auto& base_values = scheduler_.tables().base_values;
   const auto is_read = read_by_backward(problem_, base_values);

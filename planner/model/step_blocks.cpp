@@ -30,11 +30,12 @@ class BlockWalk {
     bool in_backward = loss_ >= 0;
     for (size_t i = steps_.size(); i-- > 0;) {
       const auto& step = steps_[i];
-      if (step.slot == 0 && in_backward) {
+      if (problem_.is_before_loss(step.slot) && in_backward) {
         in_backward = false;
         turn_to_forward();
       }
-      const auto moment = static_cast<int32_t>(i) + (step.slot > 0 && loss_ >= 0 ? 1 : 0);
+      const bool is_after_loss = loss_ >= 0 && !problem_.is_before_loss(step.slot);
+      const auto moment = static_cast<int32_t>(i) + (is_after_loss ? 1 : 0);
       enter_step(step, moment);
       leave_step(step, moment);
     }
@@ -70,8 +71,9 @@ class BlockWalk {
 
   bool is_recomputed(int32_t value) const {
     const auto bases = bases_[value];
-    return std::any_of(bases.begin(), bases.end(),
-                       [&](int32_t base) { return is_recomputed_[base] != 0; });
+    return std::any_of(bases.begin(), bases.end(), [&](int32_t base) {
+      return (is_recomputed_[base] & kRecomputedAfterLoss) != 0;
+    });
   }
 
   void begin_with_results() {
@@ -116,7 +118,7 @@ class BlockWalk {
   void enter_step(const Step& step, int32_t moment) {
     const auto& node = tables_.nodes[step.node];
     add_block(-1, step.node, node.workspace_bytes, moment, moment + 1);
-    if (node.replay_bytes > 0 && step.slot > 0 && problem_.in_forward(step.node)) {
+    if (node.replay_bytes > 0 && problem_.runs_again(step.node, step.slot)) {
       add_block(-1, step.node, node.replay_bytes, moment, moment + 1);
       if (rerun_ends_[step.node] == 0)
         rerun_ends_[step.node] = moment + 1;
@@ -169,7 +171,7 @@ class BlockWalk {
 
   void leave_step(const Step& step, int32_t moment) {
     const auto& node = tables_.nodes[step.node];
-    if (step.slot == 0 && node.replay_bytes > 0)
+    if (node.replay_bytes > 0 && !problem_.runs_again(step.node, step.slot))
       add_block(-1, step.node, node.replay_bytes, moment, rerun_ends_[step.node]);
     for (auto i = node.outputs.begin; i < node.outputs.end; ++i) {
       const auto& output = tables_.outputs[i];
@@ -228,12 +230,17 @@ std::vector<StepKind> step_kinds(const Problem& problem, const std::vector<Step>
     for (auto alternative : problem.alternatives[node])
       is_backward[alternative] = true;
   }
+  const auto kind_of = [&](const Step& step) {
+    if (is_backward[step.node])
+      return StepKind::kBackward;
+    // An alternative of a forward node runs in its place when that runs again.
+    const bool is_first_run =
+        problem.in_forward(step.node) && !problem.runs_again(step.node, step.slot);
+    return is_first_run ? StepKind::kForward : StepKind::kRecomputed;
+  };
   std::vector<StepKind> kinds;
-  for (const auto& step : steps) {
-    kinds.push_back(step.slot == 0           ? StepKind::kForward
-                    : is_backward[step.node] ? StepKind::kBackward
-                                             : StepKind::kRecomputed);
-  }
+  for (const auto& step : steps)
+    kinds.push_back(kind_of(step));
   return kinds;
 }
 
@@ -243,8 +250,10 @@ StepMemoryWalk walk_step(const Problem& problem, const RetentionPlan& plan) {
   walk.simulation = simulator.run(plan);
   const auto& steps = simulator.steps();
   const auto kinds = step_kinds(problem, steps);
-  const auto num_forward = std::count(kinds.begin(), kinds.end(), StepKind::kForward);
-  const auto loss = num_forward == 0 ? -1 : static_cast<int32_t>(num_forward);
+  const auto num_before_loss = std::count_if(steps.begin(), steps.end(), [&](const Step& step) {
+    return problem.is_before_loss(step.slot);
+  });
+  const auto loss = num_before_loss == 0 ? -1 : static_cast<int32_t>(num_before_loss);
   for (size_t i = 0; i < steps.size(); ++i) {
     if (static_cast<int32_t>(i) == loss)
       walk.moments.push_back({-1, StepKind::kLoss});

@@ -13,7 +13,7 @@ namespace aten_recompute {
 // What runs at one place of a step.
 enum class StepKind : uint8_t {
   kForward,
-  kRecomputed,  // an operator of the forward that runs again for the backward
+  kRecomputed,  // an operator of the forward that runs again
   kBackward,
   kLoss,  // the caller's loss, between forward and backward
 };
@@ -23,9 +23,9 @@ std::vector<StepKind> step_kinds(const Problem& problem, const std::vector<Step>
 
 enum class BlockKind : uint8_t {
   kKept,        // made by the forward and kept into the backward
-  kDropped,     // made by the forward, freed by its end, and made again later
+  kDropped,     // made by the forward, freed before the loss, and made again later
   kTemporary,   // made by the forward and read by the forward alone
-  kRecomputed,  // made again for the backward
+  kRecomputed,  // made again for a node that is served
   kBackward,    // made by the backward: gradients, and what leads to them
   kGiven,       // made outside: by operators between regions, or by the loss
   kWorkspace,   // what an operator allocates beside its results, results that nothing reads, and

@@ -4,6 +4,8 @@
 #include <limits>
 #include <utility>
 
+#include "planner/search/valleys.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -24,42 +26,6 @@ std::vector<int32_t> last_forward_use(const Problem& problem) {
     }
   }
   return last;
-}
-
-// Returns the height and place of the lowest point of each valley of a row. A valley ends where the
-// row has risen by a quarter.
-std::vector<std::pair<int64_t, int32_t>> valleys_of(const std::vector<int64_t>& row) {
-  constexpr double kRise = 1.25;
-  std::vector<std::pair<int64_t, int32_t>> valleys;
-  bool falling = false;
-  std::pair<int64_t, int32_t> extreme{0, -1};
-  for (size_t i = 0; i < row.size(); ++i) {
-    const auto here = std::pair(row[i], static_cast<int32_t>(i));
-    if (falling ? here.first < extreme.first : here.first > extreme.first)
-      extreme = here;
-    const auto height = static_cast<double>(here.first);
-    const auto turned = static_cast<double>(extreme.first);
-    if (falling ? height > kRise * turned : kRise * height < turned) {
-      if (falling)
-        valleys.push_back(extreme);
-      falling = !falling;
-      extreme = here;
-    }
-  }
-  return valleys;
-}
-
-// Reduces valleys to at most `count`: of as many neighbors as that takes, the lowest remains.
-std::vector<std::pair<int64_t, int32_t>> lowest_of_neighbors(
-    const std::vector<std::pair<int64_t, int32_t>>& valleys, size_t count) {
-  const auto stride = (valleys.size() + count - 1) / count;
-  std::vector<std::pair<int64_t, int32_t>> lowest;
-  for (size_t i = 0; i < valleys.size(); i += stride) {
-    const auto end = std::min(valleys.size(), i + stride);
-    lowest.push_back(*std::min_element(valleys.begin() + static_cast<int64_t>(i),
-                                       valleys.begin() + static_cast<int64_t>(end)));
-  }
-  return lowest;
 }
 
 }  // namespace
@@ -296,7 +262,7 @@ std::vector<std::vector<size_t>> Checkpoints::kept_cuts(const std::vector<int64_
 // A value that is alive at no cut keeps what `inner` says within its own part.
 void Checkpoints::keep_inner_value(int32_t value, const RetentionPlan& inner,
                                    RetentionPlan& plan) const {
-  if (!inner.dropped_at_forward_end(value))
+  if (!inner.dropped_in_first_slot(value))
     return;  // kept from the forward
   // Other parts make it only in passing.
   plan.drop_always(value);

@@ -26,6 +26,9 @@ uint64_t mix(uint64_t hash, uint64_t more) {
 uint64_t hash_of(const Problem& problem, size_t node, bool coarse) {
   uint64_t hash = mix(0, problem.recomputable[node] * 4U + problem.is_view[node] * 2U +
                              problem.in_forward(static_cast<int32_t>(node)));
+  // Nodes of the forward that are served differ from others, and from those of the backward.
+  if (node >= problem.first_served() && node < problem.num_forward)
+    hash = mix(hash, 1);
   hash = mix(hash, problem.outputs[node].size());
   if (coarse)
     return mix(hash, problem.flops[node] > 0.0);

@@ -270,8 +270,8 @@ std::vector<double> LocalSearch::most_saved_by_keeping(std::span<const std::vect
   return saved;
 }
 
-// The work of build_up(). A value is dropped whenever possible (level 0), at the end of the forward
-// only (1), or never (2).
+// The work of build_up(). A value is dropped whenever possible (level 0), before the loss only
+// (1), or never (2).
 class LocalSearch::BuildUp {
  public:
   // The search's last run must have been of `plan`.
@@ -280,9 +280,10 @@ class LocalSearch::BuildUp {
         plan_(plan),
         limit_bytes_(limit_bytes),
         levels_(search.problem_.num_values(), 0) {
+    const auto first_slot_of_backward = search_.problem_.num_served_forward + 1;
     for (auto value : search_.moves_.droppable()) {
-      if (!plan_.retention.dropped(value, 1))
-        levels_[value] = plan_.retention.dropped(value, 0) ? 1 : 2;
+      if (!plan_.retention.dropped(value, first_slot_of_backward))
+        levels_[value] = plan_.retention.dropped(value, last_slot(value)) ? 1 : 2;
     }
     const auto kinds = search_.moves_.kinds();
     const auto most_saved =
@@ -331,7 +332,11 @@ class LocalSearch::BuildUp {
   void set_level(int32_t value, int level) {
     plan_.retention.set_always(value, level == 0);
     if (level == 1)
-      plan_.retention.drop(value, 0);
+      plan_.retention.drop(value, last_slot(value));
+  }
+
+  size_t last_slot(int32_t value) const {
+    return static_cast<size_t>(search_.moves_.last_slot_of_forward(value));
   }
 
   // Simulates the plan with the values raised, and leaves it as it was.

@@ -63,7 +63,8 @@ Moves::Moves(const Problem& problem, const std::vector<int32_t>& droppable)
     : problem_(problem),
       classes_(classes_of(problem)),
       is_droppable_(problem.num_values(), 0),
-      droppable_(droppable) {
+      droppable_(droppable),
+      last_slots_(last_slots_of_forward(problem, base_values(problem))) {
   for (auto value : droppable_)
     is_droppable_[value] = 1;
   for (size_t node = problem.num_forward; node < problem.num_nodes; ++node) {
@@ -92,8 +93,9 @@ std::vector<std::vector<int32_t>> Moves::kinds() const {
 
 uint64_t Moves::group_of(const Move& move) const {
   const auto node_at = [&](int32_t slot) {
-    const auto node = static_cast<size_t>(slot) + problem_.num_forward - 1;
-    return slot == 0 || node >= problem_.num_nodes ? 0 : classes_.of_node[node];
+    if (slot == 0 || static_cast<size_t>(slot) >= problem_.num_slots())
+      return uint64_t{0};
+    return classes_.of_node[problem_.node_of(static_cast<size_t>(slot))];
   };
   uint64_t group = move.drop ? 1 : 2;
   const auto add = [&](uint64_t part) {
@@ -128,7 +130,8 @@ void Moves::add_moves(const Gap& gap, const RetentionPlan& plan, bool is_over_li
                       std::vector<Move>& found) const {
   Move move{.value = gap.value, .slot = gap.from, .until = gap.to};
   if (gap.recomputed) {
-    if (gap.from > 0 || !problem_.is_must_recompute(gap.value))
+    const bool is_over_loss = problem_.is_before_loss(gap.from) && !problem_.is_before_loss(gap.to);
+    if (!is_over_loss || !problem_.is_must_recompute(gap.value))
       add(move, found);
     return;
   }
@@ -151,8 +154,8 @@ void Moves::add(Move move, std::vector<Move>& found) const {
 }
 
 std::vector<Move> Moves::candidates(const SimulatedRun& run, int64_t limit_bytes) const {
-  // over[s]: the number of slots below s whose peak exceeds the limit. The forward is slot 0.
-  std::vector<int32_t> over(problem_.num_backward() + 3, 0);
+  // over[s]: the number of slots below s whose peak exceeds the limit.
+  std::vector<int32_t> over(problem_.num_slots() + 2, 0);
   const auto& steps = run.schedule.steps;
   for (size_t i = 0; i < steps.size(); ++i) {
     if (run.step_bytes[i] > limit_bytes)
@@ -175,7 +178,7 @@ std::vector<Move> Moves::candidates(const SimulatedRun& run, int64_t limit_bytes
 }
 
 std::vector<Move> Moves::keeps_with_room(const SimulatedRun& run, int64_t limit_bytes) const {
-  std::vector<int64_t> slots(problem_.num_backward() + 2, 0);
+  std::vector<int64_t> slots(problem_.num_slots() + 1, 0);
   const auto& steps = run.schedule.steps;
   for (size_t i = 0; i < steps.size(); ++i)
     slots[steps[i].slot] = std::max(slots[steps[i].slot], run.step_bytes[i]);

@@ -42,6 +42,8 @@ class Moves {
   void ignore_below(int64_t bytes);
   // The values that moves are about.
   const std::vector<int32_t>& droppable() const { return droppable_; }
+  // See last_slots_of_forward().
+  int32_t last_slot_of_forward(int32_t value) const { return last_slots_[value]; }
   // Returns these values, grouped by equivalence class.
   std::vector<std::vector<int32_t>> kinds() const;
 
@@ -68,6 +70,7 @@ class Moves {
   EquivalenceClasses classes_;
   std::vector<uint8_t> is_droppable_;
   std::vector<int32_t> droppable_;
+  std::vector<int32_t> last_slots_;         // per value: that before the loss
   std::vector<int32_t> with_alternatives_;  // backward nodes
 };
 

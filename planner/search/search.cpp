@@ -12,6 +12,7 @@
 
 #include "common/progress.h"
 #include "planner/search/checkpoints.h"
+#include "planner/search/cut_values.h"
 #include "planner/search/local_search.h"
 
 namespace aten_recompute {
@@ -75,7 +76,7 @@ struct PlanSearch::State {
     for (auto value : moves.droppable()) {
       lean.drop_always(value);
       if (problem.is_must_recompute(value))
-        unplanned.drop(value, 0);
+        unplanned.drop(value, static_cast<size_t>(moves.last_slot_of_forward(value)));
     }
     simulator.drops_only(moves.droppable());
     const auto worth_it = static_cast<int64_t>(effort.steps_per_second * problem.base_seconds());
@@ -161,7 +162,7 @@ void PlanSearch::State::keep_in_lean_plan(Searcher& searcher, bool by_kind, int6
     for (auto value : values) {
       kept.set_always(value, false);
       if (problem.is_must_recompute(value))
-        kept.drop(value, 0);
+        kept.drop(value, static_cast<size_t>(moves.last_slot_of_forward(value)));
     }
     const auto tried = local.simulate(kept, kNoLimit);
     if (tried.peak_bytes < plan.simulation.peak_bytes)
@@ -179,6 +180,15 @@ void PlanSearch::State::keep_in_lean_plan(Searcher& searcher, bool by_kind, int6
 void PlanSearch::State::explore(int64_t steps) {
   const Task begin = [&](Searcher& searcher) {
     unplanned_peak = searcher.local.simulate(unplanned, kNoLimit).peak_bytes;
+    lean_simulation = searcher.local.simulate(lean, kNoLimit);
+    if (problem.num_served_forward == 0 || lean_is_usable())
+      return;
+    // The values of an energy and of its forces are a long way from their inputs.
+    for (auto value : cut_values(problem, moves.droppable())) {
+      lean.set_always(value, false);
+      if (problem.is_must_recompute(value))
+        lean.drop(value, static_cast<size_t>(moves.last_slot_of_forward(value)));
+    }
     lean_simulation = searcher.local.simulate(lean, kNoLimit);
   };
   search({&begin, 1});
@@ -267,7 +277,8 @@ void PlanSearch::State::set_checkpoints(Searcher& searcher, int64_t steps) const
   const auto is_slow = [&](const Plan* plan) {
     return plan == nullptr || plan->simulation.recompute_seconds >= kSlow * problem.base_seconds();
   };
-  if (!is_slow(searcher.archive.leanest()))
+  // Checkpoints are for a forward that runs as a whole before the first backward node.
+  if (problem.num_served_forward > 0 || !is_slow(searcher.archive.leanest()))
     return;
   const Checkpoints checkpoints(problem, moves.droppable());
   auto& local = searcher.local;

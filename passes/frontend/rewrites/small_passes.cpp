@@ -11,6 +11,8 @@
 
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
+#include "ir/symbols.h"
+#include "runtime/inner_gradient.h"
 
 namespace aten_recompute {
 namespace {
@@ -46,6 +48,31 @@ bool has_complex_constant(Block* block) {
                       node->output()->type()->kind() == c10::TypeKind::ComplexType);
   });
   return found;
+}
+
+// Puts an alias between each target of a gradient and its readers. LibTorch's pass replaces t(t(x))
+// and x + 0 by x, which other operators may read as well: its gradient is another one.
+void keep_targets_apart(Graph& graph) {
+  std::vector<Value*> targets;
+  for (auto* node : graph.nodes()) {
+    if (node->kind() != symbols::kGradient)
+      continue;
+    const auto request = GradientRequest::of(*node);
+    const auto operands = node->inputs().slice(static_cast<size_t>(request.num_outputs),
+                                               static_cast<size_t>(request.num_targets));
+    targets.insert(targets.end(), operands.begin(), operands.end());
+  }
+  for (auto* target : targets) {
+    static const std::unordered_set<c10::Symbol> kMayBeReplaced{aten::t, aten::add, aten::sub,
+                                                                aten::mul, aten::div};
+    if (kMayBeReplaced.count(target->node()->kind()) == 0)
+      continue;
+    auto* alias = graph.create(aten::alias, {target});
+    alias->insertAfter(target->node());
+    alias->copyMetadata(target->node());
+    alias->output()->setType(target->type());
+    target->replaceAllUsesAfterNodeWith(alias, alias->output());
+  }
 }
 
 std::vector<Value*> tensor_constants(Block* block) {
@@ -149,8 +176,10 @@ void propagate_constants(const std::shared_ptr<Graph>& given) {
 }
 
 void simplify(const std::shared_ptr<Graph>& graph) {
-  if (!has_complex_constant(graph->block()))
-    torch::jit::PeepholeOptimize(graph);
+  if (has_complex_constant(graph->block()))
+    return;
+  keep_targets_apart(*graph);
+  torch::jit::PeepholeOptimize(graph);
 }
 
 void propagate_shapes(const std::shared_ptr<Graph>& graph) {

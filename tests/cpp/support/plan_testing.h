@@ -67,6 +67,7 @@ class SmallProblemBuilder {
     return builder_.add_output(node, name, storages);
   }
 
+  void start_served() { builder_.start_served(); }
   void start_backward() {
     builder_.start_backward();
     in_backward_ = true;
@@ -119,7 +120,7 @@ inline std::string listing(const Simulator& simulator) {
   std::string text;
   bool in_backward = false;
   for (const auto& step : simulator.steps()) {
-    if (step.slot > 0 && !in_backward) {
+    if (!simulator.problem().is_before_loss(step.slot) && !in_backward) {
       in_backward = true;
       text += text.empty() ? "|" : " |";
     }

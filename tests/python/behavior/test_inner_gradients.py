@@ -280,6 +280,55 @@ def test_values_are_computed_again_for_forces_in_evaluation() -> None:
     assert variant["recomputed"]
 
 
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_budgets_hold_in_training(name: str) -> None:
+    """Under half of the peak, or near the smallest one, gradients are eager's and the peak is as predicted."""
+    make, inputs = PROGRAMS[name]
+    torch.manual_seed(0)
+    net = make()
+    given = inputs()
+    expected = step(net, given)[0]
+    for fraction in (0.8, 0.5):
+        lowered = aten_recompute.lower(
+            torch.jit.script(copy.deepcopy(net)), "budget", memory_budget=fraction, unreachable="leanest"
+        )
+        for _ in range(3):
+            assert_close(step(lowered, given)[0], expected, 1e-5)
+        (region,) = regions(lowered)
+        assert not region["variants"][-1]["on_tape"]
+
+
+def test_values_are_computed_again_for_forces_in_training() -> None:
+    """The energy's values need not be in memory together when the forces begin."""
+
+    class Deep(Potential):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(8)])
+            self.first = nn.Linear(3, 64)
+
+        def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+            x.requires_grad_(True)
+            h = self.first(x)
+            for layer in self.layers:
+                h = h + torch.tanh(layer(h).exp().sin())
+            energy = h.pow(2).sum()
+            gradient = torch.autograd.grad([energy], [x], create_graph=True)[0]
+            assert gradient is not None
+            return energy, gradient
+
+    torch.manual_seed(0)
+    net = Deep()
+    x = points(1000, 3)
+    expected = step(net, (x,))[0]
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "budget", memory_budget=0.4)
+    for _ in range(3):
+        assert_close(step(lowered, (x,))[0], expected, 1e-6)
+    variant = regions(lowered)[0]["variants"][-1]
+    assert variant["measured_peak_bytes"] <= variant["predicted_peak_bytes"] * 1.01
+    assert variant["predicted_peak_bytes"] <= 0.4 * variant["unplanned_peak_bytes"]
+
+
 class OfParameters(Potential):
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         energy = self.c(torch.tanh(self.a(x))).pow(2).sum()

@@ -231,6 +231,26 @@ class OfHiddenValue(Potential):
         return energy + hidden.sum(), gradient * hidden
 
 
+class TargetsThatAreCopies(Potential):
+    """Targets with the values of x, which the energy reads, too. The last one is x itself."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        transposed = x.t().t()
+        added, subtracted = x + 0, x - 0
+        multiplied, divided = x * 1.0, x / 1
+        same = x.contiguous()
+        parts = [transposed, added, subtracted, multiplied, divided, same]
+        energy = self.c(torch.tanh(self.a(x))).sum()
+        for i, part in enumerate(parts):
+            energy = energy + (i + 1) * self.c(torch.tanh(self.b(torch.tanh(self.a(part))))).sum()
+        gradients = torch.autograd.grad([energy], parts, create_graph=True)
+        total = torch.zeros_like(x)
+        for i, gradient in enumerate(gradients):
+            assert gradient is not None
+            total = total + (i + 1) * gradient.sin()
+        return energy, total
+
+
 class WithoutGraph(Potential):
     """The gradient is a constant for the training."""
 
@@ -307,6 +327,7 @@ PROGRAMS: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Any, ...]]
     "writes_in_place": (WritesInPlace, lambda: (points(),)),
     "attention": (Attention, lambda: (points(2, 4, 3),)),
     "of_hidden_value": (OfHiddenValue, lambda: (points(requires_grad=True),)),
+    "targets_that_are_copies": (TargetsThatAreCopies, lambda: (points(requires_grad=True),)),
     "without_graph": (WithoutGraph, lambda: (points(requires_grad=True),)),
     "dynamics": (Dynamics, lambda: (points(),)),
 }

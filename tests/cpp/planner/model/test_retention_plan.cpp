@@ -48,7 +48,7 @@ TEST(RetentionPlan, ADropConcernsOneValueAndOneSlot) {
   EXPECT_TRUE(plan.dropped(1, 3));
   EXPECT_FALSE(plan.dropped(1, 2));
   EXPECT_FALSE(plan.dropped(2, 3));
-  EXPECT_FALSE(plan.dropped_at_forward_end(1));
+  EXPECT_FALSE(plan.dropped_in_first_slot(1));
   plan.keep(1, 3);
   EXPECT_TRUE(plan == RetentionPlan(problem));
 }
