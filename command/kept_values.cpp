@@ -40,7 +40,8 @@ PlannedRegion read_region(const json& part) {
 }
 
 PlanOfFile read_plan(const std::string& path, const std::string& text) {
-  PlanOfFile plan{.path = path};
+  PlanOfFile plan;
+  plan.path = path;
   const auto file = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file.is_discarded())
     fail(path, "no valid JSON");

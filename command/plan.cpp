@@ -231,6 +231,7 @@ void run(const PlanArguments& arguments) {
   if (picture) {
     picture->write(picture_of(arguments, result, unplanned));
     picture->commit();
+    result["svg"] = arguments.svg;
   }
   if (arguments.json) {
     print(result);
@@ -241,6 +242,8 @@ void run(const PlanArguments& arguments) {
       std::printf("\n");
     if (arguments.sweep && !result["tradeoff"].empty())
       print_tradeoff(result["tradeoff"], unplanned);
+    if (picture)
+      std::printf("\n%s: written\n", arguments.svg.c_str());
   }
   for (const auto& budget : result["budgets"]) {
     if (!budget["reachable"].get<bool>())

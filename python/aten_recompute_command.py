@@ -1,8 +1,8 @@
 """Starts the command ``aten-recompute`` of an installed package.
 
-The command is a program that needs no Python but LibTorch, which a wheel does not contain. It lies beside the library for
-the same minor version of ``torch``. This script finds that version without importing ``torch``, which would take longer
-than most commands, and then runs the program in its own place.
+The command is a program that needs no Python but LibTorch, which a wheel does not contain. It lies beside the library
+for the same minor version of ``torch``. This script finds that version without importing ``torch``, which would take
+longer than most commands, and then runs the program in its own place.
 """
 
 import importlib.util

@@ -48,8 +48,8 @@ LAYERS = (
     ("command",),
 )
 
-# Folders that see only a part of what stands below them. The command uses the public headers, which are no folder of this
-# list, and what knows nothing of LibTorch.
+# Folders that see only a part of what stands below them. The command uses the public headers, which are no folder of
+# this list, and what knows nothing of LibTorch.
 ONLY: dict[str, set[str]] = {
     "command": {"common"},
     "planner/addresses": {"common", "planner/addresses"},

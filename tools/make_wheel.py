@@ -58,7 +58,7 @@ def build(torch_packages: list[str], output: Path, manylinux: bool) -> Path:
 
 
 def check(wheel: Path) -> list[str]:
-    """Prints the size of each library and command in a wheel. Returns what is wrong with them, one line for each thing."""
+    """Prints the size of each library and command in a wheel. Returns what is wrong, one line for each thing."""
     found = []
     with zipfile.ZipFile(wheel) as archive:
         folder = ROOT / "build" / "wheel-check"

@@ -39,7 +39,9 @@ def test_the_page_has_what_help_says(command: Command, page: Path, program: str)
         assert f" {section} " in text
     for subcommand in SUBCOMMANDS:
         lines = command(subcommand, "--help").out.splitlines()
-        described = [re.sub(r"\s+", " ", line).strip() for line in lines if line and not line.startswith((" ", "Usage"))]
+        described = [
+            re.sub(r"\s+", " ", line).strip() for line in lines if line and not line.startswith((" ", "Usage"))
+        ]
         examples = [line.strip() for line in lines if line.startswith("  aten-recompute")]
         options = [word for line in lines if line.startswith("  -") for word in line.split()[0].split(",")]
         assert described

@@ -36,8 +36,8 @@ def start(*folders: Path, arguments: tuple[str, ...] = (), **environment: str) -
     """Runs the script where Python finds packages in these folders only."""
     source = Path(aten_recompute.__file__).parents[1]
     code = (
-        f"import sys; sys.path[:] = [each for each in sys.path if 'site-packages' not in each] + {[*map(str, folders)]};"
-        f"sys.path.append({str(source)!r}); import aten_recompute_command; aten_recompute_command.main()"
+        f"import sys; sys.path += {[*map(str, folders), str(source)]}; "
+        "import aten_recompute_command; aten_recompute_command.main()"
     )
     kept = {"PATH": os.environ["PATH"], **environment}
     return subprocess.run(

@@ -2,6 +2,9 @@
 
 import os
 import re
+import signal
+import subprocess
+import time
 from pathlib import Path
 from xml.etree import ElementTree
 
@@ -119,7 +122,7 @@ def test_labels_of_a_picture_do_not_leave_it(command: Command, model: str, tmp_p
 
 
 def test_a_name_with_markup_is_no_markup_in_a_picture(command: Command, model: str, tmp_path: Path) -> None:
-    name = "a<b>&\"c\".pt"
+    name = 'a<b>&"c".pt'
     (tmp_path / name).write_bytes(Path(model).read_bytes())
     assert command("plan", name, "--input", INPUT, "--sweep", "--svg", "out.svg").status == 0
     assert titles(ElementTree.parse(tmp_path / "out.svg").getroot())[0] == f"{name}: one step of forward"
@@ -154,6 +157,20 @@ def test_a_picture_that_cannot_be_made_leaves_nothing(
 def test_a_step_that_fails_leaves_no_picture(command: Command, model: str, tmp_path: Path) -> None:
     (tmp_path / "out.svg").write_text("before")
     command("plan", model, "--input", "float32[8,63]", "--sweep", "--svg", "out.svg").fails(6, "mat1 and mat2")
+    assert os.listdir(tmp_path) == ["out.svg"]
+    assert (tmp_path / "out.svg").read_text() == "before"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_picture(binary: Path, model: str, tmp_path: Path, number: int) -> None:
+    (tmp_path / "out.svg").write_text("before")
+    arguments = ["plan", model, "--input", INPUT, "--sweep", "--steps", "1000", "--svg", "out.svg"]
+    process = subprocess.Popen([binary, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.glob("out.svg.*.tmp")):
+        assert process.poll() is None, "the file was never seen under another name"
+        time.sleep(0.001)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == -number
     assert os.listdir(tmp_path) == ["out.svg"]
     assert (tmp_path / "out.svg").read_text() == "before"
 

@@ -1,9 +1,12 @@
 """Shells on a terminal, to which a test types."""
 
+import fcntl
 import os
 import pty
 import select
+import struct
 import subprocess
+import termios
 import time
 from pathlib import Path
 
@@ -15,6 +18,8 @@ class Shell:
 
     def __init__(self, arguments: list[str], folder: Path, environment: dict[str, str]) -> None:
         self.terminal, inner = pty.openpty()
+        # 50 rows and 400 columns: shells show only a part of a line that is longer.
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 50, 400, 0, 0))
         self.process = subprocess.Popen(
             arguments,
             cwd=folder,
