@@ -58,8 +58,10 @@ class Planner {
   // Returns the module as it runs under the budget, after some steps.
   torch::jit::Module run(const std::string& budget) {
     auto lowered = lower(module_, with_budget(options_, budget).dump(), {arguments_.method});
+    const auto gradients =
+        options_.value("accumulate", false) ? Gradients::kKept : Gradients::kDropped;
     for (int i = 0; i < arguments_.steps; ++i)
-      run_step(lowered, arguments_.method, inputs_);
+      run_step(lowered, arguments_.method, inputs_, gradients);
     return lowered;
   }
 

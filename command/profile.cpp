@@ -116,7 +116,7 @@ void print_sums(const std::vector<Sums>& sums, const ProfileArguments& arguments
   std::vector<std::string> header{arguments.by, "operators", "results",
                                   "kept",       "forward",   "backward"};
   if (!arguments.meta)
-    header.insert(header.end(), {"forward", "backward", "of all"});
+    header.insert(header.end(), {"forward time", "backward time", "of all"});
   Table table(header);
   const auto cost = [&](size_t i) {
     return arguments.meta ? sums[i].forward_flops + sums[i].backward_flops

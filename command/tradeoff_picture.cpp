@@ -19,7 +19,8 @@ constexpr double kLeft = 74.0;
 constexpr double kRight = 36.0;
 constexpr double kTop = 62.0;
 constexpr double kBottom = 58.0;
-constexpr double kLetter = 7.0;  // the width of one, in a label
+constexpr double kLongest = 2.0;  // times beyond this multiple are not drawn to scale
+constexpr double kLetter = 7.0;   // the width of one, in a label
 
 constexpr const char* kStyle =
     "<style>\n"
@@ -148,8 +149,12 @@ class Picture {
       least = std::min(least, value_of(point));
       most = std::max(most, value_of(point));
     }
+    // The last few bytes may cost many times the time, and would leave no room for the rest.
+    double most_shown = kLongest * value_of(tradeoff.unplanned);
+    for (const auto& mark : tradeoff.marks)
+      most_shown = std::max(most_shown, value_of(mark));
     x_ = axis_of(0.0, std::max(most_bytes, 1.0), byte_unit(most_bytes));
-    y_ = axis_of(least, most, 1.0);
+    y_ = axis_of(least, std::min(most, most_shown), 1.0);
   }
 
   std::string svg() {
@@ -170,7 +175,8 @@ class Picture {
     return kLeft + (bytes - x_.from) / (x_.to - x_.from) * (kWidth - kLeft - kRight);
   }
   double y_of(double value) const {
-    return kHeight - kBottom - (value - y_.from) / (y_.to - y_.from) * (kHeight - kTop - kBottom);
+    return kHeight - kBottom -
+           (std::min(value, y_.to) - y_.from) / (y_.to - y_.from) * (kHeight - kTop - kBottom);
   }
   static std::string text_of(const std::string& text) { return escaped(as_utf8(text)); }
 
@@ -232,11 +238,18 @@ class Picture {
     const auto x = x_of(static_cast<double>(point.peak_bytes)), y = y_of(value_of(point));
     if (!name.empty())
       taken_.push_back({x - radius, y - radius, x + radius, y + radius});
-    svg_ += "<circle class=\"" + type + "\" cx=\"" + number(x) + "\" cy=\"" + number(y) +
-            "\" r=\"" + number(radius) + "\"><title>" +
-            text_of((name.empty() ? "" : name + ": ") + byte_text(point.peak_bytes) + ", " +
-                    second_text(point.seconds) + ", " + factor_text(value_of(point))) +
-            "</title></circle>\n";
+    const auto title =
+        "<title>" +
+        text_of((name.empty() ? "" : name + ": ") + byte_text(point.peak_bytes) + ", " +
+                second_text(point.seconds) + ", " + factor_text(value_of(point))) +
+        "</title>";
+    if (value_of(point) > y_.to)  // an arrow to where it would be
+      svg_ += "<path class=\"" + type + "\" d=\"M" + number(x - radius) + " " + number(y + radius) +
+              "L" + number(x) + " " + number(y - radius) + "L" + number(x + radius) + " " +
+              number(y + radius) + "Z\">" + title + "</path>\n";
+    else
+      svg_ += "<circle class=\"" + type + "\" cx=\"" + number(x) + "\" cy=\"" + number(y) +
+              "\" r=\"" + number(radius) + "\">" + title + "</circle>\n";
   }
 
   // Writes a label near a point, where neither the curve nor another label is, and a line to it
@@ -283,7 +296,12 @@ class Picture {
       add_point(mark, 5.5, "mark", mark.name);
     add_label(tradeoff_.unplanned,
               "no recomputation: " + byte_text(tradeoff_.unplanned.peak_bytes));
-    add_label(leanest, "smallest peak: " + byte_text(leanest.peak_bytes));
+    std::string beyond;
+    if (value_of(leanest) > y_.to)
+      beyond = tradeoff_.unplanned.seconds > 0.0
+                   ? ", " + factor_text(value_of(leanest)) + " times as long"
+                   : ", " + second_text(leanest.seconds);
+    add_label(leanest, "smallest peak: " + byte_text(leanest.peak_bytes) + beyond);
     for (const auto& mark : tradeoff_.marks)
       add_label(mark, mark.name + ": " + byte_text(mark.peak_bytes));
   }

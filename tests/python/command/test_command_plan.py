@@ -87,6 +87,14 @@ def titles(root: ElementTree.Element) -> list[str]:
     return [each.text or "" for each in root.iter(f"{SVG}title")]
 
 
+def place(point: ElementTree.Element) -> tuple[float, float]:
+    """Returns where a plan is: the center of a circle, or the tip of an arrow."""
+    if point.tag == f"{SVG}circle":
+        return float(point.get("cx", "")), float(point.get("cy", ""))
+    x, y = point.get("d", "").split("L")[1].split(" ")
+    return float(x), float(y)
+
+
 def test_a_picture_has_every_plan_and_the_budgets(command: Command, model: str, tmp_path: Path) -> None:
     arguments = ("--input", INPUT, "--sweep", "--budget", "0.7,0.6,1KiB", "--svg", "out.svg", "--json")
     result = command("plan", model, *arguments)
@@ -94,9 +102,8 @@ def test_a_picture_has_every_plan_and_the_budgets(command: Command, model: str, 
     assert os.listdir(tmp_path) == ["out.svg"]
     root = ElementTree.parse(tmp_path / "out.svg").getroot()
     points = result.json["tradeoff"]
-    circles = [each for each in root.iter(f"{SVG}circle") if each.get("class") == "plan"]
-    assert len(circles) == len(points) > 2
-    places = [(float(each.get("cx", "")), float(each.get("cy", ""))) for each in circles]
+    places = [place(each) for each in root.iter() if each.get("class") == "plan"]
+    assert len(places) == len(points) > 2
     assert places == sorted(places, key=lambda place: (-place[0], -place[1]))
     # Places follow from the figures by one scale for each axis.
     first, last = points[0], points[-1]
