@@ -161,7 +161,7 @@ void measure(std::vector<Side>& sides, int runs) {
       1.0 / (static_cast<double>(sides.size()) * static_cast<double>(kWarmUp + 2 + runs));
   double done = 0.0;
   const auto ask = [&](Side& side, const std::string& request, const std::string& now) {
-    progress.set(done, std::string(side.name) + ": " + now);
+    progress.set(done, std::string(side.name) + " " + now);
     auto answer = side.worker->ask(request);
     done += share;
     return answer;
@@ -169,14 +169,13 @@ void measure(std::vector<Side>& sides, int runs) {
   for (auto& side : sides) {
     side.worker->ask("");
     for (int i = 0; i < kWarmUp; ++i)
-      ask(side, "warm-up", i == 0 ? "the first step" : "warming up");
-    side.peak_bytes = ask(side, "peak", "memory of a step")["bytes"].get<int64_t>();
-    ask(side, "rest", "memory at rest");
+      ask(side, "warm-up", i == 0 ? "starts" : "warms up");
+    side.peak_bytes = ask(side, "peak", "peak")["bytes"].get<int64_t>();
+    ask(side, "rest", "at rest");
   }
   for (int i = 0; i < runs; ++i) {
     for (auto& side : sides) {
-      const auto answer =
-          ask(side, "time", "step " + std::to_string(i + 1) + " of " + std::to_string(runs));
+      const auto answer = ask(side, "time", std::to_string(i + 1) + "/" + std::to_string(runs));
       side.seconds.push_back(answer["seconds"].get<double>());
       if (!answer["resident_bytes"].is_null())
         side.resident.push_back(answer["resident_bytes"].get<double>());

@@ -11,7 +11,6 @@
 
 #include "command/arguments.h"
 #include "command/failure.h"
-#include "command/inputs.h"
 #include "command/kept_values.h"
 #include "command/subcommands.h"
 #include "command/texts.h"
@@ -24,6 +23,7 @@ using nlohmann::json;
 struct DiffArguments : Arguments {
   std::string second;
   bool values = false;
+  int depth = 2;
 };
 
 // A way in which plans A and B treat a value differently.
@@ -138,22 +138,38 @@ void print_figures(const json& result) {
   table.print();
 }
 
-void print_change(const json& change, const std::string& title, bool with_values) {
-  std::printf("\n%s: %s\n", title.c_str(), byte_text(change["bytes"].get<int64_t>()).c_str());
-  Table table(with_values ? std::vector<std::string>{"layer", "value", "bytes"}
-                          : std::vector<std::string>{"layer", "values", "bytes"});
-  for (const auto& layer : change["layers"]) {
-    const auto path = layer["layer"].get<std::string>();
-    const auto name = path.empty() ? "(outside of layers)" : path;
-    if (!with_values) {
-      table.add(
-          {name, std::to_string(layer["values"].size()), byte_text(layer["bytes"].get<int64_t>())});
-      continue;
-    }
+// Returns the first names of a path: "blocks.0" of "blocks.0.attention".
+std::string first_names(const std::string& path, int depth) {
+  size_t end = 0;
+  for (int i = 0; i < depth && end != path.npos; ++i)
+    end = path.find('.', i == 0 ? 0 : end + 1);
+  return path.empty() ? "(outside of layers)" : path.substr(0, end);
+}
+
+void print_values(const json& layers) {
+  Table table({"layer", "value", "bytes"});
+  for (const auto& layer : layers) {
     for (const auto& value : layer["values"])
-      table.add(
-          {name, value["value"].get<std::string>(), byte_text(value["bytes"].get<int64_t>())});
+      table.add({first_names(layer["layer"].get<std::string>(), 100),
+                 value["value"].get<std::string>(), byte_text(value["bytes"].get<int64_t>())});
   }
+  table.print();
+}
+
+void print_layers(const json& layers, int depth) {
+  struct Sum {
+    size_t values = 0;
+    int64_t bytes = 0;
+  };
+  std::map<std::string, Sum> sums;
+  for (const auto& layer : layers) {
+    auto& sum = sums[first_names(layer["layer"].get<std::string>(), depth)];
+    sum.values += layer["values"].size();
+    sum.bytes += layer["bytes"].get<int64_t>();
+  }
+  Table table({"layer", "values", "bytes"});
+  for (const auto& [layer, sum] : sums)
+    table.add({layer, std::to_string(sum.values), byte_text(sum.bytes)});
   table.print();
 }
 
@@ -173,8 +189,15 @@ void run(const DiffArguments& arguments) {
   }
   print_figures(result);
   for (const auto& change : kChanges) {
-    if (!result[change.key]["layers"].empty())
-      print_change(result[change.key], change.text, arguments.values);
+    const auto& layers = result[change.key]["layers"];
+    if (layers.empty())
+      continue;
+    std::printf("\n%s: %s\n", change.text,
+                byte_text(result[change.key]["bytes"].get<int64_t>()).c_str());
+    if (arguments.values)
+      print_values(layers);
+    else
+      print_layers(layers, arguments.depth);
   }
   if (!differ)
     std::printf("\nBoth keep and recompute the same values.\n");
@@ -192,6 +215,11 @@ void add_diff(CLI::App& program) {
   app->add_option("b", arguments->second, "the other one")->required()->type_name("FILE");
   app->add_flag("--json", arguments->json, "write one JSON object instead of text");
   app->add_flag("--values", arguments->values, "name each value, not only the layers");
+  app->add_option("--depth", arguments->depth,
+                  "how many names the path of a layer that has a row has at most")
+      ->check(CLI::Range(1, 100))
+      ->capture_default_str()
+      ->type_name("COUNT");
   add_call(*app, *arguments, /*optional=*/true);
   app->footer(
       "A plan file is what save_plan writes. A module that was lowered with a plan holds one, "

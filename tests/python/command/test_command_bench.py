@@ -37,9 +37,11 @@ def test_the_lowered_step_has_the_peak_that_plan_predicts(command: Command, mode
     (plan,) = command("plan", model, *settings, "--json").json["budgets"]
     assert lowered["peak_bytes"] == pytest.approx(plan["predicted_peak_bytes"], rel=0.02)
     assert lowered["peak_bytes"] < 0.75 * stock["peak_bytes"]
+    # Tensors of the lowered step lie in one arena; TorchScript's allocator keeps more than is alive.
+    assert lowered["resident_bytes"] == pytest.approx(lowered["peak_bytes"], rel=0.1)
     assert lowered["resident_bytes"] < stock["resident_bytes"]
     for side in (stock, lowered):
-        assert side["resident_bytes"] == pytest.approx(side["peak_bytes"], rel=0.25)
+        assert side["resident_bytes"] > 0.9 * side["peak_bytes"]
         assert len(side["all_seconds"]) == result.json["runs"] == 5
         assert side["seconds"] == pytest.approx(statistics.median(side["all_seconds"]))
         assert min(side["all_seconds"]) > 0
@@ -73,13 +75,12 @@ def test_a_lowered_file_brings_its_options(command: Command, model: str) -> None
 
 
 def test_gradients_that_are_kept_are_no_part_of_the_peak(command: Command, model: str) -> None:
-    def stock_peak(*settings: str) -> int:
+    def lowered_peak(*settings: str) -> int:
         arguments = ("--input", "float32[8,64]", "--strategy", "all", "--runs", "1", "--json", *settings)
-        return int(command("bench", model, *arguments).json["torchscript"]["peak_bytes"])
+        return int(command("bench", model, *arguments).json["lowered"]["peak_bytes"])
 
     gradients = sum(each.nbytes for each in torch.jit.load(model).parameters())
-    assert stock_peak() > stock_peak("--set", "accumulate=true")
-    assert stock_peak() >= gradients
+    assert lowered_peak() > gradients > lowered_peak("--set", "accumulate=true")
 
 
 def test_the_text_says_how_many_runs_there_were(command: Command, model: str) -> None:
@@ -92,9 +93,9 @@ def test_the_text_says_how_many_runs_there_were(command: Command, model: str) ->
 
 
 def test_a_terminal_shows_a_bar(binary: Path, model: str) -> None:
-    line = f"{binary} bench {model} --input '{LARGE}' --budget 0.6 --runs 40"
+    line = f"{binary} bench {model} --input 'float32[8192,{WIDTH}]' --budget 0.6 --runs 9"
     result = subprocess.run(["script", "-qec", line, "/dev/null"], capture_output=True, text=True, check=True)
-    assert re.search(r"aten_recompute: bench \[#+-+\] +\d+ %  lowered: step \d+ of 40", result.stdout)
+    assert re.search(r"aten_recompute: bench \[#+-+\] +\d+ %  lowered \d/9", result.stdout)
     quiet = subprocess.run(
         ["script", "-qec", f"RECOMPUTE_PROGRESS=0 {line}", "/dev/null"], capture_output=True, text=True, check=True
     )

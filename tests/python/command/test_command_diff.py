@@ -1,6 +1,7 @@
 """``aten-recompute diff`` names what two plans keep and recompute differently."""
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -84,6 +85,21 @@ def test_the_text_has_a_table_by_layer(command: Command, plans: list[dict[str, A
     value = next(iter(changed(command("diff", "a.json", "b.json", "--json").json, KEPT_TO_RECOMPUTED)))
     assert value not in text
     assert value in command("diff", "a.json", "b.json", "--values").out
+
+
+def test_rows_are_layers_down_to_the_depth(command: Command, plans: list[dict[str, Any]]) -> None:
+    def rows(depth: int) -> list[list[str]]:
+        text = command("diff", "a.json", "b.json", "--depth", str(depth)).out
+        table = text.partition("kept in A, recomputed in B: ")[2].split("\n\n")[0].splitlines()[2:]
+        return [re.split("  +", row.strip()) for row in table]
+
+    changes = command("diff", "a.json", "b.json", "--json").json[KEPT_TO_RECOMPUTED]["layers"]
+    paths = [each["layer"] for each in changes]
+    assert any(path.count(".") >= 2 for path in paths)
+    for depth in (1, 2, 100):
+        expected = {".".join(path.split(".")[:depth]) or "(outside of layers)" for path in paths}
+        assert {row[0] for row in rows(depth)} == expected
+        assert sum(int(row[1]) for row in rows(depth)) == sum(len(each["values"]) for each in changes)
 
 
 def test_equal_plans_do_not_differ(command: Command, plans: list[dict[str, Any]]) -> None:

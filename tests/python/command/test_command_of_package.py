@@ -32,14 +32,16 @@ def make_torch(folder: Path, version: str) -> None:
     (folder / "torch" / "version.py").write_text(f"__version__ = '{version}'\n")
 
 
-def start(*folders: Path, arguments: tuple[str, ...] = (), **environment: str) -> "subprocess.CompletedProcess[str]":
+def start(
+    *folders: Path, arguments: tuple[str, ...] = (), library_path: str = ""
+) -> "subprocess.CompletedProcess[str]":
     """Runs the script where Python finds packages in these folders only."""
     source = Path(aten_recompute.__file__).parents[1]
     code = (
         f"import sys; sys.path += {[*map(str, folders), str(source)]}; "
         "import aten_recompute_command; aten_recompute_command.main()"
     )
-    kept = {"PATH": os.environ["PATH"], **environment}
+    kept = {"PATH": os.environ["PATH"]} | ({"LD_LIBRARY_PATH": library_path} if library_path else {})
     return subprocess.run(
         [sys.executable, "-S", "-c", code, *arguments], env=kept, capture_output=True, text=True, check=False
     )
@@ -59,7 +61,7 @@ def test_the_program_for_the_version_of_torch_runs(tmp_path: Path) -> None:
 def test_libtorch_in_another_folder_is_named(tmp_path: Path, before: str) -> None:
     make_package(tmp_path / "user", ["2.13"])
     make_torch(tmp_path / "system", "2.13.0")
-    result = start(tmp_path / "user", tmp_path / "system", **({"LD_LIBRARY_PATH": before} if before else {}))
+    result = start(tmp_path / "user", tmp_path / "system", library_path=before)
     path = result.stdout.splitlines()[0].split(" ")[1]
     assert path == ":".join([str(tmp_path / "system" / "torch" / "lib"), *([before] if before else [])])
 
