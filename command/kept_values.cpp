@@ -60,7 +60,8 @@ PlanOfFile read_plan(const std::string& path, const std::string& text) {
       plan.recompute_seconds += part.at("recompute_seconds").get<double>();
     }
   } catch (const json::exception& error) {
-    fail(path, error.what());
+    const std::string what = error.what();  // "[json.exception.type_error.302] type must be ..."
+    fail(path, what.substr(std::min(what.find("] ") + 2, what.size())));
   }
   return plan;
 }

@@ -74,7 +74,7 @@ int run(int argc, char** argv) {
   if (std::getenv("RECOMPUTE_LOGS") == nullptr && std::getenv("RECOMPUTE_LOG_LEVEL") == nullptr)
     set_logs("all=error");
 
-  CLI::App app("Trains TorchScript modules in less memory: predicts and plans what a step takes.",
+  CLI::App app("Predicts, plans and measures the memory of training steps of TorchScript modules.",
                "aten-recompute");
   add_texts(app);
   app.require_subcommand(1);

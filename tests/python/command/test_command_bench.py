@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from support.command_runs import INPUT, WIDTH, Command
+from support.terminals import Shell
 
 LARGE = f"float32[32768,{WIDTH}]"  # tensors of 8 MiB, which the C library takes from the system one by one
 
@@ -92,14 +93,15 @@ def test_the_text_says_how_many_runs_there_were(command: Command, model: str) ->
     assert result.out.splitlines()[3].count(" 1.00") == 3
 
 
-def test_a_terminal_shows_a_bar(binary: Path, model: str) -> None:
-    line = f"{binary} bench {model} --input 'float32[8192,{WIDTH}]' --budget 0.6 --runs 9"
-    result = subprocess.run(["script", "-qec", line, "/dev/null"], capture_output=True, text=True, check=True)
-    assert re.search(r"aten_recompute: bench \[#+-+\] +\d+ %  lowered \d/9", result.stdout)
-    quiet = subprocess.run(
-        ["script", "-qec", f"RECOMPUTE_PROGRESS=0 {line}", "/dev/null"], capture_output=True, text=True, check=True
-    )
-    assert "aten_recompute: bench" not in quiet.stdout
+def test_a_terminal_shows_a_bar(binary: Path, model: str, tmp_path: Path) -> None:
+    arguments = [str(binary), "bench", model, "--input", LARGE, "--budget", "0.6"]
+    shell = Shell([*arguments, "--runs", "10000"], tmp_path, {})
+    before = shell.read_until("lowered 2/10000", seconds=300)
+    shell.close()
+    assert re.search(r"aten_recompute: bench \[-+\] +\d+ %  lowered 1/10000", before)
+    quiet = Shell([*arguments, "--runs", "2"], tmp_path, {"RECOMPUTE_PROGRESS": "0"})
+    assert "bench [" not in quiet.read_until("Lowered with", seconds=300)
+    quiet.close()
 
 
 @pytest.mark.parametrize(
