@@ -6,6 +6,7 @@ import signal
 import statistics
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -95,13 +96,16 @@ def test_the_text_says_how_many_runs_there_were(command: Command, model: str) ->
 
 def test_a_terminal_shows_a_bar(binary: Path, model: str, tmp_path: Path) -> None:
     arguments = [str(binary), "bench", model, "--input", LARGE, "--budget", "0.6"]
-    shell = Shell([*arguments, "--runs", "10000"], tmp_path, {})
-    before = shell.read_until("lowered 2/10000", seconds=300)
-    shell.close()
-    assert re.search(r"aten_recompute: bench \[-+\] +\d+ %  lowered 1/10000", before)
-    quiet = Shell([*arguments, "--runs", "2"], tmp_path, {"RECOMPUTE_PROGRESS": "0"})
-    assert "bench [" not in quiet.read_until("Lowered with", seconds=300)
-    quiet.close()
+    arguments += ["--runs", "10000"]
+    with closing(Shell(arguments, tmp_path, {})) as shell:
+        before = shell.read_until("lowered 2/10000", seconds=300)
+        assert re.search(r"aten_recompute: bench \[-+\] +\d+ %  lowered 1/10000", before)
+    with closing(Shell(arguments, tmp_path, {"RECOMPUTE_PROGRESS": "0"})) as quiet:
+        while len(children_of(quiet.process.pid)) < 2:
+            assert quiet.process.poll() is None
+            time.sleep(0.05)
+        time.sleep(4)  # the bar is shown after one second
+        assert quiet.read_now() == ""
 
 
 @pytest.mark.parametrize(

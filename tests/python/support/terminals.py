@@ -46,6 +46,13 @@ class Shell:
         before, _, self.shown = self.shown.partition(text)
         return before
 
+    def read_now(self) -> str:
+        """Returns what is shown so far, and drops it."""
+        while select.select([self.terminal], [], [], 0.0)[0]:
+            self.shown += os.read(self.terminal, 65536).decode(errors="replace")
+        shown, self.shown = self.shown, ""
+        return shown
+
     def close(self) -> None:
         self.process.kill()
         self.process.wait()
