@@ -1,4 +1,4 @@
-"""Builds the C++ library with CMake and puts it, its headers and its CMake package into the Python package.
+"""Builds the C++ library and the command with CMake and puts them, headers and CMake package into the Python package.
 
 ``pip install --no-build-isolation .`` builds against the torch of the interpreter that runs this script. With build
 isolation, pip would download another torch to build against.
@@ -24,6 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent
 sys.path.append(str(ROOT))
 NAME = "libaten_recompute.so"
+COMMAND = "aten-recompute"
 OLDEST_SETUPTOOLS = (70, 1)  # the first one that makes wheels without another package
 
 
@@ -103,6 +104,7 @@ def is_built_for(build: Path, torch: Path) -> bool:
     root = Path(known.get("ATEN_RECOMPUTE_TORCH_ROOT_OF_BUILD", "/none"))
     return (
         known.get("CMAKE_HOME_DIRECTORY") == str(ROOT)
+        and known.get("ATEN_RECOMPUTE_COMMAND") == "ON"
         and known.get("CMAKE_BUILD_TYPE") == "RelWithDebInfo"
         and root.is_dir()
         and torch_version(root) == torch_version(torch)
@@ -110,22 +112,23 @@ def is_built_for(build: Path, torch: Path) -> bool:
 
 
 def build_library(torch: Path) -> Path:
-    """Builds the library for a torch package. Returns the build folder, which stays for the next time."""
+    """Builds library and command for a torch package. Returns the build folder, which stays for the next time."""
     minor = minor_version(torch)
     build = ROOT / "build"
     if not is_built_for(build, torch):
         build = build / f"torch-{minor}"
     if not is_built_for(build, torch):
-        off = [f"-DATEN_RECOMPUTE_{part}=OFF" for part in ("TESTS", "EXAMPLES", "BENCHMARKS", "COMMAND")]
+        off = [f"-DATEN_RECOMPUTE_{part}=OFF" for part in ("TESTS", "EXAMPLES", "BENCHMARKS")]
         subprocess.check_call(
             [
                 *("cmake", "-S", str(ROOT), "-B", str(build), "-G", "Ninja", *off),
+                "-DATEN_RECOMPUTE_COMMAND=ON",
                 *(f"-DPython_EXECUTABLE={sys.executable}", f"-DTorch_DIR={torch / 'share' / 'cmake' / 'Torch'}"),
             ]
         )
     print(f"aten_recompute: building the library for torch {minor} in {build}: minutes, if it is new", flush=True)
     jobs = os.environ.get("JOBS", str(os.cpu_count() or 1))
-    subprocess.check_call(["cmake", "--build", str(build), "-j", jobs, "--target", "aten_recompute"])
+    subprocess.check_call(["cmake", "--build", str(build), "-j", jobs, "--target", "aten_recompute", COMMAND])
     return build
 
 
@@ -156,7 +159,8 @@ class CMakeBuild(build_ext):
             debug_files = os.environ.get("ATEN_RECOMPUTE_DEBUG_FILES")
             if debug_files:
                 folder = f"torch-{minor_version(torch)}"
-                split_debug_information(package / "lib" / folder / NAME, Path(debug_files).resolve() / folder)
+                for name in (NAME, COMMAND):
+                    split_debug_information(package / "lib" / folder / name, Path(debug_files).resolve() / folder)
 
     def get_outputs(self) -> list[str]:
         return []
@@ -170,7 +174,8 @@ class Wheel(bdist_wheel):
         if os.environ.get("ATEN_RECOMPUTE_MANYLINUX"):
             from tools.check_library import platform_tag
 
-            platform = platform_tag(sorted(Path(self.bdist_dir).rglob(NAME)))
+            package = Path(self.bdist_dir)
+            platform = platform_tag(sorted([*package.rglob(NAME), *package.rglob(f"lib/*/{COMMAND}")]))
         return "py3", "none", platform
 
 

@@ -1,6 +1,4 @@
 // aten-recompute check: whether a step stays below a limit, as an exit status.
-#include <aten_recompute/aten_recompute.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
@@ -12,6 +10,7 @@
 #include "command/failure.h"
 #include "command/model_file.h"
 #include "command/step_estimate.h"
+#include "command/strategy.h"
 #include "command/subcommands.h"
 #include "command/texts.h"
 
@@ -26,24 +25,11 @@ struct CheckArguments : Arguments {
   std::string device = "cpu";
 };
 
-// Returns the options that the method of a file was lowered with, or those of strategy none.
-json options_in_file(const CheckArguments& arguments) {
-  const auto module = load_module(arguments.path, Tensors::kDescribed);
-  try {
-    const auto reported = json::parse(report(module));
-    for (const auto& method : reported["methods"]) {
-      if (method["method"] == arguments.method)
-        return method["options"];
-    }
-  } catch (const NotLoweredError&) {
-  }
-  return {{"strategy", "none"}};
-}
-
 // Takes over the budget with which a file was lowered, and what changes the peak under it.
 void take_options_of_file(CheckArguments& arguments) {
-  const auto options = options_in_file(arguments);
-  const auto strategy = options.value("strategy", "none");
+  const auto options =
+      options_in_file(load_module(arguments.path, Tensors::kDescribed), arguments.method);
+  const auto strategy = options.is_null() ? "none" : options.value("strategy", "none");
   if (strategy == "none")
     return;
   if (strategy != "budget" || !options.contains("memory_budget"))

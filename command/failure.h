@@ -1,6 +1,7 @@
 // How a subcommand ends, and what the shell is told.
 #pragma once
 
+#include <exception>
 #include <stdexcept>
 #include <string>
 
@@ -27,5 +28,10 @@ class Failure : public std::runtime_error {
  private:
   Exit status_;
 };
+
+// Returns the exit status of an error, and its message in one line. `error` is a Failure, an error
+// of the library, or one of LibTorch.
+Exit status_of(const std::exception& error);
+std::string message_of(const std::exception& error);
 
 }  // namespace aten_recompute::command

@@ -5,21 +5,20 @@
 #include <torch/csrc/jit/runtime/print_handler.h>
 #include <CLI/CLI.hpp>
 
-#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <exception>
-#include <memory>
-#include <stdexcept>
 #include <string>
 
+#include "command/completion.h"
 #include "command/failure.h"
+#include "command/manual.h"
 #include "command/subcommands.h"
 
 namespace aten_recompute::command {
 namespace {
 
-constexpr const char* kExitStatuses =
+constexpr const char* kFooter =
     "Exit status:\n"
     "  0  success\n"
     "  1  check: the peak is above the limit\n"
@@ -29,35 +28,43 @@ constexpr const char* kExitStatuses =
     "  5  no plan keeps the budget\n"
     "  6  the step cannot run with these inputs, or is not known without running it\n"
     "An error is one line on stderr. Files are written completely or not at all.\n\n"
-    "Environment: NO_COLOR switches colors off, RECOMPUTE_LOGS chooses what is logged to stderr.";
+    "Environment:\n"
+    "  NO_COLOR            switches colors off, if it is not empty\n"
+    "  RECOMPUTE_LOGS      chooses what is logged to stderr; by default only errors are\n"
+    "  RECOMPUTE_PROGRESS  0 switches bars of progress off, which only a terminal shows";
 
-int fail(Exit status, std::string message) {
-  const std::string prefix = "aten_recompute: ";
-  if (message.rfind(prefix, 0) == 0)
-    message.erase(0, prefix.size());
-  message.erase(std::min(message.find('\n'), message.size()));
+int fail(Exit status, const std::string& message) {
   std::fflush(stdout);
   std::fprintf(stderr, "aten-recompute: %s\n", message.c_str());
   return static_cast<int>(status);
-}
-
-Exit status_of(const std::exception& error) {
-  if (const auto typed = typed_error(error)) {
-    if (dynamic_cast<const BudgetUnreachableError*>(typed.get()) != nullptr)
-      return Exit::kBudgetUnreachable;
-    if (dynamic_cast<const InvalidOptionError*>(typed.get()) != nullptr ||
-        dynamic_cast<const NoSuchMethodError*>(typed.get()) != nullptr ||
-        dynamic_cast<const PlanMismatchError*>(typed.get()) != nullptr)
-      return Exit::kBadArguments;
-  }
-  return dynamic_cast<const std::invalid_argument*>(&error) != nullptr ? Exit::kBadArguments
-                                                                       : Exit::kStepFailed;
 }
 
 // Drops PyTorch's warnings, so that stderr has what this program says.
 struct Silent : c10::WarningHandler {
   void process(const c10::Warning& /*warning*/) override {}
 };
+
+// Adds the options that print a text about the program and end it.
+void add_texts(CLI::App& app) {
+  app.set_version_flag("--version", version());
+  app.set_help_all_flag("--help-all", "Print the help of all subcommands");
+  auto* const shell = app.add_option_function<std::string>(
+      "--completion",
+      [&app](const std::string& name) {
+        std::fputs((name == "bash" ? bash_completion(app) : zsh_completion(app)).c_str(), stdout);
+        throw CLI::Success();
+      },
+      "Print a script that lets the shell complete arguments of this program");
+  shell->check(CLI::IsMember({"bash", "zsh"}))->type_name("SHELL")->trigger_on_parse();
+  auto* const page = app.add_flag_callback(
+      "--man",
+      [&app] {
+        std::fputs(manual(app).c_str(), stdout);
+        throw CLI::Success();
+      },
+      "Print the manual page, for man -l -");
+  page->trigger_on_parse();
+}
 
 int run(int argc, char** argv) {
   Silent silent;
@@ -67,17 +74,19 @@ int run(int argc, char** argv) {
   if (std::getenv("RECOMPUTE_LOGS") == nullptr && std::getenv("RECOMPUTE_LOG_LEVEL") == nullptr)
     set_logs("all=error");
 
-  CLI::App app("Trains TorchScript modules in less memory: predicts and plans what a step takes.",
+  CLI::App app("Predicts, plans and measures the memory of training steps of TorchScript modules.",
                "aten-recompute");
-  app.set_version_flag("--version", version());
-  app.set_help_all_flag("--help-all", "Print the help of all subcommands");
+  add_texts(app);
   app.require_subcommand(1);
-  app.footer(std::string(kExitStatuses));
+  app.footer(std::string(kFooter));
   add_estimate(app);
   add_plan(app);
   add_lower(app);
   add_inspect(app);
+  add_profile(app);
   add_check(app);
+  add_bench(app);
+  add_diff(app);
   add_draw(app);
   try {
     app.parse(argc, argv);
@@ -99,9 +108,7 @@ int main(int argc, char** argv) {
   using namespace aten_recompute;
   try {
     return command::run(argc, argv);
-  } catch (const command::Failure& failure) {
-    return command::fail(failure.status(), failure.what());
   } catch (const std::exception& error) {
-    return command::fail(command::status_of(error), one_line(error));
+    return command::fail(command::status_of(error), command::message_of(error));
   }
 }

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <cstdio>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -12,9 +13,11 @@
 #include "command/failure.h"
 #include "command/inputs.h"
 #include "command/model_file.h"
+#include "command/output_file.h"
 #include "command/step.h"
 #include "command/subcommands.h"
 #include "command/texts.h"
+#include "command/tradeoff_picture.h"
 
 namespace aten_recompute::command {
 namespace {
@@ -24,6 +27,7 @@ using nlohmann::json;
 struct PlanArguments : Arguments {
   std::vector<std::string> budgets;
   bool sweep = false;
+  std::string svg;
   int steps = 2;
 };
 
@@ -54,8 +58,10 @@ class Planner {
   // Returns the module as it runs under the budget, after some steps.
   torch::jit::Module run(const std::string& budget) {
     auto lowered = lower(module_, with_budget(options_, budget).dump(), {arguments_.method});
+    const auto gradients =
+        options_.value("accumulate", false) ? Gradients::kKept : Gradients::kDropped;
     for (int i = 0; i < arguments_.steps; ++i)
-      run_step(lowered, arguments_.method, inputs_);
+      run_step(lowered, arguments_.method, inputs_, gradients);
     return lowered;
   }
 
@@ -180,10 +186,40 @@ void print_tradeoff(const json& tradeoff, const json& unplanned) {
   table.print();
 }
 
+std::string picture_of(const PlanArguments& arguments, const json& result, const json& unplanned) {
+  Tradeoff tradeoff{.title = arguments.path + ": one step of " + arguments.method,
+                    .curve = {},
+                    .marks = {},
+                    .unplanned = {unplanned["unplanned_peak_bytes"].get<int64_t>(),
+                                  unplanned["unplanned_seconds"].get<double>(), ""}};
+  for (const auto& point : result["tradeoff"])
+    tradeoff.curve.push_back(
+        {point["peak_bytes"].get<int64_t>(), point["seconds"].get<double>(), ""});
+  for (const auto& budget : result["budgets"]) {
+    if (!budget["reachable"].get<bool>())
+      continue;
+    // Each budget has a profile of its own, so that only multiples of its own time compare.
+    const auto unplanned_seconds = budget["unplanned_seconds"].get<double>();
+    const auto factor =
+        unplanned_seconds > 0.0 ? tradeoff.unplanned.seconds / unplanned_seconds : 1.0;
+    tradeoff.marks.push_back({budget["predicted_peak_bytes"].get<int64_t>(),
+                              factor * budget["predicted_seconds"].get<double>(),
+                              "budget " + budget["budget"].get<std::string>()});
+  }
+  if (tradeoff.curve.empty())
+    throw Failure(Exit::kStepFailed,
+                  "--svg: the method has several regions that are planned one by "
+                  "one, of which there is no trade-off");
+  return tradeoff_svg(tradeoff);
+}
+
 void run(const PlanArguments& arguments) {
   if (arguments.budgets.empty() && !arguments.sweep)
     throw Failure(Exit::kBadArguments, "--budget or --sweep is required");
   Planner planner(arguments);
+  std::optional<OutputFile> picture;  // a file that cannot be written is told before steps run
+  if (!arguments.svg.empty())
+    picture.emplace(arguments.svg);
   json result = {{"file", arguments.path}, {"method", arguments.method}};
   result["budgets"] = json::array();
   for (const auto& budget : arguments.budgets)
@@ -194,6 +230,11 @@ void run(const PlanArguments& arguments) {
     unplanned = planner.figures(lowered);
     result["tradeoff"] = planner.tradeoff(lowered);
   }
+  if (picture) {
+    picture->write(picture_of(arguments, result, unplanned));
+    picture->commit();
+    result["svg"] = arguments.svg;
+  }
   if (arguments.json) {
     print(result);
   } else {
@@ -203,6 +244,8 @@ void run(const PlanArguments& arguments) {
       std::printf("\n");
     if (arguments.sweep && !result["tradeoff"].empty())
       print_tradeoff(result["tradeoff"], unplanned);
+    if (picture)
+      std::printf("\n%s: written\n", arguments.svg.c_str());
   }
   for (const auto& budget : result["budgets"]) {
     if (!budget["reachable"].get<bool>())
@@ -223,9 +266,15 @@ void add_plan(CLI::App& program) {
   add_file(*app, *arguments);
   add_call(*app, *arguments);
   add_budgets(*app, arguments->budgets);
-  app->add_flag("--sweep", arguments->sweep,
-                wrapped("show the trade-off: the plans that no other one beats in both peak and "
-                        "time, from no recomputation to the smallest peak"));
+  auto* const sweep = app->add_flag(
+      "--sweep", arguments->sweep,
+      wrapped("show the trade-off: the plans that no other one beats in both peak and "
+              "time, from no recomputation to the smallest peak"));
+  app->add_option("--svg", arguments->svg,
+                  wrapped("with --sweep: write the trade-off to this file as a picture, with the "
+                          "budgets in it"))
+      ->needs(sweep)
+      ->type_name("FILE");
   app->add_option("--steps", arguments->steps,
                   wrapped("training steps to run for each budget; from the second on, the peak is "
                           "measured, too"))
@@ -239,7 +288,7 @@ void add_plan(CLI::App& program) {
       "are predicted from the measured operators. Exit status 5: a budget cannot be reached.\n\n"
       "Examples:\n"
       "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --budget 0.5,600MiB\n"
-      "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --sweep");
+      "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --sweep --svg resnet.svg");
   app->callback([arguments] { run(*arguments); });
 }
 

@@ -29,7 +29,7 @@ void find_results(const c10::IValue& value, std::vector<at::Tensor>& results) {
 }  // namespace
 
 void run_step(torch::jit::Module& module, const std::string& method,
-              const std::vector<c10::IValue>& inputs) {
+              const std::vector<c10::IValue>& inputs, Gradients gradients) {
   std::vector<at::Tensor> results;
   {
     const auto value = module.get_method(method)(inputs);
@@ -37,11 +37,13 @@ void run_step(torch::jit::Module& module, const std::string& method,
   }
   if (results.empty())
     throw Failure(Exit::kStepFailed, "no result of " + method + " needs a gradient");
-  std::vector<at::Tensor> gradients;
+  std::vector<at::Tensor> ones;
   for (const auto& result : results)
-    gradients.push_back(torch::ones({}, result.options()).expand(result.sizes()));
+    ones.push_back(torch::ones({}, result.options()).expand(result.sizes()));
   results.shrink_to_fit();
-  torch::autograd::backward(results, gradients);
+  torch::autograd::backward(results, ones);
+  if (gradients == Gradients::kKept)
+    return;
   for (auto parameter : module.parameters())
     parameter.mutable_grad() = at::Tensor();
 }

@@ -9,9 +9,15 @@
 
 namespace aten_recompute::command {
 
-// Runs the method and the backward of the sum of its results, and drops the gradients. Throws what
-// the method throws, and Failure(kStepFailed) if no result needs a gradient.
+// What becomes of the gradients of parameters after a step.
+enum class Gradients {
+  kDropped,  // the next step makes new ones
+  kKept,     // the next step adds to them
+};
+
+// Runs the method and the backward of the sum of its results. Throws what the method throws, and
+// Failure(kStepFailed) if no result needs a gradient.
 void run_step(torch::jit::Module& module, const std::string& method,
-              const std::vector<c10::IValue>& inputs);
+              const std::vector<c10::IValue>& inputs, Gradients gradients = Gradients::kDropped);
 
 }  // namespace aten_recompute::command

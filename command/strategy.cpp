@@ -1,13 +1,16 @@
 #include "command/strategy.h"
 
+#include <aten_recompute/aten_recompute.h>
+
+#include "command/described_options.h"
 #include "command/failure.h"
 
 namespace aten_recompute::command {
 
 void add_strategy(CLI::App& app, Strategy& strategy) {
-  app.add_option("-s,--strategy", strategy.name,
-                 wrapped("what is recomputed: budget, segments, min_cut, layers, all, names, ops, "
-                         "none or plan (docs/options.md)"))
+  app.add_option("-s,--strategy", strategy.name, wrapped("what is recomputed (docs/options.md)"))
+      ->check(suggestions(
+          {"budget", "segments", "min_cut", "layers", "all", "names", "ops", "none", "plan"}))
       ->type_name("NAME");
   app.add_option("-b,--budget", strategy.budget,
                  wrapped("the limit of strategy budget, which need not be named then: 0.5, 40% or "
@@ -33,6 +36,18 @@ nlohmann::json options_of(const Strategy& strategy, const Arguments& arguments) 
     options["memory_budget"] = number.is_number() ? number : nlohmann::json(strategy.budget);
   }
   return options;
+}
+
+nlohmann::json options_in_file(const torch::jit::Module& module, const std::string& method) {
+  try {
+    const auto reported = nlohmann::json::parse(report(module));
+    for (const auto& each : reported["methods"]) {
+      if (each["method"] == method)
+        return each["options"];
+    }
+  } catch (const NotLoweredError&) {
+  }
+  return nullptr;
 }
 
 }  // namespace aten_recompute::command

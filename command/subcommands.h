@@ -10,7 +10,10 @@ void add_estimate(CLI::App& program);
 void add_plan(CLI::App& program);
 void add_lower(CLI::App& program);
 void add_inspect(CLI::App& program);
+void add_profile(CLI::App& program);
 void add_check(CLI::App& program);
+void add_bench(CLI::App& program);
+void add_diff(CLI::App& program);
 void add_draw(CLI::App& program);
 
 }  // namespace aten_recompute::command

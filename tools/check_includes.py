@@ -48,10 +48,10 @@ LAYERS = (
     ("command",),
 )
 
-# Folders that see only a part of what stands below them. The command uses the public headers alone, which are no folder
-# of this list.
+# Folders that see only a part of what stands below them. The command uses the public headers, which are no folder of
+# this list, and what knows nothing of LibTorch.
 ONLY: dict[str, set[str]] = {
-    "command": set(),
+    "command": {"common"},
     "planner/addresses": {"common", "planner/addresses"},
     "planner/model": {"common", "planner/model"},
     "planner/graph": {"common", "planner/graph"},

@@ -135,6 +135,12 @@ def problems(library: Path) -> list[str]:
     return found
 
 
+def problems_of_program(program: Path) -> list[str]:
+    """Returns what is wrong with a program that uses the library, one line for each thing; nothing if all is well."""
+    allowed = {*ALLOWED, "libaten_recompute.so"}
+    return [f"needs {name}" for name in needed_libraries(program) if name not in allowed]
+
+
 def _show(versions: dict[str, Version]) -> str:
     return ", ".join(f"{name} {'.'.join(map(str, version))}" for name, version in sorted(versions.items()))
 

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Builds one wheel with a library for each of several versions of torch.
+"""Builds one wheel with a library and the command for each of several versions of torch.
 
     tools/make_wheel.py                         a library for the torch of this interpreter
     tools/make_wheel.py 2.11.0 2.13.0 2.15.0    one for each of these versions, which pip downloads
     tools/make_wheel.py .venv/lib/python3.11/site-packages/torch 2.15.0
 
-The wheel goes to ``dist/``, and the debug information of its libraries to ``dist/debug/``. Compiling for a version
+The wheel goes to ``dist/``, and the debug information of these to ``dist/debug/``. Compiling for a version
 takes minutes the first time, and seconds later on: ``build/torch-<version>`` stays. A folder ``build/`` that is
 configured for one of the versions is used for that one.
 
@@ -58,17 +58,19 @@ def build(torch_packages: list[str], output: Path, manylinux: bool) -> Path:
 
 
 def check(wheel: Path) -> list[str]:
-    """Prints the size of each library in a wheel. Returns what is wrong with them, one line for each thing."""
+    """Prints the size of each library and command in a wheel. Returns what is wrong, one line for each thing."""
     found = []
     with zipfile.ZipFile(wheel) as archive:
         folder = ROOT / "build" / "wheel-check"
         for entry in archive.infolist():
-            if not entry.filename.endswith(".so"):
+            is_library = entry.filename.endswith(".so")
+            if not is_library and Path(entry.filename).name != "aten-recompute":
                 continue
             library = Path(archive.extract(entry, folder))
             sizes = f"{entry.file_size / 1e6:.1f} MB, {entry.compress_size / 1e6:.1f} MB compressed"
             print(f"make_wheel: {entry.filename}: {sizes}")
-            found += [f"{entry.filename} {problem}" for problem in check_library.problems(library)]
+            problems = check_library.problems if is_library else check_library.problems_of_program
+            found += [f"{entry.filename} {problem}" for problem in problems(library)]
     print(f"make_wheel: {wheel}: {wheel.stat().st_size / 1e6:.1f} MB")
     return found
 

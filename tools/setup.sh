@@ -15,7 +15,7 @@ torch_version=2.13.0
 build_packages=(
   g++ cmake ninja-build ccache
   libboost-graph-dev libspdlog-dev nlohmann-json3-dev libcli11-dev
-  libgtest-dev libgmock-dev libbenchmark-dev graphviz
+  libgtest-dev libgmock-dev libbenchmark-dev graphviz zsh mandoc
 )
 
 say() { echo "setup: $*"; }

@@ -184,19 +184,25 @@ RetentionPlan read_plan(const Json& json, const Problem& problem, const std::str
   return PlanReader(problem).read(find_part(json, print, place));
 }
 
-Json saved_values(const Problem& problem, const SimulatedRun& run) {
+// Returns the values that are chosen and own memory, largest first.
+template <class IsChosen>
+Json values_with_bytes(const Problem& problem, const IsChosen& is_chosen) {
   std::vector<std::pair<int64_t, int32_t>> by_bytes;
   for (size_t value = 0; value < problem.num_values(); ++value) {
     const auto bytes = problem.value_bytes(static_cast<int32_t>(value));
     const auto producer = problem.producer[value];
-    if (run.captured[value] && producer >= 0 && !problem.is_view[producer] && bytes > 0)
+    if (is_chosen(value) && producer >= 0 && !problem.is_view[producer] && bytes > 0)
       by_bytes.push_back({-bytes, static_cast<int32_t>(value)});
   }
   std::sort(by_bytes.begin(), by_bytes.end());
-  Json saved = Json::array();
-  for (const auto& [bytes, value] : by_bytes)
-    saved.push_back({{"value", problem.value_names[value]}, {"bytes", -bytes}});
-  return saved;
+  Json values = Json::array();
+  for (const auto& [bytes, value] : by_bytes) {
+    Json entry{{"value", problem.value_names[value]}, {"bytes", -bytes}};
+    if (const auto& layer = problem.layer_of(problem.producer[value]); !layer.empty())
+      entry["layer"] = layer;
+    values.push_back(std::move(entry));
+  }
+  return values;
 }
 
 // Returns, per value, the slots in which it is in memory because something uses or makes it.
@@ -265,16 +271,19 @@ std::string plan_to_json(const Problem& problem, const RetentionPlan& plan,
   Simulator simulator(problem);
   const auto result = simulator.run(plan);
   const auto& run = simulator.last_run();
-  return Json{{"region", fingerprint(problem)},
-              {"peak_bytes", result.peak_bytes},
-              {"saved_bytes", result.saved_bytes},
-              {"seconds", problem.base_seconds() + result.recompute_seconds},
-              {"recompute_seconds", result.recompute_seconds},
-              {"saved", saved_values(problem, run)},
-              {"drop", effective_drops(problem, run)},
-              {"instead", chosen_alternatives(problem, plan)},
-              {"handed", handed},
-              {"steps", recomputed_steps(problem, run)}}
+  return Json{
+      {"region", fingerprint(problem)},
+      {"peak_bytes", result.peak_bytes},
+      {"saved_bytes", result.saved_bytes},
+      {"seconds", problem.base_seconds() + result.recompute_seconds},
+      {"recompute_seconds", result.recompute_seconds},
+      {"saved", values_with_bytes(problem, [&](size_t i) { return run.captured[i] != 0; })},
+      {"recomputed",
+       values_with_bytes(problem, [&](size_t i) { return run.schedule.is_recomputed[i] != 0; })},
+      {"drop", effective_drops(problem, run)},
+      {"instead", chosen_alternatives(problem, plan)},
+      {"handed", handed},
+      {"steps", recomputed_steps(problem, run)}}
       .dump();
 }
 

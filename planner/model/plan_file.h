@@ -15,7 +15,9 @@ namespace aten_recompute {
 //
 //   "region"      fingerprint of the region's graph: operators and structure, without sizes
 //   "peak_bytes", "saved_bytes", "seconds", "recompute_seconds"    as simulated
-//   "saved"       [{"value", "bytes"}]: what the backward finds in memory, largest first
+//   "saved"       [{"value", "bytes", "layer"}]: what the backward finds in memory, largest first;
+//                 without "layer" where that is the root or not known
+//   "recomputed"  the same of what is made again
 //   "drop"        {value: [slot, ...]}: the slots at whose end the value is dropped, to be
 //                 recomputed later; slot 0 is the end of the forward, slot b the b-th operator of the backward
 //   "instead"     {value: operator}: the operator that recomputes the value in place of its own

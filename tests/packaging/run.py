@@ -33,6 +33,9 @@ HIDDEN = (
     "Torch_DIR",
 )
 
+# The inputs of the network in train.py, as the command takes them.
+ESTIMATED = ("--input", "float32[256,32]", "--input", "float32[256,32]")
+
 
 def run(*command: str | Path, cwd: Path = WORK) -> str:
     """Runs a command. Returns what it prints; ends the script if it fails."""
@@ -94,6 +97,14 @@ def try_wheel(wheel: Path, torch: str) -> None:
         run(python, "-m", "pip", "install", "--quiet", wheel)
     with Step(f"torch {torch}: Python trains the README's example"):
         print("  " + run(python, HERE / "train.py", files))
+    with Step(f"torch {torch}: the command of the wheel estimates, with LibTorch beside the package and elsewhere"):
+        command = (python.with_name("aten-recompute"), "estimate", files / "plain.pt", *ESTIMATED)
+        print("  " + run(*command).splitlines()[0])
+        elsewhere = WORK / f"elsewhere-{torch}"
+        shutil.rmtree(elsewhere, ignore_errors=True)
+        run(python, "-m", "pip", "install", "--quiet", "--no-deps", "--target", elsewhere, wheel)
+        module = f"import sys; sys.path.insert(0, {str(elsewhere)!r}); import aten_recompute_command as c; c.main()"
+        assert run(*command) == run(python, "-c", module, *command[1:])
     with Step(f"torch {torch}: a CMake project finds the wheel through Python, and trains"):
         prefix = run(python, "-c", "import aten_recompute; print(aten_recompute.cmake_prefix_path)")
         build(HERE / "linked", files / "linked", f"-DCMAKE_PREFIX_PATH={prefix}")

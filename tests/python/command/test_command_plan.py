@@ -1,5 +1,13 @@
 """``aten-recompute plan`` tells the peaks of steps that it runs."""
 
+import os
+import re
+import signal
+import subprocess
+import time
+from pathlib import Path
+from xml.etree import ElementTree
+
 import pytest
 import torch
 
@@ -70,3 +78,112 @@ def test_an_unreachable_budget_ends_with_status_5_after_the_others(command: Comm
 )
 def test_what_is_wrong_is_one_line(command: Command, model: str, status: int, arguments: list[str], part: str) -> None:
     command("plan", model, *arguments).fails(status, part)
+
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def titles(root: ElementTree.Element) -> list[str]:
+    return [each.text or "" for each in root.iter(f"{SVG}title")]
+
+
+def place(point: ElementTree.Element) -> tuple[float, float]:
+    """Returns where a plan is: the center of a circle, or the tip of an arrow."""
+    if point.tag == f"{SVG}circle":
+        return float(point.get("cx", "")), float(point.get("cy", ""))
+    x, y = point.get("d", "").split("L")[1].split(" ")
+    return float(x), float(y)
+
+
+def test_a_picture_has_every_plan_and_the_budgets(command: Command, model: str, tmp_path: Path) -> None:
+    arguments = ("--input", INPUT, "--sweep", "--budget", "0.7,0.6,1KiB", "--svg", "out.svg", "--json")
+    result = command("plan", model, *arguments)
+    result.fails(5, "budget 1KiB")
+    assert os.listdir(tmp_path) == ["out.svg"]
+    root = ElementTree.parse(tmp_path / "out.svg").getroot()
+    points = result.json["tradeoff"]
+    places = [place(each) for each in root.iter() if each.get("class") == "plan"]
+    assert len(places) == len(points) > 2
+    assert places == sorted(places, key=lambda place: (-place[0], -place[1]))
+    # Places follow from the figures by one scale for each axis.
+    first, last = points[0], points[-1]
+    scale = (places[0][0] - places[-1][0]) / (first["peak_bytes"] - last["peak_bytes"])
+    for point, (x, _) in zip(points, places, strict=True):
+        assert x == pytest.approx(places[0][0] + scale * (point["peak_bytes"] - first["peak_bytes"]), abs=0.1)
+    marks = [title.split(":")[0] for title in titles(root) if title.startswith("budget ")]
+    assert marks == ["budget 0.7", "budget 0.6"]
+    labels = [each.text or "" for each in root.iter(f"{SVG}text")]
+    assert any(label.startswith("budget 0.6: ") for label in labels)
+    assert any(label.startswith("no recomputation: ") for label in labels)
+
+
+def test_labels_of_a_picture_do_not_leave_it(command: Command, model: str, tmp_path: Path) -> None:
+    budgets = ",".join(f"0.{share}" for share in range(55, 99, 3))
+    result = command("plan", model, "--input", INPUT, "--sweep", "--budget", budgets, "--svg", "out.svg")
+    assert (result.status, result.error) == (0, "")
+    root = ElementTree.parse(tmp_path / "out.svg").getroot()
+    width = float(root.get("width", ""))
+    for text in root.iter(f"{SVG}text"):
+        if text.get("text-anchor") == "start" and text.get("class") is None:
+            assert float(text.get("x", "")) + 7.0 * len(text.text or "") < width + 4.0
+
+
+def test_a_name_with_markup_is_no_markup_in_a_picture(command: Command, model: str, tmp_path: Path) -> None:
+    name = 'a<b>&"c".pt'
+    (tmp_path / name).write_bytes(Path(model).read_bytes())
+    assert command("plan", name, "--input", INPUT, "--sweep", "--svg", "out.svg").status == 0
+    assert titles(ElementTree.parse(tmp_path / "out.svg").getroot())[0] == f"{name}: one step of forward"
+    (tmp_path / os.fsdecode(b"\xff.pt")).write_bytes(Path(model).read_bytes())
+    assert command("plan", os.fsdecode(b"\xff.pt"), "--input", INPUT, "--sweep", "--svg", "out.svg").status == 0
+    assert titles(ElementTree.parse(tmp_path / "out.svg").getroot())[0] == "?.pt: one step of forward"
+
+
+def test_nothing_in_a_picture_comes_from_elsewhere(command: Command, model: str, tmp_path: Path) -> None:
+    command("plan", model, "--input", INPUT, "--sweep", "--svg", "out.svg")
+    text = (tmp_path / "out.svg").read_text()
+    assert re.findall(r"https?://[^\"]*", text) == ["http://www.w3.org/2000/svg"]
+    assert "url(" not in text
+
+
+@pytest.mark.parametrize(
+    ("status", "arguments", "part"),
+    [
+        (2, ["--svg", "out.svg", "--budget", "0.6"], "--sweep"),
+        (4, ["--svg", "missing/out.svg", "--sweep"], "missing/out.svg: cannot be written: No such file or directory"),
+        (4, ["--svg", ".", "--sweep"], "cannot be written: Is a directory"),
+        (2, ["--svg", "out.svg", "--sweep", "--input", "3"], "too many"),
+    ],
+)
+def test_a_picture_that_cannot_be_made_leaves_nothing(
+    command: Command, model: str, tmp_path: Path, status: int, arguments: list[str], part: str
+) -> None:
+    command("plan", model, "--input", INPUT, *arguments).fails(status, part)
+    assert os.listdir(tmp_path) == []
+
+
+def test_a_step_that_fails_leaves_no_picture(command: Command, model: str, tmp_path: Path) -> None:
+    (tmp_path / "out.svg").write_text("before")
+    command("plan", model, "--input", "float32[8,63]", "--sweep", "--svg", "out.svg").fails(6, "mat1 and mat2")
+    assert os.listdir(tmp_path) == ["out.svg"]
+    assert (tmp_path / "out.svg").read_text() == "before"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_leaves_no_picture(binary: Path, model: str, tmp_path: Path, number: int) -> None:
+    (tmp_path / "out.svg").write_text("before")
+    arguments = ["plan", model, "--input", INPUT, "--sweep", "--steps", "1000", "--svg", "out.svg"]
+    process = subprocess.Popen([binary, *arguments], cwd=tmp_path, stdout=subprocess.DEVNULL)
+    while not list(tmp_path.glob("out.svg.*.tmp")):
+        assert process.poll() is None, "the file was never seen under another name"
+        time.sleep(0.001)
+    process.send_signal(number)
+    assert process.wait(timeout=60) == -number
+    assert os.listdir(tmp_path) == ["out.svg"]
+    assert (tmp_path / "out.svg").read_text() == "before"
+
+
+def test_a_full_disk_leaves_no_picture(limited: Command, model: str, tmp_path: Path) -> None:
+    budgets = ",".join(f"0.{share}" for share in range(550, 990, 20))
+    arguments = ("--input", INPUT, "--sweep", "--budget", budgets, "--svg", "out.svg")
+    limited("plan", model, *arguments).fails(4, "out.svg: cannot be written: File too large")
+    assert os.listdir(tmp_path) == []

@@ -12,6 +12,7 @@ from .nets import Residual
 
 WIDTH = 64
 INPUT = f"float32[1024,{WIDTH}]"
+SUBCOMMANDS = ["estimate", "plan", "lower", "inspect", "profile", "check", "bench", "diff", "draw"]
 
 
 class Loss(nn.Module):

@@ -74,11 +74,22 @@ TEST(PlanFile, SaysWhatIsSavedAndRecomputed) {
   const auto json = Json::parse(plan_to_json(region.problem, plan_that_drops_a(region)));
   EXPECT_EQ(json["saved"], Json::parse(R"([{"value": "c", "bytes": 40},
                                            {"value": "b", "bytes": 20}])"));
+  EXPECT_EQ(json["recomputed"], Json::parse(R"([{"value": "a", "bytes": 10}])"));
   EXPECT_EQ(json["drop"], Json::parse(R"({"a": [0]})"));
   EXPECT_EQ(json["instead"], Json::parse(R"({"a": "a_instead"})"));
   EXPECT_EQ(json["steps"], Json::parse(R"(["a, for da"])"));
   EXPECT_EQ(json["saved_bytes"], 60);
   EXPECT_EQ(json["recompute_seconds"], 0.5);
+}
+
+TEST(PlanFile, NamesTheLayersOfValuesWhereTheyAreKnown) {
+  Region region;
+  region.problem.layers = {"net.0"};
+  region.problem.places.resize(region.problem.num_all_nodes());
+  region.problem.places[region.problem.producer[region.a]].layer = 0;
+  const auto json = Json::parse(plan_to_json(region.problem, plan_that_drops_a(region)));
+  EXPECT_EQ(json["recomputed"][0]["layer"], "net.0");
+  EXPECT_FALSE(json["saved"][0].contains("layer"));
 }
 
 TEST(PlanFile, DropsWithoutEffectAreLeftOut) {
