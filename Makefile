@@ -18,7 +18,7 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench page-test format \
+.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench page-test docs format \
   lint tidy clean
 .DEFAULT_GOAL := help
 
@@ -50,6 +50,17 @@ page-test: build  ## install a browser, and try the page of a report in it
 	@tools/setup.sh page
 	@$(PYTHON) -m pip install --quiet --upgrade --target $(BUILD_DIR)/page-test -r requirements-page.txt
 	@PYTHONPATH=$(PYTHONPATH):$(BUILD_DIR)/page-test $(PYTHON) -m pytest tests/python/instruments/test_page.py
+
+docs: $(BUILD_DIR)/docs-tools/installed  ## build the site of documents into build/site (REPOSITORY_URL= makes links to sources lead there)
+	@NO_MKDOCS_2_WARNING=1 PATH=$(CURDIR)/$(BUILD_DIR)/docs-tools/bin:$$PATH PYTHONPATH=$(CURDIR)/$(BUILD_DIR)/docs-tools \
+	  $(PYTHON) -m mkdocs build --strict --site-dir $(BUILD_DIR)/site
+	@echo "docs: open $(BUILD_DIR)/site/index.html"
+
+# Warnings are counted only where they are shown, so the build of the site is not quiet.
+$(BUILD_DIR)/docs-tools/installed: requirements-docs.txt
+	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh docs
+	@$(PYTHON) -m pip install --quiet --upgrade --target $(BUILD_DIR)/docs-tools -r requirements-docs.txt
+	@touch $@
 
 wheel: setup  ## make a wheel in dist/ with a library for each of several versions (TORCH="2.13.0 2.15.0")
 	@JOBS=$(JOBS) $(PYTHON) tools/make_wheel.py $(TORCH)

@@ -4,6 +4,7 @@
 #   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch
 #   tools/setup.sh lint  clang-format, and ruff, mypy and pymarkdown in .venv (mypy reads the types of PyTorch there)
 #   tools/setup.sh page  a browser
+#   tools/setup.sh docs  doxygen, and .venv
 #   tools/setup.sh tidy  clang-tidy, and the omp.h that it reads
 #
 # PYTHON=<interpreter>  use this interpreter, which has PyTorch already; no .venv is made
@@ -116,7 +117,11 @@ case "${1:-all}" in
       install_lint_tools
     fi
     ;;
+  docs)
+    command -v doxygen >/dev/null || install_packages doxygen
+    uses_own_python || { install_packages python3 python3-venv; make_venv; }
+    ;;
   page) command -v chromium >/dev/null || install_packages chromium ;;
   tidy) install_packages clang-tidy libomp-dev ;;
-  *) fail "unknown argument \"$1\"; accepted are lint, page and tidy" ;;
+  *) fail "unknown argument \"$1\"; accepted are lint, page, docs and tidy" ;;
 esac

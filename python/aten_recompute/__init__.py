@@ -16,6 +16,7 @@ Importing the package loads the shared library, which registers the ``torch::jit
 import torch
 
 from . import passes
+from ._bug_report import save_bug_report
 from ._draw import draw
 from ._enable import disable, enable, enabled
 from ._errors import (
@@ -99,6 +100,7 @@ __all__ = [
     "register_shape",
     "release_memory",
     "report",
+    "save_bug_report",
     "save_plan",
     "set_logs",
     "unlower",

@@ -271,7 +271,7 @@ def report(lowered: Target) -> Report:
         TypeError: it is not scripted or traced.
     """
     handle = handle_of(script_target(lowered, "report"))
-    compiled = json.loads(_call_planned(torch.ops.aten_recompute.report, lowered, "report"))
+    compiled = json.loads(call_planned(torch.ops.aten_recompute.report, lowered, "report"))
     return Report(compiled, lambda tradeoff: str(torch.ops.aten_recompute.timeline(handle, tradeoff)))
 
 
@@ -291,7 +291,7 @@ def save_plan(lowered: Target, path: str | os.PathLike[str]) -> None:
         ValueError: no region has been compiled with a profile yet.
         TypeError: the module is not scripted or traced.
     """
-    text = _call_planned(torch.ops.aten_recompute.plan, lowered, "save_plan")
+    text = call_planned(torch.ops.aten_recompute.plan, lowered, "save_plan")
     if not json.loads(text)["regions"]:
         raise ValueError(
             "save_plan: nothing is planned yet: run a training step first, with strategy budget, min_cut or segments, "
@@ -315,11 +315,11 @@ def problems(lowered: Target) -> list[dict[str, Any]]:
         NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.
         TypeError: it is not scripted or traced.
     """
-    texts = _call_planned(torch.ops.aten_recompute.problems, lowered, "problems")
+    texts = call_planned(torch.ops.aten_recompute.problems, lowered, "problems")
     return [json.loads(text) for text in texts]
 
 
-def _call_planned(operator: Any, planned: Target, function: str) -> Any:
+def call_planned(operator: Any, planned: Target, function: str) -> Any:
     """Calls an operator that takes what is lowered or enabled; ``function`` is the name for messages."""
     return checked(operator, handle_of(script_target(planned, function)))
 
