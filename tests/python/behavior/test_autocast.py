@@ -270,6 +270,17 @@ def test_bits_are_those_of_eager_autocast(kind: type[nn.Module], strategy: str, 
     assert num_compiled(lowered) > int(kind in PLANNED)
 
 
+@pytest.mark.parametrize("layer", ["lstm", "gru"])
+def test_a_warning_names_what_has_no_plan_under_autocast(layer: str, capfd: pytest.CaptureFixture[str]) -> None:
+    module = nn.LSTM(8, 8) if layer == "lstm" else nn.GRU(8, 8)
+    lowered = aten_recompute.lower(torch.jit.script(module), "all")
+    with CONTEXTS["bfloat16"]():
+        lowered(torch.randn(3, 2, 8))
+    (warning,) = capfd.readouterr().err.strip().splitlines()
+    assert f"under autocast, aten::{layer}" in warning
+    assert warning.endswith("is composed of operators that cast")
+
+
 @pytest.mark.parametrize("name", models.NAMES)
 @pytest.mark.parametrize("strategy", ["segments", "budget"])
 def test_benchmark_models_have_eagers_bits(name: str, strategy: str) -> None:
