@@ -100,8 +100,9 @@ struct Read {
 
 // Appends the reads of the value as it is, and as a tensor that is known not to be None.
 void find_reads(torch::jit::Value* value, std::vector<Read>& reads) {
+  const auto* block = value->owningGraph()->block();
   for (const auto& use : value->uses()) {
-    if (use.user->kind() == c10::prim::unchecked_cast) {
+    if (use.user->kind() == c10::prim::unchecked_cast && use.user->owningBlock() == block) {
       find_reads(use.user->output(), reads);
       continue;
     }
