@@ -1,5 +1,6 @@
 #include "ir/functionalize.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/ir/alias_analysis.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -105,6 +106,14 @@ bool can_functionalize(Value* origin, const std::vector<Node*>& writers,
   });
 }
 
+// Returns whether autocast casts operands of the operator.
+bool has_autocast_kernel(const Node* node) {
+  const auto& schema = node->schema();
+  const auto op = c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
+  return op && (op->hasKernelForDispatchKey(c10::DispatchKey::AutocastCPU) ||
+                op->hasKernelForDispatchKey(c10::DispatchKey::AutocastCUDA));
+}
+
 // Inserts the functional form before the node. Returns its result.
 Value* insert_functional(Node* node) {
   auto& graph = *node->owningGraph();
@@ -117,6 +126,8 @@ Value* insert_functional(Node* node) {
   auto* twin = graph.insertNode(graph.create(functional_symbol(node), node->inputs(), 1));
   twin->copyMetadata(node);
   twin->copyAttributes(*node);
+  if (has_autocast_kernel(twin) && !has_autocast_kernel(node))
+    twin->i_(kUncastInPlace, 1);
   auto* result = twin->output();
   if (dtype != nullptr)
     result = graph.insert(c10::aten::to, {result, dtype});
@@ -153,6 +164,27 @@ bool are_in_block_of(const Value* origin, const std::vector<Node*>& writes) {
   return std::all_of(writes.begin(), writes.end(), [&](const Node* write) {
     return entered_before(write) == entered_before(origin->node());
   });
+}
+
+// Replaces the functional forms that `chosen` accepts by in-place operators on copies.
+void restore_in_place(Graph& graph, bool (*chosen)(const Node*)) {
+  std::vector<Node*> functional;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (chosen(node))
+      functional.push_back(node);
+  });
+  for (auto* node : functional) {
+    const torch::jit::WithInsertPoint guard(node);
+    auto* target = graph.insert(c10::aten::clone, {node->input(0)});
+    const std::string name = node->kind().toQualString();
+    auto* written =
+        graph.insertNode(graph.create(c10::Symbol::fromQualString(name + "_"), node->inputs(), 1));
+    written->replaceInput(0, target);
+    written->copyMetadata(node);
+    copy_place(node, written);
+    node->output()->replaceAllUsesWith(written->output());
+    node->destroy();
+  }
 }
 
 void replace(Node* node) {
@@ -213,22 +245,16 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
     replace(node);
 }
 
+void restore_uncast_in_place(Graph& graph) {
+  restore_in_place(graph, [](const Node* node) { return node->hasAttribute(kUncastInPlace); });
+}
+
 std::shared_ptr<torch::jit::Graph> for_autograd(torch::jit::Graph& given) {
   auto graph = given.copy();
-  std::vector<torch::jit::Node*> functional;
-  for_each_node(graph->block(), [&](torch::jit::Node* node) {
-    if (node->kind() == c10::aten::zero || node->kind() == c10::aten::copy)
-      functional.push_back(node);
+  restore_in_place(*graph, [](const Node* node) {
+    return node->kind() == c10::aten::zero || node->kind() == c10::aten::copy ||
+           node->hasAttribute(kUncastInPlace);
   });
-  for (auto* node : functional) {
-    const torch::jit::WithInsertPoint guard(node);
-    auto* target = graph->insert(c10::aten::clone, {node->input(0)});
-    auto* written = node->kind() == c10::aten::zero
-                        ? graph->insert(c10::aten::zero_, {target})
-                        : graph->insert(c10::aten::copy_, {target, node->input(1)});
-    node->output()->replaceAllUsesWith(written);
-    node->destroy();
-  }
   return graph;
 }
 

@@ -1,6 +1,8 @@
 // Turns in-place operators on the method's own values into functional operators.
 #pragma once
 
+#include <ATen/core/interned_strings.h>
+
 #include <memory>
 
 namespace torch::jit {
@@ -10,6 +12,10 @@ struct Value;
 }  // namespace torch::jit
 
 namespace aten_recompute {
+
+// Attribute of functional forms that autocast would cast operands of, unlike the in-place operators
+// that they stand for.
+inline const c10::Symbol kUncastInPlace = c10::Symbol::attr("uncast_in_place");
 
 // Replaces  y = add_(x, z)  by  y = to(add(x, z), dtype(x))  and later reads of x by y. This
 // requires that an operator of the same block made x, and that nothing else can see its memory
@@ -29,10 +35,14 @@ bool is_in_place(const torch::jit::Node* node);
 // of the operand are left alone.
 torch::jit::Value* make_functional(torch::jit::Node* node);
 
-// Returns a copy of the graph that autograd can differentiate: it has formulas for zero_() and
-// copy_(), but none for their functional forms.
+// Makes operators with kUncastInPlace write to a copy of their operand again, for nodes that run
+// outside of regions, where autocast would cast.
 //
-//   z = copy(x, y)    ==>    z = copy_(clone(x), y)
+//   z = addmm(x, y, w)    ==>    z = addmm_(clone(x), y, w)
+void restore_uncast_in_place(torch::jit::Graph& graph);
+
+// Returns a copy of the graph on which this was done, and likewise for zero() and copy(): autograd
+// has formulas for zero_() and copy_(), but none for their functional forms.
 std::shared_ptr<torch::jit::Graph> for_autograd(torch::jit::Graph& graph);
 
 }  // namespace aten_recompute

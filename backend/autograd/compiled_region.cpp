@@ -154,7 +154,8 @@ CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavi
 const RegionReplay& CompiledRegion::replay() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (replay_ == nullptr)
-    replay_ = std::make_unique<RegionReplay>(graphs_.source);
+    replay_ = std::make_unique<RegionReplay>(graphs_.source, gradient().df_output_vjps,
+                                             graphs_.shared_casts);
   return *replay_;
 }
 

@@ -1,5 +1,4 @@
 // The part of RegionCall that runs a region again under ordinary autograd.
-#include <ATen/ops/alias.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -9,6 +8,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/stage_node.h"
@@ -149,6 +149,19 @@ void warn_of_autocast(const CompiledRegion& compiled_region) {
       "of the autocast block, as PyTorch recommends");
 }
 
+// Returns, for each input of the region whose gradient is needed, the outputs of the backward that
+// are its summands.
+std::map<size_t, std::vector<size_t>> slots_of_inputs(const CompiledRegion& compiled_region,
+                                                      const std::vector<bool>& needed) {
+  const auto& summand_of = compiled_region.summand_of();
+  std::map<size_t, std::vector<size_t>> slots;
+  for (size_t k = 0; k < summand_of.size(); ++k) {
+    if (needed[k])
+      slots[compiled_region.gradient().df_output_vjps[summand_of[k]]].push_back(k);
+  }
+  return slots;
+}
+
 }  // namespace
 
 void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
@@ -169,25 +182,7 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
     }
   }
   const auto& gradient = compiled_region_->gradient();
-  const auto& summand_of = compiled_region_->summand_of();
   const OrdinaryAutograd guard;
-  // Aliases separate the inputs from each other: gradients are those of the region alone, even
-  // where one input was computed from another.
-  torch::autograd::edge_list boundary;
-  std::vector<size_t> first_summands;
-  for (size_t k = 0; k < summand_of.size(); ++k) {
-    const bool is_first = k == 0 || summand_of[k] != summand_of[k - 1];
-    bool is_needed = false;
-    for (size_t i = k; i < summand_of.size() && summand_of[i] == summand_of[k]; ++i)
-      is_needed = is_needed || needed[i];
-    if (!is_first || !is_needed)
-      continue;
-    auto& input = inputs[gradient.df_output_vjps[summand_of[k]]];
-    const auto alias = at::alias(input.toTensor());
-    boundary.push_back(torch::autograd::impl::gradient_edge(alias));
-    first_summands.push_back(k);
-    input = alias;
-  }
   const auto outputs = run_again(replay, std::move(inputs));
   torch::autograd::edge_list roots;
   variable_list root_gradients;
@@ -198,15 +193,33 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
     roots.push_back(torch::autograd::impl::gradient_edge(output));
     root_gradients.push_back(std::move(vjps[k]));
   }
+  const auto slots = slots_of_inputs(*compiled_region_, needed);
+  const auto& aliases = replay.aliases();
+  torch::autograd::edge_list boundary;
+  std::vector<size_t> inputs_of_boundary;
+  for (size_t i = 0; i < aliases.size(); ++i) {
+    const auto& alias = outputs[outputs.size() - aliases.size() + i].toTensor();
+    if (slots.count(aliases[i]) == 0 || !alias.requires_grad())
+      continue;
+    boundary.push_back(torch::autograd::impl::gradient_edge(alias));
+    inputs_of_boundary.push_back(aliases[i]);
+  }
   Run run;
   run.is_replay = true;
-  run.replayed.resize(summand_of.size());
+  run.replayed.resize(compiled_region_->summand_of().size());
   if (!roots.empty() && !boundary.empty()) {
     auto results = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/create_graph, create_graph,
         /*accumulate_grad=*/false, boundary);
-    for (size_t i = 0; i < results.size(); ++i)
-      run.replayed[first_summands[i]] = std::move(results[i]);
+    std::map<size_t, size_t> num_placed;
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (!results[i].defined())
+        continue;
+      const auto& places = slots.at(inputs_of_boundary[i]);
+      const auto k = num_placed[inputs_of_boundary[i]]++;
+      auto& place = run.replayed[places[std::min(k, places.size() - 1)]];
+      place = k < places.size() ? std::move(results[i]) : place + results[i];
+    }
   }
   const std::lock_guard<std::mutex> lock(mutex_);
   runs_[torch::autograd::get_current_graph_task_id()] = std::move(run);

@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/dead_code_elimination.h>
 
+#include <algorithm>
 #include <map>
 #include <set>
 #include <string>
@@ -90,6 +91,80 @@ void keep_output(Graph& graph, size_t output) {
     torch::jit::EliminateDeadCode(graph.block());
 }
 
+// An operand that is read in place of an input.
+struct Read {
+  Node* node;                          // of the graph's own block: the reader, or what it is in
+  std::pair<size_t, size_t> position;  // among the operands of the reader, and in a list of these
+  torch::jit::Use use;
+};
+
+// Appends the reads of the value as it is, and as a tensor that is known not to be None.
+void find_reads(torch::jit::Value* value, std::vector<Read>& reads) {
+  const auto* block = value->owningGraph()->block();
+  for (const auto& use : value->uses()) {
+    if (use.user->kind() == c10::prim::unchecked_cast && use.user->owningBlock() == block) {
+      find_reads(use.user->output(), reads);
+      continue;
+    }
+    Read read{use.user, {use.offset, 0}, use};
+    if (read.node->kind() == c10::prim::ListConstruct && read.node->output()->uses().size() == 1) {
+      const auto& of_list = read.node->output()->uses().front();
+      read.node = of_list.user;
+      read.position = {of_list.offset, use.offset};
+    }
+    while (read.node->owningBlock()->owningNode() != nullptr)
+      read.node = read.node->owningBlock()->owningNode();
+    reads.push_back(read);
+  }
+}
+
+// Returns the value's cast, where it has no other reader; otherwise the value.
+torch::jit::Value* cast_of(torch::jit::Value* value) {
+  std::vector<Read> reads;
+  find_reads(value, reads);
+  return reads.size() == 1 && reads.front().use.user->kind() == c10::aten::to
+             ? reads.front().use.user->output()
+             : value;
+}
+
+torch::jit::Value* insert_alias(Node* before, torch::jit::Value* value) {
+  auto& graph = *before->owningGraph();
+  const torch::jit::WithInsertPoint guard(before);
+  if (value->type()->kind() != c10::TypeKind::TensorType)
+    value = graph.insertUncheckedCast(value, c10::TensorType::get());
+  return graph.insert(c10::aten::alias, {value});
+}
+
+// Gives each of the value's readers an alias of its own, and makes these outputs of the graph.
+// Returns how many. The engine runs nodes in the reverse order of their making, and hands on
+// gradients in the order of operands; the outputs are in this order.
+size_t give_aliases(torch::jit::Value* value) {
+  auto& graph = *value->owningGraph();
+  std::vector<Read> reads;
+  find_reads(value, reads);
+  std::sort(reads.begin(), reads.end(), [](const Read& a, const Read& b) {
+    return a.node == b.node ? a.position < b.position : b.node->isBefore(a.node);
+  });
+  for (const auto& read : reads) {
+    auto* reader = read.use.user;
+    auto* before = reader->owningBlock() == graph.block() ? reader : read.node;
+    auto* alias = insert_alias(before, reader->input(read.use.offset));
+    reader->replaceInput(read.use.offset, alias);
+    graph.registerOutput(alias);
+  }
+  return reads.size();
+}
+
+// Gives the value's readers one alias, and makes it an output of the graph.
+void give_alias(torch::jit::Value* value) {
+  auto& graph = *value->owningGraph();
+  const std::vector<torch::jit::Use> uses(value->uses());
+  auto* alias = insert_alias(*graph.nodes().begin(), value);
+  for (const auto& use : uses)
+    use.user->replaceInput(use.offset, alias);
+  graph.registerOutput(alias);
+}
+
 // Returns a copy of the graph without warnings and writes to its inputs.
 std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward,
                                        std::optional<size_t> output) {
@@ -112,12 +187,50 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward,
   return for_autograd(*graph);
 }
 
+// Gives the readers of the inputs aliases that are outputs of the graph. Returns the input of each.
+std::vector<size_t> give_aliases(Graph& graph, const std::vector<size_t>& inputs,
+                                 const SharedCasts& shared) {
+  bool takes_gradients = false;
+  for_each_node(graph.block(), [&](const Node* node) {
+    takes_gradients = takes_gradients || node->kind() == symbols::kGradient;
+  });
+  std::vector<size_t> aliases;
+  for (auto input : inputs) {
+    auto* value = graph.inputs()[input];
+    size_t count = 1;
+    // A gradient that the forward takes itself names a tensor, which other readers read as well.
+    if (takes_gradients)
+      give_alias(value);
+    else
+      count = give_aliases(shared.count(input) == 0 ? value : cast_of(value));
+    aliases.insert(aliases.end(), count, input);
+  }
+  return aliases;
+}
+
 }  // namespace
 
-RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward, std::optional<size_t> output)
-    : program_(without_effects(forward, output)) {
+struct RegionReplay::Prepared {
+  std::shared_ptr<Graph> graph;
+  std::vector<size_t> aliases;
+  bool reads_all = true;  // inputs that are not read count as read
+};
+
+RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward, size_t output)
+    : RegionReplay(Prepared{without_effects(forward, output), {}, /*reads_all=*/false}) {}
+
+RegionReplay::RegionReplay(const std::shared_ptr<Graph>& forward, const std::vector<size_t>& inputs,
+                           const SharedCasts& shared)
+    : RegionReplay([&] {
+        Prepared prepared{without_effects(forward, {}), {}};
+        prepared.aliases = give_aliases(*prepared.graph, inputs, shared);
+        return prepared;
+      }()) {}
+
+RegionReplay::RegionReplay(Prepared&& prepared)
+    : aliases_(std::move(prepared.aliases)), program_(std::move(prepared.graph)) {
   for (auto* input : program_.graph()->inputs())
-    reads_input_.push_back(!output || input->hasUses());
+    reads_input_.push_back(prepared.reads_all || input->hasUses());
 }
 
 std::vector<c10::IValue> RegionReplay::run(std::vector<c10::IValue> inputs) const {

@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "passes/pipeline.h"
 #include "runtime/program.h"
 
 namespace torch::jit {
@@ -21,22 +22,35 @@ namespace aten_recompute {
 // A region's forward without effects. Thread-safe.
 class RegionReplay {
  public:
-  // `forward` is the region as it was scripted. It is copied, not changed. With `output`, only what
-  // that output needs is run.
-  explicit RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward,
-                        std::optional<size_t> output = {});
+  // `forward` is the region as it was scripted, with the casts of autocast. It is copied, not
+  // changed. Only what this output needs is run.
+  RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward, size_t output);
+
+  // All of it is run, and gradients with respect to `inputs` are wanted. Each reader of such an
+  // input gets an alias, or where the input is one of `shared`, an alias of its cast: the gradient
+  // of that is a summand of the input's. run() returns them after the outputs of the region.
+  RegionReplay(const std::shared_ptr<torch::jit::Graph>& forward, const std::vector<size_t>& inputs,
+               const SharedCasts& shared);
+
+  // Returns, for each alias, the input that it is read in place of. Summands of one input stand in
+  // the order in which the engine would add them.
+  const std::vector<size_t>& aliases() const { return aliases_; }
 
   // Returns whether the run reads this input of the region.
   bool reads_input(size_t input) const { return reads_input_[input]; }
   const Program& program() const { return program_; }
 
-  // Returns the region's outputs, or the one asked for, with a history if gradients are enabled.
-  // `inputs` are those of the region, then copies of those that statistics_read_by() returns, from
-  // the time of the first run. Repeats no warning and changes no statistics, counters or buffers:
-  // the region gets copies of what it writes to.
+  // Returns the region's outputs, or the one asked for, and the aliases, with a history if
+  // gradients are enabled. `inputs` are those of the region, then copies of those that
+  // statistics_read_by() returns, from the time of the first run. Repeats no warning and changes no
+  // statistics, counters or buffers: the region gets copies of what it writes to.
   std::vector<c10::IValue> run(std::vector<c10::IValue> inputs) const;
 
  private:
+  struct Prepared;
+  explicit RegionReplay(Prepared&& prepared);
+
+  std::vector<size_t> aliases_;
   Program program_;
   std::vector<bool> reads_input_;
 };

@@ -1,5 +1,6 @@
 #include "backend/method/lowered_method.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <aten_recompute/errors.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -35,6 +36,7 @@
 #include "ir/symbols.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem_json.h"
+#include "rules/autocast_probe.h"
 #include "runtime/one_line_errors.h"
 #include "runtime/path_check.h"
 
@@ -82,9 +84,9 @@ void say_that_unplanned(const std::string& reason) {
                 reason + ": lowered modules run unplanned, as plain TorchScript");
 }
 
-// Returns whether some operator outside regions runs under ordinary autograd, which may keep
-// tensors for it.
-bool keeps_memory_outside(torch::jit::Graph& graph) {
+// Returns whether an operator that makes a differentiable tensor outside of regions is one that
+// `counts`.
+bool has_operator_outside(torch::jit::Graph& graph, bool (*counts)(const torch::jit::Node*)) {
   bool found = false;
   for_each_node(graph.block(), [&](const torch::jit::Node* node) {
     const bool is_operator = node->kind() != symbols::kDifferentiableGraph &&
@@ -92,11 +94,28 @@ bool keeps_memory_outside(torch::jit::Graph& graph) {
                              !node->kind().is_prim() && !may_alias_an_argument(node) &&
                              !mutates_an_argument(node) && !is_non_differentiable(node);
     const auto outputs = node->outputs();
-    found = found || (is_operator && std::any_of(outputs.begin(), outputs.end(), [](auto* value) {
-                        return contains_tensor(*value->type());
-                      }));
+    found = found || (is_operator && counts(node) &&
+                      std::any_of(outputs.begin(), outputs.end(),
+                                  [](auto* value) { return contains_tensor(*value->type()); }));
   });
   return found;
+}
+
+// Returns whether some operator outside regions runs under ordinary autograd, which may keep
+// tensors for it.
+bool keeps_memory_outside(torch::jit::Graph& graph) {
+  return has_operator_outside(graph, [](const torch::jit::Node*) { return true; });
+}
+
+// Returns whether autocast may cast a tensor for an operator outside of regions.
+bool may_cast_outside(torch::jit::Graph& graph) {
+  return has_operator_outside(graph, [](const torch::jit::Node* node) {
+    const auto& schema = node->schema();
+    const auto op =
+        c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
+    return !op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
+           has_autocast_kernel(*op, at::kCPU) || has_autocast_kernel(*op, at::kCUDA);
+  });
 }
 
 // Returns whether the graph calls a method that is not inlined.
@@ -457,7 +476,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const bool keeps_outside = !nodes.empty() && keeps_memory_outside(graph);
   const bool runs_several =
       nodes.size() > 1 || std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) || keeps_outside;
-  result->may_cast_outside = keeps_outside || (!nodes.empty() && calls_methods(graph));
+  result->may_cast_outside = !nodes.empty() && (may_cast_outside(graph) || calls_methods(graph));
   if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {

@@ -14,9 +14,10 @@ namespace {
 
 // Returns the input that the value is, or is a cast of; nullptr if it is neither.
 const Value* input_of(const Value* value) {
-  const auto* node = value->node();
-  if (node->kind() == c10::aten::to)
-    value = node->input(0);
+  if (value->node()->kind() == c10::aten::to)
+    value = value->node()->input(0);
+  while (is_cast(value->node()))  // an optional parameter, such as a bias
+    value = value->node()->input(0);
   return value->node()->kind() == prim::Param ? value : nullptr;
 }
 

@@ -13,6 +13,7 @@
 #include <string>
 #include <utility>
 
+#include "ir/functionalize.h"
 #include "ir/node_names.h"
 #include "ir/node_place.h"
 #include "ir/node_traits.h"
@@ -192,16 +193,17 @@ class CastInserter {
         schema == nullptr
             ? std::nullopt
             : c10::Dispatcher::singleton().findSchema({schema->name(), schema->overload_name()});
-    const bool casts = op && autocast_.is_on(device_) && has_autocast_kernel(*op, device_);
+    const bool may_cast = autocast_.is_on(device_) && !node->hasAttribute(kUncastInPlace);
+    const bool casts = op && may_cast && has_autocast_kernel(*op, device_);
     if (casts)
       cast_operands(node, *op, operands);
     std::optional<WatchForCasts> watch;
-    if (autocast_.is_on(device_) && !casts)
+    if (may_cast && !casts)
       watch.emplace(device_, autocast_);
     if (watch && has_data_ && cast_as_described(node, instruction, operands, *watch))
       watch.emplace(device_, autocast_);
     const auto given = operands;
-    bool knows = run(node, instruction, operands);
+    bool knows = run_watched(node, instruction, operands, watch);
     if (watch && watch->has_seen_casts()) {
       operands = given;
       cast_before(node, operands, *watch);
@@ -217,6 +219,18 @@ class CastInserter {
         continue;
       registers_[instruction.outputs[i]] = std::move(operands[i]);
       unknown_.erase(instruction.outputs[i]);
+    }
+  }
+
+  // As run(). An operator that casts within may refuse operands that it has not cast.
+  bool run_watched(const Node* node, const Program::Instruction& instruction, Stack& operands,
+                   const std::optional<WatchForCasts>& watch) const {
+    try {
+      return run(node, instruction, operands);
+    } catch (const std::exception&) {
+      if (has_data_ && watch && watch->has_seen_casts())
+        refuse(node, "is composed of operators that cast");
+      throw;
     }
   }
 
@@ -493,6 +507,9 @@ WithCasts insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
     return insert(/*has_data=*/true);
   } catch (const NotDifferentiable&) {
     throw;
+  } catch (const c10::Error& error) {
+    throw NotDifferentiable(std::string("under autocast, the region cannot be run: ") +
+                            error.what_without_backtrace());
   } catch (const std::exception& error) {
     throw NotDifferentiable(std::string("under autocast, the region cannot be run: ") +
                             error.what());

@@ -9,6 +9,7 @@
 #include <unordered_set>
 
 #include "ir/dead_code.h"
+#include "ir/functionalize.h"
 #include "ir/memory_base.h"
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
@@ -433,6 +434,7 @@ Regions form(const std::shared_ptr<Graph>& graph, Contents contents) {
     find_gradient_targets(*graph, facts.gradient_targets);
   exclude_list_makers(graph->block(), facts.excluded);
   form_in_block(graph->block(), facts, regions);
+  restore_uncast_in_place(*graph);
   return regions;
 }
 

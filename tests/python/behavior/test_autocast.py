@@ -270,6 +270,27 @@ def test_bits_are_those_of_eager_autocast(kind: type[nn.Module], strategy: str, 
     assert num_compiled(lowered) > int(kind in PLANNED)
 
 
+class OneLayer(nn.Module):
+    def __init__(self, layer: type[nn.LSTM] | type[nn.GRU]) -> None:
+        super().__init__()
+        self.layer = layer(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layer(x)[0]
+
+
+@pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU])
+def test_a_warning_names_what_has_no_plan(
+    layer: type[nn.LSTM] | type[nn.GRU], capfd: pytest.CaptureFixture[str]
+) -> None:
+    lowered = aten_recompute.lower(torch.jit.script(OneLayer(layer)), "all")
+    with CONTEXTS["bfloat16"](), contextlib.suppress(RuntimeError):  # not all CPUs have an lstm in bfloat16
+        lowered(torch.randn(3, 2, 8))
+    (warning,) = capfd.readouterr().err.strip().splitlines()
+    assert f"under autocast, aten::{layer.__name__.lower()}" in warning
+    assert warning.endswith("is composed of operators that cast")
+
+
 @pytest.mark.parametrize("name", models.NAMES)
 @pytest.mark.parametrize("strategy", ["segments", "budget"])
 def test_benchmark_models_have_eagers_bits(name: str, strategy: str) -> None:

@@ -58,6 +58,18 @@ class Repeated(nn.Module):
         return torch.sin(self.a(y)) + x
 
 
+class RepeatedConvolution(nn.Module):
+    """Its bias is an optional parameter, whose casts are read twice."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Conv2d(4, 4, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        image = x.view(-1, 4, 2, 4)
+        return self.a(torch.tanh(self.a(image))).view_as(x) + x
+
+
 def autocast(**options: Any) -> torch.autocast:
     return torch.autocast("cpu", dtype=torch.bfloat16, **options)
 
@@ -144,7 +156,7 @@ def gradients(module: nn.Module, setting: Any, x: Tensor) -> list[Tensor | None]
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("strategy", OPTIONS)
-@pytest.mark.parametrize("kind", [Net, SeveralRegions, Repeated])
+@pytest.mark.parametrize("kind", [Net, SeveralRegions, Repeated, RepeatedConvolution])
 def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: str, setting: Any) -> None:
     torch.manual_seed(0)
     eager = kind()
@@ -154,6 +166,73 @@ def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: s
         assert_same(gradients(lowered, setting, x), gradients(eager, setting, x))
     (method,) = aten_recompute.report(lowered)["methods"]
     assert method["unplanned_calls"] == []
+
+
+class RunningAverage(nn.Module):
+    """Updates a buffer in training, with operators that autocast casts nothing for."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.a = nn.Linear(8, 8)
+        self.register_buffer("mean", torch.zeros(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.tanh(self.a(x))
+        if self.training:
+            self.mean.mul_(0.5).add_(y.detach().mean(0).to(self.mean.dtype))
+        return y
+
+
+def test_a_buffer_that_is_updated_leaves_the_plan() -> None:
+    torch.manual_seed(0)
+    eager = RunningAverage()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+
+    def trained_and_evaluated(module: nn.Module, x: Tensor) -> Tensor:
+        with autocast():
+            loss = module.train()(x).float().sin().sum()
+            return loss + module.eval()(x.flip(0)).float().cos().sum()
+
+    for _ in range(3):
+        x = torch.randn(32, 8)
+        ours, theirs = (gradients(module, trained_and_evaluated, x) for module in (lowered, eager))
+        assert_same([*ours, lowered.mean], [*theirs, eager.mean])
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert method["unplanned_calls"] == []
+
+
+class ReadsBeforeAndAfterABreak(nn.Module):
+    """Both regions read the same tensors, the first one several times. None of these is read both cast and as it is."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(8, 8)
+        self.scale = nn.Parameter(torch.randn(8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = torch.relu(x) * 0.5 + x * self.scale + x * x + self.layer(self.layer(x * 0.5))
+        print("between")
+        return y + x.exp().clamp(max=3.0) * self.scale + self.layer(x * 0.5) + torch.maximum(y, self.scale)
+
+
+@pytest.mark.parametrize("cache", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_backward_under_autocast_adds_gradients_in_the_order_of_eager(dtype: torch.dtype, cache: bool) -> None:
+    torch.manual_seed(0)
+    eager = ReadsBeforeAndAfterABreak().to(dtype)
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+
+    def found(module: nn.Module, x: Tensor) -> list[Tensor | None]:
+        module.zero_grad(set_to_none=True)
+        x = x.detach().requires_grad_()
+        with autocast(cache_enabled=cache):
+            loss = module(x).float().square().sum() + module(x * 2).float().sin().sum()
+            loss.backward()
+        return [x.grad, *(p.grad for p in module.parameters())]
+
+    for _ in range(8):
+        x = torch.randn(12, 8).to(dtype)
+        assert_same(found(lowered, x), found(eager, x))
 
 
 class Deep(nn.Module):
