@@ -18,7 +18,7 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench page-test format \
+.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz failing-memory hostile zoo bench page-test format \
   lint tidy clean
 .DEFAULT_GOAL := help
 
@@ -42,7 +42,7 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
-	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo || status=1; \
+	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo tests/failing_memory tests/hostile || status=1; \
 	$(PYTHON) -m pytest --in-place tests/python/behavior || status=1; \
 	exit $$status
 
@@ -68,6 +68,12 @@ architectures: build  ## count where the gradients of Hugging Face's architectur
 
 fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run; KIND=gradients, modules, norms, layouts, loops)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
+
+failing-memory: build  ## let every request for memory of some training steps fail (half an hour; FAILING="gpt --kind new" does less)
+	@PYTHONPATH=$(PYTHONPATH):tests:tests/python:. $(PYTHON) -m failing_memory $(FAILING)
+
+hostile: build  ## try hostile options, plans, files and command lines (HOSTILE="plan --seconds 60" does less than ten minutes each)
+	@PYTHONPATH=$(PYTHONPATH):tests:tests/python:. $(PYTHON) -m hostile $(HOSTILE)
 
 zoo: build  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)
 	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt

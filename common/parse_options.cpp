@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <stdexcept>
+#include <set>
 #include <string_view>
 #include <utility>
 
@@ -12,6 +13,7 @@
 #include "common/did_you_mean.h"
 #include "common/environment.h"
 #include "common/join.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/option_table.h"
 
@@ -122,13 +124,14 @@ struct Spec {
 };
 
 Json parse_object(const std::string& text) {
-  std::vector<std::string> keys;
+  if (const auto why = json_limit_exceeded(text); !why.empty())
+    throw OptionError{"it is " + why};
+  std::set<std::string> keys;
   const auto refuse_repeated_keys = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::key && depth == 1) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      if (!keys.insert(key).second)
         throw OptionError{"key " + quote(key) + " is given twice", key};
-      keys.push_back(key);
     }
     return true;
   };

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/json_text.h"
 #include "planner/model/problem_json.h"
 
 namespace aten_recompute {
@@ -75,6 +76,8 @@ std::string name_of(const Problem& problem, int32_t node) {
 }
 
 Json parse(const std::string& text) {
+  if (const auto why = json_limit_exceeded(text); !why.empty())
+    fail_to_read("it is " + why);
   Json json;
   try {
     json = Json::parse(text);
