@@ -338,6 +338,8 @@ int64_t RegionCall::bytes_let_go() const {
 RegionCall::Run RegionCall::take_run(size_t stage, variable_list&& vjps,
                                      const NodePtr<Node>& node) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (auto replay = take_replay())
+    return *std::move(replay);
   const auto found = runs_.find(torch::autograd::get_current_graph_task_id());
   if (found == runs_.end()) {
     TORCH_CHECK(stage == 0, torch::autograd::ERR_BACKWARD_TWICE);
@@ -350,7 +352,10 @@ RegionCall::Run RegionCall::take_run(size_t stage, variable_list&& vjps,
 
 void RegionCall::put_back(Run&& run) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  runs_.emplace(torch::autograd::get_current_graph_task_id(), std::move(run));
+  if (run.is_replay)
+    put_replay(std::move(run));
+  else
+    runs_.emplace(torch::autograd::get_current_graph_task_id(), std::move(run));
 }
 
 variable_list RegionCall::take_gradients(Run& run, size_t index, const std::vector<bool>& needed,

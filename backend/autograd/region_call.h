@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -206,6 +207,10 @@ class RegionCall {
   // Takes the run of the current graph task out of `runs_`; stage 0 starts it if there is none.
   Run take_run(size_t stage, torch::autograd::variable_list&& vjps,
                const NodePtr<torch::autograd::Node>& node);
+  // Does it for a replay; returns nothing if there is none. Needs mutex_ to be held.
+  std::optional<Run> take_replay();
+  // Notes what replay() has computed, for run_stage(). Needs mutex_ to be held.
+  void put_replay(Run&& run);
   // Makes the run available to the next stage.
   void put_back(Run&& run);
   // Returns the gradients of stage `index` that are needed and defined. Throws where one contains a
@@ -255,6 +260,9 @@ class RegionCall {
   std::mutex mutex_;
   bool released_ = false;
   std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once
+  // Replays, by graph task, which owns them: their gradients lead back to this call, so that it
+  // would never be freed if it owned what a backward that failed has left behind.
+  std::map<int, std::weak_ptr<Run>> replays_;
 };
 
 }  // namespace aten_recompute

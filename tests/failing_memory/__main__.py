@@ -62,7 +62,8 @@ def _run(arguments: argparse.Namespace, kind: str) -> int:
         for phase in arguments.phase or PHASES:
             points = Points(SCENES[scene], phase, memory)
             if arguments.only is not None:
-                print(f"{scene}, {phase} step: {points.count} requests")
+                print(f"{scene}, {phase} step: {points.count} requests", flush=True)
+                memory.print_places()
                 trial = _try(points, arguments.only, arguments)
                 print(trial)
                 failed += bool(trial.problem)

@@ -46,6 +46,11 @@ class Memory:
         self._library.failing_memory_arm(0, 0, 0)
         return count
 
+    def print_places(self) -> None:
+        """Prints from now on where the library makes the request that fails, for ``addr2line -Cfipe``."""
+        if self.kind != TENSORS:
+            self._library.failing_memory_print_places()
+
     @property
     def live_bytes(self) -> int:
         """Bytes of tensors that are in memory."""

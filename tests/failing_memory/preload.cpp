@@ -16,6 +16,7 @@
 
 #include <atomic>
 #include <cstdint>
+#include <cstdio>
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
@@ -39,12 +40,14 @@ struct Range {
 
 Range library;      // libaten_recompute.so
 Range cpp_library;  // libstdc++.so
+std::uintptr_t library_base = 0;
 
 std::atomic<int> armed_kinds{0};
 std::atomic<std::int64_t> first_failure{0};  // 0: none
 std::atomic<std::int64_t> num_requests{0};
 std::atomic<bool> and_later{false};
 std::atomic<bool> counts_blocks{false};
+std::atomic<bool> prints_places{false};
 
 // The table of live blocks must not use the operators that it counts.
 template <class T>
@@ -105,13 +108,23 @@ bool is_ours(const void* caller) {
   return walk.is_ours;
 }
 
+_Unwind_Reason_Code print_frame(_Unwind_Context* context, void* /*data*/) {
+  const auto address = _Unwind_GetIP(context);
+  if (library.contains(reinterpret_cast<const void*>(address)))
+    std::fprintf(stderr, "  %#lx\n", static_cast<unsigned long>(address - library_base));
+  return _URC_NO_REASON;
+}
+
 // Counts a request, and returns whether it has to fail.
 bool must_fail(int kind) {
   if ((armed_kinds & kind) == 0)
     return false;
   const auto number = ++num_requests;
   const auto first = first_failure.load();
-  return first > 0 && (number == first || (and_later && number > first));
+  const bool fails = first > 0 && (number == first || (and_later && number > first));
+  if (fails && prints_places)
+    _Unwind_Backtrace(print_frame, nullptr);
+  return fails;
 }
 
 // Returns nullptr where there is no memory, or the request has to fail.
@@ -166,6 +179,8 @@ int note_range(dl_phdr_info* info, std::size_t /*size*/, void* /*data*/) {
       continue;
     range->begin = info->dlpi_addr + header.p_vaddr;
     range->end = range->begin + header.p_memsz;
+    if (range == &library)
+      library_base = info->dlpi_addr;
   }
   return 0;
 }
@@ -252,6 +267,12 @@ void failing_memory_arm(int kinds, std::int64_t n, int all_later) {
 
 std::int64_t failing_memory_requests() {
   return num_requests;
+}
+
+// From now on the frames of the library are printed to stderr where a request fails, for
+// `addr2line -Cfipe libaten_recompute.so`.
+void failing_memory_print_places() {
+  prints_places = true;
 }
 
 // From now on blocks of the library are counted.
