@@ -91,8 +91,8 @@ ArchiveSize archive_size(const std::string& path) {
     const auto next = record_bytes(entry);
     constexpr uint64_t kMost = std::numeric_limits<int64_t>::max();
     sum = next > kMost - sum ? kMost : sum + next;
-    place += kEntryBytes + number_at(entry, 28, 2) + number_at(entry, 30, 2) +
-             number_at(entry, 32, 2);
+    place +=
+        kEntryBytes + number_at(entry, 28, 2) + number_at(entry, 30, 2) + number_at(entry, 32, 2);
     if (place >= directory.size())
       break;
   }

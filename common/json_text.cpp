@@ -29,6 +29,14 @@ size_t depth_of(std::string_view text) {
 
 }  // namespace
 
+std::string printable(std::string_view message) {
+  constexpr size_t kLongest = 300;
+  std::string text(message.substr(0, kLongest));
+  std::replace_if(
+      text.begin(), text.end(), [](char c) { return c < ' ' || c > '~'; }, '?');
+  return message.size() <= kLongest ? text : text + "...";
+}
+
 std::string json_limit_exceeded(std::string_view text) {
   if (text.size() > kLongestJson)
     return "longer than " + std::to_string(kLongestJson >> 20) + " MiB";

@@ -47,7 +47,7 @@ std::optional<std::vector<std::string>> read_ops(const Json& value) {
   if (!strings)
     return std::nullopt;
   for (std::string& op : *strings) {
-    if (op.starts_with(kNamespace))
+    while (op.starts_with(kNamespace))  // what is shown is read again
       op.erase(0, kNamespace.size());
     if (op.empty())
       return std::nullopt;

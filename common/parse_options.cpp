@@ -3,8 +3,8 @@
 #include <aten_recompute/errors.h>
 
 #include <algorithm>
-#include <stdexcept>
 #include <set>
+#include <stdexcept>
 #include <string_view>
 #include <utility>
 
@@ -34,11 +34,8 @@ bool is_key_of(const StrategyRule& rule, std::string_view name) {
 
 // ---- Messages ----
 
-// Returns the JSON of `value` in one short line, for messages.
 std::string show(const Json& value) {
-  constexpr size_t kLongest = 80;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  return shown_json(value);
 }
 
 std::string quote(std::string_view text) {
@@ -155,8 +152,7 @@ Json parse_object(const std::string& text) {
     constexpr std::string_view kLabel = "] parse error ";
     if (const size_t label = reason.find(kLabel); label != std::string::npos)
       reason.erase(0, label + kLabel.size());
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-    throw OptionError{"not valid JSON " + reason};
+    throw OptionError{"not valid JSON " + printable(reason)};
   }
   if (!object.is_object()) {
     throw OptionError{"got " + show(object) +

@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "backend/autograd/out_of_memory_text.h"
 #include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
@@ -420,7 +421,14 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   variable_list gradients;
   {
     const WithoutAutograd guard;
-    const auto* first_nan = run_instructions(run, stage, skip);
+    const torch::jit::Node* first_nan = nullptr;
+    try {
+      first_nan = run_instructions(run, stage, skip);
+    } catch (c10::Error& error) {
+      if (is_alone_)
+        explain_if_out_of_memory(*compiled_region_, error);
+      throw;
+    }
     gradients = take_gradients(run, index, needed, later_stages, first_nan, node);
   }
   if (later_stages) {

@@ -91,6 +91,8 @@ class RegionCall {
   // Adds a copy of running statistics that a replay reads, in the order of
   // CompiledRegion::read_statistics().
   void add_statistics(c10::IValue copy) { statistics_.push_back(std::move(copy)); }
+  // The step has this region alone, so that its plan is that of the step.
+  void set_alone() { is_alone_ = true; }
   // Sets the watch of the step in which this call is region run `number`.
   void set_watch(std::shared_ptr<StepWatch> watch, size_t number) {
     watch_ = std::move(watch);
@@ -259,6 +261,7 @@ class RegionCall {
   std::vector<std::weak_ptr<HandedValue>> readers_;
   std::mutex mutex_;
   bool released_ = false;
+  bool is_alone_ = false;
   std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once
   // Replays, by graph task, which owns them: their gradients lead back to this call, so that it
   // would never be freed if it owned what a backward that failed has left behind.

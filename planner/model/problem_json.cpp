@@ -283,11 +283,11 @@ Problem problem_from_json(const std::string& text) {
   try {
     const auto json = Json::parse(text);
     if (json.at("format") != "aten_recompute.problem/1")
-      throw std::invalid_argument("\"format\" is " + json.at("format").dump() +
+      throw std::invalid_argument("\"format\" is " + shown_json(json.at("format")) +
                                   ", expected \"aten_recompute.problem/1\"");
     problem = read_problem(json);
   } catch (const Json::exception& error) {
-    throw std::invalid_argument(std::string("not a planning problem: ") + error.what());
+    throw std::invalid_argument("not a planning problem: " + printable(error.what()));
   }
   check_all_indices(problem);
   check_costs(problem);

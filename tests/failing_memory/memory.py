@@ -7,7 +7,7 @@ from benchmarks.memory import BUILT, tracker
 
 PRELOAD = Path(BUILT).parent / "libaten_recompute_failing_memory.so"
 
-# Kinds of requests: the memory of tensors, by the tracking allocator; `operator new` of the library's own code; mmap and
+# Kinds of requests: the memory of tensors, by the tracking allocator; `operator new` of the library itself; mmap and
 # posix_memalign, by which it gets arenas and blocks. The last two need the process to run with PRELOAD.
 TENSORS, NEW, MAPS = "tensors", "new", "maps"
 KINDS = (TENSORS, NEW, MAPS)

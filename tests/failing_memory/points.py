@@ -54,8 +54,8 @@ def in_fork(work: Callable[[], Trial]) -> Trial:
             os.write(write, json.dumps(trial.__dict__).encode())
             status = 0
         except BaseException as error:  # the parent has to hear of it, whatever it is
-            text = f"{type(error).__name__}: {error}"
-            os.write(write, json.dumps({"problem": text[:2000]}).encode())
+            problem = f"{type(error).__name__}: {error}"
+            os.write(write, json.dumps({"problem": problem[:2000]}).encode())
             status = 0
         finally:
             os._exit(status)

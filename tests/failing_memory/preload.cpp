@@ -1,5 +1,5 @@
-// Lets a chosen request for memory fail that libaten_recompute.so makes: `operator new`, or mmap and
-// posix_memalign, by which it gets arenas and blocks. Loaded with LD_PRELOAD, so that it stands
+// Lets a chosen request for memory fail that libaten_recompute.so makes: `operator new`, or mmap
+// and posix_memalign, by which it gets arenas and blocks. Loaded with LD_PRELOAD, so that it stands
 // before the C and C++ libraries; driven by ctypes (memory.py).
 //
 // Requests of other libraries never fail: LibTorch and Python are not what is tested. A request
@@ -134,9 +134,10 @@ void* allocate(std::size_t bytes, std::size_t alignment, const void* caller) {
   if (ours && must_fail(kNew))
     return nullptr;
   bytes = bytes == 0 ? 1 : bytes;
-  void* const block = alignment == 0 ? std::malloc(bytes)
-                                     : std::aligned_alloc(alignment, (bytes + alignment - 1) /
-                                                                         alignment * alignment);
+  void* const block =
+      alignment == 0
+          ? std::malloc(bytes)
+          : std::aligned_alloc(alignment, (bytes + alignment - 1) / alignment * alignment);
   if (ours && counts_blocks && block != nullptr) {
     const std::lock_guard<std::mutex> lock(live().mutex);
     live().bytes_of[block] = bytes;

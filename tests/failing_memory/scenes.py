@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from support.gradient_programs import Forces
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
 from benchmarks.networks.gpt import GPT
+from support.gradient_programs import Forces
 
 SEED = 5
 State = list[Tensor]

@@ -148,5 +148,3 @@ def judge(words: list[str]) -> tuple[bool, str]:
         for name, content in _files().items():
             (Path(folder) / name).write_bytes(content)
         return run_command(words, folder)
-
-

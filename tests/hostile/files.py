@@ -101,5 +101,3 @@ def judge(given: Any) -> tuple[bool, str]:
             return True, net(name).step(loaded)
         except REFUSALS as error:
             return False, one_line(error)
-
-

@@ -54,7 +54,7 @@ def _plans(name: str) -> list[Any]:
     """Returns plans of the network, as save_plan() writes them, for several budgets."""
     plans = []
     for budget in (0.95, 0.8, 0.7, 0.6):
-        options = {"memory_budget": budget, "cost_model": "flops", "unreachable": "leanest"}
+        options: dict[str, Any] = {"memory_budget": budget, "cost_model": "flops", "unreachable": "leanest"}
         lowered = aten_recompute.lower(torch.jit.script(net(name).scene.eager()), "budget", **options)
         net(name).step(lowered)
         plans.append(json.loads(torch.ops.aten_recompute.plan(lowered._c)))

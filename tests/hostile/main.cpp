@@ -53,8 +53,8 @@ void write_input() {
 
 void die(int signal) {
   write_input();
-  const std::string_view text = signal == SIGALRM ? "a text takes more than ten seconds\n"
-                                                  : "a text ends the process\n";
+  const std::string_view text =
+      signal == SIGALRM ? "a text takes more than ten seconds\n" : "a text ends the process\n";
   [[maybe_unused]] const auto written = write(STDERR_FILENO, text.data(), text.size());
   std::signal(signal, SIG_DFL);
   raise(signal);
@@ -207,9 +207,10 @@ int run(const std::string& kind, const std::string& corpus, double seconds, uint
   }
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  std::printf("%s: %zu inputs in %.1f s, %.0f per second, %zu accepted, at most %ld MiB, seed %llu\n",
-              kind.c_str(), count, passed(), static_cast<double>(count) / passed(), accepted,
-              usage.ru_maxrss / 1024, static_cast<unsigned long long>(seed));
+  std::printf(
+      "%s: %zu inputs in %.1f s, %.0f per second, %zu accepted, at most %ld MiB, seed %llu\n",
+      kind.c_str(), count, passed(), static_cast<double>(count) / passed(), accepted,
+      usage.ru_maxrss / 1024, static_cast<unsigned long long>(seed));
   return problems > 0 ? 1 : 0;
 }
 

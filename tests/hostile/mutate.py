@@ -34,7 +34,22 @@ ODD: list[Any] = [
     {"a": {}},
     ["relu"] * 2000,
 ]
-TOKENS = [b"{", b"}", b"[", b"]", b"(", b")", b"\x00", b"\xff", b"0", b"9" * 20, b"PK\x03\x04", b"\x80\x02", b".", b"__"]
+TOKENS = [
+    b"{",
+    b"}",
+    b"[",
+    b"]",
+    b"(",
+    b")",
+    b"\x00",
+    b"\xff",
+    b"0",
+    b"9" * 20,
+    b"PK\x03\x04",
+    b"\x80\x02",
+    b".",
+    b"__",
+]
 
 
 def change_bytes(data: bytes, draw: random.Random) -> bytes:

@@ -1,16 +1,15 @@
 """Small networks that hostile options and plans are tried on, and what a step of them gives in eager PyTorch."""
 
-import copy
 import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
-from failing_memory.scenes import SCENES, Scene, eager_results
 from torch import Tensor
 
 import aten_recompute
+from failing_memory.scenes import SCENES, Scene, eager_results
 
 NETS = ("gpt", "convolutions", "segments", "regions")
 
@@ -20,10 +19,9 @@ REFUSALS = (ValueError, RuntimeError, MemoryError)
 
 @dataclass
 class Net:
-    """A scripted network, its inputs, and the results of a step."""
+    """A network, its inputs, and the results of a step."""
 
     scene: Scene
-    module: torch.jit.ScriptModule
     inputs: tuple[Tensor, ...]
     wanted: list[Tensor]
 
@@ -44,7 +42,7 @@ class Net:
 @functools.cache
 def net(name: str) -> Net:
     scene = SCENES[name]
-    return Net(scene, torch.jit.script(scene.eager()), scene.inputs(), eager_results(scene))
+    return Net(scene, scene.inputs(), eager_results(scene))
 
 
 def one_line(error: BaseException) -> str:
@@ -58,10 +56,10 @@ def one_line(error: BaseException) -> str:
 
 
 def judge_step(name: str, lower: Callable[[torch.jit.ScriptModule], Any]) -> tuple[bool, str]:
-    """Lowers a copy of the network, and trains it. Returns whether it was accepted, and what is wrong."""
+    """Scripts and lowers the network, and trains it. Returns whether it was accepted, and what is wrong."""
     chosen = net(name)
     try:
-        lowered = lower(copy.deepcopy(chosen.module))
+        lowered = lower(torch.jit.script(chosen.scene.eager()))
         return True, chosen.step(lowered)
     except REFUSALS as error:
         return False, one_line(error)

@@ -50,9 +50,7 @@ def _judge_all(inputs: Sequence[Any], judge: Callable[[Any], tuple[bool, str]], 
             return
 
 
-def judge_in_fork(
-    inputs: Sequence[Any], judge: Callable[[Any], tuple[bool, str]]
-) -> tuple[int, int, Finding | None]:
+def judge_in_fork(inputs: Sequence[Any], judge: Callable[[Any], tuple[bool, str]]) -> tuple[int, int, Finding | None]:
     """Returns how many inputs were judged, how many were accepted, and the first finding.
 
     ``judge`` returns whether an input was accepted, and what is wrong; "" where nothing is.

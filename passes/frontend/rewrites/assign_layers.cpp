@@ -115,8 +115,7 @@ class LayerAssigner {
     pattern_ = compile_layer_pattern(pattern);
     if (!pattern_) {
       fail_to_match("layer pattern \"" + pattern + "\" is not a regular expression of at most " +
-                    std::to_string(kLongestPattern) +
-                    " characters without back-references");
+                    std::to_string(kLongestPattern) + " characters without back-references");
     }
   }
 
