@@ -20,11 +20,8 @@ std::string explanation(const CompiledRegion& region) {
   Simulator simulator(*plan.problem);
   const auto smallest = simulator.run(plan_leanest(*plan.problem, *plan.unplanned)).peak_bytes;
   if (smallest < predicted)
-    return text + "; a plan can reach " + size_at_least(smallest) +
-           ": lower the module with a smaller memory_budget";
-  return text +
-         ", which is the smallest that a plan can reach: use a smaller batch, or smaller "
-         "inputs";
+    return text + "; a memory_budget can go down to " + size_at_least(smallest);
+  return text + ", and no plan has a smaller one: use a smaller batch, or smaller inputs";
 }
 
 }  // namespace
