@@ -14,7 +14,7 @@ import pytest
 from .memory import KINDS, MAPS, NEW, PRELOAD, TENSORS
 
 TESTS = Path(__file__).resolve().parents[1]
-POINTS = int(os.environ.get("FAILING_MEMORY_POINTS", "6"))  # of each step
+POINTS = int(os.environ.get("FAILING_MEMORY_POINTS", "3"))  # of each step
 
 
 def run(*arguments: str) -> str:

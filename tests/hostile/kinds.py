@@ -25,7 +25,7 @@ class Kind:
 
     draw: Callable[[random.Random], Any]
     judge: Callable[[Any], tuple[bool, str]]
-    batch: int = 32
+    batch: int = 8
 
 
 # ---- options ----
@@ -53,7 +53,7 @@ def _judge_options(given: Any) -> tuple[bool, str]:
 def _plans(name: str) -> list[Any]:
     """Returns plans of the network, as save_plan() writes them, for several budgets."""
     plans = []
-    for budget in (0.95, 0.8, 0.7, 0.6):
+    for budget in (0.95, 0.6):
         options: dict[str, Any] = {"memory_budget": budget, "cost_model": "flops", "unreachable": "leanest"}
         lowered = aten_recompute.lower(torch.jit.script(net(name).scene.eager()), "budget", **options)
         net(name).step(lowered)
@@ -97,6 +97,6 @@ def _judge_plan(given: Any) -> tuple[bool, str]:
 KINDS: dict[str, Kind] = {
     "options": Kind(_draw_options, _judge_options),
     "plans": Kind(_draw_plan, _judge_plan),
-    "files": Kind(files.draw, files.judge),
-    "commands": Kind(commands.draw, commands.judge, batch=8),
+    "files": Kind(files.draw, files.judge, batch=4),
+    "commands": Kind(commands.draw, commands.judge, batch=4),
 }

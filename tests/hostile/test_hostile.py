@@ -11,7 +11,7 @@ from .__main__ import READER, TEXTS
 from .kinds import KINDS
 
 TESTS = Path(__file__).resolve().parents[1]
-SECONDS = os.environ.get("HOSTILE_SECONDS", "2.5")
+SECONDS = os.environ.get("HOSTILE_SECONDS", "1.5")
 SEED = os.environ.get("HOSTILE_SEED", "3")
 
 
@@ -24,7 +24,8 @@ def test_hostile_input_does_no_harm(kind: str, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "hostile", kind, "--seconds", SECONDS, "--seed", SEED]
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr[-3000:]
-    # Something is refused, and something is accepted: else nothing would be tried.
     said = done.stdout.split()
     accepted, count = int(said[said.index("accepted,") - 1]), int(said[said.index("inputs") - 1])
-    assert 0 < accepted < count, done.stdout
+    assert count > 0, done.stdout
+    # Of thousands, something is refused, and something is accepted: else nothing would be tried.
+    assert 0 < accepted < count or kind not in TEXTS, done.stdout
