@@ -5,6 +5,7 @@ import os
 import random
 import resource
 import shlex
+import signal
 import subprocess
 import tempfile
 from pathlib import Path
@@ -20,7 +21,8 @@ from .nets import net
 COMMAND = Path(BUILT).parent / "aten-recompute"
 CORPUS = Path(__file__).parent / "corpus" / "commands"
 MOST_MEMORY = 512 << 20  # bytes
-SECONDS = 20
+SECONDS = 20  # of the processor
+LONGEST_WAIT = 300  # seconds that pass
 STATUSES = range(7)  # docs/command.md
 ODD = [
     "",
@@ -79,6 +81,11 @@ def _files() -> dict[str, bytes]:
         return {path.name: path.read_bytes() for path in Path(folder).iterdir()}
 
 
+def _limit() -> None:
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (SECONDS, SECONDS + 1))
+
+
 def run_command(words: list[str], folder: str) -> tuple[bool, str]:
     """Runs the command in the folder. Returns whether it succeeded, and what is wrong; "" if nothing is."""
     environment = {name: value for name, value in os.environ.items() if not name.startswith("RECOMPUTE")}
@@ -89,16 +96,18 @@ def run_command(words: list[str], folder: str) -> tuple[bool, str]:
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_CORE, (0, 0)),
+        preexec_fn=_limit,
     )
     try:
-        _, said = process.communicate(timeout=SECONDS)
+        _, said = process.communicate(timeout=LONGEST_WAIT)
     except subprocess.TimeoutExpired:
         process.kill()
         process.communicate()
-        return False, f"aten-recompute {words!r:.500} takes more than {SECONDS} s"
+        return False, f"aten-recompute {words!r:.500} waits for more than {LONGEST_WAIT} s"
     status = process.returncode
     what = f"aten-recompute {words!r:.500} ends with {status}: {said.decode(errors='replace')[:500]}"
+    if status == -signal.SIGXCPU:
+        return False, f"aten-recompute {words!r:.500} takes more than {SECONDS} s"
     if status not in STATUSES:
         return False, what
     if status != 0 and said.count(b"\n") != 1 and b"warning" not in said.lower():

@@ -12,7 +12,8 @@ from typing import Any
 
 MOST_MEMORY = 512 << 20  # bytes that a fork may take in addition to what the process had
 GUARD = 6 << 30  # bytes of address space in addition: the machine must survive what is found
-SECONDS_EACH = 20
+SECONDS_EACH = 20  # of the processor; the machine may be busy with other things
+LONGEST_WAIT = 300  # seconds that pass
 
 
 @dataclass
@@ -33,14 +34,17 @@ def _judge_all(inputs: Sequence[Any], judge: Callable[[Any], tuple[bool, str]], 
     limit = _status_bytes("VmSize") + GUARD
     resource.setrlimit(resource.RLIMIT_AS, (limit, limit))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.signal(signal.SIGALRM, signal.SIG_DFL)
     for index, each in enumerate(inputs):
         os.write(write, json.dumps({"begins": index}).encode() + b"\n")
         with open("/proc/self/clear_refs", "w", encoding="ascii") as peak:
             peak.write("5")  # the peak begins anew
         before = _status_bytes("VmRSS")
-        signal.alarm(SECONDS_EACH)
+        signal.setitimer(signal.ITIMER_PROF, SECONDS_EACH)
+        signal.alarm(LONGEST_WAIT)
         accepted, problem = judge(each)
+        signal.setitimer(signal.ITIMER_PROF, 0)
         signal.alarm(0)
         taken = _status_bytes("VmHWM") - before
         if not problem and taken > MOST_MEMORY:
@@ -68,7 +72,7 @@ def judge_in_fork(inputs: Sequence[Any], judge: Callable[[Any], tuple[bool, str]
             os._exit(0)
     os.close(write)
     text = b""
-    deadline = time.monotonic() + SECONDS_EACH * (len(inputs) + 1)
+    deadline = time.monotonic() + LONGEST_WAIT * (len(inputs) + 1)
     while True:
         ready, _, _ = select.select([read], [], [], max(0.0, deadline - time.monotonic()))
         part = os.read(read, 65536) if ready else b""
@@ -88,6 +92,7 @@ def judge_in_fork(inputs: Sequence[Any], judge: Callable[[Any], tuple[bool, str]
         return len(ended), accepted, Finding(begun, problem)
     if os.WIFSIGNALED(status):
         name = signal.Signals(os.WTERMSIG(status)).name
-        what = f"takes more than {SECONDS_EACH} s" if name == "SIGALRM" else f"ends the process with {name}"
+        takes_long = {"SIGPROF": SECONDS_EACH, "SIGALRM": LONGEST_WAIT}
+        what = f"takes more than {takes_long[name]} s" if name in takes_long else f"ends the process with {name}"
         return len(ended), accepted, Finding(begun, what)
     return len(ended), accepted, None
