@@ -31,7 +31,8 @@ TEST(LayerPattern, TakesNoExponentialTime) {
 
 TEST(LayerPattern, RefusesPatternsThatTakeMuchMemory) {
   EXPECT_FALSE(compile_layer_pattern(std::string(kLongestPattern + 1, 'a')));
-  EXPECT_FALSE(compile_layer_pattern("a{1000000000}"));
+  EXPECT_FALSE(compile_layer_pattern("a{100000000}"));
+  EXPECT_FALSE(compile_layer_pattern("a{1,99999999999999999999}"));
   EXPECT_FALSE(compile_layer_pattern("((((a{99}){99}){99}){99}){99}"));
   EXPECT_FALSE(compile_layer_pattern(std::string(100'000, '(')));
 }
