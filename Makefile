@@ -18,7 +18,8 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz zoo bench page-test docs format \
+.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz failing-memory hostile \
+  asan tsan sanitized zoo bench page-test docs format \
   lint tidy clean
 .DEFAULT_GOAL := help
 
@@ -42,7 +43,7 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
-	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo || status=1; \
+	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo tests/failing_memory tests/hostile || status=1; \
 	$(PYTHON) -m pytest --in-place tests/python/behavior || status=1; \
 	exit $$status
 
@@ -79,6 +80,31 @@ architectures: build  ## count where the gradients of Hugging Face's architectur
 
 fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run; KIND=gradients, modules, norms, layouts, loops)
 	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
+
+failing-memory: build  ## let every request for memory of some training steps fail (half an hour; FAILING="gpt --kind new" does less)
+	@PYTHONPATH=$(PYTHONPATH):tests:tests/python:. $(PYTHON) -m failing_memory $(FAILING)
+
+hostile: build  ## try hostile options, plans, files and command lines (HOSTILE="plan --seconds 60" does less than ten minutes each)
+	@PYTHONPATH=$(PYTHONPATH):tests:tests/python:. $(PYTHON) -m hostile $(HOSTILE)
+
+# What is interesting beside the C++ tests: memory of its own, threads, hooks, errors.
+SANITIZED_TESTS ?= tests/python/behavior/test_hooks.py tests/python/behavior/test_errors.py \
+  tests/python/behavior/test_interrupted_steps.py tests/python/planning/test_arena.py
+
+asan: configure  ## build with AddressSanitizer and UndefinedBehaviorSanitizer, and run the C++ tests and some Python tests
+	@$(MAKE) --no-print-directory sanitized SANITIZER=asan PRELOADED=libasan.so
+
+tsan: configure  ## do the same with ThreadSanitizer
+	@$(MAKE) --no-print-directory sanitized SANITIZER=tsan PRELOADED=libtsan.so
+
+# Python is not compiled with a sanitizer, so that it is loaded first, and looks for no leaks of Python's.
+sanitized:
+	@cmake --preset $(SANITIZER) -DPython_EXECUTABLE='$(PYTHON)' -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
+	@cmake --build --preset $(SANITIZER) -j $(JOBS)
+	@ctest --preset $(SANITIZER)
+	@LD_PRELOAD=$$($(or $(CXX),c++) -print-file-name=$(PRELOADED)) ASAN_OPTIONS=detect_leaks=0 \
+	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/thread.txt:ignore_noninstrumented_modules=1 \
+	  RECOMPUTE_LIBRARY=$(CURDIR)/build/$(SANITIZER)/libaten_recompute.so $(PYTHON) -m pytest $(SANITIZED_TESTS)
 
 zoo: build  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)
 	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt

@@ -99,6 +99,18 @@ class Tracker:
     def reset_peak(self) -> None:
         self._load().aten_recompute_tracker_reset_peak()
 
+    def fail(self, n: int, and_later: bool = False) -> None:
+        """Lets the `n`-th request from now on fail, 1 being the next one, as where the system has no memory.
+
+        With `and_later`, all later ones fail, too. 0 ends it. Counting in `requests` begins anew.
+        """
+        self._load().aten_recompute_tracker_fail(n, int(and_later))
+
+    @property
+    def requests(self) -> int:
+        """The number of requests since `fail` was called last; those for no bytes do not count."""
+        return int(self._load().aten_recompute_tracker_requests())
+
     @contextlib.contextmanager
     def measure_peak(self, device: str | torch.device = "cpu") -> Iterator[Peak]:
         """Yields a `Peak` whose fields are set when the block ends, with or without an exception.
@@ -166,7 +178,7 @@ class Tracker:
                 library = ctypes.CDLL(str(self._path))
             except OSError as error:
                 raise TrackerError(f"{self._path} cannot be loaded: {error}") from error
-            for name in ("live_bytes", "peak_bytes"):
+            for name in ("live_bytes", "peak_bytes", "requests"):
                 getattr(library, f"aten_recompute_tracker_{name}").restype = ctypes.c_int64
             for name in ("timeline_size", "timeline_dropped", "timeline_read"):
                 getattr(library, f"aten_recompute_tracker_{name}").restype = ctypes.c_size_t
@@ -176,7 +188,8 @@ class Tracker:
                 ctypes.POINTER(ctypes.c_int64),
                 ctypes.c_size_t,
             ]
-            for name in ("uninstall", "reset_peak", "timeline_stop"):
+            library.aten_recompute_tracker_fail.argtypes = [ctypes.c_int64, ctypes.c_int]
+            for name in ("uninstall", "reset_peak", "timeline_stop", "fail"):
                 getattr(library, f"aten_recompute_tracker_{name}").restype = None
             self._library = library
         return self._library

@@ -10,11 +10,16 @@
 // away is still found and counted. So installing it and taking it away is safe at any moment when
 // no other thread is about to allocate.
 //
+// On request it fails: the n-th request throws the error of LibTorch's own allocator, so that tests
+// can see what a step does without memory.
+//
 // The functions at the end are plain C, for ctypes. None of them throws.
 
 #include <c10/core/Allocator.h>
 #include <c10/core/CPUAllocator.h>
+#include <c10/util/Exception.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
@@ -162,9 +167,40 @@ void release(void* block) {
   wrapped_deleter(block);
 }
 
+// Which requests fail, by their numbers since this was last set.
+class Failures {
+ public:
+  void set(std::int64_t first, bool and_later) {
+    first_ = 0;
+    requests_ = 0;
+    and_later_ = and_later;
+    first_ = first;
+  }
+
+  // Throws what LibTorch's allocator throws where the system has no memory.
+  void count_request(std::size_t bytes) {
+    const auto number = ++requests_;
+    const auto first = first_.load();
+    if (first > 0 && (number == first || (and_later_ && number > first)))
+      TORCH_CHECK(false, "[enforce fail at tracking_allocator.cpp] DefaultCPUAllocator: can't ",
+                  "allocate memory: you tried to allocate ", bytes, " bytes.");
+  }
+
+  std::int64_t requests() const { return requests_; }
+
+ private:
+  std::atomic<std::int64_t> first_{0};  // 0: none
+  std::atomic<std::int64_t> requests_{0};
+  std::atomic<bool> and_later_{false};
+};
+
+Failures failures;
+
 class TrackingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
+    if (bytes > 0)
+      failures.count_request(bytes);
     void* const block = wrapped_allocator->raw_allocate(bytes);
     if (block != nullptr) {
       ledger().record_allocation(block, bytes);
@@ -239,6 +275,17 @@ std::int64_t aten_recompute_tracker_peak_bytes() {
 
 void aten_recompute_tracker_reset_peak() {
   ledger().reset_peak();
+}
+
+// Lets the n-th request from now on fail, 1 being the next one, and with `and_later` all that come
+// after it. 0: no request fails. Requests for no bytes are not counted. Counting begins anew.
+void aten_recompute_tracker_fail(std::int64_t n, int and_later) {
+  failures.set(n, and_later != 0);
+}
+
+// How many requests there were since the last call of aten_recompute_tracker_fail.
+std::int64_t aten_recompute_tracker_requests() {
+  return failures.requests();
 }
 
 // Starts a timeline of at most `capacity` samples (16 bytes each, allocated here): one at once, one

@@ -12,6 +12,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "command/archive_check.h"
 #include "command/failure.h"
 
 namespace aten_recompute::command {
@@ -21,9 +22,18 @@ void check_is_file(const std::string& path) {
   std::error_code ignored;  // opening says what is wrong with the name
   if (std::filesystem::is_directory(path, ignored))
     throw Failure(Exit::kBadFile, path + ": this is a folder, not a file");
+  // A device or a pipe may never end.
+  if (std::filesystem::exists(path, ignored) && !std::filesystem::is_regular_file(path, ignored))
+    throw Failure(Exit::kBadFile, path + ": this is a device or a pipe, not a file");
   errno = 0;
   if (!std::ifstream(path, std::ios::binary))
     throw Failure(Exit::kBadFile, path + ": cannot be opened: " + std::strerror(errno));
+  const auto size = archive_size(path);
+  if (is_bomb(size))
+    throw Failure(Exit::kBadFile, path + ": " + std::to_string(size.file_bytes) +
+                                      " bytes that would become " +
+                                      std::to_string(size.record_bytes) +
+                                      " in memory, as no module or tensor that was saved does");
 }
 
 }  // namespace

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <filesystem>
 #include <fstream>
 #include <optional>
-#include <regex>
 #include <sstream>
 #include <stdexcept>
 #include <string>
@@ -13,6 +13,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/json_text.h"
+#include "common/layer_pattern.h"
 #include "common/option_values.h"
 
 namespace aten_recompute {
@@ -45,7 +47,7 @@ std::optional<std::vector<std::string>> read_ops(const Json& value) {
   if (!strings)
     return std::nullopt;
   for (std::string& op : *strings) {
-    if (op.starts_with(kNamespace))
+    while (op.starts_with(kNamespace))  // what is shown is read again
       op.erase(0, kNamespace.size());
     if (op.empty())
       return std::nullopt;
@@ -96,12 +98,7 @@ bool store_pattern(const Json& value, Options& options) {
   if (!value.is_string() || value.get_ref<const std::string&>().empty())
     return false;
   options.layer_pattern = value.get<std::string>();
-  try {
-    std::regex(options.layer_pattern);
-  } catch (const std::regex_error&) {
-    return false;
-  }
-  return true;
+  return compile_layer_pattern(options.layer_pattern).has_value();
 }
 
 template <bool Options::*kFlag>
@@ -119,11 +116,19 @@ bool store_plan(const Json& value, Options& options) {
   }
   if (!value.is_string())
     return false;
-  std::ifstream file(value.get<std::string>());
+  const std::filesystem::path path = value.get<std::string>();
+  // A device or a pipe may never end.
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error) ||
+      std::filesystem::file_size(path, error) > kLongestJson || error)
+    return false;
+  std::ifstream file(path);
   std::ostringstream text;
   text << file.rdbuf();
+  if (!file || !json_limit_exceeded(text.str()).empty())
+    return false;
   const auto json = Json::parse(text.str(), nullptr, /*allow_exceptions=*/false);
-  if (!file || !json.is_object())
+  if (!json.is_object())
     return false;
   options.plan = json.dump();
   return true;
@@ -367,8 +372,10 @@ constexpr KeyRule kRatio{"ratio", "a number in (0, 1]", store_ratio,
                          show_optional<&Options::layer_ratio>};
 constexpr KeyRule kCount{"count", "an integer >= 1", store_count,
                          show_optional<&Options::segment_count>};
-constexpr KeyRule kPattern{"pattern", "a regular expression over module paths", store_pattern,
-                           show_member<&Options::layer_pattern>};
+constexpr KeyRule kPattern{
+    "pattern",
+    "a regular expression over module paths, of at most 256 characters and without back-references",
+    store_pattern, show_member<&Options::layer_pattern>};
 
 }  // namespace
 

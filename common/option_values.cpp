@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "common/json_text.h"
 #include "common/lower_case.h"
 
 namespace aten_recompute {
@@ -59,6 +60,8 @@ std::optional<bool> read_bool(const Json& value) {
 }
 
 std::optional<Json> read_list(const Json& value) {
+  if (value.is_string() && !json_limit_exceeded(value.get_ref<const std::string&>()).empty())
+    return std::nullopt;
   const Json list = value.is_string()
                         ? Json::parse(value.get<std::string>(), nullptr, /*allow_exceptions=*/false)
                         : value;

@@ -3,6 +3,7 @@
 #include <aten_recompute/errors.h>
 
 #include <algorithm>
+#include <set>
 #include <stdexcept>
 #include <string_view>
 #include <utility>
@@ -12,6 +13,7 @@
 #include "common/did_you_mean.h"
 #include "common/environment.h"
 #include "common/join.h"
+#include "common/json_text.h"
 #include "common/log.h"
 #include "common/option_table.h"
 
@@ -32,11 +34,8 @@ bool is_key_of(const StrategyRule& rule, std::string_view name) {
 
 // ---- Messages ----
 
-// Returns the JSON of `value` in one short line, for messages.
 std::string show(const Json& value) {
-  constexpr size_t kLongest = 80;
-  std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, Json::error_handler_t::replace);
-  return text.size() <= kLongest ? text : text.substr(0, kLongest) + "...";
+  return shown_json(value);
 }
 
 std::string quote(std::string_view text) {
@@ -122,13 +121,14 @@ struct Spec {
 };
 
 Json parse_object(const std::string& text) {
-  std::vector<std::string> keys;
+  if (const auto why = json_limit_exceeded(text); !why.empty())
+    throw OptionError{"it is " + why};
+  std::set<std::string> keys;
   const auto refuse_repeated_keys = [&](int depth, Json::parse_event_t event, Json& parsed) {
     if (event == Json::parse_event_t::key && depth == 1) {
       const auto& key = parsed.get_ref<const std::string&>();
-      if (std::find(keys.begin(), keys.end(), key) != keys.end())
+      if (!keys.insert(key).second)
         throw OptionError{"key " + quote(key) + " is given twice", key};
-      keys.push_back(key);
     }
     return true;
   };
@@ -152,8 +152,7 @@ Json parse_object(const std::string& text) {
     constexpr std::string_view kLabel = "] parse error ";
     if (const size_t label = reason.find(kLabel); label != std::string::npos)
       reason.erase(0, label + kLabel.size());
-    std::replace(reason.begin(), reason.end(), '\n', ' ');
-    throw OptionError{"not valid JSON " + reason};
+    throw OptionError{"not valid JSON " + printable(reason)};
   }
   if (!object.is_object()) {
     throw OptionError{"got " + show(object) +

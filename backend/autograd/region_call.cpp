@@ -12,6 +12,7 @@
 
 #include <algorithm>
 
+#include "backend/autograd/out_of_memory_text.h"
 #include "runtime/autograd_modes.h"
 
 namespace aten_recompute {
@@ -338,6 +339,8 @@ int64_t RegionCall::bytes_let_go() const {
 RegionCall::Run RegionCall::take_run(size_t stage, variable_list&& vjps,
                                      const NodePtr<Node>& node) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (auto replay = take_replay())
+    return *std::move(replay);
   const auto found = runs_.find(torch::autograd::get_current_graph_task_id());
   if (found == runs_.end()) {
     TORCH_CHECK(stage == 0, torch::autograd::ERR_BACKWARD_TWICE);
@@ -350,7 +353,10 @@ RegionCall::Run RegionCall::take_run(size_t stage, variable_list&& vjps,
 
 void RegionCall::put_back(Run&& run) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  runs_.emplace(torch::autograd::get_current_graph_task_id(), std::move(run));
+  if (run.is_replay)
+    put_replay(std::move(run));
+  else
+    runs_.emplace(torch::autograd::get_current_graph_task_id(), std::move(run));
 }
 
 variable_list RegionCall::take_gradients(Run& run, size_t index, const std::vector<bool>& needed,
@@ -415,7 +421,14 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
   variable_list gradients;
   {
     const WithoutAutograd guard;
-    const auto* first_nan = run_instructions(run, stage, skip);
+    const torch::jit::Node* first_nan = nullptr;
+    try {
+      first_nan = run_instructions(run, stage, skip);
+    } catch (c10::Error& error) {
+      if (is_alone_)
+        explain_if_out_of_memory(*compiled_region_, error);
+      throw;
+    }
     gradients = take_gradients(run, index, needed, later_stages, first_nan, node);
   }
   if (later_stages) {

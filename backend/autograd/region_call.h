@@ -10,6 +10,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -90,6 +91,8 @@ class RegionCall {
   // Adds a copy of running statistics that a replay reads, in the order of
   // CompiledRegion::read_statistics().
   void add_statistics(c10::IValue copy) { statistics_.push_back(std::move(copy)); }
+  // The step has this region alone, so that its plan is that of the step.
+  void set_alone() { is_alone_ = true; }
   // Sets the watch of the step in which this call is region run `number`.
   void set_watch(std::shared_ptr<StepWatch> watch, size_t number) {
     watch_ = std::move(watch);
@@ -206,6 +209,10 @@ class RegionCall {
   // Takes the run of the current graph task out of `runs_`; stage 0 starts it if there is none.
   Run take_run(size_t stage, torch::autograd::variable_list&& vjps,
                const NodePtr<torch::autograd::Node>& node);
+  // Does it for a replay; returns nothing if there is none. Needs mutex_ to be held.
+  std::optional<Run> take_replay();
+  // Notes what replay() has computed, for run_stage(). Needs mutex_ to be held.
+  void put_replay(Run&& run);
   // Makes the run available to the next stage.
   void put_back(Run&& run);
   // Returns the gradients of stage `index` that are needed and defined. Throws where one contains a
@@ -254,7 +261,11 @@ class RegionCall {
   std::vector<std::weak_ptr<HandedValue>> readers_;
   std::mutex mutex_;
   bool released_ = false;
+  bool is_alone_ = false;
   std::map<int, Run> runs_;  // by graph task: several may walk a retained graph at once
+  // Replays, by graph task, which owns them: their gradients lead back to this call, so that it
+  // would never be freed if it owned what a backward that failed has left behind.
+  std::map<int, std::weak_ptr<Run>> replays_;
 };
 
 }  // namespace aten_recompute

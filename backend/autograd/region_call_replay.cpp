@@ -222,7 +222,24 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
     }
   }
   const std::lock_guard<std::mutex> lock(mutex_);
-  runs_[torch::autograd::get_current_graph_task_id()] = std::move(run);
+  put_replay(std::move(run));
+}
+
+void RegionCall::put_replay(Run&& run) {
+  auto owned = std::make_shared<Run>(std::move(run));
+  // A graph task frees its callbacks however it ends.
+  torch::autograd::Engine::get_default_engine().queue_callback([owned] {});
+  std::erase_if(replays_, [](const auto& each) { return each.second.expired(); });
+  replays_[torch::autograd::get_current_graph_task_id()] = owned;
+}
+
+std::optional<RegionCall::Run> RegionCall::take_replay() {
+  const auto found = replays_.find(torch::autograd::get_current_graph_task_id());
+  if (found == replays_.end())
+    return std::nullopt;
+  const auto owned = found->second.lock();
+  replays_.erase(found);
+  return owned == nullptr ? std::nullopt : std::optional<Run>(std::move(*owned));
 }
 
 }  // namespace aten_recompute

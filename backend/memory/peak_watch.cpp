@@ -120,19 +120,11 @@ class PeakAllocator final : public c10::Allocator {
     auto* memory = wrapped->raw_allocate(bytes);
     if (memory == nullptr)
       return {nullptr, nullptr, &release, c10::Device(c10::kCPU)};
-    const auto size = static_cast<int64_t>(bytes);
-    // Not under the lock: it waits for the lock of Python.
-    std::shared_ptr<const Origin> origin;
-    if (is_on_ && size >= least_)
-      origin = std::make_shared<const Origin>(origin_of_allocation());
-    const std::lock_guard<std::mutex> lock(mutex_);
-    blocks_[memory] = {wrapped->raw_deleter(), size, is_on_ ? watch_ : 0, std::move(origin)};
-    if (is_on_) {
-      alive_ += size;
-      peak_ = std::max(peak_, alive_);
-      if (alive_ > limit_ &&
-          static_cast<double>(alive_) > kGrowthBetweenNotes * static_cast<double>(noted_at_))
-        note();
+    try {
+      add(memory, wrapped->raw_deleter(), static_cast<int64_t>(bytes));
+    } catch (const std::exception&) {
+      release(memory);
+      throw;
     }
     return {memory, memory, &release, c10::Device(c10::kCPU)};
   }
@@ -170,6 +162,22 @@ class PeakAllocator final : public c10::Allocator {
     asked() = false;
     allocator->raw_deleter()(allocator->raw_allocate(1));
     return asked();
+  }
+
+  void add(void* memory, c10::DeleterFnPtr deleter, int64_t size) {
+    // Not under the lock: it waits for the lock of Python.
+    std::shared_ptr<const Origin> origin;
+    if (is_on_ && size >= least_)
+      origin = std::make_shared<const Origin>(origin_of_allocation());
+    const std::lock_guard<std::mutex> lock(mutex_);
+    blocks_[memory] = {deleter, size, is_on_ ? watch_ : 0, std::move(origin)};
+    if (is_on_) {
+      alive_ += size;
+      peak_ = std::max(peak_, alive_);
+      if (alive_ > limit_ &&
+          static_cast<double>(alive_) > kGrowthBetweenNotes * static_cast<double>(noted_at_))
+        note();
+    }
   }
 
   // Notes the largest blocks that are alive.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <limits>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <unordered_map>
 
@@ -59,12 +60,11 @@ class CountingAllocator final : public c10::Allocator {
     auto* wrapped = wrapped_.load();
     auto* memory = wrapped->raw_allocate(bytes);
     if (memory != nullptr) {
-      const std::lock_guard<std::mutex> lock(mutex_);
-      const bool counts = is_on_ && std::this_thread::get_id() == thread_;
-      blocks_[memory] = {wrapped->raw_deleter(), static_cast<int64_t>(bytes), counts ? watch_ : 0};
-      if (counts) {
-        alive_ += static_cast<int64_t>(bytes);
-        peak_ = std::max(peak_, alive_);
+      try {
+        note(memory, wrapped->raw_deleter(), static_cast<int64_t>(bytes));
+      } catch (const std::bad_alloc&) {
+        release(memory);
+        throw;
       }
     }
     return {memory, memory, &release, c10::Device(c10::kCPU)};
@@ -97,6 +97,16 @@ class CountingAllocator final : public c10::Allocator {
 
   // Among allocators with the highest priority, c10::SetAllocator uses the one set last.
   static constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
+
+  void note(void* memory, c10::DeleterFnPtr deleter, int64_t bytes) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const bool counts = is_on_ && std::this_thread::get_id() == thread_;
+    blocks_[memory] = {deleter, bytes, counts ? watch_ : 0};
+    if (counts) {
+      alive_ += bytes;
+      peak_ = std::max(peak_, alive_);
+    }
+  }
 
   // Returns whether the allocator is a wrapper around this one. Wrapping it again would make
   // allocations recurse without end.

@@ -295,11 +295,13 @@ std::vector<PlannedFunction::Handle> PlannedFunction::all() {
   return found;
 }
 
-void PlannedFunction::forget_dead_objects() {
+void PlannedFunction::forget_dead_objects() noexcept try {
   for (const auto& each : all()) {
     const std::unique_lock<std::shared_mutex> lock(each->mutex_);
     each->erase_dead_entries();
   }
+} catch (const std::exception&) {
+  // There is no memory for it. They are forgotten when another object dies.
 }
 
 void PlannedFunction::inline_plans(bool planned) {

@@ -64,7 +64,7 @@ class PlannedFunction : public torch::CustomClassHolder {
   static void inline_plans(bool planned);
 
   // Forgets the plans of objects that exist no more.
-  static void forget_dead_objects();
+  static void forget_dead_objects() noexcept;
 
   // Returns what runs for the object; nullptr if that is not enabled.
   c10::intrusive_ptr<LoweredMethod> method_of(

@@ -9,6 +9,7 @@
 #include <iterator>
 #include <utility>
 
+#include "backend/autograd/out_of_memory_text.h"
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/shared_casts.h"
 #include "backend/autograd/stage_node.h"
@@ -313,6 +314,8 @@ void Region::run(Stack& stack) {
   const auto handed = find_handed(*compiled_region, inputs);
   const auto call = std::make_shared<RegionCall>(compiled_region,
                                                  capture_inputs(*compiled_region, inputs, handed));
+  if (!is_one_of_several_)
+    call->set_alone();
   const auto is_kept = note_for_replay(*call, inputs, handed);
   const auto own_watch = watch(*call, is_for_larger);
   if (dataflow != nullptr)
@@ -330,8 +333,15 @@ void Region::run(Stack& stack) {
                      : ArenaCall::step_for(compiled_region->arena_plans(),
                                            options_.arena == ArenaMode::kRelease));
   const size_t arena_run = arena.get() == nullptr ? 0 : arena.get()->begin_run();
-  auto outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
-                             arena_run, data_sizes, outputs_require_grad);
+  std::vector<c10::IValue> outputs;
+  try {
+    outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
+                          arena_run, data_sizes, outputs_require_grad);
+  } catch (c10::Error& error) {
+    if (!is_one_of_several_)
+      explain_if_out_of_memory(*compiled_region, error);
+    throw;
+  }
   const bool makes_again = compiled_region->handed().makes_again && arena.get() != nullptr;
   const size_t run_again = makes_again ? arena.get()->begin_run() : 0;
   call->set_arena(std::move(arena), arena_run, run_again);

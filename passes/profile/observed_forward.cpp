@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "ir/node_traits.h"
-#include "passes/profile/out_of_memory.h"
+#include "runtime/out_of_memory.h"
 
 namespace aten_recompute {
 namespace {

@@ -21,12 +21,12 @@
 #include "passes/profile/joint_program.h"
 #include "passes/profile/node_classes.h"
 #include "passes/profile/observed_forward.h"
-#include "passes/profile/out_of_memory.h"
 #include "passes/profile/run_on_meta.h"
 #include "runtime/arena/scratch_memory.h"
 #include "runtime/arena/system_memory.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/in_place.h"
+#include "runtime/out_of_memory.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
 

@@ -12,6 +12,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "common/json_text.h"
 #include "planner/model/problem_json.h"
 
 namespace aten_recompute {
@@ -75,11 +76,13 @@ std::string name_of(const Problem& problem, int32_t node) {
 }
 
 Json parse(const std::string& text) {
+  if (const auto why = json_limit_exceeded(text); !why.empty())
+    fail_to_read("it is " + why);
   Json json;
   try {
     json = Json::parse(text);
   } catch (const Json::exception& error) {
-    fail_to_read(std::string("no valid JSON: ") + error.what());
+    fail_to_read("no valid JSON: " + printable(error.what()));
   }
   if (!json.is_object() || !json.contains("format") || !json.contains("regions")) {
     fail_to_read(
@@ -87,7 +90,7 @@ Json parse(const std::string& text) {
         "\"regions\"");
   }
   if (json["format"] != kFormat) {
-    fail_to_read("\"format\" is " + json["format"].dump() + ", expected \"" + kFormat + "\"");
+    fail_to_read("\"format\" is " + shown_json(json["format"]) + ", expected \"" + kFormat + "\"");
   }
   const auto is_part = [](const Json& part) {
     return part.is_object() && part.contains("region") && part["region"].is_string();
@@ -126,12 +129,15 @@ class PlanReader {
 
   RetentionPlan read(const Json& part) {
     const auto drop = part.value("drop", Json::object());
+    const auto instead = part.value("instead", Json::object());
+    const auto handed = part.value("handed", Json::array());
+    if (!drop.is_object() || !instead.is_object() || !handed.is_array())
+      fail_to_read("\"drop\" and \"instead\" of a region are objects, \"handed\" is a list");
     for (const auto& [name, slots] : drop.items())
       read_drops(name, slots);
-    const auto instead = part.value("instead", Json::object());
     for (const auto& [name, op] : instead.items())
       read_choice(name, op);
-    for (const auto& value : part.value("handed", Json::array()))
+    for (const auto& value : handed)
       read_handed(value);
     return std::move(plan_);
   }
@@ -140,16 +146,19 @@ class PlanReader {
   int32_t find(const std::string& name) const {
     const auto found = values_.find(name);
     if (found == values_.end())
-      fail_to_match("the region has no value \"" + name + "\"", fingerprint(problem_));
+      fail_to_match("the region has no value " + shown_json(Json(name)), fingerprint(problem_));
     return found->second;
   }
 
   void read_drops(const std::string& name, const Json& slots) {
     const auto value = find(name);
+    if (!slots.is_array())
+      fail_to_read("\"drop\" has " + shown_json(slots) + " for " + shown_json(Json(name)) +
+                   ", expected a list of slots");
     for (const auto& slot : slots) {
       if (!slot.is_number_unsigned() || slot.get<size_t>() >= plan_.num_slots()) {
-        fail_to_match("\"" + name + "\" is dropped in slot " + slot.dump() + ", slots are 0 to " +
-                          std::to_string(plan_.num_slots() - 1),
+        fail_to_match(shown_json(Json(name)) + " is dropped in slot " + shown_json(slot) +
+                          ", slots are 0 to " + std::to_string(plan_.num_slots() - 1),
                       fingerprint(problem_));
       }
       plan_.drop(value, slot.get<size_t>());
@@ -159,7 +168,7 @@ class PlanReader {
   void read_handed(const Json& value) {
     if (!value.is_number_unsigned() || value.get<size_t>() >= problem_.num_values() ||
         problem_.producer[value.get<size_t>()] >= 0) {
-      fail_to_match("the region is handed no value " + value.dump(), fingerprint(problem_));
+      fail_to_match("the region is handed no value " + shown_json(value), fingerprint(problem_));
     }
     plan_.drop(value.get<int32_t>(), 0);
   }
@@ -170,7 +179,8 @@ class PlanReader {
     const auto found = std::find_if(alternatives.begin(), alternatives.end(),
                                     [&](int32_t each) { return problem_.node_names[each] == op; });
     if (found == alternatives.end())
-      fail_to_match("\"" + name + "\" cannot be computed by " + op.dump(), fingerprint(problem_));
+      fail_to_match(shown_json(Json(name)) + " cannot be computed by " + shown_json(op),
+                    fingerprint(problem_));
     plan_.choose(node, *found);
   }
 
@@ -302,7 +312,7 @@ KeptBranches kept_branches_of(const std::string& text) {
   try {
     return json.value(kKeptBranches, Json::object()).get<KeptBranches>();
   } catch (const Json::exception&) {
-    fail_to_read(std::string("\"") + kKeptBranches + "\" is " + json[kKeptBranches].dump() +
+    fail_to_read(std::string("\"") + kKeptBranches + "\" is " + shown_json(json[kKeptBranches]) +
                  ", expected {method: [whole number, ...]}");
   }
 }

@@ -4,6 +4,8 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <utility>
+
+#include "common/json_text.h"
 #include "planner/model/problem_builder.h"
 
 namespace aten_recompute {
@@ -128,6 +130,108 @@ void check_indices(const JaggedArray& rows, size_t size, const char* list) {
   }
 }
 
+void check_all_indices(const Problem& problem) {
+  const auto nodes = problem.num_all_nodes();
+  check_indices(problem.inputs, problem.num_values(), "inputs");
+  check_indices(problem.outputs, problem.num_values(), "outputs");
+  check_indices(problem.overwrites, problem.num_values(), "overwrites");
+  check_indices(problem.alternatives, nodes, "alternatives");
+  check_indices(problem.storages, problem.num_storages(), "storages");
+  for (auto node : problem.again)
+    check_index(node, -1, nodes, "again");
+  for (auto node : problem.producer)
+    check_index(node, -1, nodes, "producer");
+  for (auto value : problem.results)
+    check_index(value, 0, problem.num_values(), "results");
+  for (auto value : problem.freed_before_backward)
+    check_index(value, 0, problem.num_values(), "let_go");
+  for (auto value : problem.incoming)
+    check_index(value, 0, problem.num_values(), "incoming");
+}
+
+// Sums of these must not overflow.
+void check_costs(const Problem& problem) {
+  constexpr int64_t kMostBytes = int64_t{1} << 60;
+  constexpr double kMostSeconds = 1e12, kMostFlops = 1e30;
+  int64_t sum = 0;
+  const auto add = [&](int64_t bytes, const char* list) {
+    if (bytes < 0 || bytes > kMostBytes - sum)
+      throw std::invalid_argument("not a planning problem: \"" + std::string(list) +
+                                  "\" has the number " + std::to_string(bytes) +
+                                  ", expected bytes, 2^60 of them in all at most");
+    sum += bytes;
+  };
+  for (auto bytes : problem.bytes)
+    add(bytes, "bytes");
+  for (size_t node = 0; node < problem.num_all_nodes(); ++node) {
+    add(problem.workspace_bytes[node], "workspace_bytes");
+    add(problem.replay_bytes[node], "replay_bytes");
+    check(problem.seconds[node] >= 0.0 && problem.seconds[node] <= kMostSeconds,
+          "\"seconds\" has a number that is no time");
+    check(problem.flops[node] >= 0.0 && problem.flops[node] <= kMostFlops,
+          "\"flops\" has a number that is no count");
+  }
+  add(problem.loss_bytes, "loss_bytes");
+  add(problem.held_by_caller, "held_by_caller");
+}
+
+bool contains(std::span<const int32_t> list, int32_t item) {
+  return std::find(list.begin(), list.end(), item) != list.end();
+}
+
+// Every value is made once, by the node that says so, and read later than that.
+void check_order(const Problem& problem) {
+  const auto num_nodes = static_cast<int32_t>(problem.num_nodes);
+  std::vector<uint8_t> is_made(problem.num_values(), 0);
+  for (int32_t node = 0; node < num_nodes; ++node) {
+    for (auto value : problem.inputs[node])
+      check(problem.producer[value] < node, "a node reads what a later one makes");
+    for (auto value : problem.outputs[node]) {
+      check(problem.producer[value] == node && !is_made[value],
+            "\"outputs\" and \"producer\" do not agree");
+      is_made[value] = 1;
+    }
+  }
+  for (size_t value = 0; value < problem.num_values(); ++value)
+    check((problem.producer[value] >= 0) == (is_made[value] != 0),
+          "\"outputs\" and \"producer\" do not agree");
+  for (auto value : problem.incoming)
+    check(problem.producer[value] < 0, "a node makes a value that is incoming");
+}
+
+// What runs in the place of a node stands after all nodes, and makes what that node makes.
+void check_substitutes(const Problem& problem) {
+  const auto num_nodes = static_cast<int32_t>(problem.num_nodes);
+  const auto check_substitute = [&](int32_t node, int32_t other) {
+    check(other >= num_nodes, "a node of its own stands in for another one");
+    for (auto value : problem.outputs[other])
+      check(contains(problem.outputs[node], value),
+            "a node stands in for another one that makes other values");
+  };
+  for (int32_t node = 0; node < static_cast<int32_t>(problem.num_all_nodes()); ++node) {
+    check(node < num_nodes || problem.alternatives[node].empty(),
+          "an alternative has alternatives");
+    for (auto other : problem.alternatives[node])
+      check_substitute(node, other);
+    if (problem.again.empty() || problem.again[node] < 0)
+      continue;
+    check(node < static_cast<int32_t>(problem.num_forward),
+          "a node runs again that is none of the forward");
+    check_substitute(node, problem.again[node]);
+  }
+}
+
+void check_overwrites(const Problem& problem) {
+  constexpr size_t kMost = 32;  // bits of Step::reusable_operands
+  for (size_t node = 0; node < problem.num_all_nodes(); ++node) {
+    const auto overwrites = problem.overwrites[node];
+    check(overwrites.size() <= kMost && (overwrites.empty() || !problem.outputs[node].empty()),
+          "\"overwrites\" has values of a node that makes none, or more than 32");
+    for (auto value : overwrites)
+      check(contains(problem.inputs[node], value), "a node overwrites what it does not read");
+  }
+}
+
 }  // namespace
 
 std::string to_json(const Problem& problem) {
@@ -178,32 +282,23 @@ std::string to_json(const Problem& problem) {
 }
 
 Problem problem_from_json(const std::string& text) {
+  if (const auto why = json_limit_exceeded(text); !why.empty())
+    throw std::invalid_argument("not a planning problem: it is " + why);
   Problem problem;
   try {
     const auto json = Json::parse(text);
     if (json.at("format") != "aten_recompute.problem/1")
-      throw std::invalid_argument("\"format\" is " + json.at("format").dump() +
+      throw std::invalid_argument("\"format\" is " + shown_json(json.at("format")) +
                                   ", expected \"aten_recompute.problem/1\"");
     problem = read_problem(json);
   } catch (const Json::exception& error) {
-    throw std::invalid_argument(std::string("not a planning problem: ") + error.what());
+    throw std::invalid_argument("not a planning problem: " + printable(error.what()));
   }
-  const auto nodes = problem.num_all_nodes();
-  check_indices(problem.inputs, problem.num_values(), "inputs");
-  check_indices(problem.outputs, problem.num_values(), "outputs");
-  check_indices(problem.overwrites, problem.num_values(), "overwrites");
-  check_indices(problem.alternatives, nodes, "alternatives");
-  check_indices(problem.storages, problem.num_storages(), "storages");
-  for (auto node : problem.again)
-    check_index(node, -1, nodes, "again");
-  for (auto node : problem.producer)
-    check_index(node, -1, nodes, "producer");
-  for (auto value : problem.results)
-    check_index(value, 0, problem.num_values(), "results");
-  for (auto value : problem.freed_before_backward)
-    check_index(value, 0, problem.num_values(), "let_go");
-  for (auto value : problem.incoming)
-    check_index(value, 0, problem.num_values(), "incoming");
+  check_all_indices(problem);
+  check_costs(problem);
+  check_order(problem);
+  check_substitutes(problem);
+  check_overwrites(problem);
   return problem;
 }
 

@@ -75,6 +75,8 @@ struct Registry {
 }  // namespace
 
 std::shared_ptr<Arena> Arena::make(int64_t bytes) {
+  // Made before its memory, which it gives back whatever fails from then on.
+  auto arena = std::shared_ptr<Arena>(new Arena);
   bytes = rounded_up(bytes, page_bytes());
   // Reserved with a margin, of which all but the aligned part goes back at once.
   const auto reserved = static_cast<size_t>(bytes + kHugePage);
@@ -89,10 +91,11 @@ std::shared_ptr<Arena> Arena::make(int64_t bytes) {
   if (const auto rest = begin + kHugePage - aligned; rest > 0)
     munmap(reinterpret_cast<void*>(aligned + bytes), static_cast<size_t>(rest));
   auto* const base = reinterpret_cast<std::byte*>(aligned);
+  arena->base_ = base;
+  arena->bytes_ = bytes;
   // This is a hint, which saves page faults, and misses of the address cache in kernels.
   madvise(base, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   ASAN_POISON_MEMORY_REGION(base, static_cast<size_t>(bytes));
-  auto arena = std::shared_ptr<Arena>(new Arena(base, bytes));
   auto& registry = Registry::instance();
   const std::unique_lock<std::shared_mutex> lock(registry.mutex);
   registry.entries.push_back({base, base + bytes, arena});
@@ -100,6 +103,8 @@ std::shared_ptr<Arena> Arena::make(int64_t bytes) {
 }
 
 Arena::~Arena() {
+  if (base_ == nullptr)
+    return;
   ASAN_UNPOISON_MEMORY_REGION(base_, static_cast<size_t>(bytes_));
   munmap(base_, static_cast<size_t>(bytes_));
 }
@@ -231,9 +236,6 @@ std::shared_ptr<Arena> ArenaPool::acquire(int64_t bytes) {
 }
 
 void ArenaPool::give_back(std::shared_ptr<Arena> arena, bool release) {
-  // Enough for modules that take part in one step, few enough for what a hundred calls that were
-  // alive at once leave behind.
-  constexpr size_t kMostFree = 4;
   if (release) {
     arena->retire();
     return;
@@ -252,13 +254,17 @@ void ArenaPool::give_back(std::shared_ptr<Arena> arena, bool release) {
 }
 
 void ArenaPool::clear() {
-  std::vector<std::shared_ptr<Arena>> all;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    all.swap(free_);
-  }
-  for (const auto& arena : all)
+  while (true) {
+    std::shared_ptr<Arena> arena;
+    {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      if (free_.empty())
+        return;
+      arena = std::move(free_.back());
+      free_.pop_back();
+    }
     arena->retire();
+  }
 }
 
 }  // namespace aten_recompute

@@ -41,12 +41,12 @@ class Arena {
     int64_t end;
   };
 
-  Arena(std::byte* base, int64_t bytes) : base_(base), bytes_(bytes) {}
+  Arena() = default;
   // Returns the first block that begins at `offset` or later. Needs mutex_ to be held.
   std::vector<Used>::iterator first_from(int64_t offset);
 
-  std::byte* base_;
-  int64_t bytes_;
+  std::byte* base_ = nullptr;
+  int64_t bytes_ = 0;
   mutable std::mutex mutex_;
   std::vector<Used> used_;  // sorted, without overlaps
   int64_t used_bytes_ = 0;
@@ -62,12 +62,19 @@ class ArenaPool {
   // Returns an arena of at least this size, which is the caller's until give_back(). Returns
   // nullptr where the system has no such piece of memory.
   std::shared_ptr<Arena> acquire(int64_t bytes);
-  // Takes an arena back. With `release`, its memory goes back to the system.
+  // Takes an arena back. With `release`, its memory goes back to the system. Allocates nothing,
+  // because destructors call it.
   void give_back(std::shared_ptr<Arena> arena, bool release);
   // Gives the memory of all arenas in the pool back to the system.
   void clear();
 
  private:
+  // Enough for modules that take part in one step, few enough for what a hundred calls that were
+  // alive at once leave behind.
+  static constexpr size_t kMostFree = 4;
+
+  ArenaPool() { free_.reserve(kMostFree + 1); }
+
   std::mutex mutex_;
   std::vector<std::shared_ptr<Arena>> free_;  // the most recently used is the last
 };

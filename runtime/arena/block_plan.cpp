@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <new>
 #include <tuple>
 #include <utility>
 
@@ -114,9 +115,14 @@ std::shared_ptr<BlockPlan> BlockPlan::improved(double seconds) {
     return num_tries_ >= kMostTries || search_->arena_bytes() <= search_->bound();
   };
   const auto end = Clock::now() + std::chrono::duration<double>(seconds);
-  while (!is_done() && Clock::now() < end) {
-    search_->improve(kTriesAtOnce);
-    num_tries_ += kTriesAtOnce;
+  try {
+    while (!is_done() && Clock::now() < end) {
+      search_->improve(kTriesAtOnce);
+      num_tries_ += kTriesAtOnce;
+    }
+  } catch (const std::bad_alloc&) {
+    search_ = nullptr;  // is half-way through a change, and places are good enough without it
+    return nullptr;
   }
   // Dropped here if it is over, because it takes memory.
   const auto search = is_done() ? std::exchange(search_, nullptr) : search_;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <new>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -25,6 +26,7 @@ class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
     // A block that is larger by more than this part of the request is not used for it.
     constexpr int64_t kLargestWaste = 8;
     const std::lock_guard<std::mutex> lock(mutex_);
+    make_room_for_free_blocks();
     auto best = free_.end();
     for (auto it = free_.begin(); it != free_.end(); ++it) {
       const bool fits = it->bytes >= bytes && it->bytes <= bytes + bytes / kLargestWaste;
@@ -46,13 +48,16 @@ class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
       if (block.memory == nullptr)
         return block;
     }
+    ++num_used_;
     used_bytes_ += block.bytes;
     most_used_bytes_ = std::max(most_used_bytes_, used_bytes_);
     return block;
   }
 
+  // Allocates nothing, because blocks are freed in destructors.
   void give_back(Block block) {
     const std::lock_guard<std::mutex> lock(mutex_);
+    --num_used_;
     used_bytes_ -= block.bytes;
     free_bytes_ += block.bytes;
     free_.push_back(block);
@@ -83,8 +88,17 @@ class ScratchMemory::Pool : public std::enable_shared_from_this<Pool> {
     free_.erase(free_.begin(), end);
   }
 
+  // Has `free_` hold one block more than there are now, so that each can be given back. Needs
+  // mutex_ to be held.
+  void make_room_for_free_blocks() {
+    const auto most = free_.size() + num_used_ + 1;
+    if (most > free_.capacity())
+      free_.reserve(2 * most);
+  }
+
   std::mutex mutex_;
   std::vector<Block> free_;  // in the order in which they were freed
+  size_t num_used_ = 0;
   int64_t free_bytes_ = 0;
   int64_t used_bytes_ = 0;
   int64_t most_used_bytes_ = 0;
@@ -152,7 +166,12 @@ void* ScratchMemory::allocate(int64_t bytes) {
   const auto block = pool->take(bytes);
   if (block.memory == nullptr)
     return nullptr;
-  Blocks::instance().add({pool->shared_from_this(), block, bytes});
+  try {
+    Blocks::instance().add({pool->shared_from_this(), block, bytes});
+  } catch (const std::bad_alloc&) {
+    pool->give_back(block);
+    return nullptr;
+  }
   report_to_profiler(block.memory, bytes);
   return block.memory;
 }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
+#include <new>
 #include <string_view>
 #include <unordered_map>
 
@@ -49,8 +50,13 @@ class RecordedBlocks {
     void* const block = is_worth_mapping(bytes) ? map_block(bytes) : allocate(bytes);
     if (block == nullptr)
       return nullptr;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    blocks_[block] = {record, record->add(key, bytes), bytes};
+    try {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      blocks_[block] = {record, record->add(key, bytes), bytes};
+    } catch (const std::bad_alloc&) {
+      give_back(block, bytes);
+      return nullptr;
+    }
     return block;
   }
 
@@ -66,11 +72,7 @@ class RecordedBlocks {
     }
     recorded.record->end(recorded.index);
     report_to_profiler(block, -recorded.bytes);
-    // Large blocks are mapped one by one, so that they go back to the system when they are freed.
-    if (is_worth_mapping(recorded.bytes))
-      unmap_block(const_cast<void*>(block), recorded.bytes);
-    else
-      std::free(const_cast<void*>(block));
+    give_back(const_cast<void*>(block), recorded.bytes);
     return true;
   }
 
@@ -79,6 +81,14 @@ class RecordedBlocks {
     constexpr size_t kAlignment = 64;  // what LibTorch's own allocator gives
     void* block = nullptr;
     return posix_memalign(&block, kAlignment, static_cast<size_t>(bytes)) == 0 ? block : nullptr;
+  }
+
+  // Large blocks are mapped one by one, so that they go back to the system when they are freed.
+  static void give_back(void* block, int64_t bytes) {
+    if (is_worth_mapping(bytes))
+      unmap_block(block, bytes);
+    else
+      std::free(block);
   }
 
   struct Recorded {
@@ -136,8 +146,12 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   auto arena = ArenaPool::instance().acquire(plan_->arena_bytes());
   if (arena == nullptr)
     return nullptr;
-  return std::make_shared<StepArena>(shared_from_this(), plan_, std::move(arena), nullptr,
-                                     releases);
+  try {
+    return std::make_shared<StepArena>(shared_from_this(), plan_, arena, nullptr, releases);
+  } catch (const std::bad_alloc&) {
+    ArenaPool::instance().give_back(std::move(arena), releases);
+    throw;
+  }
 }
 
 double ArenaPlans::seconds_to_search() {

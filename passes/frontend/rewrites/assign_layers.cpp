@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "common/layer_pattern.h"
 #include "ir/symbols.h"
 
 namespace aten_recompute {
@@ -39,7 +40,9 @@ std::vector<std::string> split(const std::string& path) {
 }
 
 bool is_number(const std::string& text) {
-  return !text.empty() && text.find_first_not_of("0123456789") == std::string::npos;
+  constexpr size_t kMostDigits = 9;  // a module may call an attribute anything
+  return !text.empty() && text.size() <= kMostDigits &&
+         text.find_first_not_of("0123456789") == std::string::npos;
 }
 
 // Returns "Block" for __torch__.model.___torch_mangle_3.Block, so that equal modules have the same
@@ -109,11 +112,10 @@ class LayerAssigner {
   LayerAssigner(c10::ClassTypePtr root, const std::string& pattern) : root_(std::move(root)) {
     if (pattern.empty())
       return;
-    try {
-      pattern_ = std::regex(pattern);
-    } catch (const std::regex_error& error) {
-      fail_to_match("layer pattern \"" + pattern +
-                    "\" is not a regular expression: " + error.what());
+    pattern_ = compile_layer_pattern(pattern);
+    if (!pattern_) {
+      fail_to_match("layer pattern \"" + pattern + "\" is not a regular expression of at most " +
+                    std::to_string(kLongestPattern) + " characters without back-references");
     }
   }
 

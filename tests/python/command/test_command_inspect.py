@@ -1,7 +1,10 @@
 """``aten-recompute inspect`` lists what is in a file."""
 
+import io
+import zipfile
 from pathlib import Path
 
+import pytest
 import torch
 from torch import Tensor, nn
 
@@ -66,3 +69,24 @@ def test_the_text_names_classes_and_sizes(command: Command, model: str) -> None:
     assert "method: forward(x: Tensor) -> Tensor" in text
     assert "saved in training mode" in text
     assert f" {WIDTH * WIDTH + WIDTH} " in next(line for line in text.splitlines() if line.startswith("net.stem"))
+
+
+@pytest.mark.parametrize("record", ["version", "/data.pkl", "/constants.pkl"])
+def test_a_file_that_becomes_huge_in_memory_is_refused(
+    command: Command, model: str, tmp_path: Path, record: str
+) -> None:
+    changed = io.BytesIO()
+    with zipfile.ZipFile(model) as old, zipfile.ZipFile(changed, "w", zipfile.ZIP_DEFLATED) as new:
+        for name in old.namelist():
+            new.writestr(name, b"0" * (200 << 20) if name.endswith(record) else old.read(name))
+    (tmp_path / "bomb.pt").write_bytes(changed.getvalue())
+    command("inspect", "bomb.pt").fails(3, "bomb.pt", "that would become")
+
+
+def test_a_device_is_no_file(command: Command, model: str) -> None:
+    command("inspect", "/dev/zero").fails(3, "/dev/zero", "a device or a pipe")
+    command("estimate", model, "--input", "/dev/zero", "--budget", "0.5").fails(3, "a device or a pipe")
+
+
+def test_a_plan_that_is_a_device_is_refused(command: Command, model: str) -> None:
+    command("lower", model, "out.pt", "--strategy", "plan", "--set", "plan=/dev/zero").fails(2, "plan")

@@ -69,6 +69,22 @@ TEST(PlanFile, APlanIsReadAsItWasWritten) {
   EXPECT_EQ(plan_from_file(region.problem, text), plan);
 }
 
+TEST(PlanFile, RefusesPartsThatAreNoListsOrObjects) {
+  const Region region;
+  expect_refused(region.problem, changed(region, "drop", Json::array({"a"})), "are objects");
+  expect_refused(region.problem, changed(region, "instead", 3), "are objects");
+  expect_refused(region.problem, changed(region, "handed", {{"a", 1}}), "is a list");
+  expect_refused(region.problem, changed(region, "drop", {{"a", 0}}), "expected a list of slots");
+  expect_refused(region.problem, std::string(100'000, '['), "nested more than 64 levels deep");
+}
+
+// A file may call its values anything; errors go to terminals and logs.
+TEST(PlanFile, ErrorsAreOneLine) {
+  const Region region;
+  expect_refused(region.problem, changed(region, "drop", {{"a\nb", {0}}}), R"(value "a\nb")");
+  expect_refused(region.problem, changed(region, "instead", {{"a", "x\ny"}}), R"(by "x\ny")");
+}
+
 TEST(PlanFile, SaysWhatIsSavedAndRecomputed) {
   const Region region;
   const auto json = Json::parse(plan_to_json(region.problem, plan_that_drops_a(region)));

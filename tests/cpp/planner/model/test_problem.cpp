@@ -141,6 +141,53 @@ TEST(Problem, RefusesAnIndexOutOfRange) {
   }
 }
 
+// Sums of such numbers would overflow, and comparisons with them have no order.
+TEST(Problem, RefusesCostsThatAreNone) {
+  expect_refused(changed("/storages/bytes/0", -1), "\"bytes\" has the number -1");
+  expect_refused(changed("/storages/bytes/0", int64_t{1} << 61), "2^60");
+  expect_refused(changed("/nodes/workspace_bytes/0", -8), "\"workspace_bytes\"");
+  expect_refused(changed("/nodes/seconds/0", -1.0), "\"seconds\"");
+  expect_refused(changed("/nodes/seconds/0", 1e300), "\"seconds\"");
+  expect_refused(changed("/nodes/flops/0", -1.0), "\"flops\"");
+  expect_refused(changed("/loss_bytes", -1), "\"loss_bytes\"");
+}
+
+TEST(Problem, RefusesAnOrderInWhichNothingCanRun) {
+  SmallProblemBuilder b;
+  const auto x = b.held("x", 100);
+  const auto a = b.fresh("a", {x}, 10);
+  b.fresh("c", {a}, 10);
+  auto json = nlohmann::json::parse(to_json(b.build()));
+  EXPECT_NO_THROW(problem_from_json(json.dump()));
+  json["nodes"]["inputs"][0] = {2};  // what the second node makes
+  expect_refused(json.dump(), "reads what a later one makes");
+  json["nodes"]["inputs"][0] = {1};  // what it makes itself
+  expect_refused(json.dump(), "reads what a later one makes");
+}
+
+TEST(Problem, RefusesValuesWithTwoMakersOrNone) {
+  expect_refused(changed("/values/producer/1", -1), "do not agree");
+  expect_refused(changed("/values/producer/0", 0), "reads what a later one makes");
+  auto json = nlohmann::json::parse(to_json(example()));
+  auto& outputs = json["nodes"]["outputs"][0];
+  outputs.push_back(outputs[0]);
+  expect_refused(json.dump(), "do not agree");
+}
+
+TEST(Problem, RefusesSubstitutesThatMakeOtherValues) {
+  auto json = nlohmann::json::parse(to_json(example()));
+  json["nodes"]["alternatives"][0] = {0};
+  expect_refused(json.dump(), "stands in for another one");
+}
+
+TEST(Problem, RefusesOverwritingWhatIsNotRead) {
+  expect_refused(changed("/nodes/overwrites/0", {4}), "overwrites what it does not read");
+}
+
+TEST(Problem, RefusesDeepNesting) {
+  expect_refused(std::string(100'000, '['), "nested more than 64 levels deep");
+}
+
 TEST(Problem, BytesOfAValueAreThoseThatAreNotHeld) {
   const auto problem = example();
   EXPECT_EQ(problem.value_bytes(0), 0);   // x, held by the caller

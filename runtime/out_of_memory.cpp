@@ -1,4 +1,4 @@
-#include "passes/profile/out_of_memory.h"
+#include "runtime/out_of_memory.h"
 
 #include <c10/util/Exception.h>
 

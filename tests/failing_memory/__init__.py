@@ -1,0 +1,1 @@
+"""Training steps in which chosen requests for memory fail, beside eager PyTorch."""
