@@ -246,13 +246,14 @@ class Deep(nn.Module):
         return x.float().square().sum()
 
 
-@pytest.mark.parametrize(("num_calls", "share"), [(1, 1.02), (2, 1.15)])
+@pytest.mark.parametrize(("num_calls", "num_waiting"), [(1, 0), (2, 3)])
 def test_gradients_are_added_to_those_of_parameters_as_soon_as_they_are_there(
-    num_calls: int, share: float, tracker: Tracker
+    num_calls: int, num_waiting: int, tracker: Tracker
 ) -> None:
     """They would otherwise all wait for the end of the backward, and take twice eager's peak.
 
     With two calls in a block, those of the second wait in the lower precision, and the calls have casts of their own.
+    Two of eight wait on a CPU that computes in bfloat16, and three on one that does not.
     """
     torch.manual_seed(0)
     eager = Deep()
@@ -266,7 +267,8 @@ def test_gradients_are_added_to_those_of_parameters_as_soon_as_they_are_there(
                     loss = sum((module(x) for _ in range(num_calls)), torch.zeros(()))
                 loss.backward()
         peaks.append(peak.bytes)
-    assert peaks[0] <= share * peaks[1]
+    bytes_of_gradient = 256 * 256 * torch.bfloat16.itemsize
+    assert peaks[0] <= 1.02 * peaks[1] + num_waiting * bytes_of_gradient
 
 
 def test_gradients_are_asked_for_one_by_one() -> None:
