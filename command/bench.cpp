@@ -251,12 +251,12 @@ void add_bench(CLI::App& program) {
       ->capture_default_str()
       ->type_name("COUNT");
   app->footer(
-      "Each of both runs in a process of its own, and they take turns step by step. \"peak\" is "
-      "the\n"
-      "most bytes of tensors that a step has alive above what was in memory before it, gradients\n"
-      "included unless accumulate is set. \"resident\" is the most memory that the process has in "
-      "a\n"
-      "step above what it has at rest, as Linux counts it. A lowered file needs no strategy.\n\n"
+      "Each of both runs in a process of its own, and they take turns step by step.\n"
+      "\"peak\" is the most bytes of tensors that a step has alive above what was in memory "
+      "before\n"
+      "it, gradients included unless accumulate is set. \"resident\" is the most memory that the\n"
+      "process has in a step above what it has at rest, as Linux counts it. A lowered file needs\n"
+      "no strategy.\n\n"
       "Examples:\n"
       "  aten-recompute bench resnet.pt --input 'float32[8,3,224,224]' --budget 0.5\n"
       "  aten-recompute bench lowered.pt --input 'float32[8,3,224,224]' --runs 20 --json");

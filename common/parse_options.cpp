@@ -34,12 +34,8 @@ bool is_key_of(const StrategyRule& rule, std::string_view name) {
 
 // ---- Messages ----
 
-std::string show(const Json& value) {
-  return shown_json(value);
-}
-
 std::string quote(std::string_view text) {
-  return show(std::string(text));
+  return shown_json(Json(std::string(text)));
 }
 
 std::vector<std::string> names_of_strategies() {
@@ -62,7 +58,7 @@ std::string quoted_names(const std::vector<KeyRule>& keys) {
 
 [[noreturn]] void fail_value(std::string_view key, const Json& value, std::string_view accepts) {
   throw OptionError{
-      "key " + quote(key) + ": got " + show(value) + ", accepted is " + std::string(accepts),
+      "key " + quote(key) + ": got " + shown_json(value) + ", accepted is " + std::string(accepts),
       std::string(key)};
 }
 
@@ -155,7 +151,7 @@ Json parse_object(const std::string& text) {
     throw OptionError{"not valid JSON " + printable(reason)};
   }
   if (!object.is_object()) {
-    throw OptionError{"got " + show(object) +
+    throw OptionError{"got " + shown_json(object) +
                       ", accepted is a JSON object, e.g. {\"strategy\": \"segments\"}"};
   }
   return object;

@@ -195,8 +195,7 @@ json metrics(Simulator& simulator, const RetentionPlan& plan) {
   const auto simulation = simulator.run(plan);
   double recomputed = 0.0;
   for (const auto& step : simulator.steps()) {
-    const bool is_served = step.node == problem.node_of(static_cast<size_t>(step.slot));
-    if (step.slot > 0 && !is_served)
+    if (step.slot > 0 && step.node != problem.node_of(static_cast<size_t>(step.slot)))
       recomputed += problem.flops[step.node];
   }
   return {{"peak_bytes", simulation.peak_bytes},

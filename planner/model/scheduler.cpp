@@ -179,9 +179,14 @@ void Scheduler::reset(const RetentionPlan& plan, Schedule& schedule) {
   std::fill(state_.last_use.begin(), state_.last_use.end(), 0);
   state_.used_in_slot.clear();
   state_.available = tables_.available_at_start;
+  const bool has_views = problem_.num_served_forward > 0;  // the backward makes its own
   for (auto value : tables_.recomputable) {
-    if (plan.dropped_in_first_slot(value) && tables_.stays_before_loss[value] == 0)
+    if (!plan.dropped_in_first_slot(value) || tables_.stays_before_loss[value] != 0)
+      continue;
+    if (has_views)
       drop(value);
+    else
+      state_.available[value] = kAbsent;
   }
 }
 

@@ -4,8 +4,6 @@
 #include <limits>
 #include <utility>
 
-#include "planner/search/valleys.h"
-
 namespace aten_recompute {
 namespace {
 
@@ -14,19 +12,6 @@ namespace {
 constexpr size_t kMostCuts = 32;
 constexpr int64_t kLevels = 64;
 constexpr double kNever = std::numeric_limits<double>::infinity();
-
-// Returns, per value, the last forward node that reads it or a view of it; -1: none.
-std::vector<int32_t> last_forward_use(const Problem& problem) {
-  const auto bases = base_values(problem);
-  std::vector<int32_t> last(problem.num_values(), -1);
-  for (size_t node = 0; node < problem.num_forward; ++node) {
-    for (auto input : problem.inputs[node]) {
-      for (auto base : bases[input])
-        last[base] = static_cast<int32_t>(node);
-    }
-  }
-  return last;
-}
 
 }  // namespace
 
@@ -68,26 +53,11 @@ Checkpoints::Checkpoints(const Problem& problem, const std::vector<int32_t>& dro
 }
 
 void Checkpoints::find_cuts() {
-  const auto last_use = last_forward_use(problem_);
-  std::vector<int64_t> alive(problem_.num_forward + 1, 0);
-  for (auto value : values_) {
-    if (last_use[value] <= problem_.producer[value])
-      continue;
-    alive[problem_.producer[value]] += problem_.value_bytes(value);
-    alive[last_use[value]] -= problem_.value_bytes(value);
-  }
-  for (size_t i = 1; i < alive.size(); ++i)
-    alive[i] += alive[i - 1];
-  const auto valleys = lowest_of_neighbors(valleys_of(alive), kMostCuts);
   cuts_.push_back({});
-  for (const auto& [bytes, after] : valleys) {
-    Cut cut{after, {}};
-    for (auto value : values_) {
-      if (problem_.producer[value] <= after && last_use[value] > after) {
-        cut.values.push_back(value);
-        cuts_with_[value].push_back(cuts_.size());
-      }
-    }
+  for (auto& cut :
+       aten_recompute::find_cuts(problem_, values_, 0, problem_.num_forward, kMostCuts)) {
+    for (auto value : cut.values)
+      cuts_with_[value].push_back(cuts_.size());
     cuts_.push_back(std::move(cut));
   }
 }

@@ -9,6 +9,7 @@
 
 #include "planner/model/retention_plan.h"
 #include "planner/model/simulator.h"
+#include "planner/search/cuts.h"
 
 namespace aten_recompute {
 
@@ -35,10 +36,6 @@ class Checkpoints {
                                         int64_t limit_bytes) const;
 
  private:
-  struct Cut {
-    int32_t after = -1;           // the last forward node before the cut
-    std::vector<int32_t> values;  // alive at the cut, and read after it
-  };
   // The forward between a cut and the next one, and its backward.
   struct Part {
     double seconds = 0.0;   // of the forward

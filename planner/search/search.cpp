@@ -12,7 +12,7 @@
 
 #include "common/progress.h"
 #include "planner/search/checkpoints.h"
-#include "planner/search/cut_values.h"
+#include "planner/search/cuts.h"
 #include "planner/search/local_search.h"
 
 namespace aten_recompute {
@@ -184,7 +184,7 @@ void PlanSearch::State::explore(int64_t steps) {
     if (problem.num_served_forward == 0 || lean_is_usable())
       return;
     // The values of an energy and of its forces are a long way from their inputs.
-    for (auto value : cut_values(problem, moves.droppable())) {
+    for (auto value : values_at_cuts(problem, moves.droppable())) {
       lean.set_always(value, false);
       if (problem.is_must_recompute(value))
         lean.drop(value, static_cast<size_t>(moves.last_slot_of_forward(value)));

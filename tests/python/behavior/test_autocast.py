@@ -330,7 +330,7 @@ def test_budgets_are_kept_under_autocast(name: str, tracker: Tracker) -> None:
     try:
         train()
     except aten_recompute.BudgetUnreachableError as error:
-        # A CPU without bfloat16 converts in a workspace, which is most of the peak of a small convolution network.
+        # On a CPU with AVX2 only, the backward of the first convolution has a workspace of half of the peak.
         budget = int(1.01 * error.smallest_peak_bytes)  # the loss is outside of the region
         lowered = lower_to_budget()
     for _ in range(3):

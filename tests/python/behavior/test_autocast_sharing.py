@@ -255,7 +255,7 @@ def test_gradients_are_added_to_those_of_parameters_as_soon_as_they_are_there(
     """They would otherwise all wait for the end of the backward, and take twice eager's peak.
 
     With two calls in a block, those of the second wait in the lower precision, and the calls have casts of their own.
-    Two of eight wait on a CPU that computes in bfloat16, and three on one that does not.
+    How many of the eight wait depends on the CPU; three were seen on one that has AVX2 only.
     """
     torch.manual_seed(0)
     eager = Deep()

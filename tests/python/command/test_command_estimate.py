@@ -4,10 +4,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
 
 import aten_recompute
-from support.command_runs import INPUT, WIDTH, Command
+from support.command_runs import INPUT, WIDTH, Command, Large
 
 KEYS = ("unplanned_peak_bytes", "unplanned_saved_bytes", "smallest_peak_bytes", "smallest", "budgets", "regions")
 
@@ -47,17 +46,6 @@ def test_an_unreachable_budget_ends_with_status_5_after_the_table(command: Comma
     result = command("estimate", model, "--input", INPUT, "--budget", "0.9,1KiB")
     result.fails(5, "budget 1KiB", "the smallest peak is ")
     assert "unreachable" in result.out
-
-
-class Large(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2048, 2048) for _ in range(16)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        return x.sum()
 
 
 def test_nothing_of_the_size_of_the_step_is_allocated(command: Command, tmp_path: Path) -> None:

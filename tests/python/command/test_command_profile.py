@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 import aten_recompute
-from support.command_runs import INPUT, WIDTH, Command
+from support.command_runs import INPUT, WIDTH, Command, Large
 
 
 def test_layers_are_those_of_python(command: Command, model: str) -> None:
@@ -64,17 +64,6 @@ def test_times_are_shown_unless_nothing_runs(command: Command, model: str) -> No
     assert first.startswith("(all) ")
     assert first.endswith("100 %")
     assert " ms" in first or " us" in first
-
-
-class Large(nn.Module):
-    def __init__(self) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([nn.Linear(2048, 2048) for _ in range(16)])
-
-    def forward(self, x: Tensor) -> Tensor:
-        for layer in self.layers:
-            x = torch.relu(layer(x))
-        return x.sum()
 
 
 def most_resident(binary: Path, folder: Path, *arguments: str) -> int:

@@ -26,6 +26,19 @@ class Loss(nn.Module):
         return self.net(x).sum()
 
 
+class Large(nn.Module):
+    """Has parameters of 256 MiB, for what must allocate nothing of the size of a module or its step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(2048, 2048) for _ in range(16)])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.relu(layer(x))
+        return x.sum()
+
+
 class Result:
     """What a run of the command left."""
 

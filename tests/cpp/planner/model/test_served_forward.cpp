@@ -10,7 +10,7 @@
 #include "planner/model/problem_json.h"
 #include "planner/model/simulator.h"
 #include "planner/model/step_blocks.h"
-#include "planner/search/cut_values.h"
+#include "planner/search/cuts.h"
 #include "planner/search/search.h"
 #include "tests/cpp/support/plan_testing.h"
 
@@ -165,7 +165,7 @@ TEST(ServedForward, ValuesAtCutsAreThoseOfTheirOwnStretch) {
   builder.result(builder.fresh("dx", {builder.incoming("dforces", 1), h, a}, 100));
   const auto problem = builder.build();
   // a, b and c are read by the forces alone where a cut is, and are made again for them.
-  EXPECT_THAT(cut_values(problem, Simulator(problem).droppable()), ElementsAre(n, m, h));
+  EXPECT_THAT(values_at_cuts(problem, Simulator(problem).droppable()), ElementsAre(n, m, h));
 }
 
 TEST(ServedForward, FilesKeepTheSlots) {
