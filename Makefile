@@ -11,6 +11,9 @@ PYTHON ?= $(if $(Torch_DIR),python3,$(CURDIR)/.venv/bin/python)
 JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6) } \
   END { n = fit < cores ? fit : cores; print (n > 1 ? n : 1) }' /proc/meminfo)
 
+# Most tests keep one core busy, so each core runs some of them. Threads that wait leave the core to the others.
+PYTEST = OMP_WAIT_POLICY=PASSIVE $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
+
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
 MD_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.md"))
 # What `make tidy` reads: the sources of the library, and all lines or those of a filter (tools/changed_lines.py).
@@ -43,8 +46,8 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
-	$(PYTHON) -m pytest tests/python tests/conformance tests/fuzz tests/zoo tests/failing_memory tests/hostile || status=1; \
-	$(PYTHON) -m pytest --in-place tests/python/behavior || status=1; \
+	$(PYTEST) tests/python tests/conformance tests/fuzz tests/zoo tests/failing_memory tests/hostile || status=1; \
+	$(PYTEST) --in-place tests/python/behavior || status=1; \
 	exit $$status
 
 page-test: build  ## install a browser, and try the page of a report in it

@@ -1,5 +1,6 @@
-// aten-recompute draw: pictures of what a step runs.
+// aten-recompute draw: pictures of what a step runs, and traces of it for viewers.
 #include <aten_recompute/aten_recompute.h>
+#include <aten_recompute/traces.h>
 
 #include <cstdio>
 #include <exception>
@@ -11,6 +12,7 @@
 #include "command/failure.h"
 #include "command/inputs.h"
 #include "command/model_file.h"
+#include "command/output_file.h"
 #include "command/step.h"
 #include "command/strategy.h"
 #include "command/subcommands.h"
@@ -24,6 +26,18 @@ struct DrawArguments : Arguments {
   std::string what = "joint";
   std::string layer;
 };
+
+// Writes a trace if one is asked for.
+bool write_trace(const torch::jit::Module& lowered, const DrawArguments& arguments) {
+  if (arguments.what != "perfetto" && arguments.what != "memory_viz")
+    return false;
+  if (!arguments.layer.empty())
+    throw std::invalid_argument("--layer: a trace shows all layers");
+  OutputFile file(arguments.output);
+  file.write(arguments.what == "perfetto" ? perfetto(lowered) : memory_viz(lowered));
+  file.commit();
+  return true;
+}
 
 void run(const DrawArguments& arguments) {
   auto strategy = arguments.strategy;
@@ -39,8 +53,11 @@ void run(const DrawArguments& arguments) {
   auto lowered = lower(module, options.dump(), {arguments.method});
   run_step(lowered, arguments.method, inputs);
   try {
-    draw(lowered, arguments.output, arguments.what, arguments.layer, arguments.method);
+    if (!write_trace(lowered, arguments))
+      draw(lowered, arguments.output, arguments.what, arguments.layer, arguments.method);
   } catch (const std::invalid_argument&) {
+    throw;
+  } catch (const Failure&) {
     throw;
   } catch (const std::exception& error) {
     throw Failure(Exit::kCannotWrite, one_line(error));
@@ -59,15 +76,18 @@ void add_draw(CLI::App& program) {
       "draw", "Draws forward and backward of a training step, or its memory.");
   add_file(*app, *arguments);
   app->add_option("output", arguments->output,
-                  wrapped("the picture to write: .svg, .png (by graphviz) or .dot"))
+                  wrapped("the picture to write: .svg, .png (by graphviz) or .dot; traces may have "
+                          "any name"))
       ->required()
       ->type_name("FILE");
   add_call(*app, *arguments);
   add_strategy(*app, arguments->strategy);
   add_settings(*app, *arguments);
   app->add_option("--what", arguments->what,
-                  wrapped("joint, forward, backward, or timeline: the memory of the step"))
-      ->check(CLI::IsMember({"joint", "forward", "backward", "timeline"}))
+                  wrapped("joint, forward, backward, or timeline: the memory of the step; or a "
+                          "trace of the step, for https://ui.perfetto.dev (perfetto) or "
+                          "https://pytorch.org/memory_viz (memory_viz)"))
+      ->check(CLI::IsMember({"joint", "forward", "backward", "timeline", "perfetto", "memory_viz"}))
       ->capture_default_str()
       ->type_name("PICTURE");
   app->add_option("--layer", arguments->layer,

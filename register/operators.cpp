@@ -15,6 +15,9 @@
 #include "backend/method/lowered_method.h"
 #include "backend/method/planned_function.h"
 #include "backend/method/share_tensors.h"
+#include "backend/pictures/memory_snapshot.h"
+#include "backend/pictures/perfetto_trace.h"
+#include "backend/pictures/step_chart.h"
 #include "common/options.h"
 #include "common/parse_options.h"
 #include "planner/model/problem_json.h"
@@ -116,6 +119,12 @@ std::vector<std::string> problems_any(const c10::IValue& target) {
 
 std::string timeline_any(const c10::IValue& target, bool tradeoff) {
   return ask_any(target, [&](auto& each) { return timeline(each, tradeoff); });
+}
+
+// Python keeps the timelines of a report, so that it does not ask the module again.
+std::string trace_of(const std::string& timeline, const std::string& viewer) {
+  const auto charts = method_charts(nlohmann::json::parse(timeline));
+  return (viewer == "perfetto" ? perfetto_trace(charts) : memory_snapshot(charts)).dump();
 }
 
 // Has the plans of modules forgotten that are gone (python/aten_recompute/_enable.py).
@@ -227,6 +236,7 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.def("plan(Any module) -> str", &plan_any);
   m.def("problems(Any module) -> str[]", &problems_any);
   m.def("timeline(Any module, bool tradeoff) -> str", &timeline_any);
+  m.def("trace_of(str timeline, str viewer) -> str", &trace_of);
   m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
   m.def("start_peak_watch(int limit_bytes) -> bool", &start_peak_watch);
   m.def("stop_peak_watch() -> str", &stop_peak_watch);

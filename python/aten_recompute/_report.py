@@ -5,6 +5,8 @@ import os
 from collections.abc import Callable
 from typing import Any, Literal, cast
 
+import torch
+
 from ._files import write_whole
 from ._report_types import MethodReport, ReportDict
 from ._timeline import Chart, charts_of
@@ -28,6 +30,7 @@ class Report(dict[str, list[MethodReport]]):
         """
         super().__init__(compiled)  # type: ignore[arg-type]
         self._timeline = timeline
+        self._described: dict[bool, str] = {}  # what self._timeline returned
         self._charts: dict[bool, list[Chart]] = {}
         self.resident_bytes, self.resident_peak_bytes = _resident_bytes()
 
@@ -61,7 +64,10 @@ class Report(dict[str, list[MethodReport]]):
         if True in self._charts:
             return self._charts[True]
         if tradeoff not in self._charts:
-            self._charts[tradeoff] = [] if self._timeline is None else charts_of(self._timeline(tradeoff))
+            if self._timeline is None:
+                return []
+            self._described[tradeoff] = self._timeline(tradeoff)
+            self._charts[tradeoff] = charts_of(self._described[tradeoff])
         return self._charts[tradeoff]
 
     def to_html(self, path: str | os.PathLike[str]) -> None:
@@ -94,9 +100,7 @@ class Report(dict[str, list[MethodReport]]):
             ValueError: there is nothing to show; the message says what to do first.
             OSError: the file cannot be written.
         """
-        from ._traces import perfetto_of
-
-        write_whole(path, json.dumps(perfetto_of(self._charts_for("to_perfetto"))).encode(), "to_perfetto")
+        write_whole(path, self._trace("to_perfetto", "perfetto").encode(), "to_perfetto")
 
     def to_memory_viz(self, path: str | os.PathLike[str]) -> None:
         """Writes the memory of a step in the format of ``torch.cuda.memory._snapshot()``.
@@ -113,10 +117,8 @@ class Report(dict[str, list[MethodReport]]):
         """
         import pickle
 
-        from ._traces import snapshot_of
-
-        content = pickle.dumps(snapshot_of(self._charts_for("to_memory_viz")), protocol=4)
-        write_whole(path, content, "to_memory_viz")
+        snapshot = json.loads(self._trace("to_memory_viz", "memory_viz"))
+        write_whole(path, pickle.dumps(snapshot, protocol=4), "to_memory_viz")
 
     def plot(self, kind: PlotKind = "timeline", *, method: str | None = None, ax: Any = None) -> Any:
         """Draws with matplotlib.
@@ -149,6 +151,12 @@ class Report(dict[str, list[MethodReport]]):
             (each for each in charts if method in (None, each.method)), key=lambda each: each.planned.peak_bytes
         )
         return plot_chart(largest, kind, ax)
+
+    def _trace(self, function: str, viewer: str) -> str:
+        """Returns the steps as JSON for a viewer, which the library makes of the timelines."""
+        self._charts_for(function)
+        described = self._described.get(True) or self._described[False]
+        return str(torch.ops.aten_recompute.trace_of(described, viewer))
 
     def _charts_for(self, function: str, *, tradeoff: bool = False) -> list[Chart]:
         charts = self.charts(tradeoff=tradeoff)

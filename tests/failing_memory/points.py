@@ -50,6 +50,8 @@ def in_fork(work: Callable[[], Trial]) -> Trial:
         status = 1
         try:
             os.close(read)
+            # PyTorch makes its autograd engine anew at the first use after a fork, which two threads may not do at once.
+            torch.ones((), requires_grad=True).exp().backward()
             trial = work()
             os.write(write, json.dumps(trial.__dict__).encode())
             status = 0
@@ -200,7 +202,7 @@ def spread(count: int, most: int) -> Iterable[int]:
     """Returns at most `most` of the numbers 1 to `count`: the first and last ones, and others evenly between them."""
     if count <= most:
         return range(1, count + 1)
-    return sorted({1 + round(i * (count - 1) / (most - 1)) for i in range(most)})
+    return sorted({1 + round(i * (count - 1) / max(1, most - 1)) for i in range(most)})
 
 
 def summary(trials: dict[int, Trial]) -> dict[str, Any]:

@@ -131,8 +131,11 @@ def test_what_reads_snapshots_of_pytorch_reads_ours(report: Any, tmp_path: Path)
 def test_without_times_each_operator_takes_a_microsecond(tmp_path: Path) -> None:
     """Of a module with a profile that has no times, the trace shows the order."""
     report = aten_recompute.report(trained_net("segments"))
-    (chart,) = report.charts()
-    chart.has_times = False
+    report.charts()
+    described = json.loads(report._described[False])
+    for chart in described["methods"][0]["charts"]:
+        chart["has_times"] = False
+    report._described[False] = json.dumps(described)
     report.to_perfetto(tmp_path / "trace.json")
     events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
     operators = [event for event in of_process(events, 1, "X") if event["cat"] == "operator"]

@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <exception>
+#include <fstream>
 #include <iostream>
 #include <memory>
 #include <string>
@@ -52,6 +53,7 @@ TORCH_LIBRARY_IMPL(mylib, CPU, library) {
 #define SETUP_loaded                                    \
   SETUP_batch auto module = torch::jit::load("gpt.pt"); \
   at::Tensor loss;
+#define SETUP_trained_module SETUP_loaded module.forward({tokens, targets}).toTensor().backward();
 #define SETUP_unreachable                                 \
   SETUP_batch auto module = torch::jit::load("small.pt"); \
   at::Tensor loss;

@@ -72,6 +72,20 @@ def resnet_file() -> Names:
     return {}
 
 
+def command_files() -> Names:
+    """A GPT in ``gpt.pt``, lowered with budgets 0.7 and 0.4 in ``large.pt`` and ``small.pt``, and the plans of both."""
+    names = gpt()
+    model = torch.jit.script(_gpt(blocks=8))
+    save: Any = torch.jit.save
+    save(model, "gpt.pt")
+    for budget, file, plan in ((0.7, "large.pt", "before.json"), (0.4, "small.pt", "after.json")):
+        lowered = aten_recompute.lower(model, "budget", memory_budget=budget)
+        save(lowered, file)
+        lowered(names["tokens"], names["targets"]).backward()
+        aten_recompute.save_plan(lowered, plan)
+    return {}
+
+
 def trainer() -> Names:
     """What Hugging Face's ``Trainer`` takes: arguments and data for one step."""
     from transformers import Trainer, TrainingArguments
