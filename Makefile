@@ -21,7 +21,7 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test wheel packaging matrix conformance architectures fuzz failing-memory hostile \
+.PHONY: help setup configure build demo test test-in-place wheel packaging matrix conformance architectures fuzz failing-memory hostile \
   asan tsan sanitized zoo bench page-test docs format \
   lint tidy clean
 .DEFAULT_GOAL := help
@@ -47,8 +47,11 @@ test: build  ## run the C++ tests, the Python tests, and tests of behavior again
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
 	$(PYTEST) tests/python tests/conformance tests/fuzz tests/zoo tests/failing_memory tests/hostile || status=1; \
-	$(PYTEST) --in-place tests/python/behavior || status=1; \
+	$(PYTEST) --in-place --few-strategies tests/python/behavior || status=1; \
 	exit $$status
+
+test-in-place: build  ## run all tests of behavior with modules that are planned in place, with each strategy
+	@$(PYTEST) --in-place tests/python/behavior
 
 page-test: build  ## install a browser, and try the page of a report in it
 	@tools/setup.sh page

@@ -46,6 +46,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="where a test lowers a module, make a plain copy that shares its tensors and enable that",
     )
+    parser.addoption(
+        "--few-strategies",
+        action="store_true",
+        help="of tests that run with each strategy, run those with none and budget only",
+    )
 
 
 def _enabled_copy(
@@ -89,6 +94,12 @@ def _keep_builtins_alive() -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if config.getoption("--in-place"):
         items[:] = [item for item in items if item.get_closest_marker("lowered_only") is None]
+    if config.getoption("--few-strategies"):
+        items[:] = [item for item in items if _strategy_of(item) not in ("all", "segments", "min_cut")]
+
+
+def _strategy_of(item: pytest.Item) -> object:
+    return item.callspec.params.get("strategy") if hasattr(item, "callspec") else None
 
 
 def _seed_all() -> None:

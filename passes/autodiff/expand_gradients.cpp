@@ -10,6 +10,7 @@
 #include "ir/dead_code.h"
 #include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/backward_steps.h"
 #include "passes/autodiff/fold_known.h"
@@ -42,6 +43,16 @@ ReachedValues values_with_gradient(const Graph& graph, const std::vector<bool>& 
   }
   const auto makes_leaf = [](const Node* node) { return node->kind() == symbols::kRequireGrad; };
   return reach_forward(graph, std::move(inputs), makes_leaf, nullptr, end);
+}
+
+// Returns whether the node asks for sizes, types and the like alone, which eager keeps beside a
+// graph that it frees.
+bool asks_for_metadata(const Node* node) {
+  const auto outputs = node->outputs();
+  return reads_metadata_only(node, 0) ||
+         (has_fact(node, Fact::kKnownFromMetadata) &&
+          std::none_of(outputs.begin(), outputs.end(),
+                       [](const auto* output) { return contains_tensor(*output->type()); }));
 }
 
 // Returns whether one of the nodes from `first` to `end` reads a tensor of the forward: eager has

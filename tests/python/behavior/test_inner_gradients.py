@@ -168,6 +168,34 @@ def test_a_graph_is_freed_as_far_as_the_targets() -> None:
     assert_close(grads[1], grads[0], 1e-6)
 
 
+class FreesNothing(Potential):
+    """Sums have saved nothing but sizes and types, so a second gradient may pass through them."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = x.detach().clone().requires_grad_(True)
+        gradient = torch.autograd.grad([(leaf * 2).sum()], [leaf], create_graph=True)[0]
+        assert gradient is not None
+        total = gradient + leaf.mean(0, keepdim=True).expand(leaf.size(0), 3) + self.c.weight.sum()
+        first = torch.autograd.grad([total.sum(), total.mean(1).sum()], [leaf])[0]
+        assert first is not None
+        second = torch.autograd.grad([torch.relu(total).sum()], [leaf], create_graph=True)[0]
+        assert second is not None
+        return first.tanh() * total + second, second
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_graph_that_has_saved_no_tensor_is_not_freed(strategy: str) -> None:
+    torch.manual_seed(0)
+    net = FreesNothing()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), strategy)
+    grads = []
+    for module in (net, lowered):
+        torch.manual_seed(1)
+        module(points())[0].square().sum().backward()
+        grads.append([p.grad for p in module.parameters()])
+    assert_close(grads[1], grads[0], 1e-6)
+
+
 def test_third_derivatives() -> None:
     """A Hessian in the method, a loss on it, and a gradient of that loss with a graph."""
     torch.manual_seed(0)
