@@ -50,7 +50,7 @@ def in_fork(work: Callable[[], Trial]) -> Trial:
         status = 1
         try:
             os.close(read)
-            # PyTorch makes its autograd engine anew at the first use after a fork, which two threads may not do at once.
+            # PyTorch makes its autograd engine anew at the first use after a fork: two threads may not do so at once.
             torch.ones((), requires_grad=True).exp().backward()
             trial = work()
             os.write(write, json.dumps(trial.__dict__).encode())
