@@ -5,11 +5,12 @@
     python benchmarks/step_memory.py --svg docs/images/step_memory.svg
 
 Eager PyTorch, ``torch.utils.checkpoint`` around each block, and this library under budgets train the same network on 2
-texts of 512 tokens, each in a process of its own. They take turns step by step, and the times are medians. While one
+texts of 512 tokens, each in a process of its own. They take turns step by step, and the figures are medians. While one
 makes its step, its resident memory is read from ``/proc`` every few milliseconds; the peak is the process's own
 (``VmHWM``). All figures are above the rest, which is what the process has resident when everything that is kept for
-later steps was given back. Gradients exist before the steps and stay, so they are part of the rest; with them the
-parameters take 650 MiB. Budgets are shares of the peak without recomputation.
+later steps was given back. The picture shows a further step of each, which begins at the rest. Gradients exist before
+the steps and stay, so they are part of the rest; with them, the parameters take 664 MiB. Budgets are shares of the peak
+without recomputation.
 """
 
 import argparse
@@ -40,6 +41,7 @@ from benchmarks.peers import checkpoint_blocks
 from benchmarks.resident import reset_peak, status
 
 INTERVAL = 0.004  # seconds between two readings
+STEP, GIVE_BACK = "step", "give back"  # what a process is told
 EAGER, CHECKPOINT = "eager PyTorch", "torch.utils.checkpoint"
 PAGE = 4096
 
@@ -59,17 +61,26 @@ def make_step(name: str, context: int) -> Callable[[], None]:
     return lambda: model(tokens, targets).backward()
 
 
+def give_back() -> None:
+    """Gives back what is kept for later steps."""
+    gc.collect()
+    aten_recompute.release_memory()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
 def serve(name: str, context: int, warm_up: int) -> None:
     """What the process of one configuration does: makes a step whenever a line arrives."""
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated")
     step = make_step(name, context)
     for _ in range(warm_up):
         step()
-    gc.collect()
-    aten_recompute.release_memory()
-    ctypes.CDLL(None).malloc_trim(0)
+    give_back()
     print(json.dumps({"rest": status("VmRSS")}), flush=True)
-    for _ in sys.stdin:
+    for line in sys.stdin:
+        if line.strip() == GIVE_BACK:
+            give_back()
+            print(json.dumps({}), flush=True)
+            continue
         reset_peak()
         begin = time.perf_counter()
         step()
@@ -103,12 +114,8 @@ class Configuration:
     def peak(self) -> float:
         return statistics.median(step.peak for step in self.steps)
 
-    @property
-    def typical(self) -> Step:
-        """The step whose time is the median."""
-        return sorted(self.steps, key=lambda step: step.seconds)[len(self.steps) // 2]
-
     def answer(self) -> dict[str, Any]:
+        """Waits for what the process says."""
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
         if not line:
@@ -116,7 +123,14 @@ class Configuration:
         answer: dict[str, Any] = json.loads(line)
         return answer
 
-    def run(self) -> None:
+    def ask(self, what: str) -> dict[str, Any]:
+        """Tells the process to do something, and returns its answer."""
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{what}\n")
+        self.process.stdin.flush()
+        return self.answer()
+
+    def run(self) -> Step:
         """Lets the process make a step and reads its resident memory meanwhile."""
         readings: list[tuple[float, int]] = []
         done = threading.Event()
@@ -130,15 +144,12 @@ class Configuration:
 
         reader = threading.Thread(target=read)
         reader.start()
-        assert self.process.stdin is not None
-        self.process.stdin.write("step\n")
-        self.process.stdin.flush()
         try:
-            answer = self.answer()
+            answer = self.ask(STEP)
         finally:
             done.set()
             reader.join()
-        self.steps.append(Step(answer["seconds"], answer["peak"] - self.rest, readings))
+        return Step(answer["seconds"], answer["peak"] - self.rest, readings)
 
 
 def start(name: str, options: argparse.Namespace) -> Configuration:
@@ -149,7 +160,6 @@ def start(name: str, options: argparse.Namespace) -> Configuration:
     configuration = Configuration(name, process)
     configuration.rest = configuration.answer()["rest"]
     configuration.run()  # fills again what was given back
-    configuration.steps.clear()
     return configuration
 
 
@@ -168,7 +178,22 @@ def print_table(configurations: list[Configuration]) -> None:
         )
 
 
+def changes(readings: list[tuple[float, int]]) -> tuple[list[float], list[float]]:
+    """Returns times and MiB where the memory changes, so that a picture has no point that nobody sees."""
+    times: list[float] = []
+    taken: list[float] = []
+    for i, (seconds, resident) in enumerate(readings):
+        if not times or abs(resident / 2**20 - taken[-1]) > 1.0 or i == len(readings) - 1:
+            if i > 0:
+                times.append(readings[i - 1][0])
+                taken.append(taken[-1])
+            times.append(seconds)
+            taken.append(resident / 2**20)
+    return times, taken
+
+
 def draw(configurations: list[Configuration], path: Path) -> None:
+    """Draws a further step of each, before which everything was given back."""
     import matplotlib
 
     matplotlib.use("Agg")
@@ -177,21 +202,21 @@ def draw(configurations: list[Configuration], path: Path) -> None:
 
     figure, axes = pyplot.subplots(figsize=(8.0, 3.8), layout="constrained")
     colors = ["#555555", "#b5482f", "#1f5fa8", "#12a08c", "#7a4fb0"]
-    unit = configurations[0].seconds
     for i, each in enumerate(configurations):
         color = colors[i % len(colors)]
-        step = each.typical
-        times = [seconds / unit for seconds, _ in step.readings]
-        resident = [taken / 2**20 for _, taken in step.readings]
-        axes.plot(times, resident, color=color, linewidth=1.4)
-        axes.fill_between(times, resident, color=color, alpha=0.06)
-        highest = max(range(len(resident)), key=resident.__getitem__)
+        each.ask(GIVE_BACK)
+        step = each.run()
+        times, taken = changes([reading for reading in step.readings if reading[0] <= step.seconds])
+        # As long as its steps are otherwise, when no page has to be mapped.
+        scale = each.seconds / configurations[0].seconds / max(times)
+        times = [scale * seconds for seconds in times]
+        axes.plot(times, taken, color=color, linewidth=1.4)
+        axes.fill_between(times, taken, color=color, alpha=0.06)
         axes.annotate(
-            f"{label(each)}: {each.peak / 2**20:.0f} MiB",
-            (times[highest], resident[highest]),
+            f"{label(each)}: {each.peak / 2**20:.0f} MiB, {each.seconds / configurations[0].seconds:.2f} of the time",
+            (0.02, max(taken)),
             xytext=(0, 4),
             textcoords="offset points",
-            ha="center",
             fontsize=9,
             color=color,
         )
@@ -222,14 +247,14 @@ def main() -> int:
         configurations.extend(start(name, options) for name in progress)
         for _ in tqdm(range(options.rounds), unit="round", disable=None):
             for each in configurations:
-                each.run()
+                each.steps.append(each.run())
+        print_table(configurations)
+        if options.svg:
+            draw(configurations, options.svg)
     finally:
         for each in configurations:
             each.process.kill()
             each.process.wait()
-    print_table(configurations)
-    if options.svg:
-        draw(configurations, options.svg)
     return 0
 
 

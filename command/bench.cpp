@@ -124,7 +124,7 @@ Answer start(const BenchArguments& arguments, const json& options, bool is_lower
   if (arguments.train)
     module.train();
   torch::manual_seed(0);  // both processes have the same inputs
-  const auto inputs = make_inputs(arguments.inputs, Tensors::kReal);
+  const auto inputs = make_inputs(module, arguments.method, arguments.inputs, Tensors::kReal);
   if (is_lowered)
     module = lower(module, options.dump(), {arguments.method});
   const auto stepper = std::make_shared<Stepper>(module, arguments.method, inputs,
@@ -143,8 +143,8 @@ struct Side {
   const char* name;
   std::unique_ptr<Worker> worker;
   int64_t peak_bytes = 0;
-  std::vector<double> seconds;
-  std::vector<double> resident;  // empty where the system does not tell
+  std::vector<double> seconds{};
+  std::vector<double> resident{};  // empty where the system does not tell
 
   json to_json() const {
     return {{"peak_bytes", peak_bytes},
@@ -215,8 +215,7 @@ void run(const BenchArguments& arguments) {
   const auto options = options_of_bench(arguments);
   {
     const auto module = load_module(arguments.path, Tensors::kDescribed);
-    check_inputs(find_method(module, arguments.method),
-                 make_inputs(arguments.inputs, Tensors::kDescribed));
+    make_inputs(module, arguments.method, arguments.inputs, Tensors::kDescribed);  // or throws
   }
   std::vector<Side> sides;
   for (const bool is_lowered : {false, true}) {

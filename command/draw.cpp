@@ -48,8 +48,7 @@ void run(const DrawArguments& arguments) {
   auto module = load_module(arguments.path, Tensors::kReal);
   if (arguments.train)
     module.train();
-  const auto inputs = make_inputs(arguments.inputs, Tensors::kReal);
-  check_inputs(find_method(module, arguments.method), inputs);
+  const auto inputs = make_inputs(module, arguments.method, arguments.inputs, Tensors::kReal);
   auto lowered = lower(module, options.dump(), {arguments.method});
   run_step(lowered, arguments.method, inputs);
   try {

@@ -160,26 +160,46 @@ void read_inputs(const std::string& path, std::vector<IValue>& inputs) {
   }
 }
 
-}  // namespace
-
-std::vector<IValue> make_inputs(const std::vector<std::string>& texts, Tensors tensors) {
-  std::vector<IValue> inputs;
-  for (const auto& text : texts) {
-    std::error_code no_name;
-    if (const auto tensor = read_tensor(text))
-      inputs.emplace_back(make_tensor(*tensor, tensors));
-    else if (auto scalar = read_scalar(text))
-      inputs.push_back(*std::move(scalar));
-    else if (std::filesystem::exists(text, no_name))
-      read_inputs(text, inputs);
-    else
-      fail(text,
-           "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
-           "nor a file");
-  }
-  return inputs;
+// Returns K of "bundled:K", 0 for "bundled", and nothing for another text.
+std::optional<size_t> read_bundled(const std::string& text) {
+  constexpr std::string_view kName = "bundled";
+  if (text.rfind(kName, 0) != 0)
+    return std::nullopt;
+  if (text.size() == kName.size())
+    return 0;
+  if (text[kName.size()] != ':')
+    return std::nullopt;
+  const auto number = read_number<size_t>(std::string_view(text).substr(kName.size() + 1));
+  if (!number)
+    fail(text, "the number of an example follows, as in bundled:1");
+  return number;
 }
 
+// Appends the arguments of an example that torch.utils.bundled_inputs stored in the module.
+void take_bundled(const torch::jit::Module& module, const std::string& method,
+                  const std::string& text, size_t index, Tensors tensors,
+                  std::vector<IValue>& inputs) {
+  auto stored = module.find_method("get_all_bundled_inputs_for_" + method);
+  if (!stored && method == "forward")
+    stored = module.find_method("get_all_bundled_inputs");
+  if (!stored) {
+    fail(text,
+         "the module holds no examples for " + method + "; torch.utils.bundled_inputs stores some");
+  }
+  const auto examples = (*stored)(std::vector<IValue>{});
+  const auto& list = examples.toListRef();
+  if (index >= list.size()) {
+    fail(text, "the module holds " + std::to_string(list.size()) + " example" +
+                   (list.size() == 1 ? "" : "s") + " for " + method + ", counted from 0");
+  }
+  for (const auto& each : list[index].toTupleRef().elements()) {
+    inputs.push_back(tensors == Tensors::kDescribed && each.isTensor()
+                         ? IValue(each.toTensor().to(at::kMeta))
+                         : each);
+  }
+}
+
+// Throws Failure(kBadArguments) if the method does not take these arguments.
 void check_inputs(const torch::jit::Method& method, const std::vector<IValue>& inputs) {
   const auto& schema = method.function().getSchema();
   std::string arguments;
@@ -201,6 +221,31 @@ void check_inputs(const torch::jit::Method& method, const std::vector<IValue>& i
       why.erase(std::min(why.find(end), why.size()));
     throw Failure(Exit::kBadArguments, "--input: " + why + " The method is " + signature);
   }
+}
+
+}  // namespace
+
+std::vector<IValue> make_inputs(const torch::jit::Module& module, const std::string& method,
+                                const std::vector<std::string>& texts, Tensors tensors) {
+  const auto called = find_method(module, method);
+  std::vector<IValue> inputs;
+  for (const auto& text : texts) {
+    std::error_code no_name;
+    if (const auto tensor = read_tensor(text))
+      inputs.emplace_back(make_tensor(*tensor, tensors));
+    else if (auto scalar = read_scalar(text))
+      inputs.push_back(*std::move(scalar));
+    else if (std::filesystem::exists(text, no_name))
+      read_inputs(text, inputs);
+    else if (const auto index = read_bundled(text))
+      take_bundled(module, method, text, *index, tensors, inputs);
+    else
+      fail(text,
+           "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
+           "nor a file, nor bundled");
+  }
+  check_inputs(called, inputs);
+  return inputs;
 }
 
 }  // namespace aten_recompute::command

@@ -139,8 +139,8 @@ void run(const InspectArguments& arguments) {
   if (!arguments.inputs.empty()) {
     if (arguments.train)
       module.train();
-    const auto inputs = make_inputs(arguments.inputs, Tensors::kDescribed);
-    check_inputs(find_method(module, arguments.method), inputs);
+    const auto inputs =
+        make_inputs(module, arguments.method, arguments.inputs, Tensors::kDescribed);
     auto step = json::parse(profile(module, inputs, /*meta=*/true,
                                     {.method = arguments.method, .device = "cpu", .options = ""}));
     result["regions"] = step["regions"];

@@ -99,8 +99,7 @@ PlanOfFile run_module(const std::string& path, const Arguments& arguments) {
   module = unlower(module);
   if (arguments.train)
     module.train();
-  const auto inputs = make_inputs(arguments.inputs, Tensors::kReal);
-  check_inputs(find_method(module, arguments.method), inputs);
+  const auto inputs = make_inputs(module, arguments.method, arguments.inputs, Tensors::kReal);
   auto lowered = lower(module, options.dump(), {arguments.method});
   for (int i = 0; i < kSteps; ++i)
     run_step(lowered, arguments.method, inputs);

@@ -51,8 +51,7 @@ class Planner {
     }
     if (arguments.train)
       module_.train();
-    inputs_ = make_inputs(arguments.inputs, Tensors::kReal);
-    check_inputs(find_method(module_, arguments.method), inputs_);
+    inputs_ = make_inputs(module_, arguments.method, arguments.inputs, Tensors::kReal);
   }
 
   // Returns the module as it runs under the budget, after some steps.

@@ -185,8 +185,7 @@ void run(const ProfileArguments& arguments) {
   auto module = load_module(arguments.path, tensors);
   if (arguments.train)
     module.train();
-  const auto inputs = make_inputs(arguments.inputs, tensors);
-  check_inputs(find_method(module, arguments.method), inputs);
+  const auto inputs = make_inputs(module, arguments.method, arguments.inputs, tensors);
   auto result = json::parse(
       profile(module, inputs, arguments.meta,
               {.method = arguments.method, .device = arguments.device, .options = options.dump()}));

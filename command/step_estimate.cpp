@@ -19,8 +19,7 @@ json estimate_step(const Arguments& arguments, const std::vector<std::string>& b
   auto module = load_module(arguments.path, Tensors::kDescribed);
   if (arguments.train)
     module.train();
-  const auto inputs = make_inputs(arguments.inputs, Tensors::kDescribed);
-  check_inputs(find_method(module, arguments.method), inputs);
+  const auto inputs = make_inputs(module, arguments.method, arguments.inputs, Tensors::kDescribed);
   return json::parse(
       estimate(module, inputs, budgets,
                {.method = arguments.method, .device = device, .options = options.dump()}));
