@@ -214,9 +214,10 @@ def draw(configurations: list[Configuration], path: Path) -> None:
         axes.fill_between(times, taken, color=color, alpha=0.06)
         axes.annotate(
             f"{label(each)}: {each.peak / 2**20:.0f} MiB, {each.seconds / configurations[0].seconds:.2f} of the time",
-            (0.02, max(taken)),
+            (times[-1], max(taken)),
             xytext=(0, 4),
             textcoords="offset points",
+            ha="right",
             fontsize=9,
             color=color,
         )
