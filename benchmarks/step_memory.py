@@ -46,12 +46,12 @@ EAGER, CHECKPOINT = "eager PyTorch", "torch.utils.checkpoint"
 PAGE = 4096
 
 
-def make_step(name: str, context: int) -> Callable[[], None]:
+def make_step(name: str, context: int, blocks: int) -> Callable[[], None]:
     """Returns a function that makes one step; ``name`` is EAGER, CHECKPOINT or a budget."""
     torch.manual_seed(0)
     text = torch.randint(1000, (2, context + 1))
     tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
-    model: Any = GPT(blocks=12, width=768, heads=12, context=context, vocabulary=1000)
+    model: Any = GPT(blocks=blocks, width=768, heads=12, context=context, vocabulary=1000)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     if name == CHECKPOINT:
@@ -68,10 +68,10 @@ def give_back() -> None:
     ctypes.CDLL(None).malloc_trim(0)
 
 
-def serve(name: str, context: int, warm_up: int) -> None:
+def serve(name: str, context: int, blocks: int, warm_up: int) -> None:
     """What the process of one configuration does: makes a step whenever a line arrives."""
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated")
-    step = make_step(name, context)
+    step = make_step(name, context, blocks)
     for _ in range(warm_up):
         step()
     give_back()
@@ -153,7 +153,8 @@ class Configuration:
 
 
 def start(name: str, options: argparse.Namespace) -> Configuration:
-    arguments = ["--serve", name, "--context", str(options.context), "--warm-up", str(options.warm_up)]
+    arguments = ["--serve", name, "--context", str(options.context), "--blocks", str(options.blocks)]
+    arguments += ["--warm-up", str(options.warm_up)]
     process = subprocess.Popen(
         [sys.executable, __file__, *arguments], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     )
@@ -233,13 +234,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--budgets", type=shares, default=[0.3, 0.1], metavar="X,Y")
     parser.add_argument("--context", type=positive, default=512, help="tokens of a text (default 512)")
+    parser.add_argument("--blocks", type=positive, default=12, help="blocks of the network (default 12)")
     parser.add_argument("--rounds", type=positive, default=7, help="steps of each that are measured (default 7)")
     parser.add_argument("--warm-up", type=positive, default=6, help="steps of each before that (default 6)")
     parser.add_argument("--svg", type=Path, metavar="FILE", help="draw the memory over the step")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.serve:
-        serve(options.serve, options.context, options.warm_up)
+        serve(options.serve, options.context, options.blocks, options.warm_up)
         return 0
     names = [EAGER, CHECKPOINT, *map(str, options.budgets)]
     configurations: list[Configuration] = []

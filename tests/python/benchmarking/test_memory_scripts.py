@@ -1,0 +1,46 @@
+"""The scripts behind what the README says of the memory of a GPT, on a network of one block."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[3]
+
+
+def run(script: str, *arguments: str) -> str:
+    command = [sys.executable, str(REPOSITORY / script), *arguments]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=300)
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout
+
+
+def test_the_memory_of_a_step_is_printed_and_drawn(tmp_path: Path) -> None:
+    picture = tmp_path / "step.svg"
+    small = ["--blocks", "1", "--context", "128", "--rounds", "1", "--warm-up", "4"]
+    lines = run("benchmarks/step_memory.py", *small, "--budgets", "0.9", "--svg", str(picture)).splitlines()
+    assert [line.split("  ")[0] for line in lines[1:]] == [
+        *("eager PyTorch", "torch.utils.checkpoint", "aten_recompute, budget 0.9")
+    ]
+    peaks = [int(line[28:].split()[0]) for line in lines[1:]]
+    assert 0 < peaks[2] < peaks[0]
+    assert picture.read_text().startswith("<?xml")
+
+
+def test_a_step_under_a_hard_limit_trains_or_says_what_is_missing() -> None:
+    trains = run("benchmarks/hard_limit.py", "--blocks", "1", "--limit", "900")
+    assert [line[:24].strip() for line in trains.splitlines()] == [
+        *("eager PyTorch", "torch.utils.checkpoint", "aten_recompute")
+    ]
+    # Dropouts draw the same numbers in each way to train.
+    assert len({line[24:].strip() for line in trains.splitlines()}) == 1, trains
+    assert trains.count("trains: losses") == 3
+    command = [sys.executable, str(REPOSITORY / "benchmarks/hard_limit.py"), "--blocks", "1", "--limit", "210"]
+    done = subprocess.run([*command, "--one", "aten_recompute"], capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "the smallest that can be reached is" in done.stderr
+
+
+def test_a_soak_of_some_steps_finds_no_wrong_gradient() -> None:
+    lines = run("tools/soak.py", "--steps", "200", "--seed", "3").splitlines()
+    assert len(lines) == 10
+    assert all("MiB resident" in line for line in lines)
