@@ -186,12 +186,21 @@ void take_bundled(const torch::jit::Module& module, const std::string& method,
     fail(text,
          "the module holds no examples for " + method + "; torch.utils.bundled_inputs stores some");
   }
-  const auto examples = (*stored)(std::vector<IValue>{});
+  IValue examples;
+  try {
+    examples = (*stored)(std::vector<IValue>{});
+  } catch (const std::exception& error) {
+    fail(text, stored->name() + " of the module raises: " + one_line(error));
+  }
+  if (!examples.isList())
+    fail(text, stored->name() + " of the module returns no list");
   const auto& list = examples.toListRef();
   if (index >= list.size()) {
     fail(text, "the module holds " + std::to_string(list.size()) + " example" +
                    (list.size() == 1 ? "" : "s") + " for " + method + ", counted from 0");
   }
+  if (!list[index].isTuple())
+    fail(text, stored->name() + " of the module returns no list of tuples");
   for (const auto& each : list[index].toTupleRef().elements()) {
     inputs.push_back(tensors == Tensors::kDescribed && each.isTensor()
                          ? IValue(each.toTensor().to(at::kMeta))

@@ -74,6 +74,31 @@ def test_an_example_that_is_not_there_is_one_line(command: Command, model: str, 
     command("estimate", model, "--input", text).fails(2, part)
 
 
+class Odd(nn.Module):
+    """Its methods have the names of those that give examples."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return x.sum()
+
+    @torch.jit.export
+    def encode(self, x: Tensor) -> Tensor:
+        return x.sum()
+
+    @torch.jit.export
+    def get_all_bundled_inputs(self) -> list[Tensor]:
+        return [torch.zeros(2)]
+
+    @torch.jit.export
+    def get_all_bundled_inputs_for_encode(self) -> list[tuple[Tensor]]:
+        return [(torch.zeros(2).view(3),)]
+
+
+@pytest.mark.parametrize(("method", "part"), [("forward", "returns no list of tuples"), ("encode", "raises: ")])
+def test_a_method_that_gives_no_examples_is_one_line(command: Command, tmp_path: Path, method: str, part: str) -> None:
+    torch.jit.script(Odd()).save(str(tmp_path / "odd.pt"))
+    command("estimate", "odd.pt", "--method", method, "--input", "bundled").fails(2, part)
+
+
 def test_a_module_without_examples_is_one_line(command: Command, tmp_path: Path) -> None:
     torch.jit.script(Net()).save(str(tmp_path / "plain.pt"))
     command("estimate", "plain.pt", "--input", "bundled").fails(2, "the module holds no examples for forward")
