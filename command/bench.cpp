@@ -215,7 +215,8 @@ void run(const BenchArguments& arguments) {
   const auto options = options_of_bench(arguments);
   {
     const auto module = load_module(arguments.path, Tensors::kDescribed);
-    make_inputs(module, arguments.method, arguments.inputs, Tensors::kDescribed);  // or throws
+    make_inputs(module, arguments.method, arguments.inputs,
+                Tensors::kDescribed);  // throws if they are wrong
   }
   std::vector<Side> sides;
   for (const bool is_lowered : {false, true}) {

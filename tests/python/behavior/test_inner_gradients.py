@@ -144,6 +144,16 @@ def test_two_forwards_before_one_backward() -> None:
     assert_close(grads[1], grads[0], 1e-6)
 
 
+def assert_equal_gradients(net: nn.Module, lowered: torch.jit.ScriptModule) -> None:
+    """Compares the gradients of parameters after a loss on the first result."""
+    grads = []
+    for module in (net, lowered):
+        torch.manual_seed(1)
+        module(points())[0].square().sum().backward()
+        grads.append([p.grad for p in module.parameters()])
+    assert_close(grads[1], grads[0], 1e-6)
+
+
 class FreesAPart(Potential):
     """The gradient ends at a value in the middle: what comes before that is not freed."""
 
@@ -160,12 +170,7 @@ def test_a_graph_is_freed_as_far_as_the_targets() -> None:
     torch.manual_seed(0)
     net = FreesAPart()
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "none")
-    grads = []
-    for module in (net, lowered):
-        torch.manual_seed(1)
-        module(points())[0].square().sum().backward()
-        grads.append([p.grad for p in module.parameters()])
-    assert_close(grads[1], grads[0], 1e-6)
+    assert_equal_gradients(net, lowered)
 
 
 class FreesNothing(Potential):
@@ -188,12 +193,7 @@ def test_a_graph_that_has_saved_no_tensor_is_not_freed(strategy: str) -> None:
     torch.manual_seed(0)
     net = FreesNothing()
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), strategy)
-    grads = []
-    for module in (net, lowered):
-        torch.manual_seed(1)
-        module(points())[0].square().sum().backward()
-        grads.append([p.grad for p in module.parameters()])
-    assert_close(grads[1], grads[0], 1e-6)
+    assert_equal_gradients(net, lowered)
 
 
 def test_third_derivatives() -> None:

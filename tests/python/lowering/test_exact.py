@@ -124,14 +124,16 @@ def test_benchmark_models_are_eagers_up_to_rounding(name: str, strategy: str) ->
 @pytest.mark.usefixtures("channels_last")
 def test_predicted_peak_is_measured() -> None:
     workload = models.make("unet", size="small")
+    # Without AVX-512, oneDNN needs more for the gradient of a weight: the smallest peak is 0.85 of the whole.
+    share = 0.8 if torch.backends.cpu.get_cpu_capability().startswith("AVX512") else 0.9
     lowered = aten_recompute.lower(
-        torch.jit.script(workload.module), "budget", memory_budget=0.9, exact=False, release_outputs=True
+        torch.jit.script(workload.module), "budget", memory_budget=share, exact=False, release_outputs=True
     )
     for _ in range(3):
         workload.step(lowered)
     variant = only_variant(lowered)
     assert variant["channels_last"]
-    assert variant["predicted_peak_bytes"] <= 0.9 * variant["unplanned_peak_bytes"]
+    assert variant["predicted_peak_bytes"] <= share * variant["unplanned_peak_bytes"]
     assert variant["measured_peak_bytes"] == pytest.approx(variant["predicted_peak_bytes"], rel=0.002)
 
 
