@@ -17,7 +17,7 @@ PYTEST = OMP_WAIT_POLICY=PASSIVE $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
 MD_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.md"))
 # What `make tidy` reads: the sources of the library, and all lines or those of a filter (tools/changed_lines.py).
-FILES ?= $(filter-out tests/% benchmarks/% examples/%,$(filter %.cpp,$(CPP_FILES)))
+FILES ?= $(filter-out tests/% benchmarks/% examples/% cmake/pch.cpp,$(filter %.cpp,$(CPP_FILES)))
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
@@ -140,7 +140,7 @@ tidy: setup  ## run clang-tidy over the library (slow; FILES="common/log.cpp" re
 	@tools/setup.sh tidy
 	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
-	@printf '%s\n' $(FILES) | xargs -P $(JOBS) -n 1 clang-tidy --quiet -p $(BUILD_DIR)/tidy --line-filter='$(TIDY_LINES)'
+	@$(PYTHON) tools/tidy.py --jobs $(JOBS) --line-filter='$(TIDY_LINES)' $(BUILD_DIR)/tidy $(FILES)
 
 clean:  ## remove build/ (.venv stays)
 	@rm -rf $(BUILD_DIR)
