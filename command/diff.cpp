@@ -57,14 +57,36 @@ constexpr std::array<Change, 6> kChanges{{
      [](const PlannedValue& a, const PlannedValue& b) { return recomputed_once(b, a); }},
 }};
 
-// Returns pairs of regions with equal fingerprints: the n-th of one plan and the n-th of the other.
-std::vector<std::pair<const PlannedRegion*, const PlannedRegion*>> matched(const PlanOfFile& a,
-                                                                           const PlanOfFile& b) {
+using RegionPairs = std::vector<std::pair<const PlannedRegion*, const PlannedRegion*>>;
+
+// Returns the regions of two plans pair by pair, in their order, if in each pair at least half of
+// the values are the same by name and layer; otherwise nothing.
+RegionPairs matched_by_names(const PlanOfFile& a, const PlanOfFile& b) {
+  RegionPairs pairs;
+  if (a.regions.size() != b.regions.size())
+    return pairs;
+  for (size_t i = 0; i < a.regions.size(); ++i) {
+    const auto& in_a = a.regions[i].values;
+    const auto& in_b = b.regions[i].values;
+    const auto common = std::count_if(in_a.begin(), in_a.end(), [&](const auto& each) {
+      const auto found = in_b.find(each.first);
+      return found != in_b.end() && found->second.layer == each.second.layer;
+    });
+    if (2 * static_cast<size_t>(common) < std::max(in_a.size(), in_b.size()))
+      return {};
+    pairs.emplace_back(&a.regions[i], &b.regions[i]);
+  }
+  return pairs;
+}
+
+// Returns pairs of regions with equal fingerprints, the n-th of one plan and the n-th of the other.
+// Where strategies rewrite a region differently, the names of its values decide.
+RegionPairs matched(const PlanOfFile& a, const PlanOfFile& b) {
   std::map<std::string, std::vector<const PlannedRegion*>> of_b;
   for (const auto& region : b.regions)
     of_b[region.fingerprint].push_back(&region);
   std::map<std::string, size_t> places;
-  std::vector<std::pair<const PlannedRegion*, const PlannedRegion*>> pairs;
+  RegionPairs pairs;
   for (const auto& region : a.regions) {
     const auto& candidates = of_b[region.fingerprint];
     const auto place = places[region.fingerprint]++;
@@ -73,6 +95,8 @@ std::vector<std::pair<const PlannedRegion*, const PlannedRegion*>> matched(const
     pairs.emplace_back(&region, candidates[place]);
   }
   if (pairs.size() != a.regions.size() || pairs.size() != b.regions.size())
+    pairs = matched_by_names(a, b);
+  if (pairs.empty())
     throw Failure(Exit::kBadArguments, a.path + " and " + b.path +
                                            ": plans of different models, methods or versions, "
                                            "which have no value in common to compare");

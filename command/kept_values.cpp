@@ -93,8 +93,11 @@ PlanOfFile run_module(const std::string& path, const Arguments& arguments) {
                                            ": has no plan before a step has run, so --input is "
                                            "required");
   }
+  // The whole peak as a budget keeps everything, and has the figures and the graph of other
+  // budgets: the strategy `none` foresees no second step, and writes some results over their
+  // operands.
   if (options.is_null())
-    options = {{"strategy", "none"}};
+    options = {{"strategy", "budget"}, {"memory_budget", 1.0}};
   options["profile"] = true;  // without one, a plan is not known in bytes
   module = unlower(module);
   if (arguments.train)

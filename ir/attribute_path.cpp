@@ -42,7 +42,7 @@ std::string element_step(const c10::IValue& key) {
   return key.isInt() ? "[" + std::to_string(key.toInt()) + "]" : "['" + key.toStringRef() + "']";
 }
 
-std::optional<c10::IValue> read_path(c10::intrusive_ptr<c10::ivalue::Object> object,
+std::optional<c10::IValue> read_path(const c10::intrusive_ptr<c10::ivalue::Object>& object,
                                      const std::vector<std::string>& path) {
   if (path.empty())
     return std::nullopt;

@@ -24,7 +24,7 @@ std::optional<std::vector<std::string>> path_from_root(torch::jit::Value* value,
 std::string element_step(const c10::IValue& key);
 
 // Returns the value at `path` in `root`; nullopt if there is none.
-std::optional<c10::IValue> read_path(c10::intrusive_ptr<c10::ivalue::Object> root,
+std::optional<c10::IValue> read_path(const c10::intrusive_ptr<c10::ivalue::Object>& root,
                                      const std::vector<std::string>& path);
 
 }  // namespace aten_recompute

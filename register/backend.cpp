@@ -98,8 +98,8 @@ c10::IValue preprocess(const torch::jit::Module& module,
       {module._ivalue(), kFormatPrefix + std::to_string(kFormatVersion)});
 }
 
-const auto backend = torch::jit::backend<RecomputeBackend>("aten_recompute");
-const auto backend_preprocess =
+const auto kBackend = torch::jit::backend<RecomputeBackend>("aten_recompute");
+const auto kBackendPreprocess =
     torch::jit::backend_preprocess_register("aten_recompute", preprocess);
 
 }  // namespace

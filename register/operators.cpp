@@ -192,7 +192,7 @@ at::Tensor tag(const at::Tensor& x) {
   return x.view_as(x);
 }
 
-const bool registered = [] {
+const bool kRegistered = [] {
   register_region_operator();
   register_planned_call_operator();
   register_autocast_operators();
@@ -213,7 +213,7 @@ const bool registered = [] {
 }();
 
 // Loaded with the library, so before anything that wraps the allocator to count.
-const bool arena_allocator_is_installed [[maybe_unused]] = [] {
+const bool kArenaAllocatorIsInstalled [[maybe_unused]] = [] {
   install_arena_allocator();
   return true;
 }();

@@ -86,7 +86,7 @@ Function* symbol(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-const bool wrapped = [] {
+const bool kWrapped = [] {
   auto* is_initialized = symbol<int()>("Py_IsInitialized");
   auto* ensure = symbol<int()>("PyGILState_Ensure");
   auto* release = symbol<void(int)>("PyGILState_Release");

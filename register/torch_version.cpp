@@ -3,6 +3,8 @@
 // missing there. python/aten_recompute/_library.py reads the text and compares first.
 #include <torch/version.h>
 
+// The name is read from the file of the library.
+// NOLINTBEGIN(readability-identifier-naming)
 extern "C" {
 
 extern const char aten_recompute_torch_version[];
@@ -10,3 +12,4 @@ extern const char aten_recompute_torch_version[];
     "aten_recompute was built for torch " TORCH_VERSION;
 
 }  // extern "C"
+// NOLINTEND(readability-identifier-naming)

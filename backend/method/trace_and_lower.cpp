@@ -410,7 +410,8 @@ class Tracer {
 
 }  // namespace
 
-TracedFunction trace_and_lower(TracedFunction::Function fn, std::vector<c10::IValue> example_inputs,
+TracedFunction trace_and_lower(TracedFunction::Function fn,
+                               const std::vector<c10::IValue>& example_inputs,
                                const std::string& options, Modules modules) {
   const auto tracer = std::make_shared<Tracer>(std::move(fn), options, std::move(modules));
   tracer->module_for(example_inputs, /*is_example=*/true);

@@ -86,12 +86,12 @@ class WalkEvents {
   }
 
   void append_memory() {
-    constexpr std::array kinds{
+    constexpr std::array kKinds{
         std::pair<std::string_view, const char*>{"kept", "memory kept for the backward"},
         std::pair<std::string_view, const char*>{"recomputed", "memory computed again"}};
     for (size_t i = 0; i < walk_.moments.size(); ++i)
       counter("memory", i, walk_.moments[i].bytes);
-    for (const auto& [kind, name] : kinds) {
+    for (const auto& [kind, name] : kKinds) {
       std::vector<int64_t> changes(walk_.moments.size() + 1);
       for (const auto& block : walk_.blocks) {
         if (block.kind == kind) {

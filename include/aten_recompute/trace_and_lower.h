@@ -61,7 +61,8 @@ struct TracedFunction {
 /// invalid, where `fn` reads a tensor that requires a gradient and that is neither an input nor a
 /// parameter of `modules`, where it switches gradients off (detach() is what a trace knows), and
 /// where a result is no tensor.
-TracedFunction trace_and_lower(TracedFunction::Function fn, std::vector<c10::IValue> example_inputs,
+TracedFunction trace_and_lower(TracedFunction::Function fn,
+                               const std::vector<c10::IValue>& example_inputs,
                                const std::string& options = "",
                                std::vector<std::shared_ptr<torch::nn::Module>> modules = {});
 

@@ -149,8 +149,8 @@ std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values
   const bool has_rule = rule != nullptr && rule->flops != nullptr;
   if (registered == nullptr && !has_rule)
     return std::nullopt;
-  const auto& function = registered != nullptr ? *registered->formula : *rule->flops;
-  const auto& code = registered != nullptr ? *registered->code : *rule->flops_code;
+  const auto& function = has_rule && registered == nullptr ? *rule->flops : *registered->formula;
+  const auto& code = has_rule && registered == nullptr ? *rule->flops_code : *registered->code;
   torch::jit::Stack stack;
   for (const auto& name : function.parameters) {
     if (const auto argument = node->schema().argumentIndexWithName(name))

@@ -52,9 +52,9 @@ IValue to_meta(const IValue& value, StandIns& stand_ins, const JointProgram* pro
       list.push_back(to_meta(element, stand_ins, program));
     return list;
   }
-  TORCH_CHECK_NOT_IMPLEMENTED(!is_opaque(value) || (program != nullptr && value.isCapsule()),
-                              "a tape has no meta form");
-  if (value.isCapsule()) {
+  const bool can_be_made_again = program != nullptr && value.isCapsule();
+  TORCH_CHECK_NOT_IMPLEMENTED(!is_opaque(value) || can_be_made_again, "a tape has no meta form");
+  if (can_be_made_again) {
     const auto& recipe = opaque(value);
     Stack stack;
     for (const auto& operand : recipe.operands)

@@ -117,7 +117,8 @@ int32_t find_first_unfusible(const BanInput& input, const std::vector<int32_t>& 
     int32_t order;
     int32_t node;
     bool fuses;
-    auto operator<=>(const Step&) const = default;
+    auto operator<=>(const Step&) const =
+        default;  // NOLINT(modernize-use-nullptr): it reads 0 in it
   };
   const auto& operators = input.operators;
   std::set<Step> ahead;

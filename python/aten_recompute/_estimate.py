@@ -274,7 +274,7 @@ def _call(operator: Any, function: str, *arguments: Any) -> Any:
 def estimate(
     module: torch.jit.ScriptModule,
     inputs: Any,
-    budgets: Sequence[Budget] = (),
+    budgets: Sequence[Budget] | Budget = (),
     *,
     method: str = "forward",
     device: str | torch.device | None = None,
@@ -288,8 +288,8 @@ def estimate(
     Args:
         module: a scripted or traced module; it may be lowered. It is not changed.
         inputs: the arguments of the method: a tuple or list, or a single tensor.
-        budgets: values of the option ``memory_budget``: fractions of the peak without recomputation, bytes, or texts
-            such as ``"40%"`` and ``"600MiB"``.
+        budgets: values of the option ``memory_budget``, or a single one: fractions of the peak without recomputation,
+            bytes, or texts such as ``"40%"`` and ``"600MiB"``.
         method: the name of the method.
         device: the device on which the step would run; by default that of the tensors, or the CPU for meta tensors.
         **options: further options of the strategy ``budget`` that change the peak, such as ``accumulate`` and
@@ -306,7 +306,12 @@ def estimate(
         TypeError: ``module`` is not scripted or traced.
     """
     module = script_module(module, "estimate")
-    texts = [budget if isinstance(budget, str) else json.dumps(plain(budget)) for budget in budgets]
+    plain_budgets = plain(budgets)
+    several = isinstance(plain_budgets, list)
+    texts = [
+        budget if isinstance(budget, str) else json.dumps(budget)
+        for budget in (plain_budgets if several else [plain_budgets])
+    ]
     result = _call(
         torch.ops.aten_recompute.estimate,
         "estimate",
@@ -317,7 +322,8 @@ def estimate(
         "" if device is None else str(device),
         json.dumps(plain(options)),
     )
-    for given, each in zip(budgets, result["budgets"], strict=True):
+    given_budgets = list(cast(Sequence[Budget], budgets)) if several else [cast(Budget, budgets)]
+    for given, each in zip(given_budgets, result["budgets"], strict=True):
         each["budget"] = given
     return cast(Estimate, result)
 

@@ -237,7 +237,7 @@ def report(lowered: Target) -> Report:
         - ``method``: its name, and ``options``: its strategy with all options;
         - ``specialisations``: one for each combination of ranks and types of the arguments;
         - ``unplanned_calls``: how many calls ran as plain TorchScript, without a plan, for each ``reason``: under
-          autocast, a ``TorchDispatchMode``, a transform of ``torch.func`` or forward-mode differentiation.
+          a ``TorchDispatchMode``, a transform of ``torch.func`` or forward-mode differentiation.
 
         A specialization has
 

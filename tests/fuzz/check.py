@@ -41,6 +41,8 @@ SEEDS = (3, 4, 3)
 # The result of check() for a program that raises; it shows less than a program that returns.
 RAISES = "raises in eager and in ours"
 
+_ASSIGNMENT = re.compile(r"\s*(\w+) = (.*)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
 _MAKES_SINGLE = re.compile(r"torch\.(zeros|ones|full|empty|rand|randn|tensor)\((?!.*dtype)")
 
 _files = count()
@@ -226,6 +228,18 @@ def raises_in_dead_code(program: Program) -> bool:
         )
 
 
+def has_unread_gradient(program: Program) -> bool:
+    """Whether the program asks for a gradient that its results do not depend on, which ours does not compute."""
+    assigned = [match for line in program.source.splitlines() if (match := _ASSIGNMENT.match(line))]
+    live = set(_NAME.findall(program.source[program.source.rindex("return") :]))
+    while True:
+        read = {name for match in assigned if match[1] in live for name in _NAME.findall(match[2])}
+        if read <= live:
+            break
+        live |= read
+    return any("autograd.grad" in match[2] and match[1] not in live for match in assigned)
+
+
 def differs_in_torchscript(program: Program) -> bool:
     """Whether stock TorchScript gives another result, which ours then may as well. Autocast is left out for this."""
     plain = replace(program, source=without_blocks(program.source), around="")
@@ -266,7 +280,8 @@ def check(program: Program) -> str:
         under_autocast = bool(program.around) or has_blocks(program.source)
         if under_autocast and any(results.error is not None for results in expected.values()):
             return RAISES  # mostly because of types, and maybe in code whose result is not read
-        if raises_in_dead_code(program):
+        raises = any(results.error is not None for results in expected.values())
+        if raises_in_dead_code(program) or (raises and has_unread_gradient(program)):
             return "raises in dead code"
         for options in [LEANEST, *STRATEGIES] if "autograd.grad" in program.source else STRATEGIES:
             lowered = aten_recompute.lower(scripted, options)

@@ -160,7 +160,8 @@ class BranchCopy {
 
   // Replaces the reads of an object's attributes by values of the path.
   void read_attributes(Value* object, Item item) {
-    const std::vector<torch::jit::Use> uses(object->uses());  // the loop removes some
+    // The loop changes the uses.  NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+    const std::vector<torch::jit::Use> uses(object->uses());
     for (const auto& use : uses) {
       if (use.user->kind() != prim::GetAttr)
         continue;

@@ -234,7 +234,8 @@ class BlockFormer {
   }
 
   void replace_outside_uses(Value* value, Value* replacement) const {
-    const std::vector<torch::jit::Use> uses(value->uses());  // the loop changes them
+    // The loop changes the uses.  NOLINTNEXTLINE(performance-unnecessary-copy-initialization)
+    const std::vector<torch::jit::Use> uses(value->uses());
     for (const auto& use : uses) {
       Node* user = use.user;
       while (user->owningBlock() != block_ && user->owningBlock()->owningNode() != nullptr)

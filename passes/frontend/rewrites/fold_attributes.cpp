@@ -88,9 +88,8 @@ bool holds(const FoldedAttribute& attribute, const Object& root) {
   if (!value)
     return false;
   if (attribute.other_object) {
-    const auto other = *attribute.other_object == std::vector<std::string>{}
-                           ? std::optional(c10::IValue(root))
-                           : read_path(root, *attribute.other_object);
+    const auto other = attribute.other_object->empty() ? std::optional(c10::IValue(root))
+                                                       : read_path(root, *attribute.other_object);
     return other && value->isObject() && other->isObject() &&
            (&value->toObjectRef() == &other->toObjectRef()) == attribute.is_other_object;
   }

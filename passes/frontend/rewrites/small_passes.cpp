@@ -63,9 +63,9 @@ void keep_targets_apart(Graph& graph) {
     targets.insert(targets.end(), operands.begin(), operands.end());
   }
   for (auto* target : targets) {
-    static const std::unordered_set<c10::Symbol> kMayBeReplaced{aten::t, aten::add, aten::sub,
-                                                                aten::mul, aten::div};
-    if (kMayBeReplaced.count(target->node()->kind()) == 0)
+    static const std::unordered_set<c10::Symbol> may_be_replaced{aten::t, aten::add, aten::sub,
+                                                                 aten::mul, aten::div};
+    if (may_be_replaced.count(target->node()->kind()) == 0)
       continue;
     auto* alias = graph.create(aten::alias, {target});
     alias->insertAfter(target->node());

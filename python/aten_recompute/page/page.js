@@ -16,13 +16,19 @@
 
   // ---- texts ----
 
+  // Halves go to the even digit, as in texts that Python and C++ write.
+  function oneDecimal(number) {
+    const below = Math.floor(10 * number);
+    const half = 10 * number - below === 0.5;
+    return ((half && below % 2 === 0 ? below : Math.round(10 * number)) / 10).toFixed(1);
+  }
   function bytes(count) {
     let unit = 0;
     while (Math.abs(count) >= 1024 && unit < UNITS.length - 1) {
       count /= 1024;
       ++unit;
     }
-    return (unit === 0 ? Math.round(count) : count.toFixed(1)) + " " + UNITS[unit];
+    return (unit === 0 ? Math.round(count) : oneDecimal(count)) + " " + UNITS[unit];
   }
   // A label of an axis: with as many digits as tell it from the next one.
   function axisBytes(count) {

@@ -196,3 +196,46 @@ def test_a_module_without_a_plan_needs_inputs(command: Command, model: str) -> N
     command("diff", model, model).fails(2, "so --input is required")
     command("diff", model, model, "--input", "float32[8,63]").fails(6, "mat1 and mat2 shapes cannot be multiplied")
     command("diff", model, model, "--input", INPUT, "--method", "walk").fails(2, 'no method "walk"')
+
+
+class Rectified(torch.nn.Module):
+    """Its results are written in place where nothing is recomputed. It prints, if asked to, between two regions."""
+
+    def __init__(self, prints: bool) -> None:
+        super().__init__()
+        self.first, self.second = torch.nn.Linear(WIDTH, WIDTH), torch.nn.Linear(WIDTH, WIDTH)
+        self.prints = prints
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.relu(self.first(torch.relu(x * 2)))
+        if self.prints:
+            print("between regions")
+        return torch.tanh(self.second(torch.relu(x))).sum()
+
+
+@pytest.mark.parametrize("prints", [False, True])
+def test_a_module_is_compared_with_its_own_lowered_file(command: Command, tmp_path: Path, prints: bool) -> None:
+    torch.jit.script(Rectified(prints)).save(str(tmp_path / "whole.pt"))
+    assert command("lower", "whole.pt", "half.pt", "-b", "0.7").status == 0
+    given = f"float32[1024,{WIDTH}]"
+    result = command("diff", "whole.pt", "half.pt", "--input", given, "--json")
+    assert result.status == 0, result.error
+    found = result.json
+    whole = command("estimate", "whole.pt", "--input", given, "--json").json
+    assert found["a"]["peak_bytes"] == pytest.approx(whole["unplanned_peak_bytes"], rel=0.03)
+    assert found["b"]["peak_bytes"] <= 0.7 * found["a"]["peak_bytes"]
+
+
+def test_plans_of_strategies_that_rewrite_a_region_differently_are_compared(command: Command, tmp_path: Path) -> None:
+    for name, strategy in (("none", {"strategy": "none", "profile": True}), ("half", "budget")):
+        lowered = aten_recompute.lower(
+            torch.jit.script(Rectified(False)), strategy, **({"memory_budget": 0.7} if name == "half" else {})
+        )
+        for _ in range(2):
+            lowered(torch.randn(1024, WIDTH)).backward()
+        aten_recompute.save_plan(lowered, str(tmp_path / f"{name}.json"))
+    regions = [json.loads((tmp_path / f"{name}.json").read_text())["regions"][0]["region"] for name in ("none", "half")]
+    assert regions[0] != regions[1]  # otherwise this tests nothing
+    result = command("diff", "none.json", "half.json", "--json")
+    assert (result.status, result.error) == (0, "")
+    assert result.json["b"]["peak_bytes"] < result.json["a"]["peak_bytes"]

@@ -349,3 +349,11 @@ def test_kernels_that_unfold_small_images_are_known(batch: int, size: int, outpu
     measured = region["variants"][0]["unplanned_peak_bytes"]
     estimated = aten_recompute.estimate(torch.jit.script(net), x)["unplanned_peak_bytes"]
     assert abs(estimated - measured) <= 0.05 * measured
+
+
+@pytest.mark.parametrize("budget", [0.9, "90%", torch.tensor(0.9)])
+def test_a_single_budget_needs_no_list(budget: Any) -> None:
+    module = torch.jit.script(torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.ReLU(), torch.nn.Linear(8, 8)))
+    found = aten_recompute.estimate(module, torch.randn(64, 8), budget)["budgets"]
+    assert [each["budget"] for each in found] == [budget]
+    assert found[0]["budget_bytes"] == pytest.approx(0.9 * 8480, abs=2)
