@@ -81,7 +81,7 @@ class Reader:
         if done.returncode == 0:
             return ""
 
-        def place(match: re.Match) -> str:
+        def place(match: re.Match[str]) -> str:
             line = int(match[1])
             at = bisect_left(first_lines, line) - 1
             return f"{ROOT / group[at]}:{line - first_lines[at]}:"

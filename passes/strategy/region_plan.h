@@ -37,7 +37,7 @@ struct SeenInCalls {
 
 // What a plan promises; from the profile, so zero without one.
 struct PlanMetrics {
-  int64_t predicted_peak_bytes = 0;   // above what rests before the step
+  int64_t predicted_peak_bytes = 0;   // above what is alive before the step
   int64_t unplanned_peak_bytes = 0;   // of keeping everything
   int64_t fraction_counts_from = 0;   // what a budget is a fraction of (Options::fraction_of)
   int64_t predicted_saved_bytes = 0;  // alive between forward and backward

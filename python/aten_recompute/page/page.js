@@ -514,7 +514,7 @@
       cards.push(["Budget", bytes(budget)]);
     cards.push(["Kept for the backward", bytes(planned.saved)]);
     if (chart.hasTimes)
-      cards.push(["Time of a step", `${seconds(planned.seconds)} (× ${(planned.seconds / unplanned.seconds).toFixed(3)})`]);
+      cards.push(["Time of a step", `${seconds(planned.seconds)} (×\u00a0${(planned.seconds / unplanned.seconds).toFixed(3)})`]);
     if (data.resident[1] > 0)
       cards.push(["Process, resident at most", bytes(data.resident[1])]);
     by("cards").replaceChildren(...cards.map(([name, value]) => node("div", [node("dt", name), node("dd", value)])));

@@ -227,10 +227,12 @@ def test_a_module_is_compared_with_its_own_lowered_file(command: Command, tmp_pa
 
 
 def test_plans_of_strategies_that_rewrite_a_region_differently_are_compared(command: Command, tmp_path: Path) -> None:
-    for name, strategy in (("none", {"strategy": "none", "profile": True}), ("half", "budget")):
-        lowered = aten_recompute.lower(
-            torch.jit.script(Rectified(False)), strategy, **({"memory_budget": 0.7} if name == "half" else {})
-        )
+    strategies = {
+        "none": {"strategy": "none", "profile": True},
+        "half": {"strategy": "budget", "memory_budget": 0.7},
+    }
+    for name, strategy in strategies.items():
+        lowered = aten_recompute.lower(torch.jit.script(Rectified(False)), strategy)
         for _ in range(2):
             lowered(torch.randn(1024, WIDTH)).backward()
         aten_recompute.save_plan(lowered, str(tmp_path / f"{name}.json"))
