@@ -83,7 +83,11 @@ def _rows(blocks: list[dict[str, Any]]) -> str:
 
 def message_of(limit: int, watched: dict[str, Any]) -> str:
     """Returns what a test fails with."""
-    text = f"{MARK}: the peak of the tensors on the CPU is {_size(watched['peak_bytes'])}, the limit {_size(limit)}"
+    peak = watched["peak_bytes"]
+    sizes = [_size(peak), _size(limit)]
+    if sizes[0] == sizes[1]:
+        sizes = [f"{sizes[0]} ({peak:,} B)", f"{sizes[1]} ({limit:,} B)"]
+    text = f"{MARK}: the peak of the tensors on the CPU is {sizes[0]}, the limit {sizes[1]}"
     if not watched["blocks"]:
         return text
     return f"{text}; the largest, when {_size(watched['at_bytes'])} were alive:\n{_rows(watched['blocks'])}"

@@ -5,8 +5,9 @@ from collections.abc import Sequence
 
 def _scaled(number: float, base: float, units: Sequence[str]) -> str:
     for unit in units[:-1]:
-        if abs(number) < base:
-            return f"{number:.0f} {unit}" if unit == units[0] else f"{number:.1f} {unit}"
+        digits = 0 if unit == units[0] else 1
+        if round(abs(number), digits) < base:
+            return f"{number:.{digits}f} {unit}"
         number /= base
     return f"{number:.1f} {units[-1]}"
 

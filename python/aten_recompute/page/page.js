@@ -24,7 +24,7 @@
   }
   function bytes(count) {
     let unit = 0;
-    while (Math.abs(count) >= 1024 && unit < UNITS.length - 1) {
+    while (Math.abs(count) >= (unit === 0 ? 1023.5 : 1023.95) && unit < UNITS.length - 1) {
       count /= 1024;
       ++unit;
     }

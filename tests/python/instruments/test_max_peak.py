@@ -6,6 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import aten_recompute_pytest
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -200,3 +201,8 @@ def test_runs_without_the_mark_do_not_import_torch(tmp_path: Path) -> None:
     (tmp_path / "test_plain.py").write_text("import sys\n\ndef test_it():\n    assert 'torch' not in sys.modules\n")
     done = run_pytest(tmp_path, "-q")
     assert done.returncode == 0, done.stdout
+
+
+def test_sizes_that_are_written_alike_are_told_apart() -> None:
+    text = aten_recompute_pytest.message_of(1_048_575, {"peak_bytes": 1_048_576, "blocks": []})
+    assert text.endswith("is 1.0 MiB (1,048,576 B), the limit 1.0 MiB (1,048,575 B)")
