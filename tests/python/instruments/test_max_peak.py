@@ -6,8 +6,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-import aten_recompute_pytest
 import pytest
+
+import aten_recompute_pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 
