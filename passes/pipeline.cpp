@@ -2,8 +2,6 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -21,14 +19,6 @@
 #include "passes/autodiff/inner_backward.h"
 #include "passes/autodiff/name_values.h"
 #include "passes/autodiff/tape_sources.h"
-#include "passes/frontend/path/record_path.h"
-#include "passes/frontend/path/written_attributes.h"
-#include "passes/frontend/rewrites/assign_layers.h"
-#include "passes/frontend/rewrites/autocast_blocks.h"
-#include "passes/frontend/rewrites/functionalize_lists.h"
-#include "passes/frontend/rewrites/inline_modules.h"
-#include "passes/frontend/rewrites/not_recordable.h"
-#include "passes/frontend/rewrites/restore_convolutions.h"
 #include "passes/manager/pass_manager.h"
 #include "passes/partition/extract.h"
 #include "passes/partition/splice.h"
@@ -42,83 +32,6 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Graph;
-
-// ---- A method ----
-
-// Paths of attributes, from the module.
-using AttributePaths = std::set<std::vector<std::string>>;
-
-// Returns the path that this call takes, with the attributes in `carried` as values of it; nullopt
-// where it cannot be recorded, and logs why.
-std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
-                                          const MethodInput& input, const AttributePaths& carried) {
-  std::optional<RecordedPath> path;
-  run_pass(Pass::kRecordPath, [&] {
-    try {
-      path = record_path(inlined, input.self, input.inputs, input.kept_branches, carried);
-    } catch (const NotRecordable& error) {
-      log_info(LogTopic::kPaths,
-               (carried.empty() ? "a method keeps its control flow: "
-                                : "a method keeps its writes to attributes where they are: ") +
-                   std::string(error.what()));
-    }
-  });
-  if (path && log_enabled(LogTopic::kPaths, LogLevel::kInfo)) {
-    const auto nodes = path->graph->nodes();
-    log_info(LogTopic::kPaths, "the path of a call was recorded: " +
-                                   std::to_string(std::distance(nodes.begin(), nodes.end())) +
-                                   " operators");
-  }
-  return path;
-}
-
-// Compiles the method for the path that this call takes, with the attributes in `carried` as values
-// of it. Returns nullopt if that is not possible.
-std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& inlined,
-                                                const MethodInput& input,
-                                                const AttributePaths& carried) {
-  auto path = try_to_record(inlined, input, carried);
-  if (!path)
-    return std::nullopt;
-  PreparedMethod method;
-  method.depends_on_autocast = path->depends_on_autocast || depends_on_autocast(inlined->block());
-  method.graph = path->graph;
-  auto guard = std::make_shared<PathGuard>(*path);
-  method.assumptions = fold_call(method.graph, input.self, input.inputs);
-  prepare_recorded(method.graph, input.self, method.assumptions);
-  method.assumptions.path = std::move(guard);
-  auto& attributes = method.assumptions.attributes;
-  attributes.insert(attributes.end(), path->attributes.begin(), path->attributes.end());
-  method.checks = number_checks(*method.graph);
-  method.has_late_changes = path->has_changes;
-  if (method.may_leave_path() || method.has_late_changes) {
-    auto written = written_attributes(*method.graph);
-    if (!written)
-      return std::nullopt;
-    method.written = std::move(*written);
-  }
-  run_pass(Pass::kFormRegions, method.graph,
-           [&] { method.regions = form_regions_of_path(method.graph); });
-  return method;
-}
-
-// Compiles the method for the path that this call takes. Where writes to attributes divide it into
-// regions, these attributes are values of the path, if that is possible. Returns nullopt if the
-// path cannot be recorded.
-std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined,
-                                           const MethodInput& input) {
-  auto method = prepare_path_with(inlined, input, {});
-  if (!method || method->regions.nodes.size() <= 1)
-    return method;
-  const auto written = attributes_written_in_place(*method->graph);
-  if (written.empty())
-    return method;
-  auto carrying = prepare_path_with(inlined, input, written);
-  const bool is_better = carrying && carrying->regions.nodes.size() < method->regions.nodes.size();
-  return is_better ? std::move(carrying) : std::move(method);
-}
-
-// ---- A region ----
 
 // Returns the input with the casts of autocast as operators of its graph.
 RegionInput with_casts(RegionInput input) {
@@ -229,32 +142,6 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
 
 }  // namespace
 
-PreparedMethod prepare_method(const MethodInput& input) {
-  auto inlined = inline_method(*input.graph);
-  run_pass(Pass::kAssignLayers, inlined, [&] { assign_layers(inlined, input.layer_pattern); });
-  PreparedMethod method;
-  method.depends_on_autocast = depends_on_autocast(inlined->block());
-  method.graph = inlined->copy();
-  method.assumptions = fold_call(method.graph, input.self, input.inputs);
-  auto may_record_path = input.may_record_path;
-  // The passes that could make such a method straight take longer than to record it.
-  if (may_record_path && !is_straight_line(*method.graph)) {
-    if (auto recorded = prepare_path(inlined, input))
-      return std::move(*recorded);
-    may_record_path = false;
-  }
-  prepare(method.graph, input.self, method.assumptions);
-  const bool reads_lists = reads_own_lists(*method.graph);
-  run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
-  const bool is_whole =
-      method.regions.nodes.size() <= 1 && method.regions.breaks.empty() && !reads_lists &&
-      std::none_of(method.regions.nodes.begin(), method.regions.nodes.end(), is_in_a_loop);
-  if (is_whole || !may_record_path)
-    return method;
-  auto recorded = prepare_path(inlined, input);
-  return recorded ? std::move(*recorded) : std::move(method);
-}
-
 RegionGraphs compile_region(const RegionInput& given) {
   const UseRules guard(given.rules);
   const auto input = with_casts(given);
@@ -290,18 +177,6 @@ RegionProfile profile_region(const RegionInput& given) {
   region.costs = run_profile(region.joint, input);
   region.problem = problem_of(region.joint, &region.costs, input.options, input.is_attribute);
   return region;
-}
-
-std::shared_ptr<Graph> inline_method(Graph& given) {
-  auto graph = given.copy();
-  run_pass(Pass::kInlineModules, graph, [&] { inline_modules(graph); });
-  run_pass(Pass::kAutocastBlocks, graph, [&] { autocast_blocks(*graph); });
-  run_pass(Pass::kRestoreConvolutions, graph, [&] { restore_convolutions(*graph); });
-  return graph;
-}
-
-void check_layer_pattern(Graph& method, const std::string& pattern) {
-  assign_layers(inline_method(method), pattern);
 }
 
 void finish_backward(RegionGraphs& graphs) {

@@ -1,12 +1,12 @@
-// Calls all passes, in order: those that prepare a method, and those that compile a region.
+// Calls the passes that compile a region, in order. Those that prepare a method come before them
+// (passes/prepare_method.h).
 #pragma once
 
-#include <memory>
-#include <string>
+#include <cstdint>
+#include <vector>
 
 #include "ir/joint_graph.h"
 #include "passes/autodiff/not_differentiable.h"
-#include "passes/prepared_method.h"
 #include "passes/profile/region_profile.h"
 #include "passes/region/choose_layout.h"
 #include "passes/region/noop_elimination.h"
@@ -14,10 +14,6 @@
 #include "passes/strategy/graph_problem.h"
 
 namespace aten_recompute {
-
-// Compiles a method up to its regions. Where control flow or containers would split it into
-// several, it is compiled for the path that this call takes (passes/frontend/path/record_path.h).
-PreparedMethod prepare_method(const MethodInput& input);
 
 // Differentiates, profiles, plans, and separates forward and backward. Throws NotProfiled where the
 // region's forward raises on these inputs, NotDifferentiable, and what plan_region() throws.
@@ -40,14 +36,6 @@ struct RegionProfile {
 // Differentiates and profiles. The options decide which operators are fused, and the cost model.
 // Throws NotProfiled and NotDifferentiable.
 RegionProfile profile_region(const RegionInput& input);
-
-// Returns a copy of the method's graph with the methods that it calls in it, for a call that runs
-// without a plan.
-std::shared_ptr<torch::jit::Graph> inline_method(torch::jit::Graph& graph);
-
-// Throws std::invalid_argument if the pattern (Options::layer_pattern) matches no module that the
-// method calls.
-void check_layer_pattern(torch::jit::Graph& method, const std::string& pattern);
 
 // Does what compile_region() does last: brings the backward into the form that runs. For graphs
 // that were made by hand.

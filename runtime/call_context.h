@@ -59,8 +59,14 @@ struct CallContext {
   void* cast_watch = nullptr;
   // Whom operators on the tape tell what requires grad (runtime/tape_reach.h); nullptr: nobody.
   TapeReach* tape_reach = nullptr;
-  // The allocator in use is asked whether it is that of StepMemoryWatch.
+  // The allocator in use is asked whether it is that of StepMemoryWatch, and whether it leads to
+  // that of PeakWatch (backend/memory).
   bool asks_for_allocator = false;
+  bool reached_peak_watch = false;
+  // What PeakWatch saw begin and not end, and who looks at the operators of a function that is
+  // traced (backend/method/trace_and_lower.cpp). This folder does not know the types.
+  std::shared_ptr<void> running_operators;
+  void* operator_watch = nullptr;
   StageWithoutGradient last_stage;
   // The parameter that is accumulated next if its gradient is missing; nullptr otherwise.
   const c10::TensorImpl* missing_for = nullptr;

@@ -17,6 +17,7 @@
 #include "common/did_you_mean.h"
 #include "ir/graph_device.h"
 #include "ir/symbols.h"
+#include "passes/prepare_method.h"
 
 namespace aten_recompute {
 namespace {

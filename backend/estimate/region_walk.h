@@ -11,6 +11,7 @@
 #include "backend/region/region.h"
 #include "common/options.h"
 #include "passes/pipeline.h"
+#include "passes/prepared_method.h"
 
 namespace aten_recompute {
 

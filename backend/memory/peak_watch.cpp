@@ -15,6 +15,8 @@
 #include <utility>
 #include <vector>
 
+#include "runtime/call_context.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -29,8 +31,10 @@ struct Running {
 };
 
 std::vector<Running>& running() {
-  static thread_local std::vector<Running> stack;
-  return stack;
+  auto& stack = CallContext::current().running_operators;
+  if (stack == nullptr)
+    stack = std::make_shared<std::vector<Running>>();
+  return *static_cast<std::vector<Running>*>(stack.get());
 }
 
 std::unique_ptr<at::ObserverContext> enter(const at::RecordFunction& function) {
@@ -115,7 +119,7 @@ class PeakAllocator final : public c10::Allocator {
   }
 
   c10::DataPtr allocate(size_t bytes) override {
-    asked() = true;
+    CallContext::current().reached_peak_watch = true;
     auto* wrapped = wrapped_.load();
     auto* memory = wrapped->raw_allocate(bytes);
     if (memory == nullptr)
@@ -149,19 +153,14 @@ class PeakAllocator final : public c10::Allocator {
   // Among allocators with the highest priority, c10::SetAllocator uses the one set last.
   static constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 
-  static bool& asked() {
-    static thread_local bool asked = false;
-    return asked;
-  }
-
   // Returns whether the allocator is a wrapper around this one. Wrapping it again would make
   // allocations recurse without end.
   static bool leads_here(c10::Allocator* allocator) {
     if (allocator->raw_deleter() == nullptr)
       return false;
-    asked() = false;
+    CallContext::current().reached_peak_watch = false;
     allocator->raw_deleter()(allocator->raw_allocate(1));
-    return asked();
+    return CallContext::current().reached_peak_watch;
   }
 
   void add(void* memory, c10::DeleterFnPtr deleter, int64_t size) {

@@ -34,6 +34,7 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/prepare_method.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem_json.h"
 #include "rules/autocast_probe.h"

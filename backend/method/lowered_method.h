@@ -17,7 +17,7 @@
 
 #include "backend/method/specialization.h"
 #include "common/options.h"
-#include "passes/pipeline.h"
+#include "passes/prepared_method.h"
 
 namespace torch::jit {
 struct Code;

@@ -11,7 +11,7 @@
 
 #include "backend/planning/method_plans.h"
 #include "backend/region/region.h"
-#include "passes/pipeline.h"
+#include "passes/prepared_method.h"
 #include "runtime/autocast.h"
 
 namespace torch::jit {

@@ -19,6 +19,7 @@
 
 #include "common/log.h"
 #include "runtime/autocast.h"
+#include "runtime/call_context.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {
@@ -158,7 +159,7 @@ class Key {
 class OperatorWatch {
  public:
   OperatorWatch() : outer_(current()) {
-    current() = this;
+    CallContext::current().operator_watch = this;
     handle_ = at::addThreadLocalCallback(
         at::RecordFunctionCallback(
             [](const at::RecordFunction& function) -> std::unique_ptr<at::ObserverContext> {
@@ -171,7 +172,7 @@ class OperatorWatch {
   }
   ~OperatorWatch() {
     at::removeCallback(handle_);
-    current() = outer_;
+    CallContext::current().operator_watch = outer_;
   }
   OperatorWatch(const OperatorWatch&) = delete;
   OperatorWatch& operator=(const OperatorWatch&) = delete;
@@ -182,9 +183,8 @@ class OperatorWatch {
   const std::string& reads_data() const { return reads_data_; }
 
  private:
-  static OperatorWatch*& current() {
-    static thread_local OperatorWatch* watch = nullptr;
-    return watch;
+  static OperatorWatch* current() {
+    return static_cast<OperatorWatch*>(CallContext::current().operator_watch);
   }
 
   void begin(const at::RecordFunction& function) {

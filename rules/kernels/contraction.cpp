@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "rules/kernels/boxing.h"
+#include "rules/kernels/contraction.h"
 #include "rules/kernels/matrix.h"
 #include "rules/kernels/operators.h"
 #include "rules/kernels/stand_in.h"
@@ -27,194 +28,7 @@ namespace aten_recompute {
 namespace {
 
 using at::Tensor;
-using Dims = std::vector<int64_t>;
-using Gradient = std::function<Tensor(const Tensor&)>;
-
-Dims inverse_of(const Dims& permutation) {
-  Dims inverse(permutation.size());
-  for (size_t i = 0; i < permutation.size(); ++i)
-    inverse[static_cast<size_t>(permutation[i])] = static_cast<int64_t>(i);
-  return inverse;
-}
-
-// The engine sums a gradient over broadcast dimensions and gives it the type of the operand.
-Tensor gradient_for(Tensor gradient, const Tensor& operand) {
-  if (gradient.is_complex() && !operand.is_complex())
-    gradient = at::real(gradient);
-  if (gradient.sizes() != operand.sizes())
-    gradient = at::sum_to(std::move(gradient), operand.sizes());
-  return gradient.to(operand.scalar_type());
-}
-
-// A computation in which each value is read once, with the gradient of each operation.
-class Contraction {
- public:
-  // The index of a value.
-  using Value = size_t;
-
-  // `num_products`: how many products there will be. The last one is not computed.
-  explicit Contraction(size_t num_products) : products_left_(num_products) {}
-
-  Value add_operand(const Tensor& tensor, bool needs_gradient) {
-    return add(tensor, needs_gradient);
-  }
-
-  int64_t size(Value value, int64_t dim) const { return values_[value].size(dim); }
-  const Tensor& tensor(Value value) const { return values_[value]; }
-
-  Value permute(Value from, const Dims& dims) {
-    return step(from, values_[from].permute(dims),
-                [inverse = inverse_of(dims)](const Tensor& g) { return g.permute(inverse); });
-  }
-
-  Value unsqueeze(Value from, int64_t dim) {
-    return step(from, values_[from].unsqueeze(dim),
-                [dim](const Tensor& g) { return g.squeeze(dim); });
-  }
-
-  // Takes the diagonal of two dimensions, which takes the place of the first one.
-  Value diagonal(Value from, int64_t first, int64_t second) {
-    const auto& tensor = values_[from];
-    return step(from, tensor.diagonal(0, first, second).movedim(-1, first),
-                [=, sizes = tensor.sizes().vec()](const Tensor& g) {
-                  return at::diagonal_backward(g.movedim(first, -1), sizes, 0, first, second);
-                });
-  }
-
-  // Keeps the dimensions that it sums over.
-  Value sum(Value from, const Dims& dims) {
-    return step(from, values_[from].sum(dims, /*keepdim=*/true), expand_to(from));
-  }
-
-  // Sums over the last dimensions, from `first` on, and drops them.
-  Value sum_last(Value from, int64_t first) {
-    const auto rank = values_[from].dim();
-    Dims dims(static_cast<size_t>(rank - first));
-    std::iota(dims.begin(), dims.end(), first);
-    return step(from, values_[from].sum(dims), [expand = expand_to(from), dims](Tensor g) {
-      for (const auto dim : dims)
-        g = g.unsqueeze(dim);
-      return expand(g);
-    });
-  }
-
-  Value reshape(Value from, const Dims& sizes) {
-    return step(from, values_[from].reshape(sizes),
-                [from_sizes = values_[from].sizes().vec()](const Tensor& g) {
-                  return g.reshape(from_sizes);
-                });
-  }
-
-  Value mul(Value left, Value right) {
-    const auto sizes = at::infer_size(values_[left].sizes(), values_[right].sizes());
-    return product(
-        left, right, sizes, [](const Tensor& a, const Tensor& b) { return at::mul(a, b); },
-        [](const Tensor& g, const Tensor& a, const Tensor& b) {
-          return gradient_for(g * b.conj(), a);
-        },
-        [](const Tensor& g, const Tensor& a, const Tensor& b) {
-          return gradient_for(g * a.conj(), b);
-        });
-  }
-
-  Value bmm(Value left, Value right) {
-    return product(
-        left, right, {size(left, 0), size(left, 1), size(right, 2)},
-        [](const Tensor& a, const Tensor& b) { return at::bmm(a, b); },
-        [](const Tensor& g, const Tensor&, const Tensor& b) {
-          return g.bmm(b.transpose(1, 2).conj());
-        },
-        [](const Tensor& g, const Tensor& a, const Tensor&) {
-          return a.transpose(1, 2).conj().bmm(g);
-        });
-  }
-
-  Value dot(Value left, Value right) {
-    return product(
-        left, right, {}, [](const Tensor& a, const Tensor& b) { return at::dot(a, b); },
-        [](const Tensor& g, const Tensor&, const Tensor& b) { return g * b.conj(); },
-        [](const Tensor& g, const Tensor& a, const Tensor&) { return g * a.conj(); });
-  }
-
-  Value mm(Value left, Value right) {
-    return product(
-        left, right, {size(left, 0), size(right, 1)},
-        [](const Tensor& a, const Tensor& b) { return at::mm(a, b); },
-        [](const Tensor& g, const Tensor& a, const Tensor& b) {
-          return mm_grad_self(g, b, a.sizes().vec(), a.strides().vec(), 1);
-        },
-        [](const Tensor& g, const Tensor& a, const Tensor& b) {
-          return mm_grad_mat2(g, a, b.sizes().vec(), b.strides().vec(), 1);
-        });
-  }
-
-  // Returns the gradients of the operands, which were added first, given that of the last value. An
-  // operand that needs none gets zeros without memory.
-  std::vector<Tensor> gradients(const Tensor& of_result, size_t num_operands) const {
-    std::vector<Tensor> gradients(values_.size());
-    gradients.back() = of_result;
-    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
-      if (needed_[step->from])
-        gradients[step->from] = step->gradient(gradients[step->to]);
-    }
-    gradients.resize(num_operands);
-    for (size_t i = 0; i < num_operands; ++i) {
-      if (!gradients[i].defined())
-        gradients[i] = at::zeros({1}, values_[i].options()).expand(values_[i].sizes());
-    }
-    return gradients;
-  }
-
- private:
-  using Product = Tensor (*)(const Tensor&, const Tensor&);
-  using ProductGradient = Tensor (*)(const Tensor&, const Tensor&, const Tensor&);
-
-  struct Step {
-    Value from, to;
-    Gradient gradient;
-  };
-
-  Value add(Tensor tensor, bool needed) {
-    values_.push_back(std::move(tensor));
-    needed_.push_back(needed);
-    return values_.size() - 1;
-  }
-
-  Value step(Value from, Tensor result, Gradient gradient) {
-    const auto to = add(std::move(result), needed_[from]);
-    steps_.push_back({from, to, std::move(gradient)});
-    return to;
-  }
-
-  Gradient expand_to(Value value) const {
-    return [sizes = values_[value].sizes().vec()](const Tensor& g) { return g.expand(sizes); };
-  }
-
-  Value product(Value left, Value right, const Dims& sizes, Product compute,
-                ProductGradient of_left, ProductGradient of_right) {
-    const auto a = values_[left];
-    const auto b = values_[right];
-    const bool is_last = --products_left_ == 0;
-    const auto to =
-        add(is_last ? without_elements(sizes, a) : compute(a, b), needed_[left] || needed_[right]);
-    steps_.push_back({left, to, [=](const Tensor& g) { return of_left(g, a, b); }});
-    steps_.push_back({right, to, [=](const Tensor& g) { return of_right(g, a, b); }});
-    return to;
-  }
-
-  static Tensor without_elements(const Dims& sizes, const Tensor& like) {
-    Dims strides(sizes.size(), 1);
-    for (size_t i = sizes.size(); i-- > 1;)
-      strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
-    return stand_in(sizes, strides, like.scalar_type(), like.device());
-  }
-
-  size_t products_left_;
-  std::vector<Tensor> values_;
-  std::vector<bool> needed_;
-  std::vector<Step> steps_;
-};
-
+using Dims = Contraction::Dims;
 using Value = Contraction::Value;
 
 // ---- einsum (Linear.cpp) ----
@@ -447,7 +261,7 @@ class Einsum {
     right = work_.permute(right, joined({batch, summed, of_right, of_left}));
     right = work_.reshape(right, {num_batch, num_summed, num_right});
     const auto product = work_.reshape(work_.bmm(left, right), sizes);
-    return work_.permute(product, inverse_of(joined({batch, of_left, summed, of_right})));
+    return work_.permute(product, Contraction::inverse_of(joined({batch, of_left, summed, of_right})));
   }
 
   // The dimensions that are summed over come last. After products they all have size 1.

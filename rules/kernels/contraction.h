@@ -1,0 +1,207 @@
+// A contraction of tensors, as einsum and tensordot are composed of, with its gradients.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <functional>
+#include <utility>
+#include <vector>
+
+#include "rules/kernels/matrix.h"
+#include "rules/kernels/stand_in.h"
+
+namespace aten_recompute {
+
+// A computation in which each value is read once, with the gradient of each operation.
+class Contraction {
+ public:
+  using Dims = std::vector<int64_t>;
+  // The index of a value.
+  using Value = size_t;
+
+  // Returns the permutation that undoes a permutation.
+  static Dims inverse_of(const Dims& permutation) {
+    Dims inverse(permutation.size());
+    for (size_t i = 0; i < permutation.size(); ++i)
+      inverse[static_cast<size_t>(permutation[i])] = static_cast<int64_t>(i);
+    return inverse;
+  }
+
+  // `num_products`: how many products there will be. The last one is not computed.
+  explicit Contraction(size_t num_products) : products_left_(num_products) {}
+
+  Value add_operand(const at::Tensor& tensor, bool needs_gradient) {
+    return add(tensor, needs_gradient);
+  }
+
+  int64_t size(Value value, int64_t dim) const { return values_[value].size(dim); }
+  const at::Tensor& tensor(Value value) const { return values_[value]; }
+
+  Value permute(Value from, const Dims& dims) {
+    return step(from, values_[from].permute(dims),
+                [inverse = inverse_of(dims)](const at::Tensor& g) { return g.permute(inverse); });
+  }
+
+  Value unsqueeze(Value from, int64_t dim) {
+    return step(from, values_[from].unsqueeze(dim),
+                [dim](const at::Tensor& g) { return g.squeeze(dim); });
+  }
+
+  // Takes the diagonal of two dimensions, which takes the place of the first one.
+  Value diagonal(Value from, int64_t first, int64_t second) {
+    const auto& tensor = values_[from];
+    return step(from, tensor.diagonal(0, first, second).movedim(-1, first),
+                [=, sizes = tensor.sizes().vec()](const at::Tensor& g) {
+                  return at::diagonal_backward(g.movedim(first, -1), sizes, 0, first, second);
+                });
+  }
+
+  // Keeps the dimensions that it sums over.
+  Value sum(Value from, const Dims& dims) {
+    return step(from, values_[from].sum(dims, /*keepdim=*/true), expand_to(from));
+  }
+
+  // Sums over the last dimensions, from `first` on, and drops them.
+  Value sum_last(Value from, int64_t first) {
+    const auto rank = values_[from].dim();
+    Dims dims(static_cast<size_t>(rank - first));
+    std::iota(dims.begin(), dims.end(), first);
+    return step(from, values_[from].sum(dims), [expand = expand_to(from), dims](at::Tensor g) {
+      for (const auto dim : dims)
+        g = g.unsqueeze(dim);
+      return expand(g);
+    });
+  }
+
+  Value reshape(Value from, const Dims& sizes) {
+    return step(from, values_[from].reshape(sizes),
+                [from_sizes = values_[from].sizes().vec()](const at::Tensor& g) {
+                  return g.reshape(from_sizes);
+                });
+  }
+
+  Value mul(Value left, Value right) {
+    const auto sizes = at::infer_size(values_[left].sizes(), values_[right].sizes());
+    return product(
+        left, right, sizes, [](const at::Tensor& a, const at::Tensor& b) { return at::mul(a, b); },
+        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
+          return gradient_for(g * b.conj(), a);
+        },
+        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
+          return gradient_for(g * a.conj(), b);
+        });
+  }
+
+  Value bmm(Value left, Value right) {
+    return product(
+        left, right, {size(left, 0), size(left, 1), size(right, 2)},
+        [](const at::Tensor& a, const at::Tensor& b) { return at::bmm(a, b); },
+        [](const at::Tensor& g, const at::Tensor&, const at::Tensor& b) {
+          return g.bmm(b.transpose(1, 2).conj());
+        },
+        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor&) {
+          return a.transpose(1, 2).conj().bmm(g);
+        });
+  }
+
+  Value dot(Value left, Value right) {
+    return product(
+        left, right, {}, [](const at::Tensor& a, const at::Tensor& b) { return at::dot(a, b); },
+        [](const at::Tensor& g, const at::Tensor&, const at::Tensor& b) { return g * b.conj(); },
+        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor&) { return g * a.conj(); });
+  }
+
+  Value mm(Value left, Value right) {
+    return product(
+        left, right, {size(left, 0), size(right, 1)},
+        [](const at::Tensor& a, const at::Tensor& b) { return at::mm(a, b); },
+        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
+          return mm_grad_self(g, b, a.sizes().vec(), a.strides().vec(), 1);
+        },
+        [](const at::Tensor& g, const at::Tensor& a, const at::Tensor& b) {
+          return mm_grad_mat2(g, a, b.sizes().vec(), b.strides().vec(), 1);
+        });
+  }
+
+  // Returns the gradients of the operands, which were added first, given that of the last value. An
+  // operand that needs none gets zeros without memory.
+  std::vector<at::Tensor> gradients(const at::Tensor& of_result, size_t num_operands) const {
+    std::vector<at::Tensor> gradients(values_.size());
+    gradients.back() = of_result;
+    for (auto step = steps_.rbegin(); step != steps_.rend(); ++step) {
+      if (needed_[step->from])
+        gradients[step->from] = step->gradient(gradients[step->to]);
+    }
+    gradients.resize(num_operands);
+    for (size_t i = 0; i < num_operands; ++i) {
+      if (!gradients[i].defined())
+        gradients[i] = at::zeros({1}, values_[i].options()).expand(values_[i].sizes());
+    }
+    return gradients;
+  }
+
+ private:
+  using Gradient = std::function<at::Tensor(const at::Tensor&)>;
+
+  // The engine sums a gradient over broadcast dimensions and gives it the type of the operand.
+  static at::Tensor gradient_for(at::Tensor gradient, const at::Tensor& operand) {
+    if (gradient.is_complex() && !operand.is_complex())
+      gradient = at::real(gradient);
+    if (gradient.sizes() != operand.sizes())
+      gradient = at::sum_to(std::move(gradient), operand.sizes());
+    return gradient.to(operand.scalar_type());
+  }
+
+  using Product = at::Tensor (*)(const at::Tensor&, const at::Tensor&);
+  using ProductGradient = at::Tensor (*)(const at::Tensor&, const at::Tensor&, const at::Tensor&);
+
+  struct Step {
+    Value from, to;
+    Gradient gradient;
+  };
+
+  Value add(at::Tensor tensor, bool needed) {
+    values_.push_back(std::move(tensor));
+    needed_.push_back(needed);
+    return values_.size() - 1;
+  }
+
+  Value step(Value from, at::Tensor result, Gradient gradient) {
+    const auto to = add(std::move(result), needed_[from]);
+    steps_.push_back({from, to, std::move(gradient)});
+    return to;
+  }
+
+  Gradient expand_to(Value value) const {
+    return [sizes = values_[value].sizes().vec()](const at::Tensor& g) { return g.expand(sizes); };
+  }
+
+  Value product(Value left, Value right, const Dims& sizes, Product compute,
+                ProductGradient of_left, ProductGradient of_right) {
+    const auto a = values_[left];
+    const auto b = values_[right];
+    const bool is_last = --products_left_ == 0;
+    const auto to =
+        add(is_last ? without_elements(sizes, a) : compute(a, b), needed_[left] || needed_[right]);
+    steps_.push_back({left, to, [=](const at::Tensor& g) { return of_left(g, a, b); }});
+    steps_.push_back({right, to, [=](const at::Tensor& g) { return of_right(g, a, b); }});
+    return to;
+  }
+
+  static at::Tensor without_elements(const Dims& sizes, const at::Tensor& like) {
+    Dims strides(sizes.size(), 1);
+    for (size_t i = sizes.size(); i-- > 1;)
+      strides[i - 1] = strides[i] * std::max<int64_t>(sizes[i], 1);
+    return stand_in(sizes, strides, like.scalar_type(), like.device());
+  }
+
+  size_t products_left_;
+  std::vector<at::Tensor> values_;
+  std::vector<bool> needed_;
+  std::vector<Step> steps_;
+};
+
+}  // namespace aten_recompute
