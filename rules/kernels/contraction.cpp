@@ -261,7 +261,8 @@ class Einsum {
     right = work_.permute(right, joined({batch, summed, of_right, of_left}));
     right = work_.reshape(right, {num_batch, num_summed, num_right});
     const auto product = work_.reshape(work_.bmm(left, right), sizes);
-    return work_.permute(product, Contraction::inverse_of(joined({batch, of_left, summed, of_right})));
+    return work_.permute(product,
+                         Contraction::inverse_of(joined({batch, of_left, summed, of_right})));
   }
 
   // The dimensions that are summed over come last. After products they all have size 1.
