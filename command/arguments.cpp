@@ -6,6 +6,7 @@
 
 #include "command/failure.h"
 #include "command/inputs.h"
+#include "command/model_file.h"
 
 namespace aten_recompute::command {
 
@@ -88,6 +89,43 @@ nlohmann::json options_of(const Arguments& arguments) {
     options[name] = value.is_discarded() ? nlohmann::json(text) : std::move(value);
   }
   return options;
+}
+
+nlohmann::json options_beside_budgets(const Arguments& arguments,
+                                      const std::vector<std::string>& refused) {
+  auto options = options_of(arguments);
+  for (const char* key : {"strategy", "memory_budget"}) {
+    if (options.contains(key))
+      throw Failure(Exit::kBadArguments, std::string("--set ") + key + ": use --budget");
+  }
+  for (const auto& key : refused) {
+    if (options.contains(key))
+      throw Failure(Exit::kBadArguments,
+                    "--set " + key + ": what it does is not known without running a step");
+  }
+  return options;
+}
+
+nlohmann::json with_plan_file(nlohmann::json options) {
+  if (options.value("strategy", "") != "plan")
+    return options;
+  if (!options.contains("plan"))
+    throw Failure(Exit::kBadArguments,
+                  "--strategy plan: --set plan=FILE names the plan, a file that save_plan wrote");
+  if (options["plan"].is_string())
+    read_file(options["plan"].get<std::string>());  // throws if it cannot be read
+  options.erase("strategy");
+  return options;
+}
+
+std::vector<std::string> files_beside(const Arguments& arguments) {
+  auto files = arguments.inputs;
+  const std::string plan = "plan=";
+  for (const auto& setting : arguments.settings) {
+    if (setting.rfind(plan, 0) == 0)
+      files.push_back(setting.substr(plan.size()));
+  }
+  return files;
 }
 
 void print(const nlohmann::json& object) {

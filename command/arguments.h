@@ -40,6 +40,19 @@ void add_settings(CLI::App& app, Arguments& arguments);
 // Throws Failure(kBadArguments) for what is no "key=value", or a key that was given twice.
 nlohmann::json options_of(const Arguments& arguments);
 
+// Returns the same for a subcommand that has budgets in place of a strategy. Throws
+// Failure(kBadArguments) for options that say what is recomputed, or that `refused` names.
+nlohmann::json options_beside_budgets(const Arguments& arguments,
+                                      const std::vector<std::string>& refused = {});
+
+// Takes the options of lower() apart from its strategy where that is `plan`, which only the plan
+// file stands for. Throws Failure(kBadArguments) if there is none, or Failure(kBadFile).
+nlohmann::json with_plan_file(nlohmann::json options);
+
+// Returns the files that may be read beside the module: inputs, and the plan of --set plan=FILE.
+// Some of them are no files.
+std::vector<std::string> files_beside(const Arguments& arguments);
+
 // Writes the object to stdout.
 void print(const nlohmann::json& object);
 

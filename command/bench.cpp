@@ -104,7 +104,7 @@ class Stepper {
 // file.
 json options_of_bench(const BenchArguments& arguments) {
   if (!arguments.strategy.name.empty() || !arguments.strategy.budget.empty())
-    return options_of(arguments.strategy, arguments);
+    return with_plan_file(options_of(arguments.strategy, arguments));
   auto options =
       options_in_file(load_module(arguments.path, Tensors::kDescribed), arguments.method);
   if (options.is_null())

@@ -32,7 +32,8 @@ void take_options_of_file(CheckArguments& arguments) {
   const auto strategy = options.is_null() ? "none" : options.value("strategy", "none");
   if (strategy == "none")
     return;
-  if (strategy != "budget" || !options.contains("memory_budget"))
+  if (strategy != "budget" || !options.contains("memory_budget") ||
+      options.contains("time_budget"))
     throw Failure(Exit::kStepFailed,
                   arguments.path + ": was lowered with strategy " + strategy +
                       (strategy == "budget" ? " and time_budget" : "") +

@@ -43,7 +43,10 @@ void run(const DrawArguments& arguments) {
   auto strategy = arguments.strategy;
   if (strategy.name.empty() && strategy.budget.empty())
     strategy.name = "none";
-  auto options = options_of(strategy, arguments);
+  auto options = with_plan_file(options_of(strategy, arguments));
+  auto files = files_beside(arguments);
+  files.push_back(arguments.path);
+  check_output(arguments.output, files);
   options["profile"] = true;  // a timeline needs it
   auto module = load_module(arguments.path, Tensors::kReal);
   if (arguments.train)

@@ -144,7 +144,11 @@ void read_inputs(const std::string& path, std::vector<IValue>& inputs) {
   try {
     value = torch::jit::pickle_load({content.begin(), content.end()});
   } catch (const std::exception& error) {
-    throw Failure(Exit::kBadFile, path + ": not tensors that torch.save wrote: " + one_line(error));
+    const auto why = one_line(error);
+    // The reader of archives has understood the file, and that of pickles not what is in it.
+    if (why.rfind("PytorchStreamReader", 0) != 0)
+      throw Failure(Exit::kBadFile, path + ": holds neither a tensor nor a list of them");
+    throw Failure(Exit::kBadFile, path + ": not tensors that torch.save wrote: " + why);
   }
   if (value.isTensor()) {
     inputs.push_back(value);
@@ -208,6 +212,52 @@ void take_bundled(const torch::jit::Module& module, const std::string& method,
   }
 }
 
+// Returns whether all values may stand where the type is expected.
+bool are_of_type(const std::vector<IValue>& values, const c10::Type& type) {
+  return std::all_of(values.begin(), values.end(),
+                     [&](const IValue& value) { return value.type()->isSubtypeOf(type); });
+}
+
+// Returns the value with the element types that the method expects: a file does not say of which
+// type the elements of a list or a dict are. What does not fit stays as it is.
+IValue with_element_types(const IValue& value, const c10::TypePtr& type) {
+  if (const auto optional = type->cast<c10::OptionalType>())
+    return value.isNone() ? value : with_element_types(value, optional->getElementType());
+  if (const auto list = type->cast<c10::ListType>(); list && value.isList()) {
+    std::vector<IValue> elements;
+    for (const IValue& each : value.toListRef())
+      elements.push_back(with_element_types(each, list->getElementType()));
+    if (!are_of_type(elements, *list->getElementType()))
+      return value;
+    c10::impl::GenericList typed(list->getElementType());
+    for (auto& each : elements)
+      typed.push_back(std::move(each));
+    return typed;
+  }
+  if (const auto dict = type->cast<c10::DictType>(); dict && value.isGenericDict()) {
+    std::vector<IValue> keys, elements;
+    for (const auto& each : value.toGenericDict()) {
+      keys.push_back(each.key());
+      elements.push_back(with_element_types(each.value(), dict->getValueType()));
+    }
+    if (!are_of_type(keys, *dict->getKeyType()) || !are_of_type(elements, *dict->getValueType()))
+      return value;
+    c10::impl::GenericDict typed(dict->getKeyType(), dict->getValueType());
+    for (size_t i = 0; i < keys.size(); ++i)
+      typed.insert(std::move(keys[i]), std::move(elements[i]));
+    return typed;
+  }
+  const auto tuple = type->cast<c10::TupleType>();
+  if (tuple && value.isTuple() &&
+      value.toTupleRef().elements().size() == tuple->elements().size()) {
+    std::vector<IValue> elements;
+    for (const auto& each : value.toTupleRef().elements())
+      elements.push_back(with_element_types(each, tuple->elements()[elements.size()]));
+    return c10::ivalue::Tuple::create(std::move(elements));
+  }
+  return value;
+}
+
 // Throws Failure(kBadArguments) if the method does not take these arguments.
 void check_inputs(const torch::jit::Method& method, const std::vector<IValue>& inputs) {
   const auto& schema = method.function().getSchema();
@@ -253,6 +303,9 @@ std::vector<IValue> make_inputs(const torch::jit::Module& module, const std::str
            "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
            "nor a file, nor bundled");
   }
+  const auto& expected = called.function().getSchema().arguments();
+  for (size_t i = 0; i < inputs.size() && i + 1 < expected.size(); ++i)
+    inputs[i] = with_element_types(inputs[i], expected[i + 1].type());
   check_inputs(called, inputs);
   return inputs;
 }

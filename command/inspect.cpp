@@ -21,6 +21,7 @@ using nlohmann::json;
 
 struct InspectArguments : Arguments {
   int depth = 2;
+  bool names_method = false;
 };
 
 std::string signature_of(const torch::jit::Method& method) {
@@ -135,6 +136,8 @@ void run(const InspectArguments& arguments) {
       {"class", type ? type->name() : ""},       {"training", module.is_training()},
       {"methods", methods_of(module)},           {"parameters", tensors_of(module.parameters())},
       {"buffers", tensors_of(module.buffers())}, {"modules", json::array()}};
+  if (arguments.names_method)
+    find_method(module, arguments.method);  // throws if there is none
   append_modules(module, "", arguments.depth, result["modules"]);
   if (!arguments.inputs.empty()) {
     if (arguments.train)
@@ -170,7 +173,10 @@ void add_inspect(CLI::App& program) {
       "it: a region is a stretch that is planned as a whole, and a break is what ends one.\n\n"
       "Example:\n"
       "  aten-recompute inspect gpt.pt --input 'int64[8,512]' --input 'int64[8,512]'");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments, app] {
+    arguments->names_method = app->count("--method") > 0;
+    run(*arguments);
+  });
 }
 
 }  // namespace aten_recompute::command

@@ -35,7 +35,8 @@ void check_budget(LowerArguments arguments) {
 }
 
 void run(const LowerArguments& arguments) {
-  const auto options = options_of(arguments.strategy, arguments);
+  const auto options = with_plan_file(options_of(arguments.strategy, arguments));
+  check_output(arguments.output, files_beside(arguments));  // the module may be replaced
   auto module = load_module(arguments.path, Tensors::kReal);
   if (arguments.train)
     module.train();

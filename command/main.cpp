@@ -11,6 +11,7 @@
 #include <string>
 
 #include "command/completion.h"
+#include "command/described_options.h"
 #include "command/failure.h"
 #include "command/manual.h"
 #include "command/subcommands.h"
@@ -66,6 +67,27 @@ void add_texts(CLI::App& app) {
   page->trigger_on_parse();
 }
 
+// Returns what is wrong with the command line.
+std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
+  if (!app.get_subcommands().empty())
+    return error.what();
+  std::string names;
+  std::string meant;
+  const auto words = app.remaining();
+  for (const auto* known : listed_subcommands(app)) {
+    const auto& name = known->get_name();
+    names += (names.empty() ? "" : ", ") + name;
+    // The first two letters of a subcommand belong to no other one.
+    if (!words.empty() && words.front().compare(0, 2, name, 0, 2) == 0)
+      meant = "; did you mean \"" + name + "\"?";
+  }
+  if (words.empty())
+    return std::string(error.what()) + ": " + names;
+  const bool is_option = words.front().rfind('-', 0) == 0;
+  return words.front() + ": no such " + (is_option ? "option" : "subcommand") + meant +
+         (is_option ? "; a subcommand comes first: " : "; there are ") + names;
+}
+
 int run(int argc, char** argv) {
   Silent silent;
   c10::WarningUtils::set_warning_handler(&silent);
@@ -93,7 +115,7 @@ int run(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
       return fail(Exit::kBadArguments,
-                  std::string(error.what()) + "; --help says what is accepted");
+                  message_of(app, error) + "; --help says what is accepted");
     app.exit(error);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

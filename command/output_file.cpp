@@ -7,10 +7,12 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "command/failure.h"
+#include "common/replaced_file.h"
 
 namespace aten_recompute::command {
 namespace {
@@ -30,17 +32,37 @@ void end_by_signal(int number) {
   std::raise(number);
 }
 
+[[noreturn]] void fail(const std::string& path, const std::string& why) {
+  throw Failure(Exit::kCannotWrite, path + ": cannot be written: " + why);
+}
+
 [[noreturn]] void fail(const std::string& path, int error) {
-  throw Failure(Exit::kCannotWrite, path + ": cannot be written: " + std::strerror(error));
+  fail(path, std::strerror(error));
+}
+
+std::string place_of(const std::string& path) {
+  try {
+    return replaced_file(path);
+  } catch (const std::runtime_error& error) {
+    fail(path, error.what());
+  }
 }
 
 }  // namespace
 
-OutputFile::OutputFile(std::string path) : path_(std::move(path)) {
-  std::error_code ignored;  // open() says what is wrong with the name
-  if (std::filesystem::is_directory(path_, ignored))
-    fail(path_, EISDIR);
-  const auto name = path_ + "." + std::to_string(getpid()) + ".tmp";
+void check_output(const std::string& path, const std::vector<std::string>& inputs) {
+  for (const auto& input : inputs) {
+    std::error_code no_file;  // a file that is missing is no other one
+    if (std::filesystem::equivalent(path, input, no_file))
+      throw Failure(Exit::kBadArguments,
+                    path + ": would replace what is read" +
+                        (path == input ? "" : ": it is the same file as " + input));
+  }
+  place_of(path);
+}
+
+OutputFile::OutputFile(std::string path) : path_(std::move(path)), place_(place_of(path_)) {
+  const auto name = place_ + "." + std::to_string(getpid()) + ".tmp";
   if (name.size() >= sizeof unfinished)
     fail(path_, ENAMETOOLONG);
   std::memcpy(unfinished, name.c_str(), name.size() + 1);
@@ -70,7 +92,8 @@ void OutputFile::commit() {
   stream_.close();
   if (!stream_)
     fail(path_, errno != 0 ? errno : EIO);
-  if (std::rename(unfinished, path_.c_str()) != 0)
+  take_over_permissions(place_, unfinished);
+  if (std::rename(unfinished, place_.c_str()) != 0)
     fail(path_, errno);
   unfinished[0] = '\0';
 }

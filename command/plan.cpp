@@ -43,12 +43,8 @@ class Planner {
  public:
   explicit Planner(const PlanArguments& arguments)
       : arguments_(arguments),
-        options_(options_of(arguments)),
+        options_(options_beside_budgets(arguments)),
         module_(load_module(arguments.path, Tensors::kReal)) {
-    for (const char* key : {"strategy", "memory_budget"}) {
-      if (options_.contains(key))
-        throw Failure(Exit::kBadArguments, std::string("--set ") + key + ": use --budget");
-    }
     if (arguments.train)
       module_.train();
     inputs_ = make_inputs(module_, arguments.method, arguments.inputs, Tensors::kReal);
@@ -215,6 +211,11 @@ std::string picture_of(const PlanArguments& arguments, const json& result, const
 void run(const PlanArguments& arguments) {
   if (arguments.budgets.empty() && !arguments.sweep)
     throw Failure(Exit::kBadArguments, "--budget or --sweep is required");
+  if (!arguments.svg.empty()) {
+    auto files = files_beside(arguments);
+    files.push_back(arguments.path);
+    check_output(arguments.svg, files);
+  }
   Planner planner(arguments);
   std::optional<OutputFile> picture;  // a file that cannot be written is told before steps run
   if (!arguments.svg.empty())

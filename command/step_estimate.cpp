@@ -15,7 +15,7 @@ using nlohmann::json;
 
 json estimate_step(const Arguments& arguments, const std::vector<std::string>& budgets,
                    const std::string& device) {
-  const auto options = options_of(arguments);
+  const auto options = options_beside_budgets(arguments, {"time_budget", "plan"});
   auto module = load_module(arguments.path, Tensors::kDescribed);
   if (arguments.train)
     module.train();

@@ -81,7 +81,7 @@ Profile run_profile(const JointGraph& joint, const RegionInput& input) {
 }
 
 // Returns the profile if the strategy needs one. Changes the options for a region that cannot be
-// profiled. Throws NotProfiled where the inputs are to blame.
+// profiled. Throws NotProfiled where the inputs are to blame, or nothing runs.
 std::optional<Profile> profile_if_needed(const JointGraph& joint, const RegionInput& input,
                                          Options& options) {
   if (!needs_profile(options))
@@ -94,7 +94,8 @@ std::optional<Profile> profile_if_needed(const JointGraph& joint, const RegionIn
                                      std::to_string(costs.seconds) + " s");
     return costs;
   } catch (const NotProfiled& error) {
-    if (error.inputs_are_to_blame())
+    // An estimate has nothing to fall back on.
+    if (error.inputs_are_to_blame() || input.described)
       throw;
     options = without_profile(std::move(options), error.what());
     return std::nullopt;

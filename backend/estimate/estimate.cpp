@@ -218,8 +218,13 @@ json estimate_step(const StepProblem& step, const std::vector<Options>& budgets,
     json estimate = {{"budget", names[i]}, {"budget_bytes", limit}};
     const auto plan = unplanned.peak_bytes <= limit ? std::nullopt : search.fastest(limit);
     estimate["reachable"] = plan || unplanned.peak_bytes <= limit;
-    if (estimate["reachable"])
+    if (estimate["reachable"]) {
       estimate.update(metrics(simulator, plan ? plan->retention : *step.unplanned));
+    } else if (budgets[i].leanest_if_unreachable) {
+      auto leanest = budgets[i];
+      leanest.cost_model = CostModel::kFlops;
+      estimate.update(metrics(simulator, plan_budget(problem, *step.unplanned, leanest)));
+    }
     estimates.push_back(std::move(estimate));
   }
   json leanest = metrics(simulator, search.fastest(smallest)->retention);

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "common/lower_case.h"
+#include "common/replaced_file.h"
 
 extern char** environ;
 
@@ -27,12 +28,26 @@ namespace {
 
 namespace fs = std::filesystem;
 
+[[noreturn]] void fail(const std::string& path, const std::string& why) {
+  throw std::runtime_error("cannot write " + path + ": " + why);
+}
+
+// Returns the file that is replaced where `path` is written.
+std::string place_of(const std::string& path) {
+  try {
+    return replaced_file(path);
+  } catch (const std::runtime_error& error) {
+    fail(path, error.what());
+  }
+}
+
 // The name that a file has until it is complete; it is removed if it does not become complete.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& path) {
+  // Throws std::runtime_error where no file can take the place of `path`.
+  explicit TemporaryFile(const std::string& path) : place_(place_of(path)) {
     static std::atomic<int> count{0};
-    path_ = path + "." + std::to_string(getpid()) + "." + std::to_string(count++) + ".tmp";
+    path_ = place_ + "." + std::to_string(getpid()) + "." + std::to_string(count++) + ".tmp";
   }
   TemporaryFile(const TemporaryFile&) = delete;
   TemporaryFile& operator=(const TemporaryFile&) = delete;
@@ -44,15 +59,18 @@ class TemporaryFile {
 
   const std::string& path() const { return path_; }
 
+  // Puts the file in its place. `path`: what the place is called in messages.
   void rename(const std::string& path) {
+    take_over_permissions(place_, path_);
     std::error_code error;
-    fs::rename(path_, path, error);
+    fs::rename(path_, place_, error);
     if (error)
-      throw std::runtime_error("cannot write " + path + ": " + error.message());
+      fail(path, error.message());
     path_.clear();
   }
 
  private:
+  std::string place_;
   std::string path_;
 };
 
@@ -62,7 +80,7 @@ void write_to(const std::string& temporary, const std::string& path, const std::
     file << text;
   file.close();
   if (!file)
-    throw std::runtime_error("cannot write " + path + ": " + std::strerror(errno));
+    fail(path, std::strerror(errno));
 }
 
 std::string first_line_of(const std::string& path) {
