@@ -45,10 +45,11 @@ void print_text(const EstimateArguments& arguments, const json& result) {
                 unplanned));
   for (const auto& budget : result["budgets"]) {
     const auto name = "budget " + budget["budget"].get<std::string>();
-    if (budget["reachable"].get<bool>())
-      table.add(row(name, budget, unplanned));
-    else
+    if (!budget.contains("peak_bytes"))
       table.add({name, "unreachable"});
+    else  // with the option "unreachable", a plan near the smallest peak
+      table.add(
+          row(name + (budget["reachable"].get<bool>() ? "" : " (leanest)"), budget, unplanned));
   }
   table.add(row("smallest peak", result["smallest"], unplanned));
   table.print();

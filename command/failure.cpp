@@ -52,6 +52,10 @@ std::string message_of(const std::exception& error) {
   const std::string prefix = "aten_recompute: ";
   if (message.rfind(prefix, 0) == 0)
     message.erase(0, prefix.size());
+  // What the library calls a key of its options is an option of the command line here.
+  const std::string key = "invalid spec: key \"memory_budget\": ";
+  if (message.rfind(key, 0) == 0)
+    message = "--budget: " + message.substr(key.size()) + ", at least 2 B";
   message.erase(message.find_last_not_of(" \n\r") + 1);
   std::replace_if(
       message.begin(), message.end(), [](char c) { return c == '\n' || c == '\r'; }, ' ');

@@ -59,6 +59,8 @@ PlanOfFile read_plan(const std::string& path, const std::string& text) {
       plan.seconds += part.at("seconds").get<double>();
       plan.recompute_seconds += part.at("recompute_seconds").get<double>();
     }
+    // Sums of times that cancel out may leave a little less than nothing.
+    plan.recompute_seconds = std::max(plan.recompute_seconds, 0.0);
   } catch (const json::exception& error) {
     const std::string what = error.what();  // "[json.exception.type_error.302] type must be ..."
     fail(path, what.substr(std::min(what.find("] ") + 2, what.size())));

@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <cstdint>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "command/arguments.h"
@@ -15,6 +17,7 @@
 #include "command/model_file.h"
 #include "command/output_file.h"
 #include "command/step.h"
+#include "command/step_estimate.h"
 #include "command/subcommands.h"
 #include "command/texts.h"
 #include "command/tradeoff_picture.h"
@@ -77,6 +80,23 @@ class Planner {
     throw Failure(Exit::kStepFailed, "nothing in the method was planned");
   }
 
+  // Throws Failure(kStepFailed) if no result of the method needs a gradient, so that there is no
+  // backward to plan for. The method is run on tensors that take no memory.
+  void check_gradient() const {
+    try {
+      auto described = unlower(load_module(arguments_.path, Tensors::kDescribed));
+      if (arguments_.train)
+        described.train();
+      const auto inputs =
+          make_inputs(described, arguments_.method, arguments_.inputs, Tensors::kDescribed);
+      results_with_gradient(described.get_method(arguments_.method)(inputs), arguments_.method);
+    } catch (const Failure&) {
+      throw;
+    } catch (const std::exception&) {
+      return;  // not known without running the method
+    }
+  }
+
   // Returns the plans that no other one beats in both peak and time, by falling peak.
   json tradeoff(const torch::jit::Module& lowered) const {
     const auto drawn = json::parse(timeline(lowered, /*tradeoff=*/true));
@@ -94,6 +114,34 @@ class Planner {
   std::vector<c10::IValue> inputs_;
 };
 
+// Returns the plans that the table and the picture show, by falling peak: first the one that
+// recomputes nothing, then those of smaller peaks that no other one beats in both peak and time.
+json undominated(const json& plans, const json& unplanned) {
+  const auto all = unplanned["unplanned_peak_bytes"].get<int64_t>();
+  auto first = plans.front();
+  if (first["peak_bytes"].get<int64_t>() < all) {
+    first["peak_bytes"] = all;
+    first["saved_bytes"] = unplanned["predicted_saved_bytes"];
+    first["seconds"] = std::min(first["seconds"].get<double>(),
+                                unplanned["unplanned_seconds"].get<double>());
+  }
+  json kept = json::array();
+  double fastest = std::numeric_limits<double>::infinity();
+  for (auto plan = plans.rbegin(); plan != plans.rend(); ++plan) {  // by rising peak
+    auto each = *plan;
+    // Times of operators that cancel out may leave a little less than nothing.
+    const auto seconds = std::max(each["seconds"].get<double>(), first["seconds"].get<double>());
+    if (seconds >= fastest || each["peak_bytes"] >= first["peak_bytes"])
+      continue;
+    fastest = seconds;
+    each["seconds"] = seconds;
+    kept.push_back(std::move(each));
+  }
+  kept.push_back(std::move(first));
+  std::reverse(kept.begin(), kept.end());
+  return kept;
+}
+
 // Returns {"budget", "reachable", "predicted_peak_bytes", ...}.
 json plan_budget(Planner& planner, const std::string& budget) {
   json plan = {{"budget", budget}, {"reachable", true}};
@@ -109,6 +157,7 @@ json plan_budget(Planner& planner, const std::string& budget) {
     const auto* const budget_error = dynamic_cast<const BudgetUnreachableError*>(typed.get());
     if (budget_error == nullptr)
       throw;
+    planner.check_gradient();
     plan["reachable"] = false;
     plan["budget_bytes"] = budget_error->limit_bytes;
     plan["smallest_peak_bytes"] = budget_error->smallest_peak_bytes;
@@ -229,6 +278,8 @@ void run(const PlanArguments& arguments) {
     const auto lowered = planner.run("1.0");
     unplanned = planner.figures(lowered);
     result["tradeoff"] = planner.tradeoff(lowered);
+    if (!result["tradeoff"].empty())
+      result["tradeoff"] = undominated(result["tradeoff"], unplanned);
   }
   if (picture) {
     picture->write(picture_of(arguments, result, unplanned));
@@ -249,11 +300,8 @@ void run(const PlanArguments& arguments) {
   }
   for (const auto& budget : result["budgets"]) {
     if (!budget["reachable"].get<bool>())
-      throw Failure(
-          Exit::kBudgetUnreachable,
-          "budget " + budget["budget"].get<std::string>() + ": no plan keeps the peak under " +
-              byte_text(budget["budget_bytes"].get<int64_t>()) + "; the smallest peak is " +
-              byte_text(budget["smallest_peak_bytes"].get<int64_t>()));
+      fail_unreachable(budget["budget"].get<std::string>(), budget["budget_bytes"].get<int64_t>(),
+                       budget["smallest_peak_bytes"].get<int64_t>());
   }
 }
 

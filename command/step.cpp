@@ -8,7 +8,6 @@
 namespace aten_recompute::command {
 namespace {
 
-// Appends the tensors in the value that need a gradient, as those of lists, tuples and dicts.
 void find_results(const c10::IValue& value, std::vector<at::Tensor>& results) {
   if (value.isTensor()) {
     const auto& tensor = value.toTensor();
@@ -28,15 +27,17 @@ void find_results(const c10::IValue& value, std::vector<at::Tensor>& results) {
 
 }  // namespace
 
-void run_step(torch::jit::Module& module, const std::string& method,
-              const std::vector<c10::IValue>& inputs, Gradients gradients) {
+std::vector<at::Tensor> results_with_gradient(const c10::IValue& value, const std::string& method) {
   std::vector<at::Tensor> results;
-  {
-    const auto value = module.get_method(method)(inputs);
-    find_results(value, results);
-  }
+  find_results(value, results);
   if (results.empty())
     throw Failure(Exit::kStepFailed, "no result of " + method + " needs a gradient");
+  return results;
+}
+
+void run_step(torch::jit::Module& module, const std::string& method,
+              const std::vector<c10::IValue>& inputs, Gradients gradients) {
+  auto results = results_with_gradient(module.get_method(method)(inputs), method);
   std::vector<at::Tensor> ones;
   for (const auto& result : results)
     ones.push_back(torch::ones({}, result.options()).expand(result.sizes()));

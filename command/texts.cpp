@@ -49,6 +49,12 @@ std::string byte_text(int64_t bytes) {
                 std::array{" B", " KiB", " MiB", " GiB", " TiB"});
 }
 
+std::string byte_text_beside(int64_t bytes, int64_t other) {
+  const auto text = byte_text(bytes);
+  return bytes != other && text == byte_text(other) ? text + " (" + std::to_string(bytes) + " B)"
+                                                    : text;
+}
+
 std::string flop_text(double flops) {
   return scaled(flops, 1000.0, std::array{" FLOP", " kFLOP", " MFLOP", " GFLOP", " TFLOP"});
 }
@@ -90,12 +96,13 @@ int64_t read_bytes(const std::string& option, const std::string& text) {
   while (!unit.empty() && unit.front() == ' ')
     unit.remove_prefix(1);
   for (const auto& [name, factor] : kUnits) {
-    if (name == unit && end != text.c_str() && number > 0.0 && number * factor < 9e18)
+    if (name == unit && end != text.c_str() && number * factor >= 1.0 &&
+        number * factor < 9e18)
       return static_cast<int64_t>(number * factor);
   }
   throw Failure(Exit::kBadArguments,
-                option + " " + text + ": a size is a number above 0 and a unit, such as 600MiB " +
-                    "(units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)");
+                option + " " + text + ": a size is a number and a unit, such as 600MiB, and at " +
+                    "least 1 B (units: B, KB, MB, GB, TB, KiB, MiB, GiB, TiB)");
 }
 
 void Table::print() const {

@@ -241,3 +241,11 @@ def test_plans_of_strategies_that_rewrite_a_region_differently_are_compared(comm
     result = command("diff", "none.json", "half.json", "--json")
     assert (result.status, result.error) == (0, "")
     assert result.json["b"]["peak_bytes"] < result.json["a"]["peak_bytes"]
+
+
+def test_times_that_cancel_out_are_no_time(command: Command, plans: list[dict[str, Any]], tmp_path: Path) -> None:
+    plan = json.loads((tmp_path / "a.json").read_text())
+    plan["regions"][0]["recompute_seconds"] = -6.9e-18
+    (tmp_path / "a.json").write_text(json.dumps(plan))
+    assert "-0" not in command("diff", "a.json", "b.json").out
+    assert command("diff", "a.json", "b.json", "--json").json["a"]["recompute_seconds"] == 0.0

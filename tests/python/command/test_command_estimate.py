@@ -89,7 +89,10 @@ def test_wrong_inputs_end_with_status_2(command: Command, model: str, text: str,
 @pytest.mark.parametrize(
     ("arguments", "part"),
     [
-        (["--budget", "2x"], '"memory_budget": got "2x"'),
+        (["--budget", "2x"], '--budget: got "2x"'),
+        (["--set", "memory_budget=0.4"], "--set memory_budget: use --budget"),
+        (["--set", "strategy=all"], "--set strategy: use --budget"),
+        (["--set", "time_budget=1.1"], "--set time_budget: what it does is not known"),
         (["--set", "accumulate"], "--set accumulate: an option is name=value"),
         (["--budget", "0.9", "--set", "colour=red"], 'key "colour" is unknown'),
         (["--set", "accumulate=1", "--set", "accumulate=1"], "was given before"),
@@ -110,3 +113,14 @@ def test_inputs_are_needed(command: Command, model: str) -> None:
 
 def test_inputs_of_the_wrong_size_end_with_status_6(command: Command, model: str) -> None:
     command("estimate", model, "--input", "float32[8,63]").fails(6, "mat1 and mat2 shapes cannot be multiplied")
+
+
+def test_what_runs_instead_of_an_unreachable_budget_is_shown(command: Command, model: str) -> None:
+    arguments = ("--input", INPUT, "--budget", "1KiB", "--set", "unreachable=leanest")
+    result = command("estimate", model, *arguments)
+    assert (result.status, result.error) == (0, "")
+    assert "budget 1KiB (leanest)" in result.out
+    estimate = command("estimate", model, *arguments, "--json").json
+    assert estimate["budgets"][0]["reachable"] is False
+    peak = estimate["budgets"][0]["peak_bytes"]
+    assert estimate["smallest_peak_bytes"] <= peak < estimate["unplanned_peak_bytes"]

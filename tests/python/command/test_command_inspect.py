@@ -89,4 +89,9 @@ def test_a_device_is_no_file(command: Command, model: str) -> None:
 
 
 def test_a_plan_that_is_a_device_is_refused(command: Command, model: str) -> None:
-    command("lower", model, "out.pt", "--strategy", "plan", "--set", "plan=/dev/zero").fails(2, "plan")
+    command("lower", model, "out.pt", "--strategy", "plan", "--set", "plan=/dev/zero").fails(3, "a device or a pipe")
+
+
+def test_a_method_that_is_missing_is_told_without_inputs(command: Command, model: str) -> None:
+    command("inspect", model, "--method", "walk").fails(2, 'no method "walk"; it has forward')
+    assert command("inspect", model, "--method", "forward").status == 0

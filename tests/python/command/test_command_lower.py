@@ -58,7 +58,10 @@ def test_json_names_what_was_written(command: Command, model: str) -> None:
         (2, ["--strategy", "magic"], '"magic"'),
         (2, ["--strategy", "all", "--budget", "0.5"], "--budget does not belong to strategy all"),
         (2, ["--strategy", "all", "--set", "stride=2"], '"stride"'),
-        (2, ["--budget", "1.5.2"], '"memory_budget": got "1.5.2"'),
+        (2, ["--budget", "1.5.2"], '--budget: got "1.5.2"'),
+        (2, ["--budget", "1B"], "at least 2 B"),
+        (2, ["--strategy", "plan"], "--set plan=FILE"),
+        (3, ["--strategy", "plan", "--set", "plan=nothing.json"], "nothing.json: cannot be opened"),
         (2, ["--strategy", "layers", "--layers", "nothing.*"], "nothing.*"),
         (5, ["--budget", "1KiB", "--input", INPUT], "budget 1KiB: no plan keeps the peak under 1.0 KiB"),
     ],
@@ -97,6 +100,21 @@ def test_a_file_may_take_the_place_of_its_input(command: Command, model: str, tm
     (tmp_path / "in.pt").write_bytes(Path(model).read_bytes())
     assert command("lower", "in.pt", "in.pt", "--budget", "0.5").status == 0
     assert command("inspect", "in.pt", "--json").json["methods"][0]["lowered"]["strategy"] == "budget"
+
+
+def test_a_plan_file_is_followed(command: Command, model: str, tmp_path: Path) -> None:
+    lowered = aten_recompute.lower(torch.jit.load(model), "budget", memory_budget=0.6, cost_model="flops")
+    for _ in range(2):
+        lowered(torch.randn(1024, WIDTH)).backward()
+    aten_recompute.save_plan(lowered, str(tmp_path / "plan.json"))
+    for subcommand in (["lower", model, "out.pt"], ["draw", model, "out.dot", "--input", INPUT]):
+        result = command(*subcommand, "--strategy", "plan", "--set", "plan=plan.json")
+        assert (result.status, result.error) == (0, "")
+    result = command("diff", "plan.json", "out.pt", "--json")
+    assert result.json["differ"] is False
+    command(
+        "draw", model, "plan.json", "--input", INPUT, "--what", "perfetto", "-s", "plan", "--set", "plan=plan.json"
+    ).fails(2, "would replace")
 
 
 class Large(nn.Module):
