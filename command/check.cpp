@@ -32,8 +32,7 @@ void take_options_of_file(CheckArguments& arguments) {
   const auto strategy = options.is_null() ? "none" : options.value("strategy", "none");
   if (strategy == "none")
     return;
-  if (strategy != "budget" || !options.contains("memory_budget") ||
-      options.contains("time_budget"))
+  if (strategy != "budget" || !options.contains("memory_budget") || options.contains("time_budget"))
     throw Failure(Exit::kStepFailed,
                   arguments.path + ": was lowered with strategy " + strategy +
                       (strategy == "budget" ? " and time_budget" : "") +
@@ -48,8 +47,8 @@ void take_options_of_file(CheckArguments& arguments) {
 }
 
 // Returns the peak that a step under the budget may have. The figures are of the plan that is the
-// fastest by counts of operations; a step plans by measured times, so that it may take any peak that
-// the budget allows.
+// fastest by counts of operations; a step plans by measured times, so that it may take any peak
+// that the budget allows.
 int64_t peak_under(const json& budget, int64_t unplanned) {
   return std::max(budget["peak_bytes"].get<int64_t>(),
                   std::min(budget["budget_bytes"].get<int64_t>(), unplanned));
@@ -73,9 +72,9 @@ void run(CheckArguments arguments) {
   const auto what =
       arguments.path + ": one step of " + arguments.method +
       (budgets.empty() ? "" : " with budget " + arguments.budget) +
-      (peak == predicted
-           ? " peaks at "
-           : " is predicted to peak at " + byte_text_beside(predicted, peak) + " and may peak at ") +
+      (peak == predicted ? " peaks at "
+                         : " is predicted to peak at " + byte_text_beside(predicted, peak) +
+                               " and may peak at ") +
       byte_text_beside(peak, limit);
   if (arguments.json)
     print({{"passed", passed},
@@ -86,10 +85,10 @@ void run(CheckArguments arguments) {
            {"unplanned_peak_bytes", estimate["unplanned_peak_bytes"]},
            {"smallest_peak_bytes", smallest}});
   else if (passed)
-    std::printf("%s, which is not above %s\n", what.c_str(),
-                byte_text_beside(limit, peak).c_str());
+    std::printf("%s, which is not above %s\n", what.c_str(), byte_text_beside(limit, peak).c_str());
   if (!passed)
-    throw Failure(Exit::kCheckFailed, what + ", above the limit of " + byte_text_beside(limit, peak) +
+    throw Failure(Exit::kCheckFailed, what + ", above the limit of " +
+                                          byte_text_beside(limit, peak) +
                                           "; the smallest peak by recomputation is " +
                                           byte_text_beside(smallest, limit));
 }
@@ -113,8 +112,10 @@ void add_check(CLI::App& program) {
   add_settings(*app, *arguments);
   app->footer(
       "Nothing runs and nothing is allocated, as with estimate. Exit status 1: the peak is above\n"
-      "the limit. Exit status 5: no plan keeps the budget. With a budget, the limit is compared with\n"
-      "the larger of the predicted peak and the budget, because a step may use all of its budget.\n\n"
+      "the limit. Exit status 5: no plan keeps the budget. With a budget, the limit is compared "
+      "with\n"
+      "the larger of the predicted peak and the budget, because a step may use all of its "
+      "budget.\n\n"
       "Example:\n"
       "  aten-recompute check gpt.pt --input 'int64[8,512]' --input 'int64[8,512]' --max-peak "
       "2GiB");

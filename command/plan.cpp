@@ -122,8 +122,8 @@ json undominated(const json& plans, const json& unplanned) {
   if (first["peak_bytes"].get<int64_t>() < all) {
     first["peak_bytes"] = all;
     first["saved_bytes"] = unplanned["predicted_saved_bytes"];
-    first["seconds"] = std::min(first["seconds"].get<double>(),
-                                unplanned["unplanned_seconds"].get<double>());
+    first["seconds"] =
+        std::min(first["seconds"].get<double>(), unplanned["unplanned_seconds"].get<double>());
   }
   json kept = json::array();
   double fastest = std::numeric_limits<double>::infinity();

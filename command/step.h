@@ -15,8 +15,8 @@ enum class Gradients {
   kKept,     // the next step adds to them
 };
 
-// Returns the tensors in the value that need a gradient, as those of lists, tuples and dicts. Throws
-// Failure(kStepFailed) that names the method if there is none.
+// Returns the tensors in the value that need a gradient, as those of lists, tuples and dicts.
+// Throws Failure(kStepFailed) that names the method if there is none.
 std::vector<at::Tensor> results_with_gradient(const c10::IValue& value, const std::string& method);
 
 // Runs the method and the backward of the sum of its results. Throws what the method throws, and

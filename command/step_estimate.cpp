@@ -26,10 +26,10 @@ json estimate_step(const Arguments& arguments, const std::vector<std::string>& b
 }
 
 void fail_unreachable(const std::string& budget, int64_t budget_bytes, int64_t smallest_bytes) {
-  throw Failure(Exit::kBudgetUnreachable,
-                "budget " + budget + ": no plan keeps the peak under " +
-                    byte_text_beside(budget_bytes, smallest_bytes) + "; the smallest peak is " +
-                    byte_text_beside(smallest_bytes, budget_bytes));
+  throw Failure(Exit::kBudgetUnreachable, "budget " + budget + ": no plan keeps the peak under " +
+                                              byte_text_beside(budget_bytes, smallest_bytes) +
+                                              "; the smallest peak is " +
+                                              byte_text_beside(smallest_bytes, budget_bytes));
 }
 
 void check_reachable(const json& estimate) {

@@ -96,8 +96,7 @@ int64_t read_bytes(const std::string& option, const std::string& text) {
   while (!unit.empty() && unit.front() == ' ')
     unit.remove_prefix(1);
   for (const auto& [name, factor] : kUnits) {
-    if (name == unit && end != text.c_str() && number * factor >= 1.0 &&
-        number * factor < 9e18)
+    if (name == unit && end != text.c_str() && number * factor >= 1.0 && number * factor < 9e18)
       return static_cast<int64_t>(number * factor);
   }
   throw Failure(Exit::kBadArguments,

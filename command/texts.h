@@ -9,8 +9,8 @@ namespace aten_recompute::command {
 
 // Returns "600.0 MiB".
 std::string byte_text(int64_t bytes);
-// Returns the same with all digits, "28.0 MiB (29360127 B)", where `other` is another number of bytes
-// that would look alike.
+// Returns the same with all digits, "28.0 MiB (29360127 B)", where `other` is another number of
+// bytes that would look alike.
 std::string byte_text_beside(int64_t bytes, int64_t other);
 // Returns "1.2 GFLOP".
 std::string flop_text(double flops);
