@@ -40,6 +40,14 @@ def changed(result: Any, key: str) -> dict[str, int]:
     return {each["value"]: each["bytes"] for layer in result[key]["layers"] for each in layer["values"]}
 
 
+def test_times_that_cancel_out_are_no_time(command: Command, plans: list[dict[str, Any]], tmp_path: Path) -> None:
+    plan = json.loads((tmp_path / "a.json").read_text())
+    plan["regions"][0]["recompute_seconds"] = -6.9e-18
+    (tmp_path / "a.json").write_text(json.dumps(plan))
+    assert "-0" not in command("diff", "a.json", "b.json").out
+    assert command("diff", "a.json", "b.json", "--json").json["a"]["recompute_seconds"] == 0.0
+
+
 def test_values_that_one_plan_keeps_and_the_other_recomputes_are_named(
     command: Command, plans: list[dict[str, Any]]
 ) -> None:
@@ -241,11 +249,3 @@ def test_plans_of_strategies_that_rewrite_a_region_differently_are_compared(comm
     result = command("diff", "none.json", "half.json", "--json")
     assert (result.status, result.error) == (0, "")
     assert result.json["b"]["peak_bytes"] < result.json["a"]["peak_bytes"]
-
-
-def test_times_that_cancel_out_are_no_time(command: Command, plans: list[dict[str, Any]], tmp_path: Path) -> None:
-    plan = json.loads((tmp_path / "a.json").read_text())
-    plan["regions"][0]["recompute_seconds"] = -6.9e-18
-    (tmp_path / "a.json").write_text(json.dumps(plan))
-    assert "-0" not in command("diff", "a.json", "b.json").out
-    assert command("diff", "a.json", "b.json", "--json").json["a"]["recompute_seconds"] == 0.0
