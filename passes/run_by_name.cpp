@@ -297,7 +297,8 @@ void run_insert_casts(Run& run) {
     run_other(run, insert_casts(*run.graph, run.input.inputs, autocast).graph);
 }
 
-const std::array kNamedPasses{
+// One row for each row of all_passes(), in the same order.
+constexpr std::array kNamedPasses{
     NamedPass{Pass::kInlineModules, "puts called methods and functions in place of their calls",
               Needs::kGraph, [](Run& run) { inline_modules(run.graph); }},
     NamedPass{Pass::kAutocastBlocks, "replaces autocast contexts by two operators", Needs::kGraph,
@@ -383,7 +384,8 @@ const std::array kNamedPasses{
               }},
 };
 
-static_assert(kNamedPasses.size() == static_cast<size_t>(Pass::kUndefinedGradients) + 1);
+static_assert(has_a_row_for_each_pass(kNamedPasses),
+              "kNamedPasses has a row for each enumerator of Pass, in their order");
 
 const NamedPass& named(Pass pass) {
   return kNamedPasses[static_cast<size_t>(pass)];

@@ -70,14 +70,8 @@ constexpr std::array kPasses{
     PassInfo{Pass::kUndefinedGradients, "undefined_gradients", kNeeded},
 };
 
-constexpr bool is_in_order() {
-  for (size_t i = 0; i < kPasses.size(); ++i) {
-    if (kPasses[i].pass != static_cast<Pass>(i))
-      return false;
-  }
-  return kPasses.size() == static_cast<size_t>(Pass::kUndefinedGradients) + 1;
-}
-static_assert(is_in_order(), "kPasses has a row for each enumerator of Pass, in their order");
+static_assert(has_a_row_for_each_pass(kPasses),
+              "kPasses has a row for each enumerator of Pass, in their order");
 
 const PassInfo& info_of(Pass pass) {
   return kPasses[static_cast<size_t>(pass)];

@@ -5,10 +5,13 @@
 //   RECOMPUTE_LINT=1                  checks the graph after every pass, as debug builds do
 //   RECOMPUTE_DISABLE_PASSES=a,b      leaves out passes, to find the one that is to blame
 //
-// A new pass gets an enumerator in Pass and a row in all_passes(), in the order in which they run,
-// and is called through run_pass().
+// A new pass gets an enumerator in Pass, a row in kPasses (pass_manager.cpp) and one in
+// kNamedPasses (passes/run_by_name.cpp), all three at the place where it first runs; the compiler
+// checks this. Whoever calls it does so through run_pass(): passes/pipeline.cpp, or the pass that
+// it is a part of.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -71,6 +74,20 @@ struct PassInfo {
   // Results stay right without it: regions are smaller then, or plans worse.
   bool can_be_disabled;
 };
+
+// The number of passes. The last enumerator stands here and nowhere else.
+inline constexpr auto kNumPasses = static_cast<size_t>(Pass::kUndefinedGradients) + 1;
+
+// Returns whether row i of the table is about the i-th pass, for all passes.
+template <class Rows>
+constexpr bool has_a_row_for_each_pass(const Rows& rows) {
+  size_t i = 0;
+  for (const auto& row : rows) {
+    if (row.pass != static_cast<Pass>(i++))
+      return false;
+  }
+  return i == kNumPasses;
+}
 
 // All passes, in the order in which they first run.
 std::span<const PassInfo> all_passes();

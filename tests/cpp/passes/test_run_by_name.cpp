@@ -14,6 +14,8 @@ namespace {
 
 using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::SizeIs;
 using ::testing::ThrowsMessage;
 using torch::jit::testing::FileCheck;
@@ -42,7 +44,8 @@ TEST_F(RunByName, PassesOfARegionOneByOne) {
 
 TEST_F(RunByName, EachPassHasANameAndALine) {
   EXPECT_EQ(passes::names().front().first, "inline_modules");
-  EXPECT_THAT(passes::names(), SizeIs(40));
+  for (const auto& [name, line] : passes::names())
+    EXPECT_THAT(line, Not(IsEmpty())) << name;
 }
 
 TEST_F(RunByName, ErrorsNameWhatWouldBeRight) {
