@@ -57,11 +57,9 @@ RetentionPlan keep_least(const PlanRequest& request, const GraphProblem& problem
   const auto leanest = simulator.run(best);
   auto saved_bytes = leanest.saved_bytes;
   const auto bytes = value_bytes(problem);
-  auto options = request.options;
-  options.strategy = StrategyKind::kAll;
-  const PlanInput plan_input{request.joint, options, request.is_attribute, bytes};
+  const PlanInput plan_input{request.joint, request.options, request.is_attribute, bytes};
   auto plans = segment_plans(plan_input);
-  plans.push_back(make_plan(plan_input));
+  plans.push_back(plan_all_layers(plan_input));
   for (const auto& plan : plans) {
     auto retention = retention_of(problem, plan);
     const auto simulation = simulator.run(retention);
@@ -103,30 +101,33 @@ RetentionPlan decide_by_min_cut(const PlanRequest& request, PlannedGraph& planne
   return retention_of(planned.problem, cut.plan);
 }
 
-// This is the one place that knows all strategies.
+// Calls the function of the strategy. What else depends on the strategy is a field of
+// StrategyTraits.
 RetentionPlan decide(const PlanRequest& request, PlannedGraph& planned) {
   const auto& problem = planned.problem;
   const auto& options = request.options;
+  const auto bytes = value_bytes(problem);
+  const PlanInput input{request.joint, options, request.is_attribute, bytes};
   switch (options.strategy) {
+    case StrategyKind::kNone:
+      break;
+    case StrategyKind::kAll:
+      return retention_of(problem, plan_all_layers(input));
+    case StrategyKind::kNames:
+    case StrategyKind::kOps:
+      return retention_of(problem, plan_words(input));
+    case StrategyKind::kLayers:
+      return retention_of(problem, plan_some_layers(input));
+    case StrategyKind::kSegments:
+      return leanest_of(problem, segment_plans(input));
+    case StrategyKind::kMinCut:
+      return decide_by_min_cut(request, planned);
     case StrategyKind::kBudget:
       return decide_by_budget(request, problem);
     case StrategyKind::kPlan:
       return plan_from_file(problem.problem, options.plan);
-    case StrategyKind::kMinCut:
-      return decide_by_min_cut(request, planned);
-    case StrategyKind::kSegments:
-    case StrategyKind::kNone:
-    case StrategyKind::kAll:
-    case StrategyKind::kNames:
-    case StrategyKind::kOps:
-    case StrategyKind::kLayers:
-      break;
   }
-  const auto bytes = value_bytes(problem);
-  const PlanInput input{request.joint, options, request.is_attribute, bytes};
-  if (options.strategy == StrategyKind::kSegments)
-    return leanest_of(problem, segment_plans(input));
-  return retention_of(problem, make_plan(input));
+  return retention_of(problem, save_everything(request.joint));
 }
 
 RegionBoundary boundary_of(const JointGraph& joint, const GraphProblem& problem) {

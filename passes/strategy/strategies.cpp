@@ -101,41 +101,6 @@ SavePlan plan_layers(const PlanInput& input, const std::function<bool(int64_t)>&
   return plan;
 }
 
-// Recomputes the layers that `layer_ratio`, or `layer_start` and `layer_stride`, select.
-SavePlan plan_some_layers(const PlanInput& input) {
-  const auto& options = input.options;
-  if (!options.layer_ratio) {
-    return plan_layers(input, [&](int64_t layer) {
-      return layer >= options.layer_start &&
-             (layer - options.layer_start) % options.layer_stride == 0;
-    });
-  }
-  std::set<int64_t> layers;
-  for (const auto& [unique, layer] : value_layers(input.joint)) {
-    if (layer >= 0)
-      layers.insert(layer);
-  }
-  const auto count =
-      static_cast<int64_t>(std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
-  std::set<int64_t> first;
-  for (auto layer : layers) {
-    if (static_cast<int64_t>(first.size()) < count)
-      first.insert(layer);
-  }
-  return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
-}
-
-// Recomputes the values that one of the user's words matches.
-SavePlan plan_words(const PlanInput& input) {
-  const auto& words = words_of(input.options);
-  const auto strategy = input.options.strategy;
-  return drop_where(input.joint, [&](Value* value) {
-    const auto name = name_for(value, strategy);
-    return std::any_of(words.begin(), words.end(),
-                       [&](const std::string& word) { return matches(name, word, strategy); });
-  });
-}
-
 // Returns the bytes that the value keeps alive; for a view, those of what it views.
 int64_t kept_bytes(const Value* value, const ValueBytes& bytes) {
   while (true) {
@@ -254,25 +219,41 @@ std::unordered_map<size_t, int64_t> value_layers(const JointGraph& joint) {
   return layers;
 }
 
-SavePlan make_plan(const PlanInput& input) {
-  switch (input.options.strategy) {
-    case StrategyKind::kNone:
-      return save_everything(input.joint);
-    case StrategyKind::kAll:
-      return plan_layers(input, [](int64_t) { return true; });
-    case StrategyKind::kNames:
-    case StrategyKind::kOps:
-      return plan_words(input);
-    case StrategyKind::kLayers:
-      return plan_some_layers(input);
-    case StrategyKind::kSegments:
-      return segment_plans(input).front();
-    case StrategyKind::kMinCut:  // passes/strategy/min_cut.h: it also reports what it bans
-    case StrategyKind::kBudget:  // planner/search/budget.h: its decisions are more than a set
-    case StrategyKind::kPlan:
-      break;
+SavePlan plan_all_layers(const PlanInput& input) {
+  return plan_layers(input, [](int64_t) { return true; });
+}
+
+SavePlan plan_some_layers(const PlanInput& input) {
+  const auto& options = input.options;
+  if (!options.layer_ratio) {
+    return plan_layers(input, [&](int64_t layer) {
+      return layer >= options.layer_start &&
+             (layer - options.layer_start) % options.layer_stride == 0;
+    });
   }
-  return save_everything(input.joint);
+  std::set<int64_t> layers;
+  for (const auto& [unique, layer] : value_layers(input.joint)) {
+    if (layer >= 0)
+      layers.insert(layer);
+  }
+  const auto count =
+      static_cast<int64_t>(std::llround(*options.layer_ratio * static_cast<double>(layers.size())));
+  std::set<int64_t> first;
+  for (auto layer : layers) {
+    if (static_cast<int64_t>(first.size()) < count)
+      first.insert(layer);
+  }
+  return plan_layers(input, [&](int64_t layer) { return first.count(layer) != 0; });
+}
+
+SavePlan plan_words(const PlanInput& input) {
+  const auto& words = words_of(input.options);
+  const auto strategy = input.options.strategy;
+  return drop_where(input.joint, [&](Value* value) {
+    const auto name = name_for(value, strategy);
+    return std::any_of(words.begin(), words.end(),
+                       [&](const std::string& word) { return matches(name, word, strategy); });
+  });
 }
 
 }  // namespace aten_recompute

@@ -1,4 +1,6 @@
-// Decides what is saved under a strategy. The result is plain data; only splice() changes a graph.
+// Decides what is saved under the strategies that pick single values, layers or segments. The
+// result is plain data; only splice() changes a graph. plan_region.cpp chooses the function of a
+// strategy.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +33,15 @@ bool needs_profile(const Options& options);
 // Returns the bytes of the values that nodes of the problem make.
 ValueBytes value_bytes(const GraphProblem& graph);
 
-// Returns what to save for the backward. For strategies that are decided elsewhere, everything is
-// saved (plan_region.h).
-SavePlan make_plan(const PlanInput& input);
+// Strategy `all`: saves what the recomputation of each layer starts from.
+SavePlan plan_all_layers(const PlanInput& input);
+
+// Strategy `layers`: recomputes the layers that `layer_ratio`, or `layer_start` and `layer_stride`,
+// select.
+SavePlan plan_some_layers(const PlanInput& input);
+
+// Strategies `names` and `ops`: recomputes the values that one of the user's words matches.
+SavePlan plan_words(const PlanInput& input);
 
 // Strategies `names` and `ops`: words of the user that match no value which is saved by default.
 struct UnmatchedWords {
@@ -50,7 +58,6 @@ struct Banned {
 
 // Strategy `segments`: returns one or two plans, of which the caller chooses by their peaks,
 // because it depends on the network whether keeping a value pays that only some paths go through.
-// The first is that of make_plan().
 std::vector<SavePlan> segment_plans(const PlanInput& input);
 
 // Returns the layer of each forward value, by Value::unique(): the greatest of the layers of its

@@ -48,8 +48,21 @@ graph(%x : Tensor, %w : Tensor, %dy : Tensor):
 std::vector<std::string> saved(const JointGraph& joint, const std::string& json,
                                const ValueBytes& bytes = {}) {
   const auto options = parse_options(json);
-  const auto plan = make_plan({joint, options, {false, true}, bytes});
-  return test::saved_names(joint, plan);
+  const std::vector<bool> is_attribute{false, true};
+  const PlanInput input{joint, options, is_attribute, bytes};
+  switch (options.strategy) {
+    case StrategyKind::kAll:
+      return test::saved_names(joint, plan_all_layers(input));
+    case StrategyKind::kLayers:
+      return test::saved_names(joint, plan_some_layers(input));
+    case StrategyKind::kNames:
+    case StrategyKind::kOps:
+      return test::saved_names(joint, plan_words(input));
+    case StrategyKind::kSegments:
+      return test::saved_names(joint, segment_plans(input).front());
+    default:
+      return test::saved_names(joint, save_everything(joint));
+  }
 }
 
 ValueBytes bytes_of(const JointGraph& joint,
@@ -163,7 +176,7 @@ graph(%x : Tensor, %lengths : Tensor, %dy : Tensor):
   }
   const auto options = parse_options(R"({"strategy": "segments", "count": 1})");
   const auto bytes = bytes_of(joint, {{"mask", 1}, {"h", 8}, {"y", 8}});
-  const auto plan = make_plan({joint, options, {false, false}, bytes});
+  const auto plan = segment_plans({joint, options, {false, false}, bytes}).front();
   EXPECT_THAT(test::saved_names(joint, plan), ElementsAre("mask"));
 }
 
