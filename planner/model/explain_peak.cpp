@@ -2,7 +2,6 @@
 
 #include <nlohmann/json.hpp>
 
-#include "common/size_text.h"
 #include "planner/model/method_problem.h"
 
 namespace aten_recompute {
@@ -10,27 +9,6 @@ namespace {
 
 constexpr const char* kLoss = "loss";
 constexpr const char* kBetweenRegions = "between regions";
-
-// Returns what would make the smallest peak smaller; "" where nothing stands out.
-std::string advice(const PeakStep& peak, int64_t limit_bytes, const Options& options) {
-  if (peak.alone_bytes > limit_bytes) {
-    return "; this operator alone needs " + nearest_size(peak.alone_bytes) +
-           ", so no plan can keep the budget: a smaller batch or smaller inputs would help";
-  }
-  const auto half =
-      (peak.operand_bytes + peak.result_bytes + peak.workspace_bytes + peak.other_bytes) / 2;
-  if (peak.gradient_bytes > half && !options.accumulate) {
-    return "; " + nearest_size(peak.gradient_bytes) +
-           " of the other values are gradients; those of parameters do not count with "
-           "\"accumulate\": true, for steps that add to gradients that exist";
-  }
-  if (peak.output_bytes > half && !options.release_outputs) {
-    return "; " + nearest_size(peak.output_bytes) +
-           " of the other values are outputs; they do not count with \"release_outputs\": true, "
-           "for callers that free them before the backward";
-  }
-  return "";
-}
 
 }  // namespace
 
@@ -75,22 +53,6 @@ std::string describe(const PeakOperator& peak) {
   if (!peak.source.empty())
     text += " (" + peak.source.substr(peak.source.find_last_of('/') + 1) + ")";
   return text;
-}
-
-std::string explanation(const Problem& problem, const PeakStep& peak, int64_t limit_bytes,
-                        const Options& options) {
-  const auto where = peak_operator(problem, peak);
-  if (where.name.empty())
-    return "";
-  const auto others = ", other values " + nearest_size(peak.other_bytes);
-  const auto place = "; the peak is at " + describe(where);
-  if (peak.at_loss) {
-    return place + ": outputs " + nearest_size(peak.operand_bytes) + ", what the loss needs " +
-           nearest_size(peak.workspace_bytes) + others;
-  }
-  return place + ": operands " + nearest_size(peak.operand_bytes) + ", results " +
-         nearest_size(peak.result_bytes) + ", workspace " + nearest_size(peak.workspace_bytes) +
-         others + advice(peak, limit_bytes, options);
 }
 
 }  // namespace aten_recompute

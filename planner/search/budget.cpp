@@ -60,6 +60,27 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
          (outside > 0 ? ", as operators between the regions need " + nearest_size(outside) : "");
 }
 
+// Returns what would make the smallest peak smaller; "" where nothing stands out.
+std::string advice(const PeakStep& peak, int64_t limit_bytes, const Options& options) {
+  if (peak.alone_bytes > limit_bytes) {
+    return "; this operator alone needs " + nearest_size(peak.alone_bytes) +
+           ", so no plan can keep the budget: a smaller batch or smaller inputs would help";
+  }
+  const auto half =
+      (peak.operand_bytes + peak.result_bytes + peak.workspace_bytes + peak.other_bytes) / 2;
+  if (peak.gradient_bytes > half && !options.accumulate) {
+    return "; " + nearest_size(peak.gradient_bytes) +
+           " of the other values are gradients; those of parameters do not count with "
+           "\"accumulate\": true, for steps that add to gradients that exist";
+  }
+  if (peak.output_bytes > half && !options.release_outputs) {
+    return "; " + nearest_size(peak.output_bytes) +
+           " of the other values are outputs; they do not count with \"release_outputs\": true, "
+           "for callers that free them before the backward";
+  }
+  return "";
+}
+
 // What is known of the leanest plan where none keeps the budget.
 struct SmallestPeak {
   int64_t bytes = 0;
@@ -170,6 +191,22 @@ int64_t fraction_counts_from(const Options& options, int64_t unplanned_peak_byte
   return options.fraction_of == FractionOf::kLargest
              ? std::max(unplanned_peak_bytes, largest_unplanned_bytes)
              : unplanned_peak_bytes;
+}
+
+std::string explanation(const Problem& problem, const PeakStep& peak, int64_t limit_bytes,
+                        const Options& options) {
+  const auto where = peak_operator(problem, peak);
+  if (where.name.empty())
+    return "";
+  const auto others = ", other values " + nearest_size(peak.other_bytes);
+  const auto place = "; the peak is at " + describe(where);
+  if (peak.at_loss) {
+    return place + ": outputs " + nearest_size(peak.operand_bytes) + ", what the loss needs " +
+           nearest_size(peak.workspace_bytes) + others;
+  }
+  return place + ": operands " + nearest_size(peak.operand_bytes) + ", results " +
+         nearest_size(peak.result_bytes) + ", workspace " + nearest_size(peak.workspace_bytes) +
+         others + advice(peak, limit_bytes, options);
 }
 
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,

@@ -3,9 +3,11 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "common/options.h"
+#include "planner/model/peak_step.h"
 #include "planner/model/retention_plan.h"
 
 namespace aten_recompute {
@@ -39,14 +41,25 @@ int64_t budget_bytes(const Options& options, int64_t unplanned_peak_bytes);
 int64_t fraction_counts_from(const Options& options, int64_t unplanned_peak_bytes,
                              int64_t largest_unplanned_bytes);
 
+// Returns the end of a message about a budget of `limit_bytes` that no plan keeps, where `peak` is
+// that of the leanest plan: "; the peak is at aten::relu of layer3.0 (resnet.py:52): operands 12.0
+// MiB, results 8.0 MiB, workspace 4.0 MiB, other values 20.0 MiB", followed by what would help, if
+// that is known. Returns "" where nothing runs.
+std::string explanation(const Problem& problem, const PeakStep& peak, int64_t limit_bytes,
+                        const Options& options);
+
 // Returns the plan for the budget in `options`. `unplanned` keeps what the backward reads;
 // fractions count from its peak, and the search starts from it. Throws BudgetUnreachableError,
 // which is a UserError, if no plan is found that fits; the message names the smallest peak that can
-// be reached, rounded up, so that it is a budget that can be kept. With
-// Options::leanest_if_unreachable, or where a fraction may come to count from larger inputs, a plan
-// near the smallest peak within Options::leanest_time is returned instead, and a warning is logged:
-// of those whose peak is at most a tenth larger, the one with the smallest product of time and
-// squared peak. The plan does not depend on the number of threads.
+// be reached, rounded up, so that it is a budget that can be kept.
+//
+// Two kinds of memory budgets that are out of reach are no error: with
+// Options::leanest_if_unreachable, and a fraction with FractionOf::kLargest (in Python
+// of="largest"), because it counts from more once larger inputs follow. Then a warning is logged,
+// and a plan near the smallest peak within Options::leanest_time is returned: of those whose peak
+// is at most a tenth larger, the one with the smallest product of time and squared peak.
+//
+// The plan does not depend on the number of threads.
 RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned,
                           const Options& options, const BudgetLimits& limits = {});
 

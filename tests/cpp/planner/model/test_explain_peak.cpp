@@ -8,6 +8,7 @@
 
 #include "planner/model/method_problem.h"
 #include "planner/model/problem_json.h"
+#include "planner/search/budget.h"
 #include "tests/cpp/support/plan_testing.h"
 
 namespace aten_recompute {
