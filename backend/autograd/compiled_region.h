@@ -28,7 +28,7 @@ struct SpecializationKey {
   std::vector<std::pair<size_t, size_t>> same;
   // All tensors are on the CPU; false for a region of which no operator depends on that.
   bool is_on_cpu = false;
-  bool may_change_layouts = false;  // see passes/pipeline.h
+  bool may_change_layouts = false;  // see passes/region/choose_layout.h
   // What autocast does to the call. Where it is on: per input, the type of a tensor, and whether it
   // is a leaf.
   AutocastState autocast{};
@@ -66,7 +66,6 @@ struct HandedOver {
 };
 
 // The programs of a compiled region, and what its calls need to know of them. Thread-safe.
-
 class CompiledRegion {
  public:
   // `caller` is that of the compiled regions that were planned with the same profile. With nullptr

@@ -1,4 +1,7 @@
 // One differentiable region of a method, at run time.
+//
+// region_run.cpp has a call: run(), choose() and compiled_for(), which find what is compiled for
+// its inputs, and run_uncompiled(). region.cpp has the rest: keys, compiling, and replacing plans.
 #pragma once
 
 #include <ATen/core/ivalue.h>

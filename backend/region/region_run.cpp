@@ -16,9 +16,12 @@
 #include "backend/memory/data_growth.h"
 #include "backend/planning/method_call.h"
 #include "backend/region/region.h"
+#include "common/log.h"
 #include "common/strategy_traits.h"
+#include "runtime/arena/scratch_memory.h"
 #include "runtime/autocast.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/one_line_errors.h"
 #include "runtime/tape_reach.h"
 
 namespace aten_recompute {
@@ -283,6 +286,60 @@ void Region::run_uncompiled(Stack& stack, std::vector<c10::IValue> inputs) const
   for (size_t i = 0; i < graph_->outputs().size(); ++i) {
     stack.push_back(uncompiled_.take_output(registers, i));
   }
+}
+
+Region::Choice Region::choose(const SpecializationKey& key,
+                              const std::vector<c10::IValue>& inputs) {
+  const OutsideOfSteps compiling;
+  const WithoutAutocastCache no_cache;
+  if (!traits_of(options_).depends_on_shapes(is_one_of_several_))
+    return compiled_for(key, inputs, {}, false, false);
+  const InputShapes shapes(inputs, is_attribute_);
+  auto* call = MethodCall::current();
+  if (call == nullptr)
+    return compiled_for(key, inputs, shapes, false, is_one_of_several_);
+  if (auto compiled_region = call->planned({this, key, shapes, nullptr}))
+    return {compiled_region};
+  auto choice = compiled_for(key, inputs, shapes, /*exact=*/!call->has_plan(), /*leanest=*/true);
+  call->ran(choice.compiled_region);
+  return choice;
+}
+
+Region::Choice Region::compiled_for(const SpecializationKey& key,
+                                    const std::vector<c10::IValue>& inputs,
+                                    const InputShapes& shapes, bool exact, bool leanest) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  auto& plans = compiled_regions_[key];
+  const bool is_outdated = traits_of(options_).keeps_budget && remove_outdated(plans);
+  // Where a region cannot be differentiated, shapes make no difference.
+  const auto* found =
+      plans.planned.find_if([](const auto& each) { return each->compiled_region == nullptr; });
+  if (found == nullptr)
+    found = plans.planned.find(shapes, exact);
+  if (found != nullptr)
+    return {(*found)->compiled_region, (*found)->shapes != shapes};
+  if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
+    say_why_compiled(key, shapes, plans, is_outdated);
+  last_key_ = &compiled_regions_.find(key)->first;
+  // The step that follows is recorded in memory of its own, so it needs none that is kept.
+  ArenaPool::instance().clear();
+  const ScratchMemory scratch;
+  std::shared_ptr<const CompiledRegion> compiled_region;
+  try {
+    compiled_region = compile(key, inputs, options_, leanest, plans);
+  } catch (const NotDifferentiable& error) {
+    log_warning(LogTopic::kRules,
+                std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
+  } catch (const NotProfiled&) {
+    return {};  // the region's own run raises the error
+  } catch (const std::exception&) {
+    rethrow_in_one_line();
+  }
+  if (compiled_region != nullptr && compiled_region->plan() != nullptr)
+    plans.policy.note_plan(compiled_region->plan()->metrics.unplanned_peak_bytes);
+  plans.planned.insert(std::make_shared<Planned>(
+      Planned{with_room(shapes, compiled_region.get()), compiled_region, num_compiled_++}));
+  return {compiled_region};
 }
 
 void Region::run(Stack& stack) {
