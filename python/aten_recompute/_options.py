@@ -1,6 +1,6 @@
 """The options that ``lower`` and ``enable`` accept: their types, and how they are passed to the library.
 
-The docstring of ``lower`` says what each one does.
+docs/options.md says what each one does.
 """
 
 import json
