@@ -1,5 +1,6 @@
 // Calls the passes that compile a region, in order. Those that prepare a method come before them
-// (passes/prepare_method.h).
+// (passes/prepare_method.h), and some are called by the passes that they are parts of
+// (docs/design.md).
 #pragma once
 
 #include <cstdint>
