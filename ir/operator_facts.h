@@ -1,8 +1,8 @@
 // What is known about operators beyond their schemas and PyTorch's tags. It is one table with one
-// row per operator (ir/operator_facts.cpp). Other files name only operators that they translate one by
-// one: rules, views in passes/frontend/path/path_memory.cpp, and operators on lists in
-// passes/frontend/rewrites/functionalize_lists.cpp. ir/node_traits.h combines the table with schemas,
-// tags and registered rules.
+// row per operator (ir/operator_facts.cpp). Other files name only operators that they translate one
+// by one: rules, views in passes/frontend/path/path_memory.cpp, and operators on lists in
+// passes/frontend/rewrites/functionalize_lists.cpp. ir/node_traits.h combines the table with
+// schemas, tags and registered rules.
 #pragma once
 
 #include <cstdint>
