@@ -8,22 +8,6 @@
 #include <string>
 
 namespace aten_recompute::command {
-
-Exit status_of(const std::exception& error) {
-  if (const auto* const failure = dynamic_cast<const Failure*>(&error))
-    return failure->status();
-  if (const auto typed = typed_error(error)) {
-    if (dynamic_cast<const BudgetUnreachableError*>(typed.get()) != nullptr)
-      return Exit::kBudgetUnreachable;
-    if (dynamic_cast<const InvalidOptionError*>(typed.get()) != nullptr ||
-        dynamic_cast<const NoSuchMethodError*>(typed.get()) != nullptr ||
-        dynamic_cast<const PlanMismatchError*>(typed.get()) != nullptr)
-      return Exit::kBadArguments;
-  }
-  return dynamic_cast<const std::invalid_argument*>(&error) != nullptr ? Exit::kBadArguments
-                                                                       : Exit::kStepFailed;
-}
-
 namespace {
 
 std::string text_of(const std::exception& error) {
@@ -46,6 +30,21 @@ std::string short_text_of(const std::exception& error) {
 }
 
 }  // namespace
+
+Exit status_of(const std::exception& error) {
+  if (const auto* const failure = dynamic_cast<const Failure*>(&error))
+    return failure->status();
+  if (const auto typed = typed_error(error)) {
+    if (dynamic_cast<const BudgetUnreachableError*>(typed.get()) != nullptr)
+      return Exit::kBudgetUnreachable;
+    if (dynamic_cast<const InvalidOptionError*>(typed.get()) != nullptr ||
+        dynamic_cast<const NoSuchMethodError*>(typed.get()) != nullptr ||
+        dynamic_cast<const PlanMismatchError*>(typed.get()) != nullptr)
+      return Exit::kBadArguments;
+  }
+  return dynamic_cast<const std::invalid_argument*>(&error) != nullptr ? Exit::kBadArguments
+                                                                       : Exit::kStepFailed;
+}
 
 std::string message_of(const std::exception& error) {
   auto message = short_text_of(error);
