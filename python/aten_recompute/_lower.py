@@ -1,5 +1,6 @@
 """Lowers modules and undoes it, loads them, and reports what was compiled."""
 
+import inspect
 import json
 import os
 from collections.abc import Sequence
@@ -46,9 +47,9 @@ def lower(
         methods: the names of the methods to lower, or a single name. Other methods remain as they are.
         **options: the options of the strategy, by name.
 
-    docs/options.md lists the strategies and all options with what they accept: those of single strategies, such as
-    ``memory_budget`` of ``"budget"``, and those of every strategy, such as ``accumulate``. ``LowerOptions`` has their
-    types.
+    ``LowerOptions`` lists the strategies and all options with what they accept, as ``help(lower)`` and docs/options.md
+    do: those of single strategies, such as ``memory_budget`` of ``"budget"``, and those of every strategy, such as
+    ``accumulate``.
 
     Returns:
         A module with the parameters, buffers and submodules of ``module`` under the same names. They are the same
@@ -66,6 +67,12 @@ def lower(
     names = [methods] if isinstance(methods, str) else list(methods)
     pattern = module.__dict__.get(LAYER_PATTERN, "")
     return _wrap(checked(torch.ops.aten_recompute.lower, module._c, spec, names, pattern), module)
+
+
+# The text of the options stands once, beside their types.
+if lower.__doc__ is not None:  # as it is with -OO
+    _summary, _options = (inspect.cleandoc(each.__doc__ or "") for each in (lower, LowerOptions))
+    lower.__doc__ = _summary.replace("Returns:", _options.split("\n\n", 1)[1] + "\n\nReturns:", 1)
 
 
 def unlower(module: torch.jit.ScriptModule) -> torch.jit.ScriptModule:

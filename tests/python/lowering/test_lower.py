@@ -407,6 +407,9 @@ def test_every_option_is_documented_and_typed(strategy: str, required: dict[str,
     assert set(required) <= options
     folder = Path(__file__).parents[3] / "docs"
     documentation = (folder / "options.md").read_text() + (folder / "min_cut.md").read_text()
+    help_text = aten_recompute.lower.__doc__ or ""
+    assert [each for each in options - {"strategy"} if f"``{each}``" not in help_text] == []
+    assert f'``"{strategy}"``' in help_text
     short_forms = {option for option in everything if option.isdigit()}
     assert [each for each in short_forms if f'`{{"{each}": ' not in documentation] == []
     assert not options & short_forms
