@@ -60,3 +60,25 @@ def test_a_file_is_replaced_and_others_may_read_it(report: Any, writer: str, tmp
     assert [each.name for each in tmp_path.iterdir()] == ["file"]
     assert path.read_bytes() != b"before"
     assert path.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_pipe_is_not_replaced(report: Any, writer: str, tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(OSError, match=rf"^{writer}: cannot write {path}: it is a device or a pipe, not a file$"):
+        getattr(report, writer)(path)
+    assert path.is_fifo()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("writer", WRITERS)
+def test_a_link_stays_and_so_do_permissions(report: Any, writer: str, tmp_path: Path) -> None:
+    path, link = tmp_path / "file", tmp_path / "link"
+    path.write_text("before")
+    path.chmod(0o600)
+    link.symlink_to("file")
+    getattr(report, writer)(link)
+    assert link.is_symlink()
+    assert path.read_bytes() != b"before"
+    assert path.stat().st_mode & 0o777 == 0o600
