@@ -130,7 +130,7 @@ Stack gradients_like(const std::vector<Tensor>& tensors, const IValue& mask) {
 
 Stack layer_norm_backward(const Operands& operands) {
   const auto weight = operands.tensor("weight");
-  const Tensor partial_sums = scratch(2 * at::get_num_threads() * bytes_of(weight));
+  const Tensor partial_sums = scratch(int64_t{2} * at::get_num_threads() * bytes_of(weight));
   return gradients_like({operands[1].toTensor(), weight, operands.tensor("bias")},
                         operands.named("output_mask"));
 }
@@ -262,7 +262,7 @@ int64_t row_bytes(int64_t elements) {
 int64_t onednn_workspace(int64_t steps, int64_t batch, int64_t size) {
   const auto states = 2 * (steps + 1) * batch;
   return steps * batch * (row_bytes(4 * size) + row_bytes(size)) +
-         states * (3 * row_bytes(size) + 2 * 4 * size);
+         states * (3 * row_bytes(size) + 8 * size);
 }
 
 Stack lstm_layer(const Operands& operands) {

@@ -32,7 +32,9 @@ Run find_writer(const OverwritingForm& form) {
 
 std::vector<InPlaceForm> in_place_forms(const torch::jit::Node* node) {
   const auto* form = overwriting_form(node);
-  const auto writer = form == nullptr ? nullptr : find_writer(*form);
+  if (form == nullptr)
+    return {};
+  const auto writer = find_writer(*form);
   if (!writer)
     return {};
   std::vector<InPlaceForm> forms;

@@ -67,10 +67,9 @@ void require_grad(Stack& stack) {
 Operation operator_gradient(const Node* node) {
   const auto code =
       std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "operator_gradient");
-  const auto requires_grad = node->is(symbols::kRequiresGrad);
-  const auto has_gradient = node->is(symbols::kHasGradient);
-  const auto num_given = node->inputs().size() - requires_grad.size();
-  return [code, requires_grad, has_gradient, num_given](Stack& stack) {
+  const auto num_given = node->inputs().size() - node->is(symbols::kRequiresGrad).size();
+  return [code, requires_grad = node->is(symbols::kRequiresGrad),
+          has_gradient = node->is(symbols::kHasGradient), num_given](Stack& stack) {
     const auto given = torch::jit::pop(stack, num_given);
     auto operands = torch::jit::pop(stack, requires_grad.size());
     const bool records_graph = at::GradMode::is_enabled();
@@ -110,7 +109,7 @@ at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph) {
                                                   : operand.detach().requires_grad_();
 }
 
-at::Tensor with_memory(at::Tensor gradient) {
+at::Tensor with_memory(const at::Tensor& gradient) {
   return gradient.defined() && gradient._is_zerotensor() ? gradient.clone() : gradient;
 }
 

@@ -40,7 +40,7 @@ at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph);
 
 // Returns the gradient in memory that can be written to: autograd gives zeros without any for
 // operators such as sgn. An undefined gradient stays undefined.
-at::Tensor with_memory(at::Tensor gradient);
+at::Tensor with_memory(const at::Tensor& gradient);
 
 // Registers the operators (register/operators.cpp).
 void register_inner_gradient_operators();

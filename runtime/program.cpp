@@ -219,7 +219,7 @@ void release_dying_operands(const Program::Instruction& instruction,
 }
 
 // In programs that are not planned, tensors with fewer elements are not overwritten.
-constexpr int64_t kLeastOverwritten = 16 * 1024;
+constexpr int64_t kLeastOverwritten = int64_t{16} * 1024;
 
 bool has_fewer_elements(const c10::IValue& value, int64_t count) {
   return value.isTensor() && value.toTensor().defined() && value.toTensor().numel() < count;

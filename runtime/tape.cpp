@@ -86,11 +86,11 @@ class TapeForward {
       auto list = value.toList();
       c10::impl::GenericList attached(list.elementType());
       for (size_t i = 0; i < list.size(); ++i) {
-        const c10::IValue element = list.get(i);
+        const auto& element = list.get(i);
         attached.push_back(element.isTensor() ? c10::IValue(attach_one(element.toTensor(), true))
                                               : element);
       }
-      value = std::move(attached);
+      value = c10::IValue(attached);
     }
     tape.group_sizes.push_back(added);
   }

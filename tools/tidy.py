@@ -30,7 +30,7 @@ LARGEST_GROUP = 12
 def groups(files: list[str]) -> list[list[str]]:
     """Returns the sources of each folder in groups of at most LARGEST_GROUP, of about the same size."""
     found = []
-    for _, of_folder in groupby(sorted(files), key=lambda file: Path(file).parent):
+    for _, of_folder in groupby(sorted(set(files)), key=lambda file: Path(file).parent):
         folder = list(of_folder)
         count = -(-len(folder) // LARGEST_GROUP)
         found += [folder[at::count] for at in range(count)]
@@ -67,6 +67,7 @@ class Reader:
                 "clang-tidy",
                 "--quiet",
                 f"--config-file={ROOT / '.clang-tidy'}",
+                f"--checks={checks_of(Path(group[0]).parent)}",
                 f"--line-filter={of_group if self.line_filter else ''}",
                 "-p",
                 str(folder),
@@ -87,6 +88,13 @@ class Reader:
             return f"{ROOT / group[at]}:{line - first_lines[at]}:"
 
         return re.sub(rf"{re.escape(str(together))}:(\d+):", place, done.stdout) or done.stderr
+
+
+def checks_of(folder: Path) -> str:
+    """Returns what the folder's own .clang-tidy adds to the checks, as the common file lies in another folder."""
+    own = ROOT / folder / ".clang-tidy"
+    found = re.search(r"^Checks: (.*)$", own.read_text(), re.MULTILINE) if own.is_file() else None
+    return found[1] if found else ""
 
 
 def filter_of_group(

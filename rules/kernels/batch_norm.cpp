@@ -542,8 +542,8 @@ Tensor batch_norm_as_seen(Tensor input, OptionalTensor weight, OptionalTensor bi
                           OptionalTensor running_mean, OptionalTensor running_var,
                           OptionalTensor seen_mean, OptionalTensor seen_var, double momentum,
                           double eps, bool cudnn_enabled) {
-  const auto result = at::batch_norm(input, weight, bias, running_mean, running_var,
-                                     /*training=*/false, momentum, eps, cudnn_enabled);
+  auto result = at::batch_norm(input, weight, bias, running_mean, running_var,
+                               /*training=*/false, momentum, eps, cudnn_enabled);
   if (is_same(running_mean, seen_mean) && is_same(running_var, seen_var))
     return result;
   const auto seen = [&] {

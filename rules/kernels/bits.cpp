@@ -113,6 +113,8 @@ void compare_range(const at::Half* x, uint8_t* mask, int64_t count) {
 
 // ---- selections, on elements as unsigned integers ----
 
+// The analyzer does not see that the mask was unpacked before.
+// NOLINTBEGIN(clang-analyzer-core.UndefinedBinaryOperatorResult)
 ATEN_RECOMPUTE_VECTORIZED
 void select_range(const uint8_t* mask, const uint16_t* grad, uint16_t* out, int64_t count) {
   for (int64_t i = 0; i < count; ++i)
@@ -130,6 +132,7 @@ void select_range(const uint8_t* mask, const uint64_t* grad, uint64_t* out, int6
   for (int64_t i = 0; i < count; ++i)
     out[i] = grad[i] & -static_cast<uint64_t>(mask[i]);
 }
+// NOLINTEND(clang-analyzer-core.UndefinedBinaryOperatorResult)
 
 // Calls function(first element, number of elements) for blocks that begin with a whole byte of
 // bits.

@@ -164,7 +164,7 @@ Tensor alpha_noise_value(const Tensor& like, double p) {
 Tensor apply_alpha_dropout_mask(Tensor x, Tensor mask, double p) {
   if (p == 0)
     return x.clone();
-  const auto product = masked(x, mask, alpha_noise_value(x, p));
+  auto product = masked(x, mask, alpha_noise_value(x, p));
   if (p == 1)
     return product;
   const auto factor = kAlpha * alpha_scale(p);

@@ -54,8 +54,8 @@ void accumulate_list(Stack& stack) {
   const auto accumulated = accumulated_value.toList();
   c10::List<std::optional<at::Tensor>> sums;
   for (size_t i = 0; i < accumulated.size(); ++i) {
-    const c10::IValue a = accumulated.get(i);
-    const c10::IValue b = other.get(i);
+    const auto& a = accumulated.get(i);
+    const auto& b = other.get(i);
     if (a.isNone() || b.isNone()) {
       const auto& defined = a.isNone() ? b : a;
       sums.push_back(defined.isNone() ? std::nullopt : std::make_optional(defined.toTensor()));

@@ -399,7 +399,7 @@ class LstmCellsBackward {
     auto grad_cell = at::tanh_backward(grad * out, activated);
     if (grad_cell_.defined())
       grad_cell = grad_cell + grad_cell_;
-    const auto grad_gates = at::cat(
+    auto grad_gates = at::cat(
         {at::sigmoid_backward(grad_cell * candidate, in),
          at::sigmoid_backward(grad_cell * cell_before, forget),
          at::tanh_backward(grad_cell * in, candidate), at::sigmoid_backward(grad * activated, out)},

@@ -89,8 +89,8 @@ std::shared_ptr<Arena> Arena::make(int64_t bytes) {
   if (aligned > begin)
     munmap(mapped, static_cast<size_t>(aligned - begin));
   if (const auto rest = begin + kHugePage - aligned; rest > 0)
-    munmap(reinterpret_cast<void*>(aligned + bytes), static_cast<size_t>(rest));
-  auto* const base = reinterpret_cast<std::byte*>(aligned);
+    munmap(static_cast<std::byte*>(mapped) + (aligned - begin) + bytes, static_cast<size_t>(rest));
+  auto* const base = static_cast<std::byte*>(mapped) + (aligned - begin);
   arena->base_ = base;
   arena->bytes_ = bytes;
   // This is a hint, which saves page faults, and misses of the address cache in kernels.

@@ -54,7 +54,7 @@ void install_arena_allocator() {
     // Never destroyed, because its blocks may outlive everything else in this library.
     c10::SetAllocator(c10::DeviceType::CPU, new ArenaAllocator(present),
                       std::numeric_limits<uint8_t>::max());
-    return true;
+    return true;  // NOLINT(clang-analyzer-cplusplus.NewDeleteLeaks)
   }();
 }
 
