@@ -52,7 +52,7 @@ Operation gradient(const Node* node) {
                                          request.retain_graph, request.create_graph,
                                          /*allow_unused=*/true);
     for (size_t i = 0; i < num_targets; ++i)
-      stack.emplace_back(results[i].defined() ? with_memory(std::move(results[i]))
+      stack.emplace_back(results[i].defined() ? with_memory(results[i])
                                               : at::zeros_like(targets[i]));
   };
 }
@@ -97,7 +97,7 @@ Operation operator_gradient(const Node* node) {
       results = torch::autograd::grad(outputs, targets, gradients, /*retain_graph=*/std::nullopt,
                                       /*create_graph=*/records_graph, /*allow_unused=*/true);
     for (size_t i = 0; i < targets.size(); ++i)
-      stack.emplace_back(results[i].defined() ? with_memory(std::move(results[i]))
+      stack.emplace_back(results[i].defined() ? with_memory(results[i])
                                               : at::zeros_like(targets[i]));
   };
 }

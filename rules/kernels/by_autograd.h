@@ -29,7 +29,7 @@ inline std::vector<at::Tensor> gradients_by_autograd(
   auto gradients = torch::autograd::grad({result}, inputs, {grad}, /*retain_graph=*/std::nullopt,
                                          /*create_graph=*/records_graph, /*allow_unused=*/true);
   for (auto& gradient : gradients)
-    gradient = with_memory(std::move(gradient));
+    gradient = with_memory(gradient);
   return gradients;
 }
 

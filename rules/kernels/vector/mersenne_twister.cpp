@@ -70,8 +70,8 @@ void compare(const uint32_t* words, uint64_t threshold, uint8_t* mask, int64_t c
   for (; i < count; ++i) {
     // The analyzer does not see that temper() writes all words that are read here and below.
     // NOLINTNEXTLINE(clang-analyzer-core.*)
-    const auto number =
-        ((static_cast<uint64_t>(words[2 * i]) << 32) | words[2 * i + 1]) & kNumberBits;
+    const auto upper = static_cast<uint64_t>(words[2 * i]) << 32;
+    const auto number = (upper | words[2 * i + 1]) & kNumberBits;
     mask[i] = number < threshold ? 1 : 0;
   }
 }
