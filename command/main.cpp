@@ -9,12 +9,14 @@
 #include <cstdlib>
 #include <exception>
 #include <string>
+#include <vector>
 
 #include "command/completion.h"
 #include "command/described_options.h"
 #include "command/failure.h"
 #include "command/manual.h"
 #include "command/subcommands.h"
+#include "common/did_you_mean.h"
 
 namespace aten_recompute::command {
 namespace {
@@ -72,18 +74,16 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
   if (!app.get_subcommands().empty())
     return error.what();
   std::string names;
-  std::string meant;
+  std::vector<std::string> known;
   const auto words = app.remaining();
-  for (const auto* known : listed_subcommands(app)) {
-    const auto& name = known->get_name();
-    names += (names.empty() ? "" : ", ") + name;
-    // The first two letters of a subcommand belong to no other one.
-    if (!words.empty() && words.front().compare(0, 2, name, 0, 2) == 0)
-      meant = "; did you mean \"" + name + "\"?";
+  for (const auto* subcommand : listed_subcommands(app)) {
+    known.push_back(subcommand->get_name());
+    names += (names.empty() ? "" : ", ") + known.back();
   }
   if (words.empty())
     return std::string(error.what()) + ": " + names;
   const bool is_option = words.front().rfind('-', 0) == 0;
+  const auto meant = did_you_mean(words.front(), known);
   return words.front() + ": no such " + (is_option ? "option" : "subcommand") + meant +
          (is_option ? "; a subcommand comes first: " : "; there are ") + names;
 }

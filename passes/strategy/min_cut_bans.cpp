@@ -117,8 +117,9 @@ int32_t find_first_unfusible(const BanInput& input, const std::vector<int32_t>& 
     int32_t order;
     int32_t node;
     bool fuses;
-    auto operator<=>(const Step&) const =
-        default;  // NOLINT(modernize-use-nullptr): it reads 0 in it
+    // clang-tidy takes a 0 in the comparison that the compiler writes for a null pointer.
+    // NOLINTNEXTLINE(modernize-use-nullptr)
+    auto operator<=>(const Step&) const = default;
   };
   const auto& operators = input.operators;
   std::set<Step> ahead;
