@@ -188,8 +188,14 @@ void finish_backward(RegionGraphs& graphs) {
     if (graphs.shared_casts.count(inputs[i]) != 0)
       of_casts.insert(i);
   }
-  run_pass(Pass::kSplitSums, backward,
-           [&] { graphs.summand_of = split_sums(*backward, of_casts); });
+  run_pass(Pass::kSplitSums, backward, [&] { graphs.summands = split_sums(*backward, of_casts); });
+  std::set<size_t> shared;
+  for (const auto& summand : graphs.summands) {
+    if (summand.kind == SummandKind::kOfCast)
+      shared.insert(inputs[summand.output]);
+  }
+  std::erase_if(graphs.shared_casts,
+                [&](const auto& each) { return !shared.contains(each.first); });
   run_pass(Pass::kUndefinedGradients, backward,
            [&] { allow_undefined_gradients(*backward, graphs.gradient.df_input_vjps.size()); });
 }

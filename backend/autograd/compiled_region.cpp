@@ -263,9 +263,10 @@ void CompiledRegion::find_stages() {
   const auto last_reads = last_reads_of_inputs();
   std::vector<size_t> leaves_after;
   for (size_t i = 0; i < count; ++i) {
-    const bool follows = i > 0 && graphs_.summand_of[i] == graphs_.summand_of[i - 1];
-    const bool is_last = i + 1 == count || graphs_.summand_of[i] != graphs_.summand_of[i + 1];
-    const auto input = graphs_.gradient.df_output_vjps[graphs_.summand_of[i]];
+    const auto gradient = summands()[i].output;
+    const bool follows = i > 0 && gradient == summands()[i - 1].output;
+    const bool is_last = i + 1 == count || gradient != summands()[i + 1].output;
+    const auto input = graphs_.gradient.df_output_vjps[gradient];
     leaves_after.push_back(
         std::max({backward_.output_ready_after(i), is_last ? last_reads[input] : size_t{0},
                   follows ? leaves_after.back() : size_t{0}}));

@@ -79,9 +79,9 @@ class CompiledRegion {
   const torch::jit::Gradient& gradient() const { return graphs_.gradient; }
   const Program& forward() const { return forward_; }
   const Program& backward() const { return backward_; }
-  // Returns, for each output of the backward, the index in Gradient::df_output_vjps of the gradient
-  // that it is a summand of. Gradients leave summand by summand (passes/partition/split_sums.h).
-  const std::vector<size_t>& summand_of() const { return graphs_.summand_of; }
+  // Returns, for each output of the backward, which gradient of Gradient::df_output_vjps it is a
+  // summand of. Gradients leave summand by summand.
+  const std::vector<Summand>& summands() const { return graphs_.summands; }
   const std::vector<Stage>& stages() const { return stages_; }
   // Returns whether a stage after this one reads a register of the backward or returns it.
   bool is_read_after(size_t stage, int32_t index) const {

@@ -153,11 +153,11 @@ void warn_of_autocast(const CompiledRegion& compiled_region) {
 // are its summands.
 std::map<size_t, std::vector<size_t>> slots_of_inputs(const CompiledRegion& compiled_region,
                                                       const std::vector<bool>& needed) {
-  const auto& summand_of = compiled_region.summand_of();
+  const auto& summands = compiled_region.summands();
   std::map<size_t, std::vector<size_t>> slots;
-  for (size_t k = 0; k < summand_of.size(); ++k) {
+  for (size_t k = 0; k < summands.size(); ++k) {
     if (needed[k])
-      slots[compiled_region.gradient().df_output_vjps[summand_of[k]]].push_back(k);
+      slots[compiled_region.gradient().df_output_vjps[summands[k].output]].push_back(k);
   }
   return slots;
 }
@@ -206,7 +206,7 @@ void RegionCall::replay(variable_list&& vjps, const std::vector<bool>& needed,
   }
   Run run;
   run.is_replay = true;
-  run.replayed.resize(compiled_region_->summand_of().size());
+  run.replayed.resize(compiled_region_->summands().size());
   if (!roots.empty() && !boundary.empty()) {
     auto results = torch::autograd::Engine::get_default_engine().execute(
         roots, root_gradients, /*keep_graph=*/create_graph, create_graph,

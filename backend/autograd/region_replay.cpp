@@ -118,15 +118,6 @@ void find_reads(torch::jit::Value* value, std::vector<Read>& reads) {
   }
 }
 
-// Returns the value's cast, where it has no other reader; otherwise the value.
-torch::jit::Value* cast_of(torch::jit::Value* value) {
-  std::vector<Read> reads;
-  find_reads(value, reads);
-  return reads.size() == 1 && reads.front().use.user->kind() == c10::aten::to
-             ? reads.front().use.user->output()
-             : value;
-}
-
 torch::jit::Value* insert_alias(Node* before, torch::jit::Value* value) {
   auto& graph = *before->owningGraph();
   const torch::jit::WithInsertPoint guard(before);
@@ -137,22 +128,29 @@ torch::jit::Value* insert_alias(Node* before, torch::jit::Value* value) {
 
 // Gives each of the value's readers an alias of its own, and makes these outputs of the graph.
 // Returns how many. The engine runs nodes in the reverse order of their making, and hands on
-// gradients in the order of operands; the outputs are in this order.
-size_t give_aliases(torch::jit::Value* value) {
+// gradients in the order of operands; the outputs are in this order. The readers of a cast that is
+// shared take the place of the cast.
+size_t give_aliases(torch::jit::Value* value, bool shares_cast) {
   auto& graph = *value->owningGraph();
   std::vector<Read> reads;
   find_reads(value, reads);
   std::sort(reads.begin(), reads.end(), [](const Read& a, const Read& b) {
     return a.node == b.node ? a.position < b.position : b.node->isBefore(a.node);
   });
+  size_t count = 0;
   for (const auto& read : reads) {
     auto* reader = read.use.user;
+    if (shares_cast && reader->kind() == c10::aten::to) {
+      count += give_aliases(reader->output(), /*shares_cast=*/false);
+      continue;
+    }
     auto* before = reader->owningBlock() == graph.block() ? reader : read.node;
     auto* alias = insert_alias(before, reader->input(read.use.offset));
     reader->replaceInput(read.use.offset, alias);
     graph.registerOutput(alias);
+    ++count;
   }
-  return reads.size();
+  return count;
 }
 
 // Gives the value's readers one alias, and makes it an output of the graph.
@@ -202,7 +200,7 @@ std::vector<size_t> give_aliases(Graph& graph, const std::vector<size_t>& inputs
     if (takes_gradients)
       give_alias(value);
     else
-      count = give_aliases(shared.count(input) == 0 ? value : cast_of(value));
+      count = give_aliases(value, shared.count(input) != 0);
     aliases.insert(aliases.end(), count, input);
   }
   return aliases;

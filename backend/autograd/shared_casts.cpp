@@ -4,9 +4,9 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include <algorithm>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -21,51 +21,78 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
-// Has an input for the first call of a region that reads the tensor in the block, in float32, and
-// one in the lower precision, where the engine adds what it gets: from later calls, and from calls
-// whose gradient is a sum (passes/partition/split_sums.h). Runs as soon
-// as it has all gradients, as the node behind it does, and not after the stages of the first call,
-// which would all wait for their gradients to be added to the parameters'.
+// Gets gradients from the first call of a region that reads the tensor in the block, in float32 and
+// one by one, and from everything else that reads the cast in the lower precision, where the engine
+// adds what it gets: from later calls, and from calls whose gradient is a sum. Runs as soon as it
+// has all gradients, as the node behind it does, and not after the stages of the first call, which
+// would all wait for their gradients to be added to the parameters'.
 class SumOfCasts : public RegionNode {
  public:
-  SumOfCasts(c10::ScalarType type, Edge edge) : RegionNode(UINT64_MAX), type_(type) {
+  SumOfCasts(c10::ScalarType type, Edge edge) : RegionNode(UINT64_MAX), type_(type), edge_(edge) {
     add_next_edge(std::move(edge));
   }
 
   c10::ScalarType type() const { return type_; }
 
-  // Returns the number of the input for another call, which may have several gradients to add.
+  // Returns the number of the input for the gradient of the cast of another call, which may have
+  // several to add.
   uint32_t add_call(const at::Tensor& tensor, bool has_several) {
     const bool is_first = num_inputs() == 0;
     if (is_first)
       add_input_metadata(tensor);
     if (is_first && !has_several)
-      return 0;
-    if (num_inputs() == 1)
-      add_input_metadata(at::empty({1}, tensor.options().dtype(type_)).expand(tensor.sizes()));
-    return 1;
+      return kFirst;
+    if (!lower_)
+      lower_ =
+          add_input_metadata(at::empty({1}, tensor.options().dtype(type_)).expand(tensor.sizes()));
+    return *lower_;
+  }
+
+  // Returns the number of the input for a gradient that follows the sum.
+  uint32_t add_follower(const at::Tensor& tensor) {
+    followers_.push_back(add_input_metadata(tensor));
+    add_next_edge(edge_);
+    return followers_.back();
   }
 
   variable_list apply(variable_list&& gradients) override {
-    auto& first = gradients[0];
-    if (gradients.size() == 1 || !gradients[1].defined())
-      return {std::move(first)};
-    // The engine has run the later calls first.
-    auto sum = first.defined() ? gradients[1].add(first.to(type_)) : std::move(gradients[1]);
-    return {sum.to(at::kFloat)};
+    variable_list results{sum_of_casts(gradients)};
+    for (const auto follower : followers_)
+      results.push_back(std::move(gradients[follower]));
+    return results;
   }
 
   std::string name() const override { return "SumOfCasts"; }
 
  private:
+  static constexpr uint32_t kFirst = 0;
+
+  at::Tensor sum_of_casts(variable_list& gradients) const {
+    auto& first = gradients[kFirst];
+    if (!lower_ || !gradients[*lower_].defined())
+      return std::move(first);
+    // The engine has run the later calls first.
+    auto& later = gradients[*lower_];
+    return (first.defined() ? later.add(first.to(type_)) : later).to(at::kFloat);
+  }
+
   c10::ScalarType type_;
+  Edge edge_;
+  std::optional<uint32_t> lower_;
+  std::vector<uint32_t> followers_;
 };
 
-// The nodes of a thread since autocast's cache was emptied. They live as long as the graphs of the
-// calls, and keep the tensors alive whose addresses are the keys.
+// A tensor that has been cast. The node lives as long as the graphs of the calls.
+struct SharedCast {
+  c10::weak_intrusive_ptr<c10::TensorImpl> tensor;  // lets no other tensor have its address
+  c10::ScalarType type;
+  WeakNodePtr<SumOfCasts> sum;
+};
+
+// The casts of a thread since autocast's cache was emptied.
 struct CastsOfThread {
   uint64_t generation = 0;
-  std::unordered_map<const void*, WeakNodePtr<SumOfCasts>> nodes;
+  std::unordered_map<const void*, SharedCast> by_tensor;
 };
 
 CastsOfThread& casts_of_thread() {
@@ -74,45 +101,90 @@ CastsOfThread& casts_of_thread() {
     shared = std::make_shared<CastsOfThread>();
   auto& casts = *std::static_pointer_cast<CastsOfThread>(shared);
   if (const auto generation = generation_of_cast_cache(); casts.generation != generation) {
-    casts.nodes.clear();
+    casts.by_tensor.clear();
     casts.generation = generation;
   }
   return casts;
 }
 
-NodePtr<SumOfCasts> sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edge,
-                            CastsOfThread& casts) {
+struct FoundSum {
+  NodePtr<SumOfCasts> node;
+  bool makes_cast;  // as no call before has
+};
+
+FoundSum sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edge,
+                 CastsOfThread& casts) {
   const void* key = tensor.unsafeGetTensorImpl();
-  if (const auto found = casts.nodes.find(key); found != casts.nodes.end()) {
-    if (auto node = found->second.lock(); node != nullptr && node->type() == type)
-      return node;
+  const auto found = casts.by_tensor.find(key);
+  const bool is_new = found == casts.by_tensor.end() || found->second.type != type;
+  if (!is_new) {
+    if (auto node = found->second.sum.lock(); node != nullptr)
+      return {std::move(node), false};
   }
   auto node = make_node<SumOfCasts>(type, edge);
-  casts.nodes.insert_or_assign(key, WeakNodePtr<SumOfCasts>(node));
-  return node;
+  casts.by_tensor.insert_or_assign(
+      key, SharedCast{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), type,
+                      WeakNodePtr<SumOfCasts>(node)});
+  return {std::move(node), is_new};
+}
+
+bool is_of_cast(const Summand& summand) {
+  return summand.kind == SummandKind::kOfCast;
 }
 
 }  // namespace
 
-std::vector<Edge> share_casts(const CompiledRegion& compiled_region,
-                              const std::vector<c10::IValue>& inputs, std::vector<Edge> edges) {
+SummandEdges share_casts(const CompiledRegion& compiled_region,
+                         const std::vector<c10::IValue>& inputs, const std::vector<Edge>& edges) {
+  const auto& summands = compiled_region.summands();
+  SummandEdges result;
+  for (const auto& summand : summands)
+    result.edges.push_back(edges[summand.output]);
   const auto& shared = compiled_region.graphs().shared_casts;
   if (shared.empty())
-    return edges;
+    return result;
   auto& casts = casts_of_thread();
-  const auto& gradients = compiled_region.gradient().df_output_vjps;
-  const auto& summand_of = compiled_region.summand_of();
-  for (size_t k = 0; k < gradients.size(); ++k) {
-    const auto found = shared.find(gradients[k]);
-    if (found == shared.end())
+  for (size_t begin = 0, end = 0; begin < summands.size(); begin = end) {
+    const auto gradient = summands[begin].output;
+    size_t num_of_cast = 0;
+    for (end = begin; end < summands.size() && summands[end].output == gradient; ++end)
+      num_of_cast += is_of_cast(summands[end]) ? 1 : 0;
+    if (num_of_cast == 0)
       continue;
-    const auto& tensor = inputs[gradients[k]].toTensor();
-    auto node = sum_for(tensor, found->second, edges[k], casts);
-    const auto [begin, end] = std::equal_range(summand_of.begin(), summand_of.end(), k);
-    const auto slot = node->add_call(tensor, /*has_several=*/end - begin > 1);
-    edges[k] = Edge(std::move(node), slot);
+    const auto input = compiled_region.gradient().df_output_vjps[gradient];
+    const auto& tensor = inputs[input].toTensor();
+    const auto [node, makes_cast] = sum_for(tensor, shared.at(input), edges[gradient], casts);
+    const auto slot = node->add_call(tensor, num_of_cast > 1);
+    for (size_t i = begin; i < end; ++i) {
+      if (is_of_cast(summands[i]))
+        result.edges[i] = Edge(node, slot);
+      else if (makes_cast && summands[i].kind == SummandKind::kAfterCast)
+        result.edges[i] = Edge(node, node->add_follower(tensor));
+    }
+    if (!makes_cast && !is_of_cast(summands[end - 1]))
+      result.gates.emplace(end - 1, Edge(node, slot));
   }
-  return edges;
+  return result;
+}
+
+void note_casts_without_gradient(const std::vector<c10::IValue>& inputs) {
+  const auto autocast = AutocastState::current();
+  if (!autocast.is_on() || !autocast.is_cache_on)
+    return;
+  auto& casts = casts_of_thread();
+  for (const auto& input : inputs) {
+    if (!input.isTensor() || !input.toTensor().defined())
+      continue;
+    const auto& tensor = input.toTensor();
+    const auto device = tensor.device().type();
+    if (!autocast.is_on(device) || !tensor.is_leaf() || !tensor.requires_grad() ||
+        tensor.is_view() || tensor.scalar_type() != at::kFloat)
+      continue;
+    casts.by_tensor.try_emplace(
+        tensor.unsafeGetTensorImpl(),
+        SharedCast{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
+                   autocast.type(device), WeakNodePtr<SumOfCasts>(NodePtr<SumOfCasts>())});
+  }
 }
 
 torch::autograd::Node& receiver_of(torch::autograd::Node& target) {

@@ -16,14 +16,14 @@
 namespace aten_recompute {
 
 // Runs its stage when the autograd engine reaches it. The edge after those of the stage's gradients
-// leads to the next stage.
+// leads to the next stage, and those behind it let others run after this one.
 class StageNode : public RegionNode {
  public:
   StageNode(std::shared_ptr<RegionCall> call, size_t stage)
       : call_(std::move(call)), stage_(stage) {}
 
-  // Returns the gradients of the stage, and an undefined one for the edge to the next stage. `vjps`
-  // are those of the region's outputs for the first stage. Throws as RegionCall::run_stage() does.
+  // Returns the gradients of the stage, and undefined ones for the other edges. `vjps` are those of
+  // the region's outputs for the first stage. Throws as RegionCall::run_stage() does.
   torch::autograd::variable_list apply(torch::autograd::variable_list&& vjps) override {
     if (stage_ == 0 && RegionCall::must_replay(vjps)) {
       call_->replay(std::move(vjps), needed_of_all_stages(), this->getptr());
@@ -44,8 +44,7 @@ class StageNode : public RegionNode {
       else if (needed[i])  // otherwise the engine does not follow the edge
         keep_missing_gradient_from_hooks(*this, receiver_of(*next_edge(i).function));
     }
-    if (!last)
-      gradients.emplace_back();  // the edge to the next stage carries no gradient
+    gradients.resize(num_outputs());  // the other edges carry no gradients
     return gradients;
   }
 
@@ -62,7 +61,7 @@ class StageNode : public RegionNode {
   // Returns, for each gradient of the region, whether it is needed. Only valid for the first stage.
   std::vector<bool> needed_of_all_stages() {
     const auto& compiled_region = call_->compiled_region();
-    std::vector<bool> needed(compiled_region.summand_of().size(), false);
+    std::vector<bool> needed(compiled_region.summands().size(), false);
     torch::autograd::Node* node = this;
     for (const auto& stage : compiled_region.stages()) {
       for (size_t i = 0; i < stage.gradients.size(); ++i)
@@ -80,8 +79,8 @@ class StageNode : public RegionNode {
 };
 
 // Makes the nodes of the stages, links them, and returns the first one, which becomes the history
-// of the region's outputs. `edges[i]` is where output i of the backward program goes.
+// of the region's outputs. `edges` says where the outputs of the backward program go.
 NodePtr<torch::autograd::Node> make_stages(const std::shared_ptr<RegionCall>& call,
-                                           std::vector<torch::autograd::Edge> edges);
+                                           SummandEdges edges);
 
 }  // namespace aten_recompute

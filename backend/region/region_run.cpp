@@ -348,6 +348,7 @@ void Region::run(Stack& stack) {
   const auto& requires_grad = key.requires_grad;
   if (std::find(requires_grad.begin(), requires_grad.end(), true) == requires_grad.end() &&
       !(makes_leaves_ && at::GradMode::is_enabled())) {
+    note_casts_without_gradient(inputs);
     run_uncompiled(stack, std::move(inputs));
     return;
   }
@@ -363,7 +364,7 @@ void Region::run(Stack& stack) {
   }
 
   const auto edges = gradient_edges(*compiled_region, inputs);
-  const auto edges_of_stages = share_casts(*compiled_region, inputs, edges);
+  auto edges_of_summands = share_casts(*compiled_region, inputs, edges);
   // A region without a profile has no part in a plan for the whole method.
   auto* dataflow = MethodCall::current() == nullptr || compiled_region->plan() == nullptr
                        ? nullptr
@@ -414,9 +415,6 @@ void Region::run(Stack& stack) {
     }
   }
 
-  std::vector<Edge> edges_of_summands;
-  for (auto k : compiled_region->summand_of())
-    edges_of_summands.push_back(edges_of_stages[k]);
   const auto node = make_stages(call, std::move(edges_of_summands));
   if (dataflow != nullptr)
     dataflow->end_run(outputs, node);

@@ -2,6 +2,9 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <utility>
+
 #include "ir/symbols.h"
 
 namespace aten_recompute {
@@ -19,7 +22,9 @@ bool is_sum_for_input(const Value* value) {
 
 // Returns whether the node gives the gradient of a cast the type of what was cast.
 bool is_backward_of_cast(const Node* node) {
-  return node->kind() == symbols::kReduceGrad || node->kind() == c10::aten::to;
+  return (node->kind() == symbols::kReduceGrad || node->kind() == c10::aten::to) &&
+         node->hasAttribute(symbols::kBackwardOf) &&
+         node->s(symbols::kBackwardOf).starts_with(c10::aten::to.toQualString());
 }
 
 // Returns the gradient of a cast, whose type has been changed to that of `gradient`, if it is a
@@ -49,34 +54,63 @@ void collect(Value* value, std::vector<Value*>& summands) {
   summands.push_back(node->input(1));
 }
 
+// A summand and what it is of the output that is split.
+using Split = std::vector<std::pair<Value*, SummandKind>>;
+
+// Splits the sum of the gradients of an input.
+Split split_sum(Value* sum, bool has_shared_cast) {
+  std::vector<Value*> summands;
+  collect(sum, summands);
+  const auto is_of_cast = [](const Value* value) { return is_backward_of_cast(value->node()); };
+  const bool is_known = std::count_if(summands.begin(), summands.end(), is_of_cast) == 1;
+  auto kind = SummandKind::kPlain;
+  Split split;
+  for (auto* summand : summands) {
+    if (!has_shared_cast || !is_known || !is_of_cast(summand)) {
+      split.emplace_back(summand, kind);
+      continue;
+    }
+    std::vector<Value*> of_cast;
+    collect(sum_of_cast(summand), of_cast);
+    for (auto* value : of_cast)
+      split.emplace_back(value, SummandKind::kOfCast);
+    kind = SummandKind::kAfterCast;
+  }
+  return split;
+}
+
+// Destroys the node of a value that nothing reads, if it is a sum or belongs to a cast, and then
+// those of its operands in the same way.
+void destroy_unread_sums(Value* value) {
+  auto* node = value->node();
+  if (!value->uses().empty() ||
+      (node->kind() != symbols::kAccumulate && !is_backward_of_cast(node)))
+    return;
+  const std::vector<Value*> operands(node->inputs().begin(), node->inputs().end());
+  node->destroy();
+  for (auto* operand : std::set<Value*>(operands.begin(), operands.end()))
+    destroy_unread_sums(operand);
+}
+
 }  // namespace
 
-std::vector<size_t> split_sums(Graph& backward, const std::set<size_t>& of_casts) {
+std::vector<Summand> split_sums(Graph& backward, const std::set<size_t>& of_casts) {
   const std::vector<Value*> outputs(backward.outputs().begin(), backward.outputs().end());
-  std::vector<std::vector<Value*>> split;
-  for (size_t i = 0; i < outputs.size(); ++i) {
-    split.emplace_back();
-    collect(of_casts.count(i) == 0 ? outputs[i] : sum_of_cast(outputs[i]), split.back());
-  }
+  std::vector<Split> splits;
+  for (size_t i = 0; i < outputs.size(); ++i)
+    splits.push_back(split_sum(outputs[i], of_casts.count(i) != 0));
   while (!backward.outputs().empty())
     backward.eraseOutput(backward.outputs().size() - 1);
-  std::vector<size_t> summand_of;
+  std::vector<Summand> summands;
   for (size_t i = 0; i < outputs.size(); ++i) {
-    for (auto* summand : split[i]) {
-      backward.registerOutput(summand);
-      summand_of.push_back(i);
+    for (const auto& [value, kind] : splits[i]) {
+      backward.registerOutput(value);
+      summands.push_back({i, kind});
     }
   }
-  for (auto* output : outputs) {
-    auto* value = output;
-    while (value->uses().empty() &&
-           (value->node()->kind() == symbols::kAccumulate || is_backward_of_cast(value->node()))) {
-      auto* node = value->node();
-      value = node->input(0);
-      node->destroy();
-    }
-  }
-  return summand_of;
+  for (auto* output : outputs)
+    destroy_unread_sums(output);
+  return summands;
 }
 
 }  // namespace aten_recompute

@@ -100,8 +100,7 @@ class CastInserter {
     SharedCasts shared;
     for (size_t i = 0; i < graph_->inputs().size(); ++i) {
       const auto found = casts_.find(graph_->inputs()[i]);
-      if (found != casts_.end() &&
-          is_only_read_by(graph_->inputs()[i], found->second.first->node()))
+      if (found != casts_.end() && is_one_cast(graph_->inputs()[i], found->second.first->node()))
         shared.emplace(i, found->second.second);
     }
     return shared;
@@ -123,11 +122,16 @@ class CastInserter {
     return last_read_[instruction];
   }
 
-  static bool is_only_read_by(const Value* value, const Node* reader) {
+  // Returns whether `cast` is the only cast among the readers of the value. split_sums() can tell
+  // its gradient from those of the others then.
+  static bool is_one_cast(const Value* value, const Node* cast) {
     const auto& uses = value->uses();
     return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
-      return use.user == reader || (use.user->kind() == c10::prim::unchecked_cast &&
-                                    is_only_read_by(use.user->output(), reader));
+      if (use.user->kind() == c10::prim::unchecked_cast)
+        return is_one_cast(use.user->output(), cast);
+      return use.user == cast ||
+             (use.user->kind() != c10::aten::to && use.user->kind() != c10::aten::type_as &&
+              use.user->owningBlock() == cast->owningBlock());
     });
   }
 

@@ -24,7 +24,9 @@ using SharedCasts = std::map<size_t, c10::ScalarType>;
 
 struct WithCasts {
   std::shared_ptr<torch::jit::Graph> graph;
-  // The inputs that are read as this cast alone, which autocast's cache keeps beyond the region.
+  // The inputs of which the region makes one cast, which autocast's cache keeps beyond the region:
+  // readers in the same block of autocast share it in eager PyTorch. Others read the input as it
+  // is.
   SharedCasts shared;
 };
 

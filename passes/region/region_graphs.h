@@ -12,6 +12,7 @@
 
 #include "common/options.h"
 #include "ir/joint_graph.h"
+#include "passes/partition/split_sums.h"
 #include "passes/region/insert_casts.h"
 #include "passes/strategy/region_plan.h"
 #include "passes/strategy/strategies.h"
@@ -70,15 +71,13 @@ struct RegionReport {
 struct RegionGraphs {
   // RegionInput::graph, with the casts of autocast.
   std::shared_ptr<torch::jit::Graph> source;
-  // The inputs that are read only as one cast, which other regions in the same block of autocast
-  // share in eager PyTorch; with its type.
+  // WithCasts::shared.
   SharedCasts shared_casts;
   RegionLayout layout;
   torch::jit::Gradient gradient;  // forward and backward as they run
   TapeSources tape_sources;       // which of its outputs require grad in a call
-  // Per output of the backward: which of Gradient::df_output_vjps it is a summand of
-  // (passes/partition/split_sums.h).
-  std::vector<size_t> summand_of;
+  // Per output of the backward: what it is of a gradient of Gradient::df_output_vjps.
+  std::vector<Summand> summands;
   // With Options::save_ir: forward and backward that keep all that the backward reads.
   std::shared_ptr<const torch::jit::Gradient> captured;
   std::vector<size_t> freed_outputs;  // as in JointGraph

@@ -12,6 +12,7 @@ import torch
 from typing_extensions import NotRequired, TypedDict
 
 from ._errors import PREFIX, first_line, typed_error
+from ._files import write_whole
 from ._options import plain
 from ._targets import script_module
 from ._texts import byte_text, flop_text, millisecond_text, table_text
@@ -202,7 +203,10 @@ class Profile:
         }
 
     def to_csv(self, path: str | os.PathLike[str] | None = None, by: str = "node") -> str:
-        """Returns the nodes, or with ``by="module"`` the modules, as CSV, and writes it to ``path`` if there is one."""
+        """Returns the nodes, or with ``by="module"`` the modules, as CSV, and writes it to ``path`` if there is one.
+
+        Raises ValueError for another ``by``, and OSError if the file cannot be written; an earlier one stays then.
+        """
         if by not in ("module", "node"):
             raise ValueError(f'Profile.to_csv: by is "module" or "node", not {by!r}')
         text = io.StringIO()
@@ -215,8 +219,7 @@ class Profile:
                 row["results"] = "; ".join(f"{r['dtype']}{list(r['sizes'])}" for r in row["results"])
             writer.writerow(row)
         if path is not None:
-            with open(path, "w", encoding="utf-8", newline="") as file:
-                file.write(text.getvalue())
+            write_whole(path, text.getvalue().encode(), "Profile.to_csv")
         return text.getvalue()
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from typing_extensions import Unpack
 from ._containers import act_as_containers
 from ._enable import enable
 from ._errors import PREFIX, checked, first_line
+from ._files import write_whole
 from ._layers import LAYER_PATTERN
 from ._options import LowerOptions, Strategy, spec_of
 from ._report import Report
@@ -215,12 +216,13 @@ def save_plan(lowered: Target, path: str | os.PathLike[str]) -> None:
     Args:
         lowered: a lowered module whose strategy is ``budget``, ``min_cut`` or ``segments``, or that was lowered with
             ``profile=True``, after at least one training step.
-        path: the path of the file.
+        path: the path of the file. One that is there is replaced once the new one is complete.
 
     Raises:
         NotLoweredError: the module is neither lowered nor enabled; of a function ``NotEnabledError``.
         ValueError: no region has been compiled with a profile yet.
         TypeError: the module is not scripted or traced.
+        OSError: the file cannot be written.
     """
     text = call_planned(torch.ops.aten_recompute.plan, lowered, "save_plan")
     if not json.loads(text)["regions"]:
@@ -228,8 +230,7 @@ def save_plan(lowered: Target, path: str | os.PathLike[str]) -> None:
             "save_plan: nothing is planned yet: run a training step first, with strategy budget, min_cut or segments, "
             "or with profile=True"
         )
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text + "\n")
+    write_whole(path, f"{text}\n".encode(), "save_plan")
 
 
 def problems(lowered: Target) -> list[dict[str, Any]]:

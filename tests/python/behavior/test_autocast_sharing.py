@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import aten_recompute
 from benchmarks.memory import Tracker
@@ -68,6 +69,47 @@ class RepeatedConvolution(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         image = x.view(-1, 4, 2, 4)
         return self.a(torch.tanh(self.a(image))).view_as(x) + x
+
+
+class Tied(nn.Module):
+    """The last layer has the weight of the embedding, which autocast does not cast."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+        self.a = nn.Linear(8, 8)
+
+    def forward(self, x: Tensor) -> Tensor:
+        tokens = (x * 4).detach().long().remainder(8).amax(-1)
+        y = F.embedding(tokens, self.weight) * x
+        return F.linear(torch.tanh(self.a(y)), self.weight)
+
+
+class ReadBeforeAndAfterTheCast(nn.Module):
+    """Reads the weight as it is, as a view and in a block without autocast, before and after two products."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = x * self.weight.sum(0) + x * self.weight[1]
+        y = torch.tanh(F.linear(y, self.weight)) + y * self.weight[2].exp()
+        with torch.autocast("cpu", enabled=False):
+            y = F.linear(y.float(), self.weight.sin())
+        y = F.linear(torch.tanh(y), self.weight)
+        return torch.tanh(F.linear(y, self.weight.t())) * self.weight.amax(0)
+
+
+class CastByHandAsWell(nn.Module):
+    """Casts its weight itself, too, so that the region does not know which cast others share."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 8))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.tanh(F.linear(x, self.weight)) * self.weight.to(torch.float64).sum(0).float()
 
 
 def autocast(**options: Any) -> torch.autocast:
@@ -133,6 +175,20 @@ def evaluated_first(module: nn.Module, x: Tensor) -> Tensor:
         return (module(x) - target).float().square().sum()
 
 
+def one_backward_each(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        first, second = module(x).float().sin().sum(), module(x * 2).float().cos().sum()
+    second.backward()
+    return first
+
+
+def one_backward_each_in_the_order_of_calls(module: nn.Module, x: Tensor) -> Tensor:
+    with autocast():
+        first, second = module(x).float().sin().sum(), module(x * 2).float().cos().sum()
+    first.backward()
+    return second
+
+
 SETTINGS = (
     two_calls,
     three_calls,
@@ -143,6 +199,8 @@ SETTINGS = (
     one_is_dropped,
     backward_in_between,
     evaluated_first,
+    one_backward_each,
+    one_backward_each_in_the_order_of_calls,
 )
 
 
@@ -156,7 +214,9 @@ def gradients(module: nn.Module, setting: Any, x: Tensor) -> list[Tensor | None]
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("strategy", OPTIONS)
-@pytest.mark.parametrize("kind", [Net, SeveralRegions, Repeated, RepeatedConvolution])
+@pytest.mark.parametrize(
+    "kind", [Net, SeveralRegions, Repeated, RepeatedConvolution, Tied, ReadBeforeAndAfterTheCast]
+)
 def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: str, setting: Any) -> None:
     torch.manual_seed(0)
     eager = kind()
@@ -166,6 +226,16 @@ def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: s
         assert_same(gradients(lowered, setting, x), gradients(eager, setting, x))
     (method,) = aten_recompute.report(lowered)["methods"]
     assert method["unplanned_calls"] == []
+
+
+def test_a_weight_that_the_method_casts_itself_differs_in_rounding_alone() -> None:
+    torch.manual_seed(0)
+    eager = CastByHandAsWell()
+    lowered = aten_recompute.lower(scripted_copy(eager), "all")
+    x = torch.randn(32, 8)
+    for ours, theirs in zip(gradients(lowered, two_calls, x), gradients(eager, two_calls, x), strict=True):
+        assert ours is not None and theirs is not None
+        assert (ours - theirs).norm() <= torch.finfo(torch.bfloat16).eps * theirs.norm()
 
 
 class RunningAverage(nn.Module):

@@ -27,7 +27,8 @@ graph(%x : Tensor, %w : Tensor):
   return (%a, %b, %c)
 )");
   ASSERT_EQ(gradient.df->outputs().size(), 2);
-  EXPECT_THAT(split_sums(*gradient.df), ElementsAre(0, 0, 0, 1));
+  EXPECT_THAT(split_sums(*gradient.df),
+              ElementsAre(Summand{0}, Summand{0}, Summand{0}, Summand{1}));
   std::vector<std::string> kinds;
   for (auto* output : gradient.df->outputs())
     kinds.emplace_back(output->node()->kind().toUnqualString());
@@ -51,13 +52,62 @@ graph(%x : Tensor, %w : Tensor):
   return (%a, %b, %d)
 )");
   const auto whole = gradient.df->copy();
-  EXPECT_THAT(split_sums(*whole), ElementsAre(0, 1, 1));
-  EXPECT_THAT(split_sums(*gradient.df, {0}), ElementsAre(0, 0, 1, 1));
+  EXPECT_THAT(split_sums(*whole), ElementsAre(Summand{0}, Summand{1}, Summand{1}));
+  EXPECT_THAT(split_sums(*gradient.df, {0}),
+              ElementsAre(Summand{0, SummandKind::kOfCast}, Summand{0, SummandKind::kOfCast},
+                          Summand{1}, Summand{1}));
   std::vector<std::string> kinds;
   for (auto* output : gradient.df->outputs())
     kinds.emplace_back(output->node()->kind().toUnqualString());
   EXPECT_THAT(kinds,
               ElementsAre("tanh_backward", "sigmoid_backward", "mm_grad_self", "mm_grad_mat2"));
+}
+
+// As those of a weight that is an embedding before it is cast for the last layer, and is read
+// again.
+TEST(SplitSums, SummandsKnowOnWhichSideOfTheCastTheyStand) {
+  const auto gradient = backward_of(R"(
+graph(%x : Tensor, %w : Tensor):
+  %type : int = prim::Constant[value=15]()
+  %no : bool = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
+  %before : Tensor = aten::sigmoid(%x)
+  %c : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %a : Tensor = aten::tanh(%c)
+  %b : Tensor = aten::exp(%c)
+  %after : Tensor = aten::mm(%x, %w)
+  return (%before, %a, %b, %after)
+)");
+  EXPECT_THAT(
+      split_sums(*gradient.df, {0}),
+      ElementsAre(Summand{0}, Summand{0, SummandKind::kOfCast}, Summand{0, SummandKind::kOfCast},
+                  Summand{0, SummandKind::kAfterCast}, Summand{1}));
+  std::vector<std::string> kinds;
+  for (auto* output : gradient.df->outputs())
+    kinds.emplace_back(output->node()->kind().toUnqualString());
+  EXPECT_THAT(kinds, ElementsAre("mm_grad_self", "mul", "tanh_backward", "sigmoid_backward",
+                                 "mm_grad_mat2"));
+  for (auto* node : gradient.df->nodes()) {
+    EXPECT_STRNE(node->kind().toQualString(), "aten_recompute::accumulate");
+    EXPECT_NE(node->kind(), c10::aten::to);
+  }
+}
+
+// Two gradients come from casts. Which of these others share is not known.
+TEST(SplitSums, SummandsOfSeveralCastsArePlain) {
+  const auto gradient = backward_of(R"(
+graph(%x : Tensor):
+  %type : int = prim::Constant[value=15]()
+  %double : int = prim::Constant[value=7]()
+  %no : bool = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
+  %c : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %d : Tensor = aten::to(%x, %double, %no, %no, %none)
+  %a : Tensor = aten::sigmoid(%c)
+  %b : Tensor = aten::tanh(%d)
+  return (%a, %b)
+)");
+  EXPECT_THAT(split_sums(*gradient.df, {0}), ElementsAre(Summand{0}, Summand{0}));
 }
 
 // Eager, too, sums the gradients of a copy at the copy.
@@ -70,7 +120,7 @@ graph(%x : Tensor):
   %b : Tensor = aten::tanh(%y)
   return (%a, %b)
 )");
-  EXPECT_THAT(split_sums(*gradient.df), ElementsAre(0));
+  EXPECT_THAT(split_sums(*gradient.df), ElementsAre(Summand{0}));
   EXPECT_STREQ(gradient.df->outputs()[0]->node()->kind().toQualString(),
                "aten_recompute::accumulate");
 }
