@@ -214,9 +214,7 @@ def gradients(module: nn.Module, setting: Any, x: Tensor) -> list[Tensor | None]
 
 @pytest.mark.parametrize("setting", SETTINGS)
 @pytest.mark.parametrize("strategy", OPTIONS)
-@pytest.mark.parametrize(
-    "kind", [Net, SeveralRegions, Repeated, RepeatedConvolution, Tied, ReadBeforeAndAfterTheCast]
-)
+@pytest.mark.parametrize("kind", [Net, SeveralRegions, Repeated, RepeatedConvolution, Tied, ReadBeforeAndAfterTheCast])
 def test_gradients_of_calls_that_share_a_cast(kind: type[nn.Module], strategy: str, setting: Any) -> None:
     torch.manual_seed(0)
     eager = kind()

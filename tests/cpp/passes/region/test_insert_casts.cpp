@@ -204,13 +204,26 @@ TEST_F(InsertCasts, ABlockAroundTheRegionKeepsCastsFromBlockToBlock) {
   const std::vector<c10::IValue> inputs{at::randn({4, 4}), parameter()};
   const auto result = insert_casts(*test::parse(kBlocks), inputs, around);
   FileCheck().check_count("aten::to(%w", 1, /*exactly=*/true)->run(*result.graph);
-  EXPECT_TRUE(result.shared.empty()) << "the weight is read in float32, too";
+  EXPECT_EQ(result.shared, (SharedCasts{{1, at::kBFloat16}})) << "it is read in float32, too";
 }
 
-TEST_F(InsertCasts, ParametersThatAreOnlyCastAreToldWithTheirType) {
+TEST_F(InsertCasts, ParametersWithOneCastAreToldWithItsType) {
   const std::vector<c10::IValue> inputs{at::randn({4, 4}), parameter()};
   const auto result = insert_casts(*test::parse(kTwoProducts), inputs, AutocastState::current());
   EXPECT_EQ(result.shared, (SharedCasts{{1, at::kBFloat16}}));
+}
+
+TEST_F(InsertCasts, AParameterThatTheMethodCastsItselfIsNotShared) {
+  const auto forward = test::parse(R"(
+graph(%x : Tensor, %w : Tensor):
+  %double : int = prim::Constant[value=7]()
+  %no : bool = prim::Constant[value=0]()
+  %none : NoneType = prim::Constant()
+  %y : Tensor = aten::mm(%x, %w)
+  %z : Tensor = aten::to(%w, %double, %no, %no, %none)
+  return (%y, %z))");
+  const std::vector<c10::IValue> inputs{at::randn({4, 4}), parameter()};
+  EXPECT_TRUE(insert_casts(*forward, inputs, AutocastState::current()).shared.empty());
 }
 
 TEST_F(InsertCasts, AConditionThatDataDecideNeedsNoCast) {
