@@ -232,7 +232,8 @@ def test_a_weight_that_the_method_casts_itself_differs_in_rounding_alone() -> No
     lowered = aten_recompute.lower(scripted_copy(eager), "all")
     x = torch.randn(32, 8)
     for ours, theirs in zip(gradients(lowered, two_calls, x), gradients(eager, two_calls, x), strict=True):
-        assert ours is not None and theirs is not None
+        assert ours is not None
+        assert theirs is not None
         assert (ours - theirs).norm() <= torch.finfo(torch.bfloat16).eps * theirs.norm()
 
 
