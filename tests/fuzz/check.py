@@ -208,6 +208,15 @@ def _refuses_to_write(results: Results) -> bool:
     return results.error is not None and ("in-place operation" in results.error or "inplace operation" in results.error)
 
 
+def _updates_early(program: Program, returned: Sequence[int | None]) -> bool:
+    """Whether a hook may update a leaf before the backward has read it, which refuses to compute again from it then.
+
+    Regions hand on the last gradient of a leaf after they have read it. A leaf that the program returns may have one
+    from elsewhere alone, and that may come before (docs/behavior.md).
+    """
+    return any(index is not None and program.hooks[index] == "update" for index in returned)
+
+
 @contextmanager
 def _optimized_at_once() -> Iterator[None]:
     """Selects TorchScript's executor that optimizes before the first run.
@@ -294,6 +303,9 @@ def check(program: Program) -> str:
                 actual = run(lowered, program, seed)
                 if actual.error is not None and "the smallest that can be reached" in actual.error:
                     break  # no plan keeps this budget, which is an error
+                refused = actual.error is not None and "modified by an inplace operation" in actual.error
+                if refused and _updates_early(program, expected[seed].returned_inputs):
+                    break
                 what = difference(actual, expected[seed])
                 assert not what, f"{options}, call {call}: {what}\n{program}\n{program.source}"
             else:

@@ -25,7 +25,7 @@ def writes() -> dict[str, Write]:
     lowered = trained_workload()
     report = aten_recompute.report(lowered)
     workload = make("mlp", size="small")
-    profile = aten_recompute.profile(torch.jit.script(workload.module), *workload.inputs)
+    profile = aten_recompute.profile(torch.jit.script(workload.module), workload.inputs)
     return {
         **{name: getattr(report, name) for name in ("to_html", "to_perfetto", "to_memory_viz")},
         "save_plan": lambda path: aten_recompute.save_plan(lowered, path),
