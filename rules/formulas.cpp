@@ -87,7 +87,7 @@ std::vector<Rule> lists() {
   };
 }
 
-std::vector<Rule> selections() {
+std::vector<Rule> indexing() {
   return {
       {.op = "aten_recompute::index_backward",
        .gradients = {{"gradient", "torch.index(grad, indices)"}}},
@@ -136,7 +136,7 @@ std::vector<Rule> activations() {
 
 std::vector<Rule> formula_rules() {
   auto rules = matrix_formulas();
-  for (const auto& more : {sums(), lists(), selections(), activations()})
+  for (const auto& more : {sums(), lists(), indexing(), activations()})
     rules.insert(rules.end(), more.begin(), more.end());
   return rules;
 }

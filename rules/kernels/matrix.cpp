@@ -29,10 +29,6 @@ Tensor scaled(const Tensor& tensor, const at::Scalar& factor) {
   return factor.equal(1) ? tensor : tensor * factor;
 }
 
-at::Scalar conj(const at::Scalar& scalar) {
-  return scalar.conj();
-}
-
 }  // namespace
 
 // From FunctionsManual.cpp, mm_mat1_backward and mm_mat2_backward. The gradient has the layout of
@@ -40,15 +36,15 @@ at::Scalar conj(const at::Scalar& scalar) {
 Tensor mm_grad_self(const Tensor& grad, const Tensor& mat2, Sizes sizes, Sizes strides,
                     at::Scalar alpha) {
   if (is_column_major(sizes, strides))
-    return scaled(mat2.conj().mm(grad.t()).t(), conj(alpha));
-  return scaled(grad.mm(mat2.t().conj()), conj(alpha));
+    return scaled(mat2.conj().mm(grad.t()).t(), alpha.conj());
+  return scaled(grad.mm(mat2.t().conj()), alpha.conj());
 }
 
 Tensor mm_grad_mat2(const Tensor& grad, const Tensor& mat1, Sizes sizes, Sizes strides,
                     at::Scalar alpha) {
   if (is_column_major(sizes, strides))
-    return scaled(grad.t().mm(mat1.conj()).t(), conj(alpha));
-  return scaled(mat1.t().conj().mm(grad), conj(alpha));
+    return scaled(grad.t().mm(mat1.conj()).t(), alpha.conj());
+  return scaled(mat1.t().conj().mm(grad), alpha.conj());
 }
 
 namespace {

@@ -44,3 +44,14 @@ def test_a_soak_of_some_steps_finds_no_wrong_gradient() -> None:
     lines = run("tools/soak.py", "--steps", "200", "--seed", "3").splitlines()
     assert len(lines) == 10
     assert all("MiB resident" in line for line in lines)
+
+
+def test_two_builds_train_in_turn() -> None:
+    small = ["--models", "mlp", "--size", "small", "--repeats", "2", "--budgets", "0.5,0.01"]
+    rows = [line.strip("| ").split(" | ") for line in run("benchmarks/builds.py", str(REPOSITORY), *small).splitlines()]
+    by_plan = {row[1]: row for row in rows[2:]}
+    assert list(by_plan) == ["0.01", "eager", "none", "0.5"]
+    assert "the smallest that can be reached" in by_plan["0.01"][2]
+    assert [row[6] for name, row in by_plan.items() if name != "0.01"] == ["equal"] * 3
+    # Both are the same build.
+    assert by_plan["none"][5] == "1.000"
