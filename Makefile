@@ -129,6 +129,7 @@ format:  ## format the C++ and Python sources in place
 lint:  ## check formatting, which file includes which, the rules and types of Python, and Markdown with its links
 	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh lint
 	@tools/check_includes.py
+	@tools/check_names.py
 	@tools/check_links.py
 	@clang-format --dry-run -Werror $(CPP_FILES)
 	@$(PYTHON) -m ruff check --quiet
@@ -139,7 +140,7 @@ lint:  ## check formatting, which file includes which, the rules and types of Py
 tidy: setup  ## run clang-tidy over the library (slow; FILES="common/log.cpp" reads these sources only)
 	@tools/setup.sh tidy
 	@cmake -S . -B $(BUILD_DIR)/tidy -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
-	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
+	  -DATEN_RECOMPUTE_PCH=OFF -DATEN_RECOMPUTE_UNITY=OFF -DATEN_RECOMPUTE_CCACHE=OFF -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
 	@$(PYTHON) tools/tidy.py --jobs $(JOBS) --line-filter='$(TIDY_LINES)' $(BUILD_DIR)/tidy $(FILES)
 
 clean:  ## remove build/ (.venv stays)

@@ -199,7 +199,7 @@ void on_joint_graph(Run& run, const Body& body) {
   write(joint);
 }
 
-void run_profile(Run& run) {
+void run_profile_by_name(Run& run) {
   on_joint_graph(run, [&](JointGraph& joint) {
     const auto costs = profile(joint, run.input.inputs, run.input.options.cost_model);
     for (const auto& nodes : {joint.forward_nodes(), joint.backward_nodes()}) {
@@ -369,7 +369,8 @@ constexpr std::array kNamedPasses{
               [](Run& run) { on_joint_graph(run, name_values); }},
     NamedPass{Pass::kAlternatives, "adds other ways to the same value", Needs::kJointGraph,
               [](Run& run) { on_joint_graph(run, add_alternatives); }},
-    NamedPass{Pass::kProfile, "writes to each node what it costs", Needs::kJointGraph, run_profile},
+    NamedPass{Pass::kProfile, "writes to each node what it costs", Needs::kJointGraph,
+              run_profile_by_name},
     NamedPass{Pass::kPlan, "decides what to recompute", Needs::kJointGraph, run_plan},
     NamedPass{Pass::kSplice, "copies what is recomputed into the backward", Needs::kJointGraph,
               run_splice},

@@ -3,7 +3,7 @@
 namespace aten_recompute {
 namespace {
 
-std::string reduced(const std::string& gradient, const std::string& target) {
+std::string reduced_to(const std::string& gradient, const std::string& target) {
   return "recompute.reduce_grad(" + gradient + ", " + target + ".size(), " + target + ".dtype)";
 }
 
@@ -17,7 +17,7 @@ void add_index(std::vector<Rule>& rules) {
   for (const char* op : {"aten::index_put", "aten::index_put.hacked_twin"}) {
     rules.push_back(
         {.op = op,
-         .gradients = {{"values", reduced("torch.index(grad, indices)", "values")}, {"self", R"(
+         .gradients = {{"values", reduced_to("torch.index(grad, indices)", "values")}, {"self", R"(
     if accumulate:
         return grad
     return torch.index_put(grad, indices, grad.new_zeros(values.size()), False))"}}});
@@ -76,28 +76,28 @@ std::vector<Rule> indexing_rules() {
                       "recompute.index_source_gradient(grad, source.size(), dim, index, 1)"},
                      {"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::copy",
-       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced("grad", "src")}}},
+       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced_to("grad", "src")}}},
       {.op = "aten::slice_scatter",
-       .gradients = {{"src", reduced("torch.slice(grad, dim, start, end, step).clone()", "src")},
+       .gradients = {{"src", reduced_to("torch.slice(grad, dim, start, end, step).clone()", "src")},
                      {"self", R"(
     part = torch.zeros_like(torch.slice(grad, dim, start, end, step))
     return torch.slice_scatter(grad, part, dim, start, end, step))"}}},
       {.op = "aten::select_scatter",
-       .gradients = {{"src", reduced("grad.select(dim, index).clone()", "src")}, {"self", R"(
+       .gradients = {{"src", reduced_to("grad.select(dim, index).clone()", "src")}, {"self", R"(
     part = torch.zeros_like(grad.select(dim, index))
     return torch.select_scatter(grad, part, dim, index))"}}},
       {.op = "aten::diagonal_scatter",
-       .gradients = {{"src", reduced("grad.diagonal(offset, dim1, dim2).clone()", "src")},
+       .gradients = {{"src", reduced_to("grad.diagonal(offset, dim1, dim2).clone()", "src")},
                      {"self", R"(
     part = torch.zeros_like(grad.diagonal(offset, dim1, dim2))
     return torch.diagonal_scatter(grad, part, offset, dim1, dim2))"}}},
       {.op = "aten::index_fill.int_Scalar",
        .gradients = {{"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::masked_fill.Scalar",
-       .gradients = {{"self", reduced("grad.masked_fill(mask, 0)", "self")}}},
+       .gradients = {{"self", reduced_to("grad.masked_fill(mask, 0)", "self")}}},
       {.op = "aten::masked_fill.Tensor",
-       .gradients = {{"value", reduced("grad.masked_select(mask).sum()", "value")},
-                     {"self", reduced("grad.masked_fill(mask, 0)", "self")}}},
+       .gradients = {{"value", reduced_to("grad.masked_select(mask).sum()", "value")},
+                     {"self", reduced_to("grad.masked_fill(mask, 0)", "self")}}},
       {.op = "aten::masked_select",
        .gradients = {{"self", "recompute.masked_select_backward(grad, self.size(), mask)"}}},
   };

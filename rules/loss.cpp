@@ -21,7 +21,7 @@ const std::string kReduce =
 // PyTorch stores the reduced value of some losses in the memory of the elements, so the loss keeps
 // all of it alive during the backward. If the reduction is a separate operator (of the same
 // kernels), the loss is a tensor of one element.
-std::string reduced(const std::string& name, const std::string& arguments) {
+std::string reduced_loss(const std::string& name, const std::string& arguments) {
   return "    each = torch." + name + "(" + arguments + ")\n" + kReduce + "    return loss";
 }
 
@@ -74,7 +74,7 @@ Rule regression(const std::string& name, const std::string& extra) {
                      ", reduction" + extra + "), " + one + ".size(), " + one + ".dtype)"};
   };
   return {.op = "aten::" + name,
-          .forward = reduced(name, "self, target, 0" + extra),
+          .forward = reduced_loss(name, "self, target, 0" + extra),
           .gradients = {gradient("target", "self"), gradient("self", "target")}};
 }
 
@@ -134,7 +134,7 @@ std::vector<Rule> probabilities() {
                                           "    return recompute.reduce_grad(gradient, self.size(), "
                                           "self.dtype)"}}},
       {.op = "aten::binary_cross_entropy",
-       .forward = reduced("binary_cross_entropy", "self, target, weight, 0"),
+       .forward = reduced_loss("binary_cross_entropy", "self, target, weight, 0"),
        .gradients = {without_gradient("aten::binary_cross_entropy", "weight"),
                      {"target",
                       "recompute.binary_cross_entropy_target_backward(grad, self, target, weight, "
@@ -153,7 +153,7 @@ std::vector<Rule> probabilities() {
              "recompute.binary_cross_entropy_with_logits_backward(grad, self, target, weight, "
              "pos_weight, reduction)"}}},
       {.op = "aten::soft_margin_loss",
-       .forward = reduced("soft_margin_loss", "self, target, 0"),
+       .forward = reduced_loss("soft_margin_loss", "self, target, 0"),
        .gradients = {without_gradient("aten::soft_margin_loss", "target"),
                      {"self", "torch.soft_margin_loss_backward(grad, self, target, reduction)"}}},
   };

@@ -135,7 +135,7 @@ Stack layer_norm_backward(const Operands& operands) {
                         operands.named("output_mask"));
 }
 
-Stack batch_norm(const Operands& operands) {
+Stack shape_of_batch_norm(const Operands& operands) {
   const auto& input = operands[0].toTensor();
   const auto options = input.options().dtype(
       at::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type());
@@ -265,7 +265,7 @@ int64_t onednn_workspace(int64_t steps, int64_t batch, int64_t size) {
          states * (3 * row_bytes(size) + 8 * size);
 }
 
-Stack lstm_layer(const Operands& operands) {
+Stack shape_of_lstm_layer(const Operands& operands) {
   if (!is_in_onednn(operands))
     return {};
   const auto input = operands.tensor("input");
@@ -353,7 +353,7 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::embedding_dense_backward", &embedding_backward},
       {"aten::native_layer_norm", &layer_norm},
       {"aten::native_layer_norm_backward", &layer_norm_backward},
-      {"aten_recompute::batch_norm", &batch_norm},
+      {"aten_recompute::batch_norm", &shape_of_batch_norm},
       {"aten_recompute::clamped_batch_norm", &batch_norm_result},
       {"aten_recompute::batch_norm_from_statistics", &batch_norm_result},
       {"aten_recompute::batch_norm_backward", &batch_norm_backward},
@@ -368,7 +368,7 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten_recompute::stand_in", &stand_in},
       {"aten_recompute::attention", &attention},
       {"aten_recompute::attention_backward", &attention_backward},
-      {"aten_recompute::lstm_layer", &lstm_layer},
+      {"aten_recompute::lstm_layer", &shape_of_lstm_layer},
       {"aten_recompute::lstm_layer_backward", &lstm_layer_backward},
       {"aten_recompute::group_norm", &group_norm},
       {"aten_recompute::group_norm_backward", &group_norm_backward},

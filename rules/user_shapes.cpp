@@ -40,18 +40,18 @@ class Functions {
   std::unordered_map<std::string, std::shared_ptr<const UserFunction>> functions_;
 };
 
-Functions& shapes() {
+Functions& shapes_of_users() {
   static Functions instance;
   return instance;
 }
 
-Functions& flops() {
+Functions& flops_of_users() {
   static Functions instance;
   return instance;
 }
 
 // Replaces the operands by the results that the function gives.
-void run(const UserFunction& function, const c10::FunctionSchema& schema, Stack& stack) {
+void run_function(const UserFunction& function, const c10::FunctionSchema& schema, Stack& stack) {
   Stack arguments;
   for (const auto& name : function.formula->parameters)
     arguments.push_back(stack.at(static_cast<size_t>(*schema.argumentIndexWithName(name))));
@@ -63,26 +63,26 @@ void run(const UserFunction& function, const c10::FunctionSchema& schema, Stack&
 
 bool add_user_shape(const std::string& op, std::shared_ptr<const UserFunction> shape,
                     bool replace) {
-  return shapes().add(op, std::move(shape), replace);
+  return shapes_of_users().add(op, std::move(shape), replace);
 }
 
 bool add_user_flops(const std::string& op, std::shared_ptr<const UserFunction> function,
                     bool replace) {
-  return flops().add(op, std::move(function), replace);
+  return flops_of_users().add(op, std::move(function), replace);
 }
 
 ShapeFunction user_shape_function(const Node* node) {
-  const auto function = shapes().find(node);
+  const auto function = shapes_of_users().find(node);
   if (function == nullptr)
     return nullptr;
   return [function, &schema = node->schema()](Stack& stack) {
-    run(*function, schema, stack);
+    run_function(*function, schema, stack);
     return true;
   };
 }
 
 std::shared_ptr<const UserFunction> registered_flops(const Node* node) {
-  return flops().find(node);
+  return flops_of_users().find(node);
 }
 
 }  // namespace aten_recompute

@@ -16,13 +16,13 @@ void report(void* block, int64_t bytes) {
 }
 
 // Stands for a block of memory: its address is what a watch knows the block by.
-struct Block {
+struct MetaBlock {
   int64_t bytes;
   bool is_reported = false;
   bool is_exempt = false;
 };
 
-void report_new(Block& block) {
+void report_new(MetaBlock& block) {
   if (!CallContext::current().counts_meta_memory || block.is_reported || block.is_exempt)
     return;
   block.is_reported = true;
@@ -30,17 +30,17 @@ void report_new(Block& block) {
 }
 
 void release(void* context) {
-  const std::unique_ptr<Block> block(static_cast<Block*>(context));
+  const std::unique_ptr<MetaBlock> block(static_cast<MetaBlock*>(context));
   if (block->is_reported)
     report(context, -block->bytes);
 }
 
 // Returns nullptr for a tensor that the allocator below did not make.
-Block* block_of(const at::Tensor& tensor) {
+MetaBlock* block_of(const at::Tensor& tensor) {
   if (!tensor.defined() || !tensor.is_meta() || !tensor.has_storage())
     return nullptr;
   const auto& memory = tensor.storage().data_ptr();
-  return memory.get_deleter() == &release ? static_cast<Block*>(memory.get_context()) : nullptr;
+  return memory.get_deleter() == &release ? static_cast<MetaBlock*>(memory.get_context()) : nullptr;
 }
 
 // Takes the place of LibTorch's allocator for meta tensors. Neither gives any memory.
@@ -49,7 +49,7 @@ class MetaAllocator final : public at::Allocator {
   at::DataPtr allocate(size_t bytes) override {
     if (bytes == 0)
       return {nullptr, at::Device(at::kMeta)};
-    auto block = std::make_unique<Block>(Block{static_cast<int64_t>(bytes)});
+    auto block = std::make_unique<MetaBlock>(MetaBlock{static_cast<int64_t>(bytes)});
     report_new(*block);
     return {nullptr, block.release(), &release, at::Device(at::kMeta)};
   }

@@ -18,9 +18,8 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Graph;
-using torch::jit::Node;
 
-void copy_operand(Node* node, size_t operand) {
+void copy_operand(torch::jit::Node* node, size_t operand) {
   auto& graph = *node->owningGraph();
   const torch::jit::WithInsertPoint guard(node);
   node->replaceInput(operand, graph.insert(c10::aten::clone, {node->input(operand)}));
@@ -28,7 +27,7 @@ void copy_operand(Node* node, size_t operand) {
 
 // Returns the operands that the node may write to: those that its schema says, the running
 // statistics of a normalization, and all tensors of an operator with other hidden state.
-std::vector<size_t> written_operands(const Node* node) {
+std::vector<size_t> written_operands(const torch::jit::Node* node) {
   std::vector<size_t> written;
   if (node->maybeSchema() == nullptr)
     return written;
@@ -47,7 +46,7 @@ std::vector<size_t> written_operands(const Node* node) {
 }
 
 // Returns whether the node is a batch norm in evaluation. It reads operands 3 and 4.
-bool reads_statistics(const Node* node) {
+bool reads_statistics(const torch::jit::Node* node) {
   return node->kind() == c10::aten::batch_norm &&
          !torch::jit::constant_as<bool>(node->input(5)).value_or(true);
 }
@@ -60,8 +59,8 @@ void read_seen_statistics(Graph& graph) {
     seen[input] = nullptr;
   for (auto& [input, value] : seen)
     value = graph.addInput()->setType(graph.inputs()[input]->type());
-  std::vector<Node*> norms;
-  for_each_node(graph.block(), [&](Node* node) {
+  std::vector<torch::jit::Node*> norms;
+  for_each_node(graph.block(), [&](torch::jit::Node* node) {
     if (reads_statistics(node))
       norms.push_back(node);
   });
@@ -93,7 +92,7 @@ void keep_output(Graph& graph, size_t output) {
 
 // An operand that is read in place of an input.
 struct Read {
-  Node* node;                          // of the graph's own block: the reader, or what it is in
+  torch::jit::Node* node;              // of the graph's own block: the reader, or what it is in
   std::pair<size_t, size_t> position;  // among the operands of the reader, and in a list of these
   torch::jit::Use use;
 };
@@ -118,7 +117,7 @@ void find_reads(torch::jit::Value* value, std::vector<Read>& reads) {
   }
 }
 
-torch::jit::Value* insert_alias(Node* before, torch::jit::Value* value) {
+torch::jit::Value* insert_alias(torch::jit::Node* before, torch::jit::Value* value) {
   auto& graph = *before->owningGraph();
   const torch::jit::WithInsertPoint guard(before);
   if (value->type()->kind() != c10::TypeKind::TensorType)
@@ -167,8 +166,8 @@ void give_alias(torch::jit::Value* value) {
 std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward,
                                        std::optional<size_t> output) {
   auto graph = forward->copy();
-  std::vector<Node*> nodes;
-  for_each_node(graph->block(), [&](Node* node) { nodes.push_back(node); });
+  std::vector<torch::jit::Node*> nodes;
+  for_each_node(graph->block(), [&](torch::jit::Node* node) { nodes.push_back(node); });
   for (auto* node : nodes) {
     if (node->kind() == c10::aten::warn) {
       node->destroy();
@@ -189,7 +188,7 @@ std::shared_ptr<Graph> without_effects(const std::shared_ptr<Graph>& forward,
 std::vector<size_t> give_aliases(Graph& graph, const std::vector<size_t>& inputs,
                                  const SharedCasts& shared) {
   bool takes_gradients = false;
-  for_each_node(graph.block(), [&](const Node* node) {
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
     takes_gradients = takes_gradients || node->kind() == symbols::kGradient;
   });
   std::vector<size_t> aliases;
@@ -242,7 +241,7 @@ std::vector<c10::IValue> RegionReplay::run(std::vector<c10::IValue> inputs) cons
 
 std::vector<bool> inputs_written_by(Graph& forward) {
   std::vector<bool> written(forward.inputs().size(), false);
-  for_each_node(forward.block(), [&](const Node* node) {
+  for_each_node(forward.block(), [&](const torch::jit::Node* node) {
     for (auto operand : written_operands(node)) {
       const auto* value = node->input(operand);
       if (value->node() == forward.param_node())
@@ -254,7 +253,7 @@ std::vector<bool> inputs_written_by(Graph& forward) {
 
 std::vector<size_t> statistics_read_by(Graph& forward) {
   std::set<size_t> inputs;
-  for_each_node(forward.block(), [&](const Node* node) {
+  for_each_node(forward.block(), [&](const torch::jit::Node* node) {
     for (size_t operand = 3; operand <= 4 && reads_statistics(node); ++operand) {
       const auto* value = node->input(operand);
       if (value->node() == forward.param_node())
@@ -266,7 +265,8 @@ std::vector<size_t> statistics_read_by(Graph& forward) {
 
 bool draws_random_numbers(Graph& forward) {
   bool found = false;
-  for_each_node(forward.block(), [&](const Node* node) { found = found || may_be_random(node); });
+  for_each_node(forward.block(),
+                [&](const torch::jit::Node* node) { found = found || may_be_random(node); });
   return found;
 }
 

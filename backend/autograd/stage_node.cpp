@@ -5,9 +5,9 @@
 namespace aten_recompute {
 
 using torch::autograd::Edge;
-using torch::autograd::Node;
 
-NodePtr<Node> make_stages(const std::shared_ptr<RegionCall>& call, SummandEdges edges) {
+NodePtr<torch::autograd::Node> make_stages(const std::shared_ptr<RegionCall>& call,
+                                           SummandEdges edges) {
   const auto& stages = call->compiled_region().stages();
   std::vector<NodePtr<StageNode>> nodes(stages.size());
   // Make the last stage first: where the engine has a choice, it runs younger nodes earlier.
@@ -16,7 +16,7 @@ NodePtr<Node> make_stages(const std::shared_ptr<RegionCall>& call, SummandEdges 
     for (auto gradient : stages[i].gradients)
       nodes[i]->add_next_edge(std::move(edges.edges[gradient]));
     if (i + 1 < stages.size()) {
-      nodes[i + 1]->add_input_metadata(Node::undefined_input());
+      nodes[i + 1]->add_input_metadata(torch::autograd::Node::undefined_input());
       nodes[i]->add_next_edge(Edge(nodes[i + 1], 0));
     }
     for (auto gradient : stages[i].gradients) {

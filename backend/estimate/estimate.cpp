@@ -35,7 +35,6 @@ namespace {
 
 using c10::IValue;
 using nlohmann::json;
-using torch::autograd::Node;
 
 }  // namespace
 
@@ -91,8 +90,8 @@ Options with_budget(const std::string& further, const std::string& budget) {
 }
 
 // Stands for the backward of a region in the autograd graph.
-struct RegionHistory : Node {
-  using Node::Node;
+struct RegionHistory : torch::autograd::Node {
+  using torch::autograd::Node::Node;
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*gradients*/) override {
     throw std::logic_error("the backward of a region that was only described");
   }
@@ -130,7 +129,7 @@ class DescribedRegions {
       if (torch::autograd::isDifferentiableType(output.scalar_type()))
         torch::autograd::set_history(output, history);
       else
-        history->add_input_metadata(Node::undefined_input());
+        history->add_input_metadata(torch::autograd::Node::undefined_input());
     }
     compiled_.push_back(compiled);
     return outputs;

@@ -130,7 +130,7 @@ std::vector<DrawnHandover> handovers_of(const CompiledCall& call) {
   return handovers;
 }
 
-DotGraph timeline_of(const Drawn& drawn) {
+DotGraph dot_timeline_of(const Drawn& drawn) {
   const auto title = drawn.method->class_name() + "." + drawn.method->name();
   const auto steps = step_problems(drawn.call, drawn.method->options());
   std::vector<Timeline> timelines;
@@ -147,11 +147,11 @@ DotGraph timeline_of(const Drawn& drawn) {
   return draw_timelines(timelines);
 }
 
-DotGraph graph_of(const Drawn& drawn, const std::string& what, const std::string& layer) {
+DotGraph dot_graph_of(const Drawn& drawn, const std::string& what, const std::string& layer) {
   if (what == kTimeline) {
     if (!layer.empty())
       throw std::invalid_argument("a timeline shows the whole step and takes no layer");
-    return timeline_of(drawn);
+    return dot_timeline_of(drawn);
   }
   std::vector<DrawnRegion> regions;
   for (const auto& run : drawn.call.runs) {
@@ -175,7 +175,7 @@ void draw_methods(const Methods& methods, const std::string& path, const std::st
   try {
     check_what(what);
     const auto format = picture_format(path);
-    write_picture(path, format, graph_of(choose_method(methods(), method), what, layer).text());
+    write_picture(path, format, dot_graph_of(choose_method(methods(), method), what, layer).text());
   } catch (const std::invalid_argument& error) {
     std::string message = error.what();
     if (message.rfind(prefix, 0) != 0)

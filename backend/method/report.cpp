@@ -13,7 +13,7 @@ namespace {
 
 using torch::jit::Module;
 
-std::string report_of(const PlannedMethods& planned) {
+std::string report_of_all(const PlannedMethods& planned) {
   auto methods = nlohmann::json::array();
   for (const auto& method : planned)
     methods.push_back(nlohmann::json::parse(method->report()));
@@ -44,11 +44,11 @@ std::vector<std::string> problems_of(const PlannedMethods& planned) {
 }  // namespace
 
 std::string report(const Module& module) {
-  return report_of(planned_methods_of(module, "report"));
+  return report_of_all(planned_methods_of(module, "report"));
 }
 
 std::string report(torch::jit::Function& function) {
-  return report_of(planned_methods_of(function, "report"));
+  return report_of_all(planned_methods_of(function, "report"));
 }
 
 std::string plan(const Module& module) {

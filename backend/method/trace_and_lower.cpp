@@ -72,7 +72,7 @@ Registered registered_in(const Modules& modules) {
 }
 
 // Returns a module without methods that has these parameters and buffers.
-torch::jit::Module module_of(const std::vector<NamedTensor>& tensors) {
+torch::jit::Module module_holding(const std::vector<NamedTensor>& tensors) {
   const auto unit = std::make_shared<torch::jit::CompilationUnit>();
   const auto make = [&](const std::string& name) {
     return torch::jit::Module(c10::QualifiedName("__torch__.aten_recompute.traced." + name), unit,
@@ -326,7 +326,7 @@ class Tracer {
   // Traces the function, and returns the index of a lowered module that does the same.
   size_t trace(const std::vector<c10::IValue>& inputs, const Registered& registered,
                bool is_example) {
-    auto module = module_of(registered.tensors);
+    auto module = module_holding(registered.tensors);
     const auto graph = graph_of(module, inputs, registered, is_example);
     auto text = text_of(*graph);
     if (text) {

@@ -15,7 +15,7 @@ namespace {
 using torch::jit::Node;
 
 // Notes the values that a gradient of the method passes through, for strategies that ask.
-void note_gradient_path(JointGraph& joint) {
+void note_reached_values(JointGraph& joint) {
   auto& path = joint.requires_grad;
   ReachedValues inputs;
   for (const auto* input : joint.graph->inputs()) {
@@ -54,7 +54,7 @@ void begin_inner_backward(JointGraph& joint) {
   }
   joint.backward_start->moveBefore(*first);
   joint.has_inner_backward = true;
-  note_gradient_path(joint);
+  note_reached_values(joint);
 }
 
 void end_inner_backward(JointGraph& joint) {

@@ -26,7 +26,7 @@ using torch::jit::Node;
 using torch::jit::Value;
 
 // Returns whether sizes and strides decide if the node returns its argument.
-bool depends_on_layout(const Node* node) {
+bool may_depend_on_layout(const Node* node) {
   if (has_fact(node, Fact::kReturnsArgumentOfSameLayout))
     return true;
   const auto& arguments = node->schema().arguments();
@@ -179,7 +179,7 @@ NoopElimination::NoopElimination(const std::shared_ptr<Graph>& graph)
   std::vector<size_t> decidable;
   for (auto position : nodes_) {
     auto* node = all[position];
-    const bool by_layout = depends_on_layout(node);
+    const bool by_layout = may_depend_on_layout(node);
     if (by_layout) {
       std::unordered_set<Node*> before;
       add_dependencies(node, before);

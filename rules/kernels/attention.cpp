@@ -68,14 +68,14 @@ bool computes_in_float32(at::ScalarType dtype) {
          !at::globalContext().allowFP16BF16ReductionMathSDP();
 }
 
-struct Operands {
+struct AttentionOperands {
   Tensor query, key_transposed, value;  // query and key are scaled, heads of key and value repeated
   double query_factor, key_factor;
   OptionalTensor mask;
 };
 
-Operands operands_of(const Call& call) {
-  Operands operands;
+AttentionOperands operands_of(const Call& call) {
+  AttentionOperands operands;
   auto query = call.query;
   auto key = call.key;
   auto value = call.value;

@@ -42,7 +42,7 @@ void draw_in_vectors(at::CPUGeneratorImpl& generator, const Tensor& mask, double
 }
 
 // ATen has other numbers on processors of Intel, from a generator of MKL.
-bool agrees_with_aten() {
+bool masks_agree_with_aten() {
   constexpr uint64_t kSeed = 20;
   auto expected_generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
   auto generator = at::make_generator<at::CPUGeneratorImpl>(kSeed);
@@ -65,10 +65,10 @@ bool agrees_with_aten() {
 
 #endif
 
-bool choose() {
+bool choose_kernel() {
 #ifdef __x86_64__
   __builtin_cpu_init();
-  if (__builtin_cpu_supports("avx2") && agrees_with_aten())
+  if (__builtin_cpu_supports("avx2") && masks_agree_with_aten())
     return true;
   log_info(LogTopic::kRules,
            "masks of dropouts are drawn by ATen: those of this library have other numbers here");
@@ -77,7 +77,7 @@ bool choose() {
 }
 
 bool draws_in_vectors() {
-  static const bool chosen = choose();
+  static const bool chosen = choose_kernel();
   return chosen;
 }
 

@@ -51,7 +51,7 @@ class Steps {
 // Returns a part of a tensor, or a copy, in memory that is aligned like that of a tensor of its
 // own, which the part is in eager PyTorch. The rounding of a matrix product may depend on the
 // alignment of its operands.
-Tensor aligned(const Tensor& part) {
+Tensor aligned_part(const Tensor& part) {
   constexpr uintptr_t kAlignment = 64;  // of c10's allocator
   const auto address = reinterpret_cast<uintptr_t>(part.const_data_ptr());
   return address % kAlignment == 0 ? part : part.clone();
@@ -153,7 +153,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> rnn_layer_backward(Tensor grad_output
         relu ? at::threshold_backward(grad, result, 0) : at::tanh_backward(grad, result);
     if (needs[0])
       grad_input.select(0, time).copy_(grad_sum);
-    const auto before = step == 0 ? h0 : aligned(output.select(0, steps.time(step - 1)));
+    const auto before = step == 0 ? h0 : aligned_part(output.select(0, steps.time(step - 1)));
     linear_hidden.add_gradients(grad_sum, before);
     if (step > 0)
       grad =
@@ -215,7 +215,7 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> gru_layer_backward(
     const auto reset = gate(kept, 0, size);
     const auto update = gate(kept, 1, size);
     const auto new_gate = new_gates.select(0, time);
-    const auto before = step == 0 ? h0 : aligned(output.select(0, steps.time(step - 1)));
+    const auto before = step == 0 ? h0 : aligned_part(output.select(0, steps.time(step - 1)));
     const auto grad_difference = grad * update;  // of (hidden - new) * update + new
     const auto grad_update = at::sigmoid_backward(grad * (before - new_gate), update);
     const auto grad_new = at::tanh_backward(grad - grad_difference, new_gate);
@@ -360,7 +360,7 @@ class LstmCellsBackward {
     LstmGradients gradients;
     for (int64_t step = steps_.count(); step-- > 0;) {
       const auto before =
-          step == 0 ? layer_.h0 : aligned(results_.output.select(0, steps_.time(step - 1)));
+          step == 0 ? layer_.h0 : aligned_part(results_.output.select(0, steps_.time(step - 1)));
       const auto grad_linear = run_cell(step, grad);
       linear_hidden_.add_gradients(grad_linear, before);
       if (step > 0)

@@ -53,7 +53,7 @@ void push_list(Stack& stack, const std::vector<at::Tensor>& tensors) {
   stack.emplace_back(c10::List<at::Tensor>(tensors));
 }
 
-int64_t wrapped(int64_t dim, size_t rank) {
+int64_t wrapped_dim(int64_t dim, size_t rank) {
   return dim < 0 ? dim + static_cast<int64_t>(rank) : dim;
 }
 
@@ -95,7 +95,7 @@ void inverse_permutation(Stack& stack) {
   const auto dims = pop(stack).toIntVector();
   Sizes inverse(dims.size());
   for (size_t i = 0; i < dims.size(); ++i)
-    inverse.at(static_cast<size_t>(wrapped(dims[i], dims.size()))) = static_cast<int64_t>(i);
+    inverse.at(static_cast<size_t>(wrapped_dim(dims[i], dims.size()))) = static_cast<int64_t>(i);
   stack.emplace_back(std::move(inverse));
 }
 
@@ -109,7 +109,7 @@ void cat_backward(Stack& stack) {
   const auto types = pop(stack).toIntVector();
   const auto shapes = pop_sizes(stack);
   const auto gradient = pop(stack).toTensor();
-  dim = wrapped(dim, static_cast<size_t>(gradient.dim()));
+  dim = wrapped_dim(dim, static_cast<size_t>(gradient.dim()));
   std::vector<at::Tensor> parts;
   int64_t start = 0;
   for (size_t i = 0; i < shapes.size(); ++i) {
@@ -184,7 +184,7 @@ void broadcast_tensors_backward(Stack& stack) {
 
 at::Tensor joined(std::vector<at::Tensor> gradients, const Sizes& size, const Sizes& lengths,
                   int64_t dim) {
-  const auto axis = static_cast<size_t>(wrapped(dim, size.size()));
+  const auto axis = static_cast<size_t>(wrapped_dim(dim, size.size()));
   std::vector<Sizes> shapes(lengths.size(), size);
   for (size_t i = 0; i < lengths.size(); ++i)
     shapes[i].at(axis) = lengths[i];
@@ -204,7 +204,7 @@ void split_backward(Stack& stack) {
   const auto split_size = pop(stack).toInt();
   const auto size = pop(stack).toIntVector();
   auto gradients = pop_gradients(stack);
-  auto left = size.at(static_cast<size_t>(wrapped(dim, size.size())));
+  auto left = size.at(static_cast<size_t>(wrapped_dim(dim, size.size())));
   Sizes lengths;
   for (size_t i = 0; i < gradients.size(); ++i) {
     lengths.push_back(std::min(split_size, left));
@@ -217,7 +217,7 @@ void tensor_split_backward(Stack& stack) {
   const auto dim = pop(stack).toInt();
   const auto size = pop(stack).toIntVector();
   auto gradients = pop_gradients(stack);
-  const auto total = size.at(static_cast<size_t>(wrapped(dim, size.size())));
+  const auto total = size.at(static_cast<size_t>(wrapped_dim(dim, size.size())));
   const auto sections = static_cast<int64_t>(gradients.size());
   Sizes lengths;
   for (int64_t i = 0; i < sections; ++i)
@@ -231,7 +231,7 @@ void tensor_split_indices_backward(Stack& stack) {
   auto ends = pop(stack).toIntVector();
   const auto size = pop(stack).toIntVector();
   auto gradients = pop_gradients(stack);
-  const auto total = size.at(static_cast<size_t>(wrapped(dim, size.size())));
+  const auto total = size.at(static_cast<size_t>(wrapped_dim(dim, size.size())));
   for (auto& end : ends)
     end = std::clamp<int64_t>(end < 0 ? end + total : end, 0, total);
   ends.push_back(total);
@@ -308,7 +308,7 @@ void repeat_interleave_backward(Stack& stack) {
     shape = {c10::multiply_integers(size)};
   if (shape.empty())
     shape = {1};
-  const auto axis = wrapped(dim.value_or(0), shape.size());
+  const auto axis = wrapped_dim(dim.value_or(0), shape.size());
   shape.insert(shape.begin() + axis + 1, repeats);
   stack.emplace_back(gradient.reshape(shape).sum(axis + 1, /*keepdim=*/false).reshape(size));
 }

@@ -26,8 +26,8 @@ STRATEGIES: list[dict[str, Any]] = [
 _CHANGED = "modified by an inplace operation"
 # In a block within a block of another type, eager finds casts of weights in the outer type in the cache, and may raise.
 _TYPES = "must have the same dtype"
-# A norm with parameters of another type than its input raises. In evaluation it does not run if nothing reads its result
-# (docs/behavior.md).
+# A norm with parameters of another type than its input raises. In evaluation it does not run if nothing reads its
+# result (docs/behavior.md).
 _MIXED = "mixed dtype"
 _BOUNDS = [-3.0, -0.5, -0.3, -0.1, 0.0, 0.1, 0.3, 0.7, 3.0, 6.0]
 _names = (f"fuzz_model_{number}" for number in itertools.count())

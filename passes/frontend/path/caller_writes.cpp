@@ -14,7 +14,7 @@ bool has_memory(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage();
 }
 
-const void* storage_of(const at::Tensor& tensor) {
+const void* storage_impl_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
 
@@ -27,7 +27,7 @@ CallerWrites::~CallerWrites() {
 void CallerWrites::add_given(const IValue& value) {
   if (value.isTensor()) {
     if (has_memory(value.toTensor()))
-      ++given_[storage_of(value.toTensor())];
+      ++given_[storage_impl_of(value.toTensor())];
   } else if (value.isTuple()) {
     for (const auto& element : value.toTupleRef().elements())
       add_given(element);
@@ -41,7 +41,7 @@ void CallerWrites::add_given(const IValue& value) {
 }
 
 bool CallerWrites::is_callers(const at::Tensor& tensor) const {
-  return has_memory(tensor) && given_.count(storage_of(tensor)) != 0;
+  return has_memory(tensor) && given_.count(storage_impl_of(tensor)) != 0;
 }
 
 bool CallerWrites::is_own(const at::Tensor& tensor) const {
@@ -49,15 +49,15 @@ bool CallerWrites::is_own(const at::Tensor& tensor) const {
 }
 
 void CallerWrites::take_over(const at::Tensor& tensor) {
-  taken_.insert(storage_of(tensor));
+  taken_.insert(storage_impl_of(tensor));
 }
 
 bool CallerWrites::is_taken(const at::Tensor& tensor) const {
-  return has_memory(tensor) && taken_.count(storage_of(tensor)) != 0;
+  return has_memory(tensor) && taken_.count(storage_impl_of(tensor)) != 0;
 }
 
 bool CallerWrites::is_given_twice(const at::Tensor& tensor) const {
-  return given_.at(storage_of(tensor)) > 1;
+  return given_.at(storage_impl_of(tensor)) > 1;
 }
 
 void CallerWrites::prepare_write(const IValue& value) {

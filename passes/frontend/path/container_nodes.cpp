@@ -71,7 +71,7 @@ void unpack(Node* node, PathValues& values, PathBuilder& builder) {
     values.set(node->output(i), builder.element(container, i));
 }
 
-Container& container_of(const Node* node, PathValues& values) {
+Container& known_container(const Node* node, PathValues& values) {
   auto& item = values.get(node->input(0));
   if (item.container == nullptr)
     throw NotRecordable("a tuple is not known");
@@ -79,7 +79,7 @@ Container& container_of(const Node* node, PathValues& values) {
 }
 
 void index_tuple(Node* node, PathValues& values, PathBuilder& builder) {
-  auto& container = container_of(node, values);
+  auto& container = known_container(node, values);
   auto& index = values.get(node->input(1));
   builder.require(index);
   auto place = index.value.toInt();
@@ -89,7 +89,7 @@ void index_tuple(Node* node, PathValues& values, PathBuilder& builder) {
 }
 
 void slice_tuple(Node* node, PathValues& values, PathBuilder& builder) {
-  auto& container = container_of(node, values);
+  auto& container = known_container(node, values);
   auto item = make_container(Container::Kind::kTuple, node->output()->type());
   for (auto i = node->i(c10::attr::beg); i < node->i(c10::attr::end); ++i)
     item.container->items.push_back(builder.element(container, static_cast<size_t>(i)));

@@ -29,7 +29,7 @@ const c10::Symbol& mode_symbol() {
 }
 
 // Returns the length of a list of numbers; nullopt if it is not known.
-std::optional<size_t> length_of(Value* list) {
+std::optional<size_t> known_length_of(Value* list) {
   if (list->node()->kind() == prim::ListConstruct)
     return list->node()->inputs().size();
   const auto constant = torch::jit::toIValue(list);
@@ -43,7 +43,7 @@ std::optional<size_t> length_of(Value* list) {
 std::optional<size_t> dimensions_of(const std::vector<Value*>& lists) {
   std::optional<size_t> dimensions;
   for (auto* list : lists) {
-    const auto length = length_of(list);
+    const auto length = known_length_of(list);
     if (!length || *length < 1 || *length > 3 || (dimensions && *dimensions != *length))
       return std::nullopt;
     dimensions = length;

@@ -13,11 +13,11 @@ using test::OperatorNode;
 using ::testing::HasSubstr;
 using ::testing::ThrowsMessage;
 
-const char* const kOperator = "aten_recompute_test::square";
+const char* const kUserOperator = "aten_recompute_test::square";
 
 std::shared_ptr<UserRule> empty_rule() {
   auto rule = std::make_shared<UserRule>();
-  rule->rule.op = kOperator;
+  rule->rule.op = kUserOperator;
   return rule;
 }
 
@@ -35,7 +35,7 @@ class UserRulesTest : public test::TorchTest {
 TEST_F(UserRulesTest, ARuleIsFoundForItsOperator) {
   const auto rule = run_once();
   EXPECT_TRUE(add_user_rule(rule, /*replace=*/false));
-  EXPECT_EQ(user_rule(OperatorNode(kOperator)), rule.get());
+  EXPECT_EQ(user_rule(OperatorNode(kUserOperator)), rule.get());
   EXPECT_EQ(user_rule(OperatorNode("aten_recompute_test::triple")), nullptr);
 }
 
@@ -43,23 +43,23 @@ TEST_F(UserRulesTest, ASecondRuleMustReplaceTheFirst) {
   EXPECT_TRUE(add_user_rule(run_once(), /*replace=*/false));
   const auto second = run_once();
   EXPECT_FALSE(add_user_rule(second, /*replace=*/false));
-  EXPECT_NE(user_rule(OperatorNode(kOperator)), second.get());
+  EXPECT_NE(user_rule(OperatorNode(kUserOperator)), second.get());
   EXPECT_TRUE(add_user_rule(second, /*replace=*/true));
-  EXPECT_EQ(user_rule(OperatorNode(kOperator)), second.get());
+  EXPECT_EQ(user_rule(OperatorNode(kUserOperator)), second.get());
 }
 
 TEST_F(UserRulesTest, ARuleThatSaysNothingRemovesTheFormer) {
   add_user_rule(run_once(), /*replace=*/false);
   EXPECT_TRUE(add_user_rule(empty_rule(), /*replace=*/true));
-  EXPECT_EQ(user_rule(OperatorNode(kOperator)), nullptr);
-  EXPECT_EQ(registered_rules()->count(kOperator), 0U);
+  EXPECT_EQ(user_rule(OperatorNode(kUserOperator)), nullptr);
+  EXPECT_EQ(registered_rules()->count(kUserOperator), 0U);
 }
 
 TEST_F(UserRulesTest, ASnapshotDoesNotSeeLaterRules) {
   const auto before = registered_rules();
   const auto rule = run_once();
   add_user_rule(rule, /*replace=*/false);
-  const OperatorNode node(kOperator);
+  const OperatorNode node(kUserOperator);
   {
     const UseRules use(before);
     EXPECT_EQ(user_rule(node), nullptr);

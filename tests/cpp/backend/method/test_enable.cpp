@@ -25,7 +25,7 @@ using torch::jit::Module;
 
 class Enable : public test::TorchTest {};
 
-Module make_model() {
+Module make_plain_model() {
   return test::make_two_layers(R"(
 def encode(self, x):
     return torch.relu(self.first.forward(x))
@@ -47,7 +47,7 @@ size_t num_specializations(const std::string& report) {
 }
 
 TEST_F(Enable, AModuleTrainsAsBeforeAndIsTheSame) {
-  auto model = make_model();
+  auto model = make_plain_model();
   const auto expected = step(model);
   const auto type = model.type();
   enable(model, R"({"strategy": "all"})");
@@ -64,7 +64,7 @@ TEST_F(Enable, AModuleTrainsAsBeforeAndIsTheSame) {
 }
 
 TEST_F(Enable, WhatIsSavedIsPlain) {
-  auto model = make_model();
+  auto model = make_plain_model();
   enable(model, R"({"strategy": "all"})");
   const auto expected = step(model);
   std::stringstream file;
@@ -75,7 +75,7 @@ TEST_F(Enable, WhatIsSavedIsPlain) {
 }
 
 TEST_F(Enable, CallersThatRanBeforeRunTheMethodPlanned) {
-  auto model = make_model();
+  auto model = make_plain_model();
   for (int call = 0; call < 4; ++call)
     step(model);
   enable(model, R"({"strategy": "all"})", {"encode"});
@@ -112,7 +112,7 @@ def outer(x, y):
 TEST_F(Enable, AModuleThatIsGoneLeavesNoMemory) {
   c10::weak_intrusive_ptr<c10::TensorImpl> weight{c10::intrusive_ptr<c10::TensorImpl>()};
   {
-    auto model = make_model();
+    auto model = make_plain_model();
     enable(model, R"({"strategy": "all"})");
     step(model);
     weight = c10::weak_intrusive_ptr<c10::TensorImpl>(
@@ -123,7 +123,7 @@ TEST_F(Enable, AModuleThatIsGoneLeavesNoMemory) {
 }
 
 TEST_F(Enable, NothingIsEnabledWhereSomethingIsWrong) {
-  auto model = make_model();
+  auto model = make_plain_model();
   EXPECT_THAT(
       [&] {
         enable(model, "", {"forward", "encod"});

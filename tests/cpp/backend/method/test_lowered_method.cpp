@@ -18,7 +18,7 @@ class Threads : public test::TorchTest {};
 constexpr int kThreads = 8;
 constexpr int kCalls = 20;
 
-Module make_model() {
+Module make_two_layers() {
   auto model = test::make_module("Model");
   model.register_module("first", test::make_linear(4, 8));
   model.register_module("second", test::make_linear(8, 3));
@@ -30,7 +30,7 @@ def forward(self, x):
   return model;
 }
 
-std::vector<at::Tensor> parameters_of(const Module& module) {
+std::vector<at::Tensor> parameter_list(const Module& module) {
   std::vector<at::Tensor> parameters;
   for (const auto& parameter : module.parameters()) {
     parameters.push_back(parameter);
@@ -61,9 +61,9 @@ std::vector<std::string> in_threads(const std::function<void(int)>& work) {
 TEST_F(Threads, EveryThreadGetsItsOwnGradients) {
   for (const char* options :
        {R"({"strategy": "none"})", R"({"strategy": "all"})", R"({"strategy": "segments"})"}) {
-    auto model = make_model();
+    auto model = make_two_layers();
     auto lowered = lower(model, options);
-    const auto parameters = parameters_of(model);
+    const auto parameters = parameter_list(model);
     std::vector<at::Tensor> inputs;
     std::vector<torch::autograd::variable_list> expected;
     for (int thread = 0; thread < kThreads; ++thread) {
@@ -89,9 +89,9 @@ TEST_F(Threads, EveryThreadGetsItsOwnGradients) {
 
 // Threads differ in ranks and in which inputs require grad, so each compiles a specialization.
 TEST_F(Threads, ThreadsCompileDifferentSpecializations) {
-  auto model = make_model();
+  auto model = make_two_layers();
   auto lowered = lower(model, R"({"strategy": "all"})");
-  const auto parameters = parameters_of(model);
+  const auto parameters = parameter_list(model);
   std::vector<int> wrong(kThreads, 0);
   std::vector<at::Tensor> inputs;
   std::vector<at::Tensor> expected;
@@ -116,9 +116,9 @@ TEST_F(Threads, ThreadsCompileDifferentSpecializations) {
 
 // All threads run the retained backward of one forward at once.
 TEST_F(Threads, ARetainedGraphIsWalkedBySeveralThreads) {
-  auto model = make_model();
+  auto model = make_two_layers();
   auto lowered = lower(model, R"({"strategy": "all"})");
-  const auto parameters = parameters_of(model);
+  const auto parameters = parameter_list(model);
   const auto x = at::randn({5, 4});
   const auto expected = torch::autograd::grad({model.forward({x}).toTensor()}, parameters);
   const auto loss = lowered.forward({x}).toTensor();

@@ -31,13 +31,13 @@ Module lowered_model(const std::string& options) {
   return lower(model, options);
 }
 
-void train(Module& lowered) {
+void train_a_step(Module& lowered) {
   lowered.forward({at::ones({3, 4})}).toTensor().backward();
 }
 
 TEST_F(Timeline, HasTheBlocksOfAStepThatAddUpToItsPeak) {
   auto lowered = lowered_model(R"({"strategy": "names", "keywords": ["tanh"], "profile": true})");
-  train(lowered);
+  train_a_step(lowered);
   const auto timeline_json = json::parse(timeline(lowered, /*tradeoff=*/true));
   EXPECT_EQ(timeline_json["format"], "aten_recompute.timeline/1");
   const auto& method = timeline_json["methods"].at(0);
@@ -68,7 +68,7 @@ TEST_F(Timeline, HasTheBlocksOfAStepThatAddUpToItsPeak) {
 TEST_F(Timeline, IsEmptyBeforeTheFirstStepAndWithoutAProfile) {
   auto lowered = lowered_model(R"({"strategy": "none"})");
   EXPECT_EQ(json::parse(timeline(lowered))["methods"][0]["has_run"], false);
-  train(lowered);
+  train_a_step(lowered);
   const auto method = json::parse(timeline(lowered))["methods"][0];
   EXPECT_EQ(method["has_run"], true);
   EXPECT_TRUE(method["charts"].empty());

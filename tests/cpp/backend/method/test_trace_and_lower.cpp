@@ -60,7 +60,7 @@ TracedFunction trace(Net net, const Tensor& x, const std::string& options = kBud
       {x}, options, {net.ptr()});
 }
 
-void expect_equal(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
+void expect_equal_tensors(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     ASSERT_EQ(a[i].defined(), b[i].defined()) << i;
@@ -87,8 +87,8 @@ void expect_same_step(Net& eager, Net& net, const TracedFunction& traced, const 
   const auto result = traced({x}).toTensor();
   result.square().sum().backward();
   EXPECT_TRUE(torch::equal(result, expected));
-  expect_equal(gradients(net), gradients(eager));
-  expect_equal(net->buffers(), eager->buffers());
+  expect_equal_tensors(gradients(net), gradients(eager));
+  expect_equal_tensors(net->buffers(), eager->buffers());
 }
 
 TEST(TraceAndLower, TrainsTheParametersOfTheNetwork) {
@@ -96,7 +96,7 @@ TEST(TraceAndLower, TrainsTheParametersOfTheNetwork) {
   auto net = make_net();
   const auto x = torch::randn({32, 8});
   const auto traced = trace(net, x);
-  expect_equal(net->buffers(), eager->buffers());  // the trace leaves no trace
+  expect_equal_tensors(net->buffers(), eager->buffers());  // the trace leaves no trace
   torch::optim::SGD of_eager(eager->parameters(), 0.1);
   torch::optim::SGD of_net(net->parameters(), 0.1);
   for (int step = 0; step < 4; ++step) {
@@ -187,13 +187,13 @@ TEST(TraceAndLower, SeveralInputsAndResults) {
   };
   const auto expected = flat(fn(make()));
   const auto result = flat(traced(make()));
-  expect_equal(result, expected);
+  expect_equal_tensors(result, expected);
   const std::vector<Tensor> parameters{a->weight, a->bias, b->weight, b->bias};
   const auto loss = [](const std::vector<Tensor>& all) -> Tensor {
     return all[0].sum() + all[1].square().sum() + all[2].sum();
   };
-  expect_equal(torch::autograd::grad({loss(result)}, parameters),
-               torch::autograd::grad({loss(expected)}, parameters));
+  expect_equal_tensors(torch::autograd::grad({loss(result)}, parameters),
+                       torch::autograd::grad({loss(expected)}, parameters));
 }
 
 struct TiedImpl : torch::nn::Module {
@@ -220,8 +220,8 @@ TEST(TraceAndLower, TiedParametersAndModulesThatAreReplaced) {
     const auto expected = net->forward(x);
     const auto result = traced({x}).toTensor();
     EXPECT_TRUE(torch::equal(result, expected));
-    expect_equal(torch::autograd::grad({result.square().sum()}, net->parameters()),
-                 torch::autograd::grad({expected.square().sum()}, net->parameters()));
+    expect_equal_tensors(torch::autograd::grad({result.square().sum()}, net->parameters()),
+                         torch::autograd::grad({expected.square().sum()}, net->parameters()));
   };
   compare();
   net->a = net->replace_module("a", torch::nn::Linear(4, 4));
@@ -277,7 +277,7 @@ TEST(TraceAndLower, TwoThreadsCallOneFunction) {
   for (auto& thread : threads)
     thread.join();
   for (size_t t = 0; t < 2; ++t)
-    expect_equal(results[t], expected[t]);
+    expect_equal_tensors(results[t], expected[t]);
 }
 
 // Returns the message of what tracing this function throws.

@@ -14,7 +14,7 @@ using ::testing::ElementsAre;
 
 class Extract : public test::TorchTest {};
 
-JointGraph chain() {
+JointGraph joint_chain() {
   return test::parse_joint(
       {.num_inputs = 3, .num_outputs = 2, .vjp_outputs = {1}, .gradient_inputs = {2}}, R"(
 graph(%n : int, %x : Tensor, %w : Tensor, %dy : Tensor):
@@ -32,7 +32,7 @@ graph(%n : int, %x : Tensor, %w : Tensor, %dy : Tensor):
 }
 
 TEST_F(Extract, CapturesThatAreNoOutputsFollowTheOutputs) {
-  const auto gradient = extract(chain());
+  const auto gradient = extract(joint_chain());
   gradient.f->lint();
   gradient.df->lint();
   EXPECT_THAT(listing(*gradient.f),
@@ -47,7 +47,7 @@ TEST_F(Extract, CapturesThatAreNoOutputsFollowTheOutputs) {
 }
 
 TEST_F(Extract, TheBackwardTakesVjpsThenInputsThenOutputs) {
-  const auto gradient = extract(chain());
+  const auto gradient = extract(joint_chain());
   EXPECT_THAT(test::names(gradient.df->inputs()), ElementsAre("dy", "x", "y", "a"));
   EXPECT_THAT(listing(*gradient.df), ElementsAre("da = aten::sigmoid_backward(dy, y)",
                                                  "dh = aten::threshold_backward(da, a, 0)",
@@ -56,7 +56,7 @@ TEST_F(Extract, TheBackwardTakesVjpsThenInputsThenOutputs) {
 }
 
 TEST_F(Extract, RecomputedValuesAreNotCaptured) {
-  auto joint = chain();
+  auto joint = joint_chain();
   splice(joint, {});
   const auto gradient = extract(joint);
   EXPECT_THAT(test::names(gradient.f->outputs()), ElementsAre("n", "y"));
@@ -67,7 +67,7 @@ TEST_F(Extract, RecomputedValuesAreNotCaptured) {
 }
 
 TEST_F(Extract, ForwardAndBackwardTogetherComputeWhatTheJointGraphDoes) {
-  const auto joint = chain();
+  const auto joint = joint_chain();
   const auto gradient = extract(joint);
   const at::NoGradGuard guard;
   const auto x = at::randn({3, 2});
@@ -113,7 +113,7 @@ graph(%x : Tensor, %a : Tensor, %b : Tensor, %dy : Tensor):
 }
 
 TEST_F(Extract, TheJointGraphIsNotChanged) {
-  const auto joint = chain();
+  const auto joint = joint_chain();
   const auto before = joint.graph->toString();
   extract(joint);
   EXPECT_EQ(joint.graph->toString(), before);

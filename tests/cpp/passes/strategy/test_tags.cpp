@@ -16,8 +16,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-const std::string kExp = "%a : Tensor = aten::exp(%h)";
-const std::string kReadsA = "%d : Tensor = aten::mul(%dy, %a)";
+const std::string kTaggedExp = "%a : Tensor = aten::exp(%h)";
+const std::string kReadsTagged = "%d : Tensor = aten::mul(%dy, %a)";
 
 class Tags : public test::TorchTest {
  protected:
@@ -41,11 +41,11 @@ std::vector<std::string> tags_of(const test::ProfiledRegion& region) {
 }
 
 TEST_F(Tags, ATagOnAViewStandsOnItsBase) {
-  const auto view = region(kExp +
+  const auto view = region(kTaggedExp +
                                "\n  %t : Tensor = aten::t(%a)\n"
                                "  %u : Tensor = aten_recompute::must_save(%t)\n"
                                "  %v : Tensor = aten_recompute::prefer_recompute(%h)",
-                           kReadsA, {{}, {{"t", "a"}, {"u", "a"}, {"v", "h"}}});
+                           kReadsTagged, {{}, {{"t", "a"}, {"u", "a"}, {"v", "h"}}});
   EXPECT_THAT(tags_of(view), ElementsAre("h prefer_recompute", "a must_save"));
 }
 
@@ -63,15 +63,15 @@ TEST_F(Tags, MustComesBeforePreferAndTheLastPreferenceCounts) {
 TEST_F(Tags, MustSaveAndMustRecomputeContradictEachOther) {
   const auto both = region(R"(%a : Tensor = aten_recompute::must_save(%h)
   %b : Tensor = aten_recompute::must_recompute(%a))",
-                           kReadsA, {{}, {{"a", "h"}, {"b", "h"}}});
+                           kReadsTagged, {{}, {{"a", "h"}, {"b", "h"}}});
   EXPECT_THAT([&] { value_tags(both.graph); },
               ::testing::ThrowsMessage<std::invalid_argument>(
                   "aten_recompute: value %h is tagged must_save and must_recompute"));
 }
 
 TEST_F(Tags, OutputsOfTheRegionLiveToTheEnd) {
-  const auto returned = region(kExp + "\n  %t : Tensor = aten_recompute::must_recompute(%a)",
-                               kReadsA, {{}, {{"t", "a"}}}, "t");
+  const auto returned = region(kTaggedExp + "\n  %t : Tensor = aten_recompute::must_recompute(%a)",
+                               kReadsTagged, {{}, {{"t", "a"}}}, "t");
   EXPECT_THAT(tags_of(returned), IsEmpty());
   EXPECT_THAT(messages_, ElementsAre("value %a is tagged must_recompute, but it is saved: "
                                      "the region returns it"));
@@ -86,7 +86,7 @@ TEST_F(Tags, AnImpossibleMustRecomputeIsWarnedAbout) {
       -> (%h)
   %t : Tensor = aten_recompute::must_recompute(%a)
   %u : Tensor = aten_recompute::must_recompute(%x))",
-                             kReadsA, {{}, {{"t", "a"}, {"u", "x"}}});
+                             kReadsTagged, {{}, {{"t", "a"}, {"u", "x"}}});
   EXPECT_THAT(tags_of(branch), IsEmpty());
   EXPECT_THAT(messages_, ElementsAre(AllOf(HasSubstr("%a is tagged must_recompute"),
                                            HasSubstr("control flow"))));

@@ -15,9 +15,9 @@
 namespace aten_recompute {
 namespace {
 
-constexpr int64_t kMiB = 1 << 20;
+constexpr int64_t kOneMiB = 1 << 20;
 
-int64_t resident_bytes() {
+int64_t resident_now() {
   std::ifstream file("/proc/self/status");
   for (std::string word; file >> word;) {
     if (word == "VmRSS:") {
@@ -37,77 +37,77 @@ void* allocate(int64_t bytes) {
 }
 
 TEST(ScratchMemory, ServesLargeBlocksWhileItExists) {
-  EXPECT_EQ(allocate(kMiB), nullptr);
+  EXPECT_EQ(allocate(kOneMiB), nullptr);
   void* block = nullptr;
   {
     const ScratchMemory scratch;
     EXPECT_EQ(allocate(1024), nullptr) << "small blocks are for the C library";
-    block = allocate(kMiB);
+    block = allocate(kOneMiB);
     ASSERT_NE(block, nullptr);
   }
-  EXPECT_EQ(allocate(kMiB), nullptr);
+  EXPECT_EQ(allocate(kOneMiB), nullptr);
   // A block may outlive it.
-  std::memset(block, 2, kMiB);
+  std::memset(block, 2, kOneMiB);
   EXPECT_TRUE(ScratchMemory::free(block));
   EXPECT_FALSE(ScratchMemory::free(block));
 }
 
 TEST(ScratchMemory, UsesFreedBlocksAgain) {
   const ScratchMemory scratch;
-  void* const block = allocate(8 * kMiB);
+  void* const block = allocate(8 * kOneMiB);
   EXPECT_TRUE(ScratchMemory::free(block));
-  void* const again = allocate(8 * kMiB - 5);
+  void* const again = allocate(8 * kOneMiB - 5);
   EXPECT_EQ(again, block);
   EXPECT_TRUE(ScratchMemory::free(again));
-  void* const smaller = allocate(kMiB);
+  void* const smaller = allocate(kOneMiB);
   EXPECT_NE(smaller, block) << "it would waste most of the block";
   EXPECT_TRUE(ScratchMemory::free(smaller));
 }
 
 TEST(ScratchMemory, TakesNoMoreThanWasInUseAtOnce) {
   const ScratchMemory scratch;
-  const auto before = resident_bytes();
+  const auto before = resident_now();
   for (int64_t i = 0; i < 16; ++i)
-    EXPECT_TRUE(ScratchMemory::free(allocate((16 + 4 * i) * kMiB)));
+    EXPECT_TRUE(ScratchMemory::free(allocate((16 + 4 * i) * kOneMiB)));
   // The largest block has 76 MiB, all together have 736.
-  EXPECT_LT(resident_bytes(), before + 96 * kMiB);
+  EXPECT_LT(resident_now(), before + 96 * kOneMiB);
 }
 
 TEST(ScratchMemory, NothingOfItStaysResident) {
-  const auto before = resident_bytes();
+  const auto before = resident_now();
   {
     const ScratchMemory scratch;
-    void* const kept = allocate(kMiB);
-    EXPECT_TRUE(ScratchMemory::free(allocate(64 * kMiB)));
-    EXPECT_GT(resident_bytes(), before + 60 * kMiB);
+    void* const kept = allocate(kOneMiB);
+    EXPECT_TRUE(ScratchMemory::free(allocate(64 * kOneMiB)));
+    EXPECT_GT(resident_now(), before + 60 * kOneMiB);
     ScratchMemory::release_free_blocks();
-    EXPECT_LT(resident_bytes(), before + 20 * kMiB);
-    EXPECT_TRUE(ScratchMemory::free(allocate(64 * kMiB)));
+    EXPECT_LT(resident_now(), before + 20 * kOneMiB);
+    EXPECT_TRUE(ScratchMemory::free(allocate(64 * kOneMiB)));
     EXPECT_TRUE(ScratchMemory::free(kept));
   }
-  EXPECT_LT(resident_bytes(), before + 20 * kMiB);
+  EXPECT_LT(resident_now(), before + 20 * kOneMiB);
 }
 
 TEST(ScratchMemory, IsThatOfItsThread) {
   const ScratchMemory scratch;
-  void* const block = allocate(kMiB);
+  void* const block = allocate(kOneMiB);
   std::thread([&] {
-    EXPECT_EQ(allocate(kMiB), nullptr);
+    EXPECT_EQ(allocate(kOneMiB), nullptr);
     EXPECT_TRUE(ScratchMemory::free(block)) << "freeing works on any thread";
   }).join();
 }
 
 TEST(ScratchMemory, TheInnermostServes) {
   const ScratchMemory outer;
-  void* first = allocate(kMiB);
+  void* first = allocate(kOneMiB);
   {
     const ScratchMemory inner;
-    void* const second = allocate(kMiB);
+    void* const second = allocate(kOneMiB);
     EXPECT_TRUE(ScratchMemory::free(first));
-    EXPECT_NE(allocate(kMiB), first) << "a free block of the outer one";
+    EXPECT_NE(allocate(kOneMiB), first) << "a free block of the outer one";
     EXPECT_TRUE(ScratchMemory::free(second));
   }
-  EXPECT_EQ(allocate(kMiB), first);
+  EXPECT_EQ(allocate(kOneMiB), first);
 }
 
 TEST(ScratchMemory, ServesTensors) {
@@ -115,9 +115,9 @@ TEST(ScratchMemory, ServesTensors) {
   at::Tensor tensor;
   {
     const ScratchMemory scratch;
-    tensor = at::ones({kMiB});
+    tensor = at::ones({kOneMiB});
   }
-  EXPECT_EQ(tensor.sum().item<float>(), static_cast<float>(kMiB));
+  EXPECT_EQ(tensor.sum().item<float>(), static_cast<float>(kOneMiB));
   EXPECT_TRUE(free_block(tensor.storage().mutable_data_ptr().release_context()));
 }
 

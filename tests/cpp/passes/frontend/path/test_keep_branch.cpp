@@ -15,7 +15,7 @@ using torch::jit::Module;
 
 class KeepBranch : public test::TorchTest {};
 
-Module define(const std::string& source) {
+Module define_for_keep_branch(const std::string& source) {
   auto module = test::make_module("M");
   module.register_parameter("weight", at::randn({3}), false);
   module.define(source);
@@ -38,7 +38,7 @@ void expect_same(const RecordedPath& path, const Module& module, const at::Tenso
 }
 
 TEST_F(KeepBranch, ThePathHoldsForBothAnswers) {
-  const auto module = define(R"(
+  const auto module = define_for_keep_branch(R"(
 def forward(self, x):
     n = x.size(0)
     y = torch.relu(x)
@@ -56,7 +56,7 @@ def forward(self, x):
 }
 
 TEST_F(KeepBranch, EachUseOfATensorIsAnOperand) {
-  const auto module = define(R"(
+  const auto module = define_for_keep_branch(R"(
 def forward(self, x):
     if bool(x.sum() > 0):
         y = x * x + x
@@ -70,7 +70,7 @@ def forward(self, x):
 }
 
 TEST_F(KeepBranch, NumbersAndConditionsMayBeResults) {
-  const auto module = define(R"(
+  const auto module = define_for_keep_branch(R"(
 def forward(self, x):
     n = 1
     if bool(x.sum() > 0):
@@ -89,7 +89,7 @@ def forward(self, x):
 }
 
 TEST_F(KeepBranch, ListsOfTensorsAreRead) {
-  const auto module = define(R"(
+  const auto module = define_for_keep_branch(R"(
 def forward(self, x):
     states = [x * 2, x * 3]
     if bool(x.sum() > 0):
@@ -107,7 +107,7 @@ def forward(self, x):
 // ---- what is decided instead ----
 
 void expect_decided(const std::string& body) {
-  const auto module = define("\ndef forward(self, x):\n" + body);
+  const auto module = define_for_keep_branch("\ndef forward(self, x):\n" + body);
   const auto path = record(module, {at::ones({3})});
   EXPECT_EQ(num_branches(path), 0) << body;
   EXPECT_THAT(find_nodes(*path.graph, "aten_recompute::check_path"), SizeIs(1)) << body;
@@ -164,7 +164,7 @@ TEST_F(KeepBranch, ALoopInABranchIsDecided) {
 }
 
 TEST_F(KeepBranch, AConditionThatIsNoTensorsIsDecided) {
-  const auto module = define(R"(
+  const auto module = define_for_keep_branch(R"(
 def forward(self, x):
     if x.dim() > 1:
         return x * 2

@@ -30,14 +30,14 @@ Guarded guard_of(const Module& module, const std::vector<c10::IValue>& inputs) {
   return {std::move(path), std::move(guard)};
 }
 
-Module define(const std::string& source) {
+Module define_for_path_guard(const std::string& source) {
   auto module = test::make_module("M");
   module.define(source);
   return module;
 }
 
 TEST_F(PathGuardTest, QuestionsAboutInputsAreAnsweredBeforeTheCall) {
-  const auto module = define(R"(
+  const auto module = define_for_path_guard(R"(
 def forward(self, d: Dict[str, Tensor], n: int):
     x = d["x"]
     if x.size(0) * n > 10:
@@ -60,7 +60,7 @@ def forward(self, d: Dict[str, Tensor], n: int):
 }
 
 TEST_F(PathGuardTest, QuestionsAboutIntermediateTensorsStayInTheGraph) {
-  const auto module = define(R"(
+  const auto module = define_for_path_guard(R"(
 def forward(self, x):
     y = torch.cat([x, x])
     if y.size(0) > 10:
@@ -73,7 +73,7 @@ def forward(self, x):
 }
 
 TEST_F(PathGuardTest, StructureAndDefaultTypeMatter) {
-  const auto module = define(R"(
+  const auto module = define_for_path_guard(R"(
 def forward(self, x, m: Optional[Tensor]):
     return x if m is None else x * m
 )");
@@ -85,11 +85,11 @@ def forward(self, x, m: Optional[Tensor]):
 }
 
 TEST_F(PathGuardTest, TheGradModeMattersWhereItIsAskedFor) {
-  const auto asks = define(R"(
+  const auto asks = define_for_path_guard(R"(
 def forward(self, x):
     return x * 2 if torch.is_grad_enabled() else x
 )");
-  const auto does_not = define(R"(
+  const auto does_not = define_for_path_guard(R"(
 def forward(self, x):
     return x * 2 if x.size(0) > 1 else x
 )");

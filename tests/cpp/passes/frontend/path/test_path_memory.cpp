@@ -20,7 +20,7 @@ using torch::jit::Module;
 
 class PathMemoryTest : public test::TorchTest {};
 
-Module define(const std::string& body) {
+Module define_for_path_memory(const std::string& body) {
   auto module = test::make_module("M");
   module.define("\ndef forward(self, x):\n" + body);
   return module;
@@ -28,8 +28,8 @@ Module define(const std::string& body) {
 
 // Records the path of one call; expects that nothing is written to, and that the path gives the
 // results of the method for other inputs.
-RecordedPath expect_same(const std::string& body) {
-  auto module = define(body);
+RecordedPath expect_same_memory(const std::string& body) {
+  auto module = define_for_path_memory(body);
   auto path = record(module, {at::randn({4, 6})});
   for (const auto* node : path.graph->nodes())
     EXPECT_FALSE(mutates_an_argument(node)) << node->kind().toQualString();
@@ -42,7 +42,7 @@ RecordedPath expect_same(const std::string& body) {
 }
 
 TEST_F(PathMemoryTest, AWriteToASliceIsPutIntoTheWhole) {
-  const auto path = expect_same(R"(
+  const auto path = expect_same_memory(R"(
     y = x * 2
     y[1:3] = x[0:2]
     return y + 1
@@ -51,7 +51,7 @@ TEST_F(PathMemoryTest, AWriteToASliceIsPutIntoTheWhole) {
 }
 
 TEST_F(PathMemoryTest, OlderViewsShowWhatWasWritten) {
-  expect_same(R"(
+  expect_same_memory(R"(
     y = x * 2
     row = y[1]
     column = y[:, 0]
@@ -62,7 +62,7 @@ TEST_F(PathMemoryTest, OlderViewsShowWhatWasWritten) {
 }
 
 TEST_F(PathMemoryTest, ViewsOfViewsAreWrittenThrough) {
-  expect_same(R"(
+  expect_same_memory(R"(
     y = x * 2
     y.view(2, 2, 6)[0, :, 1:4].transpose(0, 1).unsqueeze(0).add_(5)
     return y
@@ -70,7 +70,7 @@ TEST_F(PathMemoryTest, ViewsOfViewsAreWrittenThrough) {
 }
 
 TEST_F(PathMemoryTest, NarrowedAndPermutedViewsAreWrittenThrough) {
-  const auto path = expect_same(R"(
+  const auto path = expect_same_memory(R"(
     y = x * 2
     y.narrow(1, 1, 2).copy_(x.narrow(1, 0, 2))
     y.narrow(0, -1, 1).add_(3)
@@ -81,7 +81,7 @@ TEST_F(PathMemoryTest, NarrowedAndPermutedViewsAreWrittenThrough) {
 }
 
 TEST_F(PathMemoryTest, APlaceThatIsComputedMayCountFromTheEnd) {
-  expect_same(R"(
+  expect_same_memory(R"(
     y = x * 2
     start = y.size(0) - 6
     y.narrow(0, start, 1).add_(3)
@@ -91,7 +91,7 @@ TEST_F(PathMemoryTest, APlaceThatIsComputedMayCountFromTheEnd) {
 }
 
 TEST_F(PathMemoryTest, AListOfViewsIsMadeAgain) {
-  expect_same(R"(
+  expect_same_memory(R"(
     y = x * 2
     parts = [y[:2], y[2:]]
     first = torch.cat(parts)
@@ -102,7 +102,7 @@ TEST_F(PathMemoryTest, AListOfViewsIsMadeAgain) {
 }
 
 TEST_F(PathMemoryTest, PiecesAreWrittenToApart) {
-  const auto path = expect_same(R"(
+  const auto path = expect_same_memory(R"(
     a, b = (x * 2).chunk(2, 1)
     a.sigmoid_()
     b.tanh_()
@@ -112,7 +112,7 @@ TEST_F(PathMemoryTest, PiecesAreWrittenToApart) {
 }
 
 TEST_F(PathMemoryTest, WhatIsWrittenToAPieceKeepsTheGapsBetweenItsRows) {
-  auto module = define(R"(
+  auto module = define_for_path_memory(R"(
     a, b = x.exp().chunk(2, 1)
     a.add_(0.3)
     a.sigmoid_()
@@ -125,7 +125,7 @@ TEST_F(PathMemoryTest, WhatIsWrittenToAPieceKeepsTheGapsBetweenItsRows) {
 }
 
 TEST_F(PathMemoryTest, WritesToATensorWithoutViewsAreFunctional) {
-  expect_same(R"(
+  expect_same_memory(R"(
     h = (x + 1).relu_()
     parts = h.split(3, 1)
     y = torch.stack([parts[0], parts[1].exp()], 1).sum(1)
@@ -135,9 +135,9 @@ TEST_F(PathMemoryTest, WritesToATensorWithoutViewsAreFunctional) {
 )");
 }
 
-std::string reason_of(const std::string& body) {
+std::string reason_against(const std::string& body) {
   try {
-    record(define(body), {at::randn({4, 6})});
+    record(define_for_path_memory(body), {at::randn({4, 6})});
   } catch (const NotRecordable& error) {
     return error.what();
   }
@@ -145,7 +145,7 @@ std::string reason_of(const std::string& body) {
 }
 
 TEST_F(PathMemoryTest, WhatCannotBeMadeAgainIsNotRecorded) {
-  EXPECT_THAT(reason_of(R"(
+  EXPECT_THAT(reason_against(R"(
     y = x * 2
     a, b = y.chunk(2, 1)
     a.sigmoid_()
@@ -153,7 +153,7 @@ TEST_F(PathMemoryTest, WhatCannotBeMadeAgainIsNotRecorded) {
 )"),
               HasSubstr("written to through a view of another kind"));
   // reshape() returns a view here and a copy elsewhere.
-  EXPECT_THAT(reason_of(R"(
+  EXPECT_THAT(reason_against(R"(
     y = x * 2
     y.reshape(-1).add_(1)
     return y
@@ -162,7 +162,7 @@ TEST_F(PathMemoryTest, WhatCannotBeMadeAgainIsNotRecorded) {
 }
 
 TEST_F(PathMemoryTest, WhatTheCallerSeesIsWrittenTo) {
-  const auto module = define(R"(
+  const auto module = define_for_path_memory(R"(
     x[0] = 1.
     return x * 2
 )");
