@@ -232,6 +232,13 @@ bool store_unreachable(const Json& value, Options& options) {
   return true;
 }
 
+bool store_on_oom(const Json& value, Options& options) {
+  if (!value.is_string() || (value != "raise" && value != "retry_leaner"))
+    return false;
+  options.retries_leaner = value == "retry_leaner";
+  return true;
+}
+
 bool store_arena(const Json& value, Options& options) {
   if (!value.is_string() || (value != "keep" && value != "release" && value != "off"))
     return false;
@@ -284,6 +291,10 @@ Json show_fraction_of(const Options& options) {
 
 Json show_unreachable(const Options& options) {
   return options.leanest_if_unreachable ? Json("leanest") : Json();
+}
+
+Json show_on_oom(const Options& options) {
+  return options.retries_leaner ? Json("retry_leaner") : Json();
 }
 
 Json show_cost_model(const Options& options) {
@@ -355,6 +366,7 @@ constexpr KeyRule kTimeBudget{"time_budget", "a multiple of the unplanned step t
                               store_time_budget, show_optional<&Options::time_budget>};
 constexpr KeyRule kUnreachable{"unreachable", R"("raise" or "leanest")", store_unreachable,
                                show_unreachable};
+constexpr KeyRule kOnOom{"on_oom", R"("raise" or "retry_leaner")", store_on_oom, show_on_oom};
 constexpr KeyRule kLeanestTime{"leanest_time", "a multiple of the unplanned step time, >= 1",
                                store_leanest_time, show_member<&Options::leanest_time>};
 constexpr KeyRule kFractionOf{"of", R"("first" or "largest")", store_fraction_of, show_fraction_of};
@@ -474,7 +486,7 @@ const std::vector<StrategyRule>& strategies() {
          "the fastest plan whose peak fits",
          {},
          {kMemoryBudget, kTimeBudget, kCostModel},
-         {kFractionOf, kUnreachable, kLeanestTime},
+         {kFractionOf, kUnreachable, kLeanestTime, kOnOom},
          false,
          {.needs_profile = true,
           .may_fuse = true,

@@ -131,6 +131,10 @@ struct Options {
   double leanest_time = kLeanestTime;
   static constexpr double kLeanestTime = 2.0;
 
+  // budget: where a call runs out of memory, plans are made again under a smaller budget, and the
+  // call is made again once. Otherwise that is an error only.
+  bool retries_leaner = false;
+
   // plan: the text of a plan file (planner/model/plan_file.h).
   std::string plan;
 

@@ -72,11 +72,14 @@ std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& in
   attributes.insert(attributes.end(), path->attributes.begin(), path->attributes.end());
   method.checks = number_checks(*method.graph);
   method.has_late_changes = path->has_changes;
-  if (method.may_leave_path() || method.has_late_changes) {
+  const bool must_restore = method.may_leave_path() || method.has_late_changes;
+  if (must_restore || input.may_repeat) {
     auto written = written_attributes(*method.graph);
-    if (!written)
+    if (!written && must_restore)
       return std::nullopt;
-    method.written = std::move(*written);
+    method.can_repeat = input.may_repeat && written;
+    if (written)
+      method.written = std::move(*written);
   }
   run_pass(Pass::kFormRegions, method.graph,
            [&] { method.regions = form_regions_of_path(method.graph); });
@@ -99,6 +102,26 @@ std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined
   return is_better ? std::move(carrying) : std::move(method);
 }
 
+// Returns whether a node of the graph's own block changes what the caller can see, and is no
+// tensor's memory.
+bool changes_objects(Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(), [](const torch::jit::Node* node) {
+    return node->kind() == c10::prim::SetAttr ||
+           (mutates_an_argument(node) && !is_tensor_type(*node->input(0)->type()));
+  });
+}
+
+// Notes what a method that is no recorded path writes to, if that is known.
+void note_writes(PreparedMethod& method) {
+  if (!is_straight_line(*method.graph) || changes_objects(*method.graph))
+    return;
+  auto written = written_attributes(*method.graph);
+  method.can_repeat = written.has_value();
+  if (written)
+    method.written = std::move(*written);
+}
+
 }  // namespace
 
 PreparedMethod prepare_method(const MethodInput& input) {
@@ -109,13 +132,17 @@ PreparedMethod prepare_method(const MethodInput& input) {
   method.graph = inlined->copy();
   method.assumptions = fold_call(method.graph, input.self, input.inputs);
   auto may_record_path = input.may_record_path;
-  // The passes that could make such a method straight take longer than to record it.
-  if (may_record_path && !is_straight_line(*method.graph)) {
+  // The passes that could make such a method straight take longer than to record it. A path sets
+  // attributes when everything else has run, so that a call which raises can be made again.
+  if (may_record_path &&
+      (!is_straight_line(*method.graph) || (input.may_repeat && changes_objects(*method.graph)))) {
     if (auto recorded = prepare_path(inlined, input))
       return std::move(*recorded);
     may_record_path = false;
   }
   prepare(method.graph, input.self, method.assumptions);
+  if (input.may_repeat)
+    note_writes(method);
   const bool reads_lists = reads_own_lists(*method.graph);
   run_pass(Pass::kFormRegions, method.graph, [&] { method.regions = form_regions(method.graph); });
   const bool is_whole =

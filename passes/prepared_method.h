@@ -22,6 +22,7 @@ struct MethodInput {
   std::string layer_pattern;          // Options::layer_pattern
   bool may_record_path = true;        // where this saves borders between regions
   std::set<int64_t> kept_branches{};  // record_path()'s `kept`
+  bool may_repeat = false;            // a call that raises may be made again, if that is possible
 };
 
 // A method compiled up to its regions, which are compiled when they first run.
@@ -41,6 +42,9 @@ struct PreparedMethod {
   // call that raises has to be made again as the method was scripted.
   bool has_late_changes = false;
   std::vector<std::vector<std::string>> written;  // paths of attributes that the graph writes to
+  // With MethodInput::may_repeat: until a call has returned, `written` is all that it changes. One
+  // that raises can be made again after they are restored.
+  bool can_repeat = false;
 };
 
 }  // namespace aten_recompute

@@ -9,12 +9,10 @@
 #include <unordered_map>
 
 namespace aten_recompute {
-namespace {
-
 // A profiler is expected in this slot: Python's torch.autograd.Function asks it whether it is on.
 // This one always says that it is off.
-struct Counter : torch::profiler::impl::ProfilerStateBase {
-  Counter()
+struct MemoryCounter : torch::profiler::impl::ProfilerStateBase {
+  MemoryCounter()
       : ProfilerStateBase(
             torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::Disabled)) {
   }
@@ -39,12 +37,10 @@ struct Counter : torch::profiler::impl::ProfilerStateBase {
   int64_t peak = 0;
 };
 
-}  // namespace
-
 struct MemoryWatch::State {
   // A profiler that runs on this thread would take the object in the slot for its own.
   at::DisableRecordFunctionGuard no_callbacks;
-  std::shared_ptr<Counter> counter = std::make_shared<Counter>();
+  std::shared_ptr<MemoryCounter> counter = std::make_shared<MemoryCounter>();
   c10::DebugInfoGuard guard{c10::DebugInfoKind::PROFILER_STATE, counter};
 };
 

@@ -126,6 +126,9 @@ class CompiledRegion {
   void note_step(const StepMemory& step, bool is_smaller, PeakDifference& difference) const;
   // Returns the measured peak of a step in bytes; -1 where none is known.
   int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
+  // Notes that a call of this region has run out of memory.
+  void note_out_of_memory() const { ran_out_of_memory_ = true; }
+  bool ran_out_of_memory() const { return ran_out_of_memory_; }
   // Returns, for each input, whether the region itself writes to it.
   const std::vector<bool>& written_inputs() const { return written_inputs_; }
   // Returns the inputs of which a replay needs copies from the first run (statistics_read_by()).
@@ -168,6 +171,7 @@ class CompiledRegion {
   mutable std::atomic<int64_t> measured_peak_bytes_{-1};
   mutable std::atomic<size_t> num_watched_{0};
   mutable std::atomic<size_t> num_smaller_watched_{0};
+  mutable std::atomic<bool> ran_out_of_memory_{false};
   mutable std::mutex mutex_;
   mutable std::unique_ptr<RegionReplay> replay_;
   mutable std::map<size_t, std::unique_ptr<RegionReplay>> replay_of_output_;

@@ -26,8 +26,12 @@ std::string explanation(const CompiledRegion& region) {
 
 }  // namespace
 
-void explain_if_out_of_memory(const CompiledRegion& region, c10::Error& error) noexcept try {
-  if (region.plan() != nullptr && is_out_of_memory(error))
+void explain_if_out_of_memory(const CompiledRegion& region, bool is_alone,
+                              c10::Error& error) noexcept try {
+  if (region.plan() == nullptr || !is_out_of_memory(error))
+    return;
+  region.note_out_of_memory();
+  if (is_alone)
     error.add_context(explanation(region));
 } catch (const std::exception&) {
   // There is no memory for an explanation, either. The error itself says what is wrong.

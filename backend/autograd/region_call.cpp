@@ -425,8 +425,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     try {
       first_nan = run_instructions(run, stage, skip);
     } catch (c10::Error& error) {
-      if (is_alone_)
-        explain_if_out_of_memory(*compiled_region_, error);
+      explain_if_out_of_memory(*compiled_region_, is_alone_, error);
       throw;
     }
     gradients = take_gradients(run, index, needed, later_stages, first_nan, node);

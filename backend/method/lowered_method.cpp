@@ -39,6 +39,7 @@
 #include "planner/model/problem_json.h"
 #include "rules/autocast_probe.h"
 #include "runtime/one_line_errors.h"
+#include "runtime/out_of_memory.h"
 #include "runtime/path_check.h"
 
 namespace aten_recompute {
@@ -197,6 +198,13 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     say_that_unplanned(reason);
     return run_unplanned(self, std::move(inputs), reason);
   }
+  return options_.retries_leaner ? run_or_retry(self, std::move(inputs))
+                                 : run_planned(self, std::move(inputs));
+} catch (const std::exception&) {
+  rethrow_in_one_line();
+}
+
+c10::IValue LoweredMethod::run_planned(const Object& self, std::vector<c10::IValue> inputs) {
   std::vector<LeftPath> left;
   while (true) {
     const auto specialization = find(self, inputs, left);
@@ -217,7 +225,8 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
       if (has_run)
         throw;
       place = path_left();
-      if (!place && (!method.has_late_changes || is_ours(error)))
+      const bool will_retry = options_.retries_leaner && is_out_of_memory(error);
+      if (!place && (!method.has_late_changes || is_ours(error) || will_retry))
         throw;
       if (!place)
         log_info(LogTopic::kPaths,
@@ -231,8 +240,6 @@ c10::IValue LoweredMethod::run(const Object& self, std::vector<c10::IValue> inpu
     }
     left.push_back({specialization, static_cast<size_t>(*place)});
   }
-} catch (const std::exception&) {
-  rethrow_in_one_line();
 }
 
 c10::IValue LoweredMethod::run(Specialization& specialization, const Object& self,
@@ -457,7 +464,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const auto autocast = AutocastState::current();
   const WithoutAutocastCache no_cache;
   result->method = prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
-                                   records_paths_, kept_branches_});
+                                   records_paths_, kept_branches_, options_.retries_leaner});
   result->autocast = autocast.for_graph(result->method.depends_on_autocast);
   if (options_.fullgraph && result->method.regions.nodes.size() > 1) {
     std::vector<std::string> breaks;
@@ -470,7 +477,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
                     " regions instead of one; breaks: " + join(breaks, "; "));
   }
   // After the first paths, training is under way, too late for an error.
-  auto options = options_;
+  auto options = leaner_budget_.applied_to(options_);
   options.leanest_if_unreachable = options.leanest_if_unreachable || num_paths_left_ > 0;
   const auto& nodes = result->method.regions.nodes;
   auto& graph = *result->method.graph;
@@ -543,11 +550,13 @@ std::string LoweredMethod::report() const {
   json unplanned_calls = json::array();
   for (const auto& [reason, calls] : unplanned_calls_)
     unplanned_calls.push_back({{"reason", reason}, {"calls", calls}});
-  return json{{"method", method_},
+  json report{{"method", method_},
               {"options", json::parse(to_json(options_))},
               {"specialisations", specializations},
-              {"unplanned_calls", unplanned_calls}}
-      .dump();
+              {"unplanned_calls", unplanned_calls}};
+  if (const auto bytes = leaner_budget_.bytes())
+    report["leaner_budget_bytes"] = *bytes;
+  return report.dump();
 }
 
 void register_region_operator() {

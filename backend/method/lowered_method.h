@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "backend/method/leaner_budget.h"
 #include "backend/method/specialization.h"
 #include "common/options.h"
 #include "passes/prepared_method.h"
@@ -87,6 +88,17 @@ class LoweredMethod : public torch::CustomClassHolder {
   static bool may_follow(const std::vector<PathCheck>& checks, const LeftPath& left);
   // Returns why a call under autocast cannot be planned; nullptr where it can, or autocast is off.
   static const char* why_unplanned_under_autocast(const Specialization& specialization);
+  // Runs the method under a plan, on the path that the call takes. Throws as run() does.
+  c10::IValue run_planned(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                          std::vector<c10::IValue> inputs);
+  // The same, and once more under a leaner plan where memory runs out.
+  c10::IValue run_or_retry(const c10::intrusive_ptr<c10::ivalue::Object>& self,
+                           std::vector<c10::IValue> inputs);
+  // Lets plans be made again under a smaller budget, because `what` ran out of memory. Returns
+  // false where no plan is leaner.
+  bool go_leaner(const char* what);
+  // Returns whether a region that calls run now has run out of memory.
+  bool ran_out_of_memory() const;
   // Returns the specialization for these inputs; compiles it if there is none. `left` are those
   // whose path this call has turned out not to take.
   SpecializationPtr find(const c10::intrusive_ptr<c10::ivalue::Object>& self,
@@ -132,6 +144,7 @@ class LoweredMethod : public torch::CustomClassHolder {
   size_t num_compiled_ = 0;          // specializations so far
   size_t num_paths_ = 0;             // that were recorded
   size_t num_paths_left_ = 0;        // of these, because a call left another one
+  LeanerBudget leaner_budget_;
   std::vector<std::pair<c10::TypePtr, std::shared_ptr<torch::jit::Code>>> unplanned_;
   std::map<std::string, int64_t> unplanned_calls_;  // how many, by the reason
   std::atomic<bool> checked_words_{false};

@@ -396,8 +396,7 @@ void Region::run(Stack& stack) {
     outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
                           arena_run, data_sizes, outputs_require_grad);
   } catch (c10::Error& error) {
-    if (!is_one_of_several_)
-      explain_if_out_of_memory(*compiled_region, error);
+    explain_if_out_of_memory(*compiled_region, !is_one_of_several_, error);
     throw;
   }
   const bool makes_again = compiled_region->handed().makes_again && arena.get() != nullptr;

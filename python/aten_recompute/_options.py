@@ -54,6 +54,7 @@ class _BudgetOptions(TypedDict, total=False):
     of: Literal["first", "largest"]
     unreachable: Literal["raise", "leanest"]
     leanest_time: float
+    on_oom: Literal["raise", "retry_leaner"]
     cost_model: Literal["measured", "flops"]
     plan: str | dict[str, Any]
 
@@ -101,6 +102,10 @@ class LowerOptions(_CommonOptions, _WordOptions, _LayerOptions, _BudgetOptions, 
           warning.
         - ``leanest_time``: the time that such a plan may take, as a multiple (at least 1, by default 2) of the time of
           a step without recomputation.
+        - ``on_oom``: what happens where a call runs out of memory. ``"raise"`` (the default): it raises. With
+          ``"retry_leaner"``, plans are made again under 0.7 of the peak under which that happened, and the call is made
+          once more, with the same random numbers. Where a backward runs out of memory, it raises, and the next call
+          follows leaner plans.
         - ``cost_model``: ``"measured"`` (the default) times the operators on this machine; ``"flops"`` computes their
           time from operations and bytes, so that every machine makes the same plan.
 

@@ -107,6 +107,8 @@ def _compiling_lines(method: "MethodReport", waits: bool) -> Iterable[tuple[str,
     specializations = method["specialisations"]
     for calls in method["unplanned_calls"]:
         yield "unplanned calls", f"{calls['calls']}: {calls['reason']}"
+    if "leaner_budget_bytes" in method:
+        yield "out of memory", f"plans are made under {byte_text(method['leaner_budget_bytes'])} since"
     if waits:
         return
     regions = sum(len(each["regions"]) for each in specializations)

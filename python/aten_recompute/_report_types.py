@@ -101,6 +101,7 @@ class MethodReport(TypedDict):
     options: dict[str, Any]
     specialisations: list[Specialization]
     unplanned_calls: list[UnplannedCalls]
+    leaner_budget_bytes: NotRequired[int]  # that replaces the budget after memory ran out
 
 
 class ReportDict(TypedDict):

@@ -175,8 +175,10 @@ TEST(Options, AcceptsTheArgumentsOfFractionsAndLeanPlans) {
   expected.fraction_of = FractionOf::kLargest;
   expected.leanest_if_unreachable = true;
   expected.leanest_time = 3.5;
+  expected.retries_leaner = true;
   const auto options = parse_options(
-      R"({"strategy": "budget", "memory_budget": 0.5, "of": "largest", "unreachable": "leanest", "leanest_time": 3.5})");
+      R"({"strategy": "budget", "memory_budget": 0.5, "of": "largest", "unreachable": "leanest", "leanest_time": 3.5,
+          "on_oom": "retry_leaner"})");
   EXPECT_EQ(options, expected);
   EXPECT_EQ(parse_options(to_json(options)), expected);
   EXPECT_EQ(
@@ -269,6 +271,8 @@ INSTANTIATE_TEST_SUITE_P(
                 R"(key "time_budget": got "inf")"},
         Refused{R"({"strategy": "budget", "memory_budget": 0.5, "of": "last"})",
                 R"(key "of": got "last", accepted is "first" or "largest")"},
+        Refused{R"({"strategy": "budget", "memory_budget": 0.5, "on_oom": "retry"})",
+                R"(key "on_oom": got "retry", accepted is "raise" or "retry_leaner")"},
         Refused{
             R"({"strategy": "budget", "memory_budget": 0.5, "leanest_time": 0.5})",
             R"(key "leanest_time": got 0.5, accepted is a multiple of the unplanned step time, >= 1)"},

@@ -64,8 +64,9 @@ void expect_equal_tensors(const std::vector<Tensor>& a, const std::vector<Tensor
   ASSERT_EQ(a.size(), b.size());
   for (size_t i = 0; i < a.size(); ++i) {
     ASSERT_EQ(a[i].defined(), b[i].defined()) << i;
-    if (a[i].defined())
+    if (a[i].defined()) {
       EXPECT_TRUE(torch::equal(a[i], b[i])) << i;
+    }
   }
 }
 
@@ -250,8 +251,9 @@ TEST(TraceAndLower, SecondDerivativesAndFloat64) {
   const auto result = second(net, traced({x}).toTensor());
   for (size_t i = 0; i < expected.size(); ++i) {
     ASSERT_EQ(result[i].defined(), expected[i].defined());
-    if (expected[i].defined())
+    if (expected[i].defined()) {
       EXPECT_TRUE(torch::allclose(result[i], expected[i], 1e-9, 1e-12)) << i;
+    }
   }
 }
 
