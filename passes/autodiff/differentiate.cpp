@@ -25,13 +25,32 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Returns the outputs whose gradient would pass through a node that autograd.grad() has freed.
-std::vector<size_t> find_freed_outputs(Graph& graph) {
-  const auto freed = reach_forward(
-      graph, {}, [](const Node* node) { return node->hasAttribute(symbols::kFreed); });
+bool is_freed(const Node* node) {
+  return node->hasAttribute(symbols::kFreed);
+}
+
+// Returns the outputs whose gradient would pass through a node that autograd.grad() has freed, on
+// its way to an input that requires grad. Of outputs without such an input, that is any node: eager
+// PyTorch goes back to leaves that the method has made.
+std::vector<size_t> find_freed_outputs(const Graph& graph, const std::vector<bool>& requires_grad) {
+  ReachedValues inputs;
+  for (size_t i = 0; i < requires_grad.size(); ++i) {
+    if (requires_grad[i])
+      inputs.insert(graph.inputs()[i]);
+  }
+  const auto from_inputs = reach_forward(graph, inputs);
+  const auto freed = reach_forward(graph, {}, is_freed);
+  const auto freed_behind_inputs = reach_forward(graph, {}, [&](const Node* node) {
+    const auto operands = node->inputs();
+    return is_freed(node) && std::any_of(operands.begin(), operands.end(), [&](const Value* each) {
+             return from_inputs.count(each) != 0;
+           });
+  });
   std::vector<size_t> outputs;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    if (freed.count(graph.outputs()[i]) != 0)
+    const auto* output = graph.outputs()[i];
+    const auto& relevant = from_inputs.count(output) != 0 ? freed_behind_inputs : freed;
+    if (relevant.count(output) != 0)
       outputs.push_back(i);
   }
   return outputs;
@@ -83,7 +102,7 @@ JointGraph build_joint_graph(const std::shared_ptr<Graph>& graph,
     if (requires_grad[i])
       sums.require(graph->inputs()[i]);
   }
-  joint.freed_outputs = find_freed_outputs(*graph);
+  joint.freed_outputs = find_freed_outputs(*graph, requires_grad);
   PreparedNodes prepared;
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
   const auto steps = prepare_forward(nodes, Purpose::kBackward, sums, prepared);

@@ -45,6 +45,16 @@ ReachedValues values_with_gradient(const Graph& graph, const std::vector<bool>& 
   return reach_forward(graph, std::move(inputs), makes_leaf, nullptr, end);
 }
 
+// Returns whether the node asks for sizes, types and the like alone, which eager keeps beside a
+// graph that it frees.
+bool asks_for_metadata(const Node* node) {
+  const auto outputs = node->outputs();
+  return reads_metadata_only(node, 0) ||
+         (has_fact(node, Fact::kKnownFromMetadata) &&
+          std::none_of(outputs.begin(), outputs.end(),
+                       [](const auto* output) { return contains_tensor(*output->type()); }));
+}
+
 // Returns whether one of the nodes from `first` to `end` reads a tensor of the forward: eager has
 // saved it for them. `gradients` are what the backward has computed before.
 bool reads_forward(const Node* first, const Node* end,
@@ -54,7 +64,7 @@ bool reads_forward(const Node* first, const Node* end,
     for (const auto* input : node->inputs()) {
       if (contains_tensor(*input->type()) && inner.count(input) == 0 &&
           gradients.count(input) == 0 && input->node()->kind() != c10::prim::Constant &&
-          !reads_metadata_only(node, 0))
+          !asks_for_metadata(node))
         return true;
     }
     inner.insert(node->outputs().begin(), node->outputs().end());

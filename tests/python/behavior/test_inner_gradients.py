@@ -173,6 +173,31 @@ def test_a_graph_is_freed_as_far_as_the_targets() -> None:
     assert_equal_gradients(net, lowered)
 
 
+class FreesBesideParameters(Potential):
+    """What it returns depends on a leaf of its own by a freed operator, and on a parameter by others."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = x.detach().clone().requires_grad_(True)
+        value = torch.relu(leaf) + self.c.weight.sum() * 0.75
+        gradient = torch.autograd.grad([torch.relu(value).sum()], [leaf])[0]
+        assert gradient is not None
+        return value, gradient
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_gradients_that_pass_by_a_freed_operator(strategy: str) -> None:
+    torch.manual_seed(0)
+    net = FreesBesideParameters()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), strategy)
+    x = points(5, 3)
+    seen = []
+    for module in (net, lowered):
+        value, gradient = module(x)
+        weight = dict(module.named_parameters())["c.weight"]
+        seen.append([gradient, *torch.autograd.grad(value.square().sum(), [weight])])
+    assert_close(seen[1], seen[0], 1e-6)
+
+
 class FreesNothing(Potential):
     """Sums have saved nothing but sizes and types, so a second gradient may pass through them."""
 
