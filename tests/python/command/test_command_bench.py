@@ -148,19 +148,29 @@ def test_memory_that_runs_out_is_one_line(command: Command, tmp_path: Path) -> N
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
 def test_a_signal_ends_the_processes_that_measure(binary: Path, model: str, number: int) -> None:
     arguments = ["bench", model, "--input", LARGE, "--budget", "0.6", "--runs", "10000"]
-    process = subprocess.Popen([binary, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    deadline = time.monotonic() + 60
-    children: list[int] = []
-    while len(children) < 2 and time.monotonic() < deadline:
-        time.sleep(0.05)
-        children = children_of(process.pid)
-    assert len(children) == 2
-    time.sleep(0.5)
-    process.send_signal(number)
-    assert process.wait(timeout=60) == -number
-    while any(map(is_alive, children)) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert not any(map(is_alive, children))
+    process = subprocess.Popen(
+        [binary, *arguments],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # A shell lets what it runs in the background ignore SIGINT, and what that starts does so, too.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    try:
+        deadline = time.monotonic() + 60
+        children: list[int] = []
+        while len(children) < 2 and time.monotonic() < deadline:
+            time.sleep(0.05)
+            children = children_of(process.pid)
+        assert len(children) == 2
+        time.sleep(0.5)
+        process.send_signal(number)
+        assert process.wait(timeout=60) == -number
+        deadline = time.monotonic() + 60
+        while any(map(is_alive, children)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert not any(map(is_alive, children))
+    finally:
+        process.kill()
 
 
 def test_a_process_that_is_killed_is_one_line(binary: Path, model: str) -> None:
