@@ -153,7 +153,8 @@ def run(function: Callable[..., Any], program: Program, seed: int = SEEDS[0]) ->
     same = [next((k for k, each in enumerate(inputs) if output is each), None) for output in outputs]
     # A gradient with create_graph is made by a region that runs again under ordinary autograd.
     # Formulas for gradients that are differentiated again are not always ATen's.
-    other_order = program.twice or program.of_gradients or _sums_outside(differentiable)
+    again = program.twice or program.of_gradients or "create_graph=True" in program.source
+    other_order = again or _sums_outside(differentiable)
     return Results(None, tensors, other_order, _rounding(program), same, second)
 
 
