@@ -21,18 +21,17 @@ namespace {
 using torch::autograd::Edge;
 using torch::autograd::variable_list;
 
-// Gets gradients from the first call of a region that reads the tensor in the block, in float32 and
-// one by one, and from everything else that reads the cast in the lower precision, where the engine
-// adds what it gets: from later calls, and from calls whose gradient is a sum. Runs as soon as it
-// has all gradients, as the node behind it does, and not after the stages of the first call, which
-// would all wait for their gradients to be added to the parameters'.
+// Adds the gradients of a cast. It has an input in float32 for the first call that reads the cast
+// in the block, one in the lower precision for later calls and for calls whose gradient is a sum,
+// where the engine adds what it gets, and one for each gradient that follows the sum. It runs as
+// soon as it has all gradients, as the node behind it does. If it ran after the stages of the first
+// call, all gradients would wait for the end of the backward before they are added to the
+// parameters'.
 class SumOfCasts : public RegionNode {
  public:
   SumOfCasts(c10::ScalarType type, Edge edge) : RegionNode(UINT64_MAX), type_(type), edge_(edge) {
     add_next_edge(std::move(edge));
   }
-
-  c10::ScalarType type() const { return type_; }
 
   // Returns the number of the input for the gradient of the cast of another call, which may have
   // several to add.
@@ -109,7 +108,7 @@ CastsOfThread& casts_of_thread() {
 
 struct FoundSum {
   NodePtr<SumOfCasts> node;
-  bool makes_cast;  // as no call before has
+  bool makes_cast;  // no earlier call of the block has made it
 };
 
 FoundSum sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edge,

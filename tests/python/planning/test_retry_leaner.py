@@ -1,6 +1,5 @@
 """With ``on_oom="retry_leaner"``, a call that runs out of memory is made again under leaner plans."""
 
-import copy
 import itertools
 from typing import Any
 
@@ -10,7 +9,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from benchmarks.memory import Tracker
-from support.helpers import assert_same
+from support.helpers import assert_same, lowered_copy
 
 ROWS = 128
 
@@ -56,9 +55,9 @@ class TwoRegions(nn.Module):
         return loss + self.second(x * 2)
 
 
-def lowered_copy(eager: nn.Module, **options: Any) -> Any:
+def retrying_copy(eager: nn.Module, **options: Any) -> Any:
     spec = {"memory_budget": 0.9, "cost_model": "flops", "unreachable": "leanest", "on_oom": "retry_leaner"}
-    return aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "budget", **{**spec, **options})
+    return lowered_copy(eager, "budget", **{**spec, **options})
 
 
 def step(module: Any, number: int) -> list[Tensor | None]:
@@ -101,7 +100,7 @@ def requests_of_forward(module: Any, tracker: Tracker, number: int) -> int:
 def test_a_call_that_runs_out_of_memory_is_repeated(kind: type[nn.Module], share: float, tracker: Tracker) -> None:
     torch.manual_seed(0)
     eager = kind()
-    module = lowered_copy(eager)
+    module = retrying_copy(eager)
     for number in range(3):
         assert_same(step(module, number), step(eager, number))
     count = requests_of_forward(module, tracker, 3)
@@ -126,7 +125,7 @@ def test_a_call_that_runs_out_of_memory_is_repeated(kind: type[nn.Module], share
 def test_a_backward_that_runs_out_of_memory_raises_and_later_steps_are_leaner(tracker: Tracker) -> None:
     torch.manual_seed(0)
     eager = Net()
-    module = lowered_copy(eager)
+    module = retrying_copy(eager)
     peaks = []
     for number in range(12):
         assert_same(step(module, number), step(eager, number))
@@ -154,7 +153,7 @@ def test_a_backward_that_runs_out_of_memory_raises_and_later_steps_are_leaner(tr
 
 def test_without_the_option_nothing_is_repeated(tracker: Tracker) -> None:
     torch.manual_seed(0)
-    module = lowered_copy(Net(), on_oom="raise")
+    module = retrying_copy(Net(), on_oom="raise")
     step(module, 0)
     peak = predicted(module)
     tracker.fail(3)
@@ -169,7 +168,7 @@ def test_without_the_option_nothing_is_repeated(tracker: Tracker) -> None:
 
 
 def test_other_errors_are_raised_at_once() -> None:
-    module = lowered_copy(Net())
+    module = retrying_copy(Net())
     step(module, 0)
     with pytest.raises(RuntimeError, match=r"shapes cannot be multiplied|size"):
         module(torch.randn(ROWS, 31))
@@ -177,7 +176,7 @@ def test_other_errors_are_raised_at_once() -> None:
 
 
 def test_the_report_tells_of_it(tracker: Tracker) -> None:
-    module = lowered_copy(Net())
+    module = retrying_copy(Net())
     step(module, 0)
     tracker.fail(12)
     try:
