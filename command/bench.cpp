@@ -183,7 +183,7 @@ void measure(std::vector<Side>& sides, int runs) {
   }
 }
 
-void print_text(const BenchArguments& arguments, const json& result) {
+void print_bench(const BenchArguments& arguments, const json& result) {
   const auto& stock = result["torchscript"];
   const auto text_of = [](const json& bytes) {
     return bytes.is_null() ? std::string("unknown") : byte_text(bytes.get<int64_t>());
@@ -211,7 +211,7 @@ void print_text(const BenchArguments& arguments, const json& result) {
   std::printf("Lowered with %s\n", result["options"].dump().c_str());
 }
 
-void run(const BenchArguments& arguments) {
+void run_bench(const BenchArguments& arguments) {
   const auto options = options_of_bench(arguments);
   {
     const auto module = load_module(arguments.path, Tensors::kDescribed);
@@ -233,7 +233,7 @@ void run(const BenchArguments& arguments) {
   if (arguments.json)
     print(result);
   else
-    print_text(arguments, result);
+    print_bench(arguments, result);
 }
 
 }  // namespace
@@ -260,7 +260,7 @@ void add_bench(CLI::App& program) {
       "Examples:\n"
       "  aten-recompute bench resnet.pt --input 'float32[8,3,224,224]' --budget 0.5\n"
       "  aten-recompute bench lowered.pt --input 'float32[8,3,224,224]' --runs 20 --json");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_bench(*arguments); });
 }
 
 }  // namespace aten_recompute::command

@@ -54,7 +54,7 @@ int64_t peak_under(const json& budget, int64_t unplanned) {
                   std::min(budget["budget_bytes"].get<int64_t>(), unplanned));
 }
 
-void run(CheckArguments arguments) {
+void run_check(CheckArguments arguments) {
   const auto limit = read_bytes("--max-peak", arguments.max_peak);
   if (arguments.budget.empty())
     take_options_of_file(arguments);
@@ -119,7 +119,7 @@ void add_check(CLI::App& program) {
       "Example:\n"
       "  aten-recompute check gpt.pt --input 'int64[8,512]' --input 'int64[8,512]' --max-peak "
       "2GiB");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_check(*arguments); });
 }
 
 }  // namespace aten_recompute::command

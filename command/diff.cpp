@@ -197,7 +197,7 @@ void print_layers(const json& layers, int depth) {
   table.print();
 }
 
-void run(const DiffArguments& arguments) {
+void run_diff(const DiffArguments& arguments) {
   const auto a = plan_of_file(arguments.path, arguments);
   const auto b = plan_of_file(arguments.second, arguments);
   json result = {{"a", figures_of(a)}, {"b", figures_of(b)}};
@@ -255,7 +255,7 @@ void add_diff(CLI::App& program) {
       "Examples:\n"
       "  aten-recompute diff before.json after.json\n"
       "  aten-recompute diff model.pt lowered.pt --input 'float32[8,3,224,224]' --values");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_diff(*arguments); });
 }
 
 }  // namespace aten_recompute::command

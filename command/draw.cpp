@@ -39,7 +39,7 @@ bool write_trace(const torch::jit::Module& lowered, const DrawArguments& argumen
   return true;
 }
 
-void run(const DrawArguments& arguments) {
+void run_draw(const DrawArguments& arguments) {
   auto strategy = arguments.strategy;
   if (strategy.name.empty() && strategy.budget.empty())
     strategy.name = "none";
@@ -100,7 +100,7 @@ void add_draw(CLI::App& program) {
       "Example:\n"
       "  aten-recompute draw gpt.pt gpt.svg --input 'int64[8,512]' --input 'int64[8,512]' "
       "--budget 0.5");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_draw(*arguments); });
 }
 
 }  // namespace aten_recompute::command

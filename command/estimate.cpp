@@ -30,7 +30,7 @@ std::vector<std::string> row(const std::string& name, const json& figures, int64
           factor_text(figures["time_factor"].get<double>())};
 }
 
-void print_text(const EstimateArguments& arguments, const json& result) {
+void print_estimate(const EstimateArguments& arguments, const json& result) {
   const auto unplanned = result["unplanned_peak_bytes"].get<int64_t>();
   std::printf("%s: one step of %s on %s, %s forward and %s backward\n\n", arguments.path.c_str(),
               arguments.method.c_str(), result["device"].get<std::string>().c_str(),
@@ -55,12 +55,12 @@ void print_text(const EstimateArguments& arguments, const json& result) {
   table.print();
 }
 
-void run(const EstimateArguments& arguments) {
+void run_estimate(const EstimateArguments& arguments) {
   const auto result = estimate_step(arguments, arguments.budgets, arguments.device);
   if (arguments.json)
     print(result);
   else
-    print_text(arguments, result);
+    print_estimate(arguments, result);
   check_reachable(result);
 }
 
@@ -82,7 +82,7 @@ void add_estimate(CLI::App& program) {
       "from\noperations and bytes. Exit status 5: a budget cannot be reached.\n\n"
       "Example:\n"
       "  aten-recompute estimate resnet.pt --input 'float32[8,3,224,224]' --budget 0.5,600MiB");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_estimate(*arguments); });
 }
 
 }  // namespace aten_recompute::command

@@ -47,7 +47,7 @@ struct TensorText {
   std::optional<int64_t> limit;  // of random integers
 };
 
-[[noreturn]] void fail(const std::string& text, const std::string& why) {
+[[noreturn]] void refuse_input(const std::string& text, const std::string& why) {
   throw Failure(Exit::kBadArguments, "--input " + text + ": " + why);
 }
 
@@ -67,7 +67,7 @@ at::ScalarType read_type(const std::string& text, std::string_view name) {
       return type;
     names += (names.empty() ? "" : ", ") + std::string(known);
   }
-  fail(text, "\"" + std::string(name) + "\" is no type of tensors; types are " + names);
+  refuse_input(text, "\"" + std::string(name) + "\" is no type of tensors; types are " + names);
 }
 
 std::vector<int64_t> read_sizes(const std::string& text, std::string_view inside) {
@@ -81,11 +81,11 @@ std::vector<int64_t> read_sizes(const std::string& text, std::string_view inside
       piece.remove_prefix(1);
     const auto size = read_number<int64_t>(piece);
     if (!size || *size < 0 || (comma != inside.npos && comma + 1 == inside.size()))
-      fail(text, "sizes are whole numbers with commas between them, such as float32[8,3,224,224]");
+      refuse_input(text, "sizes are whole numbers with commas between them, such as float32[8,3,224,224]");
     if (*size > 0) {
       room /= *size;
       if (room == 0)
-        fail(text, "the tensor has more elements than can be counted");
+        refuse_input(text, "the tensor has more elements than can be counted");
     }
     sizes.push_back(*size);
     inside.remove_prefix(comma == inside.npos ? inside.size() : comma + 1);
@@ -106,12 +106,12 @@ std::optional<TensorText> read_tensor(const std::string& text) {
   if (rest.empty())
     return tensor;
   if (rest.front() != ':')
-    fail(text, "nothing but : and a limit may follow the sizes");
+    refuse_input(text, "nothing but : and a limit may follow the sizes");
   tensor.limit = read_number<int64_t>(rest.substr(1));
   if (!tensor.limit || *tensor.limit < 1)
-    fail(text, "the limit of random integers is a whole number above 0, as in int64[8,512]:1000");
+    refuse_input(text, "the limit of random integers is a whole number above 0, as in int64[8,512]:1000");
   if (!at::isIntegralType(tensor.type, /*includeBool=*/false))
-    fail(text, "only integers have a limit");
+    refuse_input(text, "only integers have a limit");
   return tensor;
 }
 
@@ -175,7 +175,7 @@ std::optional<size_t> read_bundled(const std::string& text) {
     return std::nullopt;
   const auto number = read_number<size_t>(std::string_view(text).substr(kName.size() + 1));
   if (!number)
-    fail(text, "the number of an example follows, as in bundled:1");
+    refuse_input(text, "the number of an example follows, as in bundled:1");
   return number;
 }
 
@@ -187,24 +187,24 @@ void take_bundled(const torch::jit::Module& module, const std::string& method,
   if (!stored && method == "forward")
     stored = module.find_method("get_all_bundled_inputs");
   if (!stored) {
-    fail(text,
+    refuse_input(text,
          "the module holds no examples for " + method + "; torch.utils.bundled_inputs stores some");
   }
   IValue examples;
   try {
     examples = (*stored)(std::vector<IValue>{});
   } catch (const std::exception& error) {
-    fail(text, stored->name() + " of the module raises: " + one_line(error));
+    refuse_input(text, stored->name() + " of the module raises: " + one_line(error));
   }
   if (!examples.isList())
-    fail(text, stored->name() + " of the module returns no list");
+    refuse_input(text, stored->name() + " of the module returns no list");
   const auto& list = examples.toListRef();
   if (index >= list.size()) {
-    fail(text, "the module holds " + std::to_string(list.size()) + " example" +
+    refuse_input(text, "the module holds " + std::to_string(list.size()) + " example" +
                    (list.size() == 1 ? "" : "s") + " for " + method + ", counted from 0");
   }
   if (!list[index].isTuple())
-    fail(text, stored->name() + " of the module returns no list of tuples");
+    refuse_input(text, stored->name() + " of the module returns no list of tuples");
   for (const auto& each : list[index].toTupleRef().elements()) {
     inputs.push_back(tensors == Tensors::kDescribed && each.isTensor()
                          ? IValue(each.toTensor().to(at::kMeta))
@@ -299,7 +299,7 @@ std::vector<IValue> make_inputs(const torch::jit::Module& module, const std::str
     else if (const auto index = read_bundled(text))
       take_bundled(module, method, text, *index, tensors, inputs);
     else
-      fail(text,
+      refuse_input(text,
            "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
            "nor a file, nor bundled");
   }

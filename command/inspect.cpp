@@ -90,7 +90,7 @@ void append_modules(const torch::jit::Module& module, const std::string& path, i
   }
 }
 
-void print_text(const InspectArguments& arguments, const json& result) {
+void print_inspection(const InspectArguments& arguments, const json& result) {
   const auto& parameters = result["parameters"];
   const auto& buffers = result["buffers"];
   std::printf("%s: %s, saved in %s mode\n", arguments.path.c_str(),
@@ -129,7 +129,7 @@ void print_text(const InspectArguments& arguments, const json& result) {
                 each["reason"].get<std::string>().c_str());
 }
 
-void run(const InspectArguments& arguments) {
+void run_inspect(const InspectArguments& arguments) {
   auto module = load_module(arguments.path, Tensors::kDescribed);
   const auto type = module.type()->name();
   json result = {
@@ -152,7 +152,7 @@ void run(const InspectArguments& arguments) {
   if (arguments.json)
     print(result);
   else
-    print_text(arguments, result);
+    print_inspection(arguments, result);
 }
 
 }  // namespace
@@ -175,7 +175,7 @@ void add_inspect(CLI::App& program) {
       "  aten-recompute inspect gpt.pt --input 'int64[8,512]' --input 'int64[8,512]'");
   app->callback([arguments, app] {
     arguments->names_method = app->count("--method") > 0;
-    run(*arguments);
+    run_inspect(*arguments);
   });
 }
 

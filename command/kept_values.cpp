@@ -20,7 +20,7 @@ constexpr const char* kFormat = "aten_recompute.plan/1";
 // The first step plans with assumptions about the caller, the second with what the first one saw.
 constexpr int kSteps = 2;
 
-[[noreturn]] void fail(const std::string& path, const std::string& why) {
+[[noreturn]] void refuse_plan_file(const std::string& path, const std::string& why) {
   throw Failure(Exit::kBadFile, path + ": not a plan file: " + why);
 }
 
@@ -44,13 +44,13 @@ PlanOfFile read_plan(const std::string& path, const std::string& text) {
   plan.path = path;
   const auto file = json::parse(text, nullptr, /*allow_exceptions=*/false);
   if (file.is_discarded())
-    fail(path, "no valid JSON");
+    refuse_plan_file(path, "no valid JSON");
   if (!file.is_object() || file.value("format", json()) != kFormat)
-    fail(path, std::string("\"format\" is not \"") + kFormat + "\"");
+    refuse_plan_file(path, std::string("\"format\" is not \"") + kFormat + "\"");
   try {
     for (const auto& part : file.at("regions")) {
       if (!part.contains("recomputed"))
-        fail(path,
+        refuse_plan_file(path,
              "it was written by version 0.1, which did not name what is recomputed: save the "
              "plan again");
       plan.regions.push_back(read_region(part));
@@ -63,13 +63,13 @@ PlanOfFile read_plan(const std::string& path, const std::string& text) {
     plan.recompute_seconds = std::max(plan.recompute_seconds, 0.0);
   } catch (const json::exception& error) {
     const std::string what = error.what();  // "[json.exception.type_error.302] type must be ..."
-    fail(path, what.substr(std::min(what.find("] ") + 2, what.size())));
+    refuse_plan_file(path, what.substr(std::min(what.find("] ") + 2, what.size())));
   }
   return plan;
 }
 
 // Returns the figures of the newest plan of the method; null if there is none.
-json figures_of(const json& reported, const std::string& method) {
+json newest_figures(const json& reported, const std::string& method) {
   for (const auto& each : reported["methods"]) {
     if (each["method"] != method || each["specialisations"].empty())
       continue;
@@ -111,7 +111,7 @@ PlanOfFile run_module(const std::string& path, const Arguments& arguments) {
   auto found = read_plan(path, plan(lowered));
   if (found.regions.empty())
     throw Failure(Exit::kStepFailed, path + ": nothing in " + arguments.method + " was planned");
-  if (const auto figures = figures_of(json::parse(report(lowered)), arguments.method);
+  if (const auto figures = newest_figures(json::parse(report(lowered)), arguments.method);
       !figures.is_null()) {
     found.peak_bytes = figures["predicted_peak_bytes"].get<int64_t>();
     found.saved_bytes = figures["predicted_saved_bytes"].get<int64_t>();

@@ -11,7 +11,7 @@ namespace aten_recompute::command {
 namespace {
 
 // The allocator that is wrapped. Deleters are plain functions, which reach nothing else.
-c10::Allocator* wrapped = nullptr;
+c10::Allocator* wrapped_allocator = nullptr;
 c10::DeleterFnPtr wrapped_deleter = nullptr;
 
 struct Counter {
@@ -45,7 +45,7 @@ void release(void* block) {
 class CountingAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
-    void* const block = wrapped->raw_allocate(bytes);
+    void* const block = wrapped_allocator->raw_allocate(bytes);
     if (block != nullptr) {
       auto& count = counter();
       const std::lock_guard<std::mutex> lock(count.mutex);
@@ -72,8 +72,8 @@ constexpr uint8_t kPriority = std::numeric_limits<uint8_t>::max();
 }  // namespace
 
 LiveMemory::LiveMemory() {
-  wrapped = c10::GetAllocator(c10::DeviceType::CPU);
-  wrapped_deleter = wrapped->raw_deleter();
+  wrapped_allocator = c10::GetAllocator(c10::DeviceType::CPU);
+  wrapped_deleter = wrapped_allocator->raw_deleter();
   c10::SetAllocator(c10::DeviceType::CPU, &counting_allocator(), kPriority);
   auto& count = counter();
   const std::lock_guard<std::mutex> lock(count.mutex);
@@ -82,7 +82,7 @@ LiveMemory::LiveMemory() {
 }
 
 LiveMemory::~LiveMemory() {
-  c10::SetAllocator(c10::DeviceType::CPU, wrapped, kPriority);
+  c10::SetAllocator(c10::DeviceType::CPU, wrapped_allocator, kPriority);
 }
 
 int64_t LiveMemory::peak_bytes() const {

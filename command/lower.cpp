@@ -34,7 +34,7 @@ void check_budget(LowerArguments arguments) {
   check_reachable(estimate_step(arguments, {arguments.strategy.budget}));
 }
 
-void run(const LowerArguments& arguments) {
+void run_lower(const LowerArguments& arguments) {
   const auto options = with_plan_file(options_of(arguments.strategy, arguments));
   check_output(arguments.output, files_beside(arguments));  // the module may be replaced
   auto module = load_module(arguments.path, Tensors::kReal);
@@ -86,7 +86,7 @@ void add_lower(CLI::App& program) {
       "Examples:\n"
       "  aten-recompute lower gpt.pt small.pt --budget 600MiB\n"
       "  aten-recompute lower gpt.pt small.pt --strategy layers --set stride=2");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_lower(*arguments); });
 }
 
 }  // namespace aten_recompute::command

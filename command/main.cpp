@@ -36,7 +36,7 @@ constexpr const char* kFooter =
     "  RECOMPUTE_LOGS      chooses what is logged to stderr; by default only errors are\n"
     "  RECOMPUTE_PROGRESS  0 switches bars of progress off, which only a terminal shows";
 
-int fail(Exit status, const std::string& message) {
+int exit_with(Exit status, const std::string& message) {
   std::fflush(stdout);
   std::fprintf(stderr, "aten-recompute: %s\n", message.c_str());
   return static_cast<int>(status);
@@ -88,7 +88,7 @@ std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
          (is_option ? "; a subcommand comes first: " : "; there are ") + names;
 }
 
-int run(int argc, char** argv) {
+int run_command(int argc, char** argv) {
   Silent silent;
   c10::WarningUtils::set_warning_handler(&silent);
   // What a method prints does not belong to the results on stdout.
@@ -114,11 +114,11 @@ int run(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
-      return fail(Exit::kBadArguments, message_of(app, error) + "; --help says what is accepted");
+      return exit_with(Exit::kBadArguments, message_of(app, error) + "; --help says what is accepted");
     app.exit(error);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)
-    return fail(Exit::kCannotWrite, "the result cannot be written to stdout");
+    return exit_with(Exit::kCannotWrite, "the result cannot be written to stdout");
   return 0;
 }
 
@@ -128,8 +128,8 @@ int run(int argc, char** argv) {
 int main(int argc, char** argv) {
   using namespace aten_recompute;
   try {
-    return command::run(argc, argv);
+    return command::run_command(argc, argv);
   } catch (const std::exception& error) {
-    return command::fail(command::status_of(error), command::message_of(error));
+    return command::exit_with(command::status_of(error), command::message_of(error));
   }
 }

@@ -32,19 +32,19 @@ void end_by_signal(int number) {
   std::raise(number);
 }
 
-[[noreturn]] void fail(const std::string& path, const std::string& why) {
+[[noreturn]] void cannot_write(const std::string& path, const std::string& why) {
   throw Failure(Exit::kCannotWrite, path + ": cannot be written: " + why);
 }
 
-[[noreturn]] void fail(const std::string& path, int error) {
-  fail(path, std::strerror(error));
+[[noreturn]] void cannot_write(const std::string& path, int error) {
+  cannot_write(path, std::strerror(error));
 }
 
 std::string place_of(const std::string& path) {
   try {
     return replaced_file(path);
   } catch (const std::runtime_error& error) {
-    fail(path, error.what());
+    cannot_write(path, error.what());
   }
 }
 
@@ -64,7 +64,7 @@ void check_output(const std::string& path, const std::vector<std::string>& input
 OutputFile::OutputFile(std::string path) : path_(std::move(path)), place_(place_of(path_)) {
   const auto name = place_ + "." + std::to_string(getpid()) + ".tmp";
   if (name.size() >= sizeof unfinished)
-    fail(path_, ENAMETOOLONG);
+    cannot_write(path_, ENAMETOOLONG);
   std::memcpy(unfinished, name.c_str(), name.size() + 1);
   for (const int number : {SIGINT, SIGTERM, SIGHUP})
     std::signal(number, end_by_signal);
@@ -73,7 +73,7 @@ OutputFile::OutputFile(std::string path) : path_(std::move(path)), place_(place_
   if (!stream_) {
     const int error = errno;
     unfinished[0] = '\0';
-    fail(path_, error);
+    cannot_write(path_, error);
   }
 }
 
@@ -84,17 +84,17 @@ OutputFile::~OutputFile() {
 void OutputFile::write(std::string_view text) {
   errno = 0;
   if (!(stream_ << text).flush())
-    fail(path_, errno != 0 ? errno : EIO);
+    cannot_write(path_, errno != 0 ? errno : EIO);
 }
 
 void OutputFile::commit() {
   errno = 0;
   stream_.close();
   if (!stream_)
-    fail(path_, errno != 0 ? errno : EIO);
+    cannot_write(path_, errno != 0 ? errno : EIO);
   take_over_permissions(place_, unfinished);
   if (std::rename(unfinished, place_.c_str()) != 0)
-    fail(path_, errno);
+    cannot_write(path_, errno);
   unfinished[0] = '\0';
 }
 

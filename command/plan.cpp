@@ -257,7 +257,7 @@ std::string picture_of(const PlanArguments& arguments, const json& result, const
   return tradeoff_svg(tradeoff);
 }
 
-void run(const PlanArguments& arguments) {
+void run_plan(const PlanArguments& arguments) {
   if (arguments.budgets.empty() && !arguments.sweep)
     throw Failure(Exit::kBadArguments, "--budget or --sweep is required");
   if (!arguments.svg.empty()) {
@@ -337,7 +337,7 @@ void add_plan(CLI::App& program) {
       "Examples:\n"
       "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --budget 0.5,600MiB\n"
       "  aten-recompute plan resnet.pt --input 'float32[8,3,224,224]' --sweep --svg resnet.svg");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_plan(*arguments); });
 }
 
 }  // namespace aten_recompute::command

@@ -175,7 +175,7 @@ void print_operators(const json& nodes, const ProfileArguments& arguments) {
   table.print();
 }
 
-void run(const ProfileArguments& arguments) {
+void run_profile(const ProfileArguments& arguments) {
   if (!arguments.meta && arguments.device != "cpu")
     throw Failure(Exit::kBadArguments, "--device " + arguments.device +
                                            ": needs --meta, because operators are timed on "
@@ -245,7 +245,7 @@ void add_profile(CLI::App& program) {
       "Examples:\n"
       "  aten-recompute profile resnet.pt --input 'float32[8,3,224,224]'\n"
       "  aten-recompute profile resnet.pt --input 'float32[8,3,224,224]' --meta --by operator");
-  app->callback([arguments] { run(*arguments); });
+  app->callback([arguments] { run_profile(*arguments); });
 }
 
 }  // namespace aten_recompute::command

@@ -47,7 +47,7 @@ std::string number(double value) {
   return text.data();
 }
 
-std::string escaped(std::string_view text) {
+std::string escaped_for_svg(std::string_view text) {
   std::string xml;
   for (const char c : text) {
     switch (c) {
@@ -178,7 +178,7 @@ class Picture {
     return kHeight - kBottom -
            (std::min(value, y_.to) - y_.from) / (y_.to - y_.from) * (kHeight - kTop - kBottom);
   }
-  static std::string text_of(const std::string& text) { return escaped(as_utf8(text)); }
+  static std::string text_of(const std::string& text) { return escaped_for_svg(as_utf8(text)); }
 
   void add_text(double x, double y, const std::string& text, const std::string& anchor,
                 const std::string& type = "") {

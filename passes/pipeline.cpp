@@ -18,6 +18,7 @@
 #include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/inner_backward.h"
 #include "passes/autodiff/name_values.h"
+#include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/tape_sources.h"
 #include "passes/manager/pass_manager.h"
 #include "passes/partition/extract.h"
@@ -178,6 +179,17 @@ RegionProfile profile_region(const RegionInput& given) {
   region.costs = run_profile(region.joint, input);
   region.problem = problem_of(region.joint, &region.costs, input.options, input.is_attribute);
   return region;
+}
+
+bool has_backward(const std::shared_ptr<Graph>& region) try {
+  std::vector<bool> requires_grad;
+  for (const auto* input : region->inputs())
+    requires_grad.push_back(contains_tensor(*input->type()));
+  const std::vector<bool> all(region->outputs().size(), true);
+  differentiate(expand_gradients(region, requires_grad), requires_grad, all);
+  return true;
+} catch (const NotDifferentiable&) {
+  return false;
 }
 
 void finish_backward(RegionGraphs& graphs) {

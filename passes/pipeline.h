@@ -38,6 +38,10 @@ struct RegionProfile {
 // Throws NotProfiled and NotDifferentiable.
 RegionProfile profile_region(const RegionInput& input);
 
+// Returns whether the region's operators have a backward that is built ahead of time, whichever of
+// its tensors require grad. Casts of autocast are not looked at.
+bool has_backward(const std::shared_ptr<torch::jit::Graph>& region);
+
 // Does what compile_region() does last: brings the backward into the form that runs. For graphs
 // that were made by hand.
 void finish_backward(RegionGraphs& graphs);

@@ -15,9 +15,9 @@ from collections import defaultdict
 from pathlib import Path
 
 # Folders whose sources are compiled together.
-FOLDERS = ("ir", "runtime", "rules", "passes", "backend", "register", "tests/cpp")
+FOLDERS = ("ir", "runtime", "rules", "passes", "backend", "register", "command", "tests/cpp")
 # Folders below these that are never compiled together.
-ALONE = ("rules/kernels/vector", "tests/cpp/planner", "tests/cpp/common")
+ALONE = ("rules/kernels/vector",)
 
 _UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.DOTALL | re.MULTILINE)
 # A definition begins in the first column, after the type of its result or value.

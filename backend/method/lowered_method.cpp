@@ -34,6 +34,7 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/pipeline.h"
 #include "passes/prepare_method.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem_json.h"
@@ -46,6 +47,7 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Module;
+using torch::jit::Node;
 using Object = c10::intrusive_ptr<c10::ivalue::Object>;
 
 // More paths of one method than this are not worth their compilation.
@@ -120,6 +122,13 @@ bool may_cast_outside(torch::jit::Graph& graph) {
   });
 }
 
+// Returns whether a region that will have no plan may share casts with others.
+bool may_cast_unplanned(const std::vector<Node*>& regions) {
+  return regions.size() > 1 && std::any_of(regions.begin(), regions.end(), [](const Node* node) {
+           return !has_backward(node->g(c10::attr::Subgraph));
+         });
+}
+
 // Returns whether the graph calls a method that is not inlined.
 bool calls_methods(torch::jit::Graph& graph) {
   bool found = false;
@@ -142,7 +151,7 @@ bool is_ours(const std::exception& error) {
 // Regions share their gradients (backend/autograd/shared_casts.h), but not with operators outside.
 const char* LoweredMethod::why_unplanned_under_autocast(const Specialization& specialization) {
   return specialization.autocast.is_on() && specialization.may_cast_outside
-             ? "autocast is on, and operators run outside of the method's regions"
+             ? "autocast is on, and operators run outside of the method's planned regions"
              : nullptr;
 }
 
@@ -485,6 +494,8 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   const bool runs_several =
       nodes.size() > 1 || std::any_of(nodes.begin(), nodes.end(), is_in_a_loop) || keeps_outside;
   result->may_cast_outside = !nodes.empty() && (may_cast_outside(graph) || calls_methods(graph));
+  if (result->autocast.is_on() && !result->may_cast_outside)
+    result->may_cast_outside = may_cast_unplanned(nodes);
   if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {

@@ -36,8 +36,9 @@ struct Specialization {
   ~Specialization();
 
   c10::TypePtr self_type;
-  AutocastState autocast;         // that of the calls
-  bool may_cast_outside = false;  // operators outside of regions may read what regions cast
+  AutocastState autocast;  // that of the calls
+  // Operators outside of planned regions may read what regions cast under autocast.
+  bool may_cast_outside = false;
   PreparedMethod method;
   std::vector<c10::intrusive_ptr<Region>> regions;
   std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan

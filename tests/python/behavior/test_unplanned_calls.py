@@ -63,9 +63,9 @@ def test_a_call_with_operators_outside_of_regions_under_autocast_is_counted(
     parts = list(rows().requires_grad_().chunk(2, 1))
     with autocast():
         lowered(rows(), parts)
-    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's regions": 1}
+    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's planned regions": 1}
     lowered(rows(), parts)
-    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's regions": 1}
+    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's planned regions": 1}
 
 
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {

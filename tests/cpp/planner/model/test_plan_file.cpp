@@ -45,7 +45,7 @@ RetentionPlan plan_that_drops_a(const Region& region) {
   return plan;
 }
 
-void expect_refused(const Problem& problem, const std::string& text, const std::string& message) {
+void expect_plan_refused(const Problem& problem, const std::string& text, const std::string& message) {
   try {
     plan_from_file(problem, text);
     FAIL() << "accepted: " << text;
@@ -55,7 +55,7 @@ void expect_refused(const Problem& problem, const std::string& text, const std::
 }
 
 // A plan file for the region, with one entry of its only part changed.
-std::string changed(const Region& region, const char* key, const Json& value) {
+std::string changed_plan(const Region& region, const char* key, const Json& value) {
   auto json = Json::parse(plan_file({plan_to_json(region.problem, plan_that_drops_a(region))}));
   json["regions"][0][key] = value;
   return json.dump();
@@ -71,18 +71,18 @@ TEST(PlanFile, APlanIsReadAsItWasWritten) {
 
 TEST(PlanFile, RefusesPartsThatAreNoListsOrObjects) {
   const Region region;
-  expect_refused(region.problem, changed(region, "drop", Json::array({"a"})), "are objects");
-  expect_refused(region.problem, changed(region, "instead", 3), "are objects");
-  expect_refused(region.problem, changed(region, "handed", {{"a", 1}}), "is a list");
-  expect_refused(region.problem, changed(region, "drop", {{"a", 0}}), "expected a list of slots");
-  expect_refused(region.problem, std::string(100'000, '['), "nested more than 64 levels deep");
+  expect_plan_refused(region.problem, changed_plan(region, "drop", Json::array({"a"})), "are objects");
+  expect_plan_refused(region.problem, changed_plan(region, "instead", 3), "are objects");
+  expect_plan_refused(region.problem, changed_plan(region, "handed", {{"a", 1}}), "is a list");
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", 0}}), "expected a list of slots");
+  expect_plan_refused(region.problem, std::string(100'000, '['), "nested more than 64 levels deep");
 }
 
 // A file may call its values anything; errors go to terminals and logs.
 TEST(PlanFile, ErrorsAreOneLine) {
   const Region region;
-  expect_refused(region.problem, changed(region, "drop", {{"a\nb", {0}}}), R"(value "a\nb")");
-  expect_refused(region.problem, changed(region, "instead", {{"a", "x\ny"}}), R"(by "x\ny")");
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a\nb", {0}}}), R"(value "a\nb")");
+  expect_plan_refused(region.problem, changed_plan(region, "instead", {{"a", "x\ny"}}), R"(by "x\ny")");
 }
 
 TEST(PlanFile, SaysWhatIsSavedAndRecomputed) {
@@ -132,13 +132,13 @@ TEST(PlanFile, EqualRegionsTakeTheirPlansInOrder) {
 
 TEST(PlanFile, RefusesWhatIsNoPlanFile) {
   const Region region;
-  expect_refused(region.problem, "{", "plan: no valid JSON: ");
-  expect_refused(region.problem, "{}", "plan: not a plan file");
-  expect_refused(region.problem, R"({"format": "other", "regions": []})",
+  expect_plan_refused(region.problem, "{", "plan: no valid JSON: ");
+  expect_plan_refused(region.problem, "{}", "plan: not a plan file");
+  expect_plan_refused(region.problem, R"({"format": "other", "regions": []})",
                  R"("format" is "other", expected "aten_recompute.plan/1")");
   EXPECT_THROW(check_plan_file("[]"), std::invalid_argument);
   for (const char* regions : {"5", "[5]", "[{}]", R"([{"region": 5}])"}) {
-    expect_refused(
+    expect_plan_refused(
         region.problem,
         std::string(R"({"format": "aten_recompute.plan/1", "regions": )") + regions + "}",
         "plan: \"regions\" is no list of objects that have a text \"region\"");
@@ -149,19 +149,19 @@ TEST(PlanFile, RefusesThePlanOfAnotherModel) {
   const Region region;
   const Region other("other.");
   const auto text = plan_file({plan_to_json(other.problem, RetentionPlan(other.problem))});
-  expect_refused(region.problem, text, "plan: made for another model");
+  expect_plan_refused(region.problem, text, "plan: made for another model");
 }
 
 TEST(PlanFile, RefusesWhatTheRegionDoesNotHave) {
   const Region region;
-  expect_refused(region.problem, changed(region, "drop", {{"z", {0}}}),
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"z", {0}}}),
                  "the region has no value \"z\"");
-  expect_refused(region.problem, changed(region, "drop", {{"a", {3}}}),
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", {3}}}),
                  "\"a\" is dropped in slot 3, slots are 0 to 2");
-  expect_refused(region.problem, changed(region, "drop", {{"a", {-1}}}), "in slot -1");
-  expect_refused(region.problem, changed(region, "instead", {{"a", "b"}}),
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", {-1}}}), "in slot -1");
+  expect_plan_refused(region.problem, changed_plan(region, "instead", {{"a", "b"}}),
                  "\"a\" cannot be computed by \"b\"");
-  expect_refused(region.problem, changed(region, "instead", {{"x", "a_instead"}}),
+  expect_plan_refused(region.problem, changed_plan(region, "instead", {{"x", "a_instead"}}),
                  "\"x\" cannot be computed by");
 }
 

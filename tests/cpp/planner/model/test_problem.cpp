@@ -86,7 +86,7 @@ TEST(Problem, AnEmptyProblemRoundTrips) {
   EXPECT_EQ(again.num_values(), 0U);
 }
 
-void expect_refused(const std::string& text, const std::string& message) {
+void expect_problem_refused(const std::string& text, const std::string& message) {
   try {
     problem_from_json(text);
     FAIL() << "accepted: " << text;
@@ -96,32 +96,32 @@ void expect_refused(const std::string& text, const std::string& message) {
 }
 
 // The example with one entry changed.
-std::string changed(const std::string& pointer, const nlohmann::json& value) {
+std::string changed_example(const std::string& pointer, const nlohmann::json& value) {
   auto json = nlohmann::json::parse(to_json(example()));
   json[nlohmann::json::json_pointer(pointer)] = value;
   return json.dump();
 }
 
 TEST(Problem, RefusesJsonThatIsNoProblem) {
-  expect_refused("", "not a planning problem: ");
-  expect_refused("[]", "not a planning problem: ");
-  expect_refused("{}", "'format'");
-  expect_refused(changed("/format", "aten_recompute.problem/2"),
+  expect_problem_refused("", "not a planning problem: ");
+  expect_problem_refused("[]", "not a planning problem: ");
+  expect_problem_refused("{}", "'format'");
+  expect_problem_refused(changed_example("/format", "aten_recompute.problem/2"),
                  R"("format" is "aten_recompute.problem/2", expected "aten_recompute.problem/1")");
   auto json = nlohmann::json::parse(to_json(example()));
   json["nodes"].erase("seconds");
-  expect_refused(json.dump(), "'seconds'");
-  expect_refused(changed("/nodes/seconds", "fast"), "not a planning problem: ");
-  expect_refused(changed("/num_forward", "four"), "not a planning problem: ");
-  expect_refused(changed("/nodes/flops", nlohmann::json::array({1.0})),
+  expect_problem_refused(json.dump(), "'seconds'");
+  expect_problem_refused(changed_example("/nodes/seconds", "fast"), "not a planning problem: ");
+  expect_problem_refused(changed_example("/num_forward", "four"), "not a planning problem: ");
+  expect_problem_refused(changed_example("/nodes/flops", nlohmann::json::array({1.0})),
                  "lists of \"nodes\" differ in length");
-  expect_refused(changed("/nodes/replay_bytes", nlohmann::json::array({1})),
+  expect_problem_refused(changed_example("/nodes/replay_bytes", nlohmann::json::array({1})),
                  "lists of \"nodes\" differ in length");
-  expect_refused(changed("/num_nodes", 100), "counts and lists do not agree");
-  expect_refused(changed("/num_forward", 7), "counts and lists do not agree");
-  expect_refused(changed("/values/name", nlohmann::json::array({"x"})),
+  expect_problem_refused(changed_example("/num_nodes", 100), "counts and lists do not agree");
+  expect_problem_refused(changed_example("/num_forward", 7), "counts and lists do not agree");
+  expect_problem_refused(changed_example("/values/name", nlohmann::json::array({"x"})),
                  "counts and lists do not agree");
-  expect_refused(changed("/storages/held", nlohmann::json::array({1})),
+  expect_problem_refused(changed_example("/storages/held", nlohmann::json::array({1})),
                  "counts and lists do not agree");
 }
 
@@ -135,21 +135,21 @@ TEST(Problem, RefusesAnIndexOutOfRange) {
     if (row.empty())
       row.push_back(0);
     row[0] = 99;
-    expect_refused(json.dump(), "has the index 99");
+    expect_problem_refused(json.dump(), "has the index 99");
     row[0] = -2;
-    expect_refused(json.dump(), "has the index -2");
+    expect_problem_refused(json.dump(), "has the index -2");
   }
 }
 
 // Sums of such numbers would overflow, and comparisons with them have no order.
 TEST(Problem, RefusesCostsThatAreNone) {
-  expect_refused(changed("/storages/bytes/0", -1), "\"bytes\" has the number -1");
-  expect_refused(changed("/storages/bytes/0", int64_t{1} << 61), "2^60");
-  expect_refused(changed("/nodes/workspace_bytes/0", -8), "\"workspace_bytes\"");
-  expect_refused(changed("/nodes/seconds/0", -1.0), "\"seconds\"");
-  expect_refused(changed("/nodes/seconds/0", 1e300), "\"seconds\"");
-  expect_refused(changed("/nodes/flops/0", -1.0), "\"flops\"");
-  expect_refused(changed("/loss_bytes", -1), "\"loss_bytes\"");
+  expect_problem_refused(changed_example("/storages/bytes/0", -1), "\"bytes\" has the number -1");
+  expect_problem_refused(changed_example("/storages/bytes/0", int64_t{1} << 61), "2^60");
+  expect_problem_refused(changed_example("/nodes/workspace_bytes/0", -8), "\"workspace_bytes\"");
+  expect_problem_refused(changed_example("/nodes/seconds/0", -1.0), "\"seconds\"");
+  expect_problem_refused(changed_example("/nodes/seconds/0", 1e300), "\"seconds\"");
+  expect_problem_refused(changed_example("/nodes/flops/0", -1.0), "\"flops\"");
+  expect_problem_refused(changed_example("/loss_bytes", -1), "\"loss_bytes\"");
 }
 
 TEST(Problem, RefusesAnOrderInWhichNothingCanRun) {
@@ -160,32 +160,32 @@ TEST(Problem, RefusesAnOrderInWhichNothingCanRun) {
   auto json = nlohmann::json::parse(to_json(b.build()));
   EXPECT_NO_THROW(problem_from_json(json.dump()));
   json["nodes"]["inputs"][0] = {2};  // what the second node makes
-  expect_refused(json.dump(), "reads what a later one makes");
+  expect_problem_refused(json.dump(), "reads what a later one makes");
   json["nodes"]["inputs"][0] = {1};  // what it makes itself
-  expect_refused(json.dump(), "reads what a later one makes");
+  expect_problem_refused(json.dump(), "reads what a later one makes");
 }
 
 TEST(Problem, RefusesValuesWithTwoMakersOrNone) {
-  expect_refused(changed("/values/producer/1", -1), "do not agree");
-  expect_refused(changed("/values/producer/0", 0), "reads what a later one makes");
+  expect_problem_refused(changed_example("/values/producer/1", -1), "do not agree");
+  expect_problem_refused(changed_example("/values/producer/0", 0), "reads what a later one makes");
   auto json = nlohmann::json::parse(to_json(example()));
   auto& outputs = json["nodes"]["outputs"][0];
   outputs.push_back(outputs[0]);
-  expect_refused(json.dump(), "do not agree");
+  expect_problem_refused(json.dump(), "do not agree");
 }
 
 TEST(Problem, RefusesSubstitutesThatMakeOtherValues) {
   auto json = nlohmann::json::parse(to_json(example()));
   json["nodes"]["alternatives"][0] = {0};
-  expect_refused(json.dump(), "stands in for another one");
+  expect_problem_refused(json.dump(), "stands in for another one");
 }
 
 TEST(Problem, RefusesOverwritingWhatIsNotRead) {
-  expect_refused(changed("/nodes/overwrites/0", {4}), "overwrites what it does not read");
+  expect_problem_refused(changed_example("/nodes/overwrites/0", {4}), "overwrites what it does not read");
 }
 
 TEST(Problem, RefusesDeepNesting) {
-  expect_refused(std::string(100'000, '['), "nested more than 64 levels deep");
+  expect_problem_refused(std::string(100'000, '['), "nested more than 64 levels deep");
 }
 
 TEST(Problem, BytesOfAValueAreThoseThatAreNotHeld) {

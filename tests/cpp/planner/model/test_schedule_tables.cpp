@@ -13,8 +13,8 @@ using ::testing::IsEmpty;
 
 // The forward makes a, a view of it, something that runs once, a value without memory and an
 // output; the backward makes a view of a in slot 1 and reads it in slot 3.
-struct Example {
-  Example() {
+struct TwoBackwardSteps {
+  TwoBackwardSteps() {
     test::SmallProblemBuilder b;
     x = b.held("x", 100);
     a = b.fresh("a", {x}, 10);
@@ -41,14 +41,14 @@ struct Example {
 };
 
 TEST(ScheduleTables, RecomputableValuesAreNoViewsRunMoreThanOnceAndAreNotHeld) {
-  const Example example;
+  const TwoBackwardSteps example;
   const ScheduleTables tables(example.problem);
   EXPECT_THAT(tables.recomputable, ElementsAre(example.a, example.empty));
   EXPECT_THAT(tables.droppable, ElementsAre(example.a)) << "the other takes no memory";
 }
 
 TEST(ScheduleTables, TheBackwardFindsForwardValuesButNotViews) {
-  const Example example;
+  const TwoBackwardSteps example;
   const auto available = ScheduleTables(example.problem).available_at_start;
   EXPECT_EQ(available[example.x], kFromForward);
   EXPECT_EQ(available[example.a], kFromForward);
@@ -57,7 +57,7 @@ TEST(ScheduleTables, TheBackwardFindsForwardValuesButNotViews) {
 }
 
 TEST(ScheduleTables, ABackwardViewSpansTheSlotsFromItsNodeToItsLastUse) {
-  const Example example;
+  const TwoBackwardSteps example;
   const ScheduleTables tables(example.problem);
   EXPECT_THAT(tables.view_spans[example.a], ElementsAre(1, 3));
   EXPECT_THAT(tables.view_spans[example.y], IsEmpty());
@@ -65,14 +65,14 @@ TEST(ScheduleTables, ABackwardViewSpansTheSlotsFromItsNodeToItsLastUse) {
 }
 
 TEST(ScheduleTables, OnlyMemoryOfTheBackwardMayAlwaysBeOverwritten) {
-  const Example example;
+  const TwoBackwardSteps example;
   const ScheduleTables tables(example.problem);
   EXPECT_TRUE(tables.may_overwrite_forward[example.problem.producer[example.g]]);
   EXPECT_FALSE(tables.may_overwrite_forward[example.problem.producer[example.h]]);
 }
 
 TEST(TrackedValues, LeaveOutWhatCannotBeRecomputed) {
-  const Example example;
+  const TwoBackwardSteps example;
   const ScheduleTables tables(example.problem);
   const TrackedValues tracked(example.problem, tables, {example.a, example.once});
   EXPECT_TRUE(tracked.is_tracked[example.a]);

@@ -40,7 +40,7 @@ struct Forces {
   Problem problem;
 };
 
-std::vector<std::string> names(const Problem& problem, const std::vector<Step>& steps) {
+std::vector<std::string> names_of_steps(const Problem& problem, const std::vector<Step>& steps) {
   std::vector<std::string> names;
   for (const auto& step : steps)
     names.push_back(problem.node_names[step.node] + std::to_string(step.slot));
@@ -67,7 +67,7 @@ TEST(ServedForward, NothingRunsTwiceWithoutADrop) {
   const Forces example;
   Simulator simulator(example.problem);
   simulator.run(RetentionPlan(example.problem));
-  EXPECT_THAT(names(example.problem, simulator.steps()),
+  EXPECT_THAT(names_of_steps(example.problem, simulator.steps()),
               ElementsAre("a0", "b0", "e0", "f1", "forces2", "g3", "dx4"));
 }
 
@@ -78,7 +78,7 @@ TEST(ServedForward, AValueIsMadeAgainForTheForcesAndForTheBackward) {
   plan.drop(example.a, 2);
   Simulator simulator(example.problem);
   const auto simulation = simulator.run(plan);
-  EXPECT_THAT(names(example.problem, simulator.steps()),
+  EXPECT_THAT(names_of_steps(example.problem, simulator.steps()),
               ElementsAre("a0", "b0", "e0", "b1", "f1", "forces2", "a3", "g3", "b4", "dx4"));
   EXPECT_THAT(simulator.step_bytes(),
               ElementsAre(100, 200, 210, 210, 310, 260, 310, 370, 320, 260));
@@ -93,7 +93,7 @@ TEST(ServedForward, AValueOfTheForcesIsMadeAgainInTheBackward) {
   plan.drop_always(example.f);
   Simulator simulator(example.problem);
   const auto simulation = simulator.run(plan);
-  EXPECT_THAT(names(example.problem, simulator.steps()),
+  EXPECT_THAT(names_of_steps(example.problem, simulator.steps()),
               ElementsAre("a0", "b0", "e0", "f1", "f2", "forces2", "f3", "g3", "dx4"));
   EXPECT_EQ(simulation.saved_bytes, 260);  // a, b, e and forces
 }
@@ -105,7 +105,7 @@ TEST(ServedForward, ResultsStayInMemoryBeforeTheLoss) {
     plan.drop_always(static_cast<int32_t>(value));
   Simulator simulator(example.problem);
   simulator.run(plan);
-  EXPECT_THAT(names(example.problem, simulator.steps()),
+  EXPECT_THAT(names_of_steps(example.problem, simulator.steps()),
               ElementsAre("a0", "b0", "e0", "a1", "b1", "f1", "a2", "b2", "f2", "forces2", "a3",
                           "b3", "f3", "g3", "a4", "b4", "dx4"));
 }
@@ -179,7 +179,7 @@ TEST(ServedForward, FilesKeepTheSlots) {
   const auto again = plan_from_file(read, file);
   Simulator simulator(read);
   simulator.run(again);
-  EXPECT_THAT(names(read, simulator.steps()),
+  EXPECT_THAT(names_of_steps(read, simulator.steps()),
               ElementsAre("a0", "b0", "e0", "b1", "f1", "forces2", "a3", "g3", "b4", "dx4"));
 }
 

@@ -57,7 +57,7 @@ void expect_as_simulated(const Problem& problem, const RetentionPlan& plan) {
 }
 
 // y = h(g(f(x))), with a gradient that reads b, then a.
-Problem chain() {
+Problem chain_of_two() {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);
   const auto a = b.fresh("a", {x}, 10);
@@ -73,7 +73,7 @@ Problem chain() {
 }
 
 TEST(StepBlocks, SayWhatIsAliveFromWhereToWhere) {
-  auto problem = chain();
+  auto problem = chain_of_two();
   problem.loss_bytes = 40;
   const auto walk = walk_step(problem, RetentionPlan(problem));
   // Moments: a b y loss gb ga gx.
@@ -86,7 +86,7 @@ TEST(StepBlocks, SayWhatIsAliveFromWhereToWhere) {
 }
 
 TEST(StepBlocks, TellWhatIsDroppedAndMadeAgain) {
-  const auto problem = chain();
+  const auto problem = chain_of_two();
   RetentionPlan plan(problem);
   plan.drop(problem.outputs[1][0], 0);  // b
   const auto walk = walk_step(problem, plan);
@@ -144,7 +144,7 @@ TEST(StepBlocks, AResultThatIsMadeAgainIsThereTwice) {
 
 // Every way to drop the values of a chain, with workspaces and random states.
 TEST(StepBlocks, AddUpToWhatTheSimulatorCounts) {
-  auto problem = chain();
+  auto problem = chain_of_two();
   problem.loss_bytes = 13;
   problem.held_by_caller = 3;
   for (size_t node = 0; node < problem.num_nodes; ++node)
@@ -179,7 +179,7 @@ TEST(StepBlocks, ResultsThatNothingReadsAreWorkspace) {
 
 // The first gradient takes over the memory of the operand that dies there.
 TEST(StepBlocks, EndWhereTheirMemoryIsTakenOver) {
-  auto problem = chain();
+  auto problem = chain_of_two();
   JaggedArray overwrites;
   for (size_t node = 0; node < problem.num_all_nodes(); ++node) {
     if (node == 1 || node == 4)

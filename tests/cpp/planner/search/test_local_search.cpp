@@ -14,7 +14,7 @@ constexpr int64_t kSteps = 100'000;
 
 // A chain of values of 100 bytes, each of which the backward reads once. The even ones take 1
 // second to recompute, the odd ones 10.
-Problem chain(int length) {
+Problem chain_with_costs(int length) {
   test::SmallProblemBuilder b;
   auto value = b.held("x", 1000);
   std::vector<int32_t> values;
@@ -49,7 +49,7 @@ struct LocalSearchTest : ::testing::Test {
     EXPECT_EQ(simulation.excess, plan.simulation.excess);
   }
 
-  Problem problem = chain(12);
+  Problem problem = chain_with_costs(12);
   Simulator simulator{problem};
   Moves moves{problem, simulator.droppable()};
   ParetoArchive archive{simulator.run(RetentionPlan(problem)).peak_bytes};
