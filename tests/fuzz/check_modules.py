@@ -221,11 +221,8 @@ def check(model: Model) -> str:
             stock = train(scripted, plain)
         if difference(stock, expected if plain == model else train(made(make_plain), plain)):
             return "TorchScript differs from eager"
-        # A write to what may be the caller's tensor keeps the control flow, and a region may run without a plan there,
-        # which shares no casts with those that have one (docs/behavior.md).
+        # A write to what may be the caller's tensor keeps the control flow (docs/behavior.md).
         keeps_flow = ".contiguous()\n" in model.source and ".mul_(" in model.source
-        if keeps_flow and plain != model:
-            return "keeps its control flow under autocast"
         # No version counter tells of these. What is computed again reads new values, as under torch.utils.checkpoint.
         edits_data = any(".data" in call.then for call in model.calls)
         for options in STRATEGIES[:1] if edits_data else STRATEGIES:

@@ -136,6 +136,9 @@ def peak(module: nn.Module, x: Tensor, tracker: Tracker) -> int:
     return measured.bytes
 
 
+_PEAKS: dict[str, int] = {}  # of modules that saw no transform, by strategy
+
+
 @pytest.mark.parametrize("use", [grad, vmap, jvp, dual, functionalized, inference], ids=lambda use: use.__name__)
 @pytest.mark.parametrize("strategy", ["none", "segments", "budget"])
 def test_calls_after_a_transform_are_planned(use: Callable[[nn.Module], Any], strategy: str, tracker: Tracker) -> None:
@@ -147,13 +150,13 @@ def test_calls_after_a_transform_are_planned(use: Callable[[nn.Module], Any], st
     torch.manual_seed(0)
     net = nn.Sequential(*[Net() for _ in range(3)])
     x = torch.randn(256, 6, requires_grad=True)
-    peaks = []
-    for first in (None, use):
-        lowered = aten_recompute.lower(torch.jit.script(net), options)
-        if first is not None:
-            with contextlib.suppress(RuntimeError):
-                first(lowered)
-        for _ in range(2):
-            peak(lowered, x, tracker)
-        peaks.append(peak(lowered, x, tracker))
-    assert peaks[1] <= peaks[0]
+
+    def third_peak(lowered: nn.Module) -> int:
+        return [peak(lowered, x, tracker) for _ in range(3)][-1]
+
+    lowered = aten_recompute.lower(torch.jit.script(net), options)
+    with contextlib.suppress(RuntimeError):
+        use(lowered)
+    if strategy not in _PEAKS:
+        _PEAKS[strategy] = third_peak(aten_recompute.lower(torch.jit.script(net), options))
+    assert third_peak(lowered) <= _PEAKS[strategy]
