@@ -44,9 +44,10 @@ install() {
     return
   fi
   [[ -x $folder/venv/bin/python ]] || python3 -m venv "$folder/venv" || return
-  # First and by itself, so that no other package chooses the version of torch.
+  # First and by itself, so that no other package chooses the version of torch, and named again, so that none replaces
+  # it by another.
   "$folder/venv/bin/python" -m pip install --quiet "$(requirement "$version")" &&
-    "$folder/venv/bin/python" -m pip install --quiet -r requirements.txt
+    "$folder/venv/bin/python" -m pip install --quiet "$(requirement "$version")" -r requirements.txt
 }
 
 # build VERSION FOLDER: the library; without --compile-only, the C++ tests too.
@@ -97,7 +98,8 @@ for version in "${versions[@]}"; do
     step ctest "$folder" ctest --test-dir "$folder/build" --output-on-failure
     cpp=$outcome
     step pytest "$folder" env RECOMPUTE_LIBRARY="$PWD/$folder/build/libaten_recompute.so" \
-      PYTHONPATH="$PWD/python" "$folder/venv/bin/python" -m pytest -q -p no:cacheprovider "${tests[@]}"
+      PYTHONPATH="$PWD/python" OMP_WAIT_POLICY=PASSIVE "$folder/venv/bin/python" -m pytest -q -p no:cacheprovider \
+      -n "$jobs" --dist worksteal "${tests[@]}"
     python="$outcome; $(tail -n 1 "$folder/pytest.log")"
   fi
   rows+=("| $version | $installed | $built | $cpp | $python |")
