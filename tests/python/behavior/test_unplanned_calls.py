@@ -68,6 +68,42 @@ def test_a_call_with_operators_outside_of_regions_under_autocast_is_counted(
     assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's planned regions": 1}
 
 
+class ListAndWrite(nn.Module):
+    """The write may be one to the caller's tensor, and the list of its second region has no backward of ours."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor, index: int) -> Tensor:
+        y = torch.tanh(self.layer(x))
+        with torch.no_grad():
+            written = x.contiguous()
+        written.mul_(0.5)
+        z = torch.relu(self.layer(y))
+        results = [z, self.layer(z * 0.5)]
+        return self.layer(results[index]) + y
+
+
+def test_a_method_with_a_region_that_has_no_backward_is_unplanned_under_autocast() -> None:
+    """Two regions, of which one has a plan, would not add the gradients of a cast in eager's order."""
+    net = ListAndWrite()
+    lowered = lowered_copy(net, "none")
+    for seed in range(3):
+        for module in (net, lowered):
+            torch.manual_seed(seed)
+            module.zero_grad()
+            x = rows()
+            with autocast():
+                result = module(x, seed % 2)
+            result.float().square().sum().backward()
+        for ours, eagers in zip(lowered.parameters(), net.parameters(), strict=True):
+            assert ours.grad is not None
+            assert eagers.grad is not None
+            assert torch.equal(ours.grad, eagers.grad)
+    assert unplanned(lowered) == {"autocast is on, and operators run outside of the method's planned regions": 3}
+
+
 CALLS: dict[str, tuple[Callable[[], Any], str]] = {
     "dispatch mode": (Dispatch, "a TorchDispatchMode is on"),
     "flop counter": (lambda: FlopCounterMode(display=False), "a TorchDispatchMode is on"),
