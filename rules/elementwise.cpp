@@ -4,11 +4,6 @@
 namespace aten_recompute {
 namespace {
 
-// Undoes the broadcasting and the type promotion of `argument`.
-std::string reduced(const std::string& argument, const std::string& gradient) {
-  return "recompute.reduce_grad(" + gradient + ", " + argument + ".size(), " + argument + ".dtype)";
-}
-
 GradientFormula gradient(const std::string& argument, const std::string& formula) {
   return {argument, reduced(argument, formula)};
 }

@@ -3,10 +3,6 @@
 namespace aten_recompute {
 namespace {
 
-std::string reduced_to(const std::string& gradient, const std::string& target) {
-  return "recompute.reduce_grad(" + gradient + ", " + target + ".size(), " + target + ".dtype)";
-}
-
 // The `_hacked_twin` overloads take Tensor[] where the other overloads take Tensor?[].
 void add_index(std::vector<Rule>& rules) {
   for (const char* op : {"aten::index.Tensor", "aten::index.Tensor_hacked_twin"}) {
@@ -17,7 +13,7 @@ void add_index(std::vector<Rule>& rules) {
   for (const char* op : {"aten::index_put", "aten::index_put.hacked_twin"}) {
     rules.push_back(
         {.op = op,
-         .gradients = {{"values", reduced_to("torch.index(grad, indices)", "values")}, {"self", R"(
+         .gradients = {{"values", reduced("values", "torch.index(grad, indices)")}, {"self", R"(
     if accumulate:
         return grad
     return torch.index_put(grad, indices, grad.new_zeros(values.size()), False))"}}});
@@ -76,28 +72,28 @@ std::vector<Rule> indexing_rules() {
                       "recompute.index_source_gradient(grad, source.size(), dim, index, 1)"},
                      {"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::copy",
-       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced_to("grad", "src")}}},
+       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced("src", "grad")}}},
       {.op = "aten::slice_scatter",
-       .gradients = {{"src", reduced_to("torch.slice(grad, dim, start, end, step).clone()", "src")},
+       .gradients = {{"src", reduced("src", "torch.slice(grad, dim, start, end, step).clone()")},
                      {"self", R"(
     part = torch.zeros_like(torch.slice(grad, dim, start, end, step))
     return torch.slice_scatter(grad, part, dim, start, end, step))"}}},
       {.op = "aten::select_scatter",
-       .gradients = {{"src", reduced_to("grad.select(dim, index).clone()", "src")}, {"self", R"(
+       .gradients = {{"src", reduced("src", "grad.select(dim, index).clone()")}, {"self", R"(
     part = torch.zeros_like(grad.select(dim, index))
     return torch.select_scatter(grad, part, dim, index))"}}},
       {.op = "aten::diagonal_scatter",
-       .gradients = {{"src", reduced_to("grad.diagonal(offset, dim1, dim2).clone()", "src")},
+       .gradients = {{"src", reduced("src", "grad.diagonal(offset, dim1, dim2).clone()")},
                      {"self", R"(
     part = torch.zeros_like(grad.diagonal(offset, dim1, dim2))
     return torch.diagonal_scatter(grad, part, offset, dim1, dim2))"}}},
       {.op = "aten::index_fill.int_Scalar",
        .gradients = {{"self", "grad.index_fill(dim, index, 0)"}}},
       {.op = "aten::masked_fill.Scalar",
-       .gradients = {{"self", reduced_to("grad.masked_fill(mask, 0)", "self")}}},
+       .gradients = {{"self", reduced("self", "grad.masked_fill(mask, 0)")}}},
       {.op = "aten::masked_fill.Tensor",
-       .gradients = {{"value", reduced_to("grad.masked_select(mask).sum()", "value")},
-                     {"self", reduced_to("grad.masked_fill(mask, 0)", "self")}}},
+       .gradients = {{"value", reduced("value", "grad.masked_select(mask).sum()")},
+                     {"self", reduced("self", "grad.masked_fill(mask, 0)")}}},
       {.op = "aten::masked_select",
        .gradients = {{"self", "recompute.masked_select_backward(grad, self.size(), mask)"}}},
   };

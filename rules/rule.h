@@ -91,6 +91,9 @@ struct Rule {
 // its memory (rules/kernels/stand_in.h). It is only for operators that read no element of it.
 std::string layout_of(const std::string& argument);
 
+// Returns TorchScript that undoes the broadcasting and the type promotion of `argument`.
+std::string reduced(const std::string& argument, const std::string& gradient);
+
 // Splits "input, weight, bias" into names.
 std::vector<std::string> split_names(const std::string& names);
 

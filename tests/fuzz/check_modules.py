@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import linecache
+import re
 import sys
 import types
 import warnings
@@ -221,6 +222,10 @@ def check(model: Model) -> str:
             stock = train(scripted, plain)
         if difference(stock, expected if plain == model else train(made(make_plain), plain)):
             return "TorchScript differs from eager"
+        # Autocast would keep the cast of a layer that nobody reads for layers behind its block (docs/behavior.md).
+        named = {call.around for call in model.calls} | set(re.findall(r"\w+", model.source))
+        if "unread = " in model.source and {"float16", "bfloat16"} <= named:
+            return "an unread layer casts a parameter to another type"
         # A write to what may be the caller's tensor keeps the control flow (docs/behavior.md).
         keeps_flow = ".contiguous()\n" in model.source and ".mul_(" in model.source
         # No version counter tells of these. What is computed again reads new values, as under torch.utils.checkpoint.
