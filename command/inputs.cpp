@@ -81,7 +81,8 @@ std::vector<int64_t> read_sizes(const std::string& text, std::string_view inside
       piece.remove_prefix(1);
     const auto size = read_number<int64_t>(piece);
     if (!size || *size < 0 || (comma != inside.npos && comma + 1 == inside.size()))
-      refuse_input(text, "sizes are whole numbers with commas between them, such as float32[8,3,224,224]");
+      refuse_input(
+          text, "sizes are whole numbers with commas between them, such as float32[8,3,224,224]");
     if (*size > 0) {
       room /= *size;
       if (room == 0)
@@ -109,7 +110,8 @@ std::optional<TensorText> read_tensor(const std::string& text) {
     refuse_input(text, "nothing but : and a limit may follow the sizes");
   tensor.limit = read_number<int64_t>(rest.substr(1));
   if (!tensor.limit || *tensor.limit < 1)
-    refuse_input(text, "the limit of random integers is a whole number above 0, as in int64[8,512]:1000");
+    refuse_input(text,
+                 "the limit of random integers is a whole number above 0, as in int64[8,512]:1000");
   if (!at::isIntegralType(tensor.type, /*includeBool=*/false))
     refuse_input(text, "only integers have a limit");
   return tensor;
@@ -187,8 +189,8 @@ void take_bundled(const torch::jit::Module& module, const std::string& method,
   if (!stored && method == "forward")
     stored = module.find_method("get_all_bundled_inputs");
   if (!stored) {
-    refuse_input(text,
-         "the module holds no examples for " + method + "; torch.utils.bundled_inputs stores some");
+    refuse_input(text, "the module holds no examples for " + method +
+                           "; torch.utils.bundled_inputs stores some");
   }
   IValue examples;
   try {
@@ -201,7 +203,7 @@ void take_bundled(const torch::jit::Module& module, const std::string& method,
   const auto& list = examples.toListRef();
   if (index >= list.size()) {
     refuse_input(text, "the module holds " + std::to_string(list.size()) + " example" +
-                   (list.size() == 1 ? "" : "s") + " for " + method + ", counted from 0");
+                           (list.size() == 1 ? "" : "s") + " for " + method + ", counted from 0");
   }
   if (!list[index].isTuple())
     refuse_input(text, stored->name() + " of the module returns no list of tuples");
@@ -300,8 +302,8 @@ std::vector<IValue> make_inputs(const torch::jit::Module& module, const std::str
       take_bundled(module, method, text, *index, tensors, inputs);
     else
       refuse_input(text,
-           "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
-           "nor a file, nor bundled");
+                   "neither a tensor such as float32[8,3,224,224], a number, true, false or none, "
+                   "nor a file, nor bundled");
   }
   const auto& expected = called.function().getSchema().arguments();
   for (size_t i = 0; i < inputs.size() && i + 1 < expected.size(); ++i)

@@ -50,9 +50,10 @@ PlanOfFile read_plan(const std::string& path, const std::string& text) {
   try {
     for (const auto& part : file.at("regions")) {
       if (!part.contains("recomputed"))
-        refuse_plan_file(path,
-             "it was written by version 0.1, which did not name what is recomputed: save the "
-             "plan again");
+        refuse_plan_file(
+            path,
+            "it was written by version 0.1, which did not name what is recomputed: save the "
+            "plan again");
       plan.regions.push_back(read_region(part));
       plan.peak_bytes = std::max(plan.peak_bytes, part.at("peak_bytes").get<int64_t>());
       plan.saved_bytes += part.at("saved_bytes").get<int64_t>();

@@ -114,7 +114,8 @@ int run_command(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
-      return exit_with(Exit::kBadArguments, message_of(app, error) + "; --help says what is accepted");
+      return exit_with(Exit::kBadArguments,
+                       message_of(app, error) + "; --help says what is accepted");
     app.exit(error);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -100,9 +100,7 @@ class Trainer:
 
     def held_bytes(self) -> int:
         """Returns what is held between steps, beside the parameters: buckets, and the optimizer's state."""
-        buckets = sum(p.numel() * p.element_size() for p in self.module.parameters())
-        state = [value for each in self.optimizer.state.values() for value in each.values()]
-        return buckets + sum(t.numel() * t.element_size() for t in state if isinstance(t, Tensor))
+        return aten_recompute.held_bytes(self.module, buckets=True, optimizer=self.optimizer)
 
     def train(self, data: Tensor, steps: int, rank: int) -> Course:
         course = Course()

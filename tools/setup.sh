@@ -78,8 +78,9 @@ make_venv() {
   say "completing .venv (PyTorch $torch_version is a large download the first time)"
   .venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
   # First and by itself, so that no other package chooses the version of torch.
-  .venv/bin/python -m pip install --quiet "torch==$torch_version"
-  .venv/bin/python -m pip install --quiet -r requirements.txt
+  # Python compiles what it imports; pip would compile all of it, which takes longer than the rest.
+  .venv/bin/python -m pip install --quiet --no-compile "torch==$torch_version"
+  .venv/bin/python -m pip install --quiet --no-compile -r requirements.txt
   # Lets .venv/bin/python import this checkout.
   echo "$PWD/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/aten_recompute_checkout.pth"
   echo "$wanted" >"$stamp"

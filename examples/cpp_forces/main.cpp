@@ -13,7 +13,7 @@
 #include <aten_recompute/aten_recompute.h>
 #include <aten_recompute/one_line.h>
 #include <torch/script.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 #include <CLI/CLI.hpp>
 
 #include <cstdint>

@@ -9,8 +9,9 @@
 // A budget that no plan keeps is tried again at the smallest that can be reached.
 
 #include <aten_recompute/aten_recompute.h>
+#include <torch/optim.h>
 #include <torch/script.h>
-#include <torch/torch.h>
+#include <torch/utils.h>
 #include <CLI/CLI.hpp>
 
 #include <cstdint>

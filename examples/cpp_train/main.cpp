@@ -10,8 +10,10 @@
 // else is specific to aten_recompute; its header one_line.h shortens LibTorch's errors.
 
 #include <aten_recompute/one_line.h>
+#include <torch/optim.h>
 #include <torch/script.h>
-#include <torch/torch.h>
+#include <torch/serialize.h>
+#include <torch/utils.h>
 #include <CLI/CLI.hpp>
 
 #include <algorithm>

@@ -41,6 +41,7 @@ from ._estimate import (
     estimate,
     profile,
 )
+from ._held import held_bytes
 from ._layers import inject_layer_tags, mark_layer
 from ._library import cmake_prefix_path, library_path, load_library
 from ._logs import set_logs
@@ -82,6 +83,7 @@ __all__ = [
     "enable",
     "enabled",
     "estimate",
+    "held_bytes",
     "inject_layer_tags",
     "library_path",
     "load",

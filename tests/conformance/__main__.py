@@ -10,7 +10,14 @@ from tqdm import tqdm
 
 from . import table
 from .cases import DTYPES, REDUCED_DTYPES, entries
-from .exceptions import AUTOCAST_EXCEPTIONS, EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
+from .compare import Mode
+from .exceptions import (
+    AUTOCAST_EXCEPTIONS,
+    EXCEPTIONS,
+    NUMERICAL_EXCEPTIONS,
+    REDUCED_EXCEPTIONS,
+    SECOND_ORDER_EXCEPTIONS,
+)
 from .worker import Worker
 
 
@@ -42,9 +49,19 @@ def main() -> int:
         type=_dtypes,
         help="run the forward of float32 samples under autocast to this type, e.g. bfloat16",
     )
+    parser.add_argument(
+        "--numerical",
+        action="store_true",
+        help="compare with differences of results, as gradcheck does, or gradgradcheck with --second-order (by default "
+        "three samples of float64 and complex128)",
+    )
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the table (default: build)")
     arguments = parser.parse_args()
     dtypes = arguments.dtypes if arguments.autocast is None else (torch.float32,)
+    if arguments.numerical:
+        if arguments.autocast is not None:
+            parser.error("--numerical needs double precision, which --autocast lowers")
+        dtypes = (torch.float64, torch.complex128)
     autocast = None if arguments.autocast is None else arguments.autocast[0]
     order, exceptions, stem = 1, EXCEPTIONS, "conformance"
     if arguments.second_order:
@@ -53,12 +70,14 @@ def main() -> int:
         exceptions, stem = {**exceptions, **REDUCED_EXCEPTIONS}, stem + "_reduced"
     if autocast is not None:
         exceptions, stem = AUTOCAST_EXCEPTIONS, f"conformance_autocast_{str(autocast)[6:]}"
-    limit = 3 if arguments.second_order and arguments.limit is None else arguments.limit
+    if arguments.numerical:
+        exceptions, stem = NUMERICAL_EXCEPTIONS, stem + "_numerical"
+    limit = 3 if (arguments.second_order or arguments.numerical) and arguments.limit is None else arguments.limit
     complete = limit is None and (autocast is not None or set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES)))
-    names = [entry.name for entry in entries(dtypes) if entry.twice or order == 1]
+    names = [entry.name for entry in entries(dtypes, arguments.numerical) if entry.twice or order == 1]
     if arguments.patterns:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in arguments.patterns)]
-    worker = Worker(limit, order=order, dtypes=dtypes, autocast=autocast)
+    worker = Worker(limit, dtypes=dtypes, mode=Mode(order, autocast, arguments.numerical))
     rows = []
     for name in tqdm(names, desc="conformance", unit="entry"):
         rows.append(table.row(name, worker.run(name), complete=complete, exceptions=exceptions))

@@ -33,6 +33,7 @@ class Sample:
     tensors: list[Tensor]
     process: Callable[[Any], Any] | None = None  # maps the results to what is differentiated
     script: Callable[[], torch.jit.ScriptModule] | None = None  # makes a scripted module if tracing fails
+    nondeterminism: float = 0.0  # by how much eager's gradients may differ from themselves
 
 
 @dataclass
@@ -75,8 +76,10 @@ def _tensors_of(arguments: Any) -> list[Tensor]:
     return [leaf.detach().requires_grad_(leaf.requires_grad) for leaf in leaves]
 
 
-def _operator_samples(info: Any, operator: Callable[..., Any], dtype: torch.dtype) -> Iterator[Sample]:
+def _operator_samples(info: Any, operator: Callable[..., Any], numerical: bool, dtype: torch.dtype) -> Iterator[Sample]:
     torch.manual_seed(SEED)
+    if numerical:
+        operator = partial(info.gradcheck_wrapper, operator)  # a function of symmetric matrices, for example
     for sample in info.sample_inputs("cpu", dtype, requires_grad=True):
         arguments = ((sample.input, *sample.args), sample.kwargs)
         tensors = _tensors_of(arguments)
@@ -86,7 +89,8 @@ def _operator_samples(info: Any, operator: Callable[..., Any], dtype: torch.dtyp
                 Call(operator, arguments),
                 tensors,
                 sample.output_process_fn_grad,
-                partial(_script, info.name, operator, arguments),
+                partial(_script, info.name, operator, arguments) if not numerical else None,
+                info.gradcheck_nondet_tol,
             )
 
 
@@ -141,7 +145,8 @@ def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[S
         differentiable = [*tensors, *module.parameters()]
         if any(tensor.requires_grad for tensor in differentiable):
             text = f"{sample.desc or ''} ({_describe((construct.args, construct.kwargs))}) ({_describe(arguments)})"
-            yield Sample(text.strip(), _CopyFirst(module, arguments), tensors)
+            nondeterminism = info.gradcheck_nondet_tol
+            yield Sample(text.strip(), _CopyFirst(module, arguments), tensors, nondeterminism=nondeterminism)
 
 
 def _bound_samples(case: bounds.Bounded, dtype: torch.dtype) -> Iterator[Sample]:
@@ -160,11 +165,11 @@ def _bound_samples(case: bounds.Bounded, dtype: torch.dtype) -> Iterator[Sample]
         yield Sample(name, Call(function, (tuple(leaves), {})), leaves)
 
 
-def entries(dtypes: tuple[torch.dtype, ...] = DTYPES) -> list[Entry]:
+def entries(dtypes: tuple[torch.dtype, ...] = DTYPES, numerical: bool = False) -> list[Entry]:
     """Returns the entries that have samples of these types.
 
     They are every operator that supports autograd, every module in training and in evaluation mode, and the operators
-    with bounds.
+    with bounds. With ``numerical``, those whose derivatives can be compared with differences of results.
     """
     found: list[Entry] = []
     for info in op_db:
@@ -176,7 +181,9 @@ def entries(dtypes: tuple[torch.dtype, ...] = DTYPES) -> list[Entry]:
         if not info.supports_autograd or not of_operator:
             continue
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
-        found.append(Entry(name, partial(_operator_samples, info, info.op), of_operator, info.supports_gradgrad))
+        found.append(
+            Entry(name, partial(_operator_samples, info, info.op, numerical), of_operator, info.supports_gradgrad)
+        )
     for module_info in module_db:
         # The list names types of each module for other tests. Where eager has no kernel for a reduced type, it raises.
         of_module = tuple(
@@ -186,6 +193,8 @@ def entries(dtypes: tuple[torch.dtype, ...] = DTYPES) -> list[Entry]:
             name = f"{module_info.name} ({'train' if training else 'eval'})"
             samples = partial(_module_samples, module_info, training)
             found.append(Entry(name, samples, of_module, module_info.supports_gradgrad))
+    if numerical:
+        return found
     of_bounds = tuple(dtype for dtype in dtypes if dtype in bounds.INTEGERS)
     for case in bounds.CASES:
         samples = partial(_bound_samples, case)

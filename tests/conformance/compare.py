@@ -12,7 +12,7 @@ from torch.utils import _pytree as pytree
 
 import aten_recompute
 
-from . import second_order
+from . import numerical, second_order
 from .cases import Entry, Sample
 
 STRATEGIES = ("none", "all")
@@ -25,6 +25,7 @@ NOT_TRACED = "PyTorch cannot trace it"
 TRACE_DIFFERS = "PyTorch's trace differs from eager"
 RANDOM = "eager differs from itself"
 DIFFERS = "differs"
+WRONG_IN_EAGER = "gradcheck refuses eager, too"
 
 
 @dataclass
@@ -67,6 +68,7 @@ class Mode:
 
     order: int = 1  # 2: the backward is differentiated as well
     autocast: torch.dtype | None = None  # the type of lower precision; None: autocast is off
+    numerical: bool = False  # gradcheck judges, instead of eager
 
 
 def run(function: Callable[..., Any], module: nn.Module, sample: Sample, mode: Mode) -> Run:
@@ -222,8 +224,30 @@ def _run_copy(sample: Sample, mode: Mode) -> Run:
     return run(module, module, sample, mode)
 
 
+def _check_numerically(sample: Sample, order: int) -> Outcome:
+    module = copy.deepcopy(sample.module)
+    if numerical.why_wrong(module, sample, order):
+        return Outcome(WRONG_IN_EAGER)
+    try:
+        trace = _trace(sample, copy.deepcopy(sample.module))
+    except Exception as error:
+        return Outcome(NOT_TRACED, detail=_first_line(error))
+    outcome = Outcome(SAME)
+    for strategy in STRATEGIES:
+        lowered = aten_recompute.lower(trace, strategy)
+        what = numerical.why_wrong(lowered, sample, order)
+        outcome.how |= _how(Run(), lowered)
+        if what:
+            with torch.jit.optimized_execution(False):
+                wrong_in_trace = numerical.why_wrong(trace, sample, order)
+            return Outcome(TRACE_DIFFERS if wrong_in_trace else DIFFERS, outcome.how, f"{strategy}: {what}")
+    return outcome
+
+
 def run_sample(sample: Sample, mode: Mode) -> Outcome:
     """Compares ours with eager. If they differ, finds out whether eager or PyTorch's trace is the cause."""
+    if mode.numerical:
+        return _check_numerically(sample, mode.order)
     expected = _run_copy(sample, mode)
     if expected.error is None and not expected.has_gradient:
         return Outcome(NOTHING)
@@ -252,9 +276,7 @@ def run_sample(sample: Sample, mode: Mode) -> Outcome:
     return outcome
 
 
-def outcomes_of(
-    entry: Entry, limit: int | None = None, order: int = 1, autocast: torch.dtype | None = None
-) -> Iterator[tuple[str, Outcome]]:
+def outcomes_of(entry: Entry, limit: int | None = None, mode: Mode | None = None) -> Iterator[tuple[str, Outcome]]:
     """Yields the result of every sample of the entry, or of ``limit`` of each dtype, with the sample's description."""
     for dtype in entry.dtypes:
         samples = list(entry.samples(dtype))
@@ -262,5 +284,5 @@ def outcomes_of(
         for sample in samples[::step][:limit]:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                outcome = run_sample(sample, Mode(order, autocast))
+                outcome = run_sample(sample, mode or Mode())
             yield f"{str(dtype)[6:]}: {sample.description}", outcome

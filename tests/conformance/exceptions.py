@@ -56,3 +56,6 @@ SECOND_ORDER_EXCEPTIONS: dict[str, KnownException] = {
     "pca_lowrank": _PHASE,
     "svd_lowrank": _PHASE,
 }  # fmt: skip
+
+# The exceptions where gradcheck and gradgradcheck judge.
+NUMERICAL_EXCEPTIONS: dict[str, KnownException] = {"gradient": EXCEPTIONS["gradient"]}

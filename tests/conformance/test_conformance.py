@@ -1,13 +1,16 @@
 """Operators and modules of PyTorch, spread over its lists, equal eager; ``make conformance`` runs them all."""
 
+from typing import Any
+
 import pytest
 import torch
+from torch import Tensor, nn
 
 pytest.importorskip("expecttest", reason="torch.testing's lists need it")
 
-from . import second_order, table
-from .cases import REDUCED_DTYPES, entries
-from .compare import SAME, outcomes_of
+from . import numerical, second_order, table
+from .cases import REDUCED_DTYPES, Sample, entries
+from .compare import SAME, Mode, outcomes_of
 from .exceptions import AUTOCAST_EXCEPTIONS, EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
 from .worker import CRASHED, Worker
 
@@ -53,7 +56,7 @@ def test_entry_equals_eager_in_reduced_types(name: str) -> None:
 
 @pytest.mark.parametrize("name", AUTOCAST_SPREAD)
 def test_entry_equals_eager_under_autocast(name: str) -> None:
-    outcomes = list(outcomes_of(SINGLE[name], SAMPLES, autocast=torch.bfloat16))
+    outcomes = list(outcomes_of(SINGLE[name], SAMPLES, Mode(autocast=torch.bfloat16)))
     assert outcomes
     assert table.row(name, outcomes)["details"] == []
 
@@ -78,7 +81,7 @@ def test_at_most_one_entry_in_a_hundred_is_an_exception() -> None:
 
 @pytest.mark.parametrize("name", SECOND_ORDER_SPREAD)
 def test_second_derivatives_equal_eager(name: str) -> None:
-    outcomes = list(outcomes_of(TWICE[name], SAMPLES, order=2))
+    outcomes = list(outcomes_of(TWICE[name], SAMPLES, Mode(order=2)))
     assert outcomes
     assert table.row(name, outcomes, exceptions=SECOND_ORDER_EXCEPTIONS)["details"] == []
 
@@ -86,7 +89,7 @@ def test_second_derivatives_equal_eager(name: str) -> None:
 @pytest.mark.parametrize("name", SECOND_ORDER_EXCEPTIONS)
 def test_a_listed_exception_of_second_derivatives_still_fails(name: str) -> None:
     allowed = SECOND_ORDER_EXCEPTIONS[name].result
-    assert any(outcome.result == allowed for _, outcome in outcomes_of(TWICE[name], 3, order=2))
+    assert any(outcome.result == allowed for _, outcome in outcomes_of(TWICE[name], 3, Mode(order=2)))
 
 
 def test_a_wrong_second_derivative_is_found() -> None:
@@ -101,6 +104,44 @@ def test_a_wrong_second_derivative_is_found() -> None:
         torch.testing.assert_close(gradient, same_gradient, rtol=0.0, atol=0.0)
     assert second_order.difference(second, second) == ""
     assert "second derivative 0 of 2: differs" in second_order.difference(other_second, second)
+
+
+NUMERICAL = {entry.name: entry for entry in entries((torch.float64,), numerical=True)}
+
+
+# One whose matrix has to be symmetric, modules, an operator with a rule, one on the tape, and one that is random.
+@pytest.mark.parametrize("order", [1, 2])
+@pytest.mark.parametrize("name", ["linalg.cholesky", "nn.Linear (train)", "mul", "cumprod", "nn.functional.dropout"])
+def test_gradcheck_accepts_gradients(name: str, order: int) -> None:
+    outcomes = list(outcomes_of(NUMERICAL[name], SAMPLES, Mode(order=order, numerical=True)))
+    assert table.row(name, outcomes)["details"] == []
+    assert any(outcome.result == SAME for _, outcome in outcomes)
+
+
+class _Wrong(torch.autograd.Function):
+    """A square whose first or second derivative is wrong."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, order: int) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.order = order
+        return x * x
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+        (x,) = ctx.saved_tensors
+        return gradients[0] * (3 * x if ctx.order == 1 else 2 * x.detach()), None
+
+
+@pytest.mark.parametrize("order", [1, 2])
+def test_gradcheck_refuses_a_wrong_gradient(order: int) -> None:
+    class Square(nn.Module):
+        def forward(self, x: Tensor) -> tuple[Tensor]:
+            return (_Wrong.apply(x, order),)
+
+    x = torch.linspace(0.5, 1.0, 4, dtype=torch.float64).requires_grad_()
+    sample = Sample("", Square(), [x])
+    assert "Jacobian mismatch" in numerical.why_wrong(sample.module, sample, order)
 
 
 def test_a_crash_is_a_failed_entry_and_the_next_one_runs() -> None:

@@ -7,24 +7,22 @@ from multiprocessing.connection import Connection
 import torch
 
 from .cases import DTYPES, entries
-from .compare import Outcome, outcomes_of
+from .compare import Mode, Outcome, outcomes_of
 
 CRASHED = "crashed"
 
 Outcomes = list[tuple[str, Outcome]]
 
 
-def _serve(
-    pipe: Connection, limit: int | None, order: int, dtypes: tuple[torch.dtype, ...], autocast: torch.dtype | None
-) -> None:
+def _serve(pipe: Connection, limit: int | None, dtypes: tuple[torch.dtype, ...], mode: Mode) -> None:
     torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
-    by_name = {entry.name: entry for entry in entries(dtypes)}
+    by_name = {entry.name: entry for entry in entries(dtypes, mode.numerical)}
     while True:
         name = pipe.recv()
         if name is None:
             return
         try:
-            pipe.send(list(outcomes_of(by_name[name], limit, order, autocast)))
+            pipe.send(list(outcomes_of(by_name[name], limit, mode)))
         except Exception:
             pipe.send([("", Outcome(CRASHED, detail=traceback.format_exc()))])
 
@@ -36,11 +34,10 @@ class Worker:
         self,
         limit: int | None = None,
         seconds: float = 600,
-        order: int = 1,
         dtypes: tuple[torch.dtype, ...] = DTYPES,
-        autocast: torch.dtype | None = None,
+        mode: Mode | None = None,
     ):
-        self._seconds, self._arguments = seconds, (limit, order, dtypes, autocast)
+        self._seconds, self._arguments = seconds, (limit, dtypes, mode or Mode())
         self._start()
 
     def _start(self) -> None:

@@ -69,7 +69,10 @@ def test_the_peak_at_a_budget_is_within_5_percent_of_a_step(name: str) -> None:
     assert result["peak_bytes"] <= result["budget_bytes"]
     assert result["recomputed_flops"] > 0
     assert 1.0 < result["time_factor"] < 2.0
-    measured = measured_peak(workload, strategy="budget", memory_budget=0.6, release_outputs=release)
+    # Plans from measured times differ from run to run; an estimate has computed ones.
+    measured = measured_peak(
+        workload, strategy="budget", memory_budget=0.6, cost_model="flops", release_outputs=release
+    )
     assert result["peak_bytes"] == pytest.approx(measured, rel=0.05)
 
 

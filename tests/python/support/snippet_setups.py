@@ -130,7 +130,7 @@ def train_script() -> Names:
 
 
 def one_process() -> Names:
-    """A process group of one process, the GPT lowered in it, and the bytes that a step may take."""
+    """A process group of one process, the GPT, and the bytes that training may take."""
     import torch.distributed as dist
     from torch.nn.parallel import DistributedDataParallel
 
@@ -140,9 +140,6 @@ def one_process() -> Names:
     return {
         **names,
         "DistributedDataParallel": DistributedDataParallel,
-        "lowered": aten_recompute.lower(names["model"], "budget", memory_budget=0.5),
-        "bytes_of_parameters": held,
-        "bytes_of_optimizer_state": 2 * held,
         "whole": 3 * held + (64 << 20),
     }
 

@@ -45,7 +45,8 @@ RetentionPlan plan_that_drops_a(const Region& region) {
   return plan;
 }
 
-void expect_plan_refused(const Problem& problem, const std::string& text, const std::string& message) {
+void expect_plan_refused(const Problem& problem, const std::string& text,
+                         const std::string& message) {
   try {
     plan_from_file(problem, text);
     FAIL() << "accepted: " << text;
@@ -71,18 +72,22 @@ TEST(PlanFile, APlanIsReadAsItWasWritten) {
 
 TEST(PlanFile, RefusesPartsThatAreNoListsOrObjects) {
   const Region region;
-  expect_plan_refused(region.problem, changed_plan(region, "drop", Json::array({"a"})), "are objects");
+  expect_plan_refused(region.problem, changed_plan(region, "drop", Json::array({"a"})),
+                      "are objects");
   expect_plan_refused(region.problem, changed_plan(region, "instead", 3), "are objects");
   expect_plan_refused(region.problem, changed_plan(region, "handed", {{"a", 1}}), "is a list");
-  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", 0}}), "expected a list of slots");
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", 0}}),
+                      "expected a list of slots");
   expect_plan_refused(region.problem, std::string(100'000, '['), "nested more than 64 levels deep");
 }
 
 // A file may call its values anything; errors go to terminals and logs.
 TEST(PlanFile, ErrorsAreOneLine) {
   const Region region;
-  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a\nb", {0}}}), R"(value "a\nb")");
-  expect_plan_refused(region.problem, changed_plan(region, "instead", {{"a", "x\ny"}}), R"(by "x\ny")");
+  expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a\nb", {0}}}),
+                      R"(value "a\nb")");
+  expect_plan_refused(region.problem, changed_plan(region, "instead", {{"a", "x\ny"}}),
+                      R"(by "x\ny")");
 }
 
 TEST(PlanFile, SaysWhatIsSavedAndRecomputed) {
@@ -135,7 +140,7 @@ TEST(PlanFile, RefusesWhatIsNoPlanFile) {
   expect_plan_refused(region.problem, "{", "plan: no valid JSON: ");
   expect_plan_refused(region.problem, "{}", "plan: not a plan file");
   expect_plan_refused(region.problem, R"({"format": "other", "regions": []})",
-                 R"("format" is "other", expected "aten_recompute.plan/1")");
+                      R"("format" is "other", expected "aten_recompute.plan/1")");
   EXPECT_THROW(check_plan_file("[]"), std::invalid_argument);
   for (const char* regions : {"5", "[5]", "[{}]", R"([{"region": 5}])"}) {
     expect_plan_refused(
@@ -155,14 +160,14 @@ TEST(PlanFile, RefusesThePlanOfAnotherModel) {
 TEST(PlanFile, RefusesWhatTheRegionDoesNotHave) {
   const Region region;
   expect_plan_refused(region.problem, changed_plan(region, "drop", {{"z", {0}}}),
-                 "the region has no value \"z\"");
+                      "the region has no value \"z\"");
   expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", {3}}}),
-                 "\"a\" is dropped in slot 3, slots are 0 to 2");
+                      "\"a\" is dropped in slot 3, slots are 0 to 2");
   expect_plan_refused(region.problem, changed_plan(region, "drop", {{"a", {-1}}}), "in slot -1");
   expect_plan_refused(region.problem, changed_plan(region, "instead", {{"a", "b"}}),
-                 "\"a\" cannot be computed by \"b\"");
+                      "\"a\" cannot be computed by \"b\"");
   expect_plan_refused(region.problem, changed_plan(region, "instead", {{"x", "a_instead"}}),
-                 "\"x\" cannot be computed by");
+                      "\"x\" cannot be computed by");
 }
 
 // The second result comes with the first one again, before anything asks for it.

@@ -106,23 +106,24 @@ TEST(Problem, RefusesJsonThatIsNoProblem) {
   expect_problem_refused("", "not a planning problem: ");
   expect_problem_refused("[]", "not a planning problem: ");
   expect_problem_refused("{}", "'format'");
-  expect_problem_refused(changed_example("/format", "aten_recompute.problem/2"),
-                 R"("format" is "aten_recompute.problem/2", expected "aten_recompute.problem/1")");
+  expect_problem_refused(
+      changed_example("/format", "aten_recompute.problem/2"),
+      R"("format" is "aten_recompute.problem/2", expected "aten_recompute.problem/1")");
   auto json = nlohmann::json::parse(to_json(example()));
   json["nodes"].erase("seconds");
   expect_problem_refused(json.dump(), "'seconds'");
   expect_problem_refused(changed_example("/nodes/seconds", "fast"), "not a planning problem: ");
   expect_problem_refused(changed_example("/num_forward", "four"), "not a planning problem: ");
   expect_problem_refused(changed_example("/nodes/flops", nlohmann::json::array({1.0})),
-                 "lists of \"nodes\" differ in length");
+                         "lists of \"nodes\" differ in length");
   expect_problem_refused(changed_example("/nodes/replay_bytes", nlohmann::json::array({1})),
-                 "lists of \"nodes\" differ in length");
+                         "lists of \"nodes\" differ in length");
   expect_problem_refused(changed_example("/num_nodes", 100), "counts and lists do not agree");
   expect_problem_refused(changed_example("/num_forward", 7), "counts and lists do not agree");
   expect_problem_refused(changed_example("/values/name", nlohmann::json::array({"x"})),
-                 "counts and lists do not agree");
+                         "counts and lists do not agree");
   expect_problem_refused(changed_example("/storages/held", nlohmann::json::array({1})),
-                 "counts and lists do not agree");
+                         "counts and lists do not agree");
 }
 
 // Lists refer to one another by index. An index that is out of range would be read out of bounds.
@@ -181,7 +182,8 @@ TEST(Problem, RefusesSubstitutesThatMakeOtherValues) {
 }
 
 TEST(Problem, RefusesOverwritingWhatIsNotRead) {
-  expect_problem_refused(changed_example("/nodes/overwrites/0", {4}), "overwrites what it does not read");
+  expect_problem_refused(changed_example("/nodes/overwrites/0", {4}),
+                         "overwrites what it does not read");
 }
 
 TEST(Problem, RefusesDeepNesting) {
