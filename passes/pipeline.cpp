@@ -162,6 +162,7 @@ RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& b
   RegionGraphs graphs;
   graphs.source = before.source;
   graphs.shared_casts = before.shared_casts;
+  graphs.casts_without_gradient = before.casts_without_gradient;
   graphs.layout = before.layout;
   auto joint = differentiate_region(forward_in(before.layout, before.source), given, graphs);
   finish_region(joint, follow_plan(joint, before.plan.value(), retention, not_held), graphs);
@@ -205,6 +206,10 @@ void finish_backward(RegionGraphs& graphs) {
   for (const auto& summand : graphs.summands) {
     if (summand.kind == SummandKind::kOfCast)
       shared.insert(inputs[summand.output]);
+  }
+  for (const auto& each : graphs.shared_casts) {
+    if (!shared.contains(each.first))
+      graphs.casts_without_gradient.insert(each);
   }
   std::erase_if(graphs.shared_casts,
                 [&](const auto& each) { return !shared.contains(each.first); });

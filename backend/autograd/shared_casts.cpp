@@ -1,5 +1,6 @@
 #include "backend/autograd/shared_casts.h"
 
+#include <ATen/SequenceNumber.h>
 #include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/variable.h>
@@ -23,13 +24,14 @@ using torch::autograd::variable_list;
 
 // Adds the gradients of a cast. It has an input in float32 for the first call that reads the cast
 // in the block, one in the lower precision for later calls and for calls whose gradient is a sum,
-// where the engine adds what it gets, and one for each gradient that follows the sum. It runs as
-// soon as it has all gradients, as the node behind it does. If it ran after the stages of the first
-// call, all gradients would wait for the end of the backward before they are added to the
-// parameters'.
+// where the engine adds what it gets, and one for each gradient that follows the sum. Of the nodes
+// that have all gradients, the engine runs the one with the highest number first. With the highest
+// of all, this one runs as the node behind it does. If it ran after the stages of the first call,
+// all gradients would wait for the end of the backward before they are added to the parameters'.
 class SumOfCasts : public RegionNode {
  public:
-  SumOfCasts(c10::ScalarType type, Edge edge) : RegionNode(UINT64_MAX), type_(type), edge_(edge) {
+  SumOfCasts(c10::ScalarType type, Edge edge, uint64_t sequence_nr)
+      : RegionNode(sequence_nr), type_(type), edge_(edge) {
     add_next_edge(std::move(edge));
   }
 
@@ -86,7 +88,17 @@ struct SharedCast {
   c10::weak_intrusive_ptr<c10::TensorImpl> tensor;  // lets no other tensor have its address
   c10::ScalarType type;
   WeakNodePtr<SumOfCasts> sum;
+  uint64_t sequence_nr;  // that eager's node of the cast would have
+  // A call has read the tensor without a cast since. If the call that made the cast has no part in
+  // the backward, eager adds this call's gradient before those of the cast.
+  bool is_read_uncast = false;
 };
+
+SharedCast cast_of(const at::Tensor& tensor, c10::ScalarType type,
+                   const NodePtr<SumOfCasts>& node = {}) {
+  return {c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), type,
+          WeakNodePtr<SumOfCasts>(node), at::sequence_number::peek()};
+}
 
 // The casts of a thread since autocast's cache was emptied.
 struct CastsOfThread {
@@ -115,16 +127,36 @@ FoundSum sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edg
                  CastsOfThread& casts) {
   const void* key = tensor.unsafeGetTensorImpl();
   const auto found = casts.by_tensor.find(key);
-  const bool is_new = found == casts.by_tensor.end() || found->second.type != type;
-  if (!is_new) {
-    if (auto node = found->second.sum.lock(); node != nullptr)
-      return {std::move(node), false};
+  if (found == casts.by_tensor.end() || found->second.type != type) {
+    auto node = make_node<SumOfCasts>(type, edge, UINT64_MAX);
+    casts.by_tensor.insert_or_assign(key, cast_of(tensor, type, node));
+    return {std::move(node), true};
   }
-  auto node = make_node<SumOfCasts>(type, edge);
-  casts.by_tensor.insert_or_assign(
-      key, SharedCast{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()), type,
-                      WeakNodePtr<SumOfCasts>(node)});
-  return {std::move(node), is_new};
+  auto& cast = found->second;
+  auto node = cast.sum.lock();
+  if (node == nullptr) {
+    node = make_node<SumOfCasts>(type, edge, cast.is_read_uncast ? cast.sequence_nr : UINT64_MAX);
+    cast.sum = WeakNodePtr<SumOfCasts>(node);
+  }
+  return {std::move(node), false};
+}
+
+// Notes which tensors the region reads without a cast, and which casts have no gradient there.
+void note_other_reads(const CompiledRegion& compiled_region,
+                      const std::vector<c10::IValue>& inputs) {
+  const auto& graphs = compiled_region.graphs();
+  if (CallContext::current().shared_casts == nullptr && graphs.casts_without_gradient.empty())
+    return;
+  auto& casts = casts_of_thread();
+  for (const auto input : compiled_region.gradient().df_output_vjps) {
+    const auto found = casts.by_tensor.find(inputs[input].toTensor().unsafeGetTensorImpl());
+    if (found != casts.by_tensor.end() && graphs.shared_casts.count(input) == 0)
+      found->second.is_read_uncast = true;
+  }
+  for (const auto& [input, type] : graphs.casts_without_gradient) {
+    const auto& tensor = inputs[input].toTensor();
+    casts.by_tensor.try_emplace(tensor.unsafeGetTensorImpl(), cast_of(tensor, type));
+  }
 }
 
 bool is_of_cast(const Summand& summand) {
@@ -139,6 +171,7 @@ SummandEdges share_casts(const CompiledRegion& compiled_region,
   SummandEdges result;
   for (const auto& summand : summands)
     result.edges.push_back(edges[summand.output]);
+  note_other_reads(compiled_region, inputs);
   const auto& shared = compiled_region.graphs().shared_casts;
   if (shared.empty())
     return result;
@@ -179,10 +212,8 @@ void note_casts_without_gradient(const std::vector<c10::IValue>& inputs) {
     if (!autocast.is_on(device) || !tensor.is_leaf() || !tensor.requires_grad() ||
         tensor.is_view() || tensor.scalar_type() != at::kFloat)
       continue;
-    casts.by_tensor.try_emplace(
-        tensor.unsafeGetTensorImpl(),
-        SharedCast{c10::weak_intrusive_ptr<c10::TensorImpl>(tensor.getIntrusivePtr()),
-                   autocast.type(device), WeakNodePtr<SumOfCasts>(NodePtr<SumOfCasts>())});
+    casts.by_tensor.try_emplace(tensor.unsafeGetTensorImpl(),
+                                cast_of(tensor, autocast.type(device)));
   }
 }
 

@@ -71,8 +71,10 @@ struct RegionReport {
 struct RegionGraphs {
   // RegionInput::graph, with the casts of autocast.
   std::shared_ptr<torch::jit::Graph> source;
-  // WithCasts::shared.
+  // WithCasts::shared, those with a gradient.
   SharedCasts shared_casts;
+  // The others: autocast keeps these casts as well, and later calls may need their gradients.
+  SharedCasts casts_without_gradient;
   RegionLayout layout;
   torch::jit::Gradient gradient;  // forward and backward as they run
   TapeSources tape_sources;       // which of its outputs require grad in a call

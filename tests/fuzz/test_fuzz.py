@@ -16,7 +16,7 @@ from .check import check, difference, function_of, raises_in_dead_code, run, sha
 from .modules import Model, loops, models
 from .programs import Program, programs
 
-COUNT = int(os.environ.get("FUZZ_COUNT", "300"))
+COUNT = int(os.environ.get("FUZZ_COUNT", "200"))
 SEED = int(os.environ.get("FUZZ_SEED", "2"))
 
 
