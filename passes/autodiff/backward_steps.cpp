@@ -36,6 +36,7 @@ class Origin {
       module_path_ = node->s(symbols::kModulePath);
     if (node->hasAttribute(symbols::kLayer))
       layer_ = node->i(symbols::kLayer);
+    is_of_cached_cast_ = node->hasAttribute(symbols::kCachedCast);
   }
 
   void mark(Node* added) const {
@@ -43,6 +44,8 @@ class Origin {
       return;
     added->setSourceRange(source_);
     added->s_(symbols::kBackwardOf, op_);
+    if (is_of_cached_cast_)
+      added->i_(symbols::kCachedCast, 1);
     if (!module_path_.empty())
       added->s_(symbols::kModulePath, module_path_);
     if (purpose_ != Purpose::kBackward && layer_ >= 0)
@@ -54,6 +57,7 @@ class Origin {
   std::string op_;
   std::string module_path_;
   int64_t layer_ = -1;
+  bool is_of_cached_cast_ = false;
   torch::jit::SourceRange source_;
 };
 

@@ -20,11 +20,10 @@ bool is_sum_for_input(const Value* value) {
          value->node()->hasAttribute(symbols::kOfInput) && value->uses().size() == 1;
 }
 
-// Returns whether the node gives the gradient of a cast the type of what was cast.
+// Returns whether the node gives the gradient of a cast that is shared the type of what was cast.
 bool is_backward_of_cast(const Node* node) {
   return (node->kind() == symbols::kReduceGrad || node->kind() == c10::aten::to) &&
-         node->hasAttribute(symbols::kBackwardOf) &&
-         node->s(symbols::kBackwardOf).starts_with(c10::aten::to.toQualString());
+         node->hasAttribute(symbols::kBackwardOf) && node->hasAttribute(symbols::kCachedCast);
 }
 
 // Returns the gradient of a cast, whose type has been changed to that of `gradient`, if it is a

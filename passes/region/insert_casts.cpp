@@ -100,7 +100,7 @@ class CastInserter {
     SharedCasts shared;
     for (size_t i = 0; i < graph_->inputs().size(); ++i) {
       const auto found = casts_.find(graph_->inputs()[i]);
-      if (found != casts_.end() && is_one_cast(graph_->inputs()[i], found->second.first->node()))
+      if (found != casts_.end() && has_one_block(graph_->inputs()[i], found->second.first->node()))
         shared.emplace(i, found->second.second);
     }
     return shared;
@@ -122,16 +122,14 @@ class CastInserter {
     return last_read_[instruction];
   }
 
-  // Returns whether `cast` is the only cast among the readers of the value. split_sums() can tell
+  // Returns whether all readers of the value are in the block of the cast. split_sums() can tell
   // its gradient from those of the others then.
-  static bool is_one_cast(const Value* value, const Node* cast) {
+  static bool has_one_block(const Value* value, const Node* cast) {
     const auto& uses = value->uses();
     return std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
       if (use.user->kind() == c10::prim::unchecked_cast)
-        return is_one_cast(use.user->output(), cast);
-      return use.user == cast ||
-             (use.user->kind() != c10::aten::to && use.user->kind() != c10::aten::type_as &&
-              use.user->owningBlock() == cast->owningBlock());
+        return has_one_block(use.user->output(), cast);
+      return use.user->owningBlock() == cast->owningBlock();
     });
   }
 
@@ -429,8 +427,10 @@ class CastInserter {
     auto* cast = graph_->insert(c10::aten::to, {value, static_cast<int64_t>(type), false, false});
     cast->node()->copyMetadata(node);
     copy_place(node, cast->node());
-    if (is_cached)
+    if (is_cached) {
+      cast->node()->i_(symbols::kCachedCast, 1);
       casts_.emplace(key, std::pair(cast, type));
+    }
     return cast;
   }
 
