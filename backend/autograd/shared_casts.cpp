@@ -145,17 +145,17 @@ FoundSum sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edg
 void note_other_reads(const CompiledRegion& compiled_region,
                       const std::vector<c10::IValue>& inputs) {
   const auto& graphs = compiled_region.graphs();
-  if (CallContext::current().shared_casts == nullptr && graphs.casts_without_gradient.empty())
-    return;
-  auto& casts = casts_of_thread();
-  for (const auto input : compiled_region.gradient().df_output_vjps) {
-    const auto found = casts.by_tensor.find(inputs[input].toTensor().unsafeGetTensorImpl());
-    if (found != casts.by_tensor.end() && graphs.shared_casts.count(input) == 0)
-      found->second.is_read_uncast = true;
+  // Where autocast or its cache is off, the casts may not be asked for: that empties them.
+  if (auto* const known = static_cast<CastsOfThread*>(CallContext::current().shared_casts.get())) {
+    for (const auto input : compiled_region.gradient().df_output_vjps) {
+      const auto found = known->by_tensor.find(inputs[input].toTensor().unsafeGetTensorImpl());
+      if (found != known->by_tensor.end() && graphs.shared_casts.count(input) == 0)
+        found->second.is_read_uncast = true;
+    }
   }
   for (const auto& [input, type] : graphs.casts_without_gradient) {
     const auto& tensor = inputs[input].toTensor();
-    casts.by_tensor.try_emplace(tensor.unsafeGetTensorImpl(), cast_of(tensor, type));
+    casts_of_thread().by_tensor.try_emplace(tensor.unsafeGetTensorImpl(), cast_of(tensor, type));
   }
 }
 
