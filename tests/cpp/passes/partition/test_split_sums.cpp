@@ -45,7 +45,7 @@ graph(%x : Tensor, %w : Tensor):
   %type : int = prim::Constant[value=15]()
   %no : bool = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
-  %c : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %c : Tensor = aten::to[cached_cast=1](%x, %type, %no, %no, %none)
   %a : Tensor = aten::sigmoid(%c)
   %b : Tensor = aten::tanh(%c)
   %d : Tensor = aten::mm(%w, %w)
@@ -72,7 +72,7 @@ graph(%x : Tensor, %w : Tensor):
   %no : bool = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
   %before : Tensor = aten::sigmoid(%x)
-  %c : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %c : Tensor = aten::to[cached_cast=1](%x, %type, %no, %no, %none)
   %a : Tensor = aten::tanh(%c)
   %b : Tensor = aten::exp(%c)
   %after : Tensor = aten::mm(%x, %w)
@@ -93,21 +93,22 @@ graph(%x : Tensor, %w : Tensor):
   }
 }
 
-// Two gradients come from casts. Which of these others share is not known.
-TEST(SplitSums, SummandsOfSeveralCastsArePlain) {
+// Only one of the casts is one that autocast keeps.
+TEST(SplitSums, SummandsOfOtherCastsArePlain) {
   const auto gradient = backward_of(R"(
 graph(%x : Tensor):
   %type : int = prim::Constant[value=15]()
   %double : int = prim::Constant[value=7]()
   %no : bool = prim::Constant[value=0]()
   %none : NoneType = prim::Constant()
-  %c : Tensor = aten::to(%x, %type, %no, %no, %none)
+  %c : Tensor = aten::to[cached_cast=1](%x, %type, %no, %no, %none)
   %d : Tensor = aten::to(%x, %double, %no, %no, %none)
   %a : Tensor = aten::sigmoid(%c)
   %b : Tensor = aten::tanh(%d)
   return (%a, %b)
 )");
-  EXPECT_THAT(split_sums(*gradient.df, {0}), ElementsAre(Summand{0}, Summand{0}));
+  EXPECT_THAT(split_sums(*gradient.df, {0}),
+              ElementsAre(Summand{0}, Summand{0, SummandKind::kOfCast}));
 }
 
 // Eager, too, sums the gradients of a copy at the copy.
