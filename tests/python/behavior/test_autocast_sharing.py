@@ -415,3 +415,82 @@ def test_threads_do_not_share() -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+class Shared(nn.Module):
+    """A module that is given the parameter, so that several modules can share it."""
+
+    def __init__(self, w: nn.Parameter) -> None:
+        super().__init__()
+        self.w = w
+
+
+class Twice(Shared):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(torch.sin(x) + self.w.square().mean(1), self.w)
+
+
+class Uncast(Shared):
+    def forward(self, x: Tensor) -> Tensor:
+        return (x + self.w.sum(0)).sin()
+
+
+class CastWithoutGradient(Shared):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.w).detach() + self.w.mean()
+
+
+class CastWithin(Shared):
+    """einsum casts a view of the parameter, which autocast does not keep."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(torch.einsum("ij,kj->ik", x, self.w), self.w)
+
+
+class CastByItself(Shared):
+    def forward(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.w) + F.linear(x.double(), self.w.to(torch.float64)).float()
+
+
+def _dropped(make: Any, x: Tensor) -> list[Tensor]:
+    twice = make(Twice)
+    twice(x)
+    return [make(Uncast)(x), twice(x)]
+
+
+def _first_without_gradients(make: Any, x: Tensor) -> list[Tensor]:
+    twice = make(Twice)
+    with torch.no_grad():
+        twice(x)
+    with torch.autocast("cpu", enabled=False):
+        y = twice(x)
+    return [y, twice(x)]
+
+
+# How calls in a block read a parameter that the first of them has cast.
+READS: dict[str, Any] = {
+    "dropped": _dropped,
+    "without gradients": _first_without_gradients,
+    "cast without gradient": lambda make, x: [make(CastWithoutGradient)(x), make(Twice)(x), make(Uncast)(x)],
+    "cast within": lambda make, x: [(module := make(CastWithin))(x), module(x + 1)],
+    "cast by itself": lambda make, x: [(module := make(CastByItself))(x), module(x + 1), make(Twice)(x)],
+}
+
+
+@pytest.mark.parametrize("name", READS)
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_gradients_of_a_cast_are_added_where_eager_adds_them(name: str, strategy: str) -> None:
+    def train(lowers: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        w, x = nn.Parameter(torch.randn(16, 16) * 0.3), torch.randn(9, 16)
+
+        def make(of: type[Shared]) -> Any:
+            return aten_recompute.lower(torch.jit.script(of(w)), strategy) if lowers else of(w)
+
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            results = READS[name](make, x)
+        torch.stack([y.float().square().mean() for y in results]).sum().backward()
+        assert w.grad is not None
+        return [*results, w.grad]
+
+    assert_same(train(lowers=True), train(lowers=False))
