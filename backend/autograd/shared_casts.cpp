@@ -141,6 +141,14 @@ FoundSum sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edg
   return {std::move(node), false};
 }
 
+// Returns the node that adds the gradients of the tensor's cast; nullptr if there is none.
+NodePtr<SumOfCasts> known_sum(const at::Tensor& tensor, const CastsOfThread* casts) {
+  if (casts == nullptr)
+    return {};
+  const auto found = casts->by_tensor.find(tensor.unsafeGetTensorImpl());
+  return found == casts->by_tensor.end() ? NodePtr<SumOfCasts>() : found->second.sum.lock();
+}
+
 // Notes which tensors the region reads without a cast, and which casts have no gradient there.
 void note_other_reads(const CompiledRegion& compiled_region,
                       const std::vector<c10::IValue>& inputs) {
@@ -173,19 +181,24 @@ SummandEdges share_casts(const CompiledRegion& compiled_region,
     result.edges.push_back(edges[summand.output]);
   note_other_reads(compiled_region, inputs);
   const auto& shared = compiled_region.graphs().shared_casts;
-  if (shared.empty())
+  const auto* known = static_cast<CastsOfThread*>(CallContext::current().shared_casts.get());
+  if (shared.empty() && (known == nullptr || known->by_tensor.empty()))
     return result;
-  auto& casts = casts_of_thread();
   for (size_t begin = 0, end = 0; begin < summands.size(); begin = end) {
     const auto gradient = summands[begin].output;
     size_t num_of_cast = 0;
     for (end = begin; end < summands.size() && summands[end].output == gradient; ++end)
       num_of_cast += is_of_cast(summands[end]) ? 1 : 0;
-    if (num_of_cast == 0)
-      continue;
     const auto input = compiled_region.gradient().df_output_vjps[gradient];
     const auto& tensor = inputs[input].toTensor();
-    const auto [node, makes_cast] = sum_for(tensor, shared.at(input), edges[gradient], casts);
+    if (num_of_cast == 0) {
+      // Where the call that made the cast has no part in the backward, nothing else orders the two.
+      if (auto node = known_sum(tensor, known))
+        result.gates.emplace(end - 1, Edge(std::move(node), 0));
+      continue;
+    }
+    const auto [node, makes_cast] =
+        sum_for(tensor, shared.at(input), edges[gradient], casts_of_thread());
     const auto slot = node->add_call(tensor, num_of_cast > 1);
     for (size_t i = begin; i < end; ++i) {
       if (is_of_cast(summands[i]))

@@ -467,10 +467,19 @@ def _first_without_gradients(make: Any, x: Tensor) -> list[Tensor]:
     return [y, twice(x)]
 
 
+def _backward_within(make: Any, x: Tensor) -> list[Tensor]:
+    twice = make(Twice)
+    first = twice(x)
+    with torch.autocast("cpu", enabled=False):
+        first.float().square().mean().backward(retain_graph=True)
+    return [make(Uncast)(x), twice(x + 1), first.detach()]
+
+
 # How calls in a block read a parameter that the first of them has cast.
 READS: dict[str, Any] = {
     "dropped": _dropped,
     "without gradients": _first_without_gradients,
+    "backward within": _backward_within,
     "cast without gradient": lambda make, x: [make(CastWithoutGradient)(x), make(Twice)(x), make(Uncast)(x)],
     "cast within": lambda make, x: [(module := make(CastWithin))(x), module(x + 1)],
     "cast by itself": lambda make, x: [(module := make(CastByItself))(x), module(x + 1), make(Twice)(x)],
