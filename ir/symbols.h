@@ -128,7 +128,8 @@ inline const c10::Symbol kPin = c10::Symbol::attr("pin");
 inline const c10::Symbol kModulePath = c10::Symbol::attr("module_path");
 // On backward nodes: the forward operator whose gradient they compute.
 inline const c10::Symbol kBackwardOf = c10::Symbol::attr("backward_of");
-// On casts of region inputs that autocast makes once in a block, and on the nodes of their backward.
+// On casts of region inputs that autocast makes once in a block, and on the nodes of their
+// backward.
 inline const c10::Symbol kCachedCast = c10::Symbol::attr("cached_cast");
 // On backward nodes that splice() copied from the forward.
 inline const c10::Symbol kRecomputed = c10::Symbol::attr("recomputed");

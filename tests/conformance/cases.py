@@ -89,7 +89,7 @@ def _operator_samples(info: Any, operator: Callable[..., Any], numerical: bool, 
                 Call(operator, arguments),
                 tensors,
                 sample.output_process_fn_grad,
-                partial(_script, info.name, operator, arguments) if not numerical else None,
+                partial(_script, info.name, info.op, arguments),
                 info.gradcheck_nondet_tol,
             )
 
