@@ -71,7 +71,7 @@ def main() -> int:
     if autocast is not None:
         exceptions, stem = AUTOCAST_EXCEPTIONS, f"conformance_autocast_{str(autocast)[6:]}"
     if arguments.numerical:
-        exceptions, stem = NUMERICAL_EXCEPTIONS, stem + "_numerical"
+        exceptions, stem = NUMERICAL_EXCEPTIONS[order], stem + "_numerical"
     limit = 3 if (arguments.second_order or arguments.numerical) and arguments.limit is None else arguments.limit
     complete = limit is None and (autocast is not None or set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES)))
     names = [entry.name for entry in entries(dtypes, arguments.numerical) if entry.twice or order == 1]

@@ -57,5 +57,11 @@ SECOND_ORDER_EXCEPTIONS: dict[str, KnownException] = {
     "svd_lowrank": _PHASE,
 }  # fmt: skip
 
-# The exceptions where gradcheck and gradgradcheck judge.
-NUMERICAL_EXCEPTIONS: dict[str, KnownException] = {"gradient": EXCEPTIONS["gradient"]}
+# The exceptions where gradcheck and gradgradcheck judge, by the order of the derivatives.
+NUMERICAL_EXCEPTIONS: dict[int, dict[str, KnownException]] = {
+    1: {"gradient": EXCEPTIONS["gradient"]},
+    2: {
+        "gradient": EXCEPTIONS["gradient"],
+        **dict.fromkeys(("linalg.eig", "linalg.eigh", "pca_lowrank", "svd_lowrank"), _PHASE),
+    },
+}

@@ -11,7 +11,13 @@ pytest.importorskip("expecttest", reason="torch.testing's lists need it")
 from . import numerical, second_order, table
 from .cases import REDUCED_DTYPES, Sample, entries
 from .compare import SAME, Mode, outcomes_of
-from .exceptions import AUTOCAST_EXCEPTIONS, EXCEPTIONS, REDUCED_EXCEPTIONS, SECOND_ORDER_EXCEPTIONS
+from .exceptions import (
+    AUTOCAST_EXCEPTIONS,
+    EXCEPTIONS,
+    NUMERICAL_EXCEPTIONS,
+    REDUCED_EXCEPTIONS,
+    SECOND_ORDER_EXCEPTIONS,
+)
 from .worker import CRASHED, Worker
 
 EVERY = 13  # one of so many entries runs here
@@ -37,6 +43,7 @@ AUTOCAST_SPREAD = sorted(
     - set(AUTOCAST_EXCEPTIONS)
 )
 BOUNDS = {entry.name: entry for entry in entries((*REDUCED_DTYPES, torch.float32, torch.float64)) if entry.is_of_bounds}
+NUMERICAL = {entry.name: entry for entry in entries((torch.float64,), numerical=True)}
 REDUCED_SPREAD = sorted({*list(REDUCED)[3::EVERY], "nn.GRUCell (train)"} - set(REDUCED_EXCEPTIONS) - set(BOUNDS))
 
 
@@ -74,7 +81,13 @@ def test_a_listed_exception_still_fails(name: str) -> None:
 
 
 def test_at_most_one_entry_in_a_hundred_is_an_exception() -> None:
-    for exceptions, found in ((EXCEPTIONS, BY_NAME), (REDUCED_EXCEPTIONS, REDUCED), (SECOND_ORDER_EXCEPTIONS, TWICE)):
+    numerical = [(NUMERICAL_EXCEPTIONS[order], NUMERICAL) for order in (1, 2)]
+    for exceptions, found in (
+        (EXCEPTIONS, BY_NAME),
+        (REDUCED_EXCEPTIONS, REDUCED),
+        (SECOND_ORDER_EXCEPTIONS, TWICE),
+        *numerical,
+    ):
         assert set(exceptions) <= set(found)
         assert len(exceptions) <= len(found) / 100
 
@@ -104,9 +117,6 @@ def test_a_wrong_second_derivative_is_found() -> None:
         torch.testing.assert_close(gradient, same_gradient, rtol=0.0, atol=0.0)
     assert second_order.difference(second, second) == ""
     assert "second derivative 0 of 2: differs" in second_order.difference(other_second, second)
-
-
-NUMERICAL = {entry.name: entry for entry in entries((torch.float64,), numerical=True)}
 
 
 # One whose matrix has to be symmetric, modules, an operator with a rule, one on the tape, and one that is random.
