@@ -141,30 +141,19 @@ FoundSum sum_for(const at::Tensor& tensor, c10::ScalarType type, const Edge& edg
   return {std::move(node), false};
 }
 
-// Returns the node that adds the gradients of the tensor's cast; nullptr if there is none.
-NodePtr<SumOfCasts> known_sum(const at::Tensor& tensor, const CastsOfThread* casts) {
-  if (casts == nullptr)
-    return {};
-  const auto found = casts->by_tensor.find(tensor.unsafeGetTensorImpl());
-  return found == casts->by_tensor.end() ? NodePtr<SumOfCasts>() : found->second.sum.lock();
+// Returns the casts that this thread knows of, perhaps from a block that has ended; nullptr if
+// there are none. Unlike casts_of_thread(), it may be called where autocast or its cache is off.
+CastsOfThread* last_casts_of_thread() {
+  return static_cast<CastsOfThread*>(CallContext::current().shared_casts.get());
 }
 
-// Notes which tensors the region reads without a cast, and which casts have no gradient there.
-void note_other_reads(const CompiledRegion& compiled_region,
-                      const std::vector<c10::IValue>& inputs) {
-  const auto& graphs = compiled_region.graphs();
-  // Where autocast or its cache is off, the casts may not be asked for: that empties them.
-  if (auto* const known = static_cast<CastsOfThread*>(CallContext::current().shared_casts.get())) {
-    for (const auto input : compiled_region.gradient().df_output_vjps) {
-      const auto found = known->by_tensor.find(inputs[input].toTensor().unsafeGetTensorImpl());
-      if (found != known->by_tensor.end() && graphs.shared_casts.count(input) == 0)
-        found->second.is_read_uncast = true;
-    }
-  }
-  for (const auto& [input, type] : graphs.casts_without_gradient) {
-    const auto& tensor = inputs[input].toTensor();
-    casts_of_thread().by_tensor.try_emplace(tensor.unsafeGetTensorImpl(), cast_of(tensor, type));
-  }
+// Returns the cast of the tensor among these; nullptr if there is none.
+SharedCast* last_cast_of(const at::Tensor& tensor) {
+  auto* const casts = last_casts_of_thread();
+  if (casts == nullptr)
+    return nullptr;
+  const auto found = casts->by_tensor.find(tensor.unsafeGetTensorImpl());
+  return found == casts->by_tensor.end() ? nullptr : &found->second;
 }
 
 bool is_of_cast(const Summand& summand) {
@@ -179,10 +168,9 @@ SummandEdges share_casts(const CompiledRegion& compiled_region,
   SummandEdges result;
   for (const auto& summand : summands)
     result.edges.push_back(edges[summand.output]);
-  note_other_reads(compiled_region, inputs);
   const auto& shared = compiled_region.graphs().shared_casts;
-  const auto* known = static_cast<CastsOfThread*>(CallContext::current().shared_casts.get());
-  if (shared.empty() && (known == nullptr || known->by_tensor.empty()))
+  const auto& without_gradient = compiled_region.graphs().casts_without_gradient;
+  if (shared.empty() && without_gradient.empty() && last_casts_of_thread() == nullptr)
     return result;
   for (size_t begin = 0, end = 0; begin < summands.size(); begin = end) {
     const auto gradient = summands[begin].output;
@@ -192,9 +180,12 @@ SummandEdges share_casts(const CompiledRegion& compiled_region,
     const auto input = compiled_region.gradient().df_output_vjps[gradient];
     const auto& tensor = inputs[input].toTensor();
     if (num_of_cast == 0) {
-      // Where the call that made the cast has no part in the backward, nothing else orders the two.
-      if (auto node = known_sum(tensor, known))
-        result.gates.emplace(end - 1, Edge(std::move(node), 0));
+      if (auto* const cast = last_cast_of(tensor)) {
+        cast->is_read_uncast = true;
+        // Where the call that made the cast has no part in the backward, nothing else orders them.
+        if (auto node = cast->sum.lock(); node != nullptr)
+          result.gates.emplace(end - 1, Edge(std::move(node), 0));
+      }
       continue;
     }
     const auto [node, makes_cast] =
@@ -208,6 +199,10 @@ SummandEdges share_casts(const CompiledRegion& compiled_region,
     }
     if (!makes_cast && !is_of_cast(summands[end - 1]))
       result.gates.emplace(end - 1, Edge(node, slot));
+  }
+  for (const auto& [input, type] : without_gradient) {
+    const auto& tensor = inputs[input].toTensor();
+    casts_of_thread().by_tensor.try_emplace(tensor.unsafeGetTensorImpl(), cast_of(tensor, type));
   }
   return result;
 }

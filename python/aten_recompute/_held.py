@@ -43,7 +43,7 @@ def held_bytes(module: nn.Module, *, buckets: bool = False, optimizer: torch.opt
 def _bytes_of(tensors: list[Tensor]) -> int:
     found: dict[int, int] = {}
     for tensor in tensors:
-        # Meta tensors have no address, and none of them is another's memory here.
+        # Meta tensors have no address, and each stands for memory of its own here.
         place = id(tensor) if tensor.is_meta else tensor.data_ptr()
         found[place] = max(found.get(place, 0), tensor.numel() * tensor.element_size())
     return sum(found.values())
