@@ -26,6 +26,7 @@
 #include "passes/partition/split_sums.h"
 #include "passes/partition/undefined_gradients.h"
 #include "passes/profile/profile.h"
+#include "passes/region/choose_slices.h"
 #include "passes/region/insert_casts.h"
 #include "passes/strategy/plan_region.h"
 
@@ -148,10 +149,16 @@ RegionGraphs compile_region(const RegionInput& given) {
   const UseRules guard(given.rules);
   const auto input = with_casts(given);
   const WithoutAutocast no_autocast;
-  return in_faster_layout(input,
-                          [&](const RegionLayout& layout, const std::shared_ptr<Graph>& forward) {
-                            return compile_in_layout(layout, forward, input);
-                          });
+  const auto compile = [](const RegionInput& each) {
+    return in_faster_layout(each,
+                            [&](const RegionLayout& layout, const std::shared_ptr<Graph>& forward) {
+                              return compile_in_layout(layout, forward, each);
+                            });
+  };
+  const auto compile_sliced = [](const RegionInput& each, const std::shared_ptr<Graph>& forward) {
+    return compile_in_layout({.sliced = forward}, forward, each);
+  };
+  return in_slices_if_needed(input, compile, compile_sliced);
 }
 
 RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& before,

@@ -47,9 +47,11 @@
 #include "passes/partition/undefined_gradients.h"
 #include "passes/profile/profile.h"
 #include "passes/region/channels_last.h"
+#include "passes/region/forward_tensors.h"
 #include "passes/region/fuse_batch_norm.h"
 #include "passes/region/insert_casts.h"
 #include "passes/region/noop_elimination.h"
+#include "passes/region/slice_rows.h"
 #include "passes/strategy/graph_problem.h"
 #include "passes/strategy/plan_region.h"
 #include "passes/strategy/strategies.h"
@@ -297,6 +299,11 @@ void run_insert_casts(Run& run) {
     run_other(run, insert_casts(*run.graph, run.input.inputs, autocast).graph);
 }
 
+void run_slice_rows(Run& run) {
+  const ForwardTensors tensors(run.graph, requires_grad_of(run), run.input.inputs);
+  run.graphs = {slice_rows(*run.graph, tensors, /*limit_bytes=*/0).graph};
+}
+
 // One row for each row of all_passes(), in the same order.
 constexpr std::array kNamedPasses{
     NamedPass{Pass::kInlineModules, "puts called methods and functions in place of their calls",
@@ -359,6 +366,8 @@ constexpr std::array kNamedPasses{
               [](Run& run) { run_other(run, with_channels_last(*run.graph)); }},
     NamedPass{Pass::kFuseBatchNorm, "makes one operator of a batch norm and its activation",
               Needs::kGraph, [](Run& run) { run_other(run, with_fused_batch_norms(*run.graph)); }},
+    NamedPass{Pass::kSliceRows, "has all operators run slice by slice that can", Needs::kInputs,
+              run_slice_rows},
     NamedPass{Pass::kExpandGradients, "computes gradients that the method asks for by operators",
               Needs::kGraph, run_expand_gradients},
     NamedPass{Pass::kDifferentiate, "returns the joint graph of a region", Needs::kGraph,

@@ -30,6 +30,7 @@
 #include "runtime/inner_gradient.h"
 #include "runtime/path_check.h"
 #include "runtime/random_state.h"
+#include "runtime/sliced.h"
 #include "runtime/tape.h"
 #include "runtime/write_back.h"
 
@@ -197,6 +198,7 @@ const bool kRegistered = [] {
   register_planned_call_operator();
   register_autocast_operators();
   register_branch_operator();
+  register_sliced_operator();
   register_path_operators();
   register_write_back_operator();
   register_tape_operators();

@@ -203,8 +203,11 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
   for (const auto& each : plans.planned.in_order()) {
     if (each->compiled_region == nullptr)
       continue;
-    channels_last = each->compiled_region->graphs().layout.channels_last;
-    if (const auto* plan = each->compiled_region->plan())
+    const auto& layout = each->compiled_region->graphs().layout;
+    channels_last = layout.channels_last;
+    // Plans of a forward in slices are about other operators.
+    const auto* plan = layout.sliced != nullptr ? nullptr : each->compiled_region->plan();
+    if (plan != nullptr)
       known.push_back({plan->retention.get(), plan->metrics.unplanned_peak_bytes});
   }
   const auto compiled = [&](const Options& by) {

@@ -15,6 +15,7 @@
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/operator_gradient.h"
 #include "passes/autodiff/put_on_tape.h"
+#include "passes/autodiff/sliced_gradient.h"
 #include "rules/registry.h"
 
 namespace aten_recompute {
@@ -163,6 +164,8 @@ class Preparation {
           sums.add(in, gradient);
       };
     }
+    if (node->kind() == symbols::kSliced)
+      return prepare_sliced(node);
     const auto* rule = find_rule(node);
     if (rule != nullptr && rule->is_composition())
       rule = nullptr;
@@ -186,6 +189,12 @@ class Preparation {
                        ? apply_rule_forward(node, rule, sums_, prepared_.gradient_path)
                        : apply_rule_beside(node, rule, sums_, purpose_ == Purpose::kGradientAgain);
     return [applied = std::move(applied), &sums = sums_] { insert_rule_backward(applied, sums); };
+  }
+
+  InsertBackward prepare_sliced(Node* node) {
+    prepared_.operators.by_rule.push_back(qualified_operator_name(node));
+    require_sliced_results(node, sums_);
+    return [node, &sums = sums_] { insert_sliced_gradient(node, sums); };
   }
 
   InsertBackward prepare_tape(Node* node) {

@@ -57,6 +57,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kInsertCasts, "insert_casts", kNeeded},
     PassInfo{Pass::kChannelsLast, "channels_last", kOptional},
     PassInfo{Pass::kFuseBatchNorm, "fuse_batch_norm", kOptional},
+    PassInfo{Pass::kSliceRows, "slice_rows", kOptional},
     PassInfo{Pass::kExpandGradients, "expand_gradients", kNeeded},
     PassInfo{Pass::kDifferentiate, "differentiate", kNeeded},
     PassInfo{Pass::kHoistMetadata, "hoist_metadata", kOptional},

@@ -55,6 +55,7 @@ enum class Pass : uint8_t {
   kInsertCasts,
   kChannelsLast,
   kFuseBatchNorm,
+  kSliceRows,
   kExpandGradients,
   kDifferentiate,
   kHoistMetadata,

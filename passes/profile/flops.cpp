@@ -1,5 +1,6 @@
 #include "passes/profile/flops.h"
 
+#include <ATen/ops/empty_strided.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/runtime/interpreter.h>
 
@@ -14,6 +15,7 @@
 #include "ir/symbols.h"
 #include "rules/user_rules.h"
 #include "rules/user_shapes.h"
+#include "runtime/program.h"
 
 namespace aten_recompute {
 namespace {
@@ -165,11 +167,40 @@ std::optional<double> counted_by_rule(const torch::jit::Node* node, const Values
   return flops;
 }
 
+// Returns the sum over the operators of a stretch, which runs on meta tensors.
+double sliced(const torch::jit::Node* node, const Values& operands) {
+  Values inputs;
+  for (const auto& operand : operands) {
+    const auto* tensor = operand.isTensor() ? &operand.toTensor() : nullptr;
+    inputs.push_back(tensor == nullptr || !tensor->defined()
+                         ? operand
+                         : at::empty_strided(tensor->sizes(), tensor->strides(),
+                                             tensor->options().device(at::kMeta)));
+  }
+  const Program program(node->g(c10::attr::Subgraph));
+  double flops = 0.0;
+  const Program::Observer count = [&](size_t index, const Program::Registers& registers) {
+    const auto& instruction = program.instructions()[index];
+    Values read, made;
+    for (const auto& operand : instruction.operands)
+      read.push_back(operand.is_constant ? program.constant(operand.index)
+                                         : registers[operand.index]);
+    for (const auto output : instruction.outputs)
+      made.push_back(output < 0 ? c10::IValue() : registers[output]);
+    flops += count_flops(instruction.node, read, made);
+  };
+  auto registers = program.start(std::move(inputs));
+  program.run(registers, 0, program.instructions().size(), nullptr, &count);
+  return flops;
+}
+
 }  // namespace
 
 double count_flops(const torch::jit::Node* node, const Values& operands, const Values& results) {
   if (const auto flops = counted_by_rule(node, operands, results))
     return *flops;
+  if (node->kind() == symbols::kSliced)
+    return sliced(node, operands);
   switch (operator_facts(node).flops) {
     case FlopFormula::kProduct:
       return product(operands, results, 0, 1);

@@ -78,6 +78,8 @@ RegionLayout usual_layout(const RegionInput& input) {
 
 std::shared_ptr<Graph> forward_in(const RegionLayout& layout,
                                   const std::shared_ptr<Graph>& forward) {
+  if (layout.sliced != nullptr)
+    return layout.sliced;
   auto graph = forward;
   if (layout.channels_last) {
     run_pass(Pass::kChannelsLast, graph, [&] {

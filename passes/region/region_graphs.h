@@ -51,10 +51,12 @@ struct RegionInput {
   std::optional<at::Device> described{};
 };
 
-// How the forward of a region is compiled (passes/region/choose_layout.h).
+// How the forward of a region is compiled (passes/region/choose_layout.h, choose_slices.h).
 struct RegionLayout {
   bool channels_last = false;  // images have their channels last
   bool is_fused = false;       // operators are fused, where there are some to fuse
+  // The forward with stretches that run slice by slice (passes/region/slice_rows.h); null: none do.
+  std::shared_ptr<torch::jit::Graph> sliced{};
 };
 
 // What is told about a compiled region, by name.

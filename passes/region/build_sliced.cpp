@@ -1,0 +1,262 @@
+#include "passes/region/build_sliced.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "ir/node_place.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
+#include "runtime/sliced.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Graph;
+using torch::jit::Node;
+using torch::jit::Value;
+
+class SlicedBuilder {
+ public:
+  SlicedBuilder(Graph& graph, const OrderedNodes& nodes, const RowStretch& stretch, int64_t slices,
+                KnownTensors& known)
+      : graph_(graph), stretch_(stretch), slices_(slices), known_(known) {
+    for (const auto index : stretch.nodes)
+      members_.push_back(nodes[index]);
+  }
+
+  Node* build() {
+    for (auto* node : members_)
+      copy(node);
+    redirect_length_reads();
+    const auto results = values_read_outside();
+    for (auto* value : results)
+      subgraph_->registerOutput(copies_.at(value));
+    auto* sliced = create(results);
+    sliced->insertAfter(members_.back());
+    auto* behind = sliced;
+    for (auto* node : stretch_.after) {
+      node->moveAfter(behind);
+      behind = node;
+    }
+    for (size_t i = 0; i < results.size(); ++i)
+      replace(results[i], sliced->output(i));
+    destroy_members();
+    return sliced;
+  }
+
+ private:
+  // ---- inside ----
+
+  // Returns what stands for a value of the graph in the stretch: a slice of it along `row`, or all.
+  Value* inner(Value* value, int64_t row) {
+    if (const auto found = copies_.find(value); found != copies_.end())
+      return found->second;
+    if (value->node()->kind() == c10::prim::Constant) {
+      auto* constant = subgraph_->insertNode(
+          subgraph_->createClone(value->node(), [](Value* each) { return each; }));
+      return copies_[value] = constant->output();
+    }
+    auto& input = inputs_[{value, row}];
+    if (input == nullptr) {
+      input = subgraph_->addInput()->setType(value->type());
+      operands_.push_back(value);
+      operand_rows_.push_back(row);
+    }
+    return input;
+  }
+
+  // Returns the list of sizes of a view() or the like, of which one follows from the slice.
+  Value* inner_sizes(const Node* node) {
+    auto* list = const_cast<Node*>(node)->input(sizes_operand(node).value());
+    const auto row = static_cast<size_t>(stretch_.made.at(node->outputs()[0]));
+    std::vector<Value*> sizes;
+    if (const auto constant = torch::jit::toIValue(list)) {
+      for (const auto size : constant->toIntVector())
+        sizes.push_back(subgraph_->insertConstant(size));
+    } else {
+      for (size_t i = 0; i < list->node()->inputs().size(); ++i)
+        sizes.push_back(i == row ? nullptr : inner(list->node()->input(i), kWhole));
+    }
+    const auto operand_row = stretch_.operand_rows.at(node)[0];
+    const auto size = size_of_slice(node, static_cast<int64_t>(row), operand_row, stretch_.made);
+    if (size == SliceSize::kRead) {
+      auto* read = list->node()->input(row)->node();
+      sizes.at(row) = subgraph_->insert(
+          c10::aten::size, {inner(read->input(0), operand_row), inner(read->input(1), kWhole)});
+    } else {
+      sizes.at(row) = subgraph_->insertConstant(int64_t{-1});
+    }
+    return subgraph_->insertNode(subgraph_->createList(c10::IntType::get(), sizes))->output();
+  }
+
+  void copy(Node* node) {
+    const auto& rows = stretch_.operand_rows.at(node);
+    const bool is_row_result = stretch_.made.at(node->outputs()[0]) >= 0;
+    const auto of_sizes = is_row_result ? sizes_operand(node) : std::nullopt;
+    std::vector<Value*> operands;
+    size_t flat = 0;
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      auto* operand = node->input(i);
+      if (of_sizes && i == *of_sizes) {
+        operands.push_back(inner_sizes(node));
+        ++flat;
+      } else if (stands_as_elements(operand)) {
+        operands.push_back(copy_list(operand->node(), rows, flat));
+      } else {
+        operands.push_back(inner(operand, rows[flat++]));
+      }
+    }
+    if (adds_to_zeros(node))
+      operands[0] = subgraph_->insert(c10::aten::zeros_like, {operands[0]});
+    size_t next = 0;
+    auto* added = subgraph_->insertNode(
+        subgraph_->createClone(node, [&](Value*) { return operands[next++]; }));
+    for (size_t i = 0; i < node->outputs().size(); ++i)
+      copies_[node->output(i)] = added->output(i);
+  }
+
+  static bool stands_as_elements(const Value* value) {
+    return value->node()->kind() == c10::prim::ListConstruct && contains_tensor(*value->type());
+  }
+
+  Value* copy_list(Node* list, const std::vector<int64_t>& rows, size_t& flat) {
+    auto* added = subgraph_->create(c10::prim::ListConstruct);
+    for (auto* element : list->inputs())
+      added->addInput(inner(element, rows[flat++]));
+    added->output()->setType(list->output()->type());
+    return subgraph_->insertNode(added)->output();
+  }
+
+  // Each slice of a sum begins at zeros; what the program adds to is added once, behind it.
+  bool adds_to_zeros(const Node* node) const {
+    static const auto index_add = c10::Symbol::fromQualString("aten::index_add");
+    static const auto scatter_add = c10::Symbol::fromQualString("aten::scatter_add");
+    return stretch_.made.at(node->outputs()[0]) == kSummed &&
+           (node->kind() == index_add || node->kind() == scatter_add);
+  }
+
+  // ---- outside ----
+
+  bool is_member(const Node* node) const { return stretch_.operand_rows.count(node) != 0; }
+
+  // Returns whether only nodes of the stretch read the list.
+  bool is_list_of_stretch(const Node* node) const {
+    if (node->kind() != c10::prim::ListConstruct || is_member(node))
+      return false;
+    const auto& uses = node->outputs()[0]->uses();
+    return std::all_of(uses.begin(), uses.end(),
+                       [&](const torch::jit::Use& use) { return is_member(use.user); });
+  }
+
+  std::vector<Value*> values_read_outside() const {
+    std::vector<Value*> values;
+    for (auto* node : members_) {
+      for (auto* output : node->outputs()) {
+        const auto& uses = output->uses();
+        if (std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+              return !is_member(use.user) && !is_list_of_stretch(use.user);
+            }))
+          values.push_back(output);
+      }
+    }
+    return values;
+  }
+
+  // Returns a value outside of the stretch, and its dimension, that has the rows of `value`.
+  std::pair<Value*, int64_t> origin_of_rows(Value* value) const {
+    auto row = stretch_.made.at(value);
+    while (stretch_.made.count(value) != 0) {
+      const auto operands = flat_operands(value->node());
+      const auto& rows = stretch_.operand_rows.at(value->node());
+      const auto place =
+          std::find_if(rows.begin(), rows.end(), [](int64_t each) { return each >= 0; });
+      value = operands[place - rows.begin()];
+      row = *place;
+    }
+    return {value, row};
+  }
+
+  void redirect_length_reads() {
+    for (auto* read : stretch_.length_reads) {
+      const auto [origin, row] = origin_of_rows(read->input(0));
+      const torch::jit::WithInsertPoint guard(read);
+      auto* length = graph_.insert(c10::aten::size, {origin, row});
+      length->node()->copyMetadata(read);
+      std::replace(operands_.begin(), operands_.end(), read->output(), length);
+      read->output()->replaceAllUsesWith(length);
+      read->destroy();
+    }
+  }
+
+  Node* create(const std::vector<Value*>& results) {
+    auto* sliced = graph_.create(symbols::kSliced, operands_, results.size());
+    std::vector<int64_t> result_rows;
+    for (size_t i = 0; i < results.size(); ++i) {
+      result_rows.push_back(stretch_.made.at(results[i]));
+      sliced->output(i)->setType(results[i]->type());
+    }
+    sliced->g_(c10::attr::Subgraph, subgraph_)
+        ->is_(symbols::kOperandRows, operand_rows_)
+        ->is_(symbols::kResultRows, std::move(result_rows))
+        ->i_(symbols::kSlices, slices_);
+    copy_place(members_.back(), sliced);
+    sliced->setSourceRange(members_.back()->sourceRange());
+    return sliced;
+  }
+
+  void replace(Value* value, Value* result) {
+    auto* stands_for = result;
+    if (adds_to_zeros(value->node())) {
+      const torch::jit::WithInsertPoint guard(result->node()->next());
+      stands_for = graph_.insert(c10::aten::add, {value->node()->input(0), result});
+      copy_place(value->node(), stands_for->node());
+      if (const auto found = known_.find(value->unique()); found != known_.end())
+        known_[stands_for->unique()] = found->second;
+    }
+    if (const auto found = known_.find(value->unique()); found != known_.end())
+      known_[result->unique()] = found->second;
+    if (value->hasDebugName())
+      stands_for->setDebugName(value->debugNameBase());
+    value->replaceAllUsesWith(stands_for);
+  }
+
+  void destroy_members() {
+    std::vector<Node*> lists;
+    for (auto* node : stretch_.after) {
+      if (is_list_of_stretch(node))
+        lists.push_back(node);
+    }
+    for (auto* node : members_)
+      node->removeAllInputs();
+    for (auto* list : lists)
+      list->destroy();
+    for (auto* node : members_)
+      node->destroy();
+  }
+
+  Graph& graph_;
+  const RowStretch& stretch_;
+  const int64_t slices_;
+  KnownTensors& known_;
+  std::vector<Node*> members_;
+  std::shared_ptr<Graph> subgraph_ = std::make_shared<Graph>();
+  std::unordered_map<Value*, Value*> copies_;
+  std::map<std::pair<Value*, int64_t>, Value*> inputs_;
+  std::vector<Value*> operands_;
+  std::vector<int64_t> operand_rows_;
+};
+
+}  // namespace
+
+Node* build_sliced(Graph& graph, const OrderedNodes& nodes, const RowStretch& stretch,
+                   int64_t slices, KnownTensors& known) {
+  return SlicedBuilder(graph, nodes, stretch, slices, known).build();
+}
+
+}  // namespace aten_recompute

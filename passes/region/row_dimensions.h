@@ -1,0 +1,56 @@
+// Which slices of its operands an operator needs for a slice of its result.
+//
+// A row is what lies at one index of a dimension: a sample, a token, an edge. An operator works row
+// by row along a dimension of its result if each slice of the result follows from slices of some
+// operands and from all of the others:
+//
+//   linear(x, w, b), dimension 0     x: 0, w: whole, b: whole
+//   index_select(x, 0, i)            x: whole, i: 0
+//   matmul(a, b), last dimension     a: whole, b: its last
+//   softmax(x, 1), dimension 1       not row by row
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include "passes/profile/region_profile.h"
+
+namespace torch::jit {
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+// Sizes of the values of a graph for the inputs of one call: Profile::tensors.
+using KnownTensors = std::unordered_map<size_t, std::vector<TensorDescription>>;
+
+// Returns the sizes of a tensor, or of the first element of a list of tensors; nullptr where they
+// are not known.
+const std::vector<int64_t>* sizes_of(const torch::jit::Value* value, const KnownTensors& known);
+
+// Returns the operands of the node. A list of tensors that a node of the graph makes stands there
+// as its elements.
+std::vector<torch::jit::Value*> flat_operands(const torch::jit::Node* node);
+
+// Returns, for each of flat_operands(), the dimension along which a slice of it is needed for a
+// slice of the node's results along `dimension`, or kWhole (runtime/sliced.h). Returns nothing
+// where the node does not work row by row along this dimension, or where that is not known of the
+// operator.
+std::optional<std::vector<int64_t>> rows_of_operands(const torch::jit::Node* node,
+                                                     int64_t dimension, const KnownTensors& known);
+
+// Returns the same where the results of slices are added up to that of the node. `rows` has, per
+// flat operand, the dimension that is sliced as far as that is known. index_add() and scatter_add()
+// count as if they added to zeros.
+std::optional<std::vector<int64_t>> rows_that_are_summed(
+    const torch::jit::Node* node, const std::vector<std::optional<int64_t>>& rows,
+    const KnownTensors& known);
+
+// Returns the index of the operand that lists the sizes of the result, such as that of view(), if
+// the node has one.
+std::optional<size_t> sizes_operand(const torch::jit::Node* node);
+
+}  // namespace aten_recompute

@@ -1,0 +1,363 @@
+#include "passes/region/row_stretch.h"
+
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+#include <unordered_set>
+#include <utility>
+
+#include "ir/node_traits.h"
+#include "ir/operator_facts.h"
+#include "ir/symbols.h"
+#include "rules/recomputability.h"
+#include "runtime/sliced.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Node;
+using torch::jit::Value;
+
+bool has_tensor_result(const Node* node) {
+  const auto outputs = node->outputs();
+  return std::any_of(outputs.begin(), outputs.end(),
+                     [](const Value* output) { return contains_tensor(*output->type()); });
+}
+
+// Returns whether the node draws no random numbers. Attention is tagged as an operator that does,
+// for its dropout.
+bool is_deterministic(const Node* node) {
+  if (!draws_random_numbers(node))
+    return true;
+  static const auto attention =
+      c10::Symbol::fromQualString("aten::scaled_dot_product_attention");
+  if (node->kind() != attention)
+    return false;
+  const auto* dropout =
+      node->input(static_cast<size_t>(*node->schema().argumentIndexWithName("dropout_p")));
+  return torch::jit::constant_as<double>(dropout).value_or(1.0) == 0.0;
+}
+
+// Returns whether a norm has no running statistics, which it would update, or read although they
+// may change before the backward.
+bool has_no_statistics(const Node* norm) {
+  for (const char* name : {"running_mean", "running_var"}) {
+    const auto index = norm->schema().argumentIndexWithName(name);
+    if (index && !norm->input(static_cast<size_t>(*index))->mustBeNone())
+      return false;
+  }
+  return true;
+}
+
+// Returns whether the node may run in slices as far as effects are concerned, and once more in the
+// backward.
+bool may_be_sliced(const Node* node) {
+  if (!node->blocks().empty() || !is_deterministic(node) ||
+      node->hasAttribute(symbols::kWithoutGraph) || node->hasAttribute(symbols::kFreed) ||
+      node->hasAttribute(symbols::kCachedCast))
+    return false;
+  return updates_statistics_only(node) ? has_no_statistics(node)
+                                       : recompute_veto(node) == RecomputeVeto::kNone;
+}
+
+// Returns the dimension whose size the node reads, if it reads one.
+std::optional<int64_t> read_dimension(const Node* node, const KnownTensors& known) {
+  if (node->kind() != c10::aten::size || node->inputs().size() != 2)
+    return std::nullopt;
+  const auto dimension = torch::jit::constant_as<int64_t>(node->input(1));
+  const auto* sizes = sizes_of(node->input(0), known);
+  if (!dimension || sizes == nullptr)
+    return std::nullopt;
+  return *dimension < 0 ? *dimension + static_cast<int64_t>(sizes->size()) : *dimension;
+}
+
+// A size that view() or the like is given.
+struct ListedSize {
+  std::optional<int64_t> constant;
+  // The size was read off this value, in this dimension; null: it was not.
+  const Value* read_of = nullptr;
+  int64_t read_dimension = kWhole;
+};
+
+// Returns the sizes in a list; an empty list where they are not known one by one.
+std::vector<ListedSize> listed_sizes(const Value* list) {
+  std::vector<ListedSize> sizes;
+  if (const auto constant = torch::jit::toIValue(list)) {
+    for (const auto size : constant->toIntVector())
+      sizes.push_back({.constant = size});
+  } else if (list->node()->kind() == c10::prim::ListConstruct) {
+    for (const auto* value : list->node()->inputs()) {
+      ListedSize size{.constant = torch::jit::constant_as<int64_t>(value)};
+      const auto* node = value->node();
+      if (node->kind() == c10::aten::size && node->inputs().size() == 2) {
+        const auto dimension = torch::jit::constant_as<int64_t>(node->input(1));
+        if (dimension && *dimension >= 0) {
+          size.read_of = node->input(0);
+          size.read_dimension = *dimension;
+        }
+      }
+      sizes.push_back(size);
+    }
+  }
+  return sizes;
+}
+
+class StretchFinder {
+ public:
+  StretchFinder(const OrderedNodes& nodes, const StretchBounds& bounds, const KnownTensors& known)
+      : nodes_(nodes), bounds_(bounds), known_(known) {}
+
+  std::optional<RowStretch> find() {
+    const auto* sizes = sizes_of(nodes_[bounds_.seed]->outputs()[0], known_);
+    if (sizes == nullptr || bounds_.dimension >= static_cast<int64_t>(sizes->size()))
+      return std::nullopt;
+    stretch_.rows = (*sizes)[bounds_.dimension];
+    if (stretch_.rows < 2 || !add_with_operands(bounds_.seed, bounds_.dimension))
+      return std::nullopt;
+    for (size_t i = first_; i < bounds_.end; ++i) {
+      if (!visit(i))
+        return std::nullopt;
+    }
+    for (size_t i = first_; i < bounds_.end; ++i) {
+      if (members_.count(i) != 0)
+        stretch_.nodes.push_back(i);
+    }
+    return keep_what_follows() ? std::optional(std::move(stretch_)) : std::nullopt;
+  }
+
+ private:
+  bool is_made(const Value* value) const { return stretch_.made.count(value) != 0; }
+
+  bool may_be_member(size_t index) const {
+    return index >= bounds_.begin && index < bounds_.end && may_be_sliced(nodes_[index]);
+  }
+
+  // Returns whether values of the stretch have the rows that are needed of them.
+  bool agree(const std::vector<Value*>& operands, const std::vector<int64_t>& rows) const {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      const auto found = stretch_.made.find(operands[i]);
+      if (found != stretch_.made.end() && found->second != rows[i])
+        return false;
+    }
+    return true;
+  }
+
+  void add(size_t index, int64_t dimension, std::vector<int64_t> rows) {
+    stretch_.operand_rows[nodes_[index]] = std::move(rows);
+    members_.insert(index);
+    first_ = std::min(first_, index);
+    for (const auto* output : nodes_[index]->outputs())
+      stretch_.made[output] = dimension;
+  }
+
+  // Adds a node and those from which its operands' rows come. Returns false where it does not work
+  // row by row.
+  bool add_with_operands(size_t index, int64_t dimension) {
+    std::vector<size_t> open;
+    const auto add_if_possible = [&](size_t each, int64_t row) {
+      auto rows = may_be_member(each) ? rows_of_operands(nodes_[each], row, known_) : std::nullopt;
+      if (!rows || size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made) == SliceSize::kNone)
+        return;
+      add(each, row, std::move(*rows));
+      open.push_back(each);
+    };
+    add_if_possible(index, dimension);
+    while (!open.empty()) {
+      const auto* node = nodes_[open.back()];
+      open.pop_back();
+      const auto operands = flat_operands(node);
+      const auto rows = stretch_.operand_rows.at(node);
+      for (size_t i = 0; i < operands.size(); ++i) {
+        const auto maker = nodes_.index_of(operands[i]->node());
+        if (rows[i] != kWhole && !is_made(operands[i]) && maker)
+          add_if_possible(*maker, rows[i]);
+      }
+    }
+    return members_.count(index) != 0;
+  }
+
+  // Returns whether the node reads what is made after the stretch.
+  bool depends_on_after(Node* node) const {
+    const auto operands = free_values(node);
+    return std::any_of(operands.begin(), operands.end(),
+                       [&](const Value* operand) { return after_.count(operand) != 0; });
+  }
+
+  // Decides what becomes of the node. Returns false where a node that belongs to the stretch cannot
+  // run in it.
+  bool visit(size_t index) {
+    auto* node = nodes_[index];
+    if (node->kind() == c10::prim::Constant)
+      return true;
+    if (members_.count(index) != 0)
+      return !depends_on_after(node) &&
+             agree(flat_operands(node), stretch_.operand_rows.at(node));
+    if (!depends_on_after(node) && !reads_stretch(node))
+      return true;
+    if (becomes_length_read(node) || becomes_member(index))
+      return true;
+    stretch_.after.push_back(node);
+    // A list of tensors is made again where the stretch reads it.
+    const bool is_list =
+        node->kind() == c10::prim::ListConstruct && has_tensor_result(node);
+    if (!is_list || depends_on_after(node))
+      after_.insert(node->outputs().begin(), node->outputs().end());
+    return true;
+  }
+
+  bool reads_stretch(Node* node) const {
+    const auto operands = node->blocks().empty() ? flat_operands(node) : free_values(node);
+    return std::any_of(operands.begin(), operands.end(),
+                       [&](const Value* operand) { return is_made(operand); });
+  }
+
+  bool becomes_length_read(Node* node) {
+    const auto dimension = read_dimension(node, known_);
+    if (!dimension)
+      return false;
+    const auto found = stretch_.made.find(node->input(0));
+    if (found == stretch_.made.end() || found->second != *dimension)
+      return false;
+    stretch_.length_reads.push_back(node);
+    return true;
+  }
+
+  bool becomes_member(size_t index) {
+    auto* node = nodes_[index];
+    if (!may_be_member(index) || depends_on_after(node))
+      return false;
+    if (!has_tensor_result(node))
+      return becomes_number(index);
+    const auto operands = flat_operands(node);
+    // Lists of tensors are made where they are read.
+    if (node->kind() == c10::prim::ListConstruct)
+      return false;
+    const auto* sizes = sizes_of(node->outputs()[0], known_);
+    if (sizes == nullptr)
+      return false;
+    for (int64_t i = 0; i < static_cast<int64_t>(sizes->size()); ++i) {
+      if ((*sizes)[i] != stretch_.rows)
+        continue;
+      const auto rows = rows_of_operands(node, i, known_);
+      if (rows && agree(operands, *rows) && reads_rows(operands, *rows) &&
+          size_of_slice(node, i, (*rows)[0], stretch_.made) != SliceSize::kNone) {
+        add(index, i, *rows);
+        return true;
+      }
+    }
+    return becomes_sum(index, operands);
+  }
+
+  // Returns whether one of the operands that are sliced is made by the stretch.
+  bool reads_rows(const std::vector<Value*>& operands, const std::vector<int64_t>& rows) const {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (rows[i] != kWhole && is_made(operands[i]))
+        return true;
+    }
+    return false;
+  }
+
+  bool becomes_sum(size_t index, const std::vector<Value*>& operands) {
+    std::vector<std::optional<int64_t>> assigned;
+    for (const auto* operand : operands) {
+      const auto found = stretch_.made.find(operand);
+      assigned.push_back(found == stretch_.made.end() ? std::nullopt
+                                                      : std::optional(found->second));
+    }
+    const auto rows = rows_that_are_summed(nodes_[index], assigned, known_);
+    if (!rows || !agree(operands, *rows) || !reads_rows(operands, *rows))
+      return false;
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if ((*rows)[i] != kWhole && (*sizes_of(operands[i], known_))[(*rows)[i]] != stretch_.rows)
+        return false;
+    }
+    add(index, kSummed, *rows);
+    return true;
+  }
+
+  // A size, or what is computed from sizes, that is the same in each slice.
+  bool becomes_number(size_t index) {
+    auto* node = nodes_[index];
+    for (const auto* operand : node->inputs()) {
+      const auto found = stretch_.made.find(operand);
+      if (found == stretch_.made.end() || found->second == kWhole)
+        continue;
+      // The dimension of the rows was answered before.
+      const bool is_alike = read_dimension(node, known_) || has_fact(node, Fact::kFollowsFromType);
+      if (!is_alike || found->second == kSummed)
+        return false;
+    }
+    add(index, kWhole, std::vector<int64_t>(node->inputs().size(), kWhole));
+    return true;
+  }
+
+  // Keeps of `after` what stands between nodes of the stretch: it will be moved behind it, which
+  // must not change the order of effects.
+  bool keep_what_follows() {
+    const auto last = stretch_.nodes.back();
+    std::erase_if(stretch_.after,
+                  [&](const Node* node) { return *nodes_.index_of(node) > last; });
+    return std::none_of(stretch_.after.begin(), stretch_.after.end(),
+                        [](const Node* node) { return has_effect(node); });
+  }
+
+  const OrderedNodes& nodes_;
+  const StretchBounds& bounds_;
+  const KnownTensors& known_;
+  RowStretch stretch_;
+  std::unordered_set<size_t> members_;
+  std::unordered_set<const Value*> after_;  // made by nodes that run after the stretch
+  size_t first_ = static_cast<size_t>(-1);
+};
+
+}  // namespace
+
+SliceSize size_of_slice(const Node* node, int64_t dimension, int64_t operand_row,
+                        const std::unordered_map<const Value*, int64_t>& made) {
+  const auto index = sizes_operand(node);
+  if (!index)
+    return SliceSize::kAsWritten;
+  const auto sizes = listed_sizes(node->input(*index));
+  if (dimension >= static_cast<int64_t>(sizes.size()))
+    return SliceSize::kNone;
+  const auto& size = sizes[dimension];
+  const bool is_expand = node->kind() == c10::aten::expand;
+  // The dimensions before that of the rows have to be the operand's, whatever the sizes are.
+  if (!is_expand && std::any_of(sizes.begin(), sizes.begin() + dimension, [](const auto& each) {
+        return each.constant && *each.constant > 1;
+      }))
+    return SliceSize::kNone;
+  if (size.constant == -1)
+    return SliceSize::kAsWritten;
+  if (size.read_of != nullptr) {
+    const auto found = made.find(size.read_of);
+    const auto row = found != made.end()              ? found->second
+                     : size.read_of == node->input(0) ? operand_row
+                                                      : kWhole;
+    if (row == size.read_dimension)
+      return SliceSize::kRead;
+  }
+  const bool is_followed = std::any_of(sizes.begin(), sizes.end(),
+                                       [](const auto& each) { return each.constant == -1; });
+  return is_expand || is_followed ? SliceSize::kNone : SliceSize::kFollows;
+}
+
+OrderedNodes::OrderedNodes(torch::jit::Graph& graph) {
+  for (auto* node : graph.nodes()) {
+    index_[node] = nodes_.size();
+    nodes_.push_back(node);
+  }
+}
+
+std::optional<size_t> OrderedNodes::index_of(const Node* node) const {
+  const auto found = index_.find(node);
+  return found == index_.end() ? std::nullopt : std::optional(found->second);
+}
+
+std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, const StretchBounds& bounds,
+                                       const KnownTensors& known) {
+  return StretchFinder(nodes, bounds, known).find();
+}
+
+}  // namespace aten_recompute

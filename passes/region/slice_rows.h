@@ -1,0 +1,35 @@
+// Puts stretches of a forward that work row by row into operators that run slice by slice.
+//
+//   h = linear(x, w1, b1)        # x: 4096 x 64, h: 4096 x 1024
+//   a = gelu(h)
+//   y = linear(a, w2, b2)        # y: 4096 x 64
+//
+// becomes y = aten_recompute::sliced(x, w1, b1, w2, b2), in whose forward and backward only a slice
+// of h, a and their gradients is in memory. So peaks are possible that no choice of what to compute
+// again reaches: below what a single operator reads and writes.
+//
+// Results are those of the program up to rounding: a matrix product of some rows may be computed in
+// another order, and gradients of weights are sums over slices.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include "passes/region/forward_tensors.h"
+
+namespace aten_recompute {
+
+struct SlicedForward {
+  std::shared_ptr<torch::jit::Graph> graph;
+  size_t num_stretches = 0;
+};
+
+// Returns a copy of the forward whose large operators are in stretches that run slice by slice. An
+// operator is large if it and its gradient need more than `limit_bytes` for what they read and
+// write. A stretch begins and ends where little memory is alive; it may not contain what has
+// effects, draws random numbers, or reads what may change before the backward.
+SlicedForward slice_rows(const torch::jit::Graph& forward, const ForwardTensors& tensors,
+                         int64_t limit_bytes);
+
+}  // namespace aten_recompute

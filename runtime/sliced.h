@@ -1,0 +1,29 @@
+// Runs a stretch of operators slice by slice, so that its inner values need the memory of one
+// slice.
+//
+//   node kSliced
+//     attr::Subgraph   the stretch: a straight-line graph without effects and random numbers
+//     kSlices          into how many slices its rows are divided
+//     kOperandRows     per operand, the dimension that is sliced; kWhole: each slice reads all of it
+//     kResultRows      per result, what becomes of those of the slices:
+//                        a dimension    they are put one behind the other
+//                        kSummed        they are added up
+//                        kWhole         they are alike: a number such as a size
+//
+// The rows are the elements along the dimensions that are sliced: tokens, edges, samples. All
+// sliced operands of a call have the same number of rows.
+#pragma once
+
+#include <cstdint>
+
+namespace aten_recompute {
+
+inline constexpr int64_t kWhole = -1;
+inline constexpr int64_t kSummed = -2;
+
+// Registers aten_recompute::sliced. Where the sliced operands of a call do not have one number of
+// rows, or a slice has other results than the stretch was divided for, it runs as a whole, which
+// always computes the same. Throws what the subgraph's operators throw when they run as a whole.
+void register_sliced_operator();
+
+}  // namespace aten_recompute
