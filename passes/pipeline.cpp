@@ -77,7 +77,8 @@ Profile run_profile(const JointGraph& joint, const RegionInput& input) {
   Profile costs;
   run_pass(Pass::kProfile, [&] {
     costs =
-        profile(joint, input.inputs, input.options.cost_model, input.seen.profile, input.described);
+        profile(joint, input.inputs, input.options.cost_model, input.seen.profile, input.described,
+                input.most_profiled_bytes);
   });
   return costs;
 }

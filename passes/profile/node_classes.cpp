@@ -11,6 +11,7 @@
 #include "passes/profile/run_on_meta.h"
 #include "rules/meta_mode.h"
 #include "rules/recomputability.h"
+#include "runtime/arena/scratch_memory.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {
@@ -197,6 +198,17 @@ NodeClass NodeClasses::observe(size_t index, const std::vector<IValue>& operands
   auto node_class = measure(index, operands, operand_storages, results);
   count(index, operands, results, memory, node_class);
   return node_class;
+}
+
+bool NodeClasses::has(size_t index, const std::vector<IValue>& operands) const {
+  const auto description = describe_node(program_.nodes[index], index, operands, storages_);
+  return classes_.count(description.key) != 0 ||
+         classes_.count(description.key + description.places) != 0;
+}
+
+void NodeClasses::release_memory() {
+  operand_maker_.release_zeros();
+  ScratchMemory::release_free_blocks();
 }
 
 NodeClass NodeClasses::estimate(size_t index, const std::vector<IValue>& operands) {

@@ -49,6 +49,9 @@ class NodeClasses {
   // Throws what the operator throws.
   Outcome run(size_t index, const std::vector<c10::IValue>& operands);
 
+  // Returns whether an instruction of the same class has run.
+  bool has(size_t index, const std::vector<c10::IValue>& operands) const;
+
   // Returns the bytes that an instruction takes at most, with those that stay. Throws as run().
   int64_t bytes(size_t index, const std::vector<c10::IValue>& operands);
 
@@ -64,6 +67,9 @@ class NodeClasses {
   // Estimates an instruction without memory: sizes from a run on meta tensors, seconds from the
   // FLOP model. Throws what the operator throws on meta tensors, NotImplementedError for a tape.
   NodeClass estimate(size_t index, const std::vector<c10::IValue>& operands);
+
+  // Gives back memory that is kept for the next operator.
+  void release_memory();
 
   size_t size() const { return classes_.size(); }
 

@@ -116,14 +116,29 @@ bool is_branch(const Node* node) {
   return node->kind() == symbols::kBranch;
 }
 
+// Returns the bytes of the storages of the operands that are not the caller's.
+int64_t bytes_besides_callers(const std::vector<IValue>& operands, DescribedStorages& storages) {
+  std::set<int32_t> counted;
+  int64_t bytes = 0;
+  for (const auto& operand : operands) {
+    for_each_tensor(operand, [&](const at::Tensor& tensor) {
+      const auto storage = storages.index_of(tensor);
+      if (!storages.is_callers(storage) && counted.insert(storage).second)
+        bytes += static_cast<int64_t>(tensor.storage().nbytes());
+    });
+  }
+  return bytes;
+}
+
 // Where the cost and the results of an instruction come from.
 class CostSource {
  public:
   CostSource(const JointProgram& program, const std::vector<IValue>& inputs, CostModel cost_model,
              bool has_little_memory, const DataSizes& seen_sizes,
-             std::optional<at::Device> described, DescribedStorages& storages)
+             std::optional<at::Device> described, int64_t most_bytes, DescribedStorages& storages)
       : program_(program),
         has_little_memory_(has_little_memory),
+        most_bytes_(most_bytes),
         seen_sizes_(seen_sizes),
         is_described_(described.has_value()),
         storages_(storages),
@@ -141,6 +156,8 @@ class CostSource {
     if (is_forward && depends_on_data(program_.nodes[index], operands))
       return observed(index, operands);
     try {
+      if (const auto too_large = estimate_if_too_large(index, operands))
+        return classes_.run_as(*too_large, index, operands);
       return classes_.run(
           index, is_branch(program_.nodes[index]) ? with_larger_block(index, operands) : operands);
     } catch (const std::exception& error) {
@@ -148,7 +165,7 @@ class CostSource {
       if (is_out_of_memory(error)) {
         if (!has_little_memory_)
           throw;
-        ScratchMemory::release_free_blocks();
+        classes_.release_memory();
         return without_memory(index, operands);
       }
       if (is_forward)
@@ -201,6 +218,26 @@ class CostSource {
     return operands;
   }
 
+  // Returns the estimate of an operator that needs more memory than it may have.
+  std::optional<NodeClass> estimate_if_too_large(size_t index,
+                                                 const std::vector<IValue>& operands) {
+    if (most_bytes_ == std::numeric_limits<int64_t>::max() || classes_.has(index, operands))
+      return std::nullopt;
+    try {
+      auto estimated = classes_.estimate(index, operands);
+      auto bytes = bytes_besides_callers(operands, storages_);
+      for (const auto own : estimated.own_bytes)
+        bytes += own;
+      if (bytes > most_bytes_)
+        return estimated;
+      if (bytes > most_bytes_ / 2)
+        classes_.release_memory();
+    } catch (const std::exception& error) {
+      GRAPH_DEBUG("not estimated: ", *program_.nodes[index], error.what());
+    }
+    return std::nullopt;
+  }
+
   // For an operator that has no memory to run in now. The step itself may have it: there the
   // operator may overwrite an operand.
   NodeClasses::Outcome without_memory(size_t index, const std::vector<IValue>& operands) {
@@ -227,6 +264,7 @@ class CostSource {
 
   const JointProgram& program_;
   const bool has_little_memory_;
+  const int64_t most_bytes_;
   const DataSizes& seen_sizes_;
   const bool is_described_;
   DescribedStorages& storages_;
@@ -378,14 +416,15 @@ class Profiler {
 
 Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& inputs,
                             CostModel cost_model, bool has_little_memory,
-                            const ProfileAssumptions& seen, std::optional<at::Device> described) {
+                            const ProfileAssumptions& seen, std::optional<at::Device> described,
+                            int64_t most_bytes) {
   const auto program = make_joint_program(joint);
   const auto start = Clock::now();
   const RestoreGenerators restore(inputs);
   const WithoutAutograd guard;
   DescribedStorages storages;
   CostSource costs(program, inputs, effective(cost_model, inputs), has_little_memory,
-                   seen.data_sizes, described, storages);
+                   seen.data_sizes, described, most_bytes, storages);
   Profiler profiler(joint, program, described, storages, costs);
   profiler.describe_inputs(inputs);
   Progress progress("profile");
@@ -415,13 +454,15 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
 }  // namespace
 
 Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, CostModel cost_model,
-                const ProfileAssumptions& seen, std::optional<at::Device> described) {
+                const ProfileAssumptions& seen, std::optional<at::Device> described,
+                int64_t most_bytes) {
   auto known = seen;
   bool has_little_memory = false;
   while (true) {
     try {
       auto costs =
-          profile_joint_graph(joint, inputs, cost_model, has_little_memory, known, described);
+          profile_joint_graph(joint, inputs, cost_model, has_little_memory, known, described,
+                              most_bytes);
       if (has_little_memory) {
         log_warning(
             LogTopic::kProfile,

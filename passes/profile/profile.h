@@ -5,6 +5,8 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -31,11 +33,15 @@ namespace aten_recompute {
 // runs but shape functions (rules/shapes.h) and operators on meta tensors. Costs are those of the
 // FLOP model. Throws NotProfiled with inputs_are_to_blame() where that is not possible.
 //
+// An operator whose operands and results need more than `most_bytes`, those of the caller excepted,
+// does not run: it is estimated, too.
+//
 // If an input is on the meta device, all seconds come from the FLOP model. Where memory runs out,
 // they do so, too, and operators that have no memory to run in are estimated. Throws NotProfiled,
 // and where a forward that has to run on the inputs has no memory for that, its error.
 Profile profile(const JointGraph& joint, const std::vector<c10::IValue>& inputs,
                 CostModel cost_model, const ProfileAssumptions& seen = {},
-                std::optional<at::Device> described = {});
+                std::optional<at::Device> described = {},
+                int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
 }  // namespace aten_recompute

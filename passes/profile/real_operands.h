@@ -43,6 +43,9 @@ class OperandMaker {
   RealOperands make(const std::vector<c10::IValue>& operands, const std::vector<at::Tensor>& memory,
                     OperandAccess access);
 
+  // Gives back the memory that is kept for the next call.
+  void release_zeros() { zeroed_.release(); }
+
  private:
   using Memory = std::unordered_map<int32_t, c10::Storage>;
 

@@ -17,6 +17,9 @@ class ZeroedMemory {
   // before must not be used any more.
   void reserve(at::Device device, int64_t num_storages, int64_t bytes);
 
+  // Gives the memory back. Storages that were taken must not be used any more.
+  void release() { blocks_.clear(); }
+
   // Returns one of these storages. Nobody may write to it.
   c10::Storage take(at::Device device, int64_t bytes);
 

@@ -30,29 +30,26 @@ void keep_smaller(std::shared_ptr<const BudgetUnreachableError>& smallest,
     smallest = std::make_shared<BudgetUnreachableError>(error);
 }
 
-}  // namespace
-
-RegionGraphs in_slices_if_needed(const RegionInput& input, const CompileRegion& compile,
+// Compiles the region as it is, and then with more and smaller slices. Throws the error of the
+// smallest peak.
+RegionGraphs compile_with_slices(const RegionInput& input, const CompileRegion& compile,
                                  const CompileForward& compile_forward) {
-  if (!may_use_slices(input))
-    return compile(input);
-  auto strict = input;
-  strict.options.leanest_if_unreachable = false;
   std::shared_ptr<const BudgetUnreachableError> smallest;
   try {
-    return compile(strict);
+    return compile(input);
   } catch (const BudgetUnreachableError& error) {
     keep_smaller(smallest, error);
   }
   const auto limit = smallest->limit_bytes;
   const auto unplanned = smallest->unplanned_peak_bytes;
+  auto in_bytes = input;
   // A fraction counts from the peak of the program as it is.
-  strict.options.memory_fraction.reset();
-  strict.options.memory_bytes = limit;
-  strict.known.clear();
+  in_bytes.options.memory_fraction.reset();
+  in_bytes.options.memory_bytes = limit;
+  in_bytes.known.clear();
   const auto forward = forward_in(usual_layout(input), input.graph);
   const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
-                               input.described);
+                               input.described, input.most_profiled_bytes);
   // The same thresholds for each budget, so that the smallest peak of an error can be kept.
   for (const int64_t share : {4, 16, 64}) {
     SlicedForward sliced;
@@ -61,7 +58,7 @@ RegionGraphs in_slices_if_needed(const RegionInput& input, const CompileRegion& 
     if (sliced.num_stretches == 0)
       continue;
     try {
-      auto graphs = compile_forward(strict, sliced.graph);
+      auto graphs = compile_forward(in_bytes, sliced.graph);
       if (graphs.plan)
         graphs.plan->metrics.unplanned_peak_bytes = unplanned;
       log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(sliced.num_stretches) +
@@ -73,10 +70,34 @@ RegionGraphs in_slices_if_needed(const RegionInput& input, const CompileRegion& 
       keep_smaller(smallest, error);
     }
   }
-  if (input.options.leanest_if_unreachable)
-    return compile(input);
   smallest->raise();
   throw;  // not reached
+}
+
+}  // namespace
+
+RegionGraphs in_slices_if_needed(const RegionInput& input, const CompileRegion& compile,
+                                 const CompileForward& compile_forward) {
+  if (!may_use_slices(input))
+    return compile(input);
+  auto strict = input;
+  strict.options.leanest_if_unreachable = false;
+  try {
+    // What needs more than the budget can only run in slices, and may have no memory to be profiled.
+    if (input.options.memory_bytes) {
+      strict.most_profiled_bytes = *input.options.memory_bytes;
+      try {
+        return compile_with_slices(strict, compile, compile_forward);
+      } catch (const BudgetUnreachableError&) {
+        strict.most_profiled_bytes = input.most_profiled_bytes;  // the error has to be exact
+      }
+    }
+    return compile_with_slices(strict, compile, compile_forward);
+  } catch (const BudgetUnreachableError&) {
+    if (!input.options.leanest_if_unreachable)
+      throw;
+  }
+  return compile(input);
 }
 
 }  // namespace aten_recompute

@@ -22,7 +22,7 @@ ForwardTensors::ForwardTensors(const std::shared_ptr<torch::jit::Graph>& forward
                                const std::vector<bool>& requires_grad,
                                const std::vector<c10::IValue>& inputs,
                                const ProfileAssumptions& seen,
-                               std::optional<at::Device> described) {
+                               std::optional<at::Device> described, int64_t most_bytes) {
   // Nodes are found again by number where others have been put between them.
   const auto numbered = forward->copy();
   int64_t count = 0;
@@ -36,7 +36,7 @@ ForwardTensors::ForwardTensors(const std::shared_ptr<torch::jit::Graph>& forward
   joint.num_outputs = joint.graph->outputs().size();
   joint.backward_start =
       joint.graph->appendNode(joint.graph->create(symbols::kBackwardStart, /*num_outputs=*/0));
-  const auto costs = profile(joint, inputs, CostModel::kFlops, seen, described);
+  const auto costs = profile(joint, inputs, CostModel::kFlops, seen, described, most_bytes);
   const auto tensors = [&](const torch::jit::Value* value) {
     const auto found = costs.tensors.find(value->unique());
     return found == costs.tensors.end() ? std::vector<TensorDescription>{} : found->second;

@@ -4,6 +4,8 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <limits>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -24,7 +26,8 @@ class ForwardTensors {
   // asks for are expanded for that. Throws NotProfiled.
   ForwardTensors(const std::shared_ptr<torch::jit::Graph>& forward,
                  const std::vector<bool>& requires_grad, const std::vector<c10::IValue>& inputs,
-                 const ProfileAssumptions& seen = {}, std::optional<at::Device> described = {});
+                 const ProfileAssumptions& seen = {}, std::optional<at::Device> described = {},
+                 int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
   // Returns them for the values of that forward or of a copy.
   KnownTensors of(const torch::jit::Graph& forward) const;
