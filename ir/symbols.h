@@ -105,6 +105,11 @@ inline const c10::Symbol kSlices = c10::Symbol::attr("slices");            // th
 inline const c10::Symbol kOperandRows = c10::Symbol::attr("operand_rows");  // one int per operand
 inline const c10::Symbol kResultRows = c10::Symbol::attr("result_rows");    // one int per result
 
+// The number of a node of the forward, on the node and on those of its gradients
+// (passes/region/forward_tensors.h).
+inline const c10::Symbol kNumber = c10::Symbol::attr("number_in_forward");
+inline const c10::Symbol kOfNumber = c10::Symbol::attr("gradient_of_number");
+
 inline const c10::Symbol kMarkLayer = c10::Symbol::fromQualString("aten_recompute::mark_layer");
 
 // Identities with which a program tells a plan how to treat a value (passes/strategy/tags.h).

@@ -81,6 +81,8 @@ void copy_origin(Node* original, Node* added) {
   if (added->kind() == prim::Constant)
     return;
   copy_place(original, added);
+  if (original->hasAttribute(symbols::kNumber))
+    added->i_(symbols::kOfNumber, original->i(symbols::kNumber));
   if (original->hasAttribute(symbols::kReadsWritten))
     added->i_(symbols::kReadsWritten, original->i(symbols::kReadsWritten));
 }

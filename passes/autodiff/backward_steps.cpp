@@ -37,6 +37,10 @@ class Origin {
       module_path_ = node->s(symbols::kModulePath);
     if (node->hasAttribute(symbols::kLayer))
       layer_ = node->i(symbols::kLayer);
+    if (node->hasAttribute(symbols::kNumber))
+      number_ = node->i(symbols::kNumber);
+    else if (node->hasAttribute(symbols::kOfNumber))
+      number_ = node->i(symbols::kOfNumber);
     is_of_cached_cast_ = node->hasAttribute(symbols::kCachedCast);
   }
 
@@ -45,6 +49,8 @@ class Origin {
       return;
     added->setSourceRange(source_);
     added->s_(symbols::kBackwardOf, op_);
+    if (number_ >= 0)
+      added->i_(symbols::kOfNumber, number_);
     if (is_of_cached_cast_)
       added->i_(symbols::kCachedCast, 1);
     if (!module_path_.empty())
@@ -58,6 +64,7 @@ class Origin {
   std::string op_;
   std::string module_path_;
   int64_t layer_ = -1;
+  int64_t number_ = -1;
   bool is_of_cached_cast_ = false;
   torch::jit::SourceRange source_;
 };

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -112,8 +113,11 @@ class SlicedBuilder {
         operands.push_back(inner(operand, rows[flat++]));
       }
     }
-    if (adds_to_zeros(node))
-      operands[0] = subgraph_->insert(c10::aten::zeros_like, {operands[0]});
+    if (const auto once = added_once(node))
+      operands[*once] = is_convolution(node)
+                            ? subgraph_->insertConstant(c10::IValue())
+                            : subgraph_->insert(c10::aten::zeros_like, {operands[*once]});
+    set_groups(node, operands);
     size_t next = 0;
     auto* added = subgraph_->insertNode(
         subgraph_->createClone(node, [&](Value*) { return operands[next++]; }));
@@ -133,12 +137,26 @@ class SlicedBuilder {
     return subgraph_->insertNode(added)->output();
   }
 
-  // Each slice of a sum begins at zeros; what the program adds to is added once, behind it.
-  bool adds_to_zeros(const Node* node) const {
+  // Returns the operand that is added to the sum over slices once, behind it: what index_add() adds
+  // to, and the bias of a convolution.
+  std::optional<size_t> added_once(const Node* node) const {
     static const auto index_add = c10::Symbol::fromQualString("aten::index_add");
     static const auto scatter_add = c10::Symbol::fromQualString("aten::scatter_add");
-    return stretch_.made.at(node->outputs()[0]) == kSummed &&
-           (node->kind() == index_add || node->kind() == scatter_add);
+    if (stretch_.made.at(node->outputs()[0]) != kSummed)
+      return std::nullopt;
+    if (node->kind() == index_add || node->kind() == scatter_add)
+      return 0;
+    const bool has_bias = is_convolution(node) && !node->input(2)->mustBeNone();
+    return has_bias ? std::optional<size_t>(2) : std::nullopt;
+  }
+
+  // A slice of a convolution that has a group for each channel has fewer groups.
+  void set_groups(const Node* node, std::vector<Value*>& operands) {
+    if (!is_convolution(node) || stretch_.operand_rows.at(node)[0] != 1 ||
+        stretch_.made.at(node->outputs()[0]) != 1)
+      return;
+    const auto groups = static_cast<size_t>(*node->schema().argumentIndexWithName("groups"));
+    operands[groups] = subgraph_->insert(c10::aten::size, {operands[0], 1});
   }
 
   // ---- outside ----
@@ -212,9 +230,12 @@ class SlicedBuilder {
 
   void replace(Value* value, Value* result) {
     auto* stands_for = result;
-    if (adds_to_zeros(value->node())) {
+    if (const auto once = added_once(value->node())) {
       const torch::jit::WithInsertPoint guard(result->node()->next());
-      stands_for = graph_.insert(c10::aten::add, {value->node()->input(0), result});
+      auto* addend = value->node()->input(*once);
+      if (is_convolution(value->node()))
+        addend = graph_.insert(c10::aten::reshape, {addend, channels_of(value->node())});
+      stands_for = graph_.insert(c10::aten::add, {result, addend});
       copy_place(value->node(), stands_for->node());
       if (const auto found = known_.find(value->unique()); found != known_.end())
         known_[stands_for->unique()] = found->second;
@@ -224,6 +245,13 @@ class SlicedBuilder {
     if (value->hasDebugName())
       stands_for->setDebugName(value->debugNameBase());
     value->replaceAllUsesWith(stands_for);
+  }
+
+  // The sizes of a bias that is added to the result of a convolution.
+  std::vector<int64_t> channels_of(const Node* convolution) const {
+    std::vector<int64_t> sizes(sizes_of(convolution->input(1), known_)->size(), 1);
+    sizes[1] = -1;
+    return sizes;
   }
 
   void destroy_members() {

@@ -1,4 +1,5 @@
-// The sizes of all tensors of a region's forward, for the inputs of one call.
+// The sizes of all tensors of a region's forward for the inputs of one call, and what its operators
+// need.
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -8,33 +9,47 @@
 #include <limits>
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <vector>
 
+#include "ir/joint_graph.h"
 #include "passes/profile/region_profile.h"
 #include "passes/region/row_dimensions.h"
 
 namespace torch::jit {
 struct Graph;
+struct Node;
 }  // namespace torch::jit
 
 namespace aten_recompute {
 
-// By the place of a value in the graph, so that they hold for each copy of it.
+// What an operator needs while it or a part of its gradient runs; the most that any of them does.
+struct OperatorNeeds {
+  int64_t bytes = 0;            // operands that are not the caller's, results and workspace
+  int64_t workspace_bytes = 0;  // of that, what is neither operand nor result
+};
+
+// By the place of a value or node in the graph, so that they hold for each copy of it.
 class ForwardTensors {
  public:
-  // Profiles the forward (passes/profile/profile.h), without a backward. Gradients that the method
-  // asks for are expanded for that. Throws NotProfiled.
+  // Profiles forward and backward (passes/profile/profile.h), without plans. Throws NotProfiled.
   ForwardTensors(const std::shared_ptr<torch::jit::Graph>& forward,
                  const std::vector<bool>& requires_grad, const std::vector<c10::IValue>& inputs,
                  const ProfileAssumptions& seen = {}, std::optional<at::Device> described = {},
                  int64_t most_bytes = std::numeric_limits<int64_t>::max());
 
-  // Returns them for the values of that forward or of a copy.
+  // Return them for the values and nodes of that forward or of a copy.
   KnownTensors of(const torch::jit::Graph& forward) const;
+  std::unordered_map<const torch::jit::Node*, OperatorNeeds> needs_of(
+      const torch::jit::Graph& forward) const;
 
  private:
+  void note_tensors(const JointGraph& joint, const Profile& costs);
+  void note_needs(const JointGraph& joint, const Profile& costs);
+
   std::vector<std::vector<TensorDescription>> inputs_;
   std::vector<std::vector<std::vector<TensorDescription>>> outputs_;  // per node and output
+  std::vector<OperatorNeeds> needs_;                                  // per node
 };
 
 }  // namespace aten_recompute

@@ -178,13 +178,60 @@ Answerer except_last(size_t count) {
   };
 }
 
-// One of the samples of a convolution; a single image without that dimension has none.
-Answer convolution(const Question& question) {
-  const auto* input = question.operand(0);
-  const auto* weight = question.operand(1);
-  if (input == nullptr || weight == nullptr || input->size() != weight->size())
+// The operands of a convolution are input, weight and bias.
+struct ConvolutionSizes {
+  const Sizes* input = nullptr;
+  const Sizes* weight = nullptr;
+  int64_t groups = 0;
+  bool is_transposed = false;
+
+  bool is_depthwise() const {
+    return (*input)[1] == groups && (*weight)[0] == groups && (*weight)[1] == 1;
+  }
+};
+
+// Returns nothing for a single image, without a dimension of samples.
+std::optional<ConvolutionSizes> convolution_sizes(const Question& question) {
+  const ConvolutionSizes sizes{
+      question.operand(0), question.operand(1), question.integer("groups").value_or(0),
+      std::string(question.node()->kind().toUnqualString()).find("transpose") != std::string::npos};
+  if (sizes.input == nullptr || sizes.weight == nullptr ||
+      sizes.input->size() != sizes.weight->size() || sizes.groups < 1)
     return std::nullopt;
-  return leading(1)(question);
+  return sizes;
+}
+
+// Samples, or channels of the result: in one group, each of them reads all channels of the input.
+Answer convolution(const Question& question) {
+  const auto sizes = convolution_sizes(question);
+  if (!sizes || question.dimension() > 1)
+    return std::nullopt;
+  if (question.dimension() == 0)
+    return leading(1)(question);
+  Rows rows(question.num_operands(), kWhole);
+  if (question.operand(2) != nullptr)
+    rows[2] = 0;
+  if (sizes->groups == 1)
+    rows[1] = sizes->is_transposed ? 1 : 0;
+  else if (sizes->is_depthwise())
+    rows[0] = 1, rows[1] = 0;
+  else
+    return std::nullopt;
+  return rows;
+}
+
+// Channels of the input, whose shares of the result are added up.
+Answer convolution_over_channels(const Question& question,
+                                 const std::vector<std::optional<int64_t>>& known_rows) {
+  const auto sizes = convolution_sizes(question);
+  const auto of_weight = sizes && sizes->is_transposed ? int64_t{0} : int64_t{1};
+  if (!sizes || sizes->groups != 1 || known_rows[0].value_or(1) != 1 ||
+      known_rows[1].value_or(of_weight) != of_weight)
+    return std::nullopt;
+  Rows rows(question.num_operands(), kWhole);
+  rows[0] = 1;
+  rows[1] = of_weight;
+  return rows;
 }
 
 Answer norm_over_batch(const Question& question) {
@@ -217,7 +264,14 @@ Answer layer_norm(const Question& question) {
 }
 
 Answer linear(const Question& question) {
-  return except_last(1)(question);
+  const auto* weight = question.operand(1);
+  const auto rank = static_cast<int64_t>(question.result()->size());
+  if (weight == nullptr || weight->size() != 2 || question.dimension() != rank - 1)
+    return except_last(1)(question);
+  auto rows = question.only(1, 0);
+  if (question.operand(2) != nullptr)
+    rows[2] = 0;
+  return rows;
 }
 
 // matmul() of the operands `first` and the one after it.
@@ -710,6 +764,8 @@ std::optional<std::vector<int64_t>> rows_that_are_summed(
     return operand < rows.size() && (!rows[operand] || *rows[operand] == dimension);
   };
   const std::string name = node->kind().toQualString();
+  if (is_convolution(node))
+    return convolution_over_channels(question, rows);
   if (name == "aten::sum") {
     const auto row = rows.at(0).value_or(kWhole);
     const auto dimensions = reduced_dimensions(question);
@@ -747,6 +803,11 @@ std::optional<std::vector<int64_t>> rows_that_are_summed(
     }
   }
   return std::nullopt;
+}
+
+bool is_convolution(const Node* node) {
+  const std::string name = node->kind().toQualString();
+  return name.rfind("aten::conv", 0) == 0 && answerers().count(name) != 0;
 }
 
 std::optional<size_t> sizes_operand(const Node* node) {

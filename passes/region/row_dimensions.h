@@ -44,10 +44,13 @@ std::optional<std::vector<int64_t>> rows_of_operands(const torch::jit::Node* nod
 
 // Returns the same where the results of slices are added up to that of the node. `rows` has, per
 // flat operand, the dimension that is sliced as far as that is known. index_add() and scatter_add()
-// count as if they added to zeros.
+// count as if they added to zeros, and convolutions as if they had no bias.
 std::optional<std::vector<int64_t>> rows_that_are_summed(
     const torch::jit::Node* node, const std::vector<std::optional<int64_t>>& rows,
     const KnownTensors& known);
+
+// Returns whether the node is a convolution with operands input, weight and bias.
+bool is_convolution(const torch::jit::Node* node);
 
 // Returns the index of the operand that lists the sizes of the result, such as that of view(), if
 // the node has one.

@@ -109,11 +109,11 @@ class StretchFinder {
       : nodes_(nodes), bounds_(bounds), known_(known) {}
 
   std::optional<RowStretch> find() {
-    const auto* sizes = sizes_of(nodes_[bounds_.seed]->outputs()[0], known_);
-    if (sizes == nullptr || bounds_.dimension >= static_cast<int64_t>(sizes->size()))
+    const auto rows = rows_of_seed();
+    if (!rows || *rows < 2)
       return std::nullopt;
-    stretch_.rows = (*sizes)[bounds_.dimension];
-    if (stretch_.rows < 2 || !add_with_operands(bounds_.seed, bounds_.dimension))
+    stretch_.rows = *rows;
+    if (!add_with_operands(bounds_.seed, bounds_.dimension))
       return std::nullopt;
     for (size_t i = first_; i < bounds_.end; ++i) {
       if (!visit(i))
@@ -127,6 +127,33 @@ class StretchFinder {
   }
 
  private:
+  // Returns the number of rows.
+  std::optional<int64_t> rows_of_seed() const {
+    const auto* seed = nodes_[bounds_.seed];
+    if (bounds_.dimension == kSummed) {
+      const auto operands = flat_operands(seed);
+      const auto rows = needed_rows(seed, kSummed);
+      for (size_t i = 0; rows && i < operands.size(); ++i) {
+        if ((*rows)[i] != kWhole)
+          return sizes_of(operands[i], known_)->at((*rows)[i]);
+      }
+      return std::nullopt;
+    }
+    const auto* sizes = sizes_of(seed->outputs()[0], known_);
+    if (sizes == nullptr || bounds_.dimension >= static_cast<int64_t>(sizes->size()))
+      return std::nullopt;
+    return (*sizes)[bounds_.dimension];
+  }
+
+  // Returns the rows of a node's operands for a slice of its result along `dimension`, or for
+  // results that are summed.
+  std::optional<std::vector<int64_t>> needed_rows(const Node* node, int64_t dimension) const {
+    if (dimension != kSummed)
+      return rows_of_operands(node, dimension, known_);
+    const std::vector<std::optional<int64_t>> any(flat_operands(node).size());
+    return rows_that_are_summed(node, any, known_);
+  }
+
   bool is_made(const Value* value) const { return stretch_.made.count(value) != 0; }
 
   bool may_be_member(size_t index) const {
@@ -156,7 +183,7 @@ class StretchFinder {
   bool add_with_operands(size_t index, int64_t dimension) {
     std::vector<size_t> open;
     const auto add_if_possible = [&](size_t each, int64_t row) {
-      auto rows = may_be_member(each) ? rows_of_operands(nodes_[each], row, known_) : std::nullopt;
+      auto rows = may_be_member(each) ? needed_rows(nodes_[each], row) : std::nullopt;
       if (!rows || size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made) == SliceSize::kNone)
         return;
       add(each, row, std::move(*rows));

@@ -31,7 +31,7 @@ class OrderedNodes {
 };
 
 // Where a stretch is looked for: it contains the node `seed`, whose result is sliced along
-// `dimension`, and no node outside of [begin, end).
+// `dimension` or, with kSummed, is a sum over slices, and no node outside of [begin, end).
 struct StretchBounds {
   size_t seed = 0;
   int64_t dimension = 0;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <numeric>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -42,16 +43,6 @@ int64_t bytes_of(const Value* value, const KnownTensors& known) {
 // Returns the bytes of a value that a node of the graph makes. Inputs are the caller's.
 int64_t made_bytes(const Value* value, const KnownTensors& known) {
   return value->node()->kind() == c10::prim::Param ? 0 : bytes_of(value, known);
-}
-
-// Returns what an operator reads and writes.
-int64_t own_bytes(const Node* node, const KnownTensors& known) {
-  int64_t bytes = 0;
-  for (const auto* operand : flat_operands(node))
-    bytes += made_bytes(operand, known);
-  for (const auto* output : node->outputs())
-    bytes += bytes_of(output, known);
-  return bytes;
 }
 
 // Returns the operands of the stretch's nodes in [begin, end) that are sliced and that no node of
@@ -124,86 +115,138 @@ size_t choose_place(const std::vector<size_t>& places, int64_t enough,
 
 struct Candidate {
   RowStretch stretch;
-  int64_t bytes = 0;  // of what it reads and writes
+  int64_t slices = 0;
+  int64_t bytes = 0;  // that it needs beside a slice
 };
 
-// Returns a part of the stretch around the seed that reads and writes little.
-std::optional<Candidate> narrow_stretch(const OrderedNodes& nodes, const StretchBounds& seed,
-                                        const RowStretch& stretch, int64_t limit_bytes,
-                                        const KnownTensors& known) {
-  std::vector<size_t> ends, begins;
-  for (const auto index : stretch.nodes) {
-    if (index >= seed.seed)
-      ends.push_back(index + 1);
-    if (index <= seed.seed)
-      begins.insert(begins.begin(), index);
-  }
-  const auto enough = limit_bytes / 8;
-  const auto end = choose_place(ends, enough, [&](size_t place) {
-    return bytes_written(nodes, stretch, begins.back(), place, known);
-  });
-  const auto begin = choose_place(begins, enough, [&](size_t place) {
-    return bytes_read(nodes, stretch, place, end, known);
-  });
-  auto part = find_stretch(nodes, {seed.seed, seed.dimension, begin, end}, known);
-  if (!part)
-    return std::nullopt;
-  const auto bytes = bytes_read(nodes, *part, begin, end, known) +
-                     bytes_written(nodes, *part, begin, end, known);
-  return Candidate{std::move(*part), bytes};
-}
-
-// Returns the stretch around an operator that reads and writes least, over all dimensions.
-std::optional<Candidate> best_stretch(const OrderedNodes& nodes, size_t seed, int64_t limit_bytes,
-                                      const KnownTensors& known) {
-  std::optional<Candidate> best;
-  const auto* sizes = sizes_of(nodes[seed]->outputs()[0], known);
-  const auto rank = sizes == nullptr ? 0 : static_cast<int64_t>(sizes->size());
-  for (int64_t i = 0; i < rank; ++i) {
-    StretchBounds bounds{seed, i, 0, nodes.size()};
-    auto stretch = find_stretch(nodes, bounds, known);
-    if (!stretch) {
-      bounds.begin = seed;
-      stretch = find_stretch(nodes, bounds, known);
-    }
-    if (!stretch)
-      continue;
-    auto candidate = narrow_stretch(nodes, bounds, *stretch, limit_bytes, known);
-    if (candidate && (!best || candidate->bytes < best->bytes))
-      best = std::move(candidate);
-  }
-  return best;
-}
-
-// Returns into how many slices the stretch is divided so that a slice needs little memory.
-int64_t number_of_slices(const RowStretch& stretch, int64_t limit_bytes,
-                         const KnownTensors& known) {
+// Returns the gradients of operands that the caller holds, such as weights: they are whole at the
+// end, and one that is summed over slices is there twice.
+int64_t bytes_of_gradients(const Node* seed, const RowStretch& stretch, const KnownTensors& known) {
+  const auto operands = flat_operands(seed);
+  const auto& rows = stretch.operand_rows.at(seed);
   int64_t bytes = 0;
-  for (const auto& [value, dimension] : stretch.made)
-    bytes += dimension >= 0 ? bytes_of(value, known) : 0;
-  // The backward has the values and their gradients.
-  const auto enough = std::max<int64_t>(limit_bytes / 8, 1);
-  return std::clamp<int64_t>((2 * bytes + enough - 1) / enough, 2,
-                             std::min(stretch.rows, kMostSlices));
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const auto found = known.find(operands[i]->unique());
+    const bool has_gradient = operands[i]->node()->kind() == c10::prim::Param &&
+                              found != known.end() && !found->second.empty() &&
+                              c10::isFloatingType(found->second[0].dtype);
+    if (has_gradient)
+      bytes += (rows[i] == kWhole ? 2 : 1) * bytes_of(operands[i], known);
+  }
+  return bytes;
 }
 
-// Returns the largest operator that needs more than the limit with its gradient and has not been
-// tried.
-std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_bytes,
-                                       const KnownTensors& known,
-                                       const std::unordered_set<const Node*>& tried) {
+// Finds stretches around one operator.
+class StretchChooser {
+ public:
+  StretchChooser(const OrderedNodes& nodes, size_t seed, const OperatorNeeds& needs,
+                 int64_t limit_bytes, const KnownTensors& known)
+      : nodes_(nodes), seed_(seed), needs_(needs), limit_bytes_(limit_bytes), known_(known) {}
+
+  // Returns the stretch that needs least, over all ways to slice the operator.
+  std::optional<Candidate> best() const {
+    std::optional<Candidate> best;
+    const auto* sizes = sizes_of(nodes_[seed_]->outputs()[0], known_);
+    const auto rank = sizes == nullptr ? 0 : static_cast<int64_t>(sizes->size());
+    for (int64_t i = kSummed; i < rank; ++i) {
+      auto candidate = i == kWhole ? std::nullopt : along(i);
+      if (candidate && (!best || candidate->bytes < best->bytes))
+        best = std::move(candidate);
+    }
+    return best;
+  }
+
+ private:
+  std::optional<Candidate> along(int64_t dimension) const {
+    StretchBounds bounds{seed_, dimension, 0, nodes_.size()};
+    auto stretch = find_stretch(nodes_, bounds, known_);
+    if (!stretch) {
+      bounds.begin = seed_;
+      stretch = find_stretch(nodes_, bounds, known_);
+    }
+    return stretch ? narrow(bounds, *stretch) : std::nullopt;
+  }
+
+  // Returns a part of the stretch around the seed that reads and writes little.
+  std::optional<Candidate> narrow(const StretchBounds& bounds, const RowStretch& stretch) const {
+    std::vector<size_t> ends, begins;
+    for (const auto index : stretch.nodes) {
+      if (index >= seed_)
+        ends.push_back(index + 1);
+      if (index <= seed_)
+        begins.insert(begins.begin(), index);
+    }
+    const auto enough = limit_bytes_ / 8;
+    const auto end = choose_place(ends, enough, [&](size_t place) {
+      return bytes_written(nodes_, stretch, begins.back(), place, known_);
+    });
+    const auto begin = choose_place(begins, enough, [&](size_t place) {
+      return bytes_read(nodes_, stretch, place, end, known_);
+    });
+    auto part = find_stretch(nodes_, {seed_, bounds.dimension, begin, end}, known_);
+    if (!part)
+      return std::nullopt;
+    Candidate candidate{.stretch = std::move(*part)};
+    candidate.slices = number_of_slices(candidate.stretch);
+    candidate.bytes = needed_bytes(candidate, begin, end);
+    return candidate;
+  }
+
+  // Returns what the stretch and its gradient need beside the inner values of a slice.
+  int64_t needed_bytes(const Candidate& candidate, size_t begin, size_t end) const {
+    const auto& stretch = candidate.stretch;
+    const auto* seed = nodes_[seed_];
+    const bool is_summed = stretch.made.at(seed->outputs()[0]) == kSummed;
+    auto bytes = bytes_read(nodes_, stretch, begin, end, known_) +
+                 (is_summed ? 2 : 1) * bytes_written(nodes_, stretch, begin, end, known_) +
+                 bytes_of_gradients(seed, stretch, known_);
+    // Kernels of convolutions copy their weights; a slice of the samples needs all of them.
+    const auto operands = flat_operands(seed);
+    const auto& rows = stretch.operand_rows.at(seed);
+    const bool has_whole_weight = is_convolution(seed) && rows[1] == kWhole;
+    bytes += has_whole_weight ? needs_.workspace_bytes : needs_.workspace_bytes / candidate.slices;
+    return bytes;
+  }
+
+  // Returns into how many slices the stretch is divided so that a slice needs little memory.
+  int64_t number_of_slices(const RowStretch& stretch) const {
+    constexpr int64_t kVector = 16;  // rows that kernels like to have at once
+    int64_t bytes = needs_.workspace_bytes;
+    for (const auto& [value, dimension] : stretch.made)
+      bytes += dimension >= 0 ? 2 * bytes_of(value, known_) : 0;  // and their gradients
+    const auto enough = std::max<int64_t>(limit_bytes_ / 8, 1);
+    const auto slices = std::clamp<int64_t>((bytes + enough - 1) / enough, 2,
+                                            std::min(stretch.rows, kMostSlices));
+    const auto length = stretch.rows / slices;
+    if (length <= kVector)
+      return slices;
+    const auto rounded = length / kVector * kVector;
+    return std::min((stretch.rows + rounded - 1) / rounded, kMostSlices);
+  }
+
+  const OrderedNodes& nodes_;
+  const size_t seed_;
+  const OperatorNeeds& needs_;
+  const int64_t limit_bytes_;
+  const KnownTensors& known_;
+};
+
+// Returns the operator that needs most, above the limit, of those that have not been tried.
+std::optional<size_t> largest_operator(
+    const OrderedNodes& nodes, int64_t limit_bytes,
+    const std::unordered_map<const Node*, OperatorNeeds>& needs,
+    const std::unordered_set<const Node*>& tried) {
   std::optional<size_t> largest;
-  auto largest_bytes = limit_bytes / 2;
+  auto largest_bytes = limit_bytes;
   for (size_t i = 0; i < nodes.size(); ++i) {
     const auto* node = nodes[i];
-    if (tried.count(node) != 0 || node->outputs().empty() || is_pure_view(node) ||
-        node->kind() == c10::prim::ListConstruct)
-      continue;
-    const auto bytes = own_bytes(node, known);
-    if (bytes <= largest_bytes)
+    const auto found = needs.find(node);
+    if (found == needs.end() || tried.count(node) != 0 || node->outputs().empty() ||
+        is_pure_view(node) || node->kind() == c10::prim::ListConstruct ||
+        found->second.bytes <= largest_bytes)
       continue;
     largest = i;
-    largest_bytes = bytes;
+    largest_bytes = found->second.bytes;
   }
   return largest;
 }
@@ -212,23 +255,23 @@ std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_
 
 SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
                          int64_t limit_bytes) {
-  constexpr double kWorthwhile = 0.8;  // of what the operator reads and writes by itself
+  constexpr double kWorthwhile = 0.8;  // of what the operator needs by itself
   SlicedForward sliced{const_cast<Graph&>(forward).copy()};
   auto known = tensors.of(*sliced.graph);
+  const auto needs = tensors.needs_of(*sliced.graph);
   std::unordered_set<const Node*> tried;
   while (true) {
     const OrderedNodes nodes(*sliced.graph);
-    const auto seed = largest_operator(nodes, limit_bytes, known, tried);
+    const auto seed = largest_operator(nodes, limit_bytes, needs, tried);
     if (!seed)
       break;
-    const auto* node = nodes[*seed];
-    tried.insert(node);
-    const auto candidate = best_stretch(nodes, *seed, limit_bytes, known);
-    const auto own = static_cast<double>(own_bytes(node, known));
-    if (!candidate || static_cast<double>(candidate->bytes) > kWorthwhile * own)
+    tried.insert(nodes[*seed]);
+    const auto& own = needs.at(nodes[*seed]);
+    const auto candidate = StretchChooser(nodes, *seed, own, limit_bytes, known).best();
+    if (!candidate ||
+        static_cast<double>(candidate->bytes) > kWorthwhile * static_cast<double>(own.bytes))
       continue;
-    const auto slices = number_of_slices(candidate->stretch, limit_bytes, known);
-    tried.insert(build_sliced(*sliced.graph, nodes, candidate->stretch, slices, known));
+    tried.insert(build_sliced(*sliced.graph, nodes, candidate->stretch, candidate->slices, known));
     ++sliced.num_stretches;
   }
   if (sliced.num_stretches > 0)

@@ -26,8 +26,8 @@ struct SlicedForward {
 };
 
 // Returns a copy of the forward whose large operators are in stretches that run slice by slice. An
-// operator is large if it and its gradient need more than `limit_bytes` for what they read and
-// write. A stretch begins and ends where little memory is alive; it may not contain what has
+// operator is large if it or its gradient needs more than `limit_bytes`: operands, results and
+// workspace. A stretch begins and ends where little memory is alive; it may not contain what has
 // effects, draws random numbers, or reads what may change before the backward.
 SlicedForward slice_rows(const torch::jit::Graph& forward, const ForwardTensors& tensors,
                          int64_t limit_bytes);

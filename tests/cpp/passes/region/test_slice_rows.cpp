@@ -117,7 +117,7 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "torch.gelu(x)", {x}, {0, 1, 2}},
       {"x, y", "x * y", {x, random({7, 1})}, {0, 1, 2}},
       {"x, y", "torch.where(x > 0, x, y)", {x, random({4})}, {0, 1, 2}},
-      {"x, w, b", "torch.linear(x, w, b)", {x, random({6, 4}), random({6})}, {0, 1}},
+      {"x, w, b", "torch.linear(x, w, b)", {x, random({6, 4}), random({6})}, {0, 1, 2}},
       {"x, y", "torch.matmul(x, y)", {x, random({4, 6})}, {0, 1, 2}},
       {"x, y", "torch.matmul(x, y)", {x, random({5, 4, 6})}, {0, 1, 2}},
       {"x, y", "torch.matmul(x, y)", {x, random({4})}, {0, 1}},
@@ -125,11 +125,19 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x, y", "torch.bmm(x, y)", {x, random({5, 4, 6})}, {0, 1, 2}},
       {"a, x, y", "torch.addmm(a, x, y)", {random({6}), random({5, 4}), random({4, 6})}, {0, 1}},
       {"x, y", "torch.einsum('bij,bjk->bki', [x, y])", {x, random({5, 4, 6})}, {0, 1, 2}},
-      {"x, w", "torch.conv1d(x, w, None)", {x, random({6, 7, 2})}, {0}},
-      {"x, w", "torch.conv2d(x, w, None)", {random({5, 3, 6, 6}), random({4, 3, 2, 2})}, {0}},
+      {"x, w", "torch.conv1d(x, w, None)", {x, random({6, 7, 2})}, {0, 1}},
+      {"x, w", "torch.conv2d(x, w, None)", {random({5, 3, 6, 6}), random({4, 3, 2, 2})}, {0, 1}},
       {"x, w",
        "torch.conv_transpose2d(x, w, None)",
        {random({5, 3, 6, 6}), random({3, 4, 2, 2})},
+       {0, 1}},
+      {"x, w, b",
+       "torch.conv2d(x, w, b, groups=6)",
+       {random({5, 6, 4, 4}), random({6, 1, 2, 2}), random({6})},
+       {0, 1}},
+      {"x, w, b",
+       "torch.conv2d(x, w, b, groups=2)",
+       {random({5, 6, 4, 4}), random({4, 3, 2, 2}), random({4})},
        {0}},
       {"x, w", "torch.layer_norm(x, [4], w)", {x, random({4})}, {0, 1}},
       {"x", "torch.layer_norm(x, [7, 4])", {x}, {0}},
@@ -225,6 +233,24 @@ void expect_same(const std::shared_ptr<Graph>& sliced, const std::shared_ptr<Gra
   ASSERT_EQ(actual.size(), expected.size());
   for (size_t i = 0; i < actual.size(); ++i)
     EXPECT_TRUE(at::allclose(actual[i], expected[i], 1e-10, 1e-12)) << i;
+}
+
+TEST_F(SliceRows, ConvolutionsAreSumsOverChannels) {
+  const std::vector<std::pair<std::string, std::vector<c10::IValue>>> cases{
+      {"torch.conv2d(x, w, b)", {random({5, 6, 4, 4}), random({4, 6, 2, 2}), random({4})}},
+      {"torch.conv2d(x, w)", {random({5, 6, 4, 4}), random({4, 6, 2, 2}), random({4})}},
+      {"torch.conv3d(x, w, b, padding='same')",
+       {random({2, 6, 4, 4, 4}), random({4, 6, 2, 2, 2}), random({4})}},
+      {"torch.conv_transpose1d(x, w, b)", {random({5, 6, 4}), random({6, 4, 2}), random({4})}},
+  };
+  for (const auto& [call, inputs] : cases) {
+    SCOPED_TRACE(call);
+    const auto graph = graph_of("x, w, b", "  y = " + call + "\n  return torch.tanh(y)\n");
+    const auto sliced = sliced_at(graph, "y", kSummed, inputs);
+    ASSERT_NE(sliced.node, nullptr);
+    EXPECT_THAT(sliced.node->is(symbols::kResultRows), ElementsAre(kSummed));
+    expect_same(sliced.graph, graph, inputs);
+  }
 }
 
 TEST_F(SliceRows, ANetworkOverRowsEndsInASum) {
@@ -332,7 +358,7 @@ TEST_F(SliceRows, AStretchBeginsAndEndsWhereLittleIsAlive) {
   const std::vector<c10::IValue> inputs{random({64, 4}), random({64, 4}), random({4, 64})};
   const ForwardTensors tensors(graph, {true, true, true}, inputs);
   const auto large = 64 * 64 * 8;
-  const auto sliced = slice_rows(*graph, tensors, 2 * large);
+  const auto sliced = slice_rows(*graph, tensors, large);
   EXPECT_EQ(sliced.num_stretches, 1);
   const auto nodes = test::find_nodes(*sliced.graph, "aten_recompute::sliced");
   ASSERT_EQ(nodes.size(), 1);
