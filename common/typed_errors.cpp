@@ -109,6 +109,11 @@ std::shared_ptr<const Error> remembered_error(const std::string& message) {
   return remembered_errors().find(message);
 }
 
+void remember_invalid_argument(const std::invalid_argument& error) {
+  if (remembered_error(error.what()) == nullptr)
+    remembered_errors().add(std::make_shared<Error>(error.what()));
+}
+
 std::string message_in_interpreter_text(const std::string& text) {
   const std::string before = "\nRuntimeError: ";
   const auto found = text.rfind(before + kErrorPrefix);

@@ -9,6 +9,7 @@
 #include <aten_recompute/errors.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 
 namespace aten_recompute {
@@ -17,6 +18,10 @@ namespace aten_recompute {
 // thread, if it threw one. Returns nullptr if there is none among the last kRememberedErrors ones.
 constexpr size_t kRememberedErrors = 64;
 std::shared_ptr<const Error> remembered_error(const std::string& message);
+
+// Remembers what was wrong with an argument, unless an error with this message is remembered. An
+// error of no more special class than Error that is found by its message is such a one.
+void remember_invalid_argument(const std::invalid_argument& error);
 
 // Returns the message in a text of TorchScript's interpreter, kErrorPrefix included; "" if the text
 // is none, or its error is none of this library's.

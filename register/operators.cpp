@@ -23,6 +23,7 @@
 #include "planner/model/problem_json.h"
 #include "planner/search/search.h"
 #include "register/function_handle.h"
+#include "register/invalid_arguments.h"
 #include "rules/kernels/operators.h"
 #include "runtime/arena/arena_allocator.h"
 #include "runtime/autocast.h"
@@ -225,25 +226,25 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.class_<Tape>("Tape");
   m.class_<LastAttribute>("LastAttribute").def(torch::init<>());
   m.def("version() -> str", [] { return std::string(version()); });
-  m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", &lower_any);
-  m.def("unlower(Any module) -> Any", &unlower_any);
-  m.def("holds_lowered(Any module) -> bool", &holds_lowered_any);
-  m.def("share_tensors(Any module, Any lowered) -> ()", &share_tensors_any);
-  m.def("enable(Any target, str options, str[] methods, str layer_pattern='') -> ()", &enable_any);
-  m.def("is_enabled(Any target) -> bool", &is_enabled_any);
-  m.def("check_options(str options) -> ()", &check_spec);
-  m.def("disable(Any target) -> bool", &disable_any);
+  m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", checked<&lower_any>());
+  m.def("unlower(Any module) -> Any", checked<&unlower_any>());
+  m.def("holds_lowered(Any module) -> bool", checked<&holds_lowered_any>());
+  m.def("share_tensors(Any module, Any lowered) -> ()", checked<&share_tensors_any>());
+  m.def("enable(Any target, str options, str[] methods, str layer_pattern='') -> ()", checked<&enable_any>());
+  m.def("is_enabled(Any target) -> bool", checked<&is_enabled_any>());
+  m.def("check_options(str options) -> ()", checked<&check_spec>());
+  m.def("disable(Any target) -> bool", checked<&disable_any>());
   m.def("inline_plans(bool planned) -> ()", &PlannedFunction::inline_plans);
-  m.def("report(Any module) -> str", &report_any);
-  m.def("plan(Any module) -> str", &plan_any);
-  m.def("problems(Any module) -> str[]", &problems_any);
-  m.def("timeline(Any module, bool tradeoff) -> str", &timeline_any);
-  m.def("trace_of(str timeline, str viewer) -> str", &trace_of);
-  m.def("draw(Any module, str path, str what, str layer, str method) -> ()", &draw_any);
-  m.def("start_peak_watch(int limit_bytes) -> bool", &start_peak_watch);
-  m.def("stop_peak_watch() -> str", &stop_peak_watch);
-  m.def("plan_problem(str problem, int limit_bytes) -> str", &plan_problem);
-  m.def("release_memory() -> ()", &release_memory);
+  m.def("report(Any module) -> str", checked<&report_any>());
+  m.def("plan(Any module) -> str", checked<&plan_any>());
+  m.def("problems(Any module) -> str[]", checked<&problems_any>());
+  m.def("timeline(Any module, bool tradeoff) -> str", checked<&timeline_any>());
+  m.def("trace_of(str timeline, str viewer) -> str", checked<&trace_of>());
+  m.def("draw(Any module, str path, str what, str layer, str method) -> ()", checked<&draw_any>());
+  m.def("start_peak_watch(int limit_bytes) -> bool", checked<&start_peak_watch>());
+  m.def("stop_peak_watch() -> str", checked<&stop_peak_watch>());
+  m.def("plan_problem(str problem, int limit_bytes) -> str", checked<&plan_problem>());
+  m.def("release_memory() -> ()", checked<&release_memory>());
   m.def("mark_layer(Tensor(a) x, int layer) -> Tensor(a)", &mark_layer);
   m.def("must_save(Tensor(a) x) -> Tensor(a)", &tag);
   m.def("must_recompute(Tensor(a) x) -> Tensor(a)", &tag);

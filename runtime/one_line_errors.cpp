@@ -20,7 +20,7 @@ std::shared_ptr<const Error> current_error() {
     error = typed_error(thrown);
     if (error == nullptr)
       error = std::make_shared<Error>(thrown.what());
-  } catch (const std::runtime_error& thrown) {
+  } catch (const std::exception& thrown) {
     error = typed_error(thrown);
   } catch (...) {
   }

@@ -6,7 +6,9 @@
 #include <torch/csrc/jit/runtime/operator.h>
 
 #include <algorithm>
+#include <iterator>
 #include <memory>
+#include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -28,6 +30,24 @@ at::Tensor in_own_memory(at::Tensor tensor) {
   const bool is_own = tensor.use_count() == 1 && tensor.has_storage() &&
                       tensor.storage().use_count() == 1;
   return is_own ? std::move(tensor) : tensor.clone();
+}
+
+// Returns memory for slices like this one. Dimensions lie in memory in the order in which those of
+// the slice do, as they would if everything had run as a whole.
+at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows) {
+  auto sizes = slice.sizes().vec();
+  sizes[dimension] = rows;
+  std::vector<int64_t> order(sizes.size()), place(sizes.size()), in_memory;
+  std::iota(order.begin(), order.end(), 0);
+  if (slice.is_non_overlapping_and_dense())
+    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+      return slice.stride(a) > slice.stride(b);
+    });
+  for (size_t i = 0; i < order.size(); ++i) {
+    in_memory.push_back(sizes[order[i]]);
+    place[order[i]] = static_cast<int64_t>(i);
+  }
+  return at::empty(in_memory, slice.options()).permute(place);
 }
 
 class Sliced {
@@ -136,11 +156,8 @@ class Sliced {
     }
     if (tensor.dim() <= dimension || tensor.size(dimension) != place.size)
       return false;
-    if (result.isNone()) {
-      auto sizes = tensor.sizes().vec();
-      sizes[dimension] = place.rows;
-      result = at::empty(sizes, tensor.options());
-    }
+    if (result.isNone())
+      result = whole_for(tensor, dimension, place.rows);
     result.toTensor().narrow(dimension, place.begin, place.size).copy_(tensor);
     return true;
   }

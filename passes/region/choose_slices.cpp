@@ -67,6 +67,10 @@ RegionGraphs compile_with_slices(const RegionInput& input, const CompileRegion& 
                                     nearest_size(limit));
       return graphs;
     } catch (const BudgetUnreachableError& error) {
+      log_info(LogTopic::kPlan, "with " + std::to_string(sliced.num_stretches) +
+                                    " stretches in slices, the smallest peak is " +
+                                    nearest_size(error.smallest_peak_bytes) + ", at " +
+                                    error.peak_operator.name + " of " + error.peak_operator.layer);
       keep_smaller(smallest, error);
     }
   }

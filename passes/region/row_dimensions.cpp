@@ -505,6 +505,16 @@ Answer expansion(const Question& question) {
   return question.only_first(*row);
 }
 
+// As expansion() or regrouping(), to the sizes of operand 1.
+Answer as_other(const Question& question) {
+  const bool is_expansion = std::string(question.node()->kind().toUnqualString()) == "expand_as";
+  auto rows = is_expansion ? Answer(question.only_first(question.broadcast(0).value_or(kWhole)))
+                           : regrouping(question);
+  if (rows)
+    (*rows)[1] = question.dimension();
+  return rows;
+}
+
 // Looks up rows of operand 0 by the elements of a later operand.
 Answer lookup(const Question& question) {
   const auto* table = question.operand(0);
@@ -653,6 +663,7 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::einsum", einsum},
       {"aten::embedding", lookup},
       {"aten::expand", expansion},
+      {"aten::expand_as", as_other},
       {"aten::flatten", regrouping},
       {"aten::flip", as_first_except("dims")},
       {"aten::gather", gathering},
@@ -677,6 +688,7 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::permute", permutation},
       {"aten::pixel_shuffle", leading(1)},
       {"aten::reshape", regrouping},
+      {"aten::reshape_as", as_other},
       {"aten::rms_norm", layer_norm},
       {"aten::scaled_dot_product_attention", attention},
       {"aten::select", without_dimension},
@@ -705,6 +717,7 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::upsample_trilinear3d", leading(2)},
       {"aten::var", reduction},
       {"aten::view", regrouping},
+      {"aten::view_as", as_other},
       {"aten::zeros_like", as_first},
       {"prim::ListUnpack", unpacked_list},
   };

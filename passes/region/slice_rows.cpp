@@ -200,12 +200,20 @@ class StretchChooser {
     auto bytes = bytes_read(nodes_, stretch, begin, end, known_) +
                  (is_summed ? 2 : 1) * bytes_written(nodes_, stretch, begin, end, known_) +
                  bytes_of_gradients(seed, stretch, known_);
-    // Kernels of convolutions copy their weights; a slice of the samples needs all of them.
-    const auto operands = flat_operands(seed);
+    return bytes + needs_.workspace_bytes / (slices_workspace(stretch) ? candidate.slices : 1);
+  }
+
+  // Returns whether a slice of the operator needs a slice of its workspace. Kernels of convolutions
+  // copy their weights, or have a copy of the input for each element of a filter.
+  bool slices_workspace(const RowStretch& stretch) const {
+    constexpr int64_t kCopies = 8;
+    const auto* seed = nodes_[seed_];
     const auto& rows = stretch.operand_rows.at(seed);
-    const bool has_whole_weight = is_convolution(seed) && rows[1] == kWhole;
-    bytes += has_whole_weight ? needs_.workspace_bytes : needs_.workspace_bytes / candidate.slices;
-    return bytes;
+    if (!is_convolution(seed) || rows[0] == 1)
+      return true;
+    const bool is_of_weight =
+        needs_.workspace_bytes <= kCopies * bytes_of(seed->input(1), known_);
+    return is_of_weight == (rows[0] == kWhole);
   }
 
   // Returns into how many slices the stretch is divided so that a slice needs little memory.

@@ -5,7 +5,7 @@ from typing import Literal
 
 import torch
 
-from ._errors import first_line, typed_error
+from ._errors import Error, first_line, typed_error
 from ._targets import Target, handle_of, script_target
 
 
@@ -48,7 +48,8 @@ def draw(
         return
     except (RuntimeError, ValueError) as error:
         message = first_line(error)
-        raised = typed_error(message) or type(error)(message)
+        typed = typed_error(message)
+        raised = ValueError(message) if type(typed) is Error else typed or type(error)(message)
         if not message.startswith("draw: "):
             raise
     if message.startswith("draw: cannot write") and "graphviz" not in message:

@@ -121,7 +121,8 @@ def checked(operator: Any, *arguments: Any) -> Any:
         message = first_line(error)
         typed = typed_error(message)
         if not isinstance(typed, ValueError):
-            if not message.startswith(PREFIX):
+            # Bindings of PyTorch 2.15 and later raise RuntimeError for every error, so it is asked what it was.
+            if not message.startswith(PREFIX) and type(typed) is not Error:
                 raise
             typed = None
     raise typed or ValueError(message)  # not inside of "except", so that no other error is shown with it

@@ -47,7 +47,8 @@ TEST_F(OneLine, AnErrorOfAnOperatorIsItsFirstLine) {
     EXPECT_THAT(line_of([&] {
                   module->forward({at::randn({8, 5})});
                 }),
-                AllOf(StartsWith("mat1 and mat2 shapes cannot be multiplied (8x5 and 4x4)"),
+                AllOf(HasSubstr("mat1 and mat2 shapes cannot be multiplied (8x5 and 4x4)"),
+                      Not(HasSubstr("Traceback")),
                       Not(HasSubstr("\n"))));
   }
 }

@@ -80,18 +80,30 @@ std::vector<at::Tensor> train_lowered() {
       lower(make_model(), R"({"strategy": "budget", "memory_budget": 1.0, "exact": false})"));
 }
 
-// A call under autocast has a pass of its own.
-void train_lowered_under_autocast() {
-  auto model = test::make_module("UnderAutocast");
+// A model of one region.
+Module make_small_model(const std::string& name) {
+  auto model = test::make_module(name);
   model.register_module("first", test::make_linear(4, 8));
   model.define(R"(
 def forward(self, x):
     return torch.tanh(self.first.forward(x))
 )");
-  auto lowered = lower(model, R"({"strategy": "all"})");
+  return model;
+}
+
+// A call under autocast has a pass of its own.
+void train_lowered_under_autocast() {
+  auto lowered = lower(make_small_model("UnderAutocast"), R"({"strategy": "all"})");
   at::autocast::set_autocast_enabled(at::kCPU, true);
   lowered.forward({at::randn({5, 4})});
   at::autocast::set_autocast_enabled(at::kCPU, false);
+}
+
+// Operators run in slices where a budget cannot be kept otherwise. Nothing keeps this one.
+void train_lowered_in_slices() {
+  auto lowered = lower(make_small_model("InSlices"),
+                       R"({"strategy": "budget", "memory_budget": "2B", "exact": false})");
+  EXPECT_ANY_THROW(lowered.forward({at::randn({5, 4})}));
 }
 
 class PassManager : public test::TorchTest {
@@ -107,6 +119,7 @@ TEST_F(PassManager, EveryPassOfTheListRuns) {
       [&](Pass pass) { ran.insert(all_passes()[static_cast<size_t>(pass)].name); });
   train_lowered();
   train_lowered_under_autocast();
+  train_lowered_in_slices();
   std::set<std::string> listed;
   for (const auto& info : all_passes())
     listed.insert(info.name);
@@ -120,6 +133,7 @@ TEST_F(PassManager, DisabledPassDoesNotRun) {
   set_pass_observer_for_testing([&](Pass pass) { ran.insert(pass); });
   train_lowered();
   train_lowered_under_autocast();
+  train_lowered_in_slices();
   EXPECT_EQ(ran.count(Pass::kFunctionalize), 0U);
   EXPECT_EQ(ran.count(Pass::kAlternatives), 0U);
   EXPECT_EQ(ran.size(), all_passes().size() - 2);

@@ -171,6 +171,8 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "x.unsqueeze(0).expand([3, 5, 7, 4])", {x}, {}},
       {"x", "x.unsqueeze(0).expand([3, x.size(0), x.size(1), 4])", {x}, {}},
       {"x", "x.unsqueeze(0).expand([3, -1, 7, -1])", {x}, {1, 3}},
+      {"x, y", "x.expand_as(y)", {random({7, 1}), random({5, 7, 4})}, {0, 1, 2}},
+      {"x, y", "x.view_as(y)", {x, random({5, 7, 2, 2})}, {0, 1}},
       {"x, y", "torch.cat([x, y], 1)", {x, random({5, 2, 4})}, {0, 2}},
       {"x, y", "torch.stack([x, y], 1)", {x, random({5, 7, 4})}, {0, 2, 3}},
       {"x, i", "torch.index_select(x, 1, i)", {x, indices({9}, 7)}, {0, 1, 2}},
