@@ -51,7 +51,7 @@ RegionGraphs compile_with_slices(const RegionInput& input, const CompileRegion& 
   const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
                                input.described, input.most_profiled_bytes);
   // The same thresholds for each budget, so that the smallest peak of an error can be kept.
-  for (const int64_t share : {4, 16, 64}) {
+  for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
     SlicedForward sliced;
     run_pass(Pass::kSliceRows, sliced.graph,
              [&] { sliced = slice_rows(*forward, tensors, unplanned / share); });
