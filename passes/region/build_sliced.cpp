@@ -36,10 +36,9 @@ class SlicedBuilder {
       copy(node);
     redirect_length_reads();
     const auto results = values_read_outside();
-    for (auto* value : results)
-      subgraph_->registerOutput(copies_.at(value));
     auto* sliced = create(results);
     sliced->insertAfter(members_.back());
+    list_sizes_outside(sliced);
     auto* behind = sliced;
     for (auto* node : stretch_.after) {
       node->moveAfter(behind);
@@ -76,24 +75,35 @@ class SlicedBuilder {
   Value* inner_sizes(const Node* node) {
     auto* list = const_cast<Node*>(node)->input(sizes_operand(node).value());
     const auto row = static_cast<size_t>(stretch_.made.at(node->outputs()[0]));
+    const auto rank = sizes_of(node->outputs()[0], known_)->size();
     std::vector<Value*> sizes;
-    if (const auto constant = torch::jit::toIValue(list)) {
-      for (const auto size : constant->toIntVector())
-        sizes.push_back(subgraph_->insertConstant(size));
-    } else {
-      for (size_t i = 0; i < list->node()->inputs().size(); ++i)
-        sizes.push_back(i == row ? nullptr : inner(list->node()->input(i), kWhole));
-    }
+    for (size_t i = 0; i < rank; ++i)
+      sizes.push_back(i == row ? nullptr : inner_element(list, i));
     const auto operand_row = stretch_.operand_rows.at(node)[0];
-    const auto size = size_of_slice(node, static_cast<int64_t>(row), operand_row, stretch_.made);
+    const auto size =
+        size_of_slice(node, static_cast<int64_t>(row), operand_row, stretch_.made, known_);
     if (size == SliceSize::kRead) {
-      auto* read = list->node()->input(row)->node();
-      sizes.at(row) = subgraph_->insert(
-          c10::aten::size, {inner(read->input(0), operand_row), inner(read->input(1), kWhole)});
+      auto* measured = const_cast<Value*>(measured_value(list, row));
+      const auto found = stretch_.made.find(measured);
+      const auto dimension = found == stretch_.made.end() ? operand_row : found->second;
+      sizes[row] = subgraph_->insert(c10::aten::size, {inner(measured, dimension), dimension});
     } else {
-      sizes.at(row) = subgraph_->insertConstant(int64_t{-1});
+      sizes[row] = subgraph_->insertConstant(int64_t{-1});
     }
     return subgraph_->insertNode(subgraph_->createList(c10::IntType::get(), sizes))->output();
+  }
+
+  // Returns what stands for an element of a list of sizes in the stretch.
+  Value* inner_element(Value* list, size_t index) {
+    const auto element = static_cast<int64_t>(index);
+    if (const auto constant = torch::jit::toIValue(list))
+      return subgraph_->insertConstant(constant->toIntVector().at(index));
+    if (list->node()->kind() == c10::prim::ListConstruct)
+      return inner(list->node()->input(index), kWhole);
+    if (stretch_.made.count(list) != 0)
+      return subgraph_->insert(c10::aten::__getitem__, {copies_.at(list), element});
+    const torch::jit::WithInsertPoint guard(list->node()->next());
+    return inner(graph_.insert(c10::aten::__getitem__, {list, element}), kWhole);
   }
 
   void copy(Node* node) {
@@ -113,7 +123,7 @@ class SlicedBuilder {
         operands.push_back(inner(operand, rows[flat++]));
       }
     }
-    if (const auto once = added_once(node))
+    if (const auto once = added_once(node); once && !is_zeros(node->input(*once)))
       operands[*once] = is_convolution(node)
                             ? subgraph_->insertConstant(c10::IValue())
                             : subgraph_->insert(c10::aten::zeros_like, {operands[*once]});
@@ -135,6 +145,12 @@ class SlicedBuilder {
       added->addInput(inner(element, rows[flat++]));
     added->output()->setType(list->output()->type());
     return subgraph_->insertNode(added)->output();
+  }
+
+  static bool is_zeros(const Value* value) {
+    static const auto new_zeros = c10::Symbol::fromQualString("aten::new_zeros");
+    const auto kind = value->node()->kind();
+    return kind == new_zeros || kind == c10::aten::zeros || kind == c10::aten::zeros_like;
   }
 
   // Returns the operand that is added to the sum over slices once, behind it: what index_add() adds
@@ -179,7 +195,7 @@ class SlicedBuilder {
         const auto& uses = output->uses();
         if (std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
               return !is_member(use.user) && !is_list_of_stretch(use.user);
-            }))
+            }) && stretch_.made.at(output) != kSizesOfSlice)
           values.push_back(output);
       }
     }
@@ -202,7 +218,7 @@ class SlicedBuilder {
 
   void redirect_length_reads() {
     for (auto* read : stretch_.length_reads) {
-      const auto [origin, row] = origin_of_rows(read->input(0));
+      const auto [origin, row] = origin_of_rows(const_cast<Value*>(measured_value(read)));
       const torch::jit::WithInsertPoint guard(read);
       auto* length = graph_.insert(c10::aten::size, {origin, row});
       length->node()->copyMetadata(read);
@@ -216,6 +232,7 @@ class SlicedBuilder {
     auto* sliced = graph_.create(symbols::kSliced, operands_, results.size());
     std::vector<int64_t> result_rows;
     for (size_t i = 0; i < results.size(); ++i) {
+      subgraph_->registerOutput(copies_.at(results[i]));
       result_rows.push_back(stretch_.made.at(results[i]));
       sliced->output(i)->setType(results[i]->type());
     }
@@ -228,9 +245,41 @@ class SlicedBuilder {
     return sliced;
   }
 
+  // Makes lists of sizes that are read outside of the stretch: those sizes that are the same in each
+  // slice are results of it.
+  void list_sizes_outside(Node* sliced) {
+    for (auto* node : members_) {
+      auto* list = node->outputs()[0];
+      if (stretch_.made.at(list) != kSizesOfSlice ||
+          std::all_of(list->uses().begin(), list->uses().end(),
+                      [&](const torch::jit::Use& use) { return is_member(use.user); }))
+        continue;
+      auto* measured = node->input();
+      const auto row = stretch_.made.at(measured);
+      auto result_rows = sliced->is(symbols::kResultRows);
+      std::vector<Value*> sizes;
+      const auto rank = static_cast<int64_t>(sizes_of(measured, known_)->size());
+      for (int64_t i = 0; i < rank; ++i) {
+        if (i == row) {
+          sizes.push_back(nullptr);
+          continue;
+        }
+        subgraph_->registerOutput(subgraph_->insert(c10::aten::size, {copies_.at(measured), i}));
+        sizes.push_back(sliced->addOutput()->setType(c10::IntType::get()));
+        result_rows.push_back(kWhole);
+      }
+      sliced->is_(symbols::kResultRows, std::move(result_rows));
+      const auto [origin, dimension] = origin_of_rows(measured);
+      const torch::jit::WithInsertPoint guard(sliced->next());
+      sizes[row] = graph_.insert(c10::aten::size, {origin, dimension});
+      auto* outside = graph_.insertNode(graph_.createList(c10::IntType::get(), sizes));
+      list->replaceAllUsesWith(outside->output());
+    }
+  }
+
   void replace(Value* value, Value* result) {
     auto* stands_for = result;
-    if (const auto once = added_once(value->node())) {
+    if (const auto once = added_once(value->node()); once && !is_zeros(value->node()->input(*once))) {
       const torch::jit::WithInsertPoint guard(result->node()->next());
       auto* addend = value->node()->input(*once);
       if (is_convolution(value->node()))

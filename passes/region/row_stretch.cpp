@@ -61,12 +61,17 @@ bool may_be_sliced(const Node* node) {
                                        : recompute_veto(node) == RecomputeVeto::kNone;
 }
 
+bool lists_sizes(const Node* node) {
+  return node->kind() == c10::aten::size && node->inputs().size() == 1;
+}
+
 // Returns the dimension whose size the node reads, if it reads one.
 std::optional<int64_t> read_dimension(const Node* node, const KnownTensors& known) {
-  if (node->kind() != c10::aten::size || node->inputs().size() != 2)
+  const auto* value = measured_value(node);
+  if (value == nullptr)
     return std::nullopt;
   const auto dimension = torch::jit::constant_as<int64_t>(node->input(1));
-  const auto* sizes = sizes_of(node->input(0), known);
+  const auto* sizes = sizes_of(value, known);
   if (!dimension || sizes == nullptr)
     return std::nullopt;
   return *dimension < 0 ? *dimension + static_cast<int64_t>(sizes->size()) : *dimension;
@@ -81,21 +86,25 @@ struct ListedSize {
 };
 
 // Returns the sizes in a list; an empty list where they are not known one by one.
-std::vector<ListedSize> listed_sizes(const Value* list) {
+std::vector<ListedSize> listed_sizes(const Value* list, const KnownTensors& known) {
   std::vector<ListedSize> sizes;
+  if (lists_sizes(list->node())) {
+    const auto* value = list->node()->input();
+    const auto* known_sizes = sizes_of(value, known);
+    const auto rank = known_sizes == nullptr ? 0 : static_cast<int64_t>(known_sizes->size());
+    for (int64_t i = 0; i < rank; ++i)
+      sizes.push_back({.constant = std::nullopt, .read_of = value, .read_dimension = i});
+    return sizes;
+  }
   if (const auto constant = torch::jit::toIValue(list)) {
     for (const auto size : constant->toIntVector())
       sizes.push_back({.constant = size});
   } else if (list->node()->kind() == c10::prim::ListConstruct) {
     for (const auto* value : list->node()->inputs()) {
       ListedSize size{.constant = torch::jit::constant_as<int64_t>(value)};
-      const auto* node = value->node();
-      if (node->kind() == c10::aten::size && node->inputs().size() == 2) {
-        const auto dimension = torch::jit::constant_as<int64_t>(node->input(1));
-        if (dimension && *dimension >= 0) {
-          size.read_of = node->input(0);
-          size.read_dimension = *dimension;
-        }
+      if (const auto dimension = read_dimension(value->node(), known)) {
+        size.read_of = measured_value(value->node());
+        size.read_dimension = *dimension;
       }
       sizes.push_back(size);
     }
@@ -161,10 +170,13 @@ class StretchFinder {
   }
 
   // Returns whether values of the stretch have the rows that are needed of them.
-  bool agree(const std::vector<Value*>& operands, const std::vector<int64_t>& rows) const {
+  bool agree(const Node* node, const std::vector<int64_t>& rows) const {
+    const auto operands = flat_operands(node);
+    const auto of_sizes = sizes_operand(node);
     for (size_t i = 0; i < operands.size(); ++i) {
       const auto found = stretch_.made.find(operands[i]);
-      if (found != stretch_.made.end() && found->second != rows[i])
+      const bool is_listed = of_sizes && i == *of_sizes;  // size_of_slice() looks at these
+      if (found != stretch_.made.end() && found->second != rows[i] && !is_listed)
         return false;
     }
     return true;
@@ -184,22 +196,27 @@ class StretchFinder {
     std::vector<size_t> open;
     const auto add_if_possible = [&](size_t each, int64_t row) {
       auto rows = may_be_member(each) ? needed_rows(nodes_[each], row) : std::nullopt;
-      if (!rows || size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made) == SliceSize::kNone)
+      if (!rows || size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made, known_) ==
+                       SliceSize::kNone)
         return;
       add(each, row, std::move(*rows));
       open.push_back(each);
     };
     add_if_possible(index, dimension);
     while (!open.empty()) {
-      const auto* node = nodes_[open.back()];
-      open.pop_back();
-      const auto operands = flat_operands(node);
-      const auto rows = stretch_.operand_rows.at(node);
-      for (size_t i = 0; i < operands.size(); ++i) {
-        const auto maker = nodes_.index_of(operands[i]->node());
-        if (rows[i] != kWhole && !is_made(operands[i]) && maker)
-          add_if_possible(*maker, rows[i]);
+      // Whether an operand can be made may depend on another one, whose sizes it has.
+      for (const auto member : std::exchange(open, {})) {
+        const auto* node = nodes_[member];
+        const auto operands = flat_operands(node);
+        const auto rows = stretch_.operand_rows.at(node);
+        for (size_t i = 0; i < operands.size(); ++i) {
+          const auto maker = nodes_.index_of(operands[i]->node());
+          if (rows[i] != kWhole && !is_made(operands[i]) && maker)
+            add_if_possible(*maker, rows[i]);
+        }
       }
+      if (!open.empty())
+        open.assign(members_.begin(), members_.end());
     }
     return members_.count(index) != 0;
   }
@@ -219,7 +236,7 @@ class StretchFinder {
       return true;
     if (members_.count(index) != 0)
       return !depends_on_after(node) &&
-             agree(flat_operands(node), stretch_.operand_rows.at(node));
+             agree(node, stretch_.operand_rows.at(node));
     if (!depends_on_after(node) && !reads_stretch(node))
       return true;
     if (becomes_length_read(node) || becomes_member(index))
@@ -243,7 +260,7 @@ class StretchFinder {
     const auto dimension = read_dimension(node, known_);
     if (!dimension)
       return false;
-    const auto found = stretch_.made.find(node->input(0));
+    const auto found = stretch_.made.find(measured_value(node));
     if (found == stretch_.made.end() || found->second != *dimension)
       return false;
     stretch_.length_reads.push_back(node);
@@ -260,6 +277,8 @@ class StretchFinder {
     // Lists of tensors are made where they are read.
     if (node->kind() == c10::prim::ListConstruct)
       return false;
+    if (becomes_zeros(index))
+      return true;
     const auto* sizes = sizes_of(node->outputs()[0], known_);
     if (sizes == nullptr)
       return false;
@@ -267,8 +286,8 @@ class StretchFinder {
       if ((*sizes)[i] != stretch_.rows)
         continue;
       const auto rows = rows_of_operands(node, i, known_);
-      if (rows && agree(operands, *rows) && reads_rows(operands, *rows) &&
-          size_of_slice(node, i, (*rows)[0], stretch_.made) != SliceSize::kNone) {
+      if (rows && agree(node, *rows) && reads_rows(operands, *rows) &&
+          size_of_slice(node, i, (*rows)[0], stretch_.made, known_) != SliceSize::kNone) {
         add(index, i, *rows);
         return true;
       }
@@ -293,7 +312,7 @@ class StretchFinder {
                                                       : std::optional(found->second));
     }
     const auto rows = rows_that_are_summed(nodes_[index], assigned, known_);
-    if (!rows || !agree(operands, *rows) || !reads_rows(operands, *rows))
+    if (!rows || !agree(nodes_[index], *rows) || !reads_rows(operands, *rows))
       return false;
     for (size_t i = 0; i < operands.size(); ++i) {
       if ((*rows)[i] != kWhole && (*sizes_of(operands[i], known_))[(*rows)[i]] != stretch_.rows)
@@ -303,9 +322,34 @@ class StretchFinder {
     return true;
   }
 
+  // Zeros of which only type and device are those of a value of the stretch.
+  bool becomes_zeros(size_t index) {
+    static const auto new_zeros = c10::Symbol::fromQualString("aten::new_zeros");
+    const auto* node = nodes_[index];
+    if (node->kind() != new_zeros)
+      return false;
+    const auto inputs = node->inputs();
+    std::vector<int64_t> rows(inputs.size(), kWhole);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const auto found = stretch_.made.find(inputs[i]);
+      if (found == stretch_.made.end())
+        continue;
+      if (i == 0)
+        rows[0] = found->second;
+      else if (found->second != kWhole)
+        return false;
+    }
+    add(index, kWhole, std::move(rows));
+    return true;
+  }
+
   // A size, or what is computed from sizes, that is the same in each slice.
   bool becomes_number(size_t index) {
     auto* node = nodes_[index];
+    if (lists_sizes(node) && stretch_.made.at(node->input()) >= 0) {
+      add(index, kSizesOfSlice, {stretch_.made.at(node->input())});
+      return true;
+    }
     for (const auto* operand : node->inputs()) {
       const auto found = stretch_.made.find(operand);
       if (found == stretch_.made.end() || found->second == kWhole)
@@ -340,12 +384,31 @@ class StretchFinder {
 
 }  // namespace
 
+const Value* measured_value(const Node* read) {
+  if (read->inputs().size() != 2)
+    return nullptr;
+  if (read->kind() == c10::aten::size)
+    return read->input(0);
+  const bool is_element =
+      read->kind() == c10::aten::__getitem__ && lists_sizes(read->input(0)->node());
+  return is_element ? read->input(0)->node()->input() : nullptr;
+}
+
+const Value* measured_value(const Value* list, size_t element) {
+  if (lists_sizes(list->node()))
+    return list->node()->input();
+  return list->node()->kind() == c10::prim::ListConstruct
+             ? measured_value(list->node()->input(element)->node())
+             : nullptr;
+}
+
 SliceSize size_of_slice(const Node* node, int64_t dimension, int64_t operand_row,
-                        const std::unordered_map<const Value*, int64_t>& made) {
+                        const std::unordered_map<const Value*, int64_t>& made,
+                        const KnownTensors& known) {
   const auto index = sizes_operand(node);
   if (!index)
     return SliceSize::kAsWritten;
-  const auto sizes = listed_sizes(node->input(*index));
+  const auto sizes = listed_sizes(node->input(*index), known);
   if (dimension >= static_cast<int64_t>(sizes.size()))
     return SliceSize::kNone;
   const auto& size = sizes[dimension];

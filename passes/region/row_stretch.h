@@ -39,11 +39,14 @@ struct StretchBounds {
   size_t end = 0;
 };
 
+// A list of all sizes of a value, of which that of the rows is not the same in each slice.
+inline constexpr int64_t kSizesOfSlice = -3;
+
 struct RowStretch {
   int64_t rows = 0;
   std::vector<size_t> nodes;  // indices, in order
-  // By value that a node of the stretch makes: the dimension of its rows, kSummed, or kWhole for a
-  // number that is the same in each slice.
+  // By value that a node of the stretch makes: the dimension of its rows, kSummed, kWhole for what
+  // is the same in each slice, or kSizesOfSlice.
   std::unordered_map<const torch::jit::Value*, int64_t> made;
   // By node of the stretch: rows of its flat operands (rows_of_operands()).
   std::unordered_map<const torch::jit::Node*, std::vector<int64_t>> operand_rows;
@@ -69,6 +72,12 @@ enum class SliceSize {
 // Returns it for a node whose result is sliced along `dimension` and its operand 0 along
 // `operand_row`. `made` is that of the stretch.
 SliceSize size_of_slice(const torch::jit::Node* node, int64_t dimension, int64_t operand_row,
-                        const std::unordered_map<const torch::jit::Value*, int64_t>& made);
+                        const std::unordered_map<const torch::jit::Value*, int64_t>& made,
+                        const KnownTensors& known);
+
+// Returns the value of whose sizes a node reads one: off the value, or off the list of its sizes.
+const torch::jit::Value* measured_value(const torch::jit::Node* read);
+// Returns the value off which an element of a list of sizes was read; null: it is not known.
+const torch::jit::Value* measured_value(const torch::jit::Value* list, size_t element);
 
 }  // namespace aten_recompute

@@ -283,6 +283,24 @@ TEST_F(SliceRows, EdgesAreGatheredAndScattered) {
   expect_same(sliced.graph, graph, inputs);
 }
 
+// As PyTorch Geometric does it.
+TEST_F(SliceRows, MessagesAreScatteredToZerosOfTheirType) {
+  const auto graph = graph_of("x, i, j", R"(
+  m = torch.index_select(x, 0, j)
+  k = m.size()
+  e = i.view([-1, 1]).expand(m.size())
+  z = m.new_zeros([x.size(0), k[1]])
+  y = torch.scatter_add(z, 0, e, m)
+  return y * float(k[0]) + torch.ones(k).sum()
+)");
+  const std::vector<c10::IValue> inputs{random({6, 4}), indices({20}, 6), indices({20}, 6)};
+  const auto sliced = sliced_at(graph, "y", kSummed, inputs);
+  ASSERT_NE(sliced.node, nullptr);
+  EXPECT_EQ(sliced.node->is(symbols::kResultRows)[0], kSummed);
+  EXPECT_EQ(test::find_nodes(*sliced.graph, "aten::index_select").size(), 0);
+  expect_same(sliced.graph, graph, inputs);
+}
+
 TEST_F(SliceRows, SizesOfInnerValuesAreReadOutside) {
   const auto graph = graph_of("x, w", R"(
   h = torch.linear(x, w)
