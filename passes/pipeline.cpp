@@ -156,8 +156,8 @@ RegionGraphs compile_region(const RegionInput& given) {
                               return compile_in_layout(layout, forward, each);
                             });
   };
-  const auto compile_sliced = [](const RegionInput& each, const std::shared_ptr<Graph>& forward) {
-    return compile_in_layout({.sliced = forward}, forward, each);
+  const auto compile_sliced = [](const RegionInput& each, const RegionLayout& layout) {
+    return compile_in_layout(layout, layout.sliced, each);
   };
   return in_slices_if_needed(input, compile, compile_sliced);
 }

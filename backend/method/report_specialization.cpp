@@ -70,6 +70,7 @@ json report_of(const CompiledRegion& compiled_region) {
                 {"recomputed", report.recomputed},
                 {"banned", banned},
                 {"channels_last", compiled_region.graphs().layout.channels_last},
+                {"slices", compiled_region.graphs().layout.num_sliced},
                 {"on_tape", report.operators.on_tape},
                 {"gradients_by", counts(report.operators)},
                 {"arena", describe_arena(compiled_region.arena_plans().figures())}});

@@ -201,7 +201,9 @@ class Preparation {
   InsertBackward prepare_sliced(Node* node) {
     prepared_.operators.by_rule.push_back(qualified_operator_name(node));
     require_sliced_results(node, sums_);
-    return [node, &sums = sums_] { insert_sliced_gradient(node, sums); };
+    return [node, purpose = purpose_, &sums = sums_] {
+      insert_sliced_gradient(node, purpose, sums);
+    };
   }
 
   InsertBackward prepare_tape(Node* node) {

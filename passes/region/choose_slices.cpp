@@ -4,7 +4,10 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <cstdint>
+#include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include "common/log.h"
 #include "common/size_text.h"
@@ -12,6 +15,7 @@
 #include "passes/region/choose_layout.h"
 #include "passes/region/forward_tensors.h"
 #include "passes/region/slice_rows.h"
+#include "planner/model/explain_peak.h"
 
 namespace aten_recompute {
 namespace {
@@ -23,85 +27,117 @@ bool may_use_slices(const RegionInput& input) {
          !input.leanest && !input.has_casts;
 }
 
-// Keeps the error with the smaller peak.
-void keep_smaller(std::shared_ptr<const BudgetUnreachableError>& smallest,
-                  const BudgetUnreachableError& error) {
-  if (smallest == nullptr || error.smallest_peak_bytes < smallest->smallest_peak_bytes)
-    smallest = std::make_shared<BudgetUnreachableError>(error);
-}
+// The layouts of a region that have been tried in vain.
+class Attempts {
+ public:
+  // Notes that a layout cannot keep the budget; nothing stands for the usual one.
+  void add(const BudgetUnreachableError& error, std::optional<RegionLayout> layout = {}) {
+    if (error_ != nullptr && error.smallest_peak_bytes >= error_->smallest_peak_bytes)
+      return;
+    error_ = std::make_shared<BudgetUnreachableError>(error);
+    layout_ = std::move(layout);
+  }
 
-// Compiles the region as it is, and then with more and smaller slices. Throws the error of the
-// smallest peak.
-RegionGraphs compile_with_slices(const RegionInput& input, const CompileRegion& compile,
-                                 const CompileForward& compile_forward) {
-  std::shared_ptr<const BudgetUnreachableError> smallest;
-  try {
-    return compile(input);
-  } catch (const BudgetUnreachableError& error) {
-    keep_smaller(smallest, error);
-  }
-  const auto limit = smallest->limit_bytes;
-  const auto unplanned = smallest->unplanned_peak_bytes;
-  auto in_bytes = input;
-  // A fraction counts from the peak of the program as it is.
-  in_bytes.options.memory_fraction.reset();
-  in_bytes.options.memory_bytes = limit;
-  in_bytes.known.clear();
-  const auto forward = forward_in(usual_layout(input), input.graph);
-  const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
-                               input.described, input.most_profiled_bytes);
-  // The same thresholds for each budget, so that the smallest peak of an error can be kept.
-  for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
-    SlicedForward sliced;
-    run_pass(Pass::kSliceRows, sliced.graph,
-             [&] { sliced = slice_rows(*forward, tensors, unplanned / share); });
-    if (sliced.num_stretches == 0)
-      continue;
-    try {
-      auto graphs = compile_forward(in_bytes, sliced.graph);
-      if (graphs.plan)
-        graphs.plan->metrics.unplanned_peak_bytes = unplanned;
-      log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(sliced.num_stretches) +
-                                    " stretches of operators run slice by slice, because no plan "
-                                    "of the operators as they are keeps " +
-                                    nearest_size(limit));
-      return graphs;
-    } catch (const BudgetUnreachableError& error) {
-      log_info(LogTopic::kPlan, "with " + std::to_string(sliced.num_stretches) +
-                                    " stretches in slices, the smallest peak is " +
-                                    nearest_size(error.smallest_peak_bytes) + ", at " +
-                                    error.peak_operator.name + " of " + error.peak_operator.layer);
-      keep_smaller(smallest, error);
+  // Of the layout with the smallest peak.
+  const BudgetUnreachableError& error() const { return *error_; }
+  const std::optional<RegionLayout>& layout() const { return layout_; }
+
+ private:
+  std::shared_ptr<const BudgetUnreachableError> error_;
+  std::optional<RegionLayout> layout_;
+};
+
+class SliceChooser {
+ public:
+  SliceChooser(const RegionInput& input, const CompileRegion& compile,
+               const CompileSliced& compile_sliced)
+      : input_(input), compile_(compile), compile_sliced_(compile_sliced) {}
+
+  RegionGraphs choose() {
+    auto strict = input_;
+    strict.options.leanest_if_unreachable = false;
+    if (input_.options.memory_bytes) {
+      // What needs more than the budget can only run in slices, and may have no memory to be
+      // profiled.
+      strict.most_profiled_bytes = *input_.options.memory_bytes;
+      if (auto graphs = try_all(strict))
+        return std::move(*graphs);
+      strict.most_profiled_bytes = input_.most_profiled_bytes;  // the error has to be exact
     }
+    if (auto graphs = try_all(strict))
+      return std::move(*graphs);
+    if (!input_.options.leanest_if_unreachable)
+      attempts_.error().raise();
+    return attempts_.layout() ? in_slices(input_, *attempts_.layout()) : compile_(input_);
   }
-  smallest->raise();
-  throw;  // not reached
-}
+
+ private:
+  // Compiles the region as it is, and then with more and smaller slices. Returns nothing where no
+  // layout keeps the budget.
+  std::optional<RegionGraphs> try_all(const RegionInput& input) {
+    attempts_ = {};
+    try {
+      return compile_(input);
+    } catch (const BudgetUnreachableError& error) {
+      unplanned_bytes_ = error.unplanned_peak_bytes;
+      limit_bytes_ = error.limit_bytes;
+      attempts_.add(error);
+    }
+    const auto forward = forward_in(usual_layout(input), input.graph);
+    const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
+                                 input.described, input.most_profiled_bytes);
+    // The same thresholds for each budget, so that the smallest peak of an error can be kept.
+    for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
+      SlicedForward sliced;
+      run_pass(Pass::kSliceRows, sliced.graph,
+               [&] { sliced = slice_rows(*forward, tensors, unplanned_bytes_ / share); });
+      if (sliced.num_stretches == 0)
+        continue;
+      const RegionLayout layout{.sliced = sliced.graph, .num_sliced = sliced.num_stretches};
+      try {
+        auto graphs = in_slices(input, layout);
+        log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(sliced.num_stretches) +
+                                      " stretches of operators run slice by slice, because no "
+                                      "plan of the operators as they are keeps " +
+                                      nearest_size(limit_bytes_));
+        return graphs;
+      } catch (const BudgetUnreachableError& error) {
+        log_info(LogTopic::kPlan, "with " + std::to_string(sliced.num_stretches) +
+                                      " stretches in slices, the smallest peak is " +
+                                      nearest_size(error.smallest_peak_bytes) + ", at " +
+                                      describe(error.peak_operator));
+        attempts_.add(error, layout);
+      }
+    }
+    return std::nullopt;
+  }
+
+  RegionGraphs in_slices(const RegionInput& input, const RegionLayout& layout) const {
+    auto in_bytes = input;
+    // A fraction counts from the peak of the program as it is.
+    in_bytes.options.memory_fraction.reset();
+    in_bytes.options.memory_bytes = limit_bytes_;
+    in_bytes.known.clear();
+    auto graphs = compile_sliced_(in_bytes, layout);
+    if (graphs.plan)
+      graphs.plan->metrics.unplanned_peak_bytes = unplanned_bytes_;
+    return graphs;
+  }
+
+  const RegionInput& input_;
+  const CompileRegion& compile_;
+  const CompileSliced& compile_sliced_;
+  Attempts attempts_;
+  int64_t limit_bytes_ = 0;
+  int64_t unplanned_bytes_ = 0;  // the peak of the program as it is, without recomputation
+};
 
 }  // namespace
 
 RegionGraphs in_slices_if_needed(const RegionInput& input, const CompileRegion& compile,
-                                 const CompileForward& compile_forward) {
-  if (!may_use_slices(input))
-    return compile(input);
-  auto strict = input;
-  strict.options.leanest_if_unreachable = false;
-  try {
-    // What needs more than the budget can only run in slices, and may have no memory to be profiled.
-    if (input.options.memory_bytes) {
-      strict.most_profiled_bytes = *input.options.memory_bytes;
-      try {
-        return compile_with_slices(strict, compile, compile_forward);
-      } catch (const BudgetUnreachableError&) {
-        strict.most_profiled_bytes = input.most_profiled_bytes;  // the error has to be exact
-      }
-    }
-    return compile_with_slices(strict, compile, compile_forward);
-  } catch (const BudgetUnreachableError&) {
-    if (!input.options.leanest_if_unreachable)
-      throw;
-  }
-  return compile(input);
+                                 const CompileSliced& compile_sliced) {
+  return may_use_slices(input) ? SliceChooser(input, compile, compile_sliced).choose()
+                               : compile(input);
 }
 
 }  // namespace aten_recompute

@@ -60,6 +60,7 @@ struct RegionLayout {
   bool is_fused = false;       // operators are fused, where there are some to fuse
   // The forward with stretches that run slice by slice (passes/region/slice_rows.h); null: none do.
   std::shared_ptr<torch::jit::Graph> sliced{};
+  size_t num_sliced = 0;  // how many stretches those are
 };
 
 // What is told about a compiled region, by name.

@@ -60,6 +60,7 @@ class Variant(Metrics):
     recomputed: list[str]  # names of the values that are computed again
     banned: list[Banned]
     channels_last: bool  # whether images have their channels last in memory (``exact=False``)
+    slices: int  # how many stretches of operators run slice by slice (``exact=False``)
     on_tape: list[str]  # operators without a gradient rule, which autograd differentiates
     gradients_by: dict[str, dict[str, int]]  # "rule", "user_rule", "tape": how often each operator occurs
     arena: ArenaFigures

@@ -1,0 +1,245 @@
+"""Stretches of operators that run slice by slice, where a budget is below what one operator needs (``exact=False``)."""
+
+import copy
+import io
+from typing import Any
+
+import pytest
+import torch
+from benchmarks.memory import Tracker
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+import aten_recompute
+
+
+class Grid(nn.Module):
+    """An energy that is a sum over the points of a grid, as that of a density functional."""
+
+    def __init__(self, width: int = 64) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, width)
+        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(3)])
+        self.norm = nn.LayerNorm(width)
+        self.last = nn.Linear(width, 1)
+
+    def forward(self, features: Tensor, weights: Tensor) -> Tensor:
+        h = F.silu(self.first(torch.log(features.abs() + 1e-4)))
+        for layer in self.layers:
+            h = h + F.silu(layer(self.norm(h)))
+        return torch.sum(self.last(h).squeeze(-1) * features[:, 0] * weights)
+
+
+class Tokens(nn.Module):
+    """A wide layer over tokens, with dropout and attention around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attend = nn.Linear(16, 48)
+        self.wide, self.narrow = nn.Linear(16, 512), nn.Linear(512, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        n, t, c = x.shape
+        q, k, v = self.attend(x).view(n, t, 3, 2, 8).permute(2, 0, 3, 1, 4).unbind(0)
+        weights = torch.softmax(torch.matmul(q, k.transpose(-2, -1)) / 8**0.5, dim=-1)
+        x = x + F.dropout(torch.matmul(weights, v).transpose(1, 2).reshape(n, t, c), 0.3, self.training)
+        return x + self.narrow(F.gelu(self.wide(x)))
+
+
+class Volumes(nn.Module):
+    """Convolutions whose kernels copy their input 27 times."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Conv3d(1, 8, 3, padding=1), nn.Conv3d(8, 8, 3, padding=1)
+        self.norm = nn.BatchNorm3d(8)
+        self.last = nn.ConvTranspose3d(8, 2, 2, stride=2)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.last(torch.relu(self.second(self.norm(torch.relu(self.first(x))))))
+
+
+class Messages(nn.Module):
+    """Energies of atoms by sums over edges, with forces."""
+
+    def __init__(self, width: int = 32) -> None:
+        super().__init__()
+        self.embed = nn.Embedding(4, width)
+        self.filters = nn.ModuleList([nn.Sequential(nn.Linear(8, width), nn.SiLU(), nn.Linear(width, width))] * 2)
+        self.out = nn.Linear(width, 1)
+
+    def forward(self, kinds: Tensor, positions: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+        positions.requires_grad_()
+        distance = (positions[i] - positions[j]).square().sum(-1, keepdim=True).add(1e-3).sqrt()
+        basis = torch.exp(-((distance - torch.arange(8, dtype=positions.dtype) / 2) ** 2))
+        h = self.embed(kinds)
+        for filter in self.filters:
+            h = h + torch.zeros_like(h).index_add(0, i, h[j] * filter(basis))
+        energy = self.out(torch.tanh(h)).sum()
+        forces = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert forces is not None
+        return energy, -forces
+
+
+def points(n: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(n)
+    return torch.rand(n, 8, generator=generator).requires_grad_(), torch.rand(n, generator=generator)
+
+
+def edges(atoms: int, count: int) -> tuple[Tensor, ...]:
+    generator = torch.Generator().manual_seed(count)
+    i, j = torch.randint(0, atoms, (2, count), generator=generator)
+    kinds = torch.randint(0, 4, (atoms,), generator=generator)
+    return kinds, torch.rand(atoms, 3, generator=generator, dtype=torch.float64), i, j
+
+
+def step(module: Any, inputs: tuple[Tensor, ...], seed: int = 0) -> dict[str, Tensor]:
+    """Returns results and gradients of a training step."""
+    module.zero_grad()
+    inputs = tuple(x.detach().clone().requires_grad_(x.is_floating_point()) for x in inputs)
+    torch.manual_seed(seed)
+    results = module(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    sum((each.square() * torch.linspace(1, 2, each.numel()).view_as(each)).sum() for each in results).backward()
+    found = {f"result {i}": each.detach() for i, each in enumerate(results)}
+    found |= {f"input {i}": each.grad for i, each in enumerate(inputs) if each.grad is not None}
+    found |= {name: p.grad.clone() for name, p in module.named_parameters() if p.grad is not None}
+    return found | {name: b.clone() for name, b in module.named_buffers()}
+
+
+def peak_of(module: Any, inputs: tuple[Tensor, ...], tracker: Tracker) -> int:
+    module.zero_grad()
+    with tracker.measure_peak() as peak:
+        results = module(*inputs)
+        loss = results if isinstance(results, Tensor) else results[0].sum() + results[1].square().sum()
+        loss.sum().backward()
+    return peak.bytes
+
+
+def smallest_budget(module: Any, inputs: tuple[Tensor, ...], **spec: Any) -> int:
+    lowered = aten_recompute.lower(torch.jit.script(module), "budget", memory_budget="2B", **spec)
+    with pytest.raises(aten_recompute.BudgetUnreachableError) as caught:
+        step(lowered, inputs)
+    return caught.value.smallest_peak_bytes
+
+
+def slices_of(lowered: Any) -> int:
+    specialization = aten_recompute.report(lowered)["methods"][0]["specialisations"][-1]
+    return max(variant["slices"] for region in specialization["regions"] for variant in region["variants"])
+
+
+CASES: dict[str, tuple[type[nn.Module], tuple[Tensor, ...]]] = {
+    "grid": (Grid, tuple(x.detach().double() for x in points(600))),
+    "tokens": (Tokens, (torch.randn(2, 24, 16, dtype=torch.float64),)),
+    "volumes": (Volumes, (torch.randn(2, 1, 8, 8, 8, dtype=torch.float64),)),
+    "messages": (Messages, edges(12, 200)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_gradients_are_eagers_up_to_rounding(name: str) -> None:
+    torch.manual_seed(0)
+    network, inputs = CASES[name]
+    eager = network().double()
+    smallest = smallest_budget(copy.deepcopy(eager), inputs, exact=False)
+    assert smallest < 0.9 * smallest_budget(copy.deepcopy(eager), inputs)
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=smallest, exact=False
+    )
+    for seed in range(3):
+        expected, found = step(eager, inputs, seed), step(lowered, inputs, seed)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, rtol=1e-10, atol=1e-12, msg=lambda m, key=key: f"{key}: {m}")
+    assert slices_of(lowered) > 0
+
+
+def test_ten_times_the_grid_fits_from_the_first_step_on(tracker: Tracker) -> None:
+    eager = Grid().requires_grad_(False)
+    budget = peak_of(eager, points(2000), tracker)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=budget, exact=False)
+    large = points(20000)
+    peaks = [peak_of(lowered, large, tracker) for _ in range(4)]
+    assert max(peaks) <= budget
+    assert peak_of(eager, large, tracker) > 9 * budget
+    assert slices_of(lowered) == 1
+
+
+@pytest.mark.parametrize("name", ["tokens", "volumes", "messages"])
+def test_the_smallest_budget_of_the_error_is_kept(name: str, tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    network, inputs = CASES[name]
+    module = network().double()
+    spec: dict[str, Any] = {"exact": False, "accumulate": True}
+    lowered = aten_recompute.lower(torch.jit.script(module), "budget", memory_budget="2B", **spec)
+    with pytest.raises(aten_recompute.BudgetUnreachableError) as caught:
+        peak_of(lowered, inputs, tracker)
+    smallest = caught.value.smallest_peak_bytes
+    lowered = aten_recompute.lower(torch.jit.script(module), "budget", memory_budget=smallest, **spec)
+    for p in lowered.parameters():
+        p.grad = torch.zeros_like(p)
+
+    results = lowered(*inputs)
+    results = results if isinstance(results, tuple) else (results,)
+    gradients = [torch.ones_like(each) for each in results]
+    torch.autograd.backward(results, gradients)
+    del results
+
+    def peak() -> int:
+        with tracker.measure_peak() as measured:
+            results = lowered(*inputs)
+            torch.autograd.backward(results if isinstance(results, tuple) else [results], gradients)
+        return measured.bytes
+
+    assert [peak() for _ in range(4)][-1] <= smallest
+
+
+def test_exact_results_are_never_sliced() -> None:
+    lowered = aten_recompute.lower(torch.jit.script(Grid()), "budget", memory_budget="200KiB")
+    with pytest.raises(aten_recompute.BudgetUnreachableError, match="this operator alone needs"):
+        lowered(*points(20000))
+
+
+def test_other_numbers_of_rows_are_right() -> None:
+    torch.manual_seed(0)
+    eager = Grid().double()
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget="900KiB", exact=False
+    )
+    for n in (2000, 1, 7, 1999, 0, 3000, 64, 2000):
+        inputs = tuple(x.detach().double() for x in points(n))
+        expected, found = step(eager, inputs), step(lowered, inputs)
+        for key, value in expected.items():
+            torch.testing.assert_close(found[key], value, rtol=1e-9, atol=1e-12)
+
+
+def test_a_saved_module_runs_in_slices() -> None:
+    torch.manual_seed(0)
+    network, inputs = CASES["tokens"]
+    eager = network().double()
+    smallest = smallest_budget(copy.deepcopy(eager), inputs, exact=False)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=smallest, exact=False)
+    step(lowered, inputs)
+    file = io.BytesIO()
+    torch.jit.save(lowered, file)
+    file.seek(0)
+    loaded = torch.jit.load(file)
+    for key, value in step(eager, inputs).items():
+        torch.testing.assert_close(step(loaded, inputs)[key], value, rtol=1e-10, atol=1e-12)
+    assert slices_of(loaded) > 0
+
+
+def test_second_derivatives_of_what_runs_in_slices() -> None:
+    torch.manual_seed(0)
+    eager = Grid().double()
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget="400KiB", exact=False
+    )
+    found = []
+    for module in (eager, lowered):
+        features, weights = (x.detach().double() for x in points(1000))
+        features.requires_grad_()
+        (gradient,) = torch.autograd.grad(module(features, weights), features, create_graph=True)
+        gradient.square().sum().backward()
+        found.append([features.grad, *(p.grad for p in module.parameters())])
+    torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)
