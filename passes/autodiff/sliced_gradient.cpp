@@ -26,8 +26,8 @@ using torch::jit::Value;
 // results; it returns gradients of operands.
 struct GradientGraph {
   std::shared_ptr<Graph> graph;
-  std::vector<size_t> results;   // whose gradients it takes
-  std::vector<size_t> operands;  // whose gradients it returns
+  std::vector<size_t> results{};   // whose gradients it takes
+  std::vector<size_t> operands{};  // whose gradients it returns
 };
 
 GradientGraph differentiated(const std::shared_ptr<Graph>& stretch,

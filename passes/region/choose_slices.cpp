@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "common/environment.h"
 #include "common/log.h"
 #include "common/size_text.h"
 #include "passes/manager/pass_manager.h"
@@ -46,6 +47,23 @@ class Attempts {
   std::shared_ptr<const BudgetUnreachableError> error_;
   std::optional<RegionLayout> layout_;
 };
+
+// Tests ask for this: every operator that can runs in slices, whatever the options are.
+bool always_in_slices() {
+  return environment_is("RECOMPUTE_SLICES", "always");
+}
+
+RegionGraphs all_in_slices(const RegionInput& input, const CompileRegion& compile,
+                           const CompileSliced& compile_sliced) {
+  const auto forward = forward_in(usual_layout(input), input.graph);
+  const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
+                               input.described);
+  const auto sliced = slice_rows(*forward, tensors, /*limit_bytes=*/0);
+  return sliced.num_stretches == 0
+             ? compile(input)
+             : compile_sliced(input,
+                              {.sliced = sliced.graph, .num_sliced = sliced.num_stretches});
+}
 
 class SliceChooser {
  public:
@@ -136,6 +154,8 @@ class SliceChooser {
 
 RegionGraphs in_slices_if_needed(const RegionInput& input, const CompileRegion& compile,
                                  const CompileSliced& compile_sliced) {
+  if (always_in_slices())
+    return all_in_slices(input, compile, compile_sliced);
   return may_use_slices(input) ? SliceChooser(input, compile, compile_sliced).choose()
                                : compile(input);
 }

@@ -2,6 +2,7 @@
 
 import argparse
 import fnmatch
+import os
 import sys
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from .exceptions import (
     NUMERICAL_EXCEPTIONS,
     REDUCED_EXCEPTIONS,
     SECOND_ORDER_EXCEPTIONS,
+    SLICES_EXCEPTIONS,
 )
 from .worker import Worker
 
@@ -55,6 +57,11 @@ def main() -> int:
         help="compare with differences of results, as gradcheck does, or gradgradcheck with --second-order (by default "
         "three samples of float64 and complex128)",
     )
+    parser.add_argument(
+        "--slices",
+        action="store_true",
+        help="run each operator slice by slice that can, on float64 samples; results may differ by rounding",
+    )
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the table (default: build)")
     arguments = parser.parse_args()
     dtypes = arguments.dtypes if arguments.autocast is None else (torch.float32,)
@@ -72,6 +79,9 @@ def main() -> int:
         exceptions, stem = AUTOCAST_EXCEPTIONS, f"conformance_autocast_{str(autocast)[6:]}"
     if arguments.numerical:
         exceptions, stem = NUMERICAL_EXCEPTIONS[order], stem + "_numerical"
+    if arguments.slices:
+        os.environ["RECOMPUTE_SLICES"] = "always"
+        dtypes, exceptions, stem = (torch.float64,), SLICES_EXCEPTIONS, stem + "_slices"
     limit = 3 if (arguments.second_order or arguments.numerical) and arguments.limit is None else arguments.limit
     complete = limit is None and (autocast is not None or set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES)))
     names = [entry.name for entry in entries(dtypes, arguments.numerical) if entry.twice or order == 1]

@@ -1,6 +1,7 @@
 """Runs one case in eager, traced and lowered; reports the result and how the gradient was made."""
 
 import copy
+import os
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -106,6 +107,8 @@ def _equal(a: Tensor, b: Tensor) -> bool:
         a, b = a.dequantize(), b.dequantize()
     if a.is_complex():
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
+    if os.environ.get("RECOMPUTE_SLICES") == "always" and a.is_floating_point():
+        return torch.allclose(a, b, 1e-9, 1e-9 * float(b.nan_to_num().abs().max()) if b.numel() else 0.0, equal_nan=True)
     return bool(torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
 
 

@@ -39,6 +39,8 @@ class Row:
     reached: bool = False
     time_factor: float = 0.0  # of the plan with this peak
     floor_share: float = 0.0  # what one operator, or the loss, takes by itself: no plan has a smaller peak
+    slices: int = 0  # how many stretches of operators run slice by slice for that
+    rounding: float = 0.0  # norm of the difference of results and gradients from eager's, relative to these
     near_share: float = 0.0  # of the plan for a tenth more, where this is the smallest, and its time
     near_factor: float = 0.0
     first_step: float = 0.0  # in steps of eager
@@ -126,7 +128,7 @@ def describe(row: Row, lowered: torch.jit.ScriptModule) -> None:
     row.breaks, row.on_tape = dict(breaks), dict(on_tape)
 
 
-def compare(model: Model, tracker: Tracker | None) -> Row:
+def compare(model: Model, tracker: Tracker | None, exact: bool = True) -> Row:
     """Fills a row. Without a tracker, memory and time are left out."""
     row = Row(model.name, model.traced)
     torch.manual_seed(1)
@@ -144,7 +146,7 @@ def compare(model: Model, tracker: Tracker | None) -> Row:
         lowered = aten_recompute.lower(model.program(), strategy="none")
         row.first_step, row.warm_up = first_steps(lowered, inputs, weights, eager_seconds)
         if tracker is not None:
-            measure(row, model, inputs, weights, tracker)
+            measure(row, model, inputs, weights, tracker, exact)
     except Exception as error:
         row.error = f"{type(error).__name__}: {str(error).strip().splitlines()[-1]}"
     return row
@@ -217,12 +219,35 @@ def floor_of(lowered: torch.jit.ScriptModule, specializations: int) -> int:
     return max(floors, default=0)
 
 
-def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], tracker: Tracker) -> None:
+def slices_of(lowered: torch.jit.ScriptModule) -> int:
+    """Returns how many stretches of operators run slice by slice, in the specialization that has most."""
+    return max(
+        sum(max((variant["slices"] for variant in region["variants"]), default=0) for region in each["regions"])
+        for each in aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    )
+
+
+def relative_difference(ours: dict[str, Tensor | None], theirs: dict[str, Tensor | None]) -> float:
+    """Returns the norm of the difference of all tensors together, relative to the norm of ``theirs``."""
+    different = whole = 0.0
+    for name, result in theirs.items():
+        mine = ours.get(name)
+        if result is None or mine is None or not result.is_floating_point():
+            continue
+        different += float((mine.double() - result.double()).square().sum())
+        whole += float(result.double().square().sum())
+    return float((different / whole) ** 0.5) if whole else 0.0
+
+
+def measure(
+    row: Row, model: Model, inputs: Inputs, weights: list[Tensor], tracker: Tracker, exact: bool = True
+) -> None:
+    """Measures peak and time at the budget; with ``exact`` False, what results up to rounding allow."""
     eager = model.fresh()
     peak_of_eager = peak_of(eager, inputs, weights, tracker)
 
     def peak_and_time(budget: int) -> tuple[int, float, int]:
-        spec: dict[str, Any] = {"accumulate": True, "unreachable": "leanest", "memory_budget": budget}
+        spec: dict[str, Any] = {"accumulate": True, "unreachable": "leanest", "memory_budget": budget, "exact": exact}
         lowered = aten_recompute.lower(model.program(), strategy="budget", **spec)
         peak = peak_of(lowered, inputs, weights, tracker)
         factors = []
@@ -231,6 +256,9 @@ def measure(row: Row, model: Model, inputs: Inputs, weights: list[Tensor], track
             ours = seconds_of(lowered, inputs, weights)
             torch.manual_seed(seed)
             factors.append(ours / seconds_of(eager, inputs, weights))
+        if not exact:
+            row.slices = slices_of(lowered)
+            row.rounding = relative_difference(step(lowered, inputs, 0), step(eager, inputs, 0))
         return peak, statistics.median(factors), floor_of(lowered, row.specializations)
 
     peak, row.time_factor, floor = peak_and_time(int(BUDGET * peak_of_eager))
