@@ -101,7 +101,7 @@ inline const c10::Symbol kSnapshot = c10::Symbol::fromQualString("aten_recompute
 
 // A stretch of operators that runs slice by slice (runtime/sliced.h). attr::Subgraph holds it.
 inline const c10::Symbol kSliced = c10::Symbol::fromQualString("aten_recompute::sliced");
-inline const c10::Symbol kSlices = c10::Symbol::attr("slices");            // their number
+inline const c10::Symbol kSlices = c10::Symbol::attr("slices");             // their number
 inline const c10::Symbol kOperandRows = c10::Symbol::attr("operand_rows");  // one int per operand
 inline const c10::Symbol kResultRows = c10::Symbol::attr("result_rows");    // one int per result
 

@@ -76,9 +76,8 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
 Profile run_profile(const JointGraph& joint, const RegionInput& input) {
   Profile costs;
   run_pass(Pass::kProfile, [&] {
-    costs =
-        profile(joint, input.inputs, input.options.cost_model, input.seen.profile, input.described,
-                input.most_profiled_bytes);
+    costs = profile(joint, input.inputs, input.options.cost_model, input.seen.profile,
+                    input.described, input.most_profiled_bytes);
   });
   return costs;
 }

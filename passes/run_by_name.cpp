@@ -424,7 +424,8 @@ void check(const PassInfo& info, const Run& run) {
   }
   if (!needs_inputs)
     return;
-  const bool is_for_region = info.pass == Pass::kNoopElimination || info.pass == Pass::kInsertCasts;
+  const bool is_for_region = info.pass == Pass::kNoopElimination ||
+                             info.pass == Pass::kInsertCasts || info.pass == Pass::kSliceRows;
   const size_t num_given = is_for_region ? 0 : 1;  // the others are for a method
   if (input.inputs.size() + num_given != run.graph->inputs().size()) {
     throw std::invalid_argument("the pass \"" + name + "\" needs the inputs of a call: " +

@@ -226,11 +226,13 @@ TORCH_LIBRARY(aten_recompute, m) {
   m.class_<Tape>("Tape");
   m.class_<LastAttribute>("LastAttribute").def(torch::init<>());
   m.def("version() -> str", [] { return std::string(version()); });
-  m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any", checked<&lower_any>());
+  m.def("lower(Any module, str options, str[] methods, str layer_pattern='') -> Any",
+        checked<&lower_any>());
   m.def("unlower(Any module) -> Any", checked<&unlower_any>());
   m.def("holds_lowered(Any module) -> bool", checked<&holds_lowered_any>());
   m.def("share_tensors(Any module, Any lowered) -> ()", checked<&share_tensors_any>());
-  m.def("enable(Any target, str options, str[] methods, str layer_pattern='') -> ()", checked<&enable_any>());
+  m.def("enable(Any target, str options, str[] methods, str layer_pattern='') -> ()",
+        checked<&enable_any>());
   m.def("is_enabled(Any target) -> bool", checked<&is_enabled_any>());
   m.def("check_options(str options) -> ()", checked<&check_spec>());
   m.def("disable(Any target) -> bool", checked<&disable_any>());

@@ -27,8 +27,8 @@ using torch::jit::Stack;
 // Returns the tensor in memory that nothing else refers to: results of an operator are tensors of
 // their own, and a sum is added to.
 at::Tensor in_own_memory(at::Tensor tensor) {
-  const bool is_own = tensor.use_count() == 1 && tensor.has_storage() &&
-                      tensor.storage().use_count() == 1;
+  const bool is_own =
+      tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1;
   return is_own ? std::move(tensor) : tensor.clone();
 }
 
@@ -40,9 +40,8 @@ at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows) {
   std::vector<int64_t> order(sizes.size()), place(sizes.size()), in_memory;
   std::iota(order.begin(), order.end(), 0);
   if (slice.is_non_overlapping_and_dense())
-    std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-      return slice.stride(a) > slice.stride(b);
-    });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](int64_t a, int64_t b) { return slice.stride(a) > slice.stride(b); });
   for (size_t i = 0; i < order.size(); ++i) {
     in_memory.push_back(sizes[order[i]]);
     place[order[i]] = static_cast<int64_t>(i);

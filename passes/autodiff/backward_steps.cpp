@@ -1,6 +1,7 @@
 #include "passes/autodiff/backward_steps.h"
 
 #include <torch/csrc/jit/ir/ir.h>
+#include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
 #include <memory>
@@ -11,6 +12,8 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/apply_rule.h"
 #include "passes/autodiff/broadcast_gradients.h"
+#include "passes/autodiff/fold_known.h"
+#include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/list_gradients.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/autodiff/operator_gradient.h"
@@ -110,6 +113,10 @@ bool has_undecided_gradient(Node* node, const GradientSums& sums) {
   return found;
 }
 
+StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Graph>& stretch,
+                                      const std::vector<bool>& requires_grad,
+                                      const std::vector<bool>& has_gradient);
+
 // Prepares one node after the other.
 class Preparation {
  public:
@@ -201,9 +208,11 @@ class Preparation {
   InsertBackward prepare_sliced(Node* node) {
     prepared_.operators.by_rule.push_back(qualified_operator_name(node));
     require_sliced_results(node, sums_);
-    return [node, purpose = purpose_, &sums = sums_] {
-      insert_sliced_gradient(node, purpose, sums);
+    const auto differentiate = [purpose = purpose_](const auto&... stretch) {
+      return gradients_of_stretch(purpose, stretch...);
     };
+    return
+        [node, differentiate, &sums = sums_] { insert_sliced_gradient(node, sums, differentiate); };
   }
 
   InsertBackward prepare_tape(Node* node) {
@@ -232,6 +241,47 @@ class Preparation {
   PreparedNodes& prepared_;
   std::vector<BackwardStep> steps_;
 };
+
+// Returns the joint graph of a stretch, of which only the gradients are results.
+StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Graph>& stretch,
+                                      const std::vector<bool>& requires_grad,
+                                      const std::vector<bool>& has_gradient) {
+  StretchGradients gradients{stretch->copy()};
+  auto& graph = *gradients.graph;
+  GradientSums sums(graph);
+  for (size_t i = 0; i < requires_grad.size(); ++i) {
+    if (requires_grad[i])
+      sums.require(graph.inputs()[i]);
+  }
+  PreparedNodes prepared;
+  const std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
+  const auto steps = prepare_forward(nodes, purpose, sums, prepared);
+  JointGraph joint;
+  joint.graph = gradients.graph;
+  joint.backward_start = graph.appendNode(graph.create(symbols::kBackwardStart, 0));
+  for (size_t i = 0; i < has_gradient.size(); ++i) {
+    auto* result = graph.outputs()[i];
+    if (!has_gradient[i] || !sums.requires_grad(result))
+      continue;
+    gradients.results.push_back(i);
+    sums.add(result, graph.addInput()->setType(c10::TensorType::get()));
+  }
+  insert_backward(graph, steps);
+  for (size_t i = 0; i < has_gradient.size(); ++i)
+    graph.eraseOutput(0);
+  for (size_t i = 0; i < requires_grad.size(); ++i) {
+    auto* gradient = requires_grad[i] ? sums.gradient_of(graph.inputs()[i]) : nullptr;
+    if (gradient == nullptr)
+      continue;
+    gradients.operands.push_back(i);
+    graph.registerOutput(gradient);
+  }
+  fold_known(gradients.graph);
+  torch::jit::LowerSimpleTuples(graph.block());
+  hoist_metadata(joint);
+  joint.backward_start->destroy();
+  return gradients;
+}
 
 }  // namespace
 

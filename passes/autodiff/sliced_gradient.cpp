@@ -1,7 +1,6 @@
 #include "passes/autodiff/sliced_gradient.h"
 
 #include <torch/csrc/jit/ir/ir.h>
-#include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <cstdint>
 #include <memory>
@@ -11,70 +10,12 @@
 #include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/autodiff/differentiate.h"
-#include "passes/autodiff/fold_known.h"
 #include "runtime/sliced.h"
 
 namespace aten_recompute {
 namespace {
 
-using torch::jit::Graph;
 using torch::jit::Node;
-using torch::jit::Value;
-
-// The gradients of a stretch. The graph takes the operands of the stretch and then the gradients of
-// results; it returns gradients of operands.
-struct GradientGraph {
-  std::shared_ptr<Graph> graph;
-  std::vector<size_t> results{};   // whose gradients it takes
-  std::vector<size_t> operands{};  // whose gradients it returns
-};
-
-GradientGraph differentiated(const std::shared_ptr<Graph>& stretch,
-                             const std::vector<bool>& requires_grad,
-                             const std::vector<bool>& has_gradient) {
-  auto joint = differentiate(stretch, requires_grad, has_gradient);
-  for (size_t i = 0; i < joint.num_outputs; ++i)
-    joint.graph->eraseOutput(0);
-  joint.backward_start->destroy();
-  return {joint.graph, joint.vjp_outputs, joint.gradient_inputs};
-}
-
-// The same for a gradient that the method asks for: by operators that may be differentiated again.
-GradientGraph differentiated_in_forward(const std::shared_ptr<Graph>& stretch, Purpose purpose,
-                                        const std::vector<bool>& requires_grad,
-                                        const std::vector<bool>& has_gradient) {
-  GradientGraph gradients{stretch->copy()};
-  auto& graph = *gradients.graph;
-  GradientSums sums(graph);
-  for (size_t i = 0; i < requires_grad.size(); ++i) {
-    if (requires_grad[i])
-      sums.require(graph.inputs()[i]);
-  }
-  PreparedNodes prepared;
-  const std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
-  const auto steps = prepare_forward(nodes, purpose, sums, prepared);
-  for (size_t i = 0; i < has_gradient.size(); ++i) {
-    auto* result = graph.outputs()[i];
-    if (!has_gradient[i] || !sums.requires_grad(result))
-      continue;
-    gradients.results.push_back(i);
-    sums.add(result, graph.addInput()->setType(c10::TensorType::get()));
-  }
-  insert_backward(graph, steps);
-  for (size_t i = 0; i < has_gradient.size(); ++i)
-    graph.eraseOutput(0);
-  for (size_t i = 0; i < requires_grad.size(); ++i) {
-    auto* gradient = requires_grad[i] ? sums.gradient_of(graph.inputs()[i]) : nullptr;
-    if (gradient == nullptr)
-      continue;
-    gradients.operands.push_back(i);
-    graph.registerOutput(gradient);
-  }
-  fold_known(gradients.graph);
-  torch::jit::LowerSimpleTuples(graph.block());
-  return gradients;
-}
 
 }  // namespace
 
@@ -92,7 +33,8 @@ void require_sliced_results(Node* node, GradientSums& sums) {
   }
 }
 
-void insert_sliced_gradient(Node* node, Purpose purpose, GradientSums& sums) {
+void insert_sliced_gradient(Node* node, GradientSums& sums,
+                            const DifferentiateStretch& differentiate_stretch) {
   std::vector<bool> requires_grad, has_gradient;
   for (auto* operand : node->inputs())
     requires_grad.push_back(sums.requires_grad(operand) && is_tensor_type(*operand->type()));
@@ -104,10 +46,7 @@ void insert_sliced_gradient(Node* node, Purpose purpose, GradientSums& sums) {
   if (!any)
     return;
   const auto stretch = node->g(c10::attr::Subgraph);
-  const auto gradients =
-      purpose == Purpose::kBackward
-          ? differentiated(stretch, requires_grad, has_gradient)
-          : differentiated_in_forward(stretch, purpose, requires_grad, has_gradient);
+  const auto gradients = differentiate_stretch(stretch, requires_grad, has_gradient);
   const auto& subgraph = gradients.graph;
   remove_dead_code(subgraph->block());
   auto operands = node->inputs().vec();
@@ -135,8 +74,7 @@ void insert_sliced_gradient(Node* node, Purpose purpose, GradientSums& sums) {
       ->is_(symbols::kResultRows, gradient_rows)
       ->i_(symbols::kSlices, node->i(symbols::kSlices));
   for (size_t i = 0; i < gradients.operands.size(); ++i)
-    sums.add(node->input(gradients.operands[i]),
-             added->output(i)->setType(c10::TensorType::get()));
+    sums.add(node->input(gradients.operands[i]), added->output(i)->setType(c10::TensorType::get()));
 }
 
 }  // namespace aten_recompute

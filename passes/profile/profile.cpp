@@ -460,9 +460,8 @@ Profile profile(const JointGraph& joint, const std::vector<IValue>& inputs, Cost
   bool has_little_memory = false;
   while (true) {
     try {
-      auto costs =
-          profile_joint_graph(joint, inputs, cost_model, has_little_memory, known, described,
-                              most_bytes);
+      auto costs = profile_joint_graph(joint, inputs, cost_model, has_little_memory, known,
+                                       described, most_bytes);
       if (has_little_memory) {
         log_warning(
             LogTopic::kProfile,

@@ -193,9 +193,11 @@ class SlicedBuilder {
     for (auto* node : members_) {
       for (auto* output : node->outputs()) {
         const auto& uses = output->uses();
-        if (std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
-              return !is_member(use.user) && !is_list_of_stretch(use.user);
-            }) && stretch_.made.at(output) != kSizesOfSlice)
+        if (std::any_of(uses.begin(), uses.end(),
+                        [&](const torch::jit::Use& use) {
+                          return !is_member(use.user) && !is_list_of_stretch(use.user);
+                        }) &&
+            stretch_.made.at(output) != kSizesOfSlice)
           values.push_back(output);
       }
     }
@@ -245,8 +247,8 @@ class SlicedBuilder {
     return sliced;
   }
 
-  // Makes lists of sizes that are read outside of the stretch: those sizes that are the same in each
-  // slice are results of it.
+  // Makes lists of sizes that are read outside of the stretch: those sizes that are the same in
+  // each slice are results of it.
   void list_sizes_outside(Node* sliced) {
     for (auto* node : members_) {
       auto* list = node->outputs()[0];
@@ -279,7 +281,8 @@ class SlicedBuilder {
 
   void replace(Value* value, Value* result) {
     auto* stands_for = result;
-    if (const auto once = added_once(value->node()); once && !is_zeros(value->node()->input(*once))) {
+    if (const auto once = added_once(value->node());
+        once && !is_zeros(value->node()->input(*once))) {
       const torch::jit::WithInsertPoint guard(result->node()->next());
       auto* addend = value->node()->input(*once);
       if (is_convolution(value->node()))

@@ -61,8 +61,7 @@ RegionGraphs all_in_slices(const RegionInput& input, const CompileRegion& compil
   const auto sliced = slice_rows(*forward, tensors, /*limit_bytes=*/0);
   return sliced.num_stretches == 0
              ? compile(input)
-             : compile_sliced(input,
-                              {.sliced = sliced.graph, .num_sliced = sliced.num_stretches});
+             : compile_sliced(input, {.sliced = sliced.graph, .num_sliced = sliced.num_stretches});
 }
 
 class SliceChooser {

@@ -23,8 +23,7 @@ using Sizes = std::vector<int64_t>;
 using Rows = std::vector<int64_t>;
 
 bool is_tensor_list(const Value* value) {
-  return value->type()->kind() == c10::TypeKind::ListType &&
-         contains_tensor(*value->type());
+  return value->type()->kind() == c10::TypeKind::ListType && contains_tensor(*value->type());
 }
 
 // A node and a dimension of its results.
@@ -146,9 +145,8 @@ Answer as_first(const Question& question) {
 Answerer as_first_except(const char* argument) {
   return [argument](const Question& question) -> Answer {
     const auto* sizes = question.operand(0);
-    const auto dimensions = sizes == nullptr
-                                ? std::nullopt
-                                : question.dimensions_argument(argument, sizes->size());
+    const auto dimensions =
+        sizes == nullptr ? std::nullopt : question.dimensions_argument(argument, sizes->size());
     if (!dimensions || contains(*dimensions, question.dimension()))
       return std::nullopt;
     return as_first(question);
@@ -480,8 +478,7 @@ Answer permutation(const Question& question) {
 }
 
 int64_t elements_before(const Sizes& sizes, int64_t dimension) {
-  return std::accumulate(sizes.begin(), sizes.begin() + dimension, int64_t{1},
-                         std::multiplies<>());
+  return std::accumulate(sizes.begin(), sizes.begin() + dimension, int64_t{1}, std::multiplies<>());
 }
 
 // The same elements in the same order under other sizes.

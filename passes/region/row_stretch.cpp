@@ -30,8 +30,7 @@ bool has_tensor_result(const Node* node) {
 bool is_deterministic(const Node* node) {
   if (!draws_random_numbers(node))
     return true;
-  static const auto attention =
-      c10::Symbol::fromQualString("aten::scaled_dot_product_attention");
+  static const auto attention = c10::Symbol::fromQualString("aten::scaled_dot_product_attention");
   if (node->kind() != attention)
     return false;
   const auto* dropout =
@@ -196,8 +195,8 @@ class StretchFinder {
     std::vector<size_t> open;
     const auto add_if_possible = [&](size_t each, int64_t row) {
       auto rows = may_be_member(each) ? needed_rows(nodes_[each], row) : std::nullopt;
-      if (!rows || size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made, known_) ==
-                       SliceSize::kNone)
+      if (!rows ||
+          size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made, known_) == SliceSize::kNone)
         return;
       add(each, row, std::move(*rows));
       open.push_back(each);
@@ -235,16 +234,14 @@ class StretchFinder {
     if (node->kind() == c10::prim::Constant)
       return true;
     if (members_.count(index) != 0)
-      return !depends_on_after(node) &&
-             agree(node, stretch_.operand_rows.at(node));
+      return !depends_on_after(node) && agree(node, stretch_.operand_rows.at(node));
     if (!depends_on_after(node) && !reads_stretch(node))
       return true;
     if (becomes_length_read(node) || becomes_member(index))
       return true;
     stretch_.after.push_back(node);
     // A list of tensors is made again where the stretch reads it.
-    const bool is_list =
-        node->kind() == c10::prim::ListConstruct && has_tensor_result(node);
+    const bool is_list = node->kind() == c10::prim::ListConstruct && has_tensor_result(node);
     if (!is_list || depends_on_after(node))
       after_.insert(node->outputs().begin(), node->outputs().end());
     return true;
@@ -367,8 +364,7 @@ class StretchFinder {
   // must not change the order of effects.
   bool keep_what_follows() {
     const auto last = stretch_.nodes.back();
-    std::erase_if(stretch_.after,
-                  [&](const Node* node) { return *nodes_.index_of(node) > last; });
+    std::erase_if(stretch_.after, [&](const Node* node) { return *nodes_.index_of(node) > last; });
     return std::none_of(stretch_.after.begin(), stretch_.after.end(),
                         [](const Node* node) { return has_effect(node); });
   }
@@ -428,8 +424,8 @@ SliceSize size_of_slice(const Node* node, int64_t dimension, int64_t operand_row
     if (row == size.read_dimension)
       return SliceSize::kRead;
   }
-  const bool is_followed = std::any_of(sizes.begin(), sizes.end(),
-                                       [](const auto& each) { return each.constant == -1; });
+  const bool is_followed =
+      std::any_of(sizes.begin(), sizes.end(), [](const auto& each) { return each.constant == -1; });
   return is_expand || is_followed ? SliceSize::kNone : SliceSize::kFollows;
 }
 

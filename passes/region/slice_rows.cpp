@@ -34,9 +34,9 @@ int64_t bytes_of(const Value* value, const KnownTensors& known) {
     return 0;
   int64_t bytes = 0;
   for (const auto& tensor : found->second)
-    bytes += std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), int64_t{1},
-                             std::multiplies<>()) *
-             static_cast<int64_t>(c10::elementSize(tensor.dtype));
+    bytes +=
+        std::accumulate(tensor.sizes.begin(), tensor.sizes.end(), int64_t{1}, std::multiplies<>()) *
+        static_cast<int64_t>(c10::elementSize(tensor.dtype));
   return bytes;
 }
 
@@ -211,8 +211,7 @@ class StretchChooser {
     const auto& rows = stretch.operand_rows.at(seed);
     if (!is_convolution(seed) || rows[0] == 1)
       return true;
-    const bool is_of_weight =
-        needs_.workspace_bytes <= kCopies * bytes_of(seed->input(1), known_);
+    const bool is_of_weight = needs_.workspace_bytes <= kCopies * bytes_of(seed->input(1), known_);
     return is_of_weight == (rows[0] == kWhole);
   }
 
@@ -223,8 +222,8 @@ class StretchChooser {
     for (const auto& [value, dimension] : stretch.made)
       bytes += dimension >= 0 ? 2 * bytes_of(value, known_) : 0;  // and their gradients
     const auto enough = std::max<int64_t>(limit_bytes_ / 8, 1);
-    const auto slices = std::clamp<int64_t>((bytes + enough - 1) / enough, 2,
-                                            std::min(stretch.rows, kMostSlices));
+    const auto slices =
+        std::clamp<int64_t>((bytes + enough - 1) / enough, 2, std::min(stretch.rows, kMostSlices));
     const auto length = stretch.rows / slices;
     if (length <= kVector)
       return slices;
@@ -240,10 +239,9 @@ class StretchChooser {
 };
 
 // Returns the operator that needs most, above the limit, of those that have not been tried.
-std::optional<size_t> largest_operator(
-    const OrderedNodes& nodes, int64_t limit_bytes,
-    const std::unordered_map<const Node*, OperatorNeeds>& needs,
-    const std::unordered_set<const Node*>& tried) {
+std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_bytes,
+                                       const std::unordered_map<const Node*, OperatorNeeds>& needs,
+                                       const std::unordered_set<const Node*>& tried) {
   std::optional<size_t> largest;
   auto largest_bytes = limit_bytes;
   for (size_t i = 0; i < nodes.size(); ++i) {
@@ -261,8 +259,7 @@ std::optional<size_t> largest_operator(
 
 }  // namespace
 
-SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
-                         int64_t limit_bytes) {
+SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, int64_t limit_bytes) {
   constexpr double kWorthwhile = 0.8;  // of what the operator needs by itself
   SlicedForward sliced{const_cast<Graph&>(forward).copy()};
   auto known = tensors.of(*sliced.graph);

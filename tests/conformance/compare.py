@@ -108,7 +108,9 @@ def _equal(a: Tensor, b: Tensor) -> bool:
     if a.is_complex():
         a, b = torch.view_as_real(a.resolve_conj()), torch.view_as_real(b.resolve_conj())
     if os.environ.get("RECOMPUTE_SLICES") == "always" and a.is_floating_point():
-        return torch.allclose(a, b, 1e-9, 1e-9 * float(b.nan_to_num().abs().max()) if b.numel() else 0.0, equal_nan=True)
+        return torch.allclose(
+            a, b, 1e-9, 1e-9 * float(b.nan_to_num().abs().max()) if b.numel() else 0.0, equal_nan=True
+        )
     return bool(torch.equal(a.isnan(), b.isnan()) and torch.equal(a.nan_to_num(), b.nan_to_num()))
 
 

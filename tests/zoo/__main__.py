@@ -83,7 +83,9 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(MODELS)} (default all)")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for zoo.json and zoo.md")
     parser.add_argument(
-        "--inexact", action="store_true", help="measure peaks and times with exact=False, under which operators may run in slices"
+        "--inexact",
+        action="store_true",
+        help="measure peaks and times with exact=False, under which operators may run in slices",
     )
     parser.add_argument("--autocast", choices=autocast.TYPES, help="call the models under autocast to this type")
     options = parser.parse_args()

@@ -48,8 +48,7 @@ TEST_F(OneLine, AnErrorOfAnOperatorIsItsFirstLine) {
                   module->forward({at::randn({8, 5})});
                 }),
                 AllOf(HasSubstr("mat1 and mat2 shapes cannot be multiplied (8x5 and 4x4)"),
-                      Not(HasSubstr("Traceback")),
-                      Not(HasSubstr("\n"))));
+                      Not(HasSubstr("Traceback")), Not(HasSubstr("\n"))));
   }
 }
 

@@ -63,7 +63,11 @@ def test_every_pass_has_a_line() -> None:
 def test_every_pass_runs(name: str) -> None:
     scripted = torch.jit.script(Net())
     inputs_of_region = {"inputs": (torch.rand(2, 3), torch.rand(3, 4))}
-    on_region: dict[str, dict[str, Any]] = {"noop_elimination": inputs_of_region, "insert_casts": inputs_of_region, "slice_rows": inputs_of_region}
+    on_region: dict[str, dict[str, Any]] = {
+        "noop_elimination": inputs_of_region,
+        "insert_casts": inputs_of_region,
+        "slice_rows": inputs_of_region,
+    }
     on_joint = ("hoist_metadata", "name_values", "alternatives", "profile", "plan", "splice", "extract")
     in_region = (
         "channels_last",

@@ -57,10 +57,10 @@ std::vector<at::Tensor> results_and_gradients(const std::shared_ptr<Graph>& grap
       differentiate(graph, requires_grad, std::vector<bool>(graph->outputs().size(), true));
   const auto outputs = run(graph, inputs);
   for (const auto output : joint.vjp_outputs)
-    inputs.emplace_back(at::arange(outputs[output].toTensor().numel(),
-                                   outputs[output].toTensor().options())
-                            .reshape(outputs[output].toTensor().sizes())
-                            .cos());
+    inputs.emplace_back(
+        at::arange(outputs[output].toTensor().numel(), outputs[output].toTensor().options())
+            .reshape(outputs[output].toTensor().sizes())
+            .cos());
   joint.backward_start->destroy();
   std::vector<at::Tensor> tensors;
   for (auto& value : run(joint.graph, inputs))
@@ -142,10 +142,7 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x, w", "torch.layer_norm(x, [4], w)", {x, random({4})}, {0, 1}},
       {"x", "torch.layer_norm(x, [7, 4])", {x}, {0}},
       {"x", "torch.group_norm(x, 1)", {x}, {0}},
-      {"x",
-       "torch.instance_norm(x, None, None, None, None, True, 0.1, 1e-5, False)",
-       {x},
-       {0}},
+      {"x", "torch.instance_norm(x, None, None, None, None, True, 0.1, 1e-5, False)", {x}, {0}},
       {"x", "torch.softmax(x, 1)", {x}, {0, 2}},
       {"x", "torch.log_softmax(x, -1)", {x}, {0, 1}},
       {"x", "torch.cumsum(x, 0)", {x}, {1, 2}},
@@ -359,8 +356,8 @@ TEST_F(SliceRows, OtherNumbersOfRowsRunAsWell) {
 
 TEST_F(SliceRows, SizesThatFitNoSliceRunAsAWhole) {
   for (const auto* size : {"-1", "n"}) {
-    const auto graph = graph_of("x, n: int", std::string("  h = torch.exp(x)\n  return h.view([") +
-                                                 size + ", 4]) * 2.0\n");
+    const auto graph = graph_of(
+        "x, n: int", std::string("  h = torch.exp(x)\n  return h.view([") + size + ", 4]) * 2.0\n");
     const auto sliced = sliced_at(graph, "h", 0, {random({6, 4}), 6});
     ASSERT_NE(sliced.node, nullptr);
     expect_same(sliced.graph, graph, {random({3, 8}), 6});
@@ -390,7 +387,8 @@ TEST_F(SliceRows, AStretchBeginsAndEndsWhereLittleIsAlive) {
 }
 
 TEST_F(SliceRows, AStretchCanBeDifferentiatedTwice) {
-  const auto graph = graph_of("x, w", "  h = torch.linear(x, w)\n  return torch.sum(torch.tanh(h))\n");
+  const auto graph =
+      graph_of("x, w", "  h = torch.linear(x, w)\n  return torch.sum(torch.tanh(h))\n");
   const std::vector<c10::IValue> inputs{random({10, 3}), random({8, 3})};
   const auto sliced = sliced_at(graph, "h", 0, inputs);
   ASSERT_NE(sliced.node, nullptr);
