@@ -77,7 +77,7 @@ def warm_up(potential: Potential, method: torch.nn.Module) -> int | str:
     return peak
 
 
-def compare(name: str, atoms: int, training: bool, budgets: list[float]) -> None:
+def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: bool) -> None:
     potential = Potential(name, atoms, training)
     eager = potential.make()
     for _ in range(STEPS_BEFORE):
@@ -86,7 +86,7 @@ def compare(name: str, atoms: int, training: bool, budgets: list[float]) -> None
     methods["none"] = aten_recompute.lower(potential.script(), "none")
     for budget in budgets:
         methods[f"budget {budget}"] = aten_recompute.lower(
-            potential.script(), "budget", memory_budget=int(budget * eager_peak)
+            potential.script(), "budget", memory_budget=int(budget * eager_peak), exact=exact, accumulate=training
         )
     peaks: dict[str, int] = {}
     for label, method in list(methods.items()):
@@ -113,6 +113,7 @@ def main() -> None:
     parser.add_argument("--atoms", type=int, default=40, help="atoms of a system (default: %(default)s)")
     parser.add_argument("--inference", action="store_true", help="energies and forces of a frozen module")
     parser.add_argument("--budgets", type=float, nargs="*", default=[0.7, 0.5, 0.4], help="(default: %(default)s)")
+    parser.add_argument("--inexact", action="store_true", help="exact=False, under which operators may run in slices")
     arguments = parser.parse_args()
     if unknown := set(arguments.potentials) - set(known):
         parser.error(f"there is no potential {unknown.pop()!r}; there are {', '.join(known)}")
@@ -121,7 +122,7 @@ def main() -> None:
     tracker.install()
     print("| potential | atoms | method | peak, of eager's | time, of eager's |\n|---|---|---|---|---|")
     for name in arguments.potentials:
-        compare(name, arguments.atoms, not arguments.inference, arguments.budgets)
+        compare(name, arguments.atoms, not arguments.inference, arguments.budgets, not arguments.inexact)
 
 
 if __name__ == "__main__":

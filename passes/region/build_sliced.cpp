@@ -38,12 +38,13 @@ class SlicedBuilder {
     const auto results = values_read_outside();
     auto* sliced = create(results);
     sliced->insertAfter(members_.back());
-    list_sizes_outside(sliced);
     auto* behind = sliced;
     for (auto* node : stretch_.after) {
       node->moveAfter(behind);
       behind = node;
     }
+    // What is inserted now stands before the nodes that were moved.
+    list_sizes_outside(sliced);
     for (size_t i = 0; i < results.size(); ++i)
       replace(results[i], sliced->output(i));
     destroy_members();

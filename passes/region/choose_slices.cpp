@@ -77,11 +77,14 @@ class SliceChooser {
       // What needs more than the budget can only run in slices, and may have no memory to be
       // profiled.
       strict.most_profiled_bytes = *input_.options.memory_bytes;
-      if (auto graphs = try_all(strict))
-        return std::move(*graphs);
-      strict.most_profiled_bytes = input_.most_profiled_bytes;  // the error has to be exact
     }
-    if (auto graphs = try_all(strict))
+    auto graphs = try_all(strict);
+    if (!graphs && largest_need_ > strict.most_profiled_bytes) {
+      // What was estimated has to be measured, because the error names the smallest peak.
+      strict.most_profiled_bytes = input_.most_profiled_bytes;
+      graphs = try_all(strict);
+    }
+    if (graphs)
       return std::move(*graphs);
     if (!input_.options.leanest_if_unreachable)
       attempts_.error().raise();
@@ -103,6 +106,7 @@ class SliceChooser {
     const auto forward = forward_in(usual_layout(input), input.graph);
     const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
                                  input.described, input.most_profiled_bytes);
+    largest_need_ = tensors.largest_need();
     // The same thresholds for each budget, so that the smallest peak of an error can be kept.
     for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
       SlicedForward sliced;
@@ -146,6 +150,7 @@ class SliceChooser {
   const CompileSliced& compile_sliced_;
   Attempts attempts_;
   int64_t limit_bytes_ = 0;
+  int64_t largest_need_ = 0;     // of an operator as it is
   int64_t unplanned_bytes_ = 0;  // the peak of the program as it is, without recomputation
 };
 

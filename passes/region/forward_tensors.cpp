@@ -111,6 +111,13 @@ void ForwardTensors::note_needs(const JointGraph& joint, const Profile& costs) {
   }
 }
 
+int64_t ForwardTensors::largest_need() const {
+  int64_t largest = 0;
+  for (const auto& needs : needs_)
+    largest = std::max(largest, needs.bytes);
+  return largest;
+}
+
 KnownTensors ForwardTensors::of(const Graph& forward) const {
   KnownTensors known;
   for (size_t i = 0; i < inputs_.size(); ++i)

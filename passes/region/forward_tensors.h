@@ -42,6 +42,8 @@ class ForwardTensors {
   KnownTensors of(const torch::jit::Graph& forward) const;
   std::unordered_map<const torch::jit::Node*, OperatorNeeds> needs_of(
       const torch::jit::Graph& forward) const;
+  // Returns the bytes that the operator needs which needs most.
+  int64_t largest_need() const;
 
  private:
   void note_tensors(const JointGraph& joint, const Profile& costs);

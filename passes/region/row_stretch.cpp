@@ -343,6 +343,8 @@ class StretchFinder {
   // A size, or what is computed from sizes, that is the same in each slice.
   bool becomes_number(size_t index) {
     auto* node = nodes_[index];
+    if (node->outputs().empty())
+      return false;  // a check
     if (lists_sizes(node) && stretch_.made.at(node->input()) >= 0) {
       add(index, kSizesOfSlice, {stretch_.made.at(node->input())});
       return true;
@@ -352,7 +354,8 @@ class StretchFinder {
       if (found == stretch_.made.end() || found->second == kWhole)
         continue;
       // The dimension of the rows was answered before.
-      const bool is_alike = read_dimension(node, known_) || has_fact(node, Fact::kFollowsFromType);
+      const bool is_alike = read_dimension(node, known_) || node->kind() == c10::aten::len ||
+                            has_fact(node, Fact::kFollowsFromType);
       if (!is_alike || found->second == kSummed)
         return false;
     }
