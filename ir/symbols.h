@@ -105,6 +105,12 @@ inline const c10::Symbol kSlices = c10::Symbol::attr("slices");             // t
 inline const c10::Symbol kOperandRows = c10::Symbol::attr("operand_rows");  // one int per operand
 inline const c10::Symbol kResultRows = c10::Symbol::attr("result_rows");    // one int per result
 
+// Pairs of an operand and a dimension of it that has to be 1.
+inline const c10::Symbol kBroadcasts = c10::Symbol::attr("broadcasts");
+// A size that follows from all others (runtime/sliced.h).
+inline const c10::Symbol kFollowingSize =
+    c10::Symbol::fromQualString("aten_recompute::following_size");
+
 // The number of a node of the forward, on the node and on those of its gradients
 // (passes/region/forward_tensors.h).
 inline const c10::Symbol kNumber = c10::Symbol::attr("number_in_forward");

@@ -27,8 +27,8 @@ using torch::jit::Stack;
 // Returns the tensor in memory that nothing else refers to: results of an operator are tensors of
 // their own, and a sum is added to.
 at::Tensor in_own_memory(at::Tensor tensor) {
-  const bool is_own =
-      tensor.use_count() == 1 && tensor.has_storage() && tensor.storage().use_count() == 1;
+  const bool is_own = tensor.use_count() == 1 && tensor.has_storage() &&
+                      tensor.storage().use_count() == 1 && tensor.is_non_overlapping_and_dense();
   return is_own ? std::move(tensor) : tensor.clone();
 }
 
@@ -39,7 +39,7 @@ at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows) {
   sizes[dimension] = rows;
   std::vector<int64_t> order(sizes.size()), place(sizes.size()), in_memory;
   std::iota(order.begin(), order.end(), 0);
-  if (slice.is_non_overlapping_and_dense())
+  if (!slice.is_contiguous() && slice.is_non_overlapping_and_dense())
     std::stable_sort(order.begin(), order.end(),
                      [&](int64_t a, int64_t b) { return slice.stride(a) > slice.stride(b); });
   for (size_t i = 0; i < order.size(); ++i) {
@@ -49,13 +49,17 @@ at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows) {
   return at::empty(in_memory, slice.options()).permute(place);
 }
 
+// For so few slices, each may have one row: there are as few channels.
+constexpr int64_t kFew = 3;
+
 class Sliced {
  public:
   explicit Sliced(const Node* node)
       : program_(std::make_shared<const Program>(node->g(c10::attr::Subgraph))),
         slices_(node->i(symbols::kSlices)),
         operand_rows_(node->is(symbols::kOperandRows)),
-        result_rows_(node->is(symbols::kResultRows)) {}
+        result_rows_(node->is(symbols::kResultRows)),
+        broadcasts_(node->is(symbols::kBroadcasts)) {}
 
   void operator()(Stack& stack) const {
     const auto operands = torch::jit::pop(stack, operand_rows_.size());
@@ -67,6 +71,12 @@ class Sliced {
   }
 
  private:
+  // Returns into how many slices so many rows are divided. A slice of one row does not show where
+  // the rows lie in memory, so slices have two, unless the stretch was divided for very few.
+  int64_t number_of_slices(int64_t rows) const {
+    return std::min(slices_, slices_ <= kFew ? rows : rows / 2);
+  }
+
   // Returns the number of rows where there are several and all sliced operands have as many.
   std::optional<int64_t> number_of_rows(const std::vector<IValue>& operands) const {
     std::optional<int64_t> rows;
@@ -81,7 +91,14 @@ class Sliced {
         return std::nullopt;
       rows = size;
     }
-    return rows && *rows > 1 ? rows : std::nullopt;
+    for (size_t i = 0; i + 1 < broadcasts_.size(); i += 2) {
+      const auto& operand = operands[static_cast<size_t>(broadcasts_[i])];
+      const auto dimension = broadcasts_[i + 1];
+      if (!operand.isTensor() || !operand.toTensor().defined() ||
+          operand.toTensor().dim() <= dimension || operand.toTensor().size(dimension) != 1)
+        return std::nullopt;
+    }
+    return rows && number_of_slices(*rows) > 1 ? rows : std::nullopt;
   }
 
   std::vector<IValue> run(std::vector<IValue> operands) const {
@@ -105,10 +122,13 @@ class Sliced {
   // Returns nothing where a slice does not have the results that it should have.
   std::optional<std::vector<IValue>> run_in_slices(const std::vector<IValue>& operands,
                                                    int64_t rows) const {
-    const auto length = (rows + slices_ - 1) / slices_;
+    const auto slices = number_of_slices(rows);
     std::vector<IValue> results(result_rows_.size());
-    for (int64_t begin = 0; begin < rows; begin += length) {
-      const auto size = std::min(length, rows - begin);
+    // The first slices are the longer ones, and the first decides how results lie in memory.
+    const auto begin_of = [&](int64_t number) { return (number * rows + slices - 1) / slices; };
+    for (int64_t number = 0; number < slices; ++number) {
+      const auto begin = begin_of(number);
+      const auto size = begin_of(number + 1) - begin;
       auto slice = operands;
       for (size_t i = 0; i < operands.size(); ++i) {
         if (operand_rows_[i] >= 0)
@@ -165,14 +185,33 @@ class Sliced {
   int64_t slices_;
   std::vector<int64_t> operand_rows_;
   std::vector<int64_t> result_rows_;
+  std::vector<int64_t> broadcasts_;
 };
 
 }  // namespace
 
+int64_t following_size(const at::Tensor& self, const std::vector<int64_t>& others,
+                       int64_t dimension) {
+  int64_t elements = 1;
+  for (const auto size : others)
+    elements *= size;
+  return elements == 0 ? self.size(dimension) : self.numel() / elements;
+}
+
 void register_sliced_operator() {
-  static const torch::jit::RegisterOperators registered({torch::jit::Operator(
-      symbols::kSliced, [](const Node* node) -> torch::jit::Operation { return Sliced(node); },
-      c10::AliasAnalysisKind::PURE_FUNCTION)});
+  static const torch::jit::RegisterOperators registered(
+      {torch::jit::Operator(
+           symbols::kSliced, [](const Node* node) -> torch::jit::Operation { return Sliced(node); },
+           c10::AliasAnalysisKind::PURE_FUNCTION),
+       torch::jit::Operator(
+           "aten_recompute::following_size(Tensor self, int[] others, int dimension) -> int",
+           [](Stack& stack) {
+             const auto dimension = torch::jit::pop(stack).toInt();
+             const auto others = torch::jit::pop(stack).toIntVector();
+             const auto self = torch::jit::pop(stack).toTensor();
+             stack.emplace_back(following_size(self, others, dimension));
+           },
+           c10::AliasAnalysisKind::FROM_SCHEMA)});
 }
 
 }  // namespace aten_recompute

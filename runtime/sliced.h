@@ -9,6 +9,7 @@
 //                        a dimension    they are put one behind the other
 //                        kSummed        they are added up
 //                        kWhole         they are alike: a number such as a size
+//     kBroadcasts      operands that are whole because they broadcast along the rows
 //
 // The rows are the elements along the dimensions that are sliced: tokens, edges, samples. All
 // sliced operands of a call have the same number of rows.
@@ -21,9 +22,15 @@ namespace aten_recompute {
 inline constexpr int64_t kWhole = -1;
 inline constexpr int64_t kSummed = -2;
 
-// Registers aten_recompute::sliced. Where the sliced operands of a call do not have one number of
-// rows, or a slice has other results than the stretch was divided for, it runs as a whole, which
-// always computes the same. Throws what the subgraph's operators throw when they run as a whole.
+// Registers aten_recompute::sliced, and
+//
+//   following_size(Tensor self, int[] others, int dimension) -> int
+//
+// which returns the size that a view() of `self` has beside the `others`; where these are without
+// elements, that of `self` in `dimension`. Where the sliced operands of a call do not have one
+// number of rows, or a slice has other results than the stretch was divided for, it runs as a
+// whole, which always computes the same. Throws what the subgraph's operators throw when they run
+// as a whole.
 void register_sliced_operator();
 
 }  // namespace aten_recompute

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "ir/dead_code.h"
@@ -16,6 +17,7 @@ namespace aten_recompute {
 namespace {
 
 using torch::jit::Node;
+using torch::jit::Value;
 
 }  // namespace
 
@@ -60,9 +62,15 @@ void insert_sliced_gradient(Node* node, GradientSums& sums,
   std::vector<int64_t> gradient_rows;
   for (const auto operand : gradients.operands)
     gradient_rows.push_back(operand_rows[operand] >= 0 ? operand_rows[operand] : kSummed);
+  std::vector<std::pair<const Value*, int64_t>> broadcasts;
+  const auto& given = node->is(symbols::kBroadcasts);
+  for (size_t i = 0; i + 1 < given.size(); i += 2)
+    broadcasts.emplace_back(subgraph->inputs()[static_cast<size_t>(given[i])], given[i + 1]);
   for (size_t i = subgraph->inputs().size(); i-- > 0;) {
     if (subgraph->inputs()[i]->hasUses())
       continue;
+    std::erase_if(broadcasts,
+                  [&](const auto& each) { return each.first == subgraph->inputs()[i]; });
     subgraph->eraseInput(i);
     operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(i));
     operand_rows.erase(operand_rows.begin() + static_cast<std::ptrdiff_t>(i));
@@ -73,6 +81,12 @@ void insert_sliced_gradient(Node* node, GradientSums& sums,
       ->is_(symbols::kOperandRows, operand_rows)
       ->is_(symbols::kResultRows, gradient_rows)
       ->i_(symbols::kSlices, node->i(symbols::kSlices));
+  std::vector<int64_t> places;
+  for (const auto& [input, dimension] : broadcasts) {
+    places.push_back(static_cast<int64_t>(input->offset()));
+    places.push_back(dimension);
+  }
+  added->is_(symbols::kBroadcasts, std::move(places));
   for (size_t i = 0; i < gradients.operands.size(); ++i)
     sums.add(node->input(gradients.operands[i]), added->output(i)->setType(c10::TensorType::get()));
 }

@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 
@@ -88,10 +89,22 @@ class SlicedBuilder {
       const auto found = stretch_.made.find(measured);
       const auto dimension = found == stretch_.made.end() ? operand_row : found->second;
       sizes[row] = subgraph_->insert(c10::aten::size, {inner(measured, dimension), dimension});
+    } else if (size == SliceSize::kFollows) {
+      sizes[row] = following_size(node, sizes, row);
     } else {
       sizes[row] = subgraph_->insertConstant(int64_t{-1});
     }
     return subgraph_->insertNode(subgraph_->createList(c10::IntType::get(), sizes))->output();
+  }
+
+  // Returns a size that follows from the number of elements and all other sizes.
+  Value* following_size(const Node* node, std::vector<Value*> sizes, size_t row) {
+    sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(row));
+    auto* others =
+        subgraph_->insertNode(subgraph_->createList(c10::IntType::get(), sizes))->output();
+    const auto operand_row = stretch_.operand_rows.at(node)[0];
+    auto* operand = inner(const_cast<Node*>(node)->input(0), operand_row);
+    return subgraph_->insert(symbols::kFollowingSize, {operand, others, operand_row});
   }
 
   // Returns what stands for an element of a list of sizes in the stretch.
@@ -129,11 +142,23 @@ class SlicedBuilder {
                             ? subgraph_->insertConstant(c10::IValue())
                             : subgraph_->insert(c10::aten::zeros_like, {operands[*once]});
     set_groups(node, operands);
+    note_broadcasts(node);
     size_t next = 0;
     auto* added = subgraph_->insertNode(
         subgraph_->createClone(node, [&](Value*) { return operands[next++]; }));
     for (size_t i = 0; i < node->outputs().size(); ++i)
       copies_[node->output(i)] = added->output(i);
+  }
+
+  // Notes which operands of the stretch have to be of size 1 along the rows in each call.
+  void note_broadcasts(const Node* node) {
+    const auto values = flat_operands(node);
+    for (const auto& [operand, dimension] :
+         broadcast_along_rows(node, stretch_.made.at(node->outputs()[0]), known_)) {
+      const auto found = inputs_.find({values[operand], kWhole});
+      if (found != inputs_.end() && found->second != nullptr)
+        broadcasts_.insert({found->second, dimension});
+    }
   }
 
   static bool stands_as_elements(const Value* value) {
@@ -185,8 +210,9 @@ class SlicedBuilder {
     if (node->kind() != c10::prim::ListConstruct || is_member(node))
       return false;
     const auto& uses = node->outputs()[0]->uses();
-    return std::all_of(uses.begin(), uses.end(),
-                       [&](const torch::jit::Use& use) { return is_member(use.user); });
+    return !uses.empty() && std::all_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+      return is_member(use.user);
+    });
   }
 
   std::vector<Value*> values_read_outside() const {
@@ -243,6 +269,12 @@ class SlicedBuilder {
         ->is_(symbols::kOperandRows, operand_rows_)
         ->is_(symbols::kResultRows, std::move(result_rows))
         ->i_(symbols::kSlices, slices_);
+    std::vector<int64_t> broadcasts;
+    for (const auto& [input, dimension] : broadcasts_) {
+      broadcasts.push_back(static_cast<int64_t>(input->offset()));
+      broadcasts.push_back(dimension);
+    }
+    sliced->is_(symbols::kBroadcasts, std::move(broadcasts));
     copy_place(members_.back(), sliced);
     sliced->setSourceRange(members_.back()->sourceRange());
     return sliced;
@@ -331,6 +363,7 @@ class SlicedBuilder {
   std::map<std::pair<Value*, int64_t>, Value*> inputs_;
   std::vector<Value*> operands_;
   std::vector<int64_t> operand_rows_;
+  std::set<std::pair<Value*, int64_t>> broadcasts_;  // inputs of the subgraph
 };
 
 }  // namespace

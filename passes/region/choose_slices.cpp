@@ -12,7 +12,9 @@
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/size_text.h"
+#include "passes/autodiff/not_differentiable.h"
 #include "passes/manager/pass_manager.h"
+#include "passes/profile/region_profile.h"
 #include "passes/region/choose_layout.h"
 #include "passes/region/forward_tensors.h"
 #include "passes/region/slice_rows.h"
@@ -104,14 +106,20 @@ class SliceChooser {
       attempts_.add(error);
     }
     const auto forward = forward_in(usual_layout(input), input.graph);
-    const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
-                                 input.described, input.most_profiled_bytes);
-    largest_need_ = tensors.largest_need();
+    std::optional<ForwardTensors> tensors;
+    try {
+      tensors.emplace(forward, input.requires_grad, input.inputs, input.seen.profile,
+                      input.described, input.most_profiled_bytes);
+    } catch (const NotProfiled& error) {
+      log_info(LogTopic::kPlan, std::string("nothing can run in slices: ") + error.what());
+      return std::nullopt;
+    }
+    largest_need_ = tensors->largest_need();
     // The same thresholds for each budget, so that the smallest peak of an error can be kept.
     for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
       SlicedForward sliced;
       run_pass(Pass::kSliceRows, sliced.graph,
-               [&] { sliced = slice_rows(*forward, tensors, unplanned_bytes_ / share); });
+               [&] { sliced = slice_rows(*forward, *tensors, unplanned_bytes_ / share); });
       if (sliced.num_stretches == 0)
         continue;
       const RegionLayout layout{.sliced = sliced.graph, .num_sliced = sliced.num_stretches};
@@ -128,6 +136,9 @@ class SliceChooser {
                                       nearest_size(error.smallest_peak_bytes) + ", at " +
                                       describe(error.peak_operator));
         attempts_.add(error, layout);
+      } catch (const NotDifferentiable& error) {
+        log_info(LogTopic::kPlan,
+                 std::string("stretches in slices cannot be differentiated: ") + error.what());
       }
     }
     return std::nullopt;

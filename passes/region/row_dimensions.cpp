@@ -105,14 +105,23 @@ class Question {
       return std::nullopt;
     if ((*sizes)[own] == (*result())[dimension_])
       return own;
-    return (*sizes)[own] == 1 ? std::optional<int64_t>(kWhole) : std::nullopt;
+    if ((*sizes)[own] != 1)
+      return std::nullopt;
+    note_broadcast(index, own);
+    return kWhole;
   }
+
+  void note_broadcast(size_t operand, int64_t dimension) const {
+    broadcasts_.emplace_back(operand, dimension);
+  }
+  const std::vector<std::pair<size_t, int64_t>>& broadcasts() const { return broadcasts_; }
 
  private:
   const Node* node_;
   int64_t dimension_;
   const KnownTensors& known_;
   std::vector<Value*> operands_;
+  mutable std::vector<std::pair<size_t, int64_t>> broadcasts_;
 };
 
 using Answer = std::optional<Rows>;
@@ -173,6 +182,16 @@ Answerer except_last(size_t count) {
     if (sizes == nullptr || sizes->size() < count)
       return std::nullopt;
     return leading(sizes->size() - count)(question);
+  };
+}
+
+// Samples and channels; a single image has no dimension of samples.
+Answerer pool(size_t spatial) {
+  return [spatial](const Question& question) -> Answer {
+    const auto* sizes = question.operand(0);
+    if (sizes == nullptr || sizes->size() <= spatial)
+      return std::nullopt;
+    return leading(sizes->size() - spatial)(question);
   };
 }
 
@@ -377,7 +396,11 @@ Answer along_letter(const Question& question, const std::vector<std::string>& le
     const auto* sizes = question.operand(i + 1);
     if (sizes == nullptr || sizes->size() != letters[i].size())
       return std::nullopt;
-    if (place != std::string::npos && (*sizes)[place] != 1)
+    if (place == std::string::npos)
+      continue;
+    if ((*sizes)[place] == 1)
+      question.note_broadcast(i + 1, static_cast<int64_t>(place));
+    else
       rows[i + 1] = static_cast<int64_t>(place);
   }
   return rows;
@@ -436,9 +459,17 @@ Answer without_dimension(const Question& question) {
       sizes == nullptr ? std::nullopt : question.dimension_argument("dim", sizes->size());
   if (!dimension)
     return std::nullopt;
-  const bool is_removed = sizes->size() != question.result()->size();
-  return question.only_first(question.dimension() +
-                             (is_removed && question.dimension() >= *dimension ? 1 : 0));
+  return question.only_first(question.dimension() + (question.dimension() >= *dimension ? 1 : 0));
+}
+
+// Removes a dimension only if its size is 1; rows come before it, so that they stay where they are.
+Answer squeeze(const Question& question) {
+  const auto* sizes = question.operand(0);
+  const auto dimension =
+      sizes == nullptr ? std::nullopt : question.dimension_argument("dim", sizes->size());
+  if (!dimension || question.dimension() >= *dimension)
+    return std::nullopt;
+  return question.only_first(question.dimension());
 }
 
 Answer with_dimension(const Question& question) {
@@ -481,7 +512,8 @@ int64_t elements_before(const Sizes& sizes, int64_t dimension) {
   return std::accumulate(sizes.begin(), sizes.begin() + dimension, int64_t{1}, std::multiplies<>());
 }
 
-// The same elements in the same order under other sizes.
+// The same elements in the same order under other sizes, as the first dimension or where those
+// before it are named by the caller (size_of_slice() in passes/region/row_stretch.h).
 Answer regrouping(const Question& question) {
   const auto* sizes = question.operand(0);
   if (sizes == nullptr)
@@ -495,6 +527,23 @@ Answer regrouping(const Question& question) {
   return std::nullopt;
 }
 
+// As regrouping(), where the first dimensions are the operand's whatever the sizes are.
+Answerer regrouping_behind(const char* first) {
+  return [first](const Question& question) -> Answer {
+    const auto* sizes = question.operand(0);
+    const auto begin =
+        sizes == nullptr ? std::nullopt : question.dimension_argument(first, sizes->size());
+    if (!begin || question.dimension() >= *begin)
+      return std::nullopt;
+    return question.only_first(question.dimension());
+  };
+}
+
+// As regrouping(), along the first dimension: a slice has the elements of its part of the result.
+Answer regrouping_of_first(const Question& question) {
+  return question.dimension() == 0 ? regrouping(question) : std::nullopt;
+}
+
 Answer expansion(const Question& question) {
   const auto row = question.broadcast(0);
   if (!row || *row == kWhole)
@@ -506,7 +555,9 @@ Answer expansion(const Question& question) {
 Answer as_other(const Question& question) {
   const bool is_expansion = std::string(question.node()->kind().toUnqualString()) == "expand_as";
   auto rows = is_expansion ? Answer(question.only_first(question.broadcast(0).value_or(kWhole)))
-                           : regrouping(question);
+                           : regrouping_of_first(question);
+  if (rows && (*rows)[0] > 0 && !is_expansion)
+    return std::nullopt;
   if (rows)
     (*rows)[1] = question.dimension();
   return rows;
@@ -628,18 +679,18 @@ const std::unordered_map<std::string, Answerer>& answerers() {
   static const auto* table = new std::unordered_map<std::string, Answerer>{
       {"aten::_softmax", as_first_except("dim")},
       {"aten::_unsafe_view", regrouping},
-      {"aten::adaptive_avg_pool1d", leading(2)},
-      {"aten::adaptive_avg_pool2d", leading(2)},
-      {"aten::adaptive_avg_pool3d", leading(2)},
+      {"aten::adaptive_avg_pool1d", pool(1)},
+      {"aten::adaptive_avg_pool2d", pool(2)},
+      {"aten::adaptive_avg_pool3d", pool(3)},
       {"aten::addmm", product_plus},
       {"aten::alias", as_first},
       {"aten::amax", reduction},
       {"aten::amin", reduction},
       {"aten::argmax", reduction},
       {"aten::argmin", reduction},
-      {"aten::avg_pool1d", leading(2)},
-      {"aten::avg_pool2d", leading(2)},
-      {"aten::avg_pool3d", leading(2)},
+      {"aten::avg_pool1d", pool(1)},
+      {"aten::avg_pool2d", pool(2)},
+      {"aten::avg_pool3d", pool(3)},
       {"aten::baddbmm", product_plus},
       {"aten::batch_norm", norm_over_batch},
       {"aten::bmm", product},
@@ -661,7 +712,7 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::embedding", lookup},
       {"aten::expand", expansion},
       {"aten::expand_as", as_other},
-      {"aten::flatten", regrouping},
+      {"aten::flatten", regrouping_behind("start_dim")},
       {"aten::flip", as_first_except("dims")},
       {"aten::gather", gathering},
       {"aten::group_norm", leading(1)},
@@ -674,16 +725,16 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::log_softmax", as_first_except("dim")},
       {"aten::logsumexp", reduction},
       {"aten::matmul", product},
-      {"aten::max_pool1d", leading(2)},
-      {"aten::max_pool2d", leading(2)},
-      {"aten::max_pool3d", leading(2)},
+      {"aten::max_pool1d", pool(1)},
+      {"aten::max_pool2d", pool(2)},
+      {"aten::max_pool3d", pool(3)},
       {"aten::mean", reduction},
       {"aten::mm", product},
       {"aten::narrow", parts},
       {"aten::norm", reduction},
       {"aten::ones_like", as_first},
       {"aten::permute", permutation},
-      {"aten::pixel_shuffle", leading(1)},
+      {"aten::pixel_shuffle", except_last(3)},
       {"aten::reshape", regrouping},
       {"aten::reshape_as", as_other},
       {"aten::rms_norm", layer_norm},
@@ -693,7 +744,7 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::softmax", as_first_except("dim")},
       {"aten::split", parts},
       {"aten::split_with_sizes", parts},
-      {"aten::squeeze", without_dimension},
+      {"aten::squeeze", squeeze},
       {"aten::stack", stack},
       {"aten::std", reduction},
       {"aten::sum", reduction},
@@ -704,7 +755,7 @@ const std::unordered_map<std::string, Answerer>& answerers() {
       {"aten::triu", except_last(2)},
       {"aten::type_as", as_first},
       {"aten::unbind", without_dimension},
-      {"aten::unflatten", regrouping},
+      {"aten::unflatten", regrouping_behind("dim")},
       {"aten::unsqueeze", with_dimension},
       {"aten::upsample_bilinear2d", leading(2)},
       {"aten::upsample_linear1d", leading(2)},
@@ -813,6 +864,29 @@ std::optional<std::vector<int64_t>> rows_that_are_summed(
     }
   }
   return std::nullopt;
+}
+
+std::vector<std::pair<size_t, int64_t>> broadcast_along_rows(const Node* node, int64_t dimension,
+                                                             const KnownTensors& known) {
+  const Question question(node, std::max<int64_t>(dimension, 0), known);
+  const auto found = answerers().find(node->kind().toQualString());
+  if (question.result() == nullptr || (dimension == kSummed && node->kind() != c10::aten::einsum))
+    return {};
+  if (dimension == kSummed) {
+    // Each contracted letter may be the one of the rows.
+    const auto letters = letters_of_einsum(question);
+    for (size_t i = 0; i + 1 < letters.size(); ++i) {
+      for (const char letter : letters[i]) {
+        if (letters.back().find(letter) == std::string::npos)
+          along_letter(question, letters, letter);
+      }
+    }
+  } else if (found != answerers().end()) {
+    found->second(question);
+  } else if (is_pointwise(node)) {
+    elementwise(question);
+  }
+  return question.broadcasts();
 }
 
 bool is_convolution(const Node* node) {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "passes/profile/region_profile.h"
@@ -42,9 +43,16 @@ std::vector<torch::jit::Value*> flat_operands(const torch::jit::Node* node);
 std::optional<std::vector<int64_t>> rows_of_operands(const torch::jit::Node* node,
                                                      int64_t dimension, const KnownTensors& known);
 
-// Returns the same where the results of slices are added up to that of the node. `rows` has, per
-// flat operand, the dimension that is sliced as far as that is known. index_add() and scatter_add()
-// count as if they added to zeros, and convolutions as if they had no bias.
+// Returns the dimensions of flat operands, as pairs of operand and dimension, that have to be 1 in
+// each call because they broadcast along the rows of the result. `dimension` may be kSummed.
+std::vector<std::pair<size_t, int64_t>> broadcast_along_rows(const torch::jit::Node* node,
+                                                             int64_t dimension,
+                                                             const KnownTensors& known);
+
+// Returns what rows_of_operands() does where the results of slices are added up to that of the
+// node. `rows` has, per flat operand, the dimension that is sliced as far as that is known.
+// index_add() and scatter_add() count as if they added to zeros, and convolutions as if they had no
+// bias.
 std::optional<std::vector<int64_t>> rows_that_are_summed(
     const torch::jit::Node* node, const std::vector<std::optional<int64_t>>& rows,
     const KnownTensors& known);

@@ -131,7 +131,8 @@ class StretchFinder {
       if (members_.count(i) != 0)
         stretch_.nodes.push_back(i);
     }
-    return keep_what_follows() ? std::optional(std::move(stretch_)) : std::nullopt;
+    return keep_what_follows() && has_no_open_list() ? std::optional(std::move(stretch_))
+                                                     : std::nullopt;
   }
 
  private:
@@ -363,6 +364,17 @@ class StretchFinder {
     return true;
   }
 
+  // A list of tensors has to be taken apart where it is made.
+  bool has_no_open_list() const {
+    return std::all_of(stretch_.nodes.begin(), stretch_.nodes.end(), [&](size_t index) {
+      const auto* list = nodes_[index]->outputs()[0];
+      return list->type()->kind() != c10::TypeKind::ListType || !contains_tensor(*list->type()) ||
+             std::all_of(list->uses().begin(), list->uses().end(), [&](const auto& use) {
+               return stretch_.operand_rows.count(use.user) != 0;
+             });
+    });
+  }
+
   // Keeps of `after` what stands between nodes of the stretch: it will be moved behind it, which
   // must not change the order of effects.
   bool keep_what_follows() {
@@ -412,10 +424,13 @@ SliceSize size_of_slice(const Node* node, int64_t dimension, int64_t operand_row
     return SliceSize::kNone;
   const auto& size = sizes[dimension];
   const bool is_expand = node->kind() == c10::aten::expand;
-  // The dimensions before that of the rows have to be the operand's, whatever the sizes are.
-  if (!is_expand && std::any_of(sizes.begin(), sizes.begin() + dimension, [](const auto& each) {
-        return each.constant && *each.constant > 1;
-      }))
+  // The dimensions before that of the rows have to be the operand's, whatever the sizes are. A
+  // slice of the first one has the elements of its part of the result in any case.
+  const bool is_of_first = dimension == 0 && operand_row == 0;
+  bool keeps_first = operand_row == dimension;
+  for (int64_t i = 0; i < dimension; ++i)
+    keeps_first = keeps_first && sizes[i].read_of == node->input(0) && sizes[i].read_dimension == i;
+  if (!is_expand && !is_of_first && !keeps_first)
     return SliceSize::kNone;
   if (size.constant == -1)
     return SliceSize::kAsWritten;

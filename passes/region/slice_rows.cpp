@@ -88,6 +88,10 @@ int64_t bytes_written(const OrderedNodes& nodes, const RowStretch& stretch, size
       continue;
     for (const auto* output : nodes[index]->outputs()) {
       const auto& uses = output->uses();
+      const bool is_list =
+          output->type()->kind() == c10::TypeKind::ListType && contains_tensor(*output->type());
+      if (is_list && !std::all_of(uses.begin(), uses.end(), is_inside))
+        return std::numeric_limits<int64_t>::max() / 8;  // no place to end at
       if (!std::all_of(uses.begin(), uses.end(), is_inside))
         bytes += bytes_of(output, known);
     }
@@ -278,9 +282,8 @@ SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, in
       continue;
     tried.insert(build_sliced(*sliced.graph, nodes, candidate->stretch, candidate->slices, known));
     ++sliced.num_stretches;
-  }
-  if (sliced.num_stretches > 0)
     remove_dead_code(sliced.graph->block());
+  }
   return sliced;
 }
 

@@ -157,7 +157,7 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "x.view([5, 28])", {x}, {0}},
       {"x", "x.view([-1, 7, 2, 2])", {x}, {0}},
       {"x", "x.reshape([35, 4])", {x}, {}},
-      {"x", "x.reshape([x.size(0) * x.size(1), 4])", {x}, {1}},
+      {"x", "x.reshape([x.size(0) * x.size(1), 4])", {x}, {}},
       {"x", "x.view([x.size(0), -1])", {x}, {0}},
       {"x", "x.view([x.size(0), x.size(1), 2, -1])", {x}, {0, 1}},
       {"x", "x.view([x.size(0) + 0, -1])", {x}, {}},
@@ -169,7 +169,7 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "x.unsqueeze(0).expand([3, x.size(0), x.size(1), 4])", {x}, {}},
       {"x", "x.unsqueeze(0).expand([3, -1, 7, -1])", {x}, {1, 3}},
       {"x, y", "x.expand_as(y)", {random({7, 1}), random({5, 7, 4})}, {0, 1, 2}},
-      {"x, y", "x.view_as(y)", {x, random({5, 7, 2, 2})}, {0, 1}},
+      {"x, y", "x.view_as(y)", {x, random({5, 7, 2, 2})}, {0}},
       {"x, y", "torch.cat([x, y], 1)", {x, random({5, 2, 4})}, {0, 2}},
       {"x, y", "torch.stack([x, y], 1)", {x, random({5, 7, 4})}, {0, 2, 3}},
       {"x, i", "torch.index_select(x, 1, i)", {x, indices({9}, 7)}, {0, 1, 2}},
@@ -181,6 +181,10 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "torch.max_pool2d(x, [2, 2])", {random({3, 4, 6, 6})}, {0, 1}},
       {"x", "torch.avg_pool1d(x, [2])", {x}, {0, 1}},
       {"x", "torch.adaptive_avg_pool2d(x, [1, 1])", {random({3, 4, 6, 6})}, {0, 1}},
+      {"x", "torch.max_pool2d(x, [3, 3], [1, 1], [1, 1])", {random({3, 6, 5})}, {0}},
+      {"x", "x.squeeze(1)", {random({5, 1, 4})}, {0}},
+      {"x", "x.squeeze(0)", {x}, {}},
+      {"x", "x.flatten(0, 1)", {random({1, 7, 4})}, {}},
       {"x", "torch.constant_pad_nd(x, [1, 2])", {x}, {0, 1}},
       {"x", "torch.triu(x)", {x}, {0}},
       {"q, k, v",
@@ -353,6 +357,69 @@ TEST_F(SliceRows, OtherNumbersOfRowsRunAsWell) {
     SCOPED_TRACE(rows_of_x);
     expect_same(sliced.graph, graph, {random({rows_of_x, 3}), random({rows_of_y, 3})});
   }
+}
+
+TEST_F(SliceRows, WhatBroadcastsAtFirstMayHaveRowsLater) {
+  const auto graph = graph_of("x, y", "  h = torch.sigmoid(x * y)\n  return torch.sum(h, [0])\n");
+  const auto sliced = sliced_at(graph, "h", 0, {random({10, 3}), random({1, 3})});
+  ASSERT_NE(sliced.node, nullptr);
+  for (const auto& [rows_of_x, rows_of_y] :
+       std::vector<std::pair<int64_t, int64_t>>{{10, 1}, {10, 10}, {1, 10}, {3, 3}})
+    expect_same(sliced.graph, graph, {random({rows_of_x, 3}), random({rows_of_y, 3})});
+  const auto sums = graph_of("x, y",
+                             "  h = torch.tanh(x)\n"
+                             "  return torch.einsum('nc,nd->cd', [h, y])\n");
+  const auto summed = sliced_at(sums, "h", 0, {random({10, 3}), random({1, 4})});
+  ASSERT_NE(summed.node, nullptr);
+  for (const int64_t rows : {1, 10})
+    expect_same(summed.graph, sums, {random({10, 3}), random({rows, 4})});
+}
+
+TEST_F(SliceRows, DimensionsBeforeTheRowsAreKnown) {
+  const auto graph = graph_of("x, b: int, p: int, q: int",
+                              "  h = torch.tanh(x)\n"
+                              "  return torch.sum(h.view([b, 6, p, q]).exp(), [1])\n");
+  for (const auto* name : {"h"}) {
+    const auto sliced = sliced_at(graph, name, 0, {random({6, 2, 4}), 1, 2, 4});
+    expect_same(sliced.graph, graph, {random({6, 4, 2}), 2, 4, 1});
+  }
+}
+
+TEST_F(SliceRows, ASizeThatFollowsMayBeZero) {
+  const auto graph = graph_of("x",
+                              "  h = torch.tanh(x)\n  n = x.size(0)\n"
+                              "  return h.reshape([n, x.size(1) * 4]) * 2.0\n");
+  const auto sliced = sliced_at(graph, "h", 0, {random({6, 2, 4})});
+  ASSERT_NE(sliced.node, nullptr);
+  for (const auto& [rows, columns] :
+       std::vector<std::pair<int64_t, int64_t>>{{6, 2}, {0, 2}, {6, 0}, {0, 0}})
+    expect_same(sliced.graph, graph, {random({rows, columns, 4})});
+}
+
+TEST_F(SliceRows, ResultsLieInMemoryAsThoseOfTheWhole) {
+  const auto graph = graph_of("x", "  h = torch.tanh(x)\n  return torch.exp(h)\n");
+  for (const auto& x : {random({8, 5, 3}).transpose(0, 1), random({5, 8, 3}).transpose(1, 2),
+                        random({7, 4}).t(), random({4, 1, 6})}) {
+    const auto sliced = sliced_at(graph, "h", 0, {x});
+    ASSERT_NE(sliced.node, nullptr);
+    EXPECT_EQ(run(sliced.graph, {x})[0].toTensor().strides(), x.tanh().exp().strides());
+  }
+}
+
+TEST_F(SliceRows, ListsOfTensorsAreTakenApartWhereTheyAreMade) {
+  const auto graph = graph_of("x", R"(
+  h = torch.tanh(x)
+  a, b = h.split(4, -1)
+  return a * b
+)");
+  const std::vector<c10::IValue> inputs{random({10, 8})};
+  const ForwardTensors tensors(graph, {true}, inputs);
+  const auto sliced = slice_rows(*graph, tensors, 0);
+  for (const auto* node : test::find_nodes(*sliced.graph, "aten_recompute::sliced")) {
+    for (const auto* output : node->outputs())
+      EXPECT_NE(output->type()->kind(), c10::TypeKind::ListType);
+  }
+  expect_same(sliced.graph, graph, inputs);
 }
 
 TEST_F(SliceRows, SizesThatFitNoSliceRunAsAWhole) {
