@@ -32,11 +32,16 @@ at::Tensor in_own_memory(at::Tensor tensor) {
   return is_own ? std::move(tensor) : tensor.clone();
 }
 
-// Returns memory for slices like this one. Dimensions lie in memory in the order in which those of
-// the slice do, as they would if everything had run as a whole.
-at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows) {
+using Strides = std::vector<int64_t>;
+
+// Returns memory for slices like this one. Dimensions lie in memory in the order that `strides` of
+// the whole say or, without these, in which those of the slice do.
+at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows,
+                     const std::optional<Strides>& strides) {
   auto sizes = slice.sizes().vec();
   sizes[dimension] = rows;
+  if (strides && strides->size() == sizes.size())
+    return at::empty_strided(sizes, *strides, slice.options());
   std::vector<int64_t> order(sizes.size()), place(sizes.size()), in_memory;
   std::iota(order.begin(), order.end(), 0);
   if (!slice.is_contiguous() && slice.is_non_overlapping_and_dense())
@@ -49,6 +54,15 @@ at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows) {
   return at::empty(in_memory, slice.options()).permute(place);
 }
 
+// Returns whether PyTorch's own operators are all that the graph has.
+bool has_only_aten(const torch::jit::Graph& graph) {
+  const auto nodes = graph.nodes();
+  return std::all_of(nodes.begin(), nodes.end(), [](const Node* node) {
+    return node->kind().is_aten() || node->kind().is_prim() ||
+           node->kind() == symbols::kFollowingSize;
+  });
+}
+
 // For so few slices, each may have one row: there are as few channels.
 constexpr int64_t kFew = 3;
 
@@ -59,7 +73,8 @@ class Sliced {
         slices_(node->i(symbols::kSlices)),
         operand_rows_(node->is(symbols::kOperandRows)),
         result_rows_(node->is(symbols::kResultRows)),
-        broadcasts_(node->is(symbols::kBroadcasts)) {}
+        broadcasts_(node->is(symbols::kBroadcasts)),
+        runs_on_meta_(has_only_aten(*node->g(c10::attr::Subgraph))) {}
 
   void operator()(Stack& stack) const {
     const auto operands = torch::jit::pop(stack, operand_rows_.size());
@@ -72,7 +87,8 @@ class Sliced {
 
  private:
   // Returns into how many slices so many rows are divided. A slice of one row does not show where
-  // the rows lie in memory, so slices have two, unless the stretch was divided for very few.
+  // the rows of a gradient lie in memory, so slices have two, unless the stretch was divided for
+  // very few.
   int64_t number_of_slices(int64_t rows) const {
     return std::min(slices_, slices_ <= kFew ? rows : rows / 2);
   }
@@ -119,12 +135,39 @@ class Sliced {
     return results;
   }
 
+  // Returns how the results would lie in memory if the stretch ran as a whole: that it runs on meta
+  // tensors shows. An entry is empty where it is not known, or the result has gaps or overlaps.
+  std::vector<std::optional<Strides>> strides_of_whole(const std::vector<IValue>& operands) const {
+    std::vector<std::optional<Strides>> strides(result_rows_.size());
+    if (!runs_on_meta_)
+      return strides;
+    std::vector<IValue> on_meta;
+    for (const auto& operand : operands) {
+      const bool is_tensor = operand.isTensor() && operand.toTensor().defined();
+      on_meta.push_back(
+          is_tensor ? at::empty_strided(operand.toTensor().sizes(), operand.toTensor().strides(),
+                                        operand.toTensor().options().device(at::kMeta))
+                    : operand);
+    }
+    try {
+      const auto results = run(std::move(on_meta));
+      for (size_t i = 0; i < results.size(); ++i) {
+        if (results[i].isTensor() && results[i].toTensor().is_non_overlapping_and_dense())
+          strides[i] = results[i].toTensor().strides().vec();
+      }
+    } catch (const std::exception&) {
+      return std::vector<std::optional<Strides>>(result_rows_.size());
+    }
+    return strides;
+  }
+
   // Returns nothing where a slice does not have the results that it should have.
   std::optional<std::vector<IValue>> run_in_slices(const std::vector<IValue>& operands,
                                                    int64_t rows) const {
     const auto slices = number_of_slices(rows);
     std::vector<IValue> results(result_rows_.size());
-    // The first slices are the longer ones, and the first decides how results lie in memory.
+    const auto strides = strides_of_whole(operands);
+    // The first slices are the longer ones.
     const auto begin_of = [&](int64_t number) { return (number * rows + slices - 1) / slices; };
     for (int64_t number = 0; number < slices; ++number) {
       const auto begin = begin_of(number);
@@ -144,7 +187,8 @@ class Sliced {
         return std::nullopt;
       }
       for (size_t i = 0; i < parts.size(); ++i) {
-        if (!add_part(results[i], std::move(parts[i]), result_rows_[i], {begin, size, rows}))
+        if (!add_part(results[i], std::move(parts[i]), result_rows_[i],
+                      {begin, size, rows, strides[i]}))
           return std::nullopt;
       }
     }
@@ -154,7 +198,8 @@ class Sliced {
   struct Place {
     int64_t begin = 0;  // first row
     int64_t size = 0;
-    int64_t rows = 0;  // of all slices
+    int64_t rows = 0;                       // of all slices
+    const std::optional<Strides>& strides;  // of the whole
   };
 
   // Returns whether the part is what a slice should give.
@@ -176,7 +221,7 @@ class Sliced {
     if (tensor.dim() <= dimension || tensor.size(dimension) != place.size)
       return false;
     if (result.isNone())
-      result = whole_for(tensor, dimension, place.rows);
+      result = whole_for(tensor, dimension, place.rows, place.strides);
     result.toTensor().narrow(dimension, place.begin, place.size).copy_(tensor);
     return true;
   }
@@ -186,6 +231,7 @@ class Sliced {
   std::vector<int64_t> operand_rows_;
   std::vector<int64_t> result_rows_;
   std::vector<int64_t> broadcasts_;
+  bool runs_on_meta_;
 };
 
 }  // namespace
