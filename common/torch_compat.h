@@ -1,5 +1,5 @@
 // The differences between LibTorch 2.11 and 2.15 that matter here: the pointer type of autograd
-// nodes, which is another one from 2.13 on.
+// nodes, which is another one from 2.13 on, and gradients at bounds.
 #pragma once
 
 #include <c10/util/intrusive_ptr.h>
@@ -36,5 +36,11 @@ NodePtr<T> make_node(Args&&... args) {
   return NodePtr<T>(new T(std::forward<Args>(args)...), torch::autograd::deleteNode);
 }
 #endif
+
+// From 2.15 on, clamp() to numbers passes no gradient on at a bound, and operators that choose one
+// of two tensors give each of two equal elements half of it.
+inline constexpr bool kSplitsGradientsAtBounds = TORCH_VERSION_MAJOR > 2 ||
+                                                 (TORCH_VERSION_MAJOR == 2 &&
+                                                  TORCH_VERSION_MINOR >= 15);
 
 }  // namespace aten_recompute

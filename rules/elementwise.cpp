@@ -1,4 +1,5 @@
 // Rules of elementwise operators: arithmetic, selections, and functions of one argument.
+#include "common/torch_compat.h"
 #include "rules/families.h"
 
 namespace aten_recompute {
@@ -146,6 +147,85 @@ std::vector<Rule> arithmetic() {
   };
 }
 
+// clamp() to numbers passes the gradient on where `inside` says so. `greater` and `less` compare
+// with the bounds.
+std::vector<Rule> clamps_to_numbers(const std::string& greater, const std::string& less) {
+  const auto above = "self " + greater + " torch._unwrap_optional(min)";
+  const auto below = "self " + less + " torch._unwrap_optional(max)";
+  const std::vector<GradientFormula> gradients{gradient("self", "torch.where(inside, grad, 0)")};
+  return {
+      {.op = "aten::clamp",
+       .forward = "    output = torch.clamp(self, min, max)\n"
+                  "    if min is None:\n"
+                  "        return output, " +
+                  below +
+                  "\n"
+                  "    if max is None:\n"
+                  "        return output, " +
+                  above +
+                  "\n"
+                  "    return output, torch.bitwise_and(" +
+                  above + ", " + below + ")",
+       .extras = {"inside"},
+       .gradients = gradients},
+      {.op = "aten::clamp_min",
+       .forward = "    return torch.clamp_min(self, min), self " + greater + " min",
+       .extras = {"inside"},
+       .gradients = gradients},
+      {.op = "aten::clamp_max",
+       .forward = "    return torch.clamp_max(self, max), self " + less + " max",
+       .extras = {"inside"},
+       .gradients = gradients},
+  };
+}
+
+// Before PyTorch 2.15: one of two equal elements gets all of the gradient.
+[[maybe_unused]] std::vector<Rule> selections_that_choose() {
+  auto rules = clamps_to_numbers(">=", "<=");
+  const auto add = [&](Rule rule) { rules.push_back(std::move(rule)); };
+  add({.op = "aten::clamp_min.Tensor",
+       .gradients = {gradient("min", "torch.where(self < min, grad, 0)"),
+                     gradient("self", "torch.where(self >= min, grad, 0)")}});
+  add({.op = "aten::clamp_max.Tensor",
+       .gradients = {gradient("max", "torch.where(self > max, grad, 0)"),
+                     gradient("self", "torch.where(self <= max, grad, 0)")}});
+  for (const auto& [op, compares] :
+       {std::pair("aten::fmax", ">="), std::pair("aten::fmin", "<=")}) {
+    const auto chosen =
+        "torch.logical_or(self " + std::string(compares) + " other, torch.isnan(other))";
+    add({.op = op,
+         .gradients = {
+             gradient("other", "grad.masked_fill(" + chosen + ", 0)"),
+             gradient("self", "grad.masked_fill(torch.logical_not(" + chosen + "), 0)")}});
+  }
+  return rules;
+}
+
+// From PyTorch 2.15 on: each of two equal elements gets half of the gradient.
+[[maybe_unused]] std::vector<Rule> selections_that_split() {
+  auto rules = clamps_to_numbers(">", "<");
+  const auto add = [&](Rule rule) { rules.push_back(std::move(rule)); };
+  const auto half = [](const std::string& other) {
+    return "torch.where(self == " + other + ", grad / 2, grad)";
+  };
+  add({.op = "aten::clamp_min.Tensor",
+       .gradients = {gradient("min", "torch.where(self > min, 0, " + half("min") + ")"),
+                     gradient("self", "torch.where(self < min, 0, " + half("min") + ")")}});
+  add({.op = "aten::clamp_max.Tensor",
+       .gradients = {gradient("max", "torch.where(self < max, 0, " + half("max") + ")"),
+                     gradient("self", "torch.where(self > max, 0, " + half("max") + ")")}});
+  for (const auto& [op, compares] : {std::pair("aten::fmax", ">"), std::pair("aten::fmin", "<")}) {
+    const auto is_other = [compares = std::string(compares)](const std::string& equal) {
+      return "torch.logical_or(self " + compares + equal + " other, torch.isnan(other))";
+    };
+    add({.op = op,
+         .gradients = {
+             gradient("other", "torch.where(" + is_other("") + ", 0, " + half("other") + ")"),
+             gradient("self", "torch.where(" + is_other("=") + ", " + half("other") + ", 0)")}});
+  }
+  return rules;
+}
+
 // A comparison decides where the gradient goes. Its result is kept in place of its operands.
 std::vector<Rule> selections() {
   std::vector<Rule> rules = {
@@ -156,45 +236,9 @@ std::vector<Rule> selections() {
        .gradients = {gradient("other", "torch.where(condition, 0, grad)")}},
       {.op = "aten::where.ScalarOther",
        .gradients = {gradient("self", "torch.where(condition, grad, 0)")}},
-      {.op = "aten::clamp",
-       .forward = "    output = torch.clamp(self, min, max)\n"
-                  "    if min is None:\n"
-                  "        return output, self <= torch._unwrap_optional(max)\n"
-                  "    if max is None:\n"
-                  "        return output, self >= torch._unwrap_optional(min)\n"
-                  "    return output, torch.bitwise_and(self >= torch._unwrap_optional(min), "
-                  "self <= torch._unwrap_optional(max))",
-       .extras = {"inside"},
-       .gradients = {gradient("self", "torch.where(inside, grad, 0)")}},
-      {.op = "aten::clamp_min",
-       .forward = "    return torch.clamp_min(self, min), self >= min",
-       .extras = {"inside"},
-       .gradients = {gradient("self", "torch.where(inside, grad, 0)")}},
-      {.op = "aten::clamp_max",
-       .forward = "    return torch.clamp_max(self, max), self <= max",
-       .extras = {"inside"},
-       .gradients = {gradient("self", "torch.where(inside, grad, 0)")}},
-      {.op = "aten::clamp_min.Tensor",
-       .gradients = {gradient("min", "torch.where(self < min, grad, 0)"),
-                     gradient("self", "torch.where(self >= min, grad, 0)")}},
-      {.op = "aten::clamp_max.Tensor",
-       .gradients = {gradient("max", "torch.where(self > max, grad, 0)"),
-                     gradient("self", "torch.where(self <= max, grad, 0)")}},
-      {.op = "aten::fmax",
-       .gradients =
-           {gradient("other",
-                     "grad.masked_fill(torch.logical_or(self >= other, torch.isnan(other)), 0)"),
-            gradient("self",
-                     "grad.masked_fill(torch.logical_not("
-                     "torch.logical_or(self >= other, torch.isnan(other))), 0)")}},
-      {.op = "aten::fmin",
-       .gradients =
-           {gradient("other",
-                     "grad.masked_fill(torch.logical_or(self <= other, torch.isnan(other)), 0)"),
-            gradient("self",
-                     "grad.masked_fill(torch.logical_not("
-                     "torch.logical_or(self <= other, torch.isnan(other))), 0)")}},
   };
+  for (auto& rule : kSplitsGradientsAtBounds ? selections_that_split() : selections_that_choose())
+    rules.push_back(std::move(rule));
   // If the two are equal, each gets half of the gradient.
   const std::string half = "torch.where(self == other, grad / 2, grad)";
   for (const char* op : {"aten::maximum", "aten::max.other"}) {
@@ -223,7 +267,8 @@ std::vector<Rule> functions() {
       unary("aten::expm1", "grad * (result.conj() + 1)"),
       unary("aten::log", "grad.div(self.conj())"),
       unary("aten::log2", "grad / (self.conj() * 0.6931471805599453)"),
-      unary("aten::log10", "grad / (self.conj() * 2.3025850929940456)"),
+      unary("aten::log10", kSplitsGradientsAtBounds ? "grad / (self.conj() * 2.302585092994046)"
+                                                    : "grad / (self.conj() * 2.3025850929940456)"),
       unary("aten::log1p", "grad / (self + 1).conj()"),
       unary("aten::sqrt", "grad / (2 * result.conj())"),
       unary("aten::rsqrt", "-0.5 * grad * result.pow(3).conj()"),
