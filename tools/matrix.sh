@@ -9,7 +9,8 @@
 # Environments and build folders stay in build/matrix/, so that a second run is short. At the end stands a table; the
 # exit status is 1 if anything in it failed. Logs are build/matrix/<version>/*.log.
 #
-# MATRIX_TESTS=<paths>  what pytest runs (default: tests/python/behavior tests/python/lowering)
+# MATRIX_TESTS=<paths>  what pytest runs (default: tests/python without documents, tools and command, which use what
+#                       make build leaves in build/)
 # JOBS=<n>              how many files are compiled at once
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -27,7 +28,8 @@ for argument in "$@"; do
   esac
 done
 ((${#versions[@]})) || versions=(2.11 2.12 2.13 2.14 2.15)
-read -ra tests <<<"${MATRIX_TESTS:-tests/python/behavior tests/python/lowering}"
+default_tests=$(printf 'tests/python/%s ' behavior benchmarking instruments lowering planning rules)
+read -ra tests <<<"${MATRIX_TESTS:-$default_tests}"
 jobs=${JOBS:-$(nproc)}
 
 # The version as pip is asked for it: 2.14 means its latest patch.

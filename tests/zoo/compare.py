@@ -258,6 +258,8 @@ def measure(
             factors.append(ours / seconds_of(eager, inputs, weights))
         if not exact:
             row.slices = slices_of(lowered)
+            lowered.zero_grad()
+            eager.zero_grad()
             row.rounding = relative_difference(step(lowered, inputs, 0), step(eager, inputs, 0))
         return peak, statistics.median(factors), floor_of(lowered, row.specializations)
 
