@@ -14,7 +14,7 @@
 
 #include "ir/joint_graph.h"
 #include "passes/profile/region_profile.h"
-#include "passes/region/row_dimensions.h"
+#include "passes/region/known_tensors.h"
 
 namespace torch::jit {
 struct Graph;

@@ -8,49 +8,7 @@ namespace aten_recompute {
 using torch::jit::Node;
 using torch::jit::Value;
 
-Answer elementwise(const Question& question) {
-  Rows rows;
-  for (size_t i = 0; i < question.num_operands(); ++i) {
-    const auto row = question.broadcast(i);
-    if (!row)
-      return std::nullopt;
-    rows.push_back(*row);
-  }
-  return rows;
-}
-
-Answer as_first(const Question& question) {
-  if (question.operand(0) == nullptr || *question.operand(0) != *question.result())
-    return std::nullopt;
-  return question.only_first(question.dimension());
-}
-
-Answerer leading(size_t count) {
-  return [count](const Question& question) -> Answer {
-    const auto* sizes = question.operand(0);
-    const auto dimension = question.dimension();
-    if (sizes == nullptr || sizes->size() != question.result()->size() ||
-        dimension >= static_cast<int64_t>(count) ||
-        (*sizes)[dimension] != (*question.result())[dimension])
-      return std::nullopt;
-    return question.only_first(dimension);
-  };
-}
-
-Answerer except_last(size_t count) {
-  return [count](const Question& question) -> Answer {
-    const auto* sizes = question.operand(0);
-    if (sizes == nullptr || sizes->size() < count)
-      return std::nullopt;
-    return leading(sizes->size() - count)(question);
-  };
-}
-
 namespace {
-
-bool is_tensor_list(const Value* value) {
-  return value->type()->kind() == c10::TypeKind::ListType && contains_tensor(*value->type());
-}
 
 // As as_first(), with dimensions along which elements depend on each other.
 Answerer as_first_except(const char* argument) {
@@ -99,24 +57,6 @@ const AnswerTable& answerers() {
 }
 
 }  // namespace
-
-const std::vector<int64_t>* sizes_of(const Value* value, const KnownTensors& known) {
-  const auto found = known.find(value->unique());
-  return found == known.end() || found->second.empty() ? nullptr : &found->second[0].sizes;
-}
-
-std::vector<Value*> flat_operands(const Node* node) {
-  std::vector<Value*> operands;
-  for (auto* input : const_cast<Node*>(node)->inputs()) {
-    if (is_tensor_list(input) && input->node()->kind() == c10::prim::ListConstruct) {
-      const auto elements = input->node()->inputs();
-      operands.insert(operands.end(), elements.begin(), elements.end());
-    } else {
-      operands.push_back(input);
-    }
-  }
-  return operands;
-}
 
 std::optional<std::vector<int64_t>> rows_of_operands(const Node* node, int64_t dimension,
                                                      const KnownTensors& known) {

@@ -16,25 +16,9 @@
 #include <utility>
 #include <vector>
 
-#include "passes/profile/region_profile.h"
-
-namespace torch::jit {
-struct Node;
-struct Value;
-}  // namespace torch::jit
+#include "passes/region/known_tensors.h"
 
 namespace aten_recompute {
-
-// Sizes of the values of a graph for the inputs of one call: Profile::tensors.
-using KnownTensors = std::unordered_map<size_t, std::vector<TensorDescription>>;
-
-// Returns the sizes of a tensor, or of the first element of a list of tensors; nullptr where they
-// are not known.
-const std::vector<int64_t>* sizes_of(const torch::jit::Value* value, const KnownTensors& known);
-
-// Returns the operands of the node. A list of tensors that a node of the graph makes stands there
-// as its elements.
-std::vector<torch::jit::Value*> flat_operands(const torch::jit::Node* node);
 
 // Returns, for each of flat_operands(), the dimension along which a slice of it is needed for a
 // slice of the node's results along `dimension`, or kWhole (runtime/sliced.h). Returns nothing

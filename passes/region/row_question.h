@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "passes/region/row_dimensions.h"
+#include "passes/region/known_tensors.h"
 #include "runtime/sliced.h"
 
 namespace aten_recompute {

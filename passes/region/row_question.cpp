@@ -1,0 +1,43 @@
+#include "passes/region/row_question.h"
+
+namespace aten_recompute {
+
+Answer elementwise(const Question& question) {
+  Rows rows;
+  for (size_t i = 0; i < question.num_operands(); ++i) {
+    const auto row = question.broadcast(i);
+    if (!row)
+      return std::nullopt;
+    rows.push_back(*row);
+  }
+  return rows;
+}
+
+Answer as_first(const Question& question) {
+  if (question.operand(0) == nullptr || *question.operand(0) != *question.result())
+    return std::nullopt;
+  return question.only_first(question.dimension());
+}
+
+Answerer leading(size_t count) {
+  return [count](const Question& question) -> Answer {
+    const auto* sizes = question.operand(0);
+    const auto dimension = question.dimension();
+    if (sizes == nullptr || sizes->size() != question.result()->size() ||
+        dimension >= static_cast<int64_t>(count) ||
+        (*sizes)[dimension] != (*question.result())[dimension])
+      return std::nullopt;
+    return question.only_first(dimension);
+  };
+}
+
+Answerer except_last(size_t count) {
+  return [count](const Question& question) -> Answer {
+    const auto* sizes = question.operand(0);
+    if (sizes == nullptr || sizes->size() < count)
+      return std::nullopt;
+    return leading(sizes->size() - count)(question);
+  };
+}
+
+}  // namespace aten_recompute
