@@ -25,7 +25,7 @@ MARK = re.compile(r"<!-- snippet: (.*?) -->", re.DOTALL)
 RUN = {"python": "python", "cpp": "cpp", "sh": "shell", "bash": "shell"}
 NEVER_RUN = {"text", "cmake", "json"}
 TIMESTAMP = r"^\[\d{4}-\d\d-\d\d [\d:.]+\] "  # of the log
-DURATION = r"\d[\d.,]*(?:e-?\d+)? ?(?:ns|us|ms|s|min)\b"
+DURATION = r"\d[\d.,]*(?:e-?\d+)? ?(?:ns|us|µs|ms|s|min)\b"
 
 
 class SnippetError(Exception):
