@@ -17,6 +17,7 @@ it from there.
 
 import argparse
 import copy
+import gc
 import hashlib
 import importlib.util
 import os
@@ -216,6 +217,7 @@ def main() -> int:
               "| eager, ms | ours, ms |")  # fmt: skip
         for each in lines:
             print("\n".join(each or []))
+    gc.collect()  # modules hold the process group, whose threads have to end before Python does
     dist.destroy_process_group()
     return int(any(len(each or []) > 1 for each in lines))
 
