@@ -56,6 +56,14 @@ const AnswerTable& answerers() {
   return *table;
 }
 
+// Returns what is known of the operator.
+Answer answer_to(const Question& question) {
+  const auto found = answerers().find(question.node()->kind().toQualString());
+  if (found != answerers().end())
+    return found->second(question);
+  return is_pointwise(question.node()) ? elementwise(question) : std::nullopt;
+}
+
 }  // namespace
 
 std::optional<std::vector<int64_t>> rows_of_operands(const Node* node, int64_t dimension,
@@ -64,10 +72,7 @@ std::optional<std::vector<int64_t>> rows_of_operands(const Node* node, int64_t d
   const auto* result = question.result();
   if (result == nullptr || dimension < 0 || dimension >= static_cast<int64_t>(result->size()))
     return std::nullopt;
-  const auto found = answerers().find(node->kind().toQualString());
-  auto rows = found != answerers().end() ? found->second(question)
-              : is_pointwise(node)       ? elementwise(question)
-                                         : std::nullopt;
+  auto rows = answer_to(question);
   if (!rows)
     return std::nullopt;
   // Each slice of an operand has to be as long as that of the result.
@@ -135,7 +140,6 @@ std::optional<std::vector<int64_t>> rows_that_are_summed(
 std::vector<std::pair<size_t, int64_t>> broadcast_along_rows(const Node* node, int64_t dimension,
                                                              const KnownTensors& known) {
   const Question question(node, std::max<int64_t>(dimension, 0), known);
-  const auto found = answerers().find(node->kind().toQualString());
   if (question.result() == nullptr || (dimension == kSummed && node->kind() != c10::aten::einsum))
     return {};
   if (dimension == kSummed) {
@@ -147,10 +151,8 @@ std::vector<std::pair<size_t, int64_t>> broadcast_along_rows(const Node* node, i
           along_letter(question, letters, letter);
       }
     }
-  } else if (found != answerers().end()) {
-    found->second(question);
-  } else if (is_pointwise(node)) {
-    elementwise(question);
+  } else {
+    answer_to(question);
   }
   return question.broadcasts();
 }

@@ -65,7 +65,7 @@ std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, const StretchB
 enum class SliceSize {
   kNone,       // it cannot be given for a slice, or the node might mean another dimension
   kAsWritten,  // it stays; the node names no sizes, or names -1
-  kFollows,    // -1 takes its place, because it follows from all others
+  kFollows,    // it is computed from the number of elements and all other sizes
   kRead,       // it is read off the slice of the value that it was read off
 };
 

@@ -2,6 +2,7 @@
 
 import copy
 import io
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -10,24 +11,13 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
+from benchmarks.grid import Functional
 from benchmarks.memory import Tracker
 
 
-class Grid(nn.Module):
-    """An energy that is a sum over the points of a grid, as that of a density functional."""
-
-    def __init__(self, width: int = 64) -> None:
-        super().__init__()
-        self.first = nn.Linear(8, width)
-        self.layers = nn.ModuleList([nn.Linear(width, width) for _ in range(3)])
-        self.norm = nn.LayerNorm(width)
-        self.last = nn.Linear(width, 1)
-
-    def forward(self, features: Tensor, weights: Tensor) -> Tensor:
-        h = F.silu(self.first(torch.log(features.abs() + 1e-4)))
-        for layer in self.layers:
-            h = h + F.silu(layer(self.norm(h)))
-        return torch.sum(self.last(h).squeeze(-1) * features[:, 0] * weights)
+def make_grid() -> nn.Module:
+    """Returns an energy that is a sum over the points of a grid, as that of a density functional."""
+    return Functional(width=64, depth=3)
 
 
 class Tokens(nn.Module):
@@ -128,8 +118,8 @@ def slices_of(lowered: Any) -> int:
     return max(variant["slices"] for region in specialization["regions"] for variant in region["variants"])
 
 
-CASES: dict[str, tuple[type[nn.Module], tuple[Tensor, ...]]] = {
-    "grid": (Grid, tuple(x.detach().double() for x in points(600))),
+CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
+    "grid": (make_grid, tuple(x.detach().double() for x in points(600))),
     "tokens": (Tokens, (torch.randn(2, 24, 16, dtype=torch.float64),)),
     "volumes": (Volumes, (torch.randn(2, 1, 8, 8, 8, dtype=torch.float64),)),
     "messages": (Messages, edges(12, 200)),
@@ -153,7 +143,7 @@ def test_gradients_are_eagers_up_to_rounding(name: str) -> None:
 
 
 def test_ten_times_the_grid_fits_from_the_first_step_on(tracker: Tracker) -> None:
-    eager = Grid().requires_grad_(False)
+    eager = make_grid().requires_grad_(False)
     budget = peak_of(eager, points(2000), tracker)
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=budget, exact=False)
     large = points(20000)
@@ -193,14 +183,14 @@ def test_the_smallest_budget_of_the_error_is_kept(name: str, tracker: Tracker) -
 
 
 def test_exact_results_are_never_sliced() -> None:
-    lowered = aten_recompute.lower(torch.jit.script(Grid()), "budget", memory_budget="200KiB")
+    lowered = aten_recompute.lower(torch.jit.script(make_grid()), "budget", memory_budget="200KiB")
     with pytest.raises(aten_recompute.BudgetUnreachableError, match="this operator alone needs"):
         lowered(*points(20000))
 
 
 def test_other_numbers_of_rows_are_right() -> None:
     torch.manual_seed(0)
-    eager = Grid().double()
+    eager = make_grid().double()
     lowered = aten_recompute.lower(
         torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget="900KiB", exact=False
     )
@@ -228,7 +218,7 @@ def test_a_saved_module_runs_in_slices() -> None:
 
 def test_second_derivatives_of_what_runs_in_slices() -> None:
     torch.manual_seed(0)
-    eager = Grid().double()
+    eager = make_grid().double()
     lowered = aten_recompute.lower(
         torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget="400KiB", exact=False
     )
