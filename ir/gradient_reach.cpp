@@ -3,6 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -39,6 +40,17 @@ ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reache
     }
   }
   return reached;
+}
+
+ReachedValues values_that_require_grad(const torch::jit::Graph& graph,
+                                       const std::vector<bool>& requires_grad, const Node* end) {
+  ReachedValues inputs;
+  for (size_t i = 0; i < requires_grad.size(); ++i) {
+    if (requires_grad[i])
+      inputs.insert(graph.inputs()[i]);
+  }
+  const auto makes_leaf = [](const Node* node) { return node->kind() == symbols::kRequireGrad; };
+  return reach_forward(graph, std::move(inputs), makes_leaf, nullptr, end);
 }
 
 }  // namespace aten_recompute

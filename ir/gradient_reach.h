@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <unordered_set>
+#include <vector>
 
 namespace torch::jit {
 struct Graph;
@@ -21,5 +22,11 @@ ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reache
                             const std::function<bool(const torch::jit::Node*)>& starts = nullptr,
                             const std::function<bool(const torch::jit::Value*)>& ends = nullptr,
                             const torch::jit::Node* end = nullptr);
+
+// Returns the values that have requires_grad in eager PyTorch when `end` runs, or at the end of the
+// graph. `requires_grad[i]`: input i has it.
+ReachedValues values_that_require_grad(const torch::jit::Graph& graph,
+                                       const std::vector<bool>& requires_grad,
+                                       const torch::jit::Node* end = nullptr);
 
 }  // namespace aten_recompute

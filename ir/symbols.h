@@ -44,6 +44,7 @@ inline const c10::Symbol kGradient = c10::Symbol::fromQualString("aten_recompute
 inline const c10::Symbol kRequireGrad = c10::Symbol::fromQualString("aten_recompute::require_grad");
 inline const c10::Symbol kOperatorGradient =
     c10::Symbol::fromQualString("aten_recompute::operator_gradient");
+inline const c10::Symbol kIsTarget = c10::Symbol::attr("is_target");        // one int per input
 inline const c10::Symbol kHasGradient = c10::Symbol::attr("has_gradient");  // one int per output
 // Attributes that expand_gradients() sets. kWithoutGraph: on a node that autograd.grad() ran
 // without create_graph, so that no gradient passes through it. kFreed: on a node whose part of the

@@ -2,6 +2,9 @@
 // rules: rules/kernels/matrix.cpp.
 #include "rules/families.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
 namespace aten_recompute {
 
 namespace {
@@ -25,6 +28,37 @@ Rule outer_product(const std::string& op) {
                "vec2.dtype)"}}};
 }
 
+std::string square_gradient(bool is_first) {
+  return std::string("recompute.matmul_grad_of_square(grad, self, self.size(), self.stride(), ") +
+         (is_first ? "True)" : "False)");
+}
+
+// Writes a power of a matrix as ATen computes it (LinearAlgebra.cpp): the third as a product of
+// three, others by squaring, from the lowest bit of n to the highest.
+std::string compose_power(const torch::jit::Node* node) {
+  const auto n = torch::jit::constant_as<int64_t>(node->input(1));
+  if (!n || *n < 2)
+    return "";
+  if (*n == 3)
+    return "    return torch.matmul(torch.matmul(self, self), self)";
+  std::string text = "    square = self\n";
+  bool has_result = false;
+  for (int64_t left = *n; left > 0; left /= 2) {
+    if (left != *n)
+      text += "    square = torch.matmul(square, square)\n";
+    if (left % 2 == 0)
+      continue;
+    text += has_result ? "    result = torch.matmul(result, square)\n" : "    result = square\n";
+    has_result = true;
+  }
+  return text + "    return result";
+}
+
+// On other devices its products are not computed in TensorFloat-32, whatever is set.
+Rule power(const std::string& op) {
+  return {.op = op, .compose = &compose_power, .on_cpu_only = true};
+}
+
 }  // namespace
 
 std::vector<Rule> matrix_rules() {
@@ -32,11 +66,13 @@ std::vector<Rule> matrix_rules() {
       {.op = "aten::einsum",
        .gradients = {{"tensors",
                       "recompute.einsum_backward(grad, equation, tensors, path, "
-                      "needs_each_tensors)"}}},
+                      "needs_each_tensors)"}},
+       .gradients_in_reverse = true},
       {.op = "aten::tensordot",
        .gradients = {{"self, other",
                       "recompute.tensordot_backward(grad, self, other, dims_self, dims_other, "
-                      "needs_self, needs_other)"}}},
+                      "needs_self, needs_other)"}},
+       .gradients_in_reverse = true},
       {.op = "aten::bilinear", .forward = R"(
     flat = torch._trilinear(input1.reshape([-1, input1.size(-1)]), weight,
                             input2.reshape([-1, input2.size(-1)]), [1, 3], [0], [1, 2], [2, 3])
@@ -44,29 +80,33 @@ std::vector<Rule> matrix_rules() {
     if bias is not None:
         result = result + bias
     return result)"},
+      power("aten::linalg_matrix_power"),
+      power("aten::matrix_power"),
       {.op = "aten::_trilinear",
        .gradients = {{"i1", "torch._trilinear(grad, i2, i3, sumdim, expand2, expand3, expand1)"},
                      {"i2", "torch._trilinear(i1, grad, i3, expand1, sumdim, expand3, expand2)"},
                      {"i3", "torch._trilinear(i1, i2, grad, expand1, expand2, sumdim, expand3)"}}},
       {.op = "aten::linear",
-       .forward = "recompute.linear(input, weight, bias, needs_input, needs_weight)",
+       .forward = "recompute.linear(input, weight, bias, requires_input, requires_weight)",
        .gradients = {{"bias",
                       "recompute.linear_grad_bias(grad, recompute.size_of(bias), "
                       "recompute.linear_flattens(input, bias))"},
                      {"weight",
                       "recompute.linear_grad_weight(grad, input, weight.size(), weight.stride(), "
-                      "recompute.linear_flattens(input, bias), needs_input)"},
+                      "recompute.linear_flattens(input, bias), requires_input)"},
                      {"input",
                       "recompute.linear_grad_input(grad, weight, input.size(), input.stride(), "
-                      "recompute.linear_flattens(input, bias), needs_weight)"}}},
+                      "recompute.linear_flattens(input, bias), requires_weight)"}}},
       {.op = "aten::matmul",
-       .forward = "recompute.matmul(self, other, needs_self, needs_other)",
-       .gradients = {{"other",
-                      "recompute.matmul_grad_other(grad, self, other.size(), other.stride(), "
-                      "needs_self)"},
-                     {"self",
-                      "recompute.matmul_grad_self(grad, other, self.size(), self.stride(), "
-                      "needs_other)"}}},
+       .forward = "recompute.matmul(self, other, requires_self, requires_other)",
+       .gradients = {{.inputs = "other",
+                      .body = "recompute.matmul_grad_other(grad, self, other.size(), "
+                              "other.stride(), requires_self)",
+                      .of_square = square_gradient(false)},
+                     {.inputs = "self",
+                      .body = "recompute.matmul_grad_self(grad, other, self.size(), self.stride(), "
+                              "requires_other)",
+                      .of_square = square_gradient(true)}}},
       {.op = "aten::mm",
        .gradients = {{"mat2", "recompute.mm_grad_mat2(grad, self, mat2.size(), mat2.stride(), 1)"},
                      {"self",

@@ -191,7 +191,8 @@ Rule lstm_layer() {
       "lstm_layer", inputs,
       "grad, grad1, grad2, " + inputs + ", result, result1, result2, result3, result4, reverse");
   // How linear() multiplies depends on what requires grad.
-  rule.forward = "recompute.lstm_layer(" + inputs + ", reverse, needs_input, needs_weight_input)";
+  rule.forward =
+      "recompute.lstm_layer(" + inputs + ", reverse, requires_input, requires_weight_input)";
   return rule;
 }
 

@@ -401,7 +401,7 @@ class RuleMaker {
         fail(role + " returns " + types[i]->annotation_str() + " as the gradient of \"" +
              targets[i] + "\", which is " + argument.type()->annotation_str());
     }
-    made_->rule.gradients.push_back({join(targets), "", "", compiled});
+    made_->rule.gradients.push_back({.inputs = join(targets), .body = "", .compiled = compiled});
   }
 
   void make_flops() {

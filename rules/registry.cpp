@@ -41,6 +41,7 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
     names.emplace_back(argument.name(), argument.type()->annotation_str());
   for (const auto& argument : schema.arguments()) {
     names.emplace_back("needs_" + argument.name(), "bool");
+    names.emplace_back("requires_" + argument.name(), "bool");
     names.emplace_back("needs_each_" + argument.name(), "List[bool]");
   }
   if (is_forward)
@@ -219,8 +220,11 @@ const Rule* find_rule(const Node* node) {
 
 const CompiledFormula& compiled_gradient(const Rule& rule, size_t index, const Node* node) {
   const auto& formula = rule.gradients.at(index);
-  return formula.compiled != nullptr ? *formula.compiled
-                                     : cached(rule, node, formula.body, FormulaKind::kGradient);
+  if (formula.compiled != nullptr)
+    return *formula.compiled;
+  const bool is_of_square = !formula.of_square.empty() && node->input(0) == node->input(1);
+  return cached(rule, node, is_of_square ? formula.of_square : formula.body,
+                FormulaKind::kGradient);
 }
 
 const CompiledFormula& compiled_again(const Rule& rule, size_t index, const Node* node) {

@@ -15,6 +15,8 @@
 //   names in `extras`           further values that `forward` returns
 //   needs_<argument>            bool, known when the graph is built: whether this gradient is
 //                               needed (may be used in `forward`, too)
+//   requires_<argument>         bool: whether the argument has requires_grad in eager, where this
+//                               gradient may not be needed
 //   needs_each_<argument>       List[bool]: the same for each element of a Tensor[]; empty if the
 //                               elements are not known, and all of them may need a gradient
 // `torch.` is the aten namespace, `recompute.` the namespace of this project's operators
@@ -62,6 +64,9 @@ struct GradientFormula {
   // What eager runs where the gradient is differentiated again (create_graph=True), if that is
   // another formula.
   std::string again{};
+  // What takes the place of `body` where the first two operands are one value, whose gradients
+  // eager adds one after the other: the first for the first operand.
+  std::string of_square{};
   std::shared_ptr<const CompiledFormula> compiled = nullptr;  // in a user's rule, without a body
 };
 
@@ -76,6 +81,9 @@ struct Rule {
   // formulas return is checked when they run, because nothing is known about it before.
   std::shared_ptr<const CompiledFormula> given_forward = nullptr;
   bool is_users = false;
+  // Eager PyTorch reads the operands through views of its own, one made after the other. Where the
+  // operator reads one tensor twice, their gradients come in reverse: that of the last one first.
+  bool gradients_in_reverse = false;
   // Returns the forward of a composed operator for one node of it, which it may write after the
   // node's constants; an empty string if the node cannot be composed.
   std::string (*compose)(const torch::jit::Node* node) = nullptr;

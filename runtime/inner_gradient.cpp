@@ -69,17 +69,23 @@ Operation operator_gradient(const Node* node) {
       std::make_shared<torch::jit::Code>(node->g(c10::attr::Subgraph), "operator_gradient");
   const auto num_given = node->inputs().size() - node->is(symbols::kRequiresGrad).size();
   return [code, requires_grad = node->is(symbols::kRequiresGrad),
-          has_gradient = node->is(symbols::kHasGradient), num_given](Stack& stack) {
+          is_target = node->is(symbols::kIsTarget), has_gradient = node->is(symbols::kHasGradient),
+          num_given](Stack& stack) {
     const auto given = torch::jit::pop(stack, num_given);
     auto operands = torch::jit::pop(stack, requires_grad.size());
     const bool records_graph = at::GradMode::is_enabled();
     const OrdinaryAutograd guard;
     variable_list targets;
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (requires_grad[i] == 0)
+      // What an integer is computed from may require grad.
+      if (requires_grad[i] == 0 ||
+          (is_target[i] == 0 && !operands[i].toTensor().is_floating_point() &&
+           !operands[i].toTensor().is_complex()))
         continue;
-      targets.push_back(beginning_of_graph(operands[i].toTensor(), records_graph));
-      operands[i] = targets.back();
+      auto operand = beginning_of_graph(operands[i].toTensor(), records_graph);
+      if (is_target[i] != 0)
+        targets.push_back(operand);
+      operands[i] = std::move(operand);
     }
     torch::jit::InterpreterState(*code).run(operands);
     variable_list outputs, gradients;

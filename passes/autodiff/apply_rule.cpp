@@ -41,7 +41,8 @@ c10::List<bool> elements_require_grad(Value* list, const GradientSums& sums) {
 }
 
 // Returns the value for a parameter of a formula that is no gradient: a value of the rule, or for
-// "needs_<argument>" a constant that says whether that argument requires grad.
+// "needs_<argument>" and "requires_<argument>" constants that say whether its gradient is needed,
+// and whether it has requires_grad.
 Value* bind_value(Graph& graph, const std::string& parameter, const Names& names,
                   const GradientSums& sums) {
   if (const auto found = names.find(parameter); found != names.end())
@@ -51,6 +52,9 @@ Value* bind_value(Graph& graph, const std::string& parameter, const Names& names
     return graph.insertConstant(
         elements_require_grad(names.at(parameter.substr(each.size())), sums));
   }
+  const std::string tracked = "requires_";
+  if (parameter.rfind(tracked, 0) == 0)
+    return graph.insertConstant(sums.is_tracked(names.at(parameter.substr(tracked.size()))));
   const auto argument = parameter.substr(std::string("needs_").size());
   return graph.insertConstant(requires_grad(argument, names, sums));
 }
@@ -212,8 +216,9 @@ Value* bind_gradient(Graph& graph, const std::string& parameter, const c10::Type
 }
 
 // Adds the gradient of an argument to `sums`. An operator that reads one value twice (x @ x) gives
-// it two gradients, which eager's engine adds in the order of the arguments, whatever the order of
-// the formulas: these are put into `postponed` instead.
+// it two gradients, which eager's engine adds in the order of the arguments, or in reverse
+// (Rule::gradients_in_reverse), whatever the order of the formulas: these are put into `postponed`
+// instead.
 void add_or_postpone(const AppliedRule& applied, const std::string& argument, Value* gradient,
                      GradientSums& sums, GradientsByArgument& postponed) {
   const auto& arguments = applied.arguments;
@@ -261,7 +266,7 @@ void insert_gradient_formula(Graph& graph, const AppliedRule& applied, size_t in
 
 }  // namespace
 
-std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, const GradientSums& sums) {
+std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, GradientSums& sums) {
   const auto* formula = compiled_parts(rule, node);
   if (formula == nullptr)
     return {};
@@ -284,7 +289,16 @@ std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, const Gradient
     parts.back()->destroy();  // it held the results
     parts.pop_back();
   }
+  for (const auto* part : parts)
+    sums.track_outputs(part);
   return parts;
+}
+
+void replace_by_forward(Node* node, const Rule& rule, const GradientSums& sums) {
+  auto applied = bind_arguments(node, rule);
+  std::unordered_set<size_t> gradient_path;
+  insert_forward(node, rule, sums, gradient_path, applied.names);
+  node->destroy();
 }
 
 AppliedRule apply_rule_forward(Node* node, const Rule& rule, GradientSums& sums,
@@ -332,8 +346,13 @@ void insert_rule_backward(const AppliedRule& applied, GradientSums& sums) {
       insert_gradient_formula(graph, applied, i, targets, sums, postponed);
     }
   }
-  for (const auto& [index, gradient] : postponed)
-    sums.add(applied.arguments[index].second, gradient);
+  const auto add = [&](const auto& each) {
+    sums.add(applied.arguments[each.first].second, each.second);
+  };
+  if (applied.rule->gradients_in_reverse)
+    std::for_each(postponed.rbegin(), postponed.rend(), add);
+  else
+    std::for_each(postponed.begin(), postponed.end(), add);
 }
 
 }  // namespace aten_recompute

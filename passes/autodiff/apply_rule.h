@@ -43,11 +43,15 @@ AppliedRule apply_rule_forward(torch::jit::Node* node, const Rule& rule, Gradien
 AppliedRule apply_rule_beside(torch::jit::Node* node, const Rule& rule, GradientSums& sums,
                               bool create_graph);
 
+// Puts the rule's forward, which has no extras, in the place of the node. No gradient is needed of
+// it, but kernels depend on what has requires_grad.
+void replace_by_forward(torch::jit::Node* node, const Rule& rule, const GradientSums& sums);
+
 // Replaces a composed operator by its parts, and returns them in their order. Returns an empty list
 // and changes nothing if the rule has no parts for this node, or if control flow would be left
 // among them.
 std::vector<torch::jit::Node*> replace_by_parts(torch::jit::Node* node, const Rule& rule,
-                                                const GradientSums& sums);
+                                                GradientSums& sums);
 
 // Inserts the formulas of those arguments that require grad, and adds what they return to `sums`.
 // Does nothing where no output has a gradient. Throws std::logic_error where the rule is wrong.

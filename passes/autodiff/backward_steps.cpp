@@ -145,6 +145,21 @@ class Preparation {
     }
   }
 
+  // Takes a node whose graph eager has freed. It has no gradient, but runs the kernels that eager
+  // takes where operands have requires_grad.
+  void add_freed(Node* node) {
+    auto parts = replace_composed(node);
+    if (parts.empty())
+      parts = {node};
+    for (auto* part : parts) {
+      part->i_(symbols::kFreed, 1);
+      const auto* rule = find_rule(part);
+      if (rule != nullptr && !rule->is_users && rule->has_forward() && rule->extras.empty() &&
+          !rule->is_composition() && !draws_random_numbers(part))
+        replace_by_forward(part, *rule, sums_);
+    }
+  }
+
   std::vector<BackwardStep> steps() { return std::move(steps_); }
 
  private:
@@ -297,6 +312,8 @@ std::vector<BackwardStep> prepare_forward(const std::vector<Node*>& nodes, Purpo
       sums.require(node->output());
     if (is_differentiated(node, sums))
       preparation.add(node);
+    else if (purpose == Purpose::kBackward && node->hasAttribute(symbols::kFreed))
+      preparation.add_freed(node);
   }
   return preparation.steps();
 }

@@ -102,6 +102,7 @@ JointGraph build_joint_graph(const std::shared_ptr<Graph>& graph,
     if (requires_grad[i])
       sums.require(graph->inputs()[i]);
   }
+  sums.set_tracked(values_that_require_grad(*graph, requires_grad));
   joint.freed_outputs = find_freed_outputs(*graph, requires_grad);
   PreparedNodes prepared;
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());

@@ -33,18 +33,6 @@ std::vector<Node*> nodes_before(Graph& graph, const Node* end) {
   return nodes;
 }
 
-// Returns the values that require grad when `end` runs.
-ReachedValues values_with_gradient(const Graph& graph, const std::vector<bool>& requires_grad,
-                                   const Node* end) {
-  ReachedValues inputs;
-  for (size_t i = 0; i < requires_grad.size(); ++i) {
-    if (requires_grad[i])
-      inputs.insert(graph.inputs()[i]);
-  }
-  const auto makes_leaf = [](const Node* node) { return node->kind() == symbols::kRequireGrad; };
-  return reach_forward(graph, std::move(inputs), makes_leaf, nullptr, end);
-}
-
 // Returns whether the node asks for sizes, types and the like alone, which eager keeps beside a
 // graph that it frees.
 bool asks_for_metadata(const Node* node) {
@@ -78,13 +66,14 @@ class Expansion {
       : graph_(graph), node_(node), request_(GradientRequest::of(*node)), sums_(graph) {}
 
   void run(const std::vector<bool>& requires_grad) {
-    const auto with_gradient = values_with_gradient(graph_, requires_grad, node_);
+    const auto with_gradient = values_that_require_grad(graph_, requires_grad, node_);
     const auto all_targets = targets();
     for (auto* target : all_targets) {
       if (with_gradient.count(target) == 0)
         throw NotDifferentiable("the method asks for a gradient of what requires none");
       sums_.require(target);
     }
+    sums_.set_tracked(with_gradient);
     PreparedNodes prepared;
     const auto purpose = request_.create_graph ? Purpose::kGradientAgain : Purpose::kGradient;
     const auto steps = prepare_forward(nodes_before(graph_, node_), purpose, sums_, prepared);

@@ -64,6 +64,18 @@ Value* GradientSums::insert_list_of(c10::ArrayRef<Value*> values) {
   return graph_.insertNode(graph_.createList(c10::OptionalType::ofTensor(), elements))->output();
 }
 
+void GradientSums::track_outputs(const Node* node) {
+  const auto inputs = node->inputs();
+  if (is_non_differentiable(node) ||
+      std::none_of(inputs.begin(), inputs.end(),
+                   [&](const auto* input) { return is_tracked(input); }))
+    return;
+  for (const auto* output : node->outputs()) {
+    if (contains_tensor(*output->type()))
+      tracked_.insert(output);
+  }
+}
+
 void GradientSums::add(Value* value, Value* gradient) {
   value = original(value);
   if (!requires_grad(value))

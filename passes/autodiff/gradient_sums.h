@@ -6,7 +6,10 @@
 #include <memory>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 #include <vector>
+
+#include "ir/gradient_reach.h"
 
 namespace aten_recompute {
 
@@ -29,8 +32,20 @@ class GradientSums {
   void require(torch::jit::Value* value) { requires_grad_.insert(value); }
   // Does this if the value is, or can hold, a tensor.
   void require_tensor(torch::jit::Value* value);
-  bool requires_grad(torch::jit::Value* value) const { return requires_grad_.count(value) != 0; }
-  const std::unordered_set<torch::jit::Value*>& required() const { return requires_grad_; }
+  bool requires_grad(const torch::jit::Value* value) const {
+    return requires_grad_.count(value) != 0;
+  }
+  const ReachedValues& required() const { return requires_grad_; }
+
+  // Notes which values have requires_grad in eager PyTorch, where kernels may depend on it: a
+  // weight has it although the method asks for the gradient of positions alone.
+  void set_tracked(ReachedValues values) { tracked_ = std::move(values); }
+  // Marks the outputs of a node that was added to the forward later, if one of its inputs is
+  // marked.
+  void track_outputs(const torch::jit::Node* node);
+  bool is_tracked(const torch::jit::Value* value) const {
+    return requires_grad(value) || tracked_.count(value) != 0;
+  }
 
   // Makes `cast`, which is `value` under another type, share the gradient of `value`.
   void share_gradient(torch::jit::Value* cast, torch::jit::Value* value);
@@ -52,7 +67,8 @@ class GradientSums {
   torch::jit::Value* original(torch::jit::Value* value) const;
 
   torch::jit::Graph& graph_;
-  std::unordered_set<torch::jit::Value*> requires_grad_;
+  ReachedValues requires_grad_;
+  ReachedValues tracked_;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> gradients_;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> originals_;  // by cast
 };

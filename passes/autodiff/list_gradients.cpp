@@ -1,13 +1,29 @@
 #include "passes/autodiff/list_gradients.h"
 
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+
 #include "ir/symbols.h"
 #include "passes/autodiff/not_differentiable.h"
+#include "rules/registry.h"
 
 namespace aten_recompute {
 namespace {
 
 using torch::jit::Node;
+using torch::jit::Value;
 namespace prim = c10::prim;
+
+// Returns whether an operator that reads the list takes the gradients of its elements from the last
+// to the first.
+bool is_read_in_reverse(const Value* list) {
+  const auto& uses = list->uses();
+  return std::any_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    const auto* rule = find_rule(use.user);
+    return rule != nullptr && rule->gradients_in_reverse;
+  });
+}
 
 void insert_construct_backward(Node* construct, GradientSums& sums) {
   auto* gradient = sums.gradient_of(construct->output());
@@ -16,9 +32,13 @@ void insert_construct_backward(Node* construct, GradientSums& sums) {
   if (!has_tensor_elements(gradient))
     throw NotDifferentiable("a list of tensors is built in one place and indexed in another");
   auto& graph = *construct->owningGraph();
-  auto* unpack = graph.insertNode(graph.createListUnpack(gradient, construct->inputs().size()));
-  for (size_t i = 0; i < construct->inputs().size(); ++i)
+  const auto count = construct->inputs().size();
+  auto* unpack = graph.insertNode(graph.createListUnpack(gradient, count));
+  const bool reversed = is_read_in_reverse(construct->output());
+  for (size_t k = 0; k < count; ++k) {
+    const auto i = reversed ? count - 1 - k : k;
     sums.add(construct->input(i), unpack->output(i));
+  }
 }
 
 void insert_unpack_backward(Node* unpack, GradientSums& sums) {

@@ -131,11 +131,12 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
                             ", which takes lists or may not run twice, is asked for by the method");
   auto& graph = *node->owningGraph();
   auto subgraph = std::make_shared<Graph>();
-  std::vector<int64_t> requires_grad;
+  std::vector<int64_t> requires_grad, is_target;
   std::vector<Value*> targets;
   auto* copy = subgraph->insertNode(subgraph->createClone(node, [&](Value* operand) {
-    requires_grad.push_back(sums.requires_grad(operand) ? 1 : 0);
-    if (requires_grad.back() != 0)
+    requires_grad.push_back(sums.is_tracked(operand) ? 1 : 0);
+    is_target.push_back(sums.requires_grad(operand) ? 1 : 0);
+    if (is_target.back() != 0)
       targets.push_back(operand);
     return subgraph->addInput()->setType(operand->type());
   }));
@@ -148,9 +149,13 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
   auto* added =
       graph.insertNode(graph.create(symbols::kOperatorGradient, operands, targets.size()));
   added->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, requires_grad);
-  added->is_(symbols::kHasGradient, has_gradient);
-  for (size_t i = 0; i < targets.size(); ++i)
+  added->is_(symbols::kIsTarget, is_target)->is_(symbols::kHasGradient, has_gradient);
+  const auto* rule = find_rule(node);
+  const bool reversed = rule != nullptr && rule->gradients_in_reverse;
+  for (size_t k = 0; k < targets.size(); ++k) {
+    const auto i = reversed ? targets.size() - 1 - k : k;
     sums.add(targets[i], added->output(i)->setType(c10::TensorType::get()));
+  }
 }
 
 }  // namespace aten_recompute

@@ -192,6 +192,12 @@ NodeClasses::Outcome NodeClasses::run_as(const NodeClass& node_class, size_t ind
                      describe_node(program_.nodes[index], index, operands, storages_));
 }
 
+NodeClasses::Outcome NodeClasses::run_apart(size_t index, const std::vector<IValue>& operands) {
+  const auto description = describe_node(program_.nodes[index], index, operands, storages_);
+  return instantiate(run_class(index, operands, description.memory),
+                     "instruction " + std::to_string(index), index, operands, description);
+}
+
 NodeClass NodeClasses::observe(size_t index, const std::vector<IValue>& operands, Stack& results) {
   std::vector<at::Tensor> memory;
   const auto operand_storages = collect_storages(operands, memory);

@@ -59,6 +59,10 @@ class NodeClasses {
   Outcome run_as(const NodeClass& node_class, size_t index,
                  const std::vector<c10::IValue>& operands);
 
+  // Runs an instruction whose results elements of its operands decide, so that it stands for no
+  // other. Operands that are real tensors are given to it as they are.
+  Outcome run_apart(size_t index, const std::vector<c10::IValue>& operands);
+
   // Runs an instruction on real operands and returns what it cost and returned. `results` gets the
   // results themselves.
   NodeClass observe(size_t index, const std::vector<c10::IValue>& operands,

@@ -112,8 +112,10 @@ NodeDescription describe_node(const torch::jit::Node* node, size_t index,
     key += '@' + std::to_string(index);
   if (node->hasAttribute(c10::attr::Subgraph))
     key += node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false);
-  if (node->hasAttribute(symbols::kRequiresGrad))
-    append(key, node->is(symbols::kRequiresGrad));
+  for (const auto flags : {symbols::kRequiresGrad, symbols::kIsTarget}) {
+    if (node->hasAttribute(flags))
+      append(key, node->is(flags));
+  }
   KeyWriter writer(storages, description);
   for (const auto& operand : operands) {
     key += ';';

@@ -1,6 +1,7 @@
 #include "passes/profile/observed_forward.h"
 
 #include <ATen/ExpandUtils.h>
+#include <ATen/ops/count_nonzero.h>
 #include <c10/util/strides.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -88,16 +89,25 @@ void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSiz
 }  // namespace
 
 const NodeClass& ObservedForward::at(size_t instruction) {
-  if (observed_.empty()) {
-    try {
-      run();
-    } catch (const std::exception& error) {
-      if (is_out_of_memory(error))
-        throw;
-      throw NotProfiled(error.what(), /*inputs_are_to_blame=*/true);
-    }
-  }
+  run_once();
   return observed_[instruction];
+}
+
+int64_t ObservedForward::true_elements(size_t instruction, size_t result) {
+  run_once();
+  return true_elements_.at({instruction, result});
+}
+
+void ObservedForward::run_once() {
+  if (!observed_.empty())
+    return;
+  try {
+    run();
+  } catch (const std::exception& error) {
+    if (is_out_of_memory(error))
+      throw;
+    throw NotProfiled(error.what(), /*inputs_are_to_blame=*/true);
+  }
 }
 
 void ObservedForward::run() {
@@ -121,6 +131,9 @@ void ObservedForward::run() {
     Stack results;
     observed[i] = classes_.observe(i, operands, results);
     for (size_t k = 0; k < results.size(); ++k) {
+      if (results[k].isTensor() && results[k].toTensor().defined() &&
+          results[k].toTensor().scalar_type() == at::kBool)
+        true_elements_[{i, k}] = at::count_nonzero(results[k].toTensor()).item<int64_t>();
       const auto output = instruction.outputs[k];
       if (output >= 0 && last[output] < num_forward)
         registers[output] = std::move(results[k]);

@@ -3,6 +3,8 @@
 
 #include <ATen/core/ivalue.h>
 
+#include <map>
+#include <utility>
 #include <vector>
 
 #include "passes/profile/joint_program.h"
@@ -26,7 +28,12 @@ class ObservedForward {
   // forward raises.
   const NodeClass& at(size_t instruction);
 
+  // Returns how many elements of a result are true. The result must be a tensor of booleans. Throws
+  // as at() does.
+  int64_t true_elements(size_t instruction, size_t result);
+
  private:
+  void run_once();
   void run();
 
   const JointProgram& program_;
@@ -34,6 +41,7 @@ class ObservedForward {
   NodeClasses& classes_;
   RandomStates random_states_;
   std::vector<NodeClass> observed_;
+  std::map<std::pair<size_t, size_t>, int64_t> true_elements_;  // by instruction and result
 };
 
 // Gives the node's results the sizes that an earlier call has shown, and appends them to `sizes`.

@@ -19,6 +19,7 @@
 #include "ir/symbols.h"
 #include "passes/profile/estimated_gradients.h"
 #include "passes/profile/joint_program.h"
+#include "passes/profile/known_masks.h"
 #include "passes/profile/node_classes.h"
 #include "passes/profile/observed_forward.h"
 #include "passes/profile/run_on_meta.h"
@@ -143,7 +144,8 @@ class CostSource {
         is_described_(described.has_value()),
         storages_(storages),
         classes_(program, inputs, cost_model, storages, described),
-        forward_(program, inputs, classes_) {}
+        forward_(program, inputs, classes_),
+        masks_(program, storages, forward_) {}
 
   // Takes the first of these that works: a run on zeros; in the forward, a run on the inputs, which
   // comes first where data decide sizes; in the backward, an estimate. Throws NotProfiled. Where
@@ -152,10 +154,25 @@ class CostSource {
   NodeClasses::Outcome outcome(size_t index, const std::vector<IValue>& operands) {
     if (is_described_)
       return described(index, operands);
+    if (index >= program_.num_forward)
+      return run(index, operands);
+    auto outcome = depends_on_data(program_.nodes[index], operands) ? observed(index, operands)
+                                                                    : run(index, operands);
+    masks_.note(index, operands, outcome.results);
+    return outcome;
+  }
+
+  size_t num_classes() const { return classes_.size(); }
+  DataSizes& data_sizes() { return data_sizes_; }
+
+ private:
+  NodeClasses::Outcome run(size_t index, const std::vector<IValue>& operands) {
     const bool is_forward = index < program_.num_forward;
-    if (is_forward && depends_on_data(program_.nodes[index], operands))
-      return observed(index, operands);
     try {
+      if (!is_forward && depends_on_data(program_.nodes[index], operands)) {
+        if (const auto with_masks = masks_.with_real_masks(operands))
+          return classes_.run_apart(index, *with_masks);
+      }
       if (const auto too_large = estimate_if_too_large(index, operands))
         return classes_.run_as(*too_large, index, operands);
       return classes_.run(
@@ -170,14 +187,12 @@ class CostSource {
       }
       if (is_forward)
         return observed(index, operands);
+      if (const auto with_masks = masks_.with_real_masks(operands))
+        return classes_.run_apart(index, *with_masks);
       return classes_.run_as(estimate(index, operands, error.what()), index, operands);
     }
   }
 
-  size_t num_classes() const { return classes_.size(); }
-  DataSizes& data_sizes() { return data_sizes_; }
-
- private:
   NodeClasses::Outcome observed(size_t index, const std::vector<IValue>& operands) {
     auto node_class = forward_.at(index);
     const auto first = data_sizes_.size();
@@ -270,6 +285,7 @@ class CostSource {
   DescribedStorages& storages_;
   NodeClasses classes_;
   ObservedForward forward_;
+  KnownMasks masks_;
   DataSizes data_sizes_;
 };
 

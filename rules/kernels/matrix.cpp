@@ -281,6 +281,15 @@ Tensor matmul_grad_other(Tensor grad, Tensor self, Sizes sizes, Sizes strides, b
                         std::move(strides), needs_self, true});
 }
 
+// The gradient of one of the operands of matmul(x, x). Eager adds both to the gradient of x: with
+// two dimensions first that of the left one, with more that of the right one.
+Tensor matmul_grad_of_square(Tensor grad, Tensor operand, Sizes sizes, Sizes strides,
+                             bool is_first) {
+  const bool is_left = is_first == (operand.dim() <= 2);
+  return is_left ? matmul_grad_self(grad, operand, std::move(sizes), std::move(strides), true)
+                 : matmul_grad_other(grad, operand, std::move(sizes), std::move(strides), true);
+}
+
 }  // namespace
 
 // As in Linear.cpp: with a bias, an input that can be viewed as a matrix is passed to addmm.
@@ -356,6 +365,9 @@ void register_matrix_operators() {
       pure_operator("aten_recompute::matmul_grad_other(Tensor gradient, Tensor self, int[] size, "
                     "int[] stride, bool needs_self) -> Tensor",
                     &matmul_grad_other),
+      pure_operator("aten_recompute::matmul_grad_of_square(Tensor gradient, Tensor operand, "
+                    "int[] size, int[] stride, bool is_first) -> Tensor",
+                    &matmul_grad_of_square),
       pure_operator("aten_recompute::linear_flattens(Tensor input, Tensor? bias) -> bool",
                     &linear_flattens),
       pure_operator("aten_recompute::linear(Tensor input, Tensor weight, Tensor? bias, "

@@ -462,3 +462,35 @@ def test_third_derivatives_of_operators(name: str) -> None:
         got, got_flags = step(lowered, inputs)
         assert_close(got, expected, 1e-12)
         assert got_flags == flags
+
+
+class OverChannels(nn.Module):
+    """A linear layer over the second of four dimensions, as equivariant potentials have it."""
+
+    def __init__(self, bias: bool) -> None:
+        super().__init__()
+        self.over_channels = nn.Linear(32, 32, bias)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        x.requires_grad_(True)
+        h = self.over_channels(torch.sin(x).permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+        y = torch.sin(h).sum()
+        gradient = torch.autograd.grad([y], [x], create_graph=self.training, retain_graph=self.training)[0]
+        assert gradient is not None
+        return y, gradient
+
+
+@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize("frozen", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+def test_products_are_those_of_eager_where_only_an_input_gets_a_gradient(
+    bias: bool, frozen: bool, training: bool
+) -> None:
+    """How ATen multiplies more than two dimensions depends on what requires grad, the weights included."""
+    torch.manual_seed(0)
+    net = OverChannels(bias).train(training).requires_grad_(not frozen)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(net)), "none")
+    x = torch.randn(24, 32, 3, 3)
+    for _ in range(2):
+        for got, expected in zip(lowered(x.clone()), net(x.clone()), strict=True):
+            assert torch.equal(got, expected)

@@ -1,6 +1,8 @@
 """Potentials whose forces are gradients that the module takes itself."""
 
+import sys
 from importlib import import_module
+from types import ModuleType
 
 import torch
 from torch import Tensor, nn
@@ -117,3 +119,79 @@ class NequipForces(nn.Module):
 
 
 model("nequip_forces", cluster, "nequip", script=script_of_e3nn)(NequipForces)
+
+
+# ---- TensorNet ----
+
+
+def get_neighbor_pairs_kernel(
+    strategy: str,
+    positions: Tensor,
+    batch: Tensor,
+    box_vectors: Tensor,
+    use_periodic: bool,
+    cutoff_lower: float,
+    cutoff_upper: float,
+    max_num_pairs: int,
+    loop: bool,
+    include_transpose: bool,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Finds pairs of atoms, as the C++ extension of TorchMD-NET does, which is linked to another version of LibTorch."""
+    squares = (positions.unsqueeze(1) - positions).detach().square().sum(2)
+    near = (squares < cutoff_upper**2) & (squares >= cutoff_lower**2) & (batch.unsqueeze(1) == batch)
+    if not loop:
+        near = near & ~torch.eye(near.size(0), dtype=torch.bool, device=near.device)
+    edges = near.nonzero().t()
+    vectors = positions[edges[0]] - positions[edges[1]]
+    loops = edges[0] == edges[1]
+    distances = vectors.square().sum(1).masked_fill(loops, 1).sqrt().masked_fill(loops, 0)
+    return edges, vectors, distances, near.sum().view(1)
+
+
+def is_current_stream_capturing() -> bool:
+    return False
+
+
+class TensorNetForces(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        extensions = ModuleType("torchmdnet.extensions")
+        vars(extensions).update(
+            get_neighbor_pairs_kernel=get_neighbor_pairs_kernel,
+            is_current_stream_capturing=is_current_stream_capturing,
+        )
+        sys.modules["torchmdnet.extensions"] = extensions
+        self.model = import_module("torchmdnet.models.model").create_model(TENSORNET)
+
+    def forward(self, numbers: Tensor, positions: Tensor) -> tuple[Tensor, Tensor]:
+        energy, forces = self.model(numbers, positions)
+        return energy, forces
+
+
+TENSORNET = {
+    "model": "tensornet",
+    "precision": 32,
+    "embedding_dimension": 32,
+    "num_layers": 2,
+    "num_rbf": 16,
+    "rbf_type": "expnorm",
+    "trainable_rbf": False,
+    "activation": "silu",
+    "cutoff_lower": 0.0,
+    "cutoff_upper": 4.5,
+    "max_z": 20,
+    "max_num_neighbors": 64,
+    "equivariance_invariance_group": "O(3)",
+    "derivative": True,
+    "atom_filter": -1,
+    "prior_model": None,
+    "output_model": "Scalar",
+    "reduce_op": "sum",
+}
+
+
+def atoms_alone(atoms: int = 24) -> Inputs:
+    return torch.full((atoms,), 6), torch.randn(atoms, 3) * 2
+
+
+model("tensornet_forces", atoms_alone, "torchmdnet")(TensorNetForces)

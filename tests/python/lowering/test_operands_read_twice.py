@@ -1,0 +1,70 @@
+"""An operator that reads one tensor twice gives it two gradients, which are added in eager PyTorch's order."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from support.helpers import lowered_copy
+
+
+class ReadsTwice(nn.Module):
+    """Adds to the gradient of `h` before the operator does, so that the order of the others shows."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.sin(x)
+        if self.kind == "matmul":
+            z = torch.matmul(h, h)
+        elif self.kind == "matmul with a view":
+            z = torch.matmul(h, h.transpose(-1, -2))
+        elif self.kind == "power":
+            z = torch.matrix_power(h, 3)
+        elif self.kind == "bmm":
+            z = torch.bmm(h.view(-1, 8, 8), h.view(-1, 8, 8))
+        elif self.kind == "linear":
+            z = F.linear(h.view(-1, 8), h.view(-1, 8))
+        elif self.kind == "einsum":
+            z = torch.einsum("...ij,...kj->...ik", h, h)
+        elif self.kind == "tensordot":
+            z = torch.tensordot(h, h, dims=([-1], [-2]))
+        elif self.kind == "cat":
+            z = torch.cat([h, h], -1)
+        elif self.kind == "cdist":
+            z = torch.cdist(h, h)
+        else:
+            z = torch.addcmul(h, h, h)
+        return torch.sin(torch.exp(h) * 0.37).sum() + torch.cos(z).sum()
+
+
+@pytest.mark.parametrize("shape", [(8, 8), (3, 8, 8), (2, 3, 8, 8)])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "matmul",
+        "matmul with a view",
+        "power",
+        "bmm",
+        "linear",
+        "einsum",
+        "tensordot",
+        "cat",
+        "cdist",
+        "addcmul",
+    ],
+)
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_gradients_have_eagers_bits(kind: str, shape: tuple[int, ...], strategy: str) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(*shape)
+    module = ReadsTwice(kind)
+    lowered = lowered_copy(module, strategy)
+    gradients = []
+    for each in (module, lowered, lowered):
+        own = x.clone().requires_grad_()
+        each(own).backward()
+        gradients.append(own.grad)
+    assert all(torch.equal(gradients[0], each) for each in gradients[1:])
