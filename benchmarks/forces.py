@@ -2,7 +2,9 @@
 
     python benchmarks/forces.py                                     # every potential of `make zoo`, training
     python benchmarks/forces.py schnet_forces --atoms 60 --inference --budgets 0.7 0.5 0.4
+    python benchmarks/forces.py mace_forces --atoms 2000 --steps 3
 
+"checkpoint" is eager PyTorch with torch.utils.checkpoint (not reentrant) around each block of the potential.
 Budgets are fractions of eager PyTorch's peak. In training the loss is on energies and forces, and gradients exist when
 a step begins; for inference the module is frozen and in evaluation. Times are CPU time of the process, which other
 programs on the machine disturb less: medians of steps on one thread, each the second of two, in turn with the other
@@ -10,6 +12,7 @@ methods. The models come from their authors' packages (tests/zoo/requirements.tx
 """
 
 import argparse
+import functools
 import inspect
 import statistics
 import sys
@@ -20,14 +23,27 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tests"), str(ROOT / "build" / "zoo")]
 
 import aten_recompute  # noqa: E402
+from benchmarks.arguments import positive  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
 
-STEPS_BEFORE, TIMED_STEPS = 4, 9
+STEPS_BEFORE = 4
+
+# The classes of each potential's blocks, around which somebody would put checkpoints.
+BLOCKS = {
+    "schnet_forces": {"SchNetInteraction"},
+    "painn_forces": {"PaiNNInteraction", "PaiNNMixing"},
+    "torchani_forces": {"AtomicNetwork"},
+    "mace_forces": {"RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"},
+    "mace_stress": {"RealAgnosticInteractionBlock", "RealAgnosticResidualInteractionBlock"},
+    "nequip_forces": {"InteractionBlock"},
+    "tensornet_forces": {"TensorEmbedding", "Interaction"},
+}
 
 
 class Potential:
@@ -66,23 +82,33 @@ class Potential:
         return peak.bytes, seconds
 
 
+def checkpointed(module: torch.nn.Module, classes: set[str]) -> torch.nn.Module:
+    """Puts a checkpoint around each submodule of these classes."""
+    blocks = [each for each in module.modules() if type(each).__name__ in classes]
+    assert blocks, classes
+    for block in blocks:
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    return module
+
+
 def warm_up(potential: Potential, method: torch.nn.Module) -> int | str:
-    """Returns the peak of the last of some steps in bytes, or the error of a budget that cannot be kept."""
+    """Returns the peak of the last of some steps in bytes, or an error."""
     peak = 0
     try:
         for _ in range(STEPS_BEFORE):
             peak, _ = potential.measure(method)
-    except (RuntimeError, ValueError) as error:
+    except (RuntimeError, ValueError, AssertionError) as error:  # of a budget, or of a checkpoint
         return str(error).splitlines()[0]
     return peak
 
 
-def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: bool) -> None:
+def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: bool, steps: int) -> None:
     potential = Potential(name, atoms, training)
     eager = potential.make()
     for _ in range(STEPS_BEFORE):
         eager_peak, _ = potential.measure(eager)
     methods: dict[str, torch.nn.Module] = {"eager": eager, "stock": potential.script()}
+    methods["checkpoint"] = checkpointed(potential.make(), BLOCKS[name])
     methods["none"] = aten_recompute.lower(potential.script(), "none")
     for budget in budgets:
         methods[f"budget {budget}"] = aten_recompute.lower(
@@ -97,7 +123,7 @@ def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: 
             print(f"| {name} | {atoms} | {label} | {peak} | |")
             del methods[label]
     times: dict[str, list[float]] = {label: [] for label in methods}
-    for _ in range(TIMED_STEPS):
+    for _ in range(steps):
         for label, method in methods.items():
             potential.measure(method)  # the arena that the method before has kept makes way for its own
             times[label].append(potential.measure(method)[1])
@@ -108,11 +134,12 @@ def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    known = ["schnet_forces", "painn_forces", "torchani_forces", "mace_forces", "mace_stress", "nequip_forces"]
+    known = list(BLOCKS)
     parser.add_argument("potentials", nargs="*", default=known, metavar="POTENTIAL", help=", ".join(known))
     parser.add_argument("--atoms", type=int, default=40, help="atoms of a system (default: %(default)s)")
     parser.add_argument("--inference", action="store_true", help="energies and forces of a frozen module")
     parser.add_argument("--budgets", type=float, nargs="*", default=[0.7, 0.5, 0.4], help="(default: %(default)s)")
+    parser.add_argument("--steps", type=positive, default=9, help="timed steps (default: %(default)s)")
     parser.add_argument("--inexact", action="store_true", help="exact=False, under which operators may run in slices")
     arguments = parser.parse_args()
     if unknown := set(arguments.potentials) - set(known):
@@ -121,8 +148,9 @@ def main() -> None:
     torch.set_num_threads(1)
     tracker.install()
     print("| potential | atoms | method | peak, of eager's | time, of eager's |\n|---|---|---|---|---|")
+    training, exact = not arguments.inference, not arguments.inexact
     for name in arguments.potentials:
-        compare(name, arguments.atoms, not arguments.inference, arguments.budgets, not arguments.inexact)
+        compare(name, arguments.atoms, training, arguments.budgets, exact, arguments.steps)
 
 
 if __name__ == "__main__":

@@ -116,10 +116,21 @@ class Equivariant(nn.Module):
         return energy
 
 
+def scattered(atoms: int) -> Tensor:
+    """Positions of atoms, which are as dense for many atoms as for the 24 of the zoo."""
+    positions: Tensor = torch.randn(atoms, 3) * 2 * max(1.0, atoms / 24) ** (1 / 3)
+    return positions
+
+
+def pairs_within(positions: Tensor, cutoff: float) -> tuple[Tensor, Tensor]:
+    near = torch.cdist(positions, positions) < cutoff
+    i, j = torch.nonzero(near & ~torch.eye(near.size(0), dtype=torch.bool)).unbind(1)
+    return i, j
+
+
 def cluster(atoms: int = 12) -> Inputs:
-    positions = torch.randn(atoms, 3) * 2
-    i, j = torch.nonzero((torch.cdist(positions, positions) < 5) & ~torch.eye(atoms, dtype=torch.bool)).unbind(1)
-    return positions, torch.arange(atoms) % 2, torch.stack([i, j])
+    positions = scattered(atoms)
+    return positions, torch.arange(atoms) % 2, torch.stack(pairs_within(positions, 5.0))
 
 
 def script_of_e3nn(module: nn.Module) -> torch.jit.ScriptModule:

@@ -7,7 +7,7 @@ from types import ModuleType
 import torch
 from torch import Tensor, nn
 
-from .atoms import NEQUIP, Equivariant, Molecules, cluster, script_of_e3nn
+from .atoms import NEQUIP, Equivariant, Molecules, cluster, pairs_within, scattered, script_of_e3nn
 from .registry import Inputs, model
 
 
@@ -37,7 +37,11 @@ class SchnetpackForces(nn.Module):
 
 
 def molecule(atoms: int = 24) -> Inputs:
-    positions = torch.randn(atoms, 3) * 2
+    """Of up to 100 atoms, all pairs; of more, those that are within the cutoff."""
+    positions = scattered(atoms)
+    if atoms > 100:
+        i, j = pairs_within(positions, 5.0)
+        return torch.full((atoms,), 6), positions, i, j, torch.zeros(atoms, dtype=torch.long)
     pairs = torch.combinations(torch.arange(atoms))
     i, j = torch.cat([pairs[:, 0], pairs[:, 1]]), torch.cat([pairs[:, 1], pairs[:, 0]])
     return torch.full((atoms,), 6), positions, i, j, torch.zeros(atoms, dtype=torch.long)
@@ -63,11 +67,15 @@ class TorchaniForces(nn.Module):
         return energies, -gradient
 
 
-model(
-    "torchani_forces",
-    lambda: (torch.tensor([[6, 1, 1, 1, 1], [8, 1, 1, -1, -1]]), torch.randn(2, 5, 3)),
-    "torchani",
-)(TorchaniForces)
+def two_molecules(atoms: int = 0) -> Inputs:
+    """Methane and water, or two systems of `atoms` atoms."""
+    if atoms == 0:
+        return torch.tensor([[6, 1, 1, 1, 1], [8, 1, 1, -1, -1]]), torch.randn(2, 5, 3)
+    species = torch.tensor([6, 1, 1, 8, 7])[torch.arange(atoms) % 5].expand(2, atoms).contiguous()
+    return species, torch.stack([scattered(atoms), scattered(atoms)])
+
+
+model("torchani_forces", two_molecules, "torchani")(TorchaniForces)
 
 
 class MaceForces(nn.Module):
@@ -136,7 +144,7 @@ def get_neighbor_pairs_kernel(
     loop: bool,
     include_transpose: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Finds pairs of atoms, as the C++ extension of TorchMD-NET does, which is linked to another version of LibTorch."""
+    """Finds pairs of atoms, as the C++ extension of TorchMD-NET does, which needs CUDA libraries."""
     squares = (positions.unsqueeze(1) - positions).detach().square().sum(2)
     near = (squares < cutoff_upper**2) & (squares >= cutoff_lower**2) & (batch.unsqueeze(1) == batch)
     if not loop:
@@ -191,7 +199,7 @@ TENSORNET = {
 
 
 def atoms_alone(atoms: int = 24) -> Inputs:
-    return torch.full((atoms,), 6), torch.randn(atoms, 3) * 2
+    return torch.full((atoms,), 6), scattered(atoms)
 
 
 model("tensornet_forces", atoms_alone, "torchmdnet")(TensorNetForces)
