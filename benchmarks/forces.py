@@ -7,7 +7,7 @@
 "checkpoint" is eager PyTorch with torch.utils.checkpoint (not reentrant) around each block of the potential.
 Budgets are fractions of eager PyTorch's peak. In training the loss is on energies and forces, and gradients exist when
 a step begins; for inference the module is frozen and in evaluation. Times are CPU time of the process, which other
-programs on the machine disturb less: medians of steps on one thread, each the second of two, in turn with the other
+programs on the machine disturb less: medians of steps on one thread, each the third of three, in turn with the other
 methods. The models come from their authors' packages (tests/zoo/requirements.txt, in build/zoo).
 """
 
@@ -32,7 +32,8 @@ import aten_recompute  # noqa: E402
 from benchmarks.arguments import positive  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
 
-STEPS_BEFORE = 4
+# The search for a small arena takes a tenth of the time of the first ten steps, and less of later ones.
+STEPS_BEFORE = 12
 
 # The classes of each potential's blocks, around which somebody would put checkpoints.
 BLOCKS = {
@@ -125,7 +126,8 @@ def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: 
     times: dict[str, list[float]] = {label: [] for label in methods}
     for _ in range(steps):
         for label, method in methods.items():
-            potential.measure(method)  # the arena that the method before has kept makes way for its own
+            for _ in range(2):
+                potential.measure(method)  # the arena that the method before has kept makes way for its own
             times[label].append(potential.measure(method)[1])
     for label in methods:
         time_factor = statistics.median(times[label]) / statistics.median(times["eager"])

@@ -106,7 +106,7 @@ void BlockPlan::place() {
 
 std::shared_ptr<BlockPlan> BlockPlan::improved(double seconds) {
   using Clock = std::chrono::steady_clock;
-  constexpr size_t kMostTries = 20'000, kTriesAtOnce = 4;
+  constexpr size_t kMostTries = 20'000, kTriesAtOnce = 1;
   // The memory of the arena has to be touched anew when places change.
   constexpr int64_t kShareThatPays = 50, kShareThatPaysAtTheEnd = 200;
   if (search_ == nullptr)

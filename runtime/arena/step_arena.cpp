@@ -7,6 +7,7 @@
 #include <new>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 
 #include "common/environment.h"
 #include "runtime/arena/scratch_memory.h"
@@ -139,7 +140,7 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   }
   if (auto larger = plan_->enlarged()) {
     plan_ = std::move(larger);
-  } else if (auto smaller = plan_->improved(seconds_to_search())) {
+  } else if (auto smaller = searched_plan()) {
     plan_ = std::move(smaller);
     ArenaPool::instance().clear();  // else the larger arena would be used, all of it resident
   }
@@ -154,14 +155,20 @@ std::shared_ptr<StepArena> ArenaPlans::begin(bool releases) {
   }
 }
 
-double ArenaPlans::seconds_to_search() {
+std::shared_ptr<BlockPlan> ArenaPlans::searched_plan() {
+  using Clock = std::chrono::steady_clock;
+  using Seconds = std::chrono::duration<double>;
   constexpr double kShareAtFirst = 0.1, kShare = 0.02, kMost = 0.1;  // seconds at most
   constexpr size_t kFirstSteps = 10;
-  const auto now = std::chrono::steady_clock::now();
-  const std::chrono::duration<double> since = now - last_begin_;
-  last_begin_ = now;
-  return std::min(kMost,
-                  (figures_.num_steps <= kFirstSteps ? kShareAtFirst : kShare) * since.count());
+  const auto begin = Clock::now();
+  const double share = figures_.num_steps <= kFirstSteps ? kShareAtFirst : kShare;
+  const double since = Seconds(begin - std::exchange(last_begin_, begin)).count();
+  seconds_to_search_ = std::min(kMost, seconds_to_search_ + share * since);
+  if (seconds_to_search_ <= 0)
+    return nullptr;
+  auto plan = plan_->improved(seconds_to_search_);
+  seconds_to_search_ -= Seconds(Clock::now() - begin).count();
+  return plan;
 }
 
 ArenaFigures ArenaPlans::figures() const {

@@ -47,9 +47,10 @@ class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
  private:
   friend class StepArena;
   void note_unforeseen(int64_t bytes, bool is_larger);
-  // Returns how long the search for better places may go on before this step: a small share of the
-  // time since the last one. Needs mutex_ to be held.
-  double seconds_to_search();
+  // Searches on for better places, for a small share of the time of all steps: what a search takes
+  // longer, because a single try does, later steps save. Returns a better plan, or nullptr. Needs
+  // mutex_ to be held.
+  std::shared_ptr<BlockPlan> searched_plan();
 
   mutable std::mutex mutex_;
   std::shared_ptr<BlockPlan> plan_;
@@ -59,7 +60,8 @@ class ArenaPlans : public std::enable_shared_from_this<ArenaPlans> {
   bool is_too_small_ = false;      // the recorded step was not worth an arena
   bool is_unlike_record_ = false;  // a step had allocations that the record does not have
   std::chrono::steady_clock::time_point last_begin_ = std::chrono::steady_clock::now();
-  size_t next_record_ = 0;  // number of the step from which on another record may be made
+  double seconds_to_search_ = 0;  // negative where a search took longer than it might
+  size_t next_record_ = 0;        // number of the step from which on another record may be made
 };
 
 // The arena of one step. Thread-safe.
