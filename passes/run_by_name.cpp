@@ -323,6 +323,8 @@ constexpr std::array kNamedPasses{
               [](Run& run) { specialize_inputs(run.graph, run.input.inputs); }},
     NamedPass{Pass::kReplaceViewAs, "rewrites view_as(x, y) to view(x, y.size()), and its like",
               Needs::kGraph, [](Run& run) { replace_view_as(*run.graph); }},
+    NamedPass{Pass::kRemoveWholeSlices, "removes slices of a whole dimension", Needs::kGraph,
+              [](Run& run) { remove_whole_slices(*run.graph); }},
     NamedPass{Pass::kPoolConstants, "leaves one of equal constants", Needs::kGraph,
               [](Run& run) { torch::jit::ConstantPooling(run.graph); }},
     NamedPass{Pass::kFoldConditions, "answers conditions that are constant", Needs::kGraph,

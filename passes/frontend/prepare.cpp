@@ -189,6 +189,7 @@ Assumptions fold_call(const std::shared_ptr<Graph>& given,
            [&] { torch::jit::ConstantPropagationImmutableTypes(graph); });
   // Otherwise constants are a third of all nodes in every later pass.
   pool_constants(graph);
+  run_pass(Pass::kRemoveWholeSlices, graph, [&] { remove_whole_slices(*graph); });
   return assumptions;
 }
 

@@ -34,6 +34,7 @@ constexpr std::array kPasses{
     PassInfo{Pass::kFoldAttributes, "fold_attributes", kOptional},
     PassInfo{Pass::kSpecializeInputs, "specialize_inputs", kOptional},
     PassInfo{Pass::kReplaceViewAs, "replace_view_as", kOptional},
+    PassInfo{Pass::kRemoveWholeSlices, "remove_whole_slices", kOptional},
     PassInfo{Pass::kPoolConstants, "pool_constants", kOptional},
     PassInfo{Pass::kFoldConditions, "fold_conditions", kOptional},
     PassInfo{Pass::kPropagateConstants, "propagate_constants", kOptional},

@@ -33,6 +33,7 @@ enum class Pass : uint8_t {
   kFoldAttributes,
   kSpecializeInputs,
   kReplaceViewAs,
+  kRemoveWholeSlices,
   kPoolConstants,
   kFoldConditions,
   kPropagateConstants,

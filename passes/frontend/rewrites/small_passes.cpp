@@ -7,7 +7,10 @@
 #include <torch/csrc/jit/passes/peephole.h>
 #include <torch/csrc/jit/passes/shape_analysis.h>
 
+#include <algorithm>
+#include <limits>
 #include <unordered_set>
+#include <vector>
 
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
@@ -37,6 +40,25 @@ void remove_idle_dropout(Block* block) {
       node->destroy();
     }
   }
+}
+
+// Returns whether the node is x[:] or a part of x[:, ...], and only further indices read it.
+bool is_whole_slice(const Node* node) {
+  if (node->kind() != aten::slice || node->inputs().size() != 5)  // of a tensor, not of a list
+    return false;
+  const auto start = torch::jit::toIValue(node->input(2));
+  const auto end = torch::jit::toIValue(node->input(3));
+  const auto step = torch::jit::constant_as<int64_t>(node->input(4));
+  const bool from_first = start && (start->isNone() || start->toInt() == 0);
+  const bool to_last =
+      end && (end->isNone() || end->toInt() == std::numeric_limits<int64_t>::max());
+  const auto& uses = node->output()->uses();
+  return from_first && to_last && step == 1 &&
+         std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+           const auto kind = use.user->kind();
+           return use.offset == 0 && (kind == aten::slice || kind == aten::select ||
+                                      kind == aten::unsqueeze || kind == aten::index);
+         });
 }
 
 // Returns whether the block has complex constants. LibTorch's peephole pass takes every number for
@@ -128,6 +150,18 @@ std::vector<InputAssumption> specialize_inputs(const std::shared_ptr<Graph>& gra
 
 void remove_idle_dropout(Graph& graph) {
   remove_idle_dropout(graph.block());
+}
+
+void remove_whole_slices(Graph& graph) {
+  std::vector<Node*> found;
+  for_each_node(graph.block(), [&](Node* node) {
+    if (is_whole_slice(node))
+      found.push_back(node);
+  });
+  for (auto* node : found) {
+    node->output()->replaceAllUsesWith(node->input(0));
+    node->destroy();
+  }
 }
 
 void replace_view_as(Graph& graph) {

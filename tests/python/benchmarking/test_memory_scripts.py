@@ -46,6 +46,9 @@ def test_a_soak_of_some_steps_finds_no_wrong_gradient() -> None:
     assert all("MiB resident" in line for line in lines)
 
 
+@pytest.mark.skipif(
+    not (REPOSITORY / "build" / "libaten_recompute.so").is_file(), reason="the benchmark compares folders build/"
+)
 def test_two_builds_train_in_turn() -> None:
     small = ["--models", "mlp", "--size", "small", "--repeats", "2", "--budgets", "0.5,0.01"]
     rows = [line.strip("| ").split(" | ") for line in run("benchmarks/builds.py", str(REPOSITORY), *small).splitlines()]

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable
@@ -256,7 +257,7 @@ def test_an_estimate_takes_no_memory_of_the_size_of_the_model() -> None:
         capture_output=True,
         text=True,
         cwd=root,
-        env={"PYTHONPATH": f"{root}:{root / 'python'}", "PATH": "/usr/bin:/bin"},
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'python'}"},
     )
     peak, resident, reachable = json.loads(ran.stdout.splitlines()[-1])
     assert peak > 4e9
