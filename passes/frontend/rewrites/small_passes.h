@@ -31,8 +31,9 @@ std::vector<InputAssumption> specialize_inputs(const std::shared_ptr<torch::jit:
 // schema does not declare.
 void remove_idle_dropout(torch::jit::Graph& graph);
 
-// Removes slices of a whole dimension that another index reads, such as the first of x[:, 1:3]: where
-// Python runs that, eager PyTorch makes one slice. Each makes its gradient in memory of its own.
+// Removes slices of a whole dimension that another index reads, such as the first of x[:, 1:3]:
+// where Python runs that, eager PyTorch makes one slice. Each makes its gradient in memory of its
+// own.
 void remove_whole_slices(torch::jit::Graph& graph);
 
 // Rewrites expand_as(x, y), view_as(x, y) and reshape_as(x, y) to expand(x, y.size()) and so on.
