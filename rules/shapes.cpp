@@ -135,14 +135,21 @@ Stack layer_norm_backward(const Operands& operands) {
                         operands.named("output_mask"));
 }
 
-Stack shape_of_batch_norm(const Operands& operands) {
+Stack norm_and_statistics(const Operands& operands, bool training) {
   const auto& input = operands[0].toTensor();
   const auto options = input.options().dtype(
       at::isReducedFloatingType(input.scalar_type()) ? at::kFloat : input.scalar_type());
-  const bool training = operands.named("training").toBool();
   const Sizes channels{training ? input.size(1) : 0};
   return {at::empty_like(input, input.suggest_memory_format()), empty(channels, options),
           empty(channels, options), empty({0}, input.options().dtype(at::kByte)), int64_t{0}};
+}
+
+Stack shape_of_batch_norm(const Operands& operands) {
+  return norm_and_statistics(operands, operands.named("training").toBool());
+}
+
+Stack shape_of_instance_norm(const Operands& operands) {
+  return norm_and_statistics(operands, /*training=*/true);
 }
 
 Stack batch_norm_result(const Operands& operands) {
@@ -172,6 +179,12 @@ Stack loss_and_weight(const Operands& operands) {
     sizes.erase(sizes.begin() + (sizes.size() > 1 ? 1 : 0));
   }
   return {empty(sizes, input.options()), empty({}, input.options())};
+}
+
+Stack loss_alone(const Operands& operands) {
+  auto results = loss_and_weight(operands);
+  results.pop_back();
+  return results;
 }
 
 Stack like_input(const Operands& operands) {
@@ -297,6 +310,15 @@ Stack lstm_layer_backward(const Operands& operands) {
   return gradients;
 }
 
+// ---- attention as a method calls it ----
+
+Stack attention_result(const Operands& operands) {
+  const auto query = operands.tensor("query");
+  auto sizes = query.sizes().vec();
+  sizes.back() = operands.tensor("value").size(-1);
+  return {empty(sizes, query.options())};
+}
+
 // ---- group norm and interpolation ----
 
 Stack group_norm(const Operands& operands) {
@@ -354,10 +376,18 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::native_layer_norm", &layer_norm},
       {"aten::native_layer_norm_backward", &layer_norm_backward},
       {"aten_recompute::batch_norm", &shape_of_batch_norm},
+      {"aten_recompute::instance_norm", &shape_of_instance_norm},
       {"aten_recompute::clamped_batch_norm", &batch_norm_result},
       {"aten_recompute::batch_norm_from_statistics", &batch_norm_result},
       {"aten_recompute::batch_norm_backward", &batch_norm_backward},
       {"aten_recompute::batch_norm_as_seen", &batch_norm_result},
+      {"aten::batch_norm", &batch_norm_result},
+      {"aten::instance_norm", &batch_norm_result},
+      {"aten::group_norm", &batch_norm_result},
+      {"aten::scaled_dot_product_attention", &attention_result},
+      {"aten::cross_entropy_loss", &loss_alone},
+      {"aten::nll_loss2d", &loss_alone},
+      {"aten::nll_loss_nd", &loss_alone},
       {"aten_recompute::nll_loss", &loss_and_weight},
       {"aten_recompute::nll_loss_backward", &like_input},
       {"aten_recompute::cross_entropy", &loss_and_weight},

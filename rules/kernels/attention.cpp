@@ -130,13 +130,23 @@ Tensor with_dropout(const Tensor& weights, const Tensor& kept, double p) {
   return weights * dropout_noise(kept, weights, p);
 }
 
+// On meta tensors ATen's operator needs kernels that only Python brings. This one allocates as
+// much.
+Tensor safe_softmax(const Tensor& weights) {
+  if (!weights.is_meta())
+    return at::_safe_softmax(weights, -1);
+  const auto probabilities = at::softmax(weights, -1);
+  const auto is_masked = at::empty_like(weights, weights.options().dtype(at::kBool));
+  return at::empty_like(probabilities);
+}
+
 // Returns the output and the weights before dropout.
 std::tuple<Tensor, Tensor> composed(const Call& call, const Tensor& kept) {
   const auto operands = operands_of(call);
   auto weights = at::matmul(operands.query, operands.key_transposed);
   if (operands.mask.has_value())
     weights.add_(*operands.mask);
-  weights = at::_safe_softmax(weights, -1);
+  weights = safe_softmax(weights);
   const auto output = at::matmul(with_dropout(weights, kept, call.dropout), operands.value);
   return {output.to(call.query.scalar_type()), weights};
 }

@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
 
 import aten_recompute
 from support.command_runs import INPUT, WIDTH, Command, Large
@@ -124,3 +126,41 @@ def test_what_runs_instead_of_an_unreachable_budget_is_shown(command: Command, m
     assert estimate["budgets"][0]["reachable"] is False
     peak = estimate["budgets"][0]["peak_bytes"]
     assert estimate["smallest_peak_bytes"] <= peak < estimate["unplanned_peak_bytes"]
+
+
+class Segmentation(nn.Module):
+    """Operators whose kernels for meta tensors come with Python, in a method with a list and a loop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.down = nn.ModuleList([nn.Conv2d(3, 8, 3, padding=1), nn.Conv2d(8, 8, 3, padding=1)])
+        self.norms = nn.ModuleList([nn.BatchNorm2d(8), nn.GroupNorm(2, 8)])
+        self.up = nn.ConvTranspose2d(8, 8, 2, stride=2)
+        self.last = nn.Sequential(nn.InstanceNorm2d(8, affine=True), nn.Conv2d(8, 5, 1))
+
+    def forward(self, x: Tensor, target: Tensor) -> Tensor:
+        skips: list[Tensor] = []
+        for convolution, norm in zip(self.down, self.norms, strict=True):
+            x = F.silu(norm(convolution(x)))
+            skips.append(x)
+            x = F.max_pool2d(x, 2)
+        batch, channels, height, width = x.shape
+        rows = x.view(batch, 1, channels, height * width).transpose(-1, -2)
+        x = x + F.scaled_dot_product_attention(rows, rows, rows).transpose(-1, -2).reshape(x.shape)
+        while len(skips) > 0:
+            x = self.up(x) + skips.pop()
+        return F.cross_entropy(self.last(x), target)
+
+
+def test_operators_without_a_meta_kernel_outside_of_python_are_estimated(
+    command: Command, tmp_path: Path, one_thread: None
+) -> None:
+    module = torch.jit.script(Segmentation())
+    module.save(str(tmp_path / "segmentation.pt"))
+    inputs = ("--input", "float32[2,3,32,32]", "--input", "int64[2,32,32]")
+    result = command("estimate", "segmentation.pt", *inputs, "--json")
+    assert (result.status, result.error) == (0, "")
+    expected = aten_recompute.estimate(module, (torch.zeros(2, 3, 32, 32), torch.zeros(2, 32, 32).long()), [])
+    assert result.json["regions"] == expected["regions"] == 1
+    assert result.json["unplanned_peak_bytes"] == expected["unplanned_peak_bytes"]
+    assert result.json["unplanned_saved_bytes"] == expected["unplanned_saved_bytes"]
