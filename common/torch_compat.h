@@ -37,10 +37,10 @@ NodePtr<T> make_node(Args&&... args) {
 }
 #endif
 
-// From 2.15 on, clamp() to numbers passes no gradient on at a bound, and operators that choose one
+// From 2.14 on, clamp() to numbers passes no gradient on at a bound, and operators that choose one
 // of two tensors give each of two equal elements half of it.
 inline constexpr bool kSplitsGradientsAtBounds = TORCH_VERSION_MAJOR > 2 ||
                                                  (TORCH_VERSION_MAJOR == 2 &&
-                                                  TORCH_VERSION_MINOR >= 15);
+                                                  TORCH_VERSION_MINOR >= 14);
 
 }  // namespace aten_recompute
