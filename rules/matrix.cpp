@@ -28,6 +28,8 @@ Rule outer_product(const std::string& op) {
                "vec2.dtype)"}}};
 }
 
+// Returns what takes the place of a gradient of matmul(x, x): of the two that eager adds to the
+// gradient of x, the first or the second.
 std::string square_gradient(bool is_first) {
   return std::string("recompute.matmul_grad_of_square(grad, self, self.size(), self.stride(), ") +
          (is_first ? "True)" : "False)");

@@ -100,4 +100,12 @@ void GradientSums::add(Value* value, Value* gradient) {
   slot = sum->output();
 }
 
+void GradientSums::add_each(c10::ArrayRef<Value*> values, c10::ArrayRef<Value*> gradients,
+                            bool reversed) {
+  for (size_t k = 0; k < values.size(); ++k) {
+    const auto i = reversed ? values.size() - 1 - k : k;
+    add(values[i], gradients[i]);
+  }
+}
+
 }  // namespace aten_recompute

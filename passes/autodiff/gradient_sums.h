@@ -61,6 +61,9 @@ class GradientSums {
 
   // Adds to the gradient of `value`.
   void add(torch::jit::Value* value, torch::jit::Value* gradient);
+  // Adds to the gradient of each of the values, from the last to the first if `reversed`.
+  void add_each(c10::ArrayRef<torch::jit::Value*> values,
+                c10::ArrayRef<torch::jit::Value*> gradients, bool reversed);
 
  private:
   // The value that `value` shares its gradient with, or `value` itself.

@@ -32,13 +32,8 @@ void insert_construct_backward(Node* construct, GradientSums& sums) {
   if (!has_tensor_elements(gradient))
     throw NotDifferentiable("a list of tensors is built in one place and indexed in another");
   auto& graph = *construct->owningGraph();
-  const auto count = construct->inputs().size();
-  auto* unpack = graph.insertNode(graph.createListUnpack(gradient, count));
-  const bool reversed = is_read_in_reverse(construct->output());
-  for (size_t k = 0; k < count; ++k) {
-    const auto i = reversed ? count - 1 - k : k;
-    sums.add(construct->input(i), unpack->output(i));
-  }
+  auto* unpack = graph.insertNode(graph.createListUnpack(gradient, construct->inputs().size()));
+  sums.add_each(construct->inputs(), unpack->outputs(), is_read_in_reverse(construct->output()));
 }
 
 void insert_unpack_backward(Node* unpack, GradientSums& sums) {

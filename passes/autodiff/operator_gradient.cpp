@@ -151,11 +151,9 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
   added->g_(c10::attr::Subgraph, subgraph)->is_(symbols::kRequiresGrad, requires_grad);
   added->is_(symbols::kIsTarget, is_target)->is_(symbols::kHasGradient, has_gradient);
   const auto* rule = find_rule(node);
-  const bool reversed = rule != nullptr && rule->gradients_in_reverse;
-  for (size_t k = 0; k < targets.size(); ++k) {
-    const auto i = reversed ? targets.size() - 1 - k : k;
-    sums.add(targets[i], added->output(i)->setType(c10::TensorType::get()));
-  }
+  for (auto* output : added->outputs())
+    output->setType(c10::TensorType::get());
+  sums.add_each(targets, added->outputs(), rule != nullptr && rule->gradients_in_reverse);
 }
 
 }  // namespace aten_recompute
