@@ -7,6 +7,7 @@
 
 namespace aten_recompute {
 
+using torch::jit::Node;
 using torch::jit::Value;
 namespace prim = c10::prim;
 
