@@ -68,6 +68,10 @@ inline const c10::Symbol kRandomState = c10::Symbol::fromQualString("aten_recomp
 inline const c10::Symbol kReplayRandom =
     c10::Symbol::fromQualString("aten_recompute::replay_random");
 
+// A tensor that has the layout of another one, but not its memory (rules/kernels/stand_in.h).
+inline const c10::Symbol kLayout = c10::Symbol::fromQualString("aten_recompute::layout");
+inline const c10::Symbol kStandIn = c10::Symbol::fromQualString("aten_recompute::stand_in");
+
 // The sum of two gradients of one value, in the order in which eager's engine adds them.
 inline const c10::Symbol kAccumulate = c10::Symbol::fromQualString("aten_recompute::accumulate");
 // On a sum of gradients of a region input: the index of that input.

@@ -1,6 +1,5 @@
 // Rules of operators that only formulas of other rules run. They are for gradients of gradients
-// that a method asks for (passes/autodiff/expand_gradients.h). Where an operator's own argument is
-// called `grad`, the gradient of its result is `grad0`.
+// that a method asks for (passes/autodiff/expand_gradients.h).
 #include "rules/families.h"
 
 namespace aten_recompute {
@@ -12,6 +11,63 @@ std::string times_alpha(const std::string& product) {
   return "    product = " + product +
          "\n"
          "    return product if recompute.is_one(alpha) else product * alpha";
+}
+
+// Returns the formula for the gradient of a backward that computes gradients of two operands of a
+// product, of which either may not have been needed. `product` is that of both in TorchScript, with
+// FIRST and SECOND for them.
+std::string product_of_gradients(const std::string& product, const std::string& first,
+                                 const std::string& second) {
+  const auto with = [&](const std::string& a, const std::string& b) {
+    auto text = product;
+    text.replace(text.find("FIRST"), 5, a);
+    return text.replace(text.find("SECOND"), 6, b);
+  };
+  return "    if has_" + first +
+         " and grad1 is not None:\n        of_gradient = " + with("grad", second) + " + " +
+         with(first, "grad1") + "\n    elif has_" + first +
+         ":\n        of_gradient = " + with("grad", second) +
+         "\n    else:\n        of_gradient = " + with(first, "torch._unwrap_optional(grad1)") +
+         "\n    return of_gradient";
+}
+
+// Returns the formula for the gradient of one operand of such a backward, which only the gradient
+// of the other operand depends on. `has` says whether this was computed, `backward` is the
+// backward of it.
+std::string through_other(const std::string& has, const std::string& operand,
+                          const std::string& backward) {
+  return "    if " + has + ":\n        of_operand = " + backward +
+         "\n    else:\n        of_operand = torch.zeros_like(" + layout_of(operand) +
+         ")\n    return of_operand";
+}
+
+std::vector<Rule> contractions() {
+  const std::string dims = ", dims_self, dims_other";
+  return {
+      {.op = "aten_recompute::einsum_pair_backward",
+       .gradients = {{"gradient", product_of_gradients("torch.einsum(equation, [FIRST, SECOND])",
+                                                       "first", "second")},
+                     {"first",
+                      through_other("has_second and grad1 is not None", "first",
+                                    "recompute.einsum_pair_backward(gradient, equation, " +
+                                        layout_of("first") +
+                                        ", torch._unwrap_optional(grad1), True, False)[0]")},
+                     {"second", through_other("has_first", "second",
+                                              "recompute.einsum_pair_backward(gradient, equation, "
+                                              "grad, " +
+                                                  layout_of("second") + ", False, True)[1]")}}},
+      {.op = "aten_recompute::tensordot_backward",
+       .gradients =
+           {{"gradient",
+             product_of_gradients("torch.tensordot(FIRST, SECOND" + dims + ")", "self", "other")},
+            {"self",
+             through_other("has_other and grad1 is not None", "self",
+                           "recompute.tensordot_backward(gradient, " + layout_of("self") +
+                               ", torch._unwrap_optional(grad1)" + dims + ", True, False)[0]")},
+            {"other", through_other("has_self", "other",
+                                    "recompute.tensordot_backward(gradient, grad, " +
+                                        layout_of("other") + dims + ", False, True)[1]")}}},
+  };
 }
 
 std::vector<Rule> matrix_formulas() {
@@ -136,7 +192,7 @@ std::vector<Rule> activations() {
 
 std::vector<Rule> formula_rules() {
   auto rules = matrix_formulas();
-  for (const auto& more : {sums(), lists(), indexing(), activations()})
+  for (const auto& more : {contractions(), sums(), lists(), indexing(), activations()})
     rules.insert(rules.end(), more.begin(), more.end());
   return rules;
 }

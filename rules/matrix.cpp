@@ -28,6 +28,11 @@ Rule outer_product(const std::string& op) {
                "vec2.dtype)"}}};
 }
 
+// Returns TorchScript for an operand whose elements are read on a condition only.
+std::string read_if(const std::string& condition, const std::string& operand) {
+  return "(" + operand + " if " + condition + " else " + layout_of(operand) + ")";
+}
+
 // Returns what takes the place of a gradient of matmul(x, x): of the two that eager adds to the
 // gradient of x, the first or the second.
 std::string square_gradient(bool is_first) {
@@ -66,14 +71,22 @@ Rule power(const std::string& op) {
 std::vector<Rule> matrix_rules() {
   return {
       {.op = "aten::einsum",
-       .gradients = {{"tensors",
-                      "recompute.einsum_backward(grad, equation, tensors, path, "
-                      "needs_each_tensors)"}},
+       .gradients = {{"tensors", R"(
+    if len(needs_each_tensors) == 2:
+        first, second = recompute.einsum_pair_backward(
+            grad, equation, factors_of_tensors[0], factors_of_tensors[1],
+            needs_each_tensors[0], needs_each_tensors[1])
+        gradients = [first, second]
+    else:
+        gradients = recompute.einsum_backward(
+            grad, equation, factors_of_tensors, path, needs_each_tensors)
+    return gradients)"}},
        .gradients_in_reverse = true},
       {.op = "aten::tensordot",
-       .gradients = {{"self, other",
-                      "recompute.tensordot_backward(grad, self, other, dims_self, dims_other, "
-                      "needs_self, needs_other)"}},
+       .gradients = {{"self, other", "recompute.tensordot_backward(grad, " +
+                                         read_if("needs_other", "self") + ", " +
+                                         read_if("needs_self", "other") +
+                                         ", dims_self, dims_other, needs_self, needs_other)"}},
        .gradients_in_reverse = true},
       {.op = "aten::bilinear", .forward = R"(
     flat = torch._trilinear(input1.reshape([-1, input1.size(-1)]), weight,

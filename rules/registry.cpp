@@ -43,6 +43,7 @@ std::vector<std::pair<std::string, std::string>> bindable_names(const Rule& rule
     names.emplace_back("needs_" + argument.name(), "bool");
     names.emplace_back("requires_" + argument.name(), "bool");
     names.emplace_back("needs_each_" + argument.name(), "List[bool]");
+    names.emplace_back("factors_of_" + argument.name(), "List[Tensor]");
   }
   if (is_forward)
     return names;

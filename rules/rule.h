@@ -19,6 +19,9 @@
 //                               gradient may not be needed
 //   needs_each_<argument>       List[bool]: the same for each element of a Tensor[]; empty if the
 //                               elements are not known, and all of them may need a gradient
+//   factors_of_<argument>       List[Tensor]: the elements of a Tensor[] for a formula whose gradient
+//                               of each element reads the others only. Where one element alone needs
+//                               a gradient, a stand-in takes its place, so that it is not kept
 // `torch.` is the aten namespace, `recompute.` the namespace of this project's operators
 // (rules/kernels/operators.cpp).
 //

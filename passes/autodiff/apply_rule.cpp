@@ -40,9 +40,25 @@ c10::List<bool> elements_require_grad(Value* list, const GradientSums& sums) {
   return required;
 }
 
-// Returns the value for a parameter of a formula that is no gradient: a value of the rule, or for
-// "needs_<argument>" and "requires_<argument>" constants that say whether its gradient is needed,
-// and whether it has requires_grad.
+// Inserts the operators that formulas write as layout_of(argument).
+Value* insert_stand_in(Graph& graph, Value* value) {
+  return graph.insert(symbols::kStandIn, {graph.insert(symbols::kLayout, {value})});
+}
+
+// Returns the list, or one with a stand-in for its only element that requires grad.
+Value* insert_factors(Graph& graph, Value* list, const GradientSums& sums) {
+  const auto required = elements_require_grad(list, sums);
+  if (std::count(required.begin(), required.end(), true) != 1)
+    return list;
+  auto elements = list->node()->inputs().vec();
+  const auto only = std::find(required.begin(), required.end(), true) - required.begin();
+  auto& element = elements[static_cast<size_t>(only)];
+  element = insert_stand_in(graph, element);
+  return graph.insertNode(graph.createList(c10::TensorType::get(), elements))->output();
+}
+
+// Returns the value for a parameter of a formula that is no gradient: a value of the rule or what
+// its prefix says, see rules/rule.h.
 Value* bind_value(Graph& graph, const std::string& parameter, const Names& names,
                   const GradientSums& sums) {
   if (const auto found = names.find(parameter); found != names.end())
@@ -52,6 +68,9 @@ Value* bind_value(Graph& graph, const std::string& parameter, const Names& names
     return graph.insertConstant(
         elements_require_grad(names.at(parameter.substr(each.size())), sums));
   }
+  const std::string factors = "factors_of_";
+  if (parameter.rfind(factors, 0) == 0)
+    return insert_factors(graph, names.at(parameter.substr(factors.size())), sums);
   const std::string tracked = "requires_";
   if (parameter.rfind(tracked, 0) == 0)
     return graph.insertConstant(sums.is_tracked(names.at(parameter.substr(tracked.size()))));

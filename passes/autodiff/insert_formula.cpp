@@ -80,6 +80,22 @@ std::shared_ptr<Graph> as_one_operator(Graph& graph) {
   return outer;
 }
 
+// Makes what reads an element of a list, with a constant index, read what the list was made of.
+void read_elements(Node* first, const Node* end) {
+  for (auto* node = first; node != end;) {
+    auto* read = node;
+    node = node->next();
+    if (read->kind() != aten::__getitem__ || read->input(0)->node()->kind() != prim::ListConstruct)
+      continue;
+    const auto elements = read->input(0)->node()->inputs();
+    const auto index = torch::jit::constant_as<int64_t>(read->input(1));
+    if (!index || *index < 0 || *index >= std::ssize(elements))
+      continue;
+    read->output()->replaceAllUsesWith(elements[static_cast<size_t>(*index)]);
+    read->destroy();
+  }
+}
+
 // Returns the formula's graph, in which each `if` that the arguments decide is gone.
 std::shared_ptr<Graph> decide_conditions(const CompiledFormula& formula,
                                          const std::vector<Value*>& arguments) {
@@ -105,7 +121,9 @@ std::vector<Value*> insert_formula(Graph& graph, const CompiledFormula& formula,
   auto decided = decide_conditions(formula, arguments);
   if (formula.is_one_operator)
     decided = as_one_operator(*decided);
+  auto* before = graph.insertPoint()->prev();
   auto results = torch::jit::insertGraph(graph, *decided, arguments);
+  read_elements(before->next(), graph.insertPoint());
   if (results.size() != 1 || results[0]->type()->kind() != c10::TypeKind::TupleType)
     return results;
   if (results[0]->node()->kind() == prim::TupleConstruct) {

@@ -31,9 +31,16 @@ void insert_construct_backward(Node* construct, GradientSums& sums) {
     return;
   if (!has_tensor_elements(gradient))
     throw NotDifferentiable("a list of tensors is built in one place and indexed in another");
+  const bool in_reverse = is_read_in_reverse(construct->output());
+  auto* made_by = gradient->node();
+  if (made_by->kind() == prim::ListConstruct &&
+      made_by->inputs().size() == construct->inputs().size()) {
+    sums.add_each(construct->inputs(), made_by->inputs(), in_reverse);
+    return;
+  }
   auto& graph = *construct->owningGraph();
   auto* unpack = graph.insertNode(graph.createListUnpack(gradient, construct->inputs().size()));
-  sums.add_each(construct->inputs(), unpack->outputs(), is_read_in_reverse(construct->output()));
+  sums.add_each(construct->inputs(), unpack->outputs(), in_reverse);
 }
 
 void insert_unpack_backward(Node* unpack, GradientSums& sums) {

@@ -297,6 +297,15 @@ std::vector<Tensor> einsum_backward(Tensor grad, std::string equation, std::vect
   return Einsum(equation, operands, needs_gradient).backward(grad, path);
 }
 
+// The same for two operands.
+std::tuple<Tensor, Tensor> einsum_pair_backward(Tensor grad, std::string equation, Tensor first,
+                                                Tensor second, bool has_first, bool has_second) {
+  const auto gradients =
+      einsum_backward(std::move(grad), std::move(equation), {std::move(first), std::move(second)},
+                      std::nullopt, {has_first, has_second});
+  return {gradients[0], gradients[1]};
+}
+
 // Returns the gradients of einsum_backward()'s gradient and operands. Its result k is linear in all
 // operands but k: the product with `grads[k]` is that of `gradient` with an einsum that has
 // `grads[k]` in place of operand k.
@@ -346,11 +355,11 @@ Value full_contraction(Contraction& work, Value left, Value right) {
 }
 
 std::tuple<Tensor, Tensor> tensordot_backward(Tensor grad, Tensor self, Tensor other,
-                                              Dims dims_self, Dims dims_other, bool needs_self,
-                                              bool needs_other) {
+                                              Dims dims_self, Dims dims_other, bool has_self,
+                                              bool has_other) {
   Contraction work(1);
-  auto left = work.add_operand(self, needs_self);
-  auto right = work.add_operand(other, needs_other);
+  auto left = work.add_operand(self, has_self);
+  auto right = work.add_operand(other, has_other);
   int64_t num_summed = 1;
   for (size_t i = 0; i < dims_self.size(); ++i) {
     dims_self[i] = at::maybe_wrap_dim(dims_self[i], self.dim());
@@ -407,12 +416,15 @@ void register_contraction_operators() {
           "aten_recompute::einsum_backward(Tensor gradient, str equation, Tensor[] tensors, "
           "int[]? path, bool[] has_result) -> Tensor[]",
           &einsum_backward),
+      pure_operator("aten_recompute::einsum_pair_backward(Tensor gradient, str equation, Tensor "
+                    "first, Tensor second, bool has_first, bool has_second) -> (Tensor, Tensor)",
+                    &einsum_pair_backward),
       pure_operator("aten_recompute::einsum_double_backward(Tensor?[] grads, Tensor gradient, str "
                     "equation, Tensor[] tensors, int[]? path, bool[] has_result, bool[] "
                     "needs_gradient) -> (Tensor, Tensor[])",
                     &einsum_double_backward),
-      pure_operator("aten_recompute::tensordot_backward(Tensor grad, Tensor self, Tensor other, "
-                    "int[] dims_self, int[] dims_other, bool needs_self, bool needs_other) "
+      pure_operator("aten_recompute::tensordot_backward(Tensor gradient, Tensor self, Tensor "
+                    "other, int[] dims_self, int[] dims_other, bool has_self, bool has_other) "
                     "-> (Tensor, Tensor)",
                     &tensordot_backward),
   });
