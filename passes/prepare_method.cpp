@@ -11,6 +11,7 @@
 
 #include "common/log.h"
 #include "ir/node_traits.h"
+#include "ir/symbols.h"
 #include "passes/frontend/path/record_path.h"
 #include "passes/frontend/path/written_attributes.h"
 #include "passes/frontend/rewrites/assign_layers.h"
@@ -53,6 +54,12 @@ std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
   return path;
 }
 
+bool contains(const Graph& graph, c10::Symbol kind) {
+  const auto nodes = graph.nodes();
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [&](const torch::jit::Node* node) { return node->kind() == kind; });
+}
+
 // Compiles the method for the path that this call takes, with the attributes in `carried` as values
 // of it. Returns nullopt if that is not possible.
 std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& inlined,
@@ -73,10 +80,12 @@ std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& in
   method.checks = number_checks(*method.graph);
   method.has_late_changes = path->has_changes;
   const bool must_restore = method.may_leave_path() || method.has_late_changes;
-  if (must_restore || input.may_repeat) {
+  const bool asks_for_gradients = contains(*method.graph, symbols::kGradient);
+  if (must_restore || asks_for_gradients || input.may_repeat) {
     auto written = written_attributes(*method.graph);
     if (!written && must_restore)
       return std::nullopt;
+    method.may_lack_gradients = asks_for_gradients && written;
     method.can_repeat = input.may_repeat && written;
     if (written)
       method.written = std::move(*written);

@@ -41,6 +41,8 @@ struct PreparedMethod {
   // The graph sets attributes, or changes containers of the caller, later than the method does. A
   // call that raises has to be made again as the method was scripted.
   bool has_late_changes = false;
+  // The graph asks for gradients. Where one is undefined, path_left() returns kRunAsScripted.
+  bool may_lack_gradients = false;
   std::vector<std::vector<std::string>> written;  // paths of attributes that the graph writes to
   // With MethodInput::may_repeat: until a call has returned, `written` is all that it changes. One
   // that raises can be made again after they are restored.

@@ -13,6 +13,7 @@
 
 #include "ir/symbols.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/path_check.h"
 
 namespace aten_recompute {
 namespace {
@@ -47,13 +48,16 @@ Operation gradient(const Node* node) {
       given.push_back(request.has_gradient[i] != 0 ? operands[next++].toTensor() : at::Tensor());
     const auto targets = tensors_of(operands, num_outputs, num_targets);
     // A target that the outputs do not depend on was left out when the path was recorded, so each
-    // of these has a gradient, unless a custom function leaves it undefined.
+    // of these has a gradient. It may be undefined all the same: that of a gradient which does not
+    // depend on the target, or one that a custom function leaves out.
     auto results = torch::autograd::grad(tensors_of(operands, 0, num_outputs), targets, given,
                                          request.retain_graph, request.create_graph,
                                          /*allow_unused=*/true);
-    for (size_t i = 0; i < num_targets; ++i)
-      stack.emplace_back(results[i].defined() ? with_memory(results[i])
-                                              : at::zeros_like(targets[i]));
+    for (auto& result : results) {
+      if (!result.defined())
+        leave_all_paths("a gradient that the method asks for is undefined");
+      stack.emplace_back(with_memory(result));
+    }
   };
 }
 

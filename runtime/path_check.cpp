@@ -24,12 +24,31 @@ void check_path(torch::jit::Stack& stack) {
   throw std::runtime_error("the call takes another path than the one it was compiled for");
 }
 
+void is_same_tensor(torch::jit::Stack& stack) {
+  const auto other = torch::jit::pop(stack).toTensor();
+  const auto self = torch::jit::pop(stack).toTensor();
+  // Operators that may return their operand return that or a copy, so this tells them apart, and it
+  // holds for the tensors without elements of a profile, too.
+  stack.emplace_back(self.is_alias_of(other) && self.sizes() == other.sizes() &&
+                     self.strides() == other.strides() &&
+                     self.storage_offset() == other.storage_offset());
+}
+
 }  // namespace
 
 void register_path_operators() {
-  static const torch::jit::RegisterOperators registered({torch::jit::Operator(
-      "aten_recompute::check_path(bool condition, bool expected, int place) -> ()", check_path,
-      c10::AliasAnalysisKind::CONSERVATIVE)});
+  static const torch::jit::RegisterOperators registered({
+      torch::jit::Operator(
+          "aten_recompute::check_path(bool condition, bool expected, int place) -> ()", check_path,
+          c10::AliasAnalysisKind::CONSERVATIVE),
+      torch::jit::Operator("aten_recompute::is_same_tensor(Tensor self, Tensor other) -> bool",
+                           is_same_tensor, c10::AliasAnalysisKind::PURE_FUNCTION),
+  });
+}
+
+void leave_all_paths(const char* reason) {
+  CallContext::current().path_left = kRunAsScripted;
+  throw std::runtime_error(reason);
 }
 
 std::optional<int64_t> path_left() {

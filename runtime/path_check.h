@@ -8,11 +8,19 @@
 namespace aten_recompute {
 
 // Registers aten_recompute::check_path(bool condition, bool expected, int place) -> (). It throws
-// an error where the first two differ, and notes for path_left() that this was the reason.
+// an error where the first two differ, and notes for path_left() that this was the reason. And
+// aten_recompute::is_same_tensor(Tensor self, Tensor other) -> bool, which such a check may read.
 void register_path_operators();
 
 // Returns the place of the check that has failed on this thread since the last call of this
 // function; nullopt if none has.
 std::optional<int64_t> path_left();
+
+// What path_left() returns where no path is right for the call, which has to run as it was
+// scripted.
+constexpr int64_t kRunAsScripted = -1;
+
+// Throws an error that says why, and notes kRunAsScripted for path_left().
+[[noreturn]] void leave_all_paths(const char* reason);
 
 }  // namespace aten_recompute

@@ -223,7 +223,7 @@ c10::IValue LoweredMethod::run_planned(const Object& self, std::vector<c10::IVal
       return run_unplanned(self, std::move(inputs), reason);
     }
     bool has_run = false;
-    if (!method.may_leave_path() && !method.has_late_changes)
+    if (!method.may_leave_path() && !method.has_late_changes && !method.may_lack_gradients)
       return run(*specialization, self, std::move(inputs), has_run);
     path_left();
     BeforeCall before(method.written, self, inputs);
@@ -242,10 +242,11 @@ c10::IValue LoweredMethod::run_planned(const Object& self, std::vector<c10::IVal
                  std::string("a call that raised is repeated as it was scripted: ") + error.what());
     }
     before.restore();
-    if (!place) {
+    if (!place || *place == kRunAsScripted) {
       return run_unplanned(self, std::move(inputs),
-                           "the planned call raised an error before all changes to attributes and "
-                           "containers were made");
+                           place ? "a gradient that the method asks for is undefined"
+                                 : "the planned call raised an error before all changes to "
+                                   "attributes and containers were made");
     }
     left.push_back({specialization, static_cast<size_t>(*place)});
   }

@@ -82,6 +82,14 @@ Node* PathBuilder::insert(Node* node) {
   return node;
 }
 
+void PathBuilder::move_back(Node* last, Node* target) {
+  while (last != target && last->next() != graph_->return_node()) {
+    auto* moved = last->next();
+    moved->moveAfter(target);
+    target = moved;
+  }
+}
+
 Value* PathBuilder::add_constant(const IValue& value) {
   const torch::jit::WithInsertPoint guard(graph_->return_node());
   return graph_->insertConstant(value);

@@ -97,6 +97,9 @@ class PathBuilder {
   PathMemory& memory() { return memory_; }
 
   size_t num_nodes() const { return num_nodes_; }
+  torch::jit::Node* last_node() const { return graph_->return_node()->prev(); }
+  // Moves all nodes that come after `last` to the place right behind `target`, in their order.
+  void move_back(torch::jit::Node* last, torch::jit::Node* target);
 
  private:
   torch::jit::Value* build(Container& container);

@@ -18,6 +18,8 @@ using torch::jit::Value;
 
 namespace {
 
+const auto kIsSameTensor = c10::Symbol::fromQualString("aten_recompute::is_same_tensor");
+
 bool may_have_gradient(const at::Tensor& tensor) {
   return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
 }
@@ -27,6 +29,42 @@ bool may_have_gradient(const at::Tensor& tensor) {
 void PathGradients::note_result(const c10::IValue& result, const Value* symbol) {
   if (result.isTensor() && result.toTensor().defined() && !may_have_gradient(result.toTensor()))
     integers_.insert(symbol);
+}
+
+void PathGradients::note_name(const Item& item, Value* symbol) {
+  if (item.container != nullptr) {
+    for (const auto& element : item.container->items)
+      note_name(element, element.symbol);
+  } else if (symbol != nullptr && item.is_tensor() && item.value.toTensor().defined()) {
+    const auto& tensor = item.value.toTensor();
+    c10::weak_intrusive_ptr<c10::TensorImpl> weak(tensor.getIntrusivePtr());
+    const auto names = names_.try_emplace(tensor.unsafeGetTensorImpl(), Names{std::move(weak), {}});
+    names.first->second.symbols.insert(symbol);
+  }
+}
+
+void PathGradients::note_only_name(const Item& item, Value* symbol) {
+  if (item.is_tensor())
+    names_.erase(item.value.toTensor().unsafeGetTensorImpl());
+  note_name(item, symbol);
+}
+
+Value* PathGradients::first_name(const Item& target, Value* symbol) {
+  if (!target.is_tensor())
+    return symbol;
+  const auto found = names_.find(target.value.toTensor().unsafeGetTensorImpl());
+  if (found == names_.end())
+    return symbol;
+  auto* first = symbol;
+  for (auto* name : found->second.symbols) {
+    if (name != first && reach_forward(*builder_.graph(), {name}).count(first) != 0)
+      first = name;
+  }
+  if (first != symbol) {
+    auto* same = builder_.add(kIsSameTensor, {first, symbol}, c10::BoolType::get());
+    builder_.check(same, true);
+  }
+  return first;
 }
 
 bool PathGradients::is_reached(const Value* target, const std::vector<Value*>& outputs) const {
@@ -59,7 +97,7 @@ bool PathGradients::flag(Value* value, bool otherwise) {
 
 void PathGradients::run_grad(Node* node) {
   const auto outputs = symbols_of(node->input(0));
-  const auto targets = symbols_of(node->input(1));
+  auto targets = symbols_of(node->input(1));
   const auto& given_item = values_.get(node->input(2));
   auto given = given_item.is_constant() && given_item.value.isNone()
                    ? std::vector<Value*>(outputs.size(), nullptr)
@@ -72,7 +110,9 @@ void PathGradients::run_grad(Node* node) {
   const bool allow_unused = flag(node->input(5), false);
   std::vector<Value*> operands = outputs;
   std::vector<size_t> used;
+  const auto& target_items = values_.get(node->input(1)).container->items;
   for (size_t i = 0; i < targets.size(); ++i) {
+    targets[i] = first_name(target_items[i], targets[i]);
     if (!is_reached(targets[i], outputs))
       continue;
     used.push_back(i);
@@ -93,7 +133,6 @@ void PathGradients::run_grad(Node* node) {
     gradient->i_(symbols::kWithoutGraph, 1);
 
   std::vector<Item> results(targets.size(), constant_item(c10::IValue(), c10::NoneType::get()));
-  const auto& target_items = values_.get(node->input(1)).container->items;
   for (size_t k = 0; k < used.size(); ++k) {
     auto& result = results[used[k]];
     const auto& target = target_items[used[k]];
@@ -141,6 +180,7 @@ void PathGradients::run_requires_grad(Node* node) {
   auto* symbol = builder_.symbol_of(item, c10::TensorType::get());
   auto* marked = builder_.add(symbols::kRequireGrad, {symbol}, c10::TensorType::get());
   builder_.memory().replace_name(symbol, marked);
+  note_only_name(item, marked);
   item.symbol = marked;
   values_.set(node->output(), item);
 }

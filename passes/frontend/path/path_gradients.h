@@ -1,8 +1,10 @@
 // Gradients that a method asks for, on a recorded path.
 #pragma once
 
+#include <c10/core/TensorImpl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -21,6 +23,12 @@ class PathGradients {
 
   // Notes the result of an operator: no gradient passes through a tensor of integers.
   void note_result(const c10::IValue& result, const torch::jit::Value* symbol);
+
+  // Notes that a value stands for the item's tensor. An operator that has nothing to do returns its
+  // operand, so that one tensor, which may be a target, has several values.
+  void note_name(const Item& item, torch::jit::Value* symbol);
+  // Notes that from now on no other value stands for the item's tensor.
+  void note_only_name(const Item& item, torch::jit::Value* symbol);
 
   // Records aten::grad as one aten_recompute::gradient (runtime/inner_gradient.h), and sets its
   // output. The path depends on the flags. Throws NotRecordable where eager raises an exception.
@@ -42,8 +50,19 @@ class PathGradients {
   bool is_reached(const torch::jit::Value* target,
                   const std::vector<torch::jit::Value*>& outputs) const;
 
+  // Returns the value that stood first for the target's tensor: eager PyTorch's gradient of it
+  // comes from all that reads the tensor, by whichever value. The path depends on the two being the
+  // same tensor.
+  torch::jit::Value* first_name(const Item& target, torch::jit::Value* symbol);
+
+  struct Names {
+    c10::weak_intrusive_ptr<c10::TensorImpl> tensor;  // no other tensor gets its address
+    std::unordered_set<torch::jit::Value*> symbols;
+  };
+
   PathBuilder& builder_;
   PathValues& values_;
+  std::unordered_map<const c10::TensorImpl*, Names> names_;
   std::unordered_set<const torch::jit::Value*> integers_;
 };
 

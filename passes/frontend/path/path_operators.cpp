@@ -153,6 +153,8 @@ void PathOperators::record(Node* node, const std::vector<Item>& operands,
   auto* copy = builder_.add_copy(node, symbols);
   const bool has_determined_types = determines_types(node, operands);
   const auto outputs = node->outputs();
+  for (size_t i = 0; i < operands.size(); ++i)
+    gradients_.note_name(operands[i], symbols[i]);
   for (size_t i = 0; i < outputs.size(); ++i) {
     if (results[i].isGenericDict())
       throw NotRecordable(qualified_operator_name(node) + " returns a dict");
@@ -184,6 +186,7 @@ void PathOperators::record_write(Node* node, const std::vector<Item>& operands,
   if (without_grad_)
     content = without_grad(content, result);
   auto* whole = builder_.memory().write(symbols[0], content);
+  gradients_.note_only_name(operands[0], builder_.memory().current(symbols[0]));
   if (without_grad_)
     made_without_grad_.insert(whole);  // what the target is a view of was made without, too
   auto item = operands[0];
@@ -318,6 +321,7 @@ bool PathOperators::run_requires_grad(Node* node) {
     auto* copy = builder_.add_copy_at_start(node, tensor.symbol, flag.value);
     writes_.add_other_change();
     builder_.rename_given(tensor.symbol, copy->output());
+    gradients_.note_only_name(tensor, copy->output());
     auto item = tensor;
     item.symbol = copy->output();
     values_.set(node->output(), item);

@@ -229,6 +229,7 @@ class PathRecorder {
     for (size_t i = 2; i < node->inputs().size(); ++i)
       carried.push_back(values_.get(node->input(i)));
     bool goes_on = decide(node, node->input(1));
+    auto* before_loop = builder_.add_constant(int64_t{0})->node();  // nothing removes it
     int64_t done = 0;
     for (; goes_on && done < count.value.toInt(); ++done) {
       values_.set(body->inputs()[0], constant_item(done, c10::IntType::get()));
@@ -239,13 +240,17 @@ class PathRecorder {
       for (size_t i = 0; i < carried.size(); ++i)
         carried[i] = values_.get(body->outputs()[i + 1]);
     }
+    auto* last_of_loop = builder_.last_node();
+    builder_.set_origin(node);
     require_count(count, done, goes_on);
+    builder_.move_back(last_of_loop, before_loop);
     for (size_t i = 0; i < carried.size(); ++i)
       values_.set(node->output(i), carried[i]);
   }
 
   // Makes the path depend on a loop ending after `done` iterations: because the count was reached,
-  // or earlier, because its condition was false.
+  // or earlier, because its condition was false. A shorter call has to leave the path before it
+  // takes an element that it does not have, so the caller moves the check in front of the loop.
   void require_count(Item& count, int64_t done, bool was_count_reached) {
     if (count.symbol == nullptr)
       return;

@@ -42,7 +42,8 @@ void remove_idle_dropout(Block* block) {
   }
 }
 
-// Returns whether the node is x[:] or a part of x[:, ...], and only further indices read it.
+// Returns whether the node is a part of x[:, ...]: a slice of all, which one further index reads.
+// What several operators read is x[:], whose gradients eager PyTorch adds up before those of x.
 bool is_whole_slice(const Node* node) {
   if (node->kind() != aten::slice || node->inputs().size() != 5)  // of a tensor, not of a list
     return false;
@@ -53,12 +54,11 @@ bool is_whole_slice(const Node* node) {
   const bool to_last =
       end && (end->isNone() || end->toInt() == std::numeric_limits<int64_t>::max());
   const auto& uses = node->output()->uses();
-  return from_first && to_last && step == 1 &&
-         std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
-           const auto kind = use.user->kind();
-           return use.offset == 0 && (kind == aten::slice || kind == aten::select ||
-                                      kind == aten::unsqueeze || kind == aten::index);
-         });
+  if (!from_first || !to_last || step != 1 || uses.size() != 1 || uses[0].offset != 0)
+    return false;
+  const auto kind = uses[0].user->kind();
+  return kind == aten::slice || kind == aten::select || kind == aten::unsqueeze ||
+         kind == aten::index;
 }
 
 // Returns whether the block has complex constants. LibTorch's peephole pass takes every number for

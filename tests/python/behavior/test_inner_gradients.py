@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from support.gradient_programs import PROGRAMS, Forces, Hessian, Potential, ThirdDerivatives, points
+from support.helpers import assert_same, lowered_copy
 
 
 def fresh(inputs: tuple[Any, ...]) -> list[Any]:
@@ -494,3 +495,69 @@ def test_products_are_those_of_eager_where_only_an_input_gets_a_gradient(
     for _ in range(2):
         for got, expected in zip(lowered(x.clone()), net(x.clone()), strict=True):
             assert torch.equal(got, expected)
+
+
+class ReadByAnotherName(nn.Module):
+    """A target that is the same tensor as another value, because an operator had nothing to do."""
+
+    def __init__(self, operator: str) -> None:
+        super().__init__()
+        self.operator = operator
+
+    def same(self, x: Tensor) -> Tensor:
+        if self.operator == "contiguous":
+            return x.contiguous()
+        elif self.operator == "to":
+            return x.to(torch.float32)
+        elif self.operator == "dropout":
+            return nn.functional.dropout(x, 0.5, False)
+        elif self.operator == "flatten":
+            return x.flatten(1)
+        elif self.operator == "sum_to_size":
+            return x.sum_to_size(x.size())
+        return torch.broadcast_tensors(x, x)[0]
+
+    def forward(self, x: Tensor, both: bool) -> Tensor:
+        y = self.same(x)
+        energy = (x * x).sum() + (y.sin().sum() if both else torch.zeros(()))
+        gradient = torch.autograd.grad([energy], [x, y], create_graph=True, allow_unused=True)[1]
+        return torch.zeros(3) if gradient is None else gradient.sin()
+
+
+@pytest.mark.parametrize("operator", ["contiguous", "to", "dropout", "flatten", "sum_to_size", "broadcast_tensors"])
+def test_a_target_that_is_the_same_tensor_as_another_value(operator: str) -> None:
+    module = ReadByAnotherName(operator)
+    lowered = lowered_copy(module, "none")
+    for both in (False, True, False):
+        gradients = []
+        for each in (module, lowered):
+            x = torch.linspace(0.1, 1, 6).view(2, 3).requires_grad_()
+            result = each(x, both)
+            result.sum().backward()
+            gradients.append([result, x.grad])
+        assert_same(gradients[1], gradients[0])
+
+
+class LinearGradient(nn.Module):
+    """A gradient of a gradient that does not depend on the target."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor, allow_unused: bool) -> Tensor:
+        gradient = torch.autograd.grad([(x * self.weight).sum()], [x], create_graph=True)[0]
+        assert gradient is not None
+        again = torch.autograd.grad([gradient.sin().sum()], [x], allow_unused=allow_unused)[0]
+        return torch.full([3], 7.0) if again is None else again
+
+
+def test_a_gradient_that_is_undefined_when_the_method_runs() -> None:
+    lowered = lowered_copy(LinearGradient(), "none")
+    x = torch.ones(3, requires_grad=True)
+    for _ in range(2):
+        assert torch.equal(lowered(x, True), torch.full([3], 7.0))
+        with pytest.raises(RuntimeError, match="appears to not have been used"):
+            lowered(x, False)
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert "undefined" in method["unplanned_calls"][0]["reason"]

@@ -68,3 +68,22 @@ def test_gradients_have_eagers_bits(kind: str, shape: tuple[int, ...], strategy:
         each(own).backward()
         gradients.append(own.grad)
     assert_same(gradients[1:], gradients[:1] * 2)
+
+
+class ReadsWholeSlices(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        y = x[:]
+        return y[0] * 1.1 + x[0].sin() + y[0].cos() + x[:, 1:][0].sum() + y.unsqueeze(0)[0, 1]
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_gradients_of_a_slice_of_all_are_added_before_those_of_the_whole(strategy: str) -> None:
+    module = ReadsWholeSlices()
+    lowered = lowered_copy(module, strategy)
+    for seed in range(20):
+        gradients = []
+        for each in (module, lowered):
+            x = torch.randn(4, 3, generator=torch.Generator().manual_seed(seed), requires_grad=True)
+            (each(x) * torch.arange(1.0, 4.0)).sum().backward()
+            gradients.append(x.grad)
+        assert_same(gradients[1:], gradients[:1])

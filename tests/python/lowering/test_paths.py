@@ -227,3 +227,42 @@ def test_a_call_that_leaves_its_path_in_the_first_run_of_a_region_has_gradients(
         assert ours.grad is not None
         assert theirs.grad is not None
         assert torch.equal(ours.grad, theirs.grad)
+
+
+class LoopsOverRows(nn.Module):
+    """Loops whose lengths follow from the size of a tensor that the method computes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.embedding = nn.Embedding(10, 3)
+
+    def forward(self, tokens: Tensor, stride: int) -> Tensor:
+        rows = self.embedding(tokens)
+        total = torch.zeros(3)
+        for i in range(rows.size(0)):
+            if i * stride > 4:
+                break
+            total = torch.tanh(total + rows[i])
+        for row in rows:
+            total = total * row
+        i = 0
+        while i < rows.size(0) - 1:
+            total = total + rows[i + 1]
+            i += 1
+        for _ in range(rows.size(1)):
+            for k in range(rows.size(0)):
+                written = rows.clone()
+                written[k] = written[k] * 2
+                total = total + written.sum()
+        return total
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_shorter_call_leaves_a_path_before_it_takes_an_element_that_it_lacks(strategy: str) -> None:
+    module = LoopsOverRows()
+    lowered = lowered_copy(module, strategy)
+    for length, stride in [(2, 1), (6, 1), (2, 1), (6, 2), (4, 0), (1, 3), (8, 2), (3, 1)]:
+        call = (torch.arange(length), stride)
+        assert_same(trained(lowered, call, 0), trained(module, call, 0))
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert method["unplanned_calls"] == []
