@@ -41,6 +41,14 @@ std::optional<Bounds> bounds_of(const Node* node) {
   return Bounds{*lower, *upper};
 }
 
+// Returns whether the value is likely no image, but one vector per sample, for which the library
+// has no kernels: fused, the backward would compute both operators again.
+bool is_likely_matrix(const Value* value) {
+  const auto kind = value->node()->kind();
+  return kind == c10::aten::linear || kind == c10::aten::addmm || kind == c10::aten::mm ||
+         kind == c10::aten::matmul;
+}
+
 // Puts the pair's operator in the place of `norm`: norms may share running statistics, which have
 // to be updated in the order of the program.
 void fuse(Graph& graph, Node* norm, Node* activation, const Bounds& bounds) {
@@ -70,7 +78,7 @@ std::shared_ptr<Graph> with_fused_batch_norms(const Graph& graph) {
   for (auto* activation : activations) {
     auto* norm = activation->input(0)->node();
     if (norm->kind() != c10::aten::batch_norm || norm->owningBlock() != changed->block() ||
-        norm->output()->uses().size() != 1)
+        norm->output()->uses().size() != 1 || is_likely_matrix(norm->input(0)))
       continue;
     fuse(*changed, norm, activation, *bounds_of(activation));
     any = true;

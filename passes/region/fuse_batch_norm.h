@@ -16,7 +16,7 @@ namespace aten_recompute {
 // Its kernels (rules/kernels/batch_norm.h) pass over the image fewer times, have the bits of the
 // two operators, and compute the gradient from %x, so that neither %n nor %y is kept for it.
 //
-// Returns nullptr if there is no such pair.
+// A norm of what a linear layer returns stays as it is. Returns nullptr if there is no such pair.
 std::shared_ptr<torch::jit::Graph> with_fused_batch_norms(const torch::jit::Graph& graph);
 
 }  // namespace aten_recompute

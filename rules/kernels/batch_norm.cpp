@@ -63,10 +63,18 @@ Tensor clamped(Tensor result, const Bounds& bounds) {
   return at::relu_(result);
 }
 
-Tensor unclamped_gradient(const Tensor& grad, const Tensor& result, const Bounds& bounds) {
-  if (bounds.lower && bounds.upper)
-    return at::hardtanh_backward(grad, result, *bounds.lower, *bounds.upper);
-  return bounds.any() ? at::threshold_backward(grad, result, 0) : grad;
+// Returns the gradient in front of the clamp. It overwrites `result` if that has the layout which
+// ATen gives the gradient.
+Tensor unclamped_gradient(const Tensor& grad, Tensor result, const Bounds& bounds) {
+  if (!bounds.any())
+    return grad;
+  const bool overwrites = result.strides() == grad.strides() &&
+                          result.is_non_overlapping_and_dense() &&
+                          result.scalar_type() == grad.scalar_type();
+  auto gradient = overwrites ? result : at::empty({0}, grad.options());
+  return bounds.upper
+             ? at::hardtanh_backward_out(gradient, grad, result, *bounds.lower, *bounds.upper)
+             : at::threshold_backward_out(gradient, grad, result, 0);
 }
 
 // ---- What the vector kernels compute with ----
@@ -505,8 +513,10 @@ Gradients batch_norm_backward(int64_t implementation, Tensor input, Tensor grad,
   const bool fits = implementation == 0 && grad.sizes() == input.sizes() &&
                     grad.scalar_type() == input.scalar_type() && is_contiguous_image(grad) &&
                     (is_given(weight) || !mask[1]) &&
-                    fits_vectors(input, weight, running_mean, running_var, mean, inverse,
-                                 seen.weight, seen.bias, seen.mean, seen.var);
+                    fits_vectors(input, weight, running_mean, running_var, seen.weight, seen.bias,
+                                 seen.mean, seen.var) &&
+                    (training ? fits_vectors(input, mean, inverse)  // empty in evaluation
+                              : is_given(running_mean) && is_given(running_var));
   if (fits &&
       with_kernels(input,
                    [&](const auto& kernels) {

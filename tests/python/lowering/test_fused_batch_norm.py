@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import aten_recompute
+from support.helpers import lowered_copy, only_variant
 
 ACTIVATIONS = {
     "relu": nn.ReLU,
@@ -276,3 +277,20 @@ def test_gradients_that_are_differentiated_see_what_the_forward_saw(first_is_tra
         results.append([gradient.detach(), given.grad, *(p.grad for p in module.parameters())])
     for expected, result in zip(*results, strict=True):
         torch.testing.assert_close(result, expected, rtol=1e-9, atol=1e-11)
+
+
+@pytest.mark.parametrize("training", [True, False])
+@pytest.mark.parametrize("kind", ["linear", "convolution"])
+def test_a_fused_norm_needs_no_more_memory(kind: str, training: bool) -> None:
+    net: nn.Module
+    if kind == "linear":
+        net, x = nn.Sequential(nn.Linear(32, 64), nn.BatchNorm1d(64), nn.ReLU()), torch.randn(128, 32)
+    else:
+        net, x = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU()), torch.randn(4, 3, 16, 16)
+    net.train(training)
+    peaks = []
+    for fuse in (True, False):
+        lowered = lowered_copy(net, "none", profile=True, fuse=fuse)
+        lowered(x).square().sum().backward()
+        peaks.append(only_variant(lowered)["unplanned_peak_bytes"])
+    assert peaks[0] <= peaks[1] * 1.01
