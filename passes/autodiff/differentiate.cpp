@@ -16,6 +16,7 @@
 #include "passes/autodiff/gradient_sums.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/not_differentiable.h"
+#include "passes/autodiff/operand_views.h"
 #include "passes/manager/pass_manager.h"
 
 namespace aten_recompute {
@@ -125,6 +126,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
   auto joint = build_joint_graph(forward->copy(), requires_grad, vjp_defined);
   fold_known(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph->block());
+  remove_operand_views(joint.graph->block());
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
   remove_dead_code(joint.graph->block(), joint.backward_start);
   GRAPH_DUMP("joint graph", joint.graph);

@@ -14,6 +14,7 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/backward_steps.h"
 #include "passes/autodiff/fold_known.h"
+#include "passes/autodiff/operand_views.h"
 #include "runtime/inner_gradient.h"
 
 namespace aten_recompute {
@@ -66,6 +67,8 @@ class Expansion {
       : graph_(graph), node_(node), request_(GradientRequest::of(*node)), sums_(graph) {}
 
   void run(const std::vector<bool>& requires_grad) {
+    if (request_.create_graph)
+      insert_operand_views(graph_, node_);
     const auto with_gradient = values_that_require_grad(graph_, requires_grad, node_);
     const auto all_targets = targets();
     for (auto* target : all_targets) {
