@@ -120,7 +120,7 @@ def _mlp(size: str) -> Workload:
     width, batch = _mlp_sizes(size)
     module = MLP(layers=10, width=width)
     inputs, targets = torch.randn(batch, width), torch.randn(batch, width)
-    return Workload("mlp", module, (inputs,), lambda output: F.mse_loss(output, targets.to(output.device)))
+    return Workload("mlp", module, (inputs,), lambda output: F.mse_loss(output, targets.to(output)))
 
 
 def _mlp_loss(size: str) -> Workload:

@@ -14,8 +14,10 @@ bool is_out_of_memory(const std::exception& error) {
       dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr)
     return true;
   // The allocator of the CPU throws a plain c10::Error.
-  constexpr std::array<std::string_view, 3> kTexts{"can't allocate memory", "out of memory",
-                                                   "std::bad_alloc"};
+  constexpr std::array<std::string_view, 4> kTexts{
+      "can't allocate memory", "out of memory", "std::bad_alloc",
+      // There are no addresses left for the stack of a thread.
+      "Resource temporarily unavailable"};
   const std::string_view message = error.what();
   return std::any_of(kTexts.begin(), kTexts.end(), [&](std::string_view text) {
     return message.find(text) != std::string_view::npos;

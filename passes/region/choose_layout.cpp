@@ -69,9 +69,9 @@ bool may_change_layouts(const Options& options, const std::vector<c10::IValue>& 
 }
 
 RegionLayout usual_layout(const RegionInput& input) {
-  choose_batch_norm_kernels();
+  const bool has_kernels = choose_batch_norm_kernels();
   choose_mask_kernel();
-  const bool may_fuse = input.options.fuse && traits_of(input.options).may_fuse &&
+  const bool may_fuse = has_kernels && input.options.fuse && traits_of(input.options).may_fuse &&
                         !input.has_casts;  // there are no fused kernels for mixed types
   return {.channels_last = false, .is_fused = may_fuse && fit_fused_kernels(input)};
 }

@@ -399,9 +399,10 @@ BatchNormOutputs batch_norm(const Tensor& input, const OptionalTensor& weight,
                          cudnn_enabled, bounds);
 }
 
-void choose_batch_norm_kernels() {
-  chosen_kernels<float>();
-  chosen_kernels<double>();
+bool choose_batch_norm_kernels() {
+  const bool of_float = chosen_kernels<float>() != nullptr;
+  const bool of_double = chosen_kernels<double>() != nullptr;
+  return of_float || of_double;
 }
 
 namespace {

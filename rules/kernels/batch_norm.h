@@ -32,7 +32,8 @@ BatchNormOutputs batch_norm(const at::Tensor& input, const std::optional<at::Ten
                             double momentum, double eps, bool cudnn_enabled, Bounds bounds = {});
 
 // Runs ATen's batch norm and the kernels of rules/kernels/vector on a few values, once per process,
-// to see which have the same bits, so that no later call has to. Thread-safe.
-void choose_batch_norm_kernels();
+// to see whether these have the same bits, so that no later call has to. Returns whether they have,
+// for float or for double. Thread-safe.
+bool choose_batch_norm_kernels();
 
 }  // namespace aten_recompute

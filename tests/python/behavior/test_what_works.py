@@ -170,6 +170,7 @@ def test_functional_call_refuses_script_modules() -> None:
     assert _refusal(call, lowered) == _refusal(call, torch.jit.script(Net()))
 
 
+@pytest.mark.skipif(torch.__version__.startswith("2.11"), reason="torch.compile() runs them as they are there")
 def test_torch_compile_refuses_script_modules() -> None:
     eager = Net()
     message = _refusal(lambda module: torch.compile(module)(torch.randn(2, 4)), lowered_copy(eager, "all"))
