@@ -2,10 +2,13 @@
 
 #include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
+#include <ATen/ExpandUtils.h>
 #include <ATen/Parallel.h>
 #include <ATen/SDPBackend.h>
+#include <ATen/ScalarOps.h>
 #include <ATen/Version.h>
 #include <ATen/WrapDimUtils.h>
+#include <ATen/native/TypeProperties.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
 #include <torch/csrc/jit/ir/ir.h>
@@ -17,6 +20,7 @@
 #include <vector>
 
 #include "rules/convolution_shapes.h"
+#include "rules/image_shapes.h"
 #include "rules/shape_operands.h"
 #include "runtime/meta_memory.h"
 
@@ -361,6 +365,55 @@ Stack bilinear_backward(const Operands& operands) {
   return {empty(operands.named("input_size").toIntVector(), grad.options())};
 }
 
+// ---- elementwise ----
+
+Stack absolute(const Operands& operands) {
+  const auto& input = operands[0].toTensor();
+  return {at::empty_like(input, input.options().dtype(c10::toRealValueType(input.scalar_type())))};
+}
+
+// Operands may be numbers.
+Stack choice(const Operands& operands) {
+  const auto condition = operands.tensor("condition");
+  const auto self = operands.named("self");
+  const auto other = operands.named("other");
+  if (!condition.defined() || self.isNone() || other.isNone())
+    return {};
+  auto sizes = condition.sizes().vec();
+  at::native::ResultTypeState types{};
+  for (const auto& each : {self, other}) {
+    if (each.isTensor()) {
+      sizes = at::infer_size(sizes, each.toTensor().sizes());
+      types = at::native::update_result_type_state(each.toTensor(), types);
+    } else {
+      types = at::native::update_result_type_state(
+          at::native::wrapped_scalar_tensor(each.toScalar()), types);
+    }
+  }
+  return {empty(sizes, condition.options().dtype(at::native::result_type(types)))};
+}
+
+Stack like_self(const Operands& operands) {
+  return {at::empty_like(operands.tensor("self"))};
+}
+
+Stack loss_like_self(const Operands& operands) {
+  const auto self = operands.tensor("self");
+  return {operands.named("reduction").toInt() == 0 ? at::empty_like(self)
+                                                   : empty({}, self.options())};
+}
+
+// ATen composes it of operators on tensors of this size.
+Stack loss_of_logits(const Operands& operands) {
+  scratch(2 * bytes_of(operands.tensor("self")));
+  return loss_like_self(operands);
+}
+
+Stack gradient_of_logits(const Operands& operands) {
+  scratch(2 * bytes_of(operands.tensor("self")));
+  return like_self(operands);
+}
+
 const std::unordered_map<std::string_view, Describe>& shape_functions() {
   static const std::unordered_map<std::string_view, Describe> functions{
       {"aten_recompute::dropout_mask", &mask_like},
@@ -384,6 +437,8 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::batch_norm", &batch_norm_result},
       {"aten::instance_norm", &batch_norm_result},
       {"aten::group_norm", &batch_norm_result},
+      {"aten::layer_norm", &batch_norm_result},
+      {"aten::rms_norm", &batch_norm_result},
       {"aten::scaled_dot_product_attention", &attention_result},
       {"aten::cross_entropy_loss", &loss_alone},
       {"aten::nll_loss2d", &loss_alone},
@@ -417,6 +472,32 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::relu", &like_first},
       {"aten::arange", &arange},
       {"aten::index_select", &index_select},
+      {"aten::abs", &absolute},
+      {"aten::where", &choice},
+      {"aten::flip", &like_self},
+      {"aten::hardswish", &like_self},
+      {"aten::hardswish_backward", &like_self},
+      {"aten::glu_backward", &like_self},
+      {"aten::huber_loss", &loss_like_self},
+      {"aten::binary_cross_entropy_with_logits", &loss_of_logits},
+      {"aten_recompute::binary_cross_entropy_with_logits_backward", &gradient_of_logits},
+      {"aten::binary_cross_entropy", &loss_like_self},
+      {"aten::binary_cross_entropy_backward", &like_self},
+      {"aten::adaptive_avg_pool1d", &shapes::adaptive_pool},
+      {"aten::adaptive_avg_pool2d", &shapes::adaptive_pool},
+      {"aten::adaptive_avg_pool3d", &shapes::adaptive_pool},
+      {"aten::_adaptive_avg_pool2d", &shapes::adaptive_pool},
+      {"aten::_adaptive_avg_pool3d", &shapes::adaptive_pool},
+      {"aten::_adaptive_avg_pool2d_backward", &like_self},
+      {"aten::_adaptive_avg_pool3d_backward", &like_self},
+      {"aten::pad", &shapes::padded},
+      {"aten_recompute::pad_backward", &shapes::unpadded},
+      {"aten_recompute::grid_sampler_backward", &shapes::sampler_gradients},
+      {"aten::im2col", &shapes::unfolded},
+      {"aten::col2im", &shapes::folded},
+      {"aten::grid_sampler", &shapes::sampled},
+      {"aten::grid_sampler_2d", &shapes::sampled},
+      {"aten::grid_sampler_3d", &shapes::sampled},
   };
   return functions;
 }

@@ -89,7 +89,7 @@ std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& 
   } catch (const std::exception&) {
     const auto shapes = on_meta.empty() ? ShapeFunction() : shape_function(node);
     if (shapes == nullptr || !shapes(on_meta))
-      throw NotRecordable("this call raises an exception");
+      throw NotRecordable("this call raises an exception in " + qualified_operator_name(node));
     stack = std::move(on_meta);
   }
   return {stack.begin(), stack.end()};

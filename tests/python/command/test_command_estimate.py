@@ -164,3 +164,51 @@ def test_operators_without_a_meta_kernel_outside_of_python_are_estimated(
     assert result.json["regions"] == expected["regions"] == 1
     assert result.json["unplanned_peak_bytes"] == expected["unplanned_peak_bytes"]
     assert result.json["unplanned_saved_bytes"] == expected["unplanned_saved_bytes"]
+
+
+OPERATORS = {
+    "l1_loss": "F.l1_loss(y, x)",
+    "huber_loss": "F.huber_loss(y, x)",
+    "binary_cross_entropy": "F.binary_cross_entropy(y.sigmoid(), x.sigmoid())",
+    "binary_cross_entropy_with_logits": "F.binary_cross_entropy_with_logits(y, x.sigmoid())",
+    "normalize": "F.normalize(y, dim=1)",
+    "hardswish": "F.hardswish(y)",
+    "glu": "F.glu(y, 1)",
+    "cumsum": "y.cumsum(2)",
+    "adaptive_avg_pool2d": "F.adaptive_avg_pool2d(y, [5, 3])",
+    "area": "F.interpolate(y, scale_factor=0.5, mode='area')",
+    "reflect": "F.pad(y, [2, 1, 2, 1], mode='reflect')",
+    "unfold": "F.fold(F.unfold(y, 3, padding=1), [16, 16], 3, padding=1)",
+    "grid_sample": "F.grid_sample(y, F.affine_grid(torch.eye(2, 3).expand(2, 2, 3), [2, 4, 9, 7], False), "
+    "align_corners=False)",
+}
+
+
+@pytest.mark.parametrize("name", OPERATORS)
+def test_a_single_operator_is_estimated_as_python_does(
+    command: Command, tmp_path: Path, one_thread: None, name: str
+) -> None:
+    definition = (
+        f"def forward(self, x: Tensor) -> Tensor:\n    y = x * self.weight\n    return ({OPERATORS[name]}).sum()\n"
+    )
+    net = type(f"Operator_{name}", (nn.Module,), {})()  # a class of its own, whose forward is defined once
+    net.weight = nn.Parameter(torch.ones(1))
+    module = torch.jit.script(net)
+    module.define(definition)
+    module.save(str(tmp_path / "operator.pt"))
+    result = command("estimate", "operator.pt", "--input", "float32[2,4,16,16]", "--json")
+    assert (result.status, result.error) == (0, "")
+    expected = aten_recompute.estimate(module, (torch.zeros(2, 4, 16, 16),), [])
+    assert result.json["unplanned_peak_bytes"] == pytest.approx(expected["unplanned_peak_bytes"], rel=0.05)
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_an_encoder_layer_is_one_region(command: Command, tmp_path: Path, one_thread: None, training: bool) -> None:
+    layer = nn.TransformerEncoderLayer(32, 4, 64, batch_first=True).train(training)
+    module = torch.jit.script(layer)
+    module.save(str(tmp_path / "layer.pt"))
+    result = command("estimate", "layer.pt", "--input", "float32[2,64,32]", "--json")
+    assert (result.status, result.error) == (0, "")
+    expected = aten_recompute.estimate(module, (torch.zeros(2, 64, 32),), [])
+    assert result.json["regions"] == expected["regions"] == 1
+    assert result.json["unplanned_peak_bytes"] == pytest.approx(expected["unplanned_peak_bytes"], rel=0.05)
