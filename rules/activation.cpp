@@ -7,19 +7,27 @@ std::vector<Rule> activation_rules() {
   auto rule = [](const char* op, const char* gradient) -> Rule {
     return {.op = op, .gradients = {{"self", gradient}}};
   };
+  // `of_self` reads the argument, as eager does. Differentiated again, that does not require grad.
+  auto rule_by_result = [](const char* op, const char* gradient, const char* of_self) -> Rule {
+    return {.op = op, .gradients = {{"self", gradient, of_self}}};
+  };
   return {
       rule("aten::relu", "torch.threshold_backward(grad, result, 0)"),
       // The result is on a bound exactly where the gradient is 0, so formulas may read it in place
       // of the argument. The next layer usually keeps the result anyway.
-      rule("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)"),
-      rule("aten::hardtanh",
-           "torch.hardtanh_backward(grad, result if recompute.result_shows_clamping(min_val, "
-           "max_val) else self, min_val, max_val)"),
+      rule_by_result("aten::relu6", "torch.hardtanh_backward(grad, result, 0, 6)",
+                     "torch.hardtanh_backward(grad, self, 0, 6)"),
+      rule_by_result(
+          "aten::hardtanh",
+          "torch.hardtanh_backward(grad, result if "
+          "recompute.result_shows_clamping(min_val, max_val) else self, min_val, max_val)",
+          "torch.hardtanh_backward(grad, self, min_val, max_val)"),
       rule("aten::threshold", "torch.threshold_backward(grad, self, threshold)"),
       // If the slope is positive, the result has the sign of the argument.
-      rule("aten::leaky_relu",
-           "torch.leaky_relu_backward(grad, result if negative_slope > 0 else self, "
-           "negative_slope, False)"),
+      rule_by_result("aten::leaky_relu",
+                     "torch.leaky_relu_backward(grad, result if negative_slope > 0 else self, "
+                     "negative_slope, False)",
+                     "torch.leaky_relu_backward(grad, self, negative_slope, False)"),
       // The in-place forms compute their gradient from the result, which rounds differently.
       rule("aten_recompute::elu_in_place",
            "torch.elu_backward(grad, alpha, scale, input_scale, True, result)"),

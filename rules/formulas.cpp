@@ -165,12 +165,23 @@ std::vector<Rule> indexing() {
   };
 }
 
+// Returns the rule of the backward of a function that is linear between its bounds: the second
+// derivative is zero. `arguments` are those of the operator after the first.
+Rule of_linear_pieces(const std::string& name, const std::string& gradient,
+                      const std::string& arguments) {
+  return {.op = "aten::" + name,
+          .gradients = {{gradient, "torch." + name + "(grad, " + arguments + ")"},
+                        {"self", "torch.zeros_like(" + layout_of("self") + ")"}}};
+}
+
 // The formulas of derivatives.yaml for the backward operators of activation functions.
 std::vector<Rule> activations() {
   return {
-      {.op = "aten::threshold_backward",
-       .gradients = {{"grad_output", "torch.threshold_backward(grad, self, threshold)"},
-                     {"self", "torch.zeros_like(" + layout_of("self") + ")"}}},
+      of_linear_pieces("threshold_backward", "grad_output", "self, threshold"),
+      of_linear_pieces("leaky_relu_backward", "grad_output", "self, negative_slope, False"),
+      of_linear_pieces("hardtanh_backward", "grad_output", "self, min_val, max_val"),
+      of_linear_pieces("hardshrink_backward", "grad_out", "self, lambd"),
+      of_linear_pieces("softshrink_backward", "grad_output", "self, lambd"),
       {.op = "aten::tanh_backward",
        .gradients = {{"grad_output", "torch.tanh_backward(grad, output.conj())"},
                      {"output", "grad.conj() * (-2 * output * grad_output)"}}},

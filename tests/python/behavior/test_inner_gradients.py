@@ -561,3 +561,43 @@ def test_a_gradient_that_is_undefined_when_the_method_runs() -> None:
             lowered(x, False)
     (method,) = aten_recompute.report(lowered)["methods"]
     assert "undefined" in method["unplanned_calls"][0]["reason"]
+
+
+class OfLinearPieces(nn.Module):
+    """The second derivative of an activation that is linear between its bounds is zero, and no part of a graph."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        h = x * 3
+        if self.kind == "leaky_relu":
+            y = nn.functional.leaky_relu(h, 0.1)
+        elif self.kind == "hardtanh":
+            y = nn.functional.hardtanh(h)
+        elif self.kind == "relu6":
+            y = nn.functional.relu6(h)
+        elif self.kind == "hardshrink":
+            y = nn.functional.hardshrink(h)
+        else:
+            y = nn.functional.softshrink(h)
+        first = torch.autograd.grad([(y + h * 0.5).mean()], [h], create_graph=True)[0]
+        assert first is not None
+        again = torch.autograd.grad([(torch.tanh(first) * x).sum()], [h], create_graph=True)[0]
+        assert again is not None
+        return (y * first).sum(), first, again
+
+
+@pytest.mark.parametrize("kind", ["leaky_relu", "hardtanh", "relu6", "hardshrink", "softshrink"])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_second_derivative_of_zero_requires_no_grad(kind: str, strategy: str) -> None:
+    module = OfLinearPieces(kind)
+    lowered = lowered_copy(module, strategy)
+    results = []
+    for each in (module, lowered):
+        x = torch.linspace(-3, 3, 41).requires_grad_()
+        outputs = each(x)
+        (outputs[0] + outputs[1].sum()).backward()
+        results.append([*outputs, x.grad, torch.tensor([output.requires_grad for output in outputs])])
+    assert_same(results[1], results[0])
