@@ -159,9 +159,8 @@ bool LoweredMethod::may_follow(const std::vector<PathCheck>& checks, const LeftP
   const auto& known = left.path->method.checks;
   const auto place = static_cast<std::ptrdiff_t>(left.place);
   return checks.size() > left.place &&
-         std::equal(known.begin(), known.begin() + place, checks.begin(),
-                    [](const auto& a, const auto& b) { return a.expected == b.expected; }) &&
-         checks[left.place].expected != known[left.place].expected;
+         std::equal(known.begin(), known.begin() + place, checks.begin(), ask_the_same) &&
+         !ask_the_same(checks[left.place], known[left.place]);
 }
 
 void check_options(const Module& module, const std::string& method, const Options& options) try {

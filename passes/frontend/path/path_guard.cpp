@@ -88,6 +88,19 @@ Value* copy_value(Value* value, Graph& to, std::unordered_map<Value*, Value*>& c
   return copies.at(value);
 }
 
+// Returns the constant that the condition compares something with; None if there is none.
+c10::IValue bound_of(const Value* condition) {
+  const auto* node = condition->node();
+  if (node->inputs().size() != 2)
+    return {};
+  for (const auto* operand : node->inputs()) {
+    const auto constant = torch::jit::toIValue(operand);
+    if (constant && (constant->isInt() || constant->isDouble() || constant->isString()))
+      return *constant;
+  }
+  return {};
+}
+
 std::vector<Node*> checks_in(Graph& graph) {
   std::vector<Node*> checks;
   for (auto* node : graph.nodes()) {
@@ -161,6 +174,10 @@ std::string PathGuard::difference(const std::vector<c10::IValue>& inputs,
   return "sizes, numbers or attributes answer an if or a loop differently";
 }
 
+bool ask_the_same(const PathCheck& a, const PathCheck& b) {
+  return a.expected == b.expected && a.bound.tagKind() == b.bound.tagKind() && a.bound == b.bound;
+}
+
 std::vector<PathCheck> number_checks(Graph& graph) {
   std::vector<PathCheck> checks;
   FollowsFromData follows_from_data;
@@ -174,7 +191,9 @@ std::vector<PathCheck> number_checks(Graph& graph) {
     const torch::jit::WithInsertPoint guard(check);
     check->replaceInput(2, graph.insertConstant(static_cast<int64_t>(checks.size())));
     const bool is_of_data = follows_from_data(check->input(0));
-    checks.push_back({expected.value(), is_of_data ? check->i(symbols::kDecides) : -1});
+    checks.push_back({.expected = expected.value(),
+                      .bound = bound_of(check->input(0)),
+                      .decision = is_of_data ? check->i(symbols::kDecides) : -1});
   }
   return checks;
 }

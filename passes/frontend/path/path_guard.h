@@ -46,10 +46,15 @@ class PathGuard {
 // A check that is made during a call.
 struct PathCheck {
   bool expected = false;
+  // What the condition compares a number or a text with: the length of a loop. None if it does not.
+  c10::IValue bound;
   // Number of the `if` that it decides (RecordedPath::graph), if elements of tensors are the
   // reason; -1 otherwise.
   int64_t decision = -1;
 };
+
+// Returns whether two paths that agree up to these checks agree on what they ask, too.
+bool ask_the_same(const PathCheck& a, const PathCheck& b);
 
 // Removes checks of constants that hold. Gives the others their place in the order of the graph and
 // returns them.

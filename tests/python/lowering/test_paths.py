@@ -266,3 +266,27 @@ def test_a_shorter_call_leaves_a_path_before_it_takes_an_element_that_it_lacks(s
         assert_same(trained(lowered, call, 0), trained(module, call, 0))
     (method,) = aten_recompute.report(lowered)["methods"]
     assert method["unplanned_calls"] == []
+
+
+class LoopsOverKeptRows(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(3))
+
+    def forward(self, x: Tensor, mask: Tensor) -> Tensor:
+        rows = (x * self.weight)[mask]
+        total = torch.zeros(3)
+        for row in rows:
+            total = torch.tanh(total + row)
+        return total
+
+
+def test_a_call_finds_the_path_of_an_earlier_one_with_as_many_iterations() -> None:
+    module = LoopsOverKeptRows()
+    lowered = lowered_copy(module, "none")
+    x = torch.randn(6, 3)
+    for kept in [2, 4, 3] * 20:
+        call = (x, torch.arange(6) < kept)
+        assert_same(trained(lowered, call, 0), trained(module, call, 0))
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert (len(method["specialisations"]), method["unplanned_calls"]) == (3, [])
