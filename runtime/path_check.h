@@ -7,9 +7,9 @@
 
 namespace aten_recompute {
 
-// Registers aten_recompute::check_path(bool condition, bool expected, int place) -> (). It throws
-// an error where the first two differ, and notes for path_left() that this was the reason. And
-// aten_recompute::is_same_tensor(Tensor self, Tensor other) -> bool, which such a check may read.
+// Registers two operators. aten_recompute::check_path(bool condition, bool expected, int place) ->
+// () throws an error where the first two differ, and notes for path_left() that this was the
+// reason. aten_recompute::is_same_tensor(Tensor self, Tensor other) -> bool answers such a check.
 void register_path_operators();
 
 // Returns the place of the check that has failed on this thread since the last call of this
