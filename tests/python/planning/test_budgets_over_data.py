@@ -148,7 +148,11 @@ def test_half_of_the_memory_is_kept(name: str, tracker: Tracker, one_thread: Non
     assert len(specializations) <= case.most
     assert all(len(each["regions"]) == 1 for each in specializations)
     predicted = sorted(each["regions"][0]["variants"][-1]["predicted_peak_bytes"] for each in specializations)
-    if len(predicted) == 1:
+    if case.heaviest is not None:
+        # One plan serves all branches. It states the peak of the heaviest ones, and other calls may take less.
+        assert max(measured) <= 1.001 * predicted[-1]
+        measured = {peak(lowered, case.heaviest(0), tracker)}
+    elif len(predicted) == 1:
         predicted *= len(measured)
     assert predicted == pytest.approx(sorted(measured), rel=0.03)
 
