@@ -22,7 +22,7 @@ import random
 import re
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -102,11 +102,9 @@ def choose(sources: list[str], count: int, seed: int) -> list[Mutant]:
     return sorted(draw.sample(found, min(count, len(found))), key=lambda each: (each.path, each.line))
 
 
-def programs_for(path: str) -> list[str]:
-    """Returns the programs of C++ tests that know a source."""
-    if path.startswith("planner/"):
-        return ["aten_recompute_planner_tests"]
-    return ["aten_recompute_tests"]
+def program_for(path: str) -> str:
+    """Returns the program of C++ tests that knows a source."""
+    return "aten_recompute_planner_tests" if path.startswith("planner/") else "aten_recompute_tests"
 
 
 class Workplace:
@@ -116,8 +114,8 @@ class Workplace:
         self.folder = REPOSITORY / "build" / "mutation" / str(number)
         self.python_tests = python_tests
 
-    def prepare(self) -> None:
-        """Brings the clone to the last commit, builds, and checks that all tests pass there."""
+    def prepare(self, programs: Collection[str]) -> None:
+        """Brings the clone to the last commit, builds, and checks that the tests pass there."""
         if not (self.folder / ".git").exists():
             self._run(["git", "clone", "--quiet", str(REPOSITORY), str(self.folder)], REPOSITORY, check=True)
         self._run(["git", "fetch", "--quiet", "origin", "HEAD"], check=True)
@@ -126,8 +124,8 @@ class Workplace:
             ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
              "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF"], check=True,
         )  # fmt: skip
-        for path in ("planner/", "runtime/"):
-            outcome = self.outcome_of_tests(path)
+        for program in programs:
+            outcome = self.outcome_of_tests(program)
             if outcome != "survived":
                 sys.exit(f"mutate: the tests do not pass without a mutant ({outcome}), see {self.folder}")
 
@@ -140,22 +138,20 @@ class Workplace:
         lines[mutant.line - 1] = mutant.after
         path.write_text("\n".join(lines))
         try:
-            return self.outcome_of_tests(mutant.path)
+            return self.outcome_of_tests(program_for(mutant.path))
         finally:
             path.write_text(original)
 
-    def outcome_of_tests(self, path: str) -> str:
-        programs = programs_for(path)
-        targets = [*programs, "aten_recompute", "aten_recompute_tracking_allocator"]
-        if self._run(["cmake", "--build", "build", "-j", "1", "--target", *programs]) != 0:
+    def outcome_of_tests(self, program: str) -> str:
+        if self._run(["cmake", "--build", "build", "-j", "1", "--target", program]) != 0:
             return "does not compile"
         strict = {"RECOMPUTE_LINT": "1", "RECOMPUTE_ARENA_MIN_BYTES": "1", "RECOMPUTE_ARENA_POISON": "1"}
-        for program in programs:
-            if self._run([f"build/{program}", "--gtest_brief=1", "--gtest_fail_fast"], environment=strict) != 0:
-                return "killed"
+        if self._run([f"build/{program}", "--gtest_brief=1", "--gtest_fail_fast"], environment=strict) != 0:
+            return "killed"
         if not self.python_tests:
             return "survived"
-        if self._run(["cmake", "--build", "build", "-j", "1", "--target", *targets]) != 0:
+        libraries = ["aten_recompute", "aten_recompute_tracking_allocator"]
+        if self._run(["cmake", "--build", "build", "-j", "1", "--target", *libraries]) != 0:
             return "does not compile"
         tests = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *self.python_tests]
         ours = {"PYTHONPATH": "python", "RECOMPUTE_LIBRARY": str(self.folder / "build" / "libaten_recompute.so")}
@@ -196,7 +192,7 @@ def main() -> int:
     workplaces: queue.Queue[Workplace] = queue.Queue()
     for number in range(options.jobs):
         workplace = Workplace(number, options.python)
-        workplace.prepare()
+        workplace.prepare({program_for(mutant.path) for mutant in mutants})
         workplaces.put(workplace)
 
     def try_one(mutant: Mutant) -> str:
