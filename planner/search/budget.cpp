@@ -64,7 +64,8 @@ std::string unreachable(int64_t limit, int64_t smallest, int64_t keep_all, int64
 std::string advice(const PeakStep& peak, int64_t limit_bytes, const Options& options) {
   if (peak.alone_bytes > limit_bytes) {
     return "; this operator alone needs " + nearest_size(peak.alone_bytes) +
-           ", so no plan can keep the budget: a smaller batch or smaller inputs would help";
+           ", so no plan can keep the budget: a smaller batch or smaller inputs would help" +
+           (options.exact ? ", or \"exact\": false, which may run it slice by slice" : "");
   }
   const auto half =
       (peak.operand_bytes + peak.result_bytes + peak.workspace_bytes + peak.other_bytes) / 2;
@@ -79,6 +80,22 @@ std::string advice(const PeakStep& peak, int64_t limit_bytes, const Options& opt
            "for callers that free them before the backward";
   }
   return "";
+}
+
+// Returns which other options a caller may have meant, for an error.
+std::string other_options(const Options& options) {
+  // Nobody trains in less than a page of memory. Such a number was meant as a share or in MiB.
+  constexpr int64_t kPageBytes = 4096;
+  std::string text = ". \"unreachable\": \"leanest\" runs a plan near the smallest peak instead";
+  if (options.memory_bytes.value_or(kPageBytes) < kPageBytes)
+    text +=
+        "; a number above 1 counts bytes: a share is at most 1, a size is a text such as \"50 "
+        "MiB\"";
+  if (options.memory_fraction)
+    text +=
+        "; if other calls have larger inputs, begin with these, give bytes, or set \"of\": "
+        "\"largest\"";
+  return text;
 }
 
 // What is known of the leanest plan where none keeps the budget.
@@ -243,17 +260,13 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   }
   if (!plan) {
     const bool is_fraction = options.memory_fraction.has_value();
-    auto error = unreachable(total, smallest.bytes, keep_all_bytes, is_fraction ? reference : 0,
-                             limits.outside_bytes) +
-                 explanation(problem, smallest.step, total, options);
+    const auto error = unreachable(total, smallest.bytes, keep_all_bytes,
+                                   is_fraction ? reference : 0, limits.outside_bytes) +
+                       explanation(problem, smallest.step, total, options);
     // Larger inputs may follow, for which the fraction is a budget that can be kept.
     const bool may_grow = is_fraction && options.fraction_of == FractionOf::kLargest;
     if (!options.leanest_if_unreachable && !may_grow) {
-      if (is_fraction)
-        error +=
-            ". If other calls have larger inputs, begin with these, give bytes, or set "
-            "\"of\": \"largest\"";
-      throw_unreachable(error, problem, smallest, total, keep_all_bytes);
+      throw_unreachable(error + other_options(options), problem, smallest, total, keep_all_bytes);
     }
     const auto factor =
         std::min(options.leanest_time, options.time_budget.value_or(options.leanest_time));

@@ -259,7 +259,7 @@ TEST(Explanation, SaysThatNoPlanCanHelpAnOperatorThatIsTooLargeAlone) {
             std::string(kPlace) +
                 "12.0 MiB, results 8.0 MiB, workspace 4.0 MiB, other values 20.0 MiB; this "
                 "operator alone needs 24.0 MiB, so no plan can keep the budget: a smaller batch or "
-                "smaller inputs would help");
+                "smaller inputs would help, or \"exact\": false, which may run it slice by slice");
 }
 
 TEST(Explanation, PointsAtAccumulateWhereGradientsDominate) {

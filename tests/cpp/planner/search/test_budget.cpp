@@ -96,7 +96,8 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReachedAndWhereItIs) {
   const std::string where =
       "; the peak is at y: operands 10.0 MiB, results 1.0 MiB, workspace 12.0 MiB, other values 0 "
       "B; this operator alone needs 23.0 MiB, so no plan can keep the budget: a smaller batch or "
-      "smaller inputs would help";
+      "smaller inputs would help, or \"exact\": false, which may run it slice by slice. "
+      "\"unreachable\": \"leanest\" runs a plan near the smallest peak instead";
   EXPECT_EQ(error_of(values, R"("memory_budget": "22.9MiB")"),
             "memory_budget: the peak cannot be kept under 22.9 MiB; the smallest that can be "
             "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation)" +
@@ -106,8 +107,23 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReachedAndWhereItIs) {
             "reached is 23.0 MiB (0.697 of 33.0 MiB, the peak without recomputation with the "
             "inputs of this call)" +
                 where +
-                ". If other calls have larger inputs, begin with these, give bytes, or set \"of\": "
+                "; if other calls have larger inputs, begin with these, give bytes, or set \"of\": "
                 "\"largest\"");
+}
+
+TEST(Budget, AnErrorSaysWhatNumbersCountWhereOneWasHardlyMeantAsBytes) {
+  const TwoValues values;
+  const char* hint =
+      "; a number above 1 counts bytes: a share is at most 1, a size is a text such as";
+  EXPECT_THAT(error_of(values, R"("memory_budget": 50)"), HasSubstr(hint));
+  EXPECT_THAT(error_of(values, R"("memory_budget": "4KiB")"), Not(HasSubstr(hint)));
+  EXPECT_THAT(error_of(values, R"("memory_budget": 0.000001)"), Not(HasSubstr(hint)));
+}
+
+TEST(Budget, AnErrorAdvisesSlicesWhereTheyWereNotAllowed) {
+  const TwoValues values;
+  EXPECT_THAT(error_of(values, R"("memory_budget": "22MiB", "exact": false)"),
+              Not(HasSubstr("slice by slice")));
 }
 
 TEST(Budget, AnErrorHasTheFiguresAsFields) {
