@@ -106,6 +106,18 @@ TEST(PlaceBlocks, ATrainingStepTakesHardlyMoreThanWhatIsAlive) {
   }
 }
 
+// Without the orders that begin with the most crowded moment, the mean is 0.062.
+TEST(PlaceBlocks, TheFirstOrdersTakeLittleMoreThanWhatIsAlive) {
+  constexpr unsigned kSets = 20;
+  double waste = 0;
+  for (unsigned seed = 0; seed < kSets; ++seed) {
+    const auto blocks = random_blocks(seed, 200);
+    const auto arena = static_cast<double>(place_blocks(blocks, {.max_tries = 7}).arena_bytes);
+    waste += arena / static_cast<double>(most_alive_bytes(blocks, 64)) - 1;
+  }
+  EXPECT_LE(waste / kSets, 0.045);
+}
+
 TEST(PlaceBlocks, TheSearchImprovesTheFirstOrders) {
   const auto blocks = random_blocks(3, 300);
   const auto first = place_blocks(blocks, {.max_tries = 4});
