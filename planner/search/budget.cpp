@@ -82,14 +82,14 @@ std::string advice(const PeakStep& peak, int64_t limit_bytes, const Options& opt
   return "";
 }
 
-// Returns which other options a caller may have meant, for an error.
+// Returns the end of an error: which other options or values would be accepted.
 std::string other_options(const Options& options) {
-  // Nobody trains in less than a page of memory. Such a number was meant as a share or in MiB.
-  constexpr int64_t kPageBytes = 4096;
+  // No training step fits into 4 KiB. Such a number was meant as a share or in MiB.
+  constexpr int64_t kTinyBytes = 4096;
   std::string text = ". \"unreachable\": \"leanest\" runs a plan near the smallest peak instead";
-  if (options.memory_bytes.value_or(kPageBytes) < kPageBytes)
+  if (options.memory_bytes.value_or(kTinyBytes) < kTinyBytes)
     text +=
-        "; a number above 1 counts bytes: a share is at most 1, a size is a text such as \"50 "
+        "; a number above 1 counts bytes: a share is at most 1, a size is a string such as \"50 "
         "MiB\"";
   if (options.memory_fraction)
     text +=
@@ -265,9 +265,8 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
                        explanation(problem, smallest.step, total, options);
     // Larger inputs may follow, for which the fraction is a budget that can be kept.
     const bool may_grow = is_fraction && options.fraction_of == FractionOf::kLargest;
-    if (!options.leanest_if_unreachable && !may_grow) {
+    if (!options.leanest_if_unreachable && !may_grow)
       throw_unreachable(error + other_options(options), problem, smallest, total, keep_all_bytes);
-    }
     const auto factor =
         std::min(options.leanest_time, options.time_budget.value_or(options.leanest_time));
     const auto leanest = near_smallest_peak(search, base, base * (factor - 1.0));

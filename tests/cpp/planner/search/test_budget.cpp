@@ -111,10 +111,10 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReachedAndWhereItIs) {
                 "\"largest\"");
 }
 
-TEST(Budget, AnErrorSaysWhatNumbersCountWhereOneWasHardlyMeantAsBytes) {
+TEST(Budget, AnErrorSaysThatNumbersAboveOneCountBytesWhereTheBudgetIsTiny) {
   const TwoValues values;
   const char* hint =
-      "; a number above 1 counts bytes: a share is at most 1, a size is a text such as";
+      "; a number above 1 counts bytes: a share is at most 1, a size is a string such as";
   EXPECT_THAT(error_of(values, R"("memory_budget": 50)"), HasSubstr(hint));
   EXPECT_THAT(error_of(values, R"("memory_budget": "4KiB")"), Not(HasSubstr(hint)));
   EXPECT_THAT(error_of(values, R"("memory_budget": 0.000001)"), Not(HasSubstr(hint)));
