@@ -21,6 +21,7 @@
 
 #include "rules/convolution_shapes.h"
 #include "rules/image_shapes.h"
+#include "rules/kernels/batch_norm.h"
 #include "rules/shape_operands.h"
 #include "runtime/meta_memory.h"
 
@@ -167,6 +168,8 @@ Stack batch_norm_backward(const Operands& operands) {
   const auto asked = operands.named("mask").toBoolList();
   const auto channels =
       empty({input.size(1)}, weight.defined() ? weight.options() : input.options());
+  const bool is_made_twice = asked.get(0) && !has_batch_norm_kernels(input);
+  const Tensor second = scratch(is_made_twice ? bytes_of(input) : 0);
   return {asked.get(0) ? at::empty_like(input, input.suggest_memory_format()) : Tensor(),
           asked.get(1) ? at::empty_like(channels) : Tensor(),
           asked.get(2) ? at::empty_like(channels) : Tensor()};

@@ -358,7 +358,7 @@ bool is_vector_of(const OptionalTensor& values, const Tensor& input) {
 
 // ATen has other kernels for images of one position, for other layouts, and for other types.
 bool is_contiguous_image(const Tensor& tensor) {
-  return tensor.device().is_cpu() && tensor.layout() == at::kStrided && tensor.dim() >= 2 &&
+  return tensor.layout() == at::kStrided && tensor.dim() >= 2 &&
          (tensor.scalar_type() == at::kFloat || tensor.scalar_type() == at::kDouble) &&
          tensor.is_contiguous() && tensor.suggest_memory_format() == at::MemoryFormat::Contiguous &&
          tensor.numel() > tensor.size(0) * tensor.size(1);
@@ -366,7 +366,8 @@ bool is_contiguous_image(const Tensor& tensor) {
 
 template <class... Parameters>
 bool fits_vectors(const Tensor& input, const Parameters&... parameters) {
-  return is_contiguous_image(input) && (is_vector_of(parameters, input) && ...);
+  return input.device().is_cpu() && is_contiguous_image(input) &&
+         (is_vector_of(parameters, input) && ...);
 }
 
 // Calls function(kernels) with the kernels for the type of `input`. Returns whether there are any.
@@ -403,6 +404,10 @@ bool choose_batch_norm_kernels() {
   const bool of_float = chosen_kernels<float>() != nullptr;
   const bool of_double = chosen_kernels<double>() != nullptr;
   return of_float || of_double;
+}
+
+bool has_batch_norm_kernels(const Tensor& input) {
+  return is_contiguous_image(input) && with_kernels(input, [](const auto& /*kernels*/) {});
 }
 
 namespace {

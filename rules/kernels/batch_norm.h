@@ -36,4 +36,9 @@ BatchNormOutputs batch_norm(const at::Tensor& input, const std::optional<at::Ten
 // for float or for double. Thread-safe.
 bool choose_batch_norm_kernels();
 
+// Returns whether kernels of this library compute the batch norm of tensors like `input` on the
+// CPU; `input` itself may be a meta tensor. Where they do not, ATen's kernel of the backward
+// allocates the gradient of the input twice.
+bool has_batch_norm_kernels(const at::Tensor& input);
+
 }  // namespace aten_recompute

@@ -13,6 +13,7 @@
 #include "backend/pictures/picture_file.h"
 #include "planner/model/simulator.h"
 #include "tests/cpp/support/plan_testing.h"
+#include "tests/cpp/support/temporary_folder.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -29,28 +30,22 @@ using torch::jit::Module;
 
 class Draw : public test::TorchTest {
  protected:
-  Draw() : folder_(fs::temp_directory_path() / "aten_recompute_draw_test") {
-    fs::remove_all(folder_);
-    fs::create_directory(folder_);
-  }
-  ~Draw() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return folder_ / name; }
+  std::string path(const std::string& name) const { return folder_.path() / name; }
   std::string text_of(const std::string& name) const {
-    std::ifstream file(folder_ / name);
+    std::ifstream file(folder_.path() / name);
     std::ostringstream text;
     text << file.rdbuf();
     return text.str();
   }
   std::vector<std::string> files() const {
     std::vector<std::string> names;
-    for (const auto& file : fs::directory_iterator(folder_))
+    for (const auto& file : fs::directory_iterator(folder_.path()))
       names.push_back(file.path().filename());
     return names;
   }
 
  private:
-  fs::path folder_;
+  test::TemporaryFolder folder_;
 };
 
 Module trained() {

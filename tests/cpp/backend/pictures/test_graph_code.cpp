@@ -8,6 +8,7 @@
 
 #include <filesystem>
 
+#include "tests/cpp/support/temporary_folder.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -68,10 +69,9 @@ graph(%x : Tensor):
 }
 
 TEST_F(GraphCode, ModulesThatCppLowersWriteTheirFiles) {
-  const auto folder = fs::temp_directory_path() / "aten_recompute_save_ir_test";
-  fs::remove_all(folder);
+  const test::TemporaryFolder folder;
   test::ScopedEnv env;
-  env.set("PROJECT_ROOT", folder);
+  env.set("PROJECT_ROOT", folder.path());
   env.set("MODEL_NAME", "cpp");
   env.set("RUN_ID", "run");
   auto model = test::make_module("Model");
@@ -81,12 +81,11 @@ TEST_F(GraphCode, ModulesThatCppLowersWriteTheirFiles) {
       .forward({at::randn({5, 4})})
       .toTensor()
       .backward();
-  const auto run = folder / "IR_artifacts/cpp/runs/run";
+  const auto run = folder.path() / "IR_artifacts/cpp/runs/run";
   for (const auto* part : {"capture", "recompute"}) {
     for (const auto* kind : {"FW.txt", "FW.py", "BW.dot", "BW.svg"})
       EXPECT_TRUE(fs::exists(run / part / (std::string("forward.s0.r0.v0.") + kind))) << kind;
   }
-  fs::remove_all(folder);
 }
 
 }  // namespace

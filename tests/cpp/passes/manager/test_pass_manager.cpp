@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "rules/kernels/batch_norm.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -106,6 +107,18 @@ void train_lowered_in_slices() {
   EXPECT_ANY_THROW(lowered.forward({at::randn({5, 4})}));
 }
 
+// Returns the names of all passes but those that nothing on this machine makes run: batch norms are
+// fused where kernels of this library have the bits of LibTorch's.
+std::set<std::string> passes_that_run() {
+  std::set<std::string> names;
+  for (const auto& info : all_passes())
+    names.insert(info.name);
+  EXPECT_EQ(names.size(), all_passes().size());
+  if (!choose_batch_norm_kernels())
+    names.erase("fuse_batch_norm");
+  return names;
+}
+
 class PassManager : public test::TorchTest {
  protected:
   ~PassManager() override { set_pass_observer_for_testing({}); }
@@ -120,11 +133,7 @@ TEST_F(PassManager, EveryPassOfTheListRuns) {
   train_lowered();
   train_lowered_under_autocast();
   train_lowered_in_slices();
-  std::set<std::string> listed;
-  for (const auto& info : all_passes())
-    listed.insert(info.name);
-  EXPECT_EQ(listed.size(), all_passes().size());
-  EXPECT_EQ(ran, listed);
+  EXPECT_EQ(ran, passes_that_run());
 }
 
 TEST_F(PassManager, DisabledPassDoesNotRun) {
@@ -136,7 +145,7 @@ TEST_F(PassManager, DisabledPassDoesNotRun) {
   train_lowered_in_slices();
   EXPECT_EQ(ran.count(Pass::kFunctionalize), 0U);
   EXPECT_EQ(ran.count(Pass::kAlternatives), 0U);
-  EXPECT_EQ(ran.size(), all_passes().size() - 2);
+  EXPECT_EQ(ran.size(), passes_that_run().size() - 2);
 }
 
 TEST_F(PassManager, GradientsAreTheSameWithoutAnyOfThePassesThatCanBeDisabled) {
