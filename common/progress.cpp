@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cmath>
 #include <cstdio>
+#include <system_error>
 #include <utility>
 
 #include "common/environment.h"
@@ -34,8 +35,14 @@ size_t columns() {
 }  // namespace
 
 Progress::Progress(std::string what) : what_(std::move(what)), is_on_(may_draw()) {
-  if (is_on_)
+  if (!is_on_)
+    return;
+  try {
     thread_ = std::thread([this] { draw_repeatedly(); });
+  } catch (const std::system_error&) {  // near a limit of memory or of processes
+    is_on_ = false;
+    is_taken = false;
+  }
 }
 
 Progress::~Progress() {

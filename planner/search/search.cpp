@@ -7,6 +7,7 @@
 #include <limits>
 #include <optional>
 #include <span>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -32,7 +33,8 @@ bool reads_optional(const Problem& problem, int32_t node) {
   });
 }
 
-// Runs all tasks on at most `num_threads` threads, the calling thread included.
+// Runs all tasks on at most `num_threads` threads, the calling thread included. Near a limit of
+// memory or of processes no thread may start: then there are fewer.
 void run_in_parallel(std::span<const std::function<void()>> tasks, size_t num_threads) {
   std::atomic<size_t> next = 0;
   const auto work = [&] {
@@ -40,8 +42,11 @@ void run_in_parallel(std::span<const std::function<void()>> tasks, size_t num_th
       tasks[i]();
   };
   std::vector<std::future<void>> others;
-  while (others.size() + 1 < std::min(num_threads, tasks.size()))
-    others.push_back(std::async(std::launch::async, work));
+  try {
+    while (others.size() + 1 < std::min(num_threads, tasks.size()))
+      others.push_back(std::async(std::launch::async, work));
+  } catch (const std::system_error&) {
+  }
   work();
   for (auto& other : others)
     other.get();

@@ -14,6 +14,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/cpp/support/no_new_threads.h"
 #include "tests/cpp/support/scoped_env.h"
 
 namespace aten_recompute {
@@ -118,6 +119,15 @@ TEST(Progress, IsSwitchedOffByTheEnvironment) {
   wait_for_more_than_a_second();
   EXPECT_FALSE(progress.is_on());
   EXPECT_EQ(terminal.read_all(), "");
+}
+
+TEST(Progress, IsOffWhereNoThreadStarts) {
+  const Terminal terminal(80);
+  {
+    const test::NoNewThreads no_threads;
+    EXPECT_FALSE(Progress("profile").is_on());
+  }
+  EXPECT_TRUE(Progress("profile").is_on());
 }
 
 TEST(Progress, NeedsATerminal) {

@@ -10,6 +10,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/cpp/support/no_new_threads.h"
 #include "tests/cpp/support/plan_testing.h"
 
 namespace aten_recompute {
@@ -184,6 +185,16 @@ TEST(Search, DoesNotDependOnTheNumberOfThreads) {
     for (size_t i = 0; i < alone.size(); ++i)
       EXPECT_TRUE(alone[i].retention == together[i].retention) << num_threads << ' ' << i;
   }
+}
+
+TEST(Search, RunsOnTheCallingThreadWhereNoOtherStarts) {
+  const auto problem = ladder(12);
+  const auto expected = search_frontier(problem, RetentionPlan(problem), {.num_threads = 1});
+  const test::NoNewThreads no_threads;
+  const auto found = search_frontier(problem, RetentionPlan(problem), {.num_threads = 3});
+  ASSERT_EQ(found.size(), expected.size());
+  for (size_t i = 0; i < found.size(); ++i)
+    EXPECT_TRUE(found[i].retention == expected[i].retention) << i;
 }
 
 // Each value is a tiny part of the peak, and together they are all of it.
