@@ -135,9 +135,15 @@ class Preparation {
     for (auto* part : parts) {
       if (!is_differentiated(part, sums_))
         continue;
-      auto* kept = purpose_ == Purpose::kBackward ? nullptr : part;
-      if (auto insert = prepare(part))
-        steps_.push_back({kept, std::move(insert), [origin](Node* added) { origin->mark(added); }});
+      auto* before = part->prev();
+      const auto* after = part->next();
+      auto insert = prepare(part);
+      if (insert == nullptr)
+        continue;
+      auto nodes = purpose_ == Purpose::kBackward ? std::vector<Node*>()
+                                                  : nodes_in_place_of(part, before, after);
+      steps_.push_back(
+          {std::move(nodes), std::move(insert), [origin](Node* added) { origin->mark(added); }});
     }
     if (is_composed) {  // it counts as one operator
       by_rule.resize(num_rules);
@@ -163,6 +169,19 @@ class Preparation {
   std::vector<BackwardStep> steps() { return std::move(steps_); }
 
  private:
+  // Returns `node` where it still stands between `before` and `after`, and otherwise those of the
+  // nodes there that a gradient passes through.
+  std::vector<Node*> nodes_in_place_of(const Node* node, Node* before, const Node* after) const {
+    std::vector<Node*> nodes;
+    for (auto* each = before->next(); each != after; each = each->next()) {
+      if (each == node)
+        return {each};
+      if (is_differentiated(each, sums_))
+        nodes.push_back(each);
+    }
+    return nodes;
+  }
+
   // Marks the outputs of `node` that require grad, and replaces the node where its rule or the tape
   // says so. Returns what inserts its backward; an empty function where there is nothing to insert.
   InsertBackward prepare(Node* node) {

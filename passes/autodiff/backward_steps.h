@@ -20,8 +20,8 @@ enum class Purpose {
 
 // Inserts the backward of one forward node at the graph's insert point.
 struct BackwardStep {
-  // The node, for a step of an inner gradient. Others may be gone.
-  torch::jit::Node* node = nullptr;
+  // For an inner gradient: the node, or those that have replaced it. Empty for a backward.
+  std::vector<torch::jit::Node*> nodes;
   std::function<void()> insert;
   std::function<void(torch::jit::Node*)> mark;  // says on an inserted node where it comes from
 };
@@ -36,7 +36,8 @@ struct PreparedNodes {
 // Prepares each of the nodes that a gradient passes through, and marks in `sums` which of their
 // outputs require grad. Composed operators are replaced by their parts. For a backward, nodes are
 // also replaced by the forward of their rule, or by a tape; for an inner gradient they stay as they
-// are, so that they can be differentiated again. `sums` has to outlive the result.
+// are, so that they can be differentiated again, but those that draw random numbers, as the
+// gradient needs the same ones. `sums` has to outlive the result.
 std::vector<BackwardStep> prepare_forward(const std::vector<torch::jit::Node*>& nodes,
                                           Purpose purpose, GradientSums& sums,
                                           PreparedNodes& prepared);

@@ -84,8 +84,10 @@ class Expansion {
     auto* before = node_->prev();
     add_output_gradients();
     insert_backward(graph_, steps, [&](const BackwardStep& step, Node* first) {
-      if (!request_.retain_graph && reads_forward(first, node_, gradients_))
-        step.node->i_(symbols::kFreed, 1);
+      if (!request_.retain_graph && reads_forward(first, node_, gradients_)) {
+        for (auto* node : step.nodes)
+          node->i_(symbols::kFreed, 1);
+      }
       note_gradients(first);
     });
     for (size_t i = 0; i < all_targets.size(); ++i) {

@@ -139,6 +139,26 @@ class Dropped(Weighted):
         return torch.dropout(g, 0.4, True) * h
 
 
+class DroppedAndFreed(Weighted):
+    """The gradient frees the graph of a dropout that it goes back through."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.dropout(x.tanh() * self.w, 0.4, True)
+        g = torch.autograd.grad([h.square().sum()], [x])[0]
+        assert g is not None
+        return g * self.w * h.detach()
+
+
+class FreedDropout(Weighted):
+    """The caller's backward goes through the dropout, whose graph is gone."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.dropout(x, 0.4, True)
+        g = torch.autograd.grad([h.square().sum()], [x])[0]
+        assert g is not None
+        return g * self.w * h
+
+
 class InALoop(Weighted):
     """Makes a few steps down the energy, as a relaxation does."""
 
@@ -219,6 +239,8 @@ CASES = [
     Case("of_an_inner_value", OfAnInnerValue, trained(), stock=HIDDEN),
     Case("unused", Unused, trained()),
     Case("dropped", Dropped, trained()),
+    Case("dropped_and_freed", DroppedAndFreed, trained()),
+    Case("freed_dropout", FreedDropout, trained(), error="backward through the graph a second time"),
     Case("in_a_loop", InALoop, trained(), stock=HIDDEN),
     Case("backward", Backward, accumulated),
     Case("backward_twice", BackwardTwice, accumulated),
