@@ -42,6 +42,7 @@ struct CallContext {
 
   // The place of the check that has failed last and was not asked for yet (runtime/path_check.h).
   std::optional<int64_t> path_left;
+  const char* why_all_paths_left = "";
   std::vector<AutocastBlock> autocast_blocks;  // those that are open
   // What calls in one block of autocast share (backend/autograd/shared_casts.h). This folder does
   // not know the type.

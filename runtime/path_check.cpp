@@ -46,9 +46,21 @@ void register_path_operators() {
   });
 }
 
+void note_all_paths_left(const char* reason) {
+  auto& context = CallContext::current();
+  if (context.path_left)
+    return;
+  context.path_left = kRunAsScripted;
+  context.why_all_paths_left = reason;
+}
+
 void leave_all_paths(const char* reason) {
-  CallContext::current().path_left = kRunAsScripted;
+  note_all_paths_left(reason);
   throw std::runtime_error(reason);
+}
+
+const char* why_all_paths_left() {
+  return CallContext::current().why_all_paths_left;
 }
 
 std::optional<int64_t> path_left() {

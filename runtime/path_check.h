@@ -20,7 +20,14 @@ std::optional<int64_t> path_left();
 // scripted.
 constexpr int64_t kRunAsScripted = -1;
 
-// Throws an error that says why, and notes kRunAsScripted for path_left().
+// Notes kRunAsScripted for path_left(), unless a check has failed, and `reason`, a literal, for
+// why_all_paths_left().
+void note_all_paths_left(const char* reason);
+
+// Does the same and throws an error that says why.
 [[noreturn]] void leave_all_paths(const char* reason);
+
+// Returns the reason that was noted last on this thread; "" where none was.
+const char* why_all_paths_left();
 
 }  // namespace aten_recompute

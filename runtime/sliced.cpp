@@ -8,13 +8,16 @@
 #include <algorithm>
 #include <iterator>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "ir/symbols.h"
+#include "runtime/meta_memory.h"
 #include "runtime/out_of_memory.h"
+#include "runtime/path_check.h"
 #include "runtime/program.h"
 
 namespace aten_recompute {
@@ -33,6 +36,58 @@ at::Tensor in_own_memory(at::Tensor tensor) {
 }
 
 using Strides = std::vector<int64_t>;
+// Per result; empty where it is not known, or the result has gaps or overlaps.
+using StridesOfResults = std::vector<std::optional<Strides>>;
+
+// Returns numbers that are the same for operands of which an operator makes results with the same
+// strides. Returns nothing where there is an operand of another kind.
+std::optional<std::vector<int64_t>> describe(const std::vector<IValue>& operands) {
+  std::vector<int64_t> words;
+  enum Kind : int64_t { kNone = -1, kInt = -2, kBool = -3, kList = -4 };  // types are not negative
+  const auto add_all = [&](at::IntArrayRef values) {
+    words.push_back(static_cast<int64_t>(values.size()));
+    words.insert(words.end(), values.begin(), values.end());
+  };
+  for (const auto& operand : operands) {
+    if (operand.isTensor() && operand.toTensor().defined()) {
+      const auto& tensor = operand.toTensor();
+      words.push_back(static_cast<int64_t>(tensor.scalar_type()));
+      add_all(tensor.sizes());
+      add_all(tensor.strides());
+    } else if (operand.isInt()) {
+      words.insert(words.end(), {kInt, operand.toInt()});
+    } else if (operand.isBool()) {
+      words.insert(words.end(), {kBool, operand.toBool() ? 1 : 0});
+    } else if (operand.isIntList()) {
+      words.push_back(kList);
+      add_all(operand.toIntVector());
+    } else if (operand.isNone() || operand.isTensor()) {
+      words.push_back(kNone);
+    } else {
+      return std::nullopt;
+    }
+  }
+  return words;
+}
+
+// The strides of the results for the operands that were seen last. Thread-safe.
+class KnownStrides {
+ public:
+  std::optional<StridesOfResults> find(const std::vector<int64_t>& operands) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return operands == operands_ ? std::optional(strides_) : std::nullopt;
+  }
+  void set(std::vector<int64_t> operands, StridesOfResults strides) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    operands_ = std::move(operands);
+    strides_ = std::move(strides);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::vector<int64_t> operands_;
+  StridesOfResults strides_;
+};
 
 // Returns memory for slices like this one. Dimensions lie in memory in the order that `strides` of
 // the whole say or, without these, in which those of the slice do.
@@ -59,7 +114,7 @@ bool has_only_aten(const torch::jit::Graph& graph) {
   const auto nodes = graph.nodes();
   return std::all_of(nodes.begin(), nodes.end(), [](const Node* node) {
     return node->kind().is_aten() || node->kind().is_prim() ||
-           node->kind() == symbols::kFollowingSize;
+           node->kind() == symbols::kFollowingSize || node->kind() == symbols::kCheckPath;
   });
 }
 
@@ -74,14 +129,15 @@ class Sliced {
         operand_rows_(node->is(symbols::kOperandRows)),
         result_rows_(node->is(symbols::kResultRows)),
         broadcasts_(node->is(symbols::kBroadcasts)),
-        runs_on_meta_(has_only_aten(*node->g(c10::attr::Subgraph))) {}
+        runs_on_meta_(has_only_aten(*node->g(c10::attr::Subgraph))),
+        may_fail_early_(node->hasAttribute(kMayFailEarly)) {}
 
   void operator()(Stack& stack) const {
     const auto operands = torch::jit::pop(stack, operand_rows_.size());
     const auto rows = number_of_rows(operands);
     auto results = rows ? run_in_slices(operands, *rows) : std::nullopt;
     if (!results)
-      results = run_as_a_whole(operands);
+      results = run_as_a_whole_in_order(operands);
     std::move(results->begin(), results->end(), std::back_inserter(stack));
   }
 
@@ -126,6 +182,16 @@ class Sliced {
     return results;
   }
 
+  std::vector<IValue> run_as_a_whole_in_order(const std::vector<IValue>& operands) const {
+    try {
+      return run_as_a_whole(operands);
+    } catch (const std::exception& error) {
+      if (may_fail_early_ && !is_out_of_memory(error))
+        note_all_paths_left("an operator that runs slice by slice failed before a check");
+      throw;
+    }
+  }
+
   std::vector<IValue> run_as_a_whole(const std::vector<IValue>& operands) const {
     auto results = run(operands);
     for (auto& result : results) {
@@ -135,12 +201,24 @@ class Sliced {
     return results;
   }
 
-  // Returns how the results would lie in memory if the stretch ran as a whole: that it runs on meta
-  // tensors shows. An entry is empty where it is not known, or the result has gaps or overlaps.
-  std::vector<std::optional<Strides>> strides_of_whole(const std::vector<IValue>& operands) const {
-    std::vector<std::optional<Strides>> strides(result_rows_.size());
+  // Returns how the results would lie in memory if the stretch ran as a whole.
+  StridesOfResults strides_of_whole(const std::vector<IValue>& operands) const {
     if (!runs_on_meta_)
-      return strides;
+      return StridesOfResults(result_rows_.size());
+    auto description = describe(operands);
+    if (description) {
+      if (auto known = known_strides_->find(*description))
+        return *std::move(known);
+    }
+    auto strides = strides_on_meta(operands);
+    if (description)
+      known_strides_->set(*std::move(description), strides);
+    return strides;
+  }
+
+  StridesOfResults strides_on_meta(const std::vector<IValue>& operands) const {
+    const PauseMetaMemory pause;  // an estimate counts what slices need
+    StridesOfResults strides(result_rows_.size());
     std::vector<IValue> on_meta;
     for (const auto& operand : operands) {
       const bool is_tensor = operand.isTensor() && operand.toTensor().defined();
@@ -156,7 +234,7 @@ class Sliced {
           strides[i] = results[i].toTensor().strides().vec();
       }
     } catch (const std::exception&) {
-      return std::vector<std::optional<Strides>>(result_rows_.size());
+      return StridesOfResults(result_rows_.size());
     }
     return strides;
   }
@@ -232,6 +310,8 @@ class Sliced {
   std::vector<int64_t> result_rows_;
   std::vector<int64_t> broadcasts_;
   bool runs_on_meta_;
+  std::shared_ptr<KnownStrides> known_strides_ = std::make_shared<KnownStrides>();
+  bool may_fail_early_;
 };
 
 }  // namespace

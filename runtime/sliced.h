@@ -10,14 +10,19 @@
 //                        kSummed        they are added up
 //                        kWhole         they are alike: a number such as a size
 //     kBroadcasts      operands that are whole because they broadcast along the rows
+//     kMayFailEarly    a check stands behind the node that stood before some of its operators
 //
 // The rows are the elements along the dimensions that are sliced: tokens, edges, samples. All
 // sliced operands of a call have the same number of rows.
 #pragma once
 
+#include <ATen/core/symbol.h>
+
 #include <cstdint>
 
 namespace aten_recompute {
+
+inline const c10::Symbol kMayFailEarly = c10::Symbol::attr("may_fail_early");
 
 inline constexpr int64_t kWhole = -1;
 inline constexpr int64_t kSummed = -2;
@@ -30,7 +35,8 @@ inline constexpr int64_t kSummed = -2;
 // elements, that of `self` in `dimension`. Where the sliced operands of a call do not have one
 // number of rows, or a slice has other results than the stretch was divided for, it runs as a
 // whole, which always computes the same. Throws what the subgraph's operators throw when they run
-// as a whole.
+// as a whole; with kMayFailEarly, path_left() then says that the call has to run as it was
+// scripted, because the check might have failed before.
 void register_sliced_operator();
 
 }  // namespace aten_recompute

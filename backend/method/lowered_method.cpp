@@ -222,7 +222,9 @@ c10::IValue LoweredMethod::run_planned(const Object& self, std::vector<c10::IVal
       return run_unplanned(self, std::move(inputs), reason);
     }
     bool has_run = false;
-    if (!method.may_leave_path() && !method.has_late_changes && !method.may_lack_gradients)
+    // Without exactness, an operator may run in slices, before a check that would fail.
+    if (options_.exact && !method.may_leave_path() && !method.has_late_changes &&
+        !method.may_lack_gradients)
       return run(*specialization, self, std::move(inputs), has_run);
     path_left();
     BeforeCall before(method.written, self, inputs);
@@ -243,7 +245,7 @@ c10::IValue LoweredMethod::run_planned(const Object& self, std::vector<c10::IVal
     before.restore();
     if (!place || *place == kRunAsScripted) {
       return run_unplanned(self, std::move(inputs),
-                           place ? "a gradient that the method asks for is undefined"
+                           place ? why_all_paths_left()
                                  : "the planned call raised an error before all changes to "
                                    "attributes and containers were made");
     }

@@ -276,12 +276,20 @@ class Preparation {
   std::vector<BackwardStep> steps_;
 };
 
+void remove_checks(Graph& graph) {
+  for (auto node = graph.nodes().begin(); node != graph.nodes().end(); ++node) {
+    if (node->kind() == symbols::kCheckPath)
+      node.destroyCurrent();
+  }
+}
+
 // Returns the joint graph of a stretch, of which only the gradients are results.
 StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Graph>& stretch,
                                       const std::vector<bool>& requires_grad,
                                       const std::vector<bool>& has_gradient) {
   StretchGradients gradients{stretch->copy()};
   auto& graph = *gradients.graph;
+  remove_checks(graph);  // the forward has passed them
   GradientSums sums(graph);
   for (size_t i = 0; i < requires_grad.size(); ++i) {
     if (requires_grad[i])

@@ -12,6 +12,7 @@
 #include "rules/meta_mode.h"
 #include "rules/recomputability.h"
 #include "runtime/arena/scratch_memory.h"
+#include "runtime/meta_memory.h"
 #include "runtime/random_state.h"
 
 namespace aten_recompute {
@@ -225,8 +226,14 @@ NodeClass NodeClasses::estimate(size_t index, const std::vector<IValue>& operand
   for (const auto& operand : operands)
     results.push_back(to_meta(operand, stand_ins));
   const auto operand_storages = storages_of(description.memory, stand_ins);
-  run_on_meta(program_.program.instructions()[index], node, results);
   NodeClass node_class;
+  {
+    const CountMetaMemory count;
+    watch_.reset();
+    run_on_meta(program_.program.instructions()[index], node, results);
+    node_class.cost.workspace_bytes =
+        std::max<int64_t>(0, watch_.peak_bytes() - watch_.alive_bytes());
+  }
   watch_.reset();
   describe_results(results, node, operand_storages, watch_, node_class);
   for (auto& result : node_class.results)

@@ -240,7 +240,7 @@ class CostSource {
       return std::nullopt;
     try {
       auto estimated = classes_.estimate(index, operands);
-      auto bytes = bytes_besides_callers(operands, storages_);
+      auto bytes = bytes_besides_callers(operands, storages_) + estimated.cost.workspace_bytes;
       for (const auto own : estimated.own_bytes)
         bytes += own;
       if (bytes > most_bytes_)

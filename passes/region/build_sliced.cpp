@@ -4,6 +4,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
+#include <iterator>
 #include <map>
 #include <memory>
 #include <optional>
@@ -30,11 +31,20 @@ class SlicedBuilder {
       : graph_(graph), stretch_(stretch), slices_(slices), known_(known) {
     for (const auto index : stretch.nodes)
       members_.push_back(nodes[index]);
+    std::vector<size_t> copied;
+    std::merge(stretch.nodes.begin(), stretch.nodes.end(), stretch.checks.begin(),
+               stretch.checks.end(), std::back_inserter(copied));
+    for (const auto index : copied)
+      copied_.push_back(nodes[index]);
   }
 
   Node* build() {
-    for (auto* node : members_)
-      copy(node);
+    for (auto* node : copied_) {
+      if (is_member(node))
+        copy(node);
+      else
+        copy_check(node);
+    }
     redirect_length_reads();
     const auto results = values_read_outside();
     auto* sliced = create(results);
@@ -148,6 +158,12 @@ class SlicedBuilder {
         subgraph_->createClone(node, [&](Value*) { return operands[next++]; }));
     for (size_t i = 0; i < node->outputs().size(); ++i)
       copies_[node->output(i)] = added->output(i);
+  }
+
+  // The node itself stays behind the stretch, so that this runs in the forward in any case.
+  void copy_check(Node* node) {
+    subgraph_->insertNode(
+        subgraph_->createClone(node, [&](Value* each) { return inner(each, kWhole); }));
   }
 
   // Notes which operands of the stretch have to be of size 1 along the rows in each call.
@@ -269,6 +285,8 @@ class SlicedBuilder {
         ->is_(symbols::kOperandRows, operand_rows_)
         ->is_(symbols::kResultRows, std::move(result_rows))
         ->i_(symbols::kSlices, slices_);
+    if (stretch_.may_fail_early)
+      sliced->i_(kMayFailEarly, 1);
     std::vector<int64_t> broadcasts;
     for (const auto& [input, dimension] : broadcasts_) {
       broadcasts.push_back(static_cast<int64_t>(input->offset()));
@@ -358,6 +376,7 @@ class SlicedBuilder {
   const int64_t slices_;
   KnownTensors& known_;
   std::vector<Node*> members_;
+  std::vector<Node*> copied_;  // members and checks, in order
   std::shared_ptr<Graph> subgraph_ = std::make_shared<Graph>();
   std::unordered_map<Value*, Value*> copies_;
   std::map<std::pair<Value*, int64_t>, Value*> inputs_;

@@ -19,6 +19,7 @@
 #include "passes/region/forward_tensors.h"
 #include "passes/region/slice_rows.h"
 #include "planner/model/explain_peak.h"
+#include "planner/search/budget.h"
 
 namespace aten_recompute {
 namespace {
@@ -81,7 +82,8 @@ class SliceChooser {
       strict.most_profiled_bytes = *input_.options.memory_bytes;
     }
     auto graphs = try_all(strict);
-    if (!graphs && largest_need_ > strict.most_profiled_bytes) {
+    const bool has_limit = strict.most_profiled_bytes < input_.most_profiled_bytes;
+    if (!graphs && has_limit && (largest_need_ > strict.most_profiled_bytes || has_tried_slices_)) {
       // What was estimated has to be measured, because the error names the smallest peak.
       strict.most_profiled_bytes = input_.most_profiled_bytes;
       graphs = try_all(strict);
@@ -99,47 +101,105 @@ class SliceChooser {
   std::optional<RegionGraphs> try_all(const RegionInput& input) {
     attempts_ = {};
     try {
-      return compile_(input);
+      auto graphs = compile_(input);
+      if (is_slow(input, graphs))
+        try_faster(input, graphs);
+      return graphs;
     } catch (const BudgetUnreachableError& error) {
       unplanned_bytes_ = error.unplanned_peak_bytes;
       limit_bytes_ = error.limit_bytes;
       attempts_.add(error);
     }
     const auto forward = forward_in(usual_layout(input), input.graph);
-    std::optional<ForwardTensors> tensors;
-    try {
-      tensors.emplace(forward, input.requires_grad, input.inputs, input.seen.profile,
-                      input.described, input.most_profiled_bytes);
-    } catch (const NotProfiled& error) {
-      log_info(LogTopic::kPlan, std::string("nothing can run in slices: ") + error.what());
+    const auto tensors = tensors_of(input, forward);
+    if (!tensors)
       return std::nullopt;
-    }
     largest_need_ = tensors->largest_need();
     // The same thresholds for each budget, so that the smallest peak of an error can be kept.
     for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
-      SlicedForward sliced;
-      run_pass(Pass::kSliceRows, sliced.graph,
-               [&] { sliced = slice_rows(*forward, *tensors, unplanned_bytes_ / share); });
-      if (sliced.num_stretches == 0)
-        continue;
-      const RegionLayout layout{.sliced = sliced.graph, .num_sliced = sliced.num_stretches};
-      try {
-        auto graphs = in_slices(input, layout);
-        log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(sliced.num_stretches) +
+      const auto limit = unplanned_bytes_ / share;
+      auto graphs = try_slices(input, *forward, *tensors, limit, /*coarseness=*/1);
+      for (const int64_t coarseness : {32, 16, 8, 4, 2}) {
+        if (!graphs)
+          break;
+        if (auto coarse = try_slices(input, *forward, *tensors, limit, coarseness)) {
+          graphs = std::move(coarse);
+          break;
+        }
+      }
+      if (graphs) {
+        log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(num_stretches_) +
                                       " stretches of operators run slice by slice, because no "
                                       "plan of the operators as they are keeps " +
                                       nearest_size(limit_bytes_));
         return graphs;
-      } catch (const BudgetUnreachableError& error) {
-        log_info(LogTopic::kPlan, "with " + std::to_string(sliced.num_stretches) +
-                                      " stretches in slices, the smallest peak is " +
-                                      nearest_size(error.smallest_peak_bytes) + ", at " +
-                                      describe(error.peak_operator));
-        attempts_.add(error, layout);
-      } catch (const NotDifferentiable& error) {
-        log_info(LogTopic::kPlan,
-                 std::string("stretches in slices cannot be differentiated: ") + error.what());
       }
+    }
+    return std::nullopt;
+  }
+
+  static std::optional<ForwardTensors> tensors_of(
+      const RegionInput& input, const std::shared_ptr<torch::jit::Graph>& forward) {
+    try {
+      return ForwardTensors(forward, input.requires_grad, input.inputs, input.seen.profile,
+                            input.described, input.most_profiled_bytes);
+    } catch (const NotProfiled& error) {
+      log_info(LogTopic::kPlan, std::string("nothing can run in slices: ") + error.what());
+      return std::nullopt;
+    }
+  }
+
+  // Returns whether the plan computes so much again that slices may take less time.
+  static bool is_slow(const RegionInput& input, const RegionGraphs& graphs) {
+    constexpr double kSlow = 1.15;  // of the time without recomputation
+    return graphs.plan && input.options.cost_model == CostModel::kMeasured &&
+           graphs.plan->metrics.predicted_seconds > kSlow * graphs.plan->metrics.unplanned_seconds;
+  }
+
+  // Replaces the graphs by those of a layout with slices that takes less time, if one does.
+  void try_faster(const RegionInput& input, RegionGraphs& graphs) {
+    const auto& metrics = graphs.plan->metrics;
+    unplanned_bytes_ = metrics.unplanned_peak_bytes;
+    limit_bytes_ = budget_bytes(input.options, metrics.fraction_counts_from);
+    const auto enough = metrics.unplanned_seconds;
+    const auto forward = forward_in(usual_layout(input), input.graph);
+    const auto tensors = tensors_of(input, forward);
+    for (const int64_t share : {2, 4, 8}) {
+      for (const int64_t coarseness : {32, 8}) {
+        if (!tensors || graphs.plan->metrics.predicted_seconds <= enough)
+          return;
+        auto sliced = try_slices(input, *forward, *tensors, unplanned_bytes_ / share, coarseness);
+        if (sliced && sliced->plan &&
+            sliced->plan->metrics.predicted_seconds < graphs.plan->metrics.predicted_seconds)
+          graphs = std::move(*sliced);
+      }
+    }
+  }
+
+  // Compiles the region with slices. Returns nothing where there are none, or they do not help.
+  std::optional<RegionGraphs> try_slices(const RegionInput& input, const torch::jit::Graph& forward,
+                                         const ForwardTensors& tensors, int64_t limit_bytes,
+                                         int64_t coarseness) {
+    SlicedForward sliced;
+    run_pass(Pass::kSliceRows, sliced.graph,
+             [&] { sliced = slice_rows(forward, tensors, limit_bytes, coarseness); });
+    if (sliced.num_stretches == 0)
+      return std::nullopt;
+    has_tried_slices_ = true;
+    const RegionLayout layout{.sliced = sliced.graph, .num_sliced = sliced.num_stretches};
+    try {
+      auto graphs = in_slices(input, layout);
+      num_stretches_ = sliced.num_stretches;
+      return graphs;
+    } catch (const BudgetUnreachableError& error) {
+      log_info(LogTopic::kPlan, "with " + std::to_string(sliced.num_stretches) +
+                                    " stretches in slices, the smallest peak is " +
+                                    nearest_size(error.smallest_peak_bytes) + ", at " +
+                                    describe(error.peak_operator));
+      attempts_.add(error, layout);
+    } catch (const NotDifferentiable& error) {
+      log_info(LogTopic::kPlan,
+               std::string("stretches in slices cannot be differentiated: ") + error.what());
     }
     return std::nullopt;
   }
@@ -160,6 +220,8 @@ class SliceChooser {
   const CompileRegion& compile_;
   const CompileSliced& compile_sliced_;
   Attempts attempts_;
+  bool has_tried_slices_ = false;
+  size_t num_stretches_ = 0;  // of those slices that kept the budget last
   int64_t limit_bytes_ = 0;
   int64_t largest_need_ = 0;     // of an operator as it is
   int64_t unplanned_bytes_ = 0;  // the peak of the program as it is, without recomputation

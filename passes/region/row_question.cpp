@@ -2,6 +2,24 @@
 
 namespace aten_recompute {
 
+std::optional<c10::IValue> Question::constant(const char* argument) const {
+  const auto* schema = node_->maybeSchema();
+  const auto index = schema == nullptr ? std::nullopt : schema->argumentIndexWithName(argument);
+  if (!index)
+    return std::nullopt;
+  const auto* value = node_->input(static_cast<size_t>(*index));
+  if (value->node()->kind() != c10::prim::ListConstruct)
+    return torch::jit::toIValue(value);
+  c10::List<int64_t> ints;
+  for (const auto* element : value->node()->inputs()) {
+    const auto constant = torch::jit::constant_as<int64_t>(element);
+    if (!constant)
+      return std::nullopt;
+    ints.push_back(*constant);
+  }
+  return ints;
+}
+
 Answer elementwise(const Question& question) {
   Rows rows;
   for (size_t i = 0; i < question.num_operands(); ++i) {

@@ -41,12 +41,8 @@ class Question {
     return known_.at(operands_[index]->unique()).at(0).dtype;
   }
 
-  // Returns an argument by its name in the schema, if it is constant.
-  std::optional<c10::IValue> constant(const char* argument) const {
-    const auto* schema = node_->maybeSchema();
-    const auto index = schema == nullptr ? std::nullopt : schema->argumentIndexWithName(argument);
-    return index ? torch::jit::toIValue(node_->input(static_cast<size_t>(*index))) : std::nullopt;
-  }
+  // Returns an argument by its name in the schema, if it is constant, or a list of constant ints.
+  std::optional<c10::IValue> constant(const char* argument) const;
 
   std::optional<int64_t> integer(const char* argument) const {
     const auto value = constant(argument);

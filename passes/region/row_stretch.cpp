@@ -7,6 +7,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/check_blocks.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
@@ -58,6 +59,13 @@ bool may_be_sliced(const Node* node) {
     return false;
   return updates_statistics_only(node) ? has_no_statistics(node)
                                        : recompute_veto(node) == RecomputeVeto::kNone;
+}
+
+// Returns whether the node may raise an error that the program has written down.
+bool may_raise(Node* node) {
+  const auto blocks = node->blocks();
+  return raises_or_warns(node) ||
+         (!blocks.empty() && std::all_of(blocks.begin(), blocks.end(), only_raises_or_warns));
 }
 
 bool lists_sizes(const Node* node) {
@@ -124,8 +132,10 @@ class StretchFinder {
     if (!add_with_operands(bounds_.seed, bounds_.dimension))
       return std::nullopt;
     for (size_t i = first_; i < bounds_.end; ++i) {
-      if (!visit(i))
+      if (!visit(i)) {
+        obstacle_ = obstacle_to(i);
         return std::nullopt;
+      }
     }
     for (size_t i = first_; i < bounds_.end; ++i) {
       if (members_.count(i) != 0)
@@ -134,6 +144,11 @@ class StretchFinder {
     return keep_what_follows() && has_no_open_list() ? std::optional(std::move(stretch_))
                                                      : std::nullopt;
   }
+
+  // Returns the index of the node because of which there is no stretch, if there is one: the first
+  // of those that can only run after the stretch though it needs them, or one whose result has
+  // other rows than the stretch needs, such as a sum over all of them.
+  std::optional<size_t> obstacle() const { return obstacle_; }
 
  private:
   // Returns the number of rows.
@@ -169,17 +184,22 @@ class StretchFinder {
     return index >= bounds_.begin && index < bounds_.end && may_be_sliced(nodes_[index]);
   }
 
-  // Returns whether values of the stretch have the rows that are needed of them.
-  bool agree(const Node* node, const std::vector<int64_t>& rows) const {
+  // Returns a value of the stretch that does not have the rows that the node needs of it; nullptr
+  // where there is none.
+  const Value* disagreeing(const Node* node, const std::vector<int64_t>& rows) const {
     const auto operands = flat_operands(node);
     const auto of_sizes = sizes_operand(node);
     for (size_t i = 0; i < operands.size(); ++i) {
       const auto found = stretch_.made.find(operands[i]);
       const bool is_listed = of_sizes && i == *of_sizes;  // size_of_slice() looks at these
       if (found != stretch_.made.end() && found->second != rows[i] && !is_listed)
-        return false;
+        return operands[i];
     }
-    return true;
+    return nullptr;
+  }
+
+  bool agree(const Node* node, const std::vector<int64_t>& rows) const {
+    return disagreeing(node, rows) == nullptr;
   }
 
   void add(size_t index, int64_t dimension, std::vector<int64_t> rows) {
@@ -190,19 +210,42 @@ class StretchFinder {
       stretch_.made[output] = dimension;
   }
 
+  // Adds a node, and to `open`, if a slice of its result along `row` needs slices of its operands
+  // alone.
+  void add_if_possible(size_t index, int64_t row, std::vector<size_t>& open) {
+    const auto* node = nodes_[index];
+    auto rows = may_be_member(index) ? needed_rows(node, row) : std::nullopt;
+    if (!rows)
+      return;
+    const auto has_size = [&] {
+      return size_of_slice(node, row, (*rows)[0], stretch_.made, known_) != SliceSize::kNone;
+    };
+    if (!has_size()) {
+      add_measured(node, row, open);
+      if (!has_size())
+        return;
+    }
+    add(index, row, std::move(*rows));
+    open.push_back(index);
+  }
+
+  // Adds the node that makes the value off which the size of the rows of `node` is read: the size
+  // of a slice can be read off a slice of it.
+  void add_measured(const Node* node, int64_t row, std::vector<size_t>& open) {
+    const auto sizes = listed_sizes(node->input(sizes_operand(node).value()), known_);
+    if (row >= static_cast<int64_t>(sizes.size()) || sizes[row].read_of == nullptr ||
+        is_made(sizes[row].read_of))
+      return;
+    const auto maker = nodes_.index_of(sizes[row].read_of->node());
+    if (maker && *maker < *nodes_.index_of(node))
+      add_if_possible(*maker, sizes[row].read_dimension, open);
+  }
+
   // Adds a node and those from which its operands' rows come. Returns false where it does not work
   // row by row.
   bool add_with_operands(size_t index, int64_t dimension) {
     std::vector<size_t> open;
-    const auto add_if_possible = [&](size_t each, int64_t row) {
-      auto rows = may_be_member(each) ? needed_rows(nodes_[each], row) : std::nullopt;
-      if (!rows ||
-          size_of_slice(nodes_[each], row, (*rows)[0], stretch_.made, known_) == SliceSize::kNone)
-        return;
-      add(each, row, std::move(*rows));
-      open.push_back(each);
-    };
-    add_if_possible(index, dimension);
+    add_if_possible(index, dimension, open);
     while (!open.empty()) {
       // Whether an operand can be made may depend on another one, whose sizes it has.
       for (const auto member : std::exchange(open, {})) {
@@ -212,7 +255,7 @@ class StretchFinder {
         for (size_t i = 0; i < operands.size(); ++i) {
           const auto maker = nodes_.index_of(operands[i]->node());
           if (rows[i] != kWhole && !is_made(operands[i]) && maker)
-            add_if_possible(*maker, rows[i]);
+            add_if_possible(*maker, rows[i], open);
         }
       }
       if (!open.empty())
@@ -221,12 +264,26 @@ class StretchFinder {
     return members_.count(index) != 0;
   }
 
-  // Returns whether the node reads what is made after the stretch.
-  bool depends_on_after(Node* node) const {
-    const auto operands = free_values(node);
-    return std::any_of(operands.begin(), operands.end(),
-                       [&](const Value* operand) { return after_.count(operand) != 0; });
+  // Returns the index of the first node on which the node depends and that runs after the stretch.
+  std::optional<size_t> first_after(Node* node) const {
+    std::optional<size_t> first;
+    for (const auto* operand : free_values(node)) {
+      if (const auto found = after_.find(operand); found != after_.end())
+        first = std::min(first.value_or(found->second), found->second);
+    }
+    return first;
   }
+
+  size_t obstacle_to(size_t member) const {
+    auto* node = nodes_[member];
+    if (const auto first = first_after(node))
+      return *first;
+    const auto* value = disagreeing(node, stretch_.operand_rows.at(node));
+    return value == nullptr ? member : nodes_.index_of(value->node()).value_or(member);
+  }
+
+  // Returns whether the node reads what is made after the stretch.
+  bool depends_on_after(Node* node) const { return first_after(node).has_value(); }
 
   // Decides what becomes of the node. Returns false where a node that belongs to the stretch cannot
   // run in it.
@@ -243,8 +300,11 @@ class StretchFinder {
     stretch_.after.push_back(node);
     // A list of tensors is made again where the stretch reads it.
     const bool is_list = node->kind() == c10::prim::ListConstruct && has_tensor_result(node);
-    if (!is_list || depends_on_after(node))
-      after_.insert(node->outputs().begin(), node->outputs().end());
+    const auto first = first_after(node);
+    if (!is_list || first) {
+      for (const auto* output : node->outputs())
+        after_[output] = first.value_or(index);
+    }
     return true;
   }
 
@@ -293,10 +353,12 @@ class StretchFinder {
     return becomes_sum(index, operands);
   }
 
-  // Returns whether one of the operands that are sliced is made by the stretch.
+  // Returns whether one of the operands that are sliced, or a list of their sizes, is made by the
+  // stretch.
   bool reads_rows(const std::vector<Value*>& operands, const std::vector<int64_t>& rows) const {
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (rows[i] != kWhole && is_made(operands[i]))
+      const auto found = stretch_.made.find(operands[i]);
+      if (found != stretch_.made.end() && (rows[i] != kWhole || found->second == kSizesOfSlice))
         return true;
     }
     return false;
@@ -320,11 +382,12 @@ class StretchFinder {
     return true;
   }
 
-  // Zeros of which only type and device are those of a value of the stretch.
+  // Zeros of which only type, device and sizes that are the same in each slice are those of a value
+  // of the stretch.
   bool becomes_zeros(size_t index) {
     static const auto new_zeros = c10::Symbol::fromQualString("aten::new_zeros");
     const auto* node = nodes_[index];
-    if (node->kind() != new_zeros)
+    if (node->kind() != new_zeros && node->kind() != c10::aten::zeros)
       return false;
     const auto inputs = node->inputs();
     std::vector<int64_t> rows(inputs.size(), kWhole);
@@ -332,7 +395,7 @@ class StretchFinder {
       const auto found = stretch_.made.find(inputs[i]);
       if (found == stretch_.made.end())
         continue;
-      if (i == 0)
+      if (i == 0 && node->kind() == new_zeros)
         rows[0] = found->second;
       else if (found->second != kWhole)
         return false;
@@ -375,11 +438,27 @@ class StretchFinder {
     });
   }
 
+  // Returns whether the node checks the path by numbers that are the same in each slice.
+  bool is_check_of_slices(Node* node) const {
+    const auto operands = node->inputs();
+    return node->kind() == symbols::kCheckPath && !depends_on_after(node) &&
+           std::all_of(operands.begin(), operands.end(), [&](const Value* operand) {
+             const auto found = stretch_.made.find(operand);
+             return found == stretch_.made.end() || found->second == kWhole;
+           });
+  }
+
   // Keeps of `after` what stands between nodes of the stretch: it will be moved behind it, which
   // must not change the order of effects.
   bool keep_what_follows() {
     const auto last = stretch_.nodes.back();
     std::erase_if(stretch_.after, [&](const Node* node) { return *nodes_.index_of(node) > last; });
+    for (auto* node : stretch_.after) {
+      if (is_check_of_slices(node))
+        stretch_.checks.push_back(*nodes_.index_of(node));
+      else if (may_raise(node))
+        stretch_.may_fail_early = true;
+    }
     return std::none_of(stretch_.after.begin(), stretch_.after.end(),
                         [](const Node* node) { return has_effect(node); });
   }
@@ -389,8 +468,10 @@ class StretchFinder {
   const KnownTensors& known_;
   RowStretch stretch_;
   std::unordered_set<size_t> members_;
-  std::unordered_set<const Value*> after_;  // made by nodes that run after the stretch
+  // By value that a node makes which runs after the stretch: the first such node that it needs.
+  std::unordered_map<const Value*, size_t> after_;
   size_t first_ = static_cast<size_t>(-1);
+  std::optional<size_t> obstacle_;
 };
 
 }  // namespace
@@ -459,9 +540,17 @@ std::optional<size_t> OrderedNodes::index_of(const Node* node) const {
   return found == index_.end() ? std::nullopt : std::optional(found->second);
 }
 
-std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, const StretchBounds& bounds,
+std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, StretchBounds bounds,
                                        const KnownTensors& known) {
-  return StretchFinder(nodes, bounds, known).find();
+  while (true) {
+    StretchFinder finder(nodes, bounds, known);
+    if (auto stretch = finder.find())
+      return stretch;
+    const auto obstacle = finder.obstacle();
+    if (!obstacle || *obstacle >= bounds.seed)
+      return std::nullopt;
+    bounds.begin = *obstacle + 1;
+  }
 }
 
 }  // namespace aten_recompute

@@ -54,11 +54,17 @@ struct RowStretch {
   std::vector<torch::jit::Node*> length_reads;
   // Nodes between those of the stretch that depend on it and run after it, in order.
   std::vector<torch::jit::Node*> after;
+  // Indices of those of `after` that check the path, by numbers that are the same in each slice.
+  // The stretch checks them as well, so that a call that takes another path leaves this one before
+  // operators fail that do not belong to its own.
+  std::vector<size_t> checks;
+  bool may_fail_early = false;  // `after` has other checks
 };
 
-// Returns the largest stretch within the bounds that `known` shows to work row by row; nothing
-// where there is none.
-std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, const StretchBounds& bounds,
+// Returns the largest stretch within the bounds that `known` shows to work row by row, or a later
+// part of it, if something before the seed needs what can only run after a slice; nothing where
+// there is none.
+std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, StretchBounds bounds,
                                        const KnownTensors& known);
 
 // What becomes of the size that view() and the like give the dimension of the rows.

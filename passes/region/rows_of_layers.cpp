@@ -238,6 +238,26 @@ Answer einsum(const Question& question) {
   return along_letter(question, letters, letters.back().at(question.dimension()));
 }
 
+// The result has the dimensions of the first operand that are not contracted, and then those of the
+// second one.
+Answer tensordot(const Question& question) {
+  auto dimension = question.dimension();
+  for (const size_t operand : {0, 1}) {
+    const auto* sizes = question.operand(operand);
+    const auto contracted = sizes == nullptr
+                                ? std::nullopt
+                                : question.dimensions_argument(
+                                      operand == 0 ? "dims_self" : "dims_other", sizes->size());
+    if (!contracted)
+      return std::nullopt;
+    for (int64_t i = 0; i < static_cast<int64_t>(sizes->size()); ++i) {
+      if (!contains(*contracted, i) && dimension-- == 0)
+        return question.only(operand, i);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 void add_rows_of_layers(AnswerTable& table) {
@@ -269,6 +289,7 @@ void add_rows_of_layers(AnswerTable& table) {
       {"aten::mm", product},
       {"aten::rms_norm", layer_norm},
       {"aten::scaled_dot_product_attention", attention},
+      {"aten::tensordot", tensordot},
   };
   table.insert(added.begin(), added.end());
 }

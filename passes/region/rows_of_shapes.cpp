@@ -277,11 +277,13 @@ Answer distances(const Question& question) {
 
 void add_rows_of_shapes(AnswerTable& table) {
   const AnswerTable added{
+      {"aten::__getitem__", unpacked_list},
       {"aten::_unsafe_view", regrouping},
       {"aten::amax", reduction},
       {"aten::amin", reduction},
       {"aten::argmax", reduction},
       {"aten::argmin", reduction},
+      {"aten::broadcast_tensors", elementwise},
       {"aten::cat", concatenation},
       {"aten::cdist", distances},
       {"aten::chunk", parts},
@@ -293,6 +295,7 @@ void add_rows_of_shapes(AnswerTable& table) {
       {"aten::gather", gathering},
       {"aten::index", indexing},
       {"aten::index_select", selection_of_rows},
+      {"aten::linalg_norm", reduction},
       {"aten::linalg_vector_norm", reduction},
       {"aten::logsumexp", reduction},
       {"aten::mean", reduction},

@@ -78,9 +78,15 @@ int64_t bytes_read(const OrderedNodes& nodes, const RowStretch& stretch, size_t 
 // Returns the bytes of what nodes of the stretch in [begin, end) make for others.
 int64_t bytes_written(const OrderedNodes& nodes, const RowStretch& stretch, size_t begin,
                       size_t end, const KnownTensors& known) {
-  const auto is_inside = [&](const torch::jit::Use& use) {
+  const auto is_member = [&](const torch::jit::Use& use) {
     const auto index = nodes.index_of(use.user);
     return index && *index >= begin && *index < end && stretch.operand_rows.count(use.user) != 0;
+  };
+  const auto is_inside = [&](const torch::jit::Use& use) {
+    if (is_member(use) || use.user->kind() != c10::prim::ListConstruct)
+      return is_member(use);
+    const auto& readers = use.user->output()->uses();  // the list is made again in the stretch
+    return std::all_of(readers.begin(), readers.end(), is_member);
   };
   int64_t bytes = 0;
   for (const auto index : stretch.nodes) {
@@ -144,8 +150,13 @@ int64_t bytes_of_gradients(const Node* seed, const RowStretch& stretch, const Kn
 class StretchChooser {
  public:
   StretchChooser(const OrderedNodes& nodes, size_t seed, const OperatorNeeds& needs,
-                 int64_t limit_bytes, const KnownTensors& known)
-      : nodes_(nodes), seed_(seed), needs_(needs), limit_bytes_(limit_bytes), known_(known) {}
+                 int64_t limit_bytes, int64_t coarseness, const KnownTensors& known)
+      : nodes_(nodes),
+        seed_(seed),
+        needs_(needs),
+        limit_bytes_(limit_bytes),
+        coarseness_(coarseness),
+        known_(known) {}
 
   // Returns the stretch that needs least, over all ways to slice the operator.
   std::optional<Candidate> best() const {
@@ -162,12 +173,8 @@ class StretchChooser {
 
  private:
   std::optional<Candidate> along(int64_t dimension) const {
-    StretchBounds bounds{seed_, dimension, 0, nodes_.size()};
-    auto stretch = find_stretch(nodes_, bounds, known_);
-    if (!stretch) {
-      bounds.begin = seed_;
-      stretch = find_stretch(nodes_, bounds, known_);
-    }
+    const StretchBounds bounds{seed_, dimension, 0, nodes_.size()};
+    const auto stretch = find_stretch(nodes_, bounds, known_);
     return stretch ? narrow(bounds, *stretch) : std::nullopt;
   }
 
@@ -225,7 +232,7 @@ class StretchChooser {
     int64_t bytes = needs_.workspace_bytes;
     for (const auto& [value, dimension] : stretch.made)
       bytes += dimension >= 0 ? 2 * bytes_of(value, known_) : 0;  // and their gradients
-    const auto enough = std::max<int64_t>(limit_bytes_ / 8, 1);
+    const auto enough = std::max<int64_t>(limit_bytes_ / 8, 1) * coarseness_;
     const auto slices =
         std::clamp<int64_t>((bytes + enough - 1) / enough, 2, std::min(stretch.rows, kMostSlices));
     const auto length = stretch.rows / slices;
@@ -239,6 +246,7 @@ class StretchChooser {
   const size_t seed_;
   const OperatorNeeds& needs_;
   const int64_t limit_bytes_;
+  const int64_t coarseness_;
   const KnownTensors& known_;
 };
 
@@ -263,7 +271,8 @@ std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_
 
 }  // namespace
 
-SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, int64_t limit_bytes) {
+SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, int64_t limit_bytes,
+                         int64_t coarseness) {
   constexpr double kWorthwhile = 0.8;  // of what the operator needs by itself
   SlicedForward sliced{const_cast<Graph&>(forward).copy()};
   auto known = tensors.of(*sliced.graph);
@@ -276,7 +285,7 @@ SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, in
       break;
     tried.insert(nodes[*seed]);
     const auto& own = needs.at(nodes[*seed]);
-    const auto candidate = StretchChooser(nodes, *seed, own, limit_bytes, known).best();
+    const auto candidate = StretchChooser(nodes, *seed, own, limit_bytes, coarseness, known).best();
     if (!candidate ||
         static_cast<double>(candidate->bytes) > kWorthwhile * static_cast<double>(own.bytes))
       continue;

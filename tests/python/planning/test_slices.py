@@ -71,6 +71,63 @@ class Messages(nn.Module):
         return energy, -forces
 
 
+class Products(nn.Module):
+    """Products over edges as generated code has them: sizes from broadcasting, parts in lists, scattered sums."""
+
+    def __init__(self, width: int = 8) -> None:
+        super().__init__()
+        self.width = width
+        self.embed = nn.Embedding(4, width)
+        self.filter = nn.Sequential(nn.Linear(1, 16), nn.SiLU(), nn.Linear(16, 2 * width))
+        self.mix = nn.Parameter(torch.randn(3, 3))
+        self.out = nn.Linear(4 * width, 1)
+
+    def forward(self, kinds: Tensor, positions: Tensor, i: Tensor, j: Tensor) -> tuple[Tensor, Tensor]:
+        positions.requires_grad_()
+        vectors = positions[i] - positions[j] + 0.1
+        h = self.embed(kinds)
+        features, weights = h[j], self.filter(torch.linalg.norm(vectors, dim=-1, keepdim=True))
+        rows = torch.broadcast_tensors(features[:, :1], vectors[:, :1], weights[:, :1])[0].size(0)
+        features, weights = features.expand([rows, -1]), weights.expand([rows, -1]).reshape([rows, 2, -1])
+        assert features.dim() == 2, "features are rows"
+        scalars = torch.einsum("zu,zu->zu", [features, weights[:, 0]])
+        directed = torch.einsum("zu,zi->zui", [features * weights[:, 1], vectors])
+        directed = torch.tensordot(directed, self.mix, dims=[[2], [0]])
+        edges = torch.cat([scalars, directed.reshape([rows, -1])], dim=1) / 3
+        index = i.unsqueeze(-1).expand(edges.shape)
+        sums = torch.zeros([h.size(0), edges.size(1)], dtype=edges.dtype).scatter_add(0, index, edges)
+        energy = self.out(torch.tanh(sums)).sum()
+        forces = torch.autograd.grad([energy], [positions], create_graph=True)[0]
+        assert forces is not None
+        return energy, -forces
+
+
+class Branching(nn.Module):
+    """Takes one path or the other by the width of a value that runs in slices."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Parameter(torch.randn(8, 3)), nn.Parameter(torch.randn(4, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(x * 2)
+        if h.size(1) == 8:
+            return (h @ self.wide).sin()
+        assert h.size(1) == 4, "the width is 8 or 4"
+        return (h @ self.narrow).cos()
+
+
+class Asserting(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(8, 3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = torch.relu(x * 2)
+        assert h.size(1) == 8, "eight columns"
+        return (h @ self.weight).sin()
+
+
 def points(n: int) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(n)
     return torch.rand(n, 8, generator=generator).requires_grad_(), torch.rand(n, generator=generator)
@@ -123,6 +180,7 @@ CASES: dict[str, tuple[Callable[[], nn.Module], tuple[Tensor, ...]]] = {
     "tokens": (Tokens, (torch.randn(2, 24, 16, dtype=torch.float64),)),
     "volumes": (Volumes, (torch.randn(2, 1, 8, 8, 8, dtype=torch.float64),)),
     "messages": (Messages, edges(12, 200)),
+    "products": (Products, edges(12, 400)),
 }
 
 
@@ -153,7 +211,7 @@ def test_ten_times_the_grid_fits_from_the_first_step_on(tracker: Tracker) -> Non
     assert slices_of(lowered) == 1
 
 
-@pytest.mark.parametrize("name", ["tokens", "volumes", "messages"])
+@pytest.mark.parametrize("name", ["tokens", "volumes", "messages", "products"])
 def test_the_smallest_budget_of_the_error_is_kept(name: str, tracker: Tracker) -> None:
     torch.manual_seed(0)
     network, inputs = CASES[name]
@@ -180,6 +238,32 @@ def test_the_smallest_budget_of_the_error_is_kept(name: str, tracker: Tracker) -
         return measured.bytes
 
     assert [peak() for _ in range(4)][-1] <= smallest
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_call_may_take_another_path_inside_of_slices(strategy: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    torch.manual_seed(0)
+    eager = Branching().double()
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), strategy, exact=False)
+    for width in (8, 8, 4, 8, 4):
+        inputs = (torch.randn(16, width, dtype=torch.float64),)
+        torch.testing.assert_close(step(lowered, inputs), step(eager, inputs), rtol=1e-10, atol=1e-12)
+    assert len(aten_recompute.report(lowered)["methods"][0]["specialisations"]) == 2
+    assert slices_of(lowered) > 0
+    with pytest.raises(torch.jit.Error, match="the width is 8 or 4"):
+        lowered(torch.randn(16, 5, dtype=torch.float64))
+    inputs = (torch.randn(16, 8, dtype=torch.float64),)
+    torch.testing.assert_close(step(lowered, inputs), step(eager, inputs), rtol=1e-10, atol=1e-12)
+
+
+def test_an_assertion_fails_before_the_operators_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    lowered = aten_recompute.lower(torch.jit.script(Asserting()), "all", exact=False)
+    lowered(torch.randn(16, 8)).sum().backward()
+    assert slices_of(lowered) > 0
+    with pytest.raises(torch.jit.Error, match="eight columns"):
+        lowered(torch.randn(16, 4))
 
 
 def test_exact_results_are_never_sliced() -> None:

@@ -12,6 +12,7 @@
 #include "passes/autodiff/differentiate.h"
 #include "passes/region/build_sliced.h"
 #include "passes/region/row_stretch.h"
+#include "runtime/path_check.h"
 #include "runtime/program.h"
 #include "runtime/sliced.h"
 #include "tests/cpp/support/testing.h"
@@ -152,6 +153,12 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "torch.amax(x, [-1])", {x}, {0, 1}},
       {"x", "torch.logsumexp(x, [1])", {x}, {0, 1}},
       {"x", "torch.linalg_vector_norm(x, 2, [1])", {x}, {0, 1}},
+      {"x", "torch.linalg_norm(x, None, [1])", {x}, {0, 1}},
+      {"x", "torch.linalg_norm(x[0], 'fro')", {x}, {}},
+      {"x, y", "torch.tensordot(x, y, [2], [0])", {x, random({4, 3, 2})}, {0, 1, 2, 3}},
+      {"x, y", "torch.tensordot(x, y, [0, 2], [-1, 0])", {x, random({4, 3, 5})}, {0, 1}},
+      {"x, y", "torch.broadcast_tensors([x, y])[0]", {x, random({7, 1})}, {0, 1, 2}},
+      {"x, y", "torch.broadcast_tensors([x, y])[1]", {x, random({5, 7, 4})}, {0, 1, 2}},
       {"x", "x.transpose(0, 1)", {x}, {0, 1, 2}},
       {"x", "x.permute([2, 0, 1]).contiguous()", {x}, {0, 1, 2}},
       {"x", "x.view([5, 28])", {x}, {0}},
@@ -301,6 +308,78 @@ TEST_F(SliceRows, MessagesAreScatteredToZerosOfTheirType) {
   EXPECT_THAT(sliced.node->is(symbols::kResultRows), ::testing::Contains(kSummed));
   EXPECT_EQ(test::find_nodes(*sliced.graph, "aten::index_select").size(), 0);
   expect_same(sliced.graph, graph, inputs);
+}
+
+// As the code does that e3nn generates for tensor products.
+TEST_F(SliceRows, AStretchReachesFromGatheringToScattering) {
+  const auto graph = graph_of("x, v, w, i, j", R"(
+  h = torch.tanh(torch.index_select(x, 0, j))
+  a = torch.linear(v, w)
+  n = torch.broadcast_tensors([h.narrow(1, 0, 1), a.narrow(1, 0, 1)])[0].size()[0]
+  a = a.expand([n, -1]).reshape([n, 4])
+  p = torch.einsum('zu,zu->zu', [h.expand([n, -1]), a])
+  q = torch.tensordot(a.reshape([n, 2, 2]), v.narrow(0, 0, 2).narrow(1, 0, 2), [2], [0])
+  y = torch.cat([p, q.reshape([n, -1])], 1)
+  e = i.unsqueeze(-1).expand(y.size())
+  z = torch.zeros([x.size(0), y.size(1)], dtype=y.dtype)
+  s = torch.scatter_add(z, 0, e, y)
+  return torch.relu(s)
+)");
+  const std::vector<c10::IValue> inputs{random({6, 4}), random({20, 3}), random({4, 3}),
+                                        indices({20}, 6), indices({20}, 6)};
+  for (const auto* seed : {"p", "q", "y"}) {
+    const auto sliced = sliced_at(graph, seed, 0, inputs);
+    ASSERT_NE(sliced.node, nullptr) << seed;
+    EXPECT_THAT(sliced.node->is(symbols::kResultRows), ::testing::Contains(kSummed)) << seed;
+    for (const auto* inside : {"aten::index_select", "aten::linear", "aten::cat"})
+      EXPECT_EQ(test::find_nodes(*sliced.graph, inside).size(), 0) << seed << " " << inside;
+    expect_same(sliced.graph, graph, inputs);
+  }
+}
+
+// The second layer reads sums of all rows of the first one.
+TEST_F(SliceRows, AStretchBeginsBehindWhatItWouldNeedAsAWhole) {
+  const auto graph = graph_of("x, v, w, i, j", R"(
+  a = torch.linear(v, w)
+  b = torch.tanh(a)
+  x = torch.index_add(x, 0, i, torch.index_select(x, 0, j) * b)
+  m = torch.index_select(x, 0, j)
+  y = m * a
+  return torch.index_add(x, 0, i, y)
+)");
+  const std::vector<c10::IValue> inputs{random({6, 4}), random({20, 3}), random({4, 3}),
+                                        indices({20}, 6), indices({20}, 6)};
+  const auto sliced = sliced_at(graph, "y", 0, inputs);
+  ASSERT_NE(sliced.node, nullptr);
+  EXPECT_THAT(sliced.node->is(symbols::kResultRows), ElementsAre(kSummed));
+  EXPECT_EQ(test::find_nodes(*sliced.graph, "aten::index_select").size(), 1);
+  expect_same(sliced.graph, graph, inputs);
+}
+
+TEST_F(SliceRows, ChecksOfThePathRunInsideAsWell) {
+  const auto graph = test::parse(R"(
+graph(%x : Tensor, %w : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %four : int = prim::Constant[value=4]()
+  %yes : bool = prim::Constant[value=1]()
+  %h : Tensor = aten::relu(%x)
+  %columns : int = aten::size(%h, %one)
+  %is_four : bool = aten::eq(%columns, %four)
+  aten_recompute::check_path(%is_four, %yes, %one)
+  %m.1 : Tensor = aten::mm(%h, %w)
+  %y : Tensor = aten::tanh(%m.1)
+  return (%y))");
+  const std::vector<c10::IValue> inputs{random({10, 4}), random({4, 3})};
+  const auto sliced = sliced_at(graph, "m", 0, inputs);
+  ASSERT_NE(sliced.node, nullptr);
+  EXPECT_EQ(
+      test::find_nodes(*sliced.node->g(c10::attr::Subgraph), "aten_recompute::check_path").size(),
+      1);
+  EXPECT_FALSE(sliced.node->hasAttribute(kMayFailEarly));
+  expect_same(sliced.graph, graph, inputs);
+  path_left();
+  EXPECT_ANY_THROW(run(sliced.graph, {random({10, 5}), random({4, 3})}));
+  EXPECT_EQ(path_left(), 1);
 }
 
 TEST_F(SliceRows, SizesOfInnerValuesAreReadOutside) {
