@@ -153,11 +153,27 @@ class SlicedBuilder {
                             : subgraph_->insert(c10::aten::zeros_like, {operands[*once]});
     set_groups(node, operands);
     note_broadcasts(node);
-    size_t next = 0;
     auto* added = subgraph_->insertNode(
-        subgraph_->createClone(node, [&](Value*) { return operands[next++]; }));
+        node->kind() == c10::aten::zeros ? zeros_beside_operands(operands) : clone(node, operands));
     for (size_t i = 0; i < node->outputs().size(); ++i)
       copies_[node->output(i)] = added->output(i);
+  }
+
+  Node* clone(Node* node, const std::vector<Value*>& operands) {
+    size_t next = 0;
+    return subgraph_->createClone(node, [&](Value*) { return operands[next++]; });
+  }
+
+  // Returns zeros() as new_zeros() of an operand, so that a run on meta tensors stays on meta.
+  Node* zeros_beside_operands(const std::vector<Value*>& operands) {
+    static const auto new_zeros = c10::Symbol::fromQualString("aten::new_zeros");
+    const auto sliced = std::find_if(operand_rows_.begin(), operand_rows_.end(),
+                                     [](int64_t row) { return row >= 0; });
+    auto* beside = subgraph_->inputs()[sliced - operand_rows_.begin()];
+    auto* zeros = subgraph_->create(new_zeros, {beside, operands[0], operands[1], operands[2]});
+    zeros->addInput(subgraph_->insertConstant(c10::IValue()));  // the device of that operand
+    zeros->addInput(operands[4]);
+    return zeros;
   }
 
   // The node itself stays behind the stretch, so that this runs in the forward in any case.

@@ -161,18 +161,18 @@ class SliceChooser {
     const auto& metrics = graphs.plan->metrics;
     unplanned_bytes_ = metrics.unplanned_peak_bytes;
     limit_bytes_ = budget_bytes(input.options, metrics.fraction_counts_from);
-    const auto enough = metrics.unplanned_seconds;
     const auto forward = forward_in(usual_layout(input), input.graph);
     const auto tensors = tensors_of(input, forward);
-    for (const int64_t share : {2, 4, 8}) {
-      for (const int64_t coarseness : {32, 8}) {
-        if (!tensors || graphs.plan->metrics.predicted_seconds <= enough)
-          return;
-        auto sliced = try_slices(input, *forward, *tensors, unplanned_bytes_ / share, coarseness);
-        if (sliced && sliced->plan &&
-            sliced->plan->metrics.predicted_seconds < graphs.plan->metrics.predicted_seconds)
-          graphs = std::move(*sliced);
-      }
+    if (!tensors)
+      return;
+    for (const int64_t share : {2, 8}) {
+      const auto limit = unplanned_bytes_ / share;
+      auto sliced = try_slices(input, *forward, *tensors, limit, /*coarseness=*/32);
+      if (!sliced)
+        sliced = try_slices(input, *forward, *tensors, limit, /*coarseness=*/8);
+      if (sliced && sliced->plan &&
+          sliced->plan->metrics.predicted_seconds < graphs.plan->metrics.predicted_seconds)
+        graphs = std::move(*sliced);
     }
   }
 
@@ -200,6 +200,9 @@ class SliceChooser {
     } catch (const NotDifferentiable& error) {
       log_info(LogTopic::kPlan,
                std::string("stretches in slices cannot be differentiated: ") + error.what());
+    } catch (const NotProfiled& error) {
+      log_info(LogTopic::kPlan,
+               std::string("stretches in slices cannot be profiled: ") + error.what());
     }
     return std::nullopt;
   }

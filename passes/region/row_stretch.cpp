@@ -390,6 +390,8 @@ class StretchFinder {
     if (node->kind() != new_zeros && node->kind() != c10::aten::zeros)
       return false;
     const auto inputs = node->inputs();
+    if (node->kind() == c10::aten::zeros && inputs[1]->mustBeNone())
+      return false;  // the default type may be another one later
     std::vector<int64_t> rows(inputs.size(), kWhole);
     for (size_t i = 0; i < inputs.size(); ++i) {
       const auto found = stretch_.made.find(inputs[i]);
