@@ -301,7 +301,7 @@ void run_insert_casts(Run& run) {
 
 void run_slice_rows(Run& run) {
   const ForwardTensors tensors(run.graph, requires_grad_of(run), run.input.inputs);
-  run.graphs = {slice_rows(*run.graph, tensors, /*limit_bytes=*/0).graph};
+  run.graphs = {slice_rows(*run.graph, tensors, {}).graph};
 }
 
 // One row for each row of all_passes(), in the same order.

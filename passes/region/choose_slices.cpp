@@ -61,7 +61,7 @@ RegionGraphs all_in_slices(const RegionInput& input, const CompileRegion& compil
   const auto forward = forward_in(usual_layout(input), input.graph);
   const ForwardTensors tensors(forward, input.requires_grad, input.inputs, input.seen.profile,
                                input.described);
-  const auto sliced = slice_rows(*forward, tensors, /*limit_bytes=*/0);
+  const auto sliced = slice_rows(*forward, tensors, {});
   return sliced.num_stretches == 0
              ? compile(input)
              : compile_sliced(input, {.sliced = sliced.graph, .num_sliced = sliced.num_stretches});
@@ -118,16 +118,10 @@ class SliceChooser {
     // The same thresholds for each budget, so that the smallest peak of an error can be kept.
     for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
       const auto limit = unplanned_bytes_ / share;
-      auto graphs = try_slices(input, *forward, *tensors, limit, /*coarseness=*/1);
-      for (const int64_t coarseness : {32, 16, 8, 4, 2}) {
-        if (!graphs)
-          break;
-        if (auto coarse = try_slices(input, *forward, *tensors, limit, coarseness)) {
-          graphs = std::move(coarse);
-          break;
-        }
-      }
-      if (graphs) {
+      if (auto graphs = coarsest(input, *forward, *tensors, limit, /*crosses_lists=*/true)) {
+        auto shorter = coarsest(input, *forward, *tensors, limit, /*crosses_lists=*/false);
+        if (shorter && is_faster(*shorter, *graphs))
+          graphs = std::move(shorter);
         log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(num_stretches_) +
                                       " stretches of operators run slice by slice, because no "
                                       "plan of the operators as they are keeps " +
@@ -167,22 +161,41 @@ class SliceChooser {
       return;
     for (const int64_t share : {2, 8}) {
       const auto limit = unplanned_bytes_ / share;
-      auto sliced = try_slices(input, *forward, *tensors, limit, /*coarseness=*/32);
+      auto sliced = try_slices(input, *forward, *tensors, {limit, /*coarseness=*/32});
       if (!sliced)
-        sliced = try_slices(input, *forward, *tensors, limit, /*coarseness=*/8);
-      if (sliced && sliced->plan &&
-          sliced->plan->metrics.predicted_seconds < graphs.plan->metrics.predicted_seconds)
+        sliced = try_slices(input, *forward, *tensors, {limit, /*coarseness=*/8});
+      if (sliced && is_faster(*sliced, graphs))
         graphs = std::move(*sliced);
     }
   }
 
+  static bool is_faster(const RegionGraphs& graphs, const RegionGraphs& others) {
+    return graphs.plan && others.plan &&
+           graphs.plan->metrics.predicted_seconds < others.plan->metrics.predicted_seconds;
+  }
+
+  // Compiles the region with slices that are as few and long as keep the budget. Returns nothing
+  // where none do.
+  std::optional<RegionGraphs> coarsest(const RegionInput& input, const torch::jit::Graph& forward,
+                                       const ForwardTensors& tensors, int64_t limit_bytes,
+                                       bool crosses_lists) {
+    auto graphs = try_slices(input, forward, tensors, {limit_bytes, 1, crosses_lists});
+    if (!graphs)
+      return std::nullopt;
+    for (const int64_t coarseness : {32, 16, 8, 4, 2}) {
+      if (auto coarse =
+              try_slices(input, forward, tensors, {limit_bytes, coarseness, crosses_lists}))
+        return coarse;
+    }
+    return graphs;
+  }
+
   // Compiles the region with slices. Returns nothing where there are none, or they do not help.
   std::optional<RegionGraphs> try_slices(const RegionInput& input, const torch::jit::Graph& forward,
-                                         const ForwardTensors& tensors, int64_t limit_bytes,
-                                         int64_t coarseness) {
+                                         const ForwardTensors& tensors, const Slicing& slicing) {
     SlicedForward sliced;
     run_pass(Pass::kSliceRows, sliced.graph,
-             [&] { sliced = slice_rows(forward, tensors, limit_bytes, coarseness); });
+             [&] { sliced = slice_rows(forward, tensors, slicing); });
     if (sliced.num_stretches == 0)
       return std::nullopt;
     has_tried_slices_ = true;

@@ -109,7 +109,12 @@ std::optional<std::vector<int64_t>> rows_that_are_summed(
     const auto dimension =
         sizes == nullptr ? std::nullopt : question.dimension_argument("dim", sizes->size());
     const auto of_indices = name == "aten::index_add" ? int64_t{0} : dimension.value_or(0);
-    if (!dimension || !row_is(2, of_indices) || !row_is(3, *dimension))
+    const auto has = [&](size_t operand, int64_t row) {
+      const auto* of_operand = question.operand(operand);
+      return of_operand != nullptr && row < static_cast<int64_t>(of_operand->size());
+    };
+    if (!dimension || !has(2, of_indices) || !has(3, *dimension) || !row_is(2, of_indices) ||
+        !row_is(3, *dimension))
       return std::nullopt;
     auto answer = question.only(3, *dimension);
     answer[2] = of_indices;

@@ -77,13 +77,13 @@ int64_t bytes_read(const OrderedNodes& nodes, const RowStretch& stretch, size_t 
 
 // Returns the bytes of what nodes of the stretch in [begin, end) make for others.
 int64_t bytes_written(const OrderedNodes& nodes, const RowStretch& stretch, size_t begin,
-                      size_t end, const KnownTensors& known) {
+                      size_t end, bool crosses_lists, const KnownTensors& known) {
   const auto is_member = [&](const torch::jit::Use& use) {
     const auto index = nodes.index_of(use.user);
     return index && *index >= begin && *index < end && stretch.operand_rows.count(use.user) != 0;
   };
   const auto is_inside = [&](const torch::jit::Use& use) {
-    if (is_member(use) || use.user->kind() != c10::prim::ListConstruct)
+    if (is_member(use) || !crosses_lists || use.user->kind() != c10::prim::ListConstruct)
       return is_member(use);
     const auto& readers = use.user->output()->uses();  // the list is made again in the stretch
     return std::all_of(readers.begin(), readers.end(), is_member);
@@ -150,13 +150,8 @@ int64_t bytes_of_gradients(const Node* seed, const RowStretch& stretch, const Kn
 class StretchChooser {
  public:
   StretchChooser(const OrderedNodes& nodes, size_t seed, const OperatorNeeds& needs,
-                 int64_t limit_bytes, int64_t coarseness, const KnownTensors& known)
-      : nodes_(nodes),
-        seed_(seed),
-        needs_(needs),
-        limit_bytes_(limit_bytes),
-        coarseness_(coarseness),
-        known_(known) {}
+                 const Slicing& slicing, const KnownTensors& known)
+      : nodes_(nodes), seed_(seed), needs_(needs), slicing_(slicing), known_(known) {}
 
   // Returns the stretch that needs least, over all ways to slice the operator.
   std::optional<Candidate> best() const {
@@ -187,9 +182,9 @@ class StretchChooser {
       if (index <= seed_)
         begins.insert(begins.begin(), index);
     }
-    const auto enough = limit_bytes_ / 8;
+    const auto enough = slicing_.limit_bytes / 8;
     const auto end = choose_place(ends, enough, [&](size_t place) {
-      return bytes_written(nodes_, stretch, begins.back(), place, known_);
+      return bytes_written(nodes_, stretch, begins.back(), place, slicing_.crosses_lists, known_);
     });
     const auto begin = choose_place(begins, enough, [&](size_t place) {
       return bytes_read(nodes_, stretch, place, end, known_);
@@ -209,7 +204,8 @@ class StretchChooser {
     const auto* seed = nodes_[seed_];
     const bool is_summed = stretch.made.at(seed->outputs()[0]) == kSummed;
     auto bytes = bytes_read(nodes_, stretch, begin, end, known_) +
-                 (is_summed ? 2 : 1) * bytes_written(nodes_, stretch, begin, end, known_) +
+                 (is_summed ? 2 : 1) *
+                     bytes_written(nodes_, stretch, begin, end, slicing_.crosses_lists, known_) +
                  bytes_of_gradients(seed, stretch, known_);
     return bytes + needs_.workspace_bytes / (slices_workspace(stretch) ? candidate.slices : 1);
   }
@@ -232,7 +228,7 @@ class StretchChooser {
     int64_t bytes = needs_.workspace_bytes;
     for (const auto& [value, dimension] : stretch.made)
       bytes += dimension >= 0 ? 2 * bytes_of(value, known_) : 0;  // and their gradients
-    const auto enough = std::max<int64_t>(limit_bytes_ / 8, 1) * coarseness_;
+    const auto enough = std::max<int64_t>(slicing_.limit_bytes / 8, 1) * slicing_.coarseness;
     const auto slices =
         std::clamp<int64_t>((bytes + enough - 1) / enough, 2, std::min(stretch.rows, kMostSlices));
     const auto length = stretch.rows / slices;
@@ -245,8 +241,7 @@ class StretchChooser {
   const OrderedNodes& nodes_;
   const size_t seed_;
   const OperatorNeeds& needs_;
-  const int64_t limit_bytes_;
-  const int64_t coarseness_;
+  const Slicing& slicing_;
   const KnownTensors& known_;
 };
 
@@ -271,8 +266,8 @@ std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_
 
 }  // namespace
 
-SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, int64_t limit_bytes,
-                         int64_t coarseness) {
+SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
+                         const Slicing& slicing) {
   constexpr double kWorthwhile = 0.8;  // of what the operator needs by itself
   SlicedForward sliced{const_cast<Graph&>(forward).copy()};
   auto known = tensors.of(*sliced.graph);
@@ -280,12 +275,12 @@ SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors, in
   std::unordered_set<const Node*> tried;
   while (true) {
     const OrderedNodes nodes(*sliced.graph);
-    const auto seed = largest_operator(nodes, limit_bytes, needs, tried);
+    const auto seed = largest_operator(nodes, slicing.limit_bytes, needs, tried);
     if (!seed)
       break;
     tried.insert(nodes[*seed]);
     const auto& own = needs.at(nodes[*seed]);
-    const auto candidate = StretchChooser(nodes, *seed, own, limit_bytes, coarseness, known).best();
+    const auto candidate = StretchChooser(nodes, *seed, own, slicing, known).best();
     if (!candidate ||
         static_cast<double>(candidate->bytes) > kWorthwhile * static_cast<double>(own.bytes))
       continue;

@@ -20,18 +20,27 @@
 
 namespace aten_recompute {
 
+// How fine the slices are, and how long the stretches.
+struct Slicing {
+  // An operator runs in slices if it or its gradient needs more than this: operands, results and
+  // workspace.
+  int64_t limit_bytes = 0;
+  // What a slice needs is small beside the limit times this number.
+  int64_t coarseness = 1;
+  // Whether a stretch may contain lists of tensors, for operators such as cat. Otherwise it ends
+  // before them: it is shorter, and computes less again.
+  bool crosses_lists = true;
+};
+
 struct SlicedForward {
   std::shared_ptr<torch::jit::Graph> graph;
   size_t num_stretches = 0;
 };
 
-// Returns a copy of the forward whose large operators are in stretches that run slice by slice. An
-// operator is large if it or its gradient needs more than `limit_bytes`: operands, results and
-// workspace. A stretch begins and ends where little memory is alive; it may not contain what has
-// effects, draws random numbers, or reads what may change before the backward. What a slice needs
-// is small beside the limit times `coarseness`: with fewer and longer slices, operators take less
-// time.
+// Returns a copy of the forward whose large operators are in stretches that run slice by slice. A
+// stretch begins and ends where little memory is alive; it may not contain what has
+// effects, draws random numbers, or reads what may change before the backward.
 SlicedForward slice_rows(const torch::jit::Graph& forward, const ForwardTensors& tensors,
-                         int64_t limit_bytes, int64_t coarseness = 1);
+                         const Slicing& slicing);
 
 }  // namespace aten_recompute

@@ -257,6 +257,18 @@ def test_a_call_may_take_another_path_inside_of_slices(strategy: str, monkeypatc
     torch.testing.assert_close(step(lowered, inputs), step(eager, inputs), rtol=1e-10, atol=1e-12)
 
 
+class Scattering(nn.Module):
+    def forward(self, x: Tensor, index: Tensor, source: Tensor) -> Tensor:
+        return torch.scatter_add(x * 2, 0, index, source.sin())
+
+
+def test_numbers_have_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    lowered = aten_recompute.lower(torch.jit.script(Scattering()), "all", exact=False)
+    inputs = torch.randn([]), torch.tensor(0), torch.randn([], requires_grad=True)
+    torch.testing.assert_close(lowered(*inputs), Scattering()(*inputs))
+
+
 def test_an_assertion_fails_before_the_operators_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOMPUTE_SLICES", "always")
     lowered = aten_recompute.lower(torch.jit.script(Asserting()), "all", exact=False)

@@ -493,7 +493,7 @@ TEST_F(SliceRows, ListsOfTensorsAreTakenApartWhereTheyAreMade) {
 )");
   const std::vector<c10::IValue> inputs{random({10, 8})};
   const ForwardTensors tensors(graph, {true}, inputs);
-  const auto sliced = slice_rows(*graph, tensors, 0);
+  const auto sliced = slice_rows(*graph, tensors, {0});
   for (const auto* node : test::find_nodes(*sliced.graph, "aten_recompute::sliced")) {
     for (const auto* output : node->outputs())
       EXPECT_NE(output->type()->kind(), c10::TypeKind::ListType);
@@ -522,7 +522,7 @@ TEST_F(SliceRows, AStretchBeginsAndEndsWhereLittleIsAlive) {
   const std::vector<c10::IValue> inputs{random({64, 4}), random({64, 4}), random({4, 64})};
   const ForwardTensors tensors(graph, {true, true, true}, inputs);
   const auto large = 64 * 64 * 8;
-  const auto sliced = slice_rows(*graph, tensors, large);
+  const auto sliced = slice_rows(*graph, tensors, {large});
   EXPECT_EQ(sliced.num_stretches, 1);
   const auto nodes = test::find_nodes(*sliced.graph, "aten_recompute::sliced");
   ASSERT_EQ(nodes.size(), 1);
@@ -530,7 +530,7 @@ TEST_F(SliceRows, AStretchBeginsAndEndsWhereLittleIsAlive) {
               ElementsAre("h.1 = aten::linear($0, $1, None)", "g.1 = aten::gelu(h.1, none)",
                           "y.1 = aten::linear(g.1, $2, None)"));
   expect_same(sliced.graph, graph, inputs);
-  EXPECT_EQ(slice_rows(*graph, tensors, 100 * large).num_stretches, 0);
+  EXPECT_EQ(slice_rows(*graph, tensors, {100 * large}).num_stretches, 0);
 }
 
 TEST_F(SliceRows, AStretchCanBeDifferentiatedTwice) {
