@@ -118,10 +118,7 @@ class SliceChooser {
     // The same thresholds for each budget, so that the smallest peak of an error can be kept.
     for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
       const auto limit = unplanned_bytes_ / share;
-      if (auto graphs = coarsest(input, *forward, *tensors, limit, /*crosses_lists=*/true)) {
-        auto shorter = coarsest(input, *forward, *tensors, limit, /*crosses_lists=*/false);
-        if (shorter && is_faster(*shorter, *graphs))
-          graphs = std::move(shorter);
+      if (auto graphs = coarsest(input, *forward, *tensors, limit)) {
         log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(num_stretches_) +
                                       " stretches of operators run slice by slice, because no "
                                       "plan of the operators as they are keeps " +
@@ -177,14 +174,12 @@ class SliceChooser {
   // Compiles the region with slices that are as few and long as keep the budget. Returns nothing
   // where none do.
   std::optional<RegionGraphs> coarsest(const RegionInput& input, const torch::jit::Graph& forward,
-                                       const ForwardTensors& tensors, int64_t limit_bytes,
-                                       bool crosses_lists) {
-    auto graphs = try_slices(input, forward, tensors, {limit_bytes, 1, crosses_lists});
+                                       const ForwardTensors& tensors, int64_t limit_bytes) {
+    auto graphs = try_slices(input, forward, tensors, {limit_bytes});
     if (!graphs)
       return std::nullopt;
     for (const int64_t coarseness : {32, 16, 8, 4, 2}) {
-      if (auto coarse =
-              try_slices(input, forward, tensors, {limit_bytes, coarseness, crosses_lists}))
+      if (auto coarse = try_slices(input, forward, tensors, {limit_bytes, coarseness}))
         return coarse;
     }
     return graphs;
@@ -203,6 +198,11 @@ class SliceChooser {
     try {
       auto graphs = in_slices(input, layout);
       num_stretches_ = sliced.num_stretches;
+      if (graphs.plan)
+        log_info(LogTopic::kPlan, "with " + std::to_string(num_stretches_) +
+                                      " stretches in slices, a plan keeps the budget and takes " +
+                                      std::to_string(graphs.plan->metrics.predicted_seconds) +
+                                      " s per step");
       return graphs;
     } catch (const BudgetUnreachableError& error) {
       log_info(LogTopic::kPlan, "with " + std::to_string(sliced.num_stretches) +

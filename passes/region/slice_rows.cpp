@@ -77,13 +77,13 @@ int64_t bytes_read(const OrderedNodes& nodes, const RowStretch& stretch, size_t 
 
 // Returns the bytes of what nodes of the stretch in [begin, end) make for others.
 int64_t bytes_written(const OrderedNodes& nodes, const RowStretch& stretch, size_t begin,
-                      size_t end, bool crosses_lists, const KnownTensors& known) {
+                      size_t end, const KnownTensors& known) {
   const auto is_member = [&](const torch::jit::Use& use) {
     const auto index = nodes.index_of(use.user);
     return index && *index >= begin && *index < end && stretch.operand_rows.count(use.user) != 0;
   };
   const auto is_inside = [&](const torch::jit::Use& use) {
-    if (is_member(use) || !crosses_lists || use.user->kind() != c10::prim::ListConstruct)
+    if (is_member(use) || use.user->kind() != c10::prim::ListConstruct)
       return is_member(use);
     const auto& readers = use.user->output()->uses();  // the list is made again in the stretch
     return std::all_of(readers.begin(), readers.end(), is_member);
@@ -184,7 +184,7 @@ class StretchChooser {
     }
     const auto enough = slicing_.limit_bytes / 8;
     const auto end = choose_place(ends, enough, [&](size_t place) {
-      return bytes_written(nodes_, stretch, begins.back(), place, slicing_.crosses_lists, known_);
+      return bytes_written(nodes_, stretch, begins.back(), place, known_);
     });
     const auto begin = choose_place(begins, enough, [&](size_t place) {
       return bytes_read(nodes_, stretch, place, end, known_);
@@ -204,8 +204,7 @@ class StretchChooser {
     const auto* seed = nodes_[seed_];
     const bool is_summed = stretch.made.at(seed->outputs()[0]) == kSummed;
     auto bytes = bytes_read(nodes_, stretch, begin, end, known_) +
-                 (is_summed ? 2 : 1) *
-                     bytes_written(nodes_, stretch, begin, end, slicing_.crosses_lists, known_) +
+                 (is_summed ? 2 : 1) * bytes_written(nodes_, stretch, begin, end, known_) +
                  bytes_of_gradients(seed, stretch, known_);
     return bytes + needs_.workspace_bytes / (slices_workspace(stretch) ? candidate.slices : 1);
   }

@@ -20,16 +20,13 @@
 
 namespace aten_recompute {
 
-// How fine the slices are, and how long the stretches.
+// What runs in slices, and how fine these are.
 struct Slicing {
   // An operator runs in slices if it or its gradient needs more than this: operands, results and
   // workspace.
   int64_t limit_bytes = 0;
   // What a slice needs is small beside the limit times this number.
   int64_t coarseness = 1;
-  // Whether a stretch may contain lists of tensors, for operators such as cat. Otherwise it ends
-  // before them: it is shorter, and computes less again.
-  bool crosses_lists = true;
 };
 
 struct SlicedForward {
