@@ -20,6 +20,8 @@ void check_path(torch::jit::Stack& stack) {
     return;
   // The interpreter turns what an operator throws into an error of its own type, so the type of the
   // exception cannot say what happened.
+  if (place == kRunAsScripted)
+    note_all_paths_left("a value has other sizes than those for which the call was compiled");
   CallContext::current().path_left = place;
   throw std::runtime_error("the call takes another path than the one it was compiled for");
 }

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <numeric>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -109,12 +110,21 @@ at::Tensor whole_for(const at::Tensor& slice, int64_t dimension, int64_t rows,
   return at::empty(in_memory, slice.options()).permute(place);
 }
 
-// Returns whether PyTorch's own operators are all that the graph has.
-bool has_only_aten(const torch::jit::Graph& graph) {
+// Returns whether results of the operator on meta tensors may lie in memory otherwise than those on
+// the CPU, where another kernel chooses.
+bool has_layout_of_kernel(const Node* node) {
+  const std::string name = node->kind().toQualString();
+  return name.rfind("aten::conv", 0) == 0 || name == "aten::group_norm" ||
+         name == "aten::instance_norm" || name == "aten::batch_norm" ||
+         name == "aten::scaled_dot_product_attention";
+}
+
+// Returns whether a run of the graph on meta tensors shows how results lie in memory.
+bool shows_layouts_on_meta(const torch::jit::Graph& graph) {
   const auto nodes = graph.nodes();
   return std::all_of(nodes.begin(), nodes.end(), [](const Node* node) {
-    return node->kind().is_aten() || node->kind().is_prim() ||
-           node->kind() == symbols::kFollowingSize || node->kind() == symbols::kCheckPath;
+    return (node->kind().is_aten() && !has_layout_of_kernel(node)) || node->kind().is_prim() ||
+           node->kind() == symbols::kCheckPath;
   });
 }
 
@@ -129,7 +139,7 @@ class Sliced {
         operand_rows_(node->is(symbols::kOperandRows)),
         result_rows_(node->is(symbols::kResultRows)),
         broadcasts_(node->is(symbols::kBroadcasts)),
-        runs_on_meta_(has_only_aten(*node->g(c10::attr::Subgraph))),
+        shows_layouts_(shows_layouts_on_meta(*node->g(c10::attr::Subgraph))),
         may_fail_early_(node->hasAttribute(kMayFailEarly)) {}
 
   void operator()(Stack& stack) const {
@@ -162,6 +172,10 @@ class Sliced {
       if (rows && *rows != size)
         return std::nullopt;
       rows = size;
+    }
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operand_rows_[i] == kRowCount && (!rows || operands[i].toInt() != *rows))
+        return std::nullopt;
     }
     for (size_t i = 0; i + 1 < broadcasts_.size(); i += 2) {
       const auto& operand = operands[static_cast<size_t>(broadcasts_[i])];
@@ -203,7 +217,7 @@ class Sliced {
 
   // Returns how the results would lie in memory if the stretch ran as a whole.
   StridesOfResults strides_of_whole(const std::vector<IValue>& operands) const {
-    if (!runs_on_meta_)
+    if (!shows_layouts_)
       return StridesOfResults(result_rows_.size());
     auto description = describe(operands);
     if (description) {
@@ -254,6 +268,8 @@ class Sliced {
       for (size_t i = 0; i < operands.size(); ++i) {
         if (operand_rows_[i] >= 0)
           slice[i] = operands[i].toTensor().narrow(operand_rows_[i], begin, size);
+        else if (operand_rows_[i] == kRowCount)
+          slice[i] = size;
       }
       std::vector<IValue> parts;
       try {
@@ -309,20 +325,12 @@ class Sliced {
   std::vector<int64_t> operand_rows_;
   std::vector<int64_t> result_rows_;
   std::vector<int64_t> broadcasts_;
-  bool runs_on_meta_;
+  bool shows_layouts_;
   std::shared_ptr<KnownStrides> known_strides_ = std::make_shared<KnownStrides>();
   bool may_fail_early_;
 };
 
 }  // namespace
-
-int64_t following_size(const at::Tensor& self, const std::vector<int64_t>& others,
-                       int64_t dimension) {
-  int64_t elements = 1;
-  for (const auto size : others)
-    elements *= size;
-  return elements == 0 ? self.size(dimension) : self.numel() / elements;
-}
 
 void register_sliced_operator() {
   static const torch::jit::RegisterOperators registered(
@@ -330,12 +338,11 @@ void register_sliced_operator() {
            symbols::kSliced, [](const Node* node) -> torch::jit::Operation { return Sliced(node); },
            c10::AliasAnalysisKind::PURE_FUNCTION),
        torch::jit::Operator(
-           "aten_recompute::following_size(Tensor self, int[] others, int dimension) -> int",
+           "aten_recompute::broadcast_size(int first, int second) -> int",
            [](Stack& stack) {
-             const auto dimension = torch::jit::pop(stack).toInt();
-             const auto others = torch::jit::pop(stack).toIntVector();
-             const auto self = torch::jit::pop(stack).toTensor();
-             stack.emplace_back(following_size(self, others, dimension));
+             const auto second = torch::jit::pop(stack).toInt();
+             const auto first = torch::jit::pop(stack).toInt();
+             stack.emplace_back(first == 1 ? second : first);
            },
            c10::AliasAnalysisKind::FROM_SCHEMA)});
 }

@@ -4,7 +4,10 @@
 //   node kSliced
 //     attr::Subgraph   the stretch: a straight-line graph without effects and random numbers
 //     kSlices          into how many slices its rows are divided
-//     kOperandRows     per operand, the dimension that is sliced; kWhole: each slice reads all of it
+//     kOperandRows     per operand, what a slice reads of it:
+//                        a dimension    a part along it
+//                        kWhole         all of it
+//                        kRowCount      an int, the number of rows: that of the slice
 //     kResultRows      per result, what becomes of those of the slices:
 //                        a dimension    they are put one behind the other
 //                        kSummed        they are added up
@@ -26,17 +29,17 @@ inline const c10::Symbol kMayFailEarly = c10::Symbol::attr("may_fail_early");
 
 inline constexpr int64_t kWhole = -1;
 inline constexpr int64_t kSummed = -2;
+inline constexpr int64_t kRowCount = -4;
 
 // Registers aten_recompute::sliced, and
 //
-//   following_size(Tensor self, int[] others, int dimension) -> int
+//   broadcast_size(int first, int second) -> int
 //
-// which returns the size that a view() of `self` has beside the `others`; where these are without
-// elements, that of `self` in `dimension`. Where the sliced operands of a call do not have one
-// number of rows, or a slice has other results than the stretch was divided for, it runs as a
-// whole, which always computes the same. Throws what the subgraph's operators throw when they run
-// as a whole; with kMayFailEarly, path_left() then says that the call has to run as it was
-// scripted, because the check might have failed before.
+// which returns the size of a dimension that values of these sizes broadcast to. Where the sliced
+// operands of a call do not have one number of rows, or a slice has other results than the stretch
+// was divided for, it runs as a whole, which always computes the same. Throws what the subgraph's
+// operators throw when they run as a whole; with kMayFailEarly, path_left() then says that the call
+// has to run as it was scripted, because the check might have failed before.
 void register_sliced_operator();
 
 }  // namespace aten_recompute

@@ -19,6 +19,7 @@
 #include "passes/autodiff/operator_gradient.h"
 #include "passes/autodiff/put_on_tape.h"
 #include "passes/autodiff/sliced_gradient.h"
+#include "rules/recomputability.h"
 #include "rules/registry.h"
 
 namespace aten_recompute {

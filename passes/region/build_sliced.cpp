@@ -15,6 +15,7 @@
 #include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "runtime/path_check.h"
 #include "runtime/sliced.h"
 
 namespace aten_recompute {
@@ -46,6 +47,7 @@ class SlicedBuilder {
         copy_check(node);
     }
     redirect_length_reads();
+    count_rows_of_lists();
     const auto results = values_read_outside();
     auto* sliced = create(results);
     sliced->insertAfter(members_.back());
@@ -74,6 +76,10 @@ class SlicedBuilder {
           subgraph_->createClone(value->node(), [](Value* each) { return each; }));
       return copies_[value] = constant->output();
     }
+    return input_for(value, row);
+  }
+
+  Value* input_for(Value* value, int64_t row) {
     auto& input = inputs_[{value, row}];
     if (input == nullptr) {
       input = subgraph_->addInput()->setType(value->type());
@@ -83,7 +89,7 @@ class SlicedBuilder {
     return input;
   }
 
-  // Returns the list of sizes of a view() or the like, of which one follows from the slice.
+  // Returns the list of sizes of a view() or the like, of which one is that of the slice.
   Value* inner_sizes(const Node* node) {
     auto* list = const_cast<Node*>(node)->input(sizes_operand(node).value());
     const auto row = static_cast<size_t>(stretch_.made.at(node->outputs()[0]));
@@ -99,22 +105,26 @@ class SlicedBuilder {
       const auto found = stretch_.made.find(measured);
       const auto dimension = found == stretch_.made.end() ? operand_row : found->second;
       sizes[row] = subgraph_->insert(c10::aten::size, {inner(measured, dimension), dimension});
-    } else if (size == SliceSize::kFollows) {
-      sizes[row] = following_size(node, sizes, row);
+    } else if (size == SliceSize::kRowCount) {
+      sizes[row] = row_count(list, row);
     } else {
       sizes[row] = subgraph_->insertConstant(int64_t{-1});
     }
     return subgraph_->insertNode(subgraph_->createList(c10::IntType::get(), sizes))->output();
   }
 
-  // Returns a size that follows from the number of elements and all other sizes.
-  Value* following_size(const Node* node, std::vector<Value*> sizes, size_t row) {
-    sizes.erase(sizes.begin() + static_cast<std::ptrdiff_t>(row));
-    auto* others =
-        subgraph_->insertNode(subgraph_->createList(c10::IntType::get(), sizes))->output();
-    const auto operand_row = stretch_.operand_rows.at(node)[0];
-    auto* operand = inner(const_cast<Node*>(node)->input(0), operand_row);
-    return subgraph_->insert(symbols::kFollowingSize, {operand, others, operand_row});
+  // Returns what stands for an element of a list of sizes that is the number of rows.
+  Value* row_count(Value* list, size_t index) {
+    const auto element = static_cast<int64_t>(index);
+    Value* written = nullptr;
+    const torch::jit::WithInsertPoint guard(list->node()->next());
+    if (const auto constant = torch::jit::toIValue(list))
+      written = graph_.insertConstant(constant->toIntVector().at(index));
+    else if (list->node()->kind() == c10::prim::ListConstruct)
+      written = list->node()->input(index);
+    else
+      written = graph_.insert(c10::aten::__getitem__, {list, element});
+    return input_for(written, kRowCount);
   }
 
   // Returns what stands for an element of a list of sizes in the stretch.
@@ -263,25 +273,72 @@ class SlicedBuilder {
     return values;
   }
 
-  // Returns a value outside of the stretch, and its dimension, that has the rows of `value`.
-  std::pair<Value*, int64_t> origin_of_rows(Value* value) const {
-    auto row = stretch_.made.at(value);
-    while (stretch_.made.count(value) != 0) {
-      const auto operands = flat_operands(value->node());
-      const auto& rows = stretch_.operand_rows.at(value->node());
-      const auto place =
-          std::find_if(rows.begin(), rows.end(), [](int64_t each) { return each >= 0; });
-      value = operands[place - rows.begin()];
-      row = *place;
+  // Adds the values outside of the stretch, and their dimensions, that have the rows of `value` or
+  // are broadcast to them.
+  void add_origins_of_rows(Value* value, int64_t row, std::set<const Value*>& seen,
+                           std::vector<std::pair<Value*, int64_t>>& origins) const {
+    if (!seen.insert(value).second)
+      return;
+    if (stretch_.made.count(value) == 0) {
+      origins.emplace_back(value, row);
+      return;
     }
-    return {value, row};
+    const auto operands = flat_operands(value->node());
+    const auto& rows = stretch_.operand_rows.at(value->node());
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (rows[i] >= 0)
+        add_origins_of_rows(operands[i], rows[i], seen, origins);
+    }
+  }
+
+  // Inserts what computes the number of rows of `value`, whatever broadcasts in a later call.
+  Value* insert_row_count(Value* value) {
+    static const auto broadcast_size =
+        c10::Symbol::fromQualString("aten_recompute::broadcast_size");
+    std::set<const Value*> seen;
+    std::vector<std::pair<Value*, int64_t>> origins;
+    add_origins_of_rows(value, stretch_.made.at(value), seen, origins);
+    Value* count = nullptr;
+    for (const auto& [origin, row] : origins) {
+      auto* size = graph_.insert(c10::aten::size, {origin, row});
+      count = count == nullptr ? size : graph_.insert(broadcast_size, {count, size});
+    }
+    return count;
+  }
+
+  // Has the stretch check that `value` has so many rows: a view in it may make others in a later
+  // call. Then the call runs as it was scripted, because `count` is read outside.
+  void check_row_count(Value* value, Value* count) {
+    auto* rows = subgraph_->insert(c10::aten::size, {copies_.at(value), stretch_.made.at(value)});
+    auto* is_right = subgraph_->insert(c10::aten::eq, {rows, input_for(count, kRowCount)});
+    subgraph_->insert(symbols::kCheckPath, {is_right, true, kRunAsScripted});
+  }
+
+  bool is_read_outside(const Value* value) const {
+    const auto& uses = value->uses();
+    return std::any_of(uses.begin(), uses.end(),
+                       [&](const torch::jit::Use& use) { return !is_member(use.user); });
+  }
+
+  // Counts the rows for lists of sizes that are read outside of the stretch.
+  void count_rows_of_lists() {
+    for (auto* node : members_) {
+      auto* list = node->outputs()[0];
+      if (stretch_.made.at(list) != kSizesOfSlice || !is_read_outside(list))
+        continue;
+      const torch::jit::WithInsertPoint guard(node);
+      auto* count = insert_row_count(node->input());
+      check_row_count(node->input(), count);
+      counts_of_lists_[list] = count;
+    }
   }
 
   void redirect_length_reads() {
     for (auto* read : stretch_.length_reads) {
-      const auto [origin, row] = origin_of_rows(const_cast<Value*>(measured_value(read)));
       const torch::jit::WithInsertPoint guard(read);
-      auto* length = graph_.insert(c10::aten::size, {origin, row});
+      auto* measured = const_cast<Value*>(measured_value(read));
+      auto* length = insert_row_count(measured);
+      check_row_count(measured, length);
       length->node()->copyMetadata(read);
       std::replace(operands_.begin(), operands_.end(), read->output(), length);
       read->output()->replaceAllUsesWith(length);
@@ -319,9 +376,8 @@ class SlicedBuilder {
   void list_sizes_outside(Node* sliced) {
     for (auto* node : members_) {
       auto* list = node->outputs()[0];
-      if (stretch_.made.at(list) != kSizesOfSlice ||
-          std::all_of(list->uses().begin(), list->uses().end(),
-                      [&](const torch::jit::Use& use) { return is_member(use.user); }))
+      const auto count = counts_of_lists_.find(list);
+      if (count == counts_of_lists_.end())
         continue;
       auto* measured = node->input();
       const auto row = stretch_.made.at(measured);
@@ -338,9 +394,8 @@ class SlicedBuilder {
         result_rows.push_back(kWhole);
       }
       sliced->is_(symbols::kResultRows, std::move(result_rows));
-      const auto [origin, dimension] = origin_of_rows(measured);
       const torch::jit::WithInsertPoint guard(sliced->next());
-      sizes[row] = graph_.insert(c10::aten::size, {origin, dimension});
+      sizes[row] = count->second;
       auto* outside = graph_.insertNode(graph_.createList(c10::IntType::get(), sizes));
       list->replaceAllUsesWith(outside->output());
     }
@@ -398,6 +453,7 @@ class SlicedBuilder {
   std::map<std::pair<Value*, int64_t>, Value*> inputs_;
   std::vector<Value*> operands_;
   std::vector<int64_t> operand_rows_;
+  std::unordered_map<Value*, Value*> counts_of_lists_;
   std::set<std::pair<Value*, int64_t>> broadcasts_;  // inputs of the subgraph
 };
 

@@ -87,6 +87,7 @@ std::optional<int64_t> read_dimension(const Node* node, const KnownTensors& know
 // A size that view() or the like is given.
 struct ListedSize {
   std::optional<int64_t> constant;
+  const Value* value = nullptr;  // nullptr: it is not given by itself
   // The size was read off this value, in this dimension; null: it was not.
   const Value* read_of = nullptr;
   int64_t read_dimension = kWhole;
@@ -108,7 +109,7 @@ std::vector<ListedSize> listed_sizes(const Value* list, const KnownTensors& know
       sizes.push_back({.constant = size});
   } else if (list->node()->kind() == c10::prim::ListConstruct) {
     for (const auto* value : list->node()->inputs()) {
-      ListedSize size{.constant = torch::jit::constant_as<int64_t>(value)};
+      ListedSize size{.constant = torch::jit::constant_as<int64_t>(value), .value = value};
       if (const auto dimension = read_dimension(value->node(), known)) {
         size.read_of = measured_value(value->node());
         size.read_dimension = *dimension;
@@ -527,7 +528,10 @@ SliceSize size_of_slice(const Node* node, int64_t dimension, int64_t operand_row
   }
   const bool is_followed =
       std::any_of(sizes.begin(), sizes.end(), [](const auto& each) { return each.constant == -1; });
-  return is_expand || is_followed ? SliceSize::kNone : SliceSize::kFollows;
+  // What the stretch makes is the same in each slice.
+  const bool is_made =
+      made.count(size.value) != 0 || (size.value == nullptr && made.count(size.read_of) != 0);
+  return is_expand || is_followed || is_made ? SliceSize::kNone : SliceSize::kRowCount;
 }
 
 OrderedNodes::OrderedNodes(torch::jit::Graph& graph) {

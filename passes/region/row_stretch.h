@@ -71,7 +71,7 @@ std::optional<RowStretch> find_stretch(const OrderedNodes& nodes, StretchBounds 
 enum class SliceSize {
   kNone,       // it cannot be given for a slice, or the node might mean another dimension
   kAsWritten,  // it stays; the node names no sizes, or names -1
-  kFollows,    // it is computed from the number of elements and all other sizes
+  kRowCount,   // it is the number of rows, which is another one in a slice
   kRead,       // it is read off the slice of the value that it was read off
 };
 

@@ -269,6 +269,84 @@ def test_numbers_have_no_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.testing.assert_close(lowered(*inputs), Scattering()(*inputs))
 
 
+class ReadsRows(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        y = torch.tanh(a) * torch.sin(b)
+        return torch.cos(y).sum(0) / y.shape[0]
+
+
+class ComparesShapes(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        y = a.tanh() * b
+        z = y * 2 if y.shape == b.shape else y.sin()
+        return (z * y).exp().sum(0)
+
+
+@pytest.mark.parametrize("network", [ReadsRows, ComparesShapes])
+def test_what_broadcasts_in_a_later_call_has_its_number_of_rows(
+    network: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    eager = network()
+    lowered = aten_recompute.lower(torch.jit.script(network()), "none", exact=False)
+    for rows in ((6, 6), (1, 6), (6, 1), (1, 1), (4, 4)):
+        inputs = tuple(torch.randn(n, 4, dtype=torch.float64) for n in rows)
+        torch.testing.assert_close(step(lowered, inputs), step(eager, inputs), rtol=1e-10, atol=1e-12)
+    assert slices_of(lowered) > 0
+
+
+class Regrouping(nn.Module):
+    def forward(self, x: Tensor, n: int, k: int) -> tuple[Tensor, int]:
+        h = x.tanh().reshape([n, k])
+        return h.sin().exp().sum(0), h.size(0)
+
+
+def test_a_view_makes_what_the_call_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    for first in ((6, 4), (-1, 4), (6, -1)):
+        lowered = aten_recompute.lower(torch.jit.script(Regrouping()), "none", exact=False)
+        for n, k in (first, (6, 4), (-1, 8), (3, -1), (12, 2), (-1, 4)):
+            x = torch.randn(6, 4, dtype=torch.float64)
+            found, expected = lowered(x, n, k), Regrouping()(x, n, k)
+            torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-12)
+        with pytest.raises(RuntimeError, match="shape"):
+            lowered(torch.randn(8, 4, dtype=torch.float64), 6, 4)
+
+
+class DropsConvolution(nn.Module):
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.dropout(F.conv2d(x.tanh(), weight, padding=1), 0.4, True)
+
+
+class DropsGroups(nn.Module):
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        return F.dropout(F.group_norm(x.tanh(), 2) * 2, 0.4, True)
+
+
+class DropsAttention(nn.Module):
+    def forward(self, x: Tensor, weight: Tensor) -> Tensor:
+        y = x.tanh().transpose(1, 2)
+        return F.dropout(F.scaled_dot_product_attention(y, y, y) * 2, 0.4, True)
+
+
+@pytest.mark.parametrize("network", [DropsConvolution, DropsGroups, DropsAttention])
+def test_a_dropout_behind_slices_draws_for_the_same_elements(
+    network: Callable[[], nn.Module], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    lowered = aten_recompute.lower(torch.jit.script(network()), "none", exact=False)
+    x, weight = torch.randn(4, 4, 5, 6, dtype=torch.float64), torch.randn(5, 4, 3, 3, dtype=torch.float64)
+    if network is not DropsAttention:
+        x = x.contiguous(memory_format=torch.channels_last)
+    results = []
+    for module in (network(), lowered):
+        torch.manual_seed(1)
+        results.append(module(x.clone().requires_grad_(), weight))
+    assert results[1].stride() == results[0].stride()
+    torch.testing.assert_close(results[1], results[0], rtol=1e-10, atol=1e-12)
+    assert slices_of(lowered) > 0
+
+
 def test_an_assertion_fails_before_the_operators_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOMPUTE_SLICES", "always")
     lowered = aten_recompute.lower(torch.jit.script(Asserting()), "all", exact=False)

@@ -464,7 +464,7 @@ TEST_F(SliceRows, DimensionsBeforeTheRowsAreKnown) {
   }
 }
 
-TEST_F(SliceRows, ASizeThatFollowsMayBeZero) {
+TEST_F(SliceRows, ANumberOfRowsMayBeZero) {
   const auto graph = graph_of("x",
                               "  h = torch.tanh(x)\n  n = x.size(0)\n"
                               "  return h.reshape([n, x.size(1) * 4]) * 2.0\n");
