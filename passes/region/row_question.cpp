@@ -1,5 +1,7 @@
 #include "passes/region/row_question.h"
 
+#include "ir/node_traits.h"
+
 namespace aten_recompute {
 
 std::optional<c10::IValue> Question::constant(const char* argument) const {
@@ -18,6 +20,11 @@ std::optional<c10::IValue> Question::constant(const char* argument) const {
     ints.push_back(*constant);
   }
   return ints;
+}
+
+bool Question::may_have_rows(size_t index) const {
+  const auto* value = operands_[index];
+  return contains_tensor(*value->type()) && !value->mustBeNone();
 }
 
 Answer elementwise(const Question& question) {

@@ -88,7 +88,7 @@ class Question {
   std::optional<int64_t> broadcast(size_t index, size_t trailing = 0) const {
     const auto* sizes = operand(index);
     if (sizes == nullptr)
-      return kWhole;
+      return may_have_rows(index) ? std::nullopt : std::optional(kWhole);
     const auto rank = static_cast<int64_t>(result()->size());
     const auto own = dimension_ - (rank - static_cast<int64_t>(sizes->size()));
     if (own < 0)
@@ -102,6 +102,9 @@ class Question {
     note_broadcast(index, own);
     return kWhole;
   }
+
+  // Returns whether the operand may be a tensor though its sizes are not known.
+  bool may_have_rows(size_t index) const;
 
   void note_broadcast(size_t operand, int64_t dimension) const {
     broadcasts_.emplace_back(operand, dimension);

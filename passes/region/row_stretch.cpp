@@ -165,7 +165,9 @@ class StretchFinder {
       return std::nullopt;
     }
     const auto* sizes = sizes_of(seed->outputs()[0], known_);
-    if (sizes == nullptr || bounds_.dimension >= static_cast<int64_t>(sizes->size()))
+    // Of nothing, no rows are known: other sizes of such a call may be zero by chance.
+    if (sizes == nullptr || bounds_.dimension >= static_cast<int64_t>(sizes->size()) ||
+        std::find(sizes->begin(), sizes->end(), 0) != sizes->end())
       return std::nullopt;
     return (*sizes)[bounds_.dimension];
   }

@@ -78,6 +78,21 @@ Answer unpacked_list(const Question& question) {
   return question.only_first(question.dimension());
 }
 
+// Of broadcast_tensors(), only results of which nothing but sizes is read, as generated code does.
+// Its gradient is that of all results together, which a stretch would have to contain.
+Answer broadcast_for_sizes(const Question& question) {
+  const auto& uses = question.node()->output()->uses();
+  const bool for_sizes = std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    if (use.user->kind() != c10::aten::__getitem__)
+      return false;
+    const auto& readers = use.user->output()->uses();
+    return std::all_of(readers.begin(), readers.end(), [](const torch::jit::Use& reader) {
+      return reads_metadata_only(reader.user, reader.offset);
+    });
+  });
+  return for_sizes ? elementwise(question) : std::nullopt;
+}
+
 Answer transposition(const Question& question) {
   const auto rank = question.result()->size();
   auto first = question.dimension_argument("dim0", rank);
@@ -283,7 +298,7 @@ void add_rows_of_shapes(AnswerTable& table) {
       {"aten::amin", reduction},
       {"aten::argmax", reduction},
       {"aten::argmin", reduction},
-      {"aten::broadcast_tensors", elementwise},
+      {"aten::broadcast_tensors", broadcast_for_sizes},
       {"aten::cat", concatenation},
       {"aten::cdist", distances},
       {"aten::chunk", parts},

@@ -263,6 +263,19 @@ std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_
   return largest;
 }
 
+// Returns whether each node stands behind those that make its operands.
+bool is_in_order(Graph& graph) {
+  std::unordered_set<const Value*> made(graph.inputs().begin(), graph.inputs().end());
+  for (auto* node : graph.nodes()) {
+    const auto operands = free_values(node);
+    if (!std::all_of(operands.begin(), operands.end(),
+                     [&](const Value* operand) { return made.count(operand) != 0; }))
+      return false;
+    made.insert(node->outputs().begin(), node->outputs().end());
+  }
+  return true;
+}
+
 }  // namespace
 
 SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
@@ -287,6 +300,9 @@ SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
     ++sliced.num_stretches;
     remove_dead_code(sliced.graph->block());
   }
+  // A size that one stretch reads may come from another one behind it.
+  if (!is_in_order(*sliced.graph))
+    return {const_cast<Graph&>(forward).copy()};
   return sliced;
 }
 

@@ -347,6 +347,38 @@ def test_a_dropout_behind_slices_draws_for_the_same_elements(
     assert slices_of(lowered) > 0
 
 
+class DropsForGradient(nn.Module):
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = (F.dropout(x, 0.5, True) * x).sum()
+        gradient = torch.autograd.grad([y], [x], create_graph=True)[0]
+        assert gradient is not None
+        return y, gradient
+
+
+def test_a_dropout_of_which_no_sizes_are_known_is_not_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    eager = DropsForGradient()
+    lowered = aten_recompute.lower(torch.jit.script(DropsForGradient()), "none", exact=False)
+    for rows in (3, 2, 7):
+        inputs = (torch.randn(rows, 4, dtype=torch.float64),)
+        torch.testing.assert_close(step(lowered, inputs), step(eager, inputs), rtol=1e-10, atol=1e-12)
+
+
+class Broadcasting(nn.Module):
+    def forward(self, a: Tensor, b: Tensor) -> Tensor:
+        x, y = torch.broadcast_tensors(a.sin(), b)
+        return x.sum(0)
+
+
+def test_a_call_without_rows_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    eager = Broadcasting()
+    lowered = aten_recompute.lower(torch.jit.script(Broadcasting()), "none", exact=False)
+    for rows in (0, 3, 1, 0, 6):
+        inputs = tuple(torch.randn(rows, 4, dtype=torch.float64) for _ in range(2))
+        torch.testing.assert_close(step(lowered, inputs), step(eager, inputs), rtol=1e-10, atol=1e-12)
+
+
 def test_an_assertion_fails_before_the_operators_behind_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RECOMPUTE_SLICES", "always")
     lowered = aten_recompute.lower(torch.jit.script(Asserting()), "all", exact=False)

@@ -157,8 +157,6 @@ TEST_F(SliceRows, OperatorsWorkRowByRow) {
       {"x", "torch.linalg_norm(x[0], 'fro')", {x}, {}},
       {"x, y", "torch.tensordot(x, y, [2], [0])", {x, random({4, 3, 2})}, {0, 1, 2, 3}},
       {"x, y", "torch.tensordot(x, y, [0, 2], [-1, 0])", {x, random({4, 3, 5})}, {0, 1}},
-      {"x, y", "torch.broadcast_tensors([x, y])[0]", {x, random({7, 1})}, {0, 1, 2}},
-      {"x, y", "torch.broadcast_tensors([x, y])[1]", {x, random({5, 7, 4})}, {0, 1, 2}},
       {"x", "x.transpose(0, 1)", {x}, {0, 1, 2}},
       {"x", "x.permute([2, 0, 1]).contiguous()", {x}, {0, 1, 2}},
       {"x", "x.view([5, 28])", {x}, {0}},
