@@ -264,7 +264,7 @@ std::optional<size_t> largest_operator(const OrderedNodes& nodes, int64_t limit_
 }
 
 // Returns whether each node stands behind those that make its operands.
-bool is_in_order(Graph& graph) {
+bool makes_operands_first(Graph& graph) {
   std::unordered_set<const Value*> made(graph.inputs().begin(), graph.inputs().end());
   for (auto* node : graph.nodes()) {
     const auto operands = free_values(node);
@@ -301,7 +301,7 @@ SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
     remove_dead_code(sliced.graph->block());
   }
   // A size that one stretch reads may come from another one behind it.
-  if (!is_in_order(*sliced.graph))
+  if (!makes_operands_first(*sliced.graph))
     return {const_cast<Graph&>(forward).copy()};
   return sliced;
 }

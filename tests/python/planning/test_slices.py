@@ -366,7 +366,7 @@ def test_a_dropout_of_which_no_sizes_are_known_is_not_cut(monkeypatch: pytest.Mo
 
 class Broadcasting(nn.Module):
     def forward(self, a: Tensor, b: Tensor) -> Tensor:
-        x, y = torch.broadcast_tensors(a.sin(), b)
+        x, _ = torch.broadcast_tensors(a.sin(), b)
         return x.sum(0)
 
 
