@@ -112,9 +112,6 @@ inline const c10::Symbol kResultRows = c10::Symbol::attr("result_rows");    // o
 
 // Pairs of an operand and a dimension of it that has to be 1.
 inline const c10::Symbol kBroadcasts = c10::Symbol::attr("broadcasts");
-// A size that follows from all others (runtime/sliced.h).
-inline const c10::Symbol kFollowingSize =
-    c10::Symbol::fromQualString("aten_recompute::following_size");
 
 // The number of a node of the forward, on the node and on those of its gradients
 // (passes/region/forward_tensors.h).
