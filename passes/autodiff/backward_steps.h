@@ -36,8 +36,8 @@ struct PreparedNodes {
 // Prepares each of the nodes that a gradient passes through, and marks in `sums` which of their
 // outputs require grad. Composed operators are replaced by their parts. For a backward, nodes are
 // also replaced by the forward of their rule, or by a tape; for an inner gradient they stay as they
-// are, so that they can be differentiated again, but those that draw random numbers, as the
-// gradient needs the same ones. `sums` has to outlive the result.
+// are, so that they can be differentiated again, except those that draw random numbers: the
+// gradient needs the numbers that the forward has drawn. `sums` has to outlive the result.
 std::vector<BackwardStep> prepare_forward(const std::vector<torch::jit::Node*>& nodes,
                                           Purpose purpose, GradientSums& sums,
                                           PreparedNodes& prepared);
