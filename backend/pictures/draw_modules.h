@@ -12,7 +12,7 @@ namespace aten_recompute::drawing {
 
 // Graphs with more operators than this are collapsed; so is a layer that was asked for if it has
 // more than the second number.
-inline constexpr size_t kMostOperators = 80;
+inline constexpr size_t kMostOperators = 60;
 inline constexpr size_t kMostOperatorsOfLayer = 150;
 // As many boxes are fine where no layers are known, before modules are collapsed.
 inline constexpr size_t kMostBoxes = 40;

@@ -22,7 +22,7 @@ namespace aten_recompute {
 ///   "timeline"  the memory over the operators of a step, as predicted. It needs a profile, which
 ///               strategies segments, min_cut and budget make, and the option "profile"
 ///
-/// Modules are clusters. In a graph of more than 80 operators, each layer is a single box.
+/// Modules are clusters. In a graph of more than 60 operators, each layer is a single box.
 /// `layer`, the path of a module such as "encoder.layers.3", shows what is inside of it. `method`
 /// is the method to draw; it is needed where several have run.
 ///

@@ -22,7 +22,7 @@ def draw(
     Boxes are operators, by color: what is kept for the backward, what is dropped and computed again, and what the
     backward computes again. Edges carry the bytes of what flows along them, if the module has a profile: the strategies
     ``segments``, ``min_cut`` and ``budget`` make one, and so does ``profile=True``. Modules are clusters. In a graph of
-    more than 80 operators each layer is a single box, with stripes for the shares of its memory.
+    more than 60 operators each layer is a single box, with stripes for the shares of its memory.
 
     Args:
         lowered: a lowered or enabled module, or an enabled function, after at least one training step.
