@@ -3,6 +3,8 @@
 #include <aten_recompute/errors.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -23,6 +25,9 @@
 
 namespace aten_recompute {
 namespace {
+
+// The longest slices that are tried (Slicing::coarseness).
+constexpr int64_t kCoarsest = 128;
 
 bool may_use_slices(const RegionInput& input) {
   const auto& options = input.options;
@@ -158,9 +163,9 @@ class SliceChooser {
       return;
     for (const int64_t share : {2, 8}) {
       const auto limit = unplanned_bytes_ / share;
-      auto sliced = try_slices(input, *forward, *tensors, {limit, /*coarseness=*/32});
+      auto sliced = try_slices(input, *forward, *tensors, {limit, {kCoarsest}});
       if (!sliced)
-        sliced = try_slices(input, *forward, *tensors, {limit, /*coarseness=*/8});
+        sliced = try_slices(input, *forward, *tensors, {limit, {kCoarsest / 4}});
       if (sliced && is_faster(*sliced, graphs))
         graphs = std::move(*sliced);
     }
@@ -178,11 +183,36 @@ class SliceChooser {
     auto graphs = try_slices(input, forward, tensors, {limit_bytes});
     if (!graphs)
       return std::nullopt;
-    for (const int64_t coarseness : {32, 16, 8, 4, 2}) {
-      if (auto coarse = try_slices(input, forward, tensors, {limit_bytes, coarseness}))
-        return coarse;
+    int64_t coarseness = kCoarsest;
+    for (; coarseness > 1; coarseness /= 2) {
+      if (auto coarse = try_slices(input, forward, tensors, {limit_bytes, {coarseness}})) {
+        graphs = std::move(coarse);
+        break;
+      }
     }
+    if (coarseness < kCoarsest)
+      coarsen_each(input, forward, tensors, {limit_bytes, {coarseness}}, *graphs);
     return graphs;
+  }
+
+  // Replaces the graphs, which have slices of this size, by faster ones in which some stretches
+  // have longer slices: it may be a single stretch that needs the short ones.
+  void coarsen_each(const RegionInput& input, const torch::jit::Graph& forward,
+                    const ForwardTensors& tensors, Slicing slicing, RegionGraphs& graphs) {
+    constexpr size_t kMostStretches = 4;  // the first are those of the largest operators
+    const auto shortest = slicing.coarseness.back();
+    slicing.coarseness.assign(num_stretches_ + 1, shortest);
+    for (size_t i = 0; i < std::min(slicing.coarseness.size() - 1, kMostStretches); ++i) {
+      for (auto coarseness = kCoarsest; coarseness > shortest; coarseness /= 4) {
+        slicing.coarseness[i] = coarseness;
+        auto coarse = try_slices(input, forward, tensors, slicing);
+        if (coarse && is_faster(*coarse, graphs)) {
+          graphs = std::move(*coarse);
+          break;
+        }
+        slicing.coarseness[i] = shortest;
+      }
+    }
   }
 
   // Compiles the region with slices. Returns nothing where there are none, or they do not help.

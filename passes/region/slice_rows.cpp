@@ -146,12 +146,24 @@ int64_t bytes_of_gradients(const Node* seed, const RowStretch& stretch, const Kn
   return bytes;
 }
 
+// The limit and the coarseness of one stretch (Slicing).
+struct SliceSizes {
+  int64_t limit_bytes = 0;
+  int64_t coarseness = 1;
+};
+
+SliceSizes sizes_of_stretch(const Slicing& slicing, size_t stretch) {
+  const auto& coarseness = slicing.coarseness;
+  return {slicing.limit_bytes,
+          coarseness.empty() ? 1 : coarseness[std::min(stretch, coarseness.size() - 1)]};
+}
+
 // Finds stretches around one operator.
 class StretchChooser {
  public:
   StretchChooser(const OrderedNodes& nodes, size_t seed, const OperatorNeeds& needs,
-                 const Slicing& slicing, const KnownTensors& known)
-      : nodes_(nodes), seed_(seed), needs_(needs), slicing_(slicing), known_(known) {}
+                 const SliceSizes& sizes, const KnownTensors& known)
+      : nodes_(nodes), seed_(seed), needs_(needs), sizes_(sizes), known_(known) {}
 
   // Returns the stretch that needs least, over all ways to slice the operator.
   std::optional<Candidate> best() const {
@@ -182,7 +194,7 @@ class StretchChooser {
       if (index <= seed_)
         begins.insert(begins.begin(), index);
     }
-    const auto enough = slicing_.limit_bytes / 8;
+    const auto enough = sizes_.limit_bytes / 8;
     const auto end = choose_place(ends, enough, [&](size_t place) {
       return bytes_written(nodes_, stretch, begins.back(), place, known_);
     });
@@ -227,7 +239,7 @@ class StretchChooser {
     int64_t bytes = needs_.workspace_bytes;
     for (const auto& [value, dimension] : stretch.made)
       bytes += dimension >= 0 ? 2 * bytes_of(value, known_) : 0;  // and their gradients
-    const auto enough = std::max<int64_t>(slicing_.limit_bytes / 8, 1) * slicing_.coarseness;
+    const auto enough = std::max<int64_t>(sizes_.limit_bytes / 8, 1) * sizes_.coarseness;
     const auto slices =
         std::clamp<int64_t>((bytes + enough - 1) / enough, 2, std::min(stretch.rows, kMostSlices));
     const auto length = stretch.rows / slices;
@@ -240,7 +252,7 @@ class StretchChooser {
   const OrderedNodes& nodes_;
   const size_t seed_;
   const OperatorNeeds& needs_;
-  const Slicing& slicing_;
+  const SliceSizes& sizes_;
   const KnownTensors& known_;
 };
 
@@ -292,7 +304,8 @@ SlicedForward slice_rows(const Graph& forward, const ForwardTensors& tensors,
       break;
     tried.insert(nodes[*seed]);
     const auto& own = needs.at(nodes[*seed]);
-    const auto candidate = StretchChooser(nodes, *seed, own, slicing, known).best();
+    const auto sizes = sizes_of_stretch(slicing, sliced.num_stretches);
+    const auto candidate = StretchChooser(nodes, *seed, own, sizes, known).best();
     if (!candidate ||
         static_cast<double>(candidate->bytes) > kWorthwhile * static_cast<double>(own.bytes))
       continue;
