@@ -163,9 +163,11 @@ class SliceChooser {
       return;
     for (const int64_t share : {2, 8}) {
       const auto limit = unplanned_bytes_ / share;
-      auto sliced = try_slices(input, *forward, *tensors, {limit, {kCoarsest}});
-      if (!sliced)
-        sliced = try_slices(input, *forward, *tensors, {limit, {kCoarsest / 4}});
+      std::optional<RegionGraphs> sliced;
+      for (const auto coarseness : {kCoarsest, kCoarsest / 4, kCoarsest / 16}) {
+        if (!sliced)
+          sliced = try_slices(input, *forward, *tensors, {limit, {coarseness}});
+      }
       if (sliced && is_faster(*sliced, graphs))
         graphs = std::move(*sliced);
     }
@@ -195,8 +197,8 @@ class SliceChooser {
     return graphs;
   }
 
-  // Replaces the graphs, which have slices of this size, by faster ones in which some stretches
-  // have longer slices: it may be a single stretch that needs the short ones.
+  // Replaces the graphs, whose slices `slicing` describes, by faster ones in which some stretches
+  // have longer slices: often only one stretch needs the short ones.
   void coarsen_each(const RegionInput& input, const torch::jit::Graph& forward,
                     const ForwardTensors& tensors, Slicing slicing, RegionGraphs& graphs) {
     constexpr size_t kMostStretches = 4;  // the first are those of the largest operators

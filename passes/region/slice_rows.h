@@ -26,8 +26,9 @@ struct Slicing {
   // An operator runs in slices if it or its gradient needs more than this: operands, results and
   // workspace.
   int64_t limit_bytes = 0;
-  // What a slice needs is small beside the limit times this number: of each stretch, in the order
-  // in which slice_rows() makes them. The last number, or 1, counts for all further stretches.
+  // One number for each stretch, in the order in which slice_rows() makes them: what a slice needs
+  // is small beside the limit times this number. The last one, or 1 where there is none, applies to
+  // all further stretches.
   std::vector<int64_t> coarseness = {};
 };
 
