@@ -27,9 +27,8 @@ namespace prim = c10::prim;
 
 c10::Symbol functional_symbol(const Node* node) {
   std::string name = node->kind().toQualString();
-  // The gradient formulas of these operators read the result instead of the original argument.
-  // Separate operators keep that.
-  if (has_fact(node, Fact::kInPlaceGradientReadsResult))
+  // Separate operators compute what these do.
+  if (has_fact(node, Fact::kDiffersInPlace))
     return c10::Symbol::fromQualString("aten_recompute::" + name.substr(6) + "in_place");
   name.pop_back();
   return c10::Symbol::fromQualString(name);

@@ -45,9 +45,9 @@ enum class Fact : uint8_t {
   kOnlyFirstOutputDifferentiable,
   kOnlyFirstTwoOutputsDifferentiable,
   kFirstOutputNotDifferentiable,
-  // Writes to its argument, and its gradient formula reads the result instead of the original
-  // argument.
-  kInPlaceGradientReadsResult,
+  // Writes to its argument, and is not the functional operator on it: its gradient formula reads
+  // the result instead of the original argument, or on a GPU it draws other random numbers.
+  kDiffersInPlace,
 
   // Draws random numbers, but has no tag of PyTorch that says so.
   kRandom,

@@ -27,9 +27,12 @@ Rule dropout(const std::string& op, const std::string& draw, const std::string& 
 std::vector<Rule> dropout_rules() {
   return {
       dropout("aten::dropout", "dropout_mask", "apply_dropout_mask", "apply_dropout_mask"),
-      dropout("aten::feature_dropout", "feature_dropout_mask", "apply_dropout_mask",
-              "apply_dropout_mask"),
-      dropout("aten::alpha_dropout", "alpha_dropout_mask", "apply_alpha_dropout_mask",
+      // dropout_(), whose numbers are on each device those of a composed operator
+      dropout("aten_recompute::dropout_in_place", "composed_dropout_mask", "multiply_by_noise",
+              "multiply_by_noise"),
+      dropout("aten::feature_dropout", "feature_dropout_mask", "multiply_by_noise",
+              "multiply_by_noise"),
+      dropout("aten::alpha_dropout", "composed_dropout_mask", "apply_alpha_dropout_mask",
               "alpha_dropout_backward"),
       dropout("aten::feature_alpha_dropout", "feature_dropout_mask", "apply_alpha_dropout_mask",
               "alpha_dropout_backward"),

@@ -196,6 +196,8 @@ std::vector<Rule> activations() {
                       "(x < threshold).type_as(grad) * beta"}}},
       {.op = "aten_recompute::apply_dropout_mask",
        .gradients = {{"x", "recompute.apply_dropout_mask(grad, mask, p)"}}},
+      {.op = "aten_recompute::multiply_by_noise",
+       .gradients = {{"x", "recompute.multiply_by_noise(grad, mask, p)"}}},
   };
 }
 

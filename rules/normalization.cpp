@@ -88,10 +88,10 @@ Rule clamped_batch_norm() {
     return grad_weight, grad_bias, grad_input)"}}};
 }
 
-// Half precision is normalized in single precision. (On CUDA devices, ATen has a kernel of its own
-// with slightly different results.)
+// Half precision is normalized in single precision. On GPUs, ATen has a kernel of its own.
 Rule rms_norm() {
-  return {.op = "aten::rms_norm", .forward = R"(
+  return {.op = "aten::rms_norm",
+          .forward = R"(
     dims = recompute.normalized_dims(input.size(), normalized_shape, recompute.size_of(weight))
     computed = input.to(recompute.computed_type(input.dtype))
     squares = torch.pow(computed, 2).mean(dims, True)
@@ -100,7 +100,8 @@ Rule rms_norm() {
     if weight is not None:
         result = result * weight
     result = recompute.contiguous_unless_channels_last(result, input.size(), input.stride())
-    return result.to(input.dtype))"};
+    return result.to(input.dtype))",
+          .on_cpu_only = true};
 }
 
 }  // namespace

@@ -221,7 +221,8 @@ std::vector<Rule> recurrent_rules() {
     cellgate = c.tanh()
     outgate = d.sigmoid()
     next_cell = forgetgate * cell + ingate * cellgate
-    return outgate * next_cell.tanh(), next_cell)"},
+    return outgate * next_cell.tanh(), next_cell)",
+       .on_cpu_only = true},
       // ATen computes the reset and the update gate in place, where they are parts of the gates.
       // How sigmoid rounds depends on strides, so these two are parts of one tensor here, too.
       {.op = "aten::gru_cell",
@@ -236,7 +237,8 @@ std::vector<Rule> recurrent_rules() {
     reset = reset_gate.sigmoid()
     update = update_gate.sigmoid()
     new = (new_input + new_hidden * reset).tanh()
-    return (hidden - new) * update + new)"},
+    return (hidden - new) * update + new)",
+       .on_cpu_only = true},
   };
 }
 

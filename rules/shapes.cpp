@@ -420,8 +420,9 @@ Stack gradient_of_logits(const Operands& operands) {
 const std::unordered_map<std::string_view, Describe>& shape_functions() {
   static const std::unordered_map<std::string_view, Describe> functions{
       {"aten_recompute::dropout_mask", &mask_like},
-      {"aten_recompute::alpha_dropout_mask", &mask_like},
+      {"aten_recompute::composed_dropout_mask", &mask_like},
       {"aten_recompute::apply_dropout_mask", &like_first},
+      {"aten_recompute::multiply_by_noise", &like_first},
       {"aten_recompute::pack_bits", &bits_of},
       {"aten_recompute::positive_bits", &bits_of},
       {"aten_recompute::unpack_bits", &mask_of_bits},

@@ -30,7 +30,7 @@ class AlternativeAdder {
     const auto forward = joint_.forward_nodes();
     const auto backward = joint_.backward_nodes();
     for (auto* node : forward) {
-      if (node->kind() == own("dropout_mask") || node->kind() == own("alpha_dropout_mask"))
+      if (node->kind() == own("dropout_mask") || node->kind() == own("composed_dropout_mask"))
         keep_mask_as_bits(node);
       else if (const auto* replay = find_replay(node))
         replay_from_outputs(node, *replay);

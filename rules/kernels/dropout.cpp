@@ -56,8 +56,8 @@ void multiply_range(const Scalar* x, const uint8_t* mask, Scalar scale, Scalar* 
 // same way.
 Tensor noise_value(const Tensor& like, double p) {
   if (p == 1)
-    return at::zeros({1}, like.options());
-  return at::ones({1}, like.options()).div_(1 - p);
+    return at::zeros({}, like.options());
+  return at::ones({}, like.options()).div_(1 - p);
 }
 
 // Returns whether x and mask are on the CPU with elements in the same memory order, so that one
@@ -91,18 +91,34 @@ Tensor masked(const Tensor& x, const Tensor& mask, const Tensor& scale) {
   return output;
 }
 
-Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
-  if (!x.device().is_cpu() && x.sizes() == mask.sizes())
-    return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
+Tensor multiply_by_noise(Tensor x, Tensor mask, double p) {
   return masked(x, mask, noise_value(x, p));
 }
 
-// Called on the last use of x (runtime/in_place.h).
-Tensor apply_dropout_mask_in_place(Tensor x, Tensor mask, double p) {
+// As the fused kernel of aten::dropout does on a GPU.
+Tensor apply_dropout_mask(Tensor x, Tensor mask, double p) {
+  if (!x.device().is_cpu() && x.sizes() == mask.sizes())
+    return at::native_dropout_backward(x, mask, p == 1 ? 0.0 : 1.0 / (1.0 - p));
+  return multiply_by_noise(x, mask, p);
+}
+
+// These are called on the last use of x (runtime/in_place.h).
+Tensor multiply_by_noise_in_place(Tensor x, Tensor mask, double p) {
   if (!has_layout_of(x, mask))
-    return x.copy_(apply_dropout_mask(x, mask, p));
+    return x.copy_(multiply_by_noise(x, mask, p));
   multiply_into(x, x, mask, noise_value(x, p));
   return x;
+}
+
+Tensor apply_dropout_mask_in_place(Tensor x, Tensor mask, double p) {
+  return x.is_cpu() ? multiply_by_noise_in_place(x, mask, p)
+                    : x.copy_(apply_dropout_mask(x, mask, p));
+}
+
+// For graphs that run without a rule. Regions take the mask and its product instead.
+Tensor dropout_in_place(Tensor x, double p, bool train) {
+  auto copy = x.clone();
+  return at::dropout_(copy, p, train);
 }
 
 void check_probability(double p) {
@@ -133,7 +149,7 @@ Tensor dropout_mask(Tensor x, double p) {
   return drawn(empty_mask(x), x, p);
 }
 
-Tensor alpha_dropout_mask(Tensor x, double p) {
+Tensor composed_dropout_mask(Tensor x, double p) {
   return drawn(empty_mask(x), x, p);
 }
 
@@ -157,8 +173,7 @@ double alpha_scale(double p) {
 
 // Returns one element of ATen's noise, rounded in the same way.
 Tensor alpha_noise_value(const Tensor& like, double p) {
-  return p == 1 ? at::zeros({1}, like.options())
-                : at::ones({1}, like.options()).mul_(alpha_scale(p));
+  return p == 1 ? at::zeros({}, like.options()) : at::ones({}, like.options()).mul_(alpha_scale(p));
 }
 
 Tensor apply_alpha_dropout_mask(Tensor x, Tensor mask, double p) {
@@ -181,8 +196,15 @@ void register_dropout_operators() {
   static const torch::jit::RegisterOperators registered({
       // The masks draw from the generator; ir/operator_facts.cpp says so.
       pure_operator("aten_recompute::dropout_mask(Tensor x, float p) -> Tensor", &dropout_mask),
-      pure_operator("aten_recompute::alpha_dropout_mask(Tensor x, float p) -> Tensor",
-                    &alpha_dropout_mask),
+      pure_operator("aten_recompute::composed_dropout_mask(Tensor x, float p) -> Tensor",
+                    &composed_dropout_mask),
+      pure_operator("aten_recompute::dropout_in_place(Tensor input, float p, bool train) -> Tensor",
+                    &dropout_in_place),
+      pure_operator("aten_recompute::multiply_by_noise(Tensor x, Tensor mask, float p) -> Tensor",
+                    &multiply_by_noise),
+      in_place_operator("aten_recompute::multiply_by_noise_(Tensor(a!) x, Tensor mask, float p) "
+                        "-> Tensor(a!)",
+                        &multiply_by_noise_in_place),
       pure_operator("aten_recompute::feature_dropout_mask(Tensor x, float p) -> Tensor",
                     &feature_dropout_mask),
       pure_operator("aten_recompute::apply_alpha_dropout_mask(Tensor x, Tensor mask, float p) "
