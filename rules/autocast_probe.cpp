@@ -87,7 +87,6 @@ TORCH_LIBRARY_IMPL(_, TESTING_ONLY_GenericWrapper, m) {
 
 }  // namespace
 
-// Returns whether the operator calls others, for each device and for autograd.
 bool is_composed(const OperatorHandle& op) {
   return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
 }
@@ -186,6 +185,11 @@ WatchForCasts::Seen::~Seen() {
     watch_->is_suspended_ = false;
 }
 
+bool WatchForCasts::sees_parts_of(const OperatorHandle& op) {
+  const auto* const watch = static_cast<WatchForCasts*>(CallContext::current().cast_watch);
+  return watch != nullptr && !watch->is_suspended_ && is_composed(op);
+}
+
 SeeOperators::SeeOperators() : include_(kObserver) {}
 
 void WatchForCasts::note(const OperatorHandle& op, const Stack& arguments) {
@@ -198,8 +202,10 @@ void WatchForCasts::note(const OperatorHandle& op, const Stack& arguments) {
   }
   const WithAutocast settings(autocast_);
   const auto given = arguments_under_autocast(op, arguments, device_);
-  if (given && !has_other_types(arguments, given->values))
+  if (given && !has_other_types(arguments, given->values)) {
+    computes_ = computes_ || (!has_seen_ && !only_moves(op));
     return;
+  }
   has_seen_ = true;
   ++num_casting_;
   if (!given) {

@@ -18,6 +18,9 @@ namespace aten_recompute {
 // Returns whether autocast has a kernel for the operator on this device.
 bool has_autocast_kernel(const c10::OperatorHandle& op, c10::DeviceType device);
 
+// Returns whether the operator calls others, for each device and for autograd.
+bool is_composed(const c10::OperatorHandle& op);
+
 // What autocast's kernel of an operator does to its arguments.
 struct AutocastArguments {
   torch::jit::Stack values;  // that the operator is called with
@@ -52,6 +55,9 @@ class WatchForCasts {
   std::optional<c10::ScalarType> common_type() const { return type_; }
   // Returns how many casts there were.
   size_t num_casts() const { return num_casts_; }
+  // Returns whether the innermost instance of this thread looks at what the operator is composed
+  // of.
+  static bool sees_parts_of(const c10::OperatorHandle& op);
   // Returns whether a single operator cast, and began with its last tensor.
   bool begins_with_last() const { return num_casting_ == 1 && begins_with_last_; }
   // Returns how many of them were of this very tensor, not of a view of it.

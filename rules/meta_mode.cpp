@@ -106,6 +106,19 @@ WatchForCasts::Seen see(const OperatorHandle& op, const Stack& stack) {
   return {op, stack};
 }
 
+// Runs what the operator is composed of. Returns false, and leaves the stack, if a part does not
+// run on meta tensors.
+bool run_parts(const OperatorHandle& op, DispatchKeySet keys, Stack& stack) {
+  auto results = stack;
+  try {
+    op.redispatchBoxed(keys, &results);
+  } catch (const std::exception&) {
+    return false;
+  }
+  stack = std::move(results);
+  return true;
+}
+
 void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const auto seen = see(op, *stack);
   const auto below = keys & DispatchKeySet(DispatchKeySet::FULL_AFTER, kMode);
@@ -118,6 +131,8 @@ void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
     return_written(op, *stack);
     return;
   }
+  if (WatchForCasts::sees_parts_of(op) && run_parts(op, below, *stack))
+    return;
   if (const auto shape = shape_function_of(op.schema())) {
     Stack operands(stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()),
                    stack->end());

@@ -1,5 +1,6 @@
 #include "passes/profile/run_on_meta.h"
 
+#include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/custom_class.h>
 
@@ -11,6 +12,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "passes/profile/region_profile.h"
+#include "rules/autocast_probe.h"
 #include "rules/find_shape.h"
 #include "rules/shapes.h"
 
@@ -71,6 +73,25 @@ void run_on_meta(const Program::Instruction& instruction, const Node* node, Stac
   }
   put_on_meta(node, stack);
   instruction.run(stack);
+}
+
+bool run_parts_on_meta(const Program::Instruction& instruction, const Node* node, Stack& stack) {
+  const auto* schema = node->maybeSchema();
+  if (schema == nullptr || !node->kind().is_aten())
+    return false;
+  const auto op =
+      c10::Dispatcher::singleton().findSchema({schema->name(), schema->overload_name()});
+  if (!op || !is_composed(*op))
+    return false;
+  auto results = stack;
+  try {
+    put_on_meta(node, results);
+    instruction.run(results);
+  } catch (const std::exception&) {
+    return false;
+  }
+  stack = std::move(results);
+  return true;
 }
 
 std::string why_not_described(const Node* node, const std::exception& error) {

@@ -21,6 +21,12 @@ bool has_shape_function(const torch::jit::Node* node);
 void run_on_meta(const Program::Instruction& instruction, const torch::jit::Node* node,
                  torch::jit::Stack& stack);
 
+// Does it for an operator that ATen composes of others, without a shape function of this library,
+// so that a WatchForCasts sees these (rules/autocast_probe.h). Returns false, and leaves the stack,
+// for any other operator, and where a part does not run on meta tensors.
+bool run_parts_on_meta(const Program::Instruction& instruction, const torch::jit::Node* node,
+                       torch::jit::Stack& stack);
+
 // Returns one line that says why the node did not run on meta tensors and what would help.
 std::string why_not_described(const torch::jit::Node* node, const std::exception& error);
 

@@ -20,6 +20,7 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/profile/run_on_meta.h"
+#include "passes/region/cross_entropy_parts.h"
 #include "rules/autocast_probe.h"
 #include "rules/meta_mode.h"
 #include "runtime/autograd_modes.h"
@@ -202,6 +203,8 @@ class CastInserter {
     std::optional<WatchForCasts> watch;
     if (may_cast && !casts)
       watch.emplace(device_, autocast_);
+    if (watch && casts_between_parts(node, operands))
+      return cast_logarithms(node, instruction, operands);
     if (watch && has_data_ && cast_as_described(node, instruction, operands, *watch))
       watch.emplace(device_, autocast_);
     const auto given = operands;
@@ -222,6 +225,29 @@ class CastInserter {
       registers_[instruction.outputs[i]] = std::move(operands[i]);
       unknown_.erase(instruction.outputs[i]);
     }
+  }
+
+  // Returns whether the node is a cross entropy of classes in lower precision. Where autocast has
+  // no kernel for it, the logarithms are computed in that precision and then cast.
+  static bool casts_between_parts(const Node* node, const Stack& operands) {
+    return node->kind() == c10::aten::cross_entropy_loss &&
+           at::isReducedFloatingType(operands[0].toTensor().scalar_type()) &&
+           !operands[1].toTensor().is_floating_point();
+  }
+
+  void cast_logarithms(Node* node, const Program::Instruction& instruction, Stack& operands) {
+    auto* loss = take_cross_entropy_apart(node);
+    if (loss == nullptr)
+      refuse(node, "is composed of operators that cast");
+    loss->replaceInput(0, cast_of(loss, loss->input(0), at::kFloat, /*may_be_cached=*/false));
+    if (operands[2].isTensor() && may_be_cast(operands[2].toTensor(), at::kFloat))
+      loss->replaceInput(2, cast_of(loss, loss->input(2), at::kFloat, /*may_be_cached=*/false));
+    if (operands[2].isTensor())
+      operands[2] = operands[2].toTensor().to(operands[0].toTensor().scalar_type());
+    run(node, instruction, operands);
+    registers_[instruction.outputs[0]] = operands[0].toTensor().to(at::kFloat);
+    unknown_.erase(instruction.outputs[0]);
+    node->destroy();
   }
 
   // As run(). An operator that casts within may refuse operands that it has not cast.
@@ -326,7 +352,9 @@ class CastInserter {
     const WithoutAutocast no_autocast;
     const MetaMode meta;
     try {
-      aten_recompute::run_on_meta(instruction, node, operands);
+      // Under a WatchForCasts, the parts of a composed operator have to run.
+      if (!run_parts_on_meta(instruction, node, operands))
+        aten_recompute::run_on_meta(instruction, node, operands);
     } catch (const std::exception& error) {
       if (!makes_tensors(node))
         return false;
