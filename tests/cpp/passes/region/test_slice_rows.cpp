@@ -531,6 +531,41 @@ TEST_F(SliceRows, AStretchBeginsAndEndsWhereLittleIsAlive) {
   EXPECT_EQ(slice_rows(*graph, tensors, {100 * large}).num_stretches, 0);
 }
 
+TEST_F(SliceRows, EachStretchHasSlicesOfItsOwnLength) {
+  const auto graph = graph_of("x, v, w", R"(
+  y = torch.linear(torch.gelu(torch.linear(torch.tanh(x), v)), w)
+  z = torch.softmax(y, 0)
+  return torch.linear(torch.gelu(torch.linear(z, v)), w)
+)");
+  const std::vector<c10::IValue> inputs{random({640, 4}), random({64, 4}), random({4, 64})};
+  const ForwardTensors tensors(graph, {true, true, true}, inputs);
+  const int64_t limit = 640 * 64 * 8;
+  const auto slices = [&](std::vector<int64_t> coarseness) {
+    const auto sliced = slice_rows(*graph, tensors, {limit, std::move(coarseness)});
+    expect_same(sliced.graph, graph, inputs);
+    std::vector<int64_t> counts;
+    for (const auto* node : test::find_nodes(*sliced.graph, "aten_recompute::sliced"))
+      counts.push_back(node->i(symbols::kSlices));
+    EXPECT_EQ(counts.size(), sliced.num_stretches);
+    return counts;
+  };
+  const auto finest = slices({});
+  ASSERT_EQ(finest.size(), 2);
+  EXPECT_EQ(finest[0], finest[1]);
+  EXPECT_GT(finest[0], 4);
+  EXPECT_EQ(slices({1}), finest);
+  const auto coarse = slices({8});
+  EXPECT_LT(coarse[0], finest[0]);
+  EXPECT_GT(coarse[0], 1);
+  EXPECT_EQ(coarse[0], coarse[1]);
+  // The last number holds for the stretches that follow.
+  const std::vector<int64_t> first{coarse[0], finest[1]};
+  const std::vector<int64_t> second{finest[0], coarse[1]};
+  EXPECT_EQ(slices({8, 1}), first);
+  EXPECT_EQ(slices({1, 8}), second);
+  EXPECT_EQ(slices({8, 1, 8}), first);
+}
+
 TEST_F(SliceRows, AStretchCanBeDifferentiatedTwice) {
   const auto graph =
       graph_of("x, w", "  h = torch.linear(x, w)\n  return torch.sum(torch.tanh(h))\n");
