@@ -88,7 +88,10 @@ def _cross_entropy(labels: Tensor) -> Callable[[Tensor], Tensor]:
 
 def _gpt(size: str) -> Workload:
     vocabulary = 128
-    if size == "full":
+    if size == "large":
+        batch, length, vocabulary = 16, 1024, 32768
+        module = GPT(blocks=12, width=768, heads=12, context=length, vocabulary=vocabulary)
+    elif size == "full":
         batch, length = 8, 256
         module = GPT(blocks=6, width=256, heads=4, context=length, vocabulary=vocabulary)
     else:
@@ -99,8 +102,8 @@ def _gpt(size: str) -> Workload:
 
 
 def _resnet50(size: str) -> Workload:
-    if size == "full":
-        batch, edge, classes = 8, 128, 1000
+    if size != "small":
+        batch, edge, classes = (64, 224, 1000) if size == "large" else (8, 128, 1000)
         module = ResNet(blocks=(3, 4, 6, 3), width=64, classes=classes)
     else:
         # With 64 pixels, the last stage has 2x2. With 32, its batch norms would average 4 values per channel only.
@@ -113,7 +116,7 @@ def _resnet50(size: str) -> Workload:
 
 def _mlp_sizes(size: str) -> tuple[int, int]:
     """Returns the width and the batch size."""
-    return (1024, 4096) if size == "full" else (64, 64)
+    return {"large": (4096, 16384), "full": (1024, 4096), "small": (64, 64)}[size]
 
 
 def _mlp(size: str) -> Workload:
@@ -139,7 +142,10 @@ def _padded_tokens(batch: int, length: int, vocabulary: int) -> Tensor:
 
 
 def _transformer(size: str) -> Workload:
-    if size == "full":
+    if size == "large":
+        batch, length, vocabulary = 64, 256, 32000
+        module = Transformer(layers=6, width=512, heads=8, inner=2048, vocabulary=vocabulary, context=length)
+    elif size == "full":
         batch, length, vocabulary = 16, 128, 1000
         module = Transformer(layers=3, width=256, heads=4, inner=1024, vocabulary=vocabulary, context=length)
     else:
@@ -151,7 +157,8 @@ def _transformer(size: str) -> Workload:
 
 
 def _unet(size: str) -> Workload:
-    width, batch, edge, classes = (32, 4, 128, 21) if size == "full" else (4, 2, 32, 3)
+    sizes = {"large": (64, 16, 256, 21), "full": (32, 4, 128, 21), "small": (4, 2, 32, 3)}
+    width, batch, edge, classes = sizes[size]
     module = UNet(width=width, classes=classes)
     images = torch.randn(batch, 3, edge, edge)
     labels = torch.randint(classes, (batch, edge, edge))
@@ -159,8 +166,8 @@ def _unet(size: str) -> Workload:
 
 
 def _densenet121(size: str) -> Workload:
-    if size == "full":
-        batch, edge, classes = 8, 128, 1000
+    if size != "small":
+        batch, edge, classes = (64, 224, 1000) if size == "large" else (8, 128, 1000)
         module = DenseNet(blocks=(6, 12, 24, 16), growth=32, width=64, classes=classes)
     else:
         batch, edge, classes = 4, 64, 10
@@ -171,8 +178,8 @@ def _densenet121(size: str) -> Workload:
 
 
 def _mobilenet(size: str) -> Workload:
-    if size == "full":
-        batch, edge, classes = 16, 128, 1000
+    if size != "small":
+        batch, edge, classes = (128, 224, 1000) if size == "large" else (16, 128, 1000)
         module = MobileNet(classes=classes)
     else:
         batch, edge, classes = 4, 32, 10
@@ -188,7 +195,10 @@ def _bert(size: str) -> Workload:
     As in the paper, 15 % of the tokens are to be predicted. All of them are masked here, whereas the paper leaves or
     replaces a fifth of them.
     """
-    if size == "full":
+    if size == "large":
+        batch, length, vocabulary = 32, 512, 30522
+        module = Bert(layers=12, width=768, heads=12, inner=3072, vocabulary=vocabulary, context=length)
+    elif size == "full":
         batch, length, vocabulary = 8, 256, 1000
         module = Bert(layers=6, width=256, heads=4, inner=1024, vocabulary=vocabulary, context=length)
     else:
@@ -216,7 +226,7 @@ _FACTORIES: dict[str, Callable[[str], Workload]] = {
 }
 
 NAMES: tuple[str, ...] = tuple(_FACTORIES)
-SIZES: tuple[str, ...] = ("full", "small")
+SIZES: tuple[str, ...] = ("large", "full", "small")  # "large" is for GPUs
 
 
 def make(name: str, size: str = "full", seed: int = 0) -> Workload:

@@ -14,13 +14,14 @@ from .cases import DTYPES, REDUCED_DTYPES, entries
 from .compare import Mode
 from .exceptions import (
     AUTOCAST_EXCEPTIONS,
+    CUDA_EXCEPTIONS,
     EXCEPTIONS,
     NUMERICAL_EXCEPTIONS,
     REDUCED_EXCEPTIONS,
     SECOND_ORDER_EXCEPTIONS,
     SLICES_EXCEPTIONS,
 )
-from .worker import Worker
+from .worker import run_all
 
 
 def _dtypes(names: str) -> tuple[torch.dtype, ...]:
@@ -62,6 +63,8 @@ def main() -> int:
         action="store_true",
         help="run each operator slice by slice that can, on float64 samples; results may differ by rounding",
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the samples are (default: cpu)")
+    parser.add_argument("--jobs", type=int, default=1, help="entries that run at the same time (default: 1)")
     parser.add_argument("--output", type=Path, default=Path("build"), help="folder for the table (default: build)")
     arguments = parser.parse_args()
     dtypes = arguments.dtypes if arguments.autocast is None else (torch.float32,)
@@ -82,22 +85,27 @@ def main() -> int:
     if arguments.slices:
         os.environ["RECOMPUTE_SLICES"] = "always"
         dtypes, exceptions, stem = (torch.float64,), SLICES_EXCEPTIONS, stem + "_slices"
+    if arguments.device == "cuda":
+        exceptions, stem = CUDA_EXCEPTIONS, stem + "_cuda"
     limit = 3 if (arguments.second_order or arguments.numerical) and arguments.limit is None else arguments.limit
     complete = limit is None and (autocast is not None or set(dtypes) in (set(DTYPES), set(REDUCED_DTYPES)))
-    names = [entry.name for entry in entries(dtypes, arguments.numerical) if entry.twice or order == 1]
+    names = [
+        entry.name for entry in entries(dtypes, arguments.numerical, arguments.device) if entry.twice or order == 1
+    ]
     if arguments.patterns:
         names = [n for n in names if any(fnmatch.fnmatch(n, pattern) for pattern in arguments.patterns)]
-    worker = Worker(limit, dtypes=dtypes, mode=Mode(order, autocast, arguments.numerical))
+    mode = Mode(order, autocast, arguments.numerical, arguments.device)
     rows = []
-    for name in tqdm(names, desc="conformance", unit="entry"):
-        rows.append(table.row(name, worker.run(name), complete=complete, exceptions=exceptions))
+    for name, outcomes in tqdm(
+        run_all(names, arguments.jobs, limit, dtypes, mode), total=len(names), desc="conformance", unit="entry"
+    ):
+        rows.append(table.row(name, outcomes, complete=complete, exceptions=exceptions))
         if rows[-1]["verdict"] not in (table.PASSES, table.LISTED):
             details = rows[-1]["details"]
             tqdm.write(
                 f"{name}: {rows[-1]['verdict']}, {len(details)} of {rows[-1]['samples']}"
                 + "".join(f"\n    {detail}" for detail in details[:3])
             )
-    worker.close()
     table.write(rows, arguments.output, stem)
     print(table.summary(rows))
     return 0 if all(row["verdict"] in (table.PASSES, table.LISTED) for row in rows) else 1

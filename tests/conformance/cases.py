@@ -76,11 +76,13 @@ def _tensors_of(arguments: Any) -> list[Tensor]:
     return [leaf.detach().requires_grad_(leaf.requires_grad) for leaf in leaves]
 
 
-def _operator_samples(info: Any, operator: Callable[..., Any], numerical: bool, dtype: torch.dtype) -> Iterator[Sample]:
+def _operator_samples(
+    info: Any, operator: Callable[..., Any], numerical: bool, device: str, dtype: torch.dtype
+) -> Iterator[Sample]:
     torch.manual_seed(SEED)
     if numerical:
         operator = partial(info.gradcheck_wrapper, operator)  # a function of symmetric matrices, for example
-    for sample in info.sample_inputs("cpu", dtype, requires_grad=True):
+    for sample in info.sample_inputs(device, dtype, requires_grad=True):
         arguments = ((sample.input, *sample.args), sample.kwargs)
         tensors = _tensors_of(arguments)
         if any(tensor.requires_grad for tensor in tensors):
@@ -127,15 +129,15 @@ class _CopyFirst(nn.Module):
         return self.module(*args, **kwargs)
 
 
-def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[Sample]:
+def _module_samples(info: Any, training: bool, device: str, dtype: torch.dtype) -> Iterator[Sample]:
     torch.manual_seed(SEED)
-    inputs = info.module_inputs_func(info, device="cpu", dtype=dtype, requires_grad=True, training=training)
+    inputs = info.module_inputs_func(info, device=device, dtype=dtype, requires_grad=True, training=training)
     for sample in inputs:
         construct, call = sample.constructor_input, sample.forward_input
         if call is None:
             continue
         torch.manual_seed(SEED)
-        module = info.module_cls(*construct.args, **construct.kwargs).to(dtype)
+        module = info.module_cls(*construct.args, **construct.kwargs).to(device, dtype)
         arguments = (tuple(call.args), dict(call.kwargs))
         tensors = _tensors_of(arguments)
         if info.is_lazy:
@@ -149,9 +151,9 @@ def _module_samples(info: Any, training: bool, dtype: torch.dtype) -> Iterator[S
             yield Sample(text.strip(), _CopyFirst(module, arguments), tensors, nondeterminism=nondeterminism)
 
 
-def _bound_samples(case: bounds.Bounded, dtype: torch.dtype) -> Iterator[Sample]:
+def _bound_samples(case: bounds.Bounded, device: str, dtype: torch.dtype) -> Iterator[Sample]:
     """Yields the arguments in several layouts, because a kernel may compute vectors otherwise than single elements."""
-    row = bounds.arguments(case, dtype)
+    row = [tensor.to(device) for tensor in bounds.arguments(case, dtype)]
 
     def every_third(*tensors: Tensor) -> Any:
         return case.function(*(tensor[::3] for tensor in tensors))
@@ -165,8 +167,8 @@ def _bound_samples(case: bounds.Bounded, dtype: torch.dtype) -> Iterator[Sample]
         yield Sample(name, Call(function, (tuple(leaves), {})), leaves)
 
 
-def entries(dtypes: tuple[torch.dtype, ...] = DTYPES, numerical: bool = False) -> list[Entry]:
-    """Returns the entries that have samples of these types.
+def entries(dtypes: tuple[torch.dtype, ...] = DTYPES, numerical: bool = False, device: str = "cpu") -> list[Entry]:
+    """Returns the entries that have samples of these types on this device, "cpu" or "cuda".
 
     They are every operator that supports autograd, every module in training and in evaluation mode, and the operators
     with bounds. With ``numerical``, those whose derivatives can be compared with differences of results.
@@ -176,27 +178,29 @@ def entries(dtypes: tuple[torch.dtype, ...] = DTYPES, numerical: bool = False) -
         of_operator = tuple(
             dtype
             for dtype in dtypes
-            if dtype in info.supported_backward_dtypes("cpu") and dtype in info.supported_dtypes("cpu")
+            if dtype in info.supported_backward_dtypes(device) and dtype in info.supported_dtypes(device)
         )
         if not info.supports_autograd or not of_operator:
             continue
         name = info.name + (f".{info.variant_test_name}" if info.variant_test_name else "")
         found.append(
-            Entry(name, partial(_operator_samples, info, info.op, numerical), of_operator, info.supports_gradgrad)
+            Entry(
+                name, partial(_operator_samples, info, info.op, numerical, device), of_operator, info.supports_gradgrad
+            )
         )
     for module_info in module_db:
         # The list names types of each module for other tests. Where eager has no kernel for a reduced type, it raises.
         of_module = tuple(
-            dtype for dtype in dtypes if dtype in REDUCED_DTYPES or dtype in module_info.supported_dtypes("cpu")
+            dtype for dtype in dtypes if dtype in REDUCED_DTYPES or dtype in module_info.supported_dtypes(device)
         )
         for training in (True, False):
             name = f"{module_info.name} ({'train' if training else 'eval'})"
-            samples = partial(_module_samples, module_info, training)
+            samples = partial(_module_samples, module_info, training, device)
             found.append(Entry(name, samples, of_module, module_info.supports_gradgrad))
     if numerical:
         return found
     of_bounds = tuple(dtype for dtype in dtypes if dtype in bounds.INTEGERS)
     for case in bounds.CASES:
-        samples = partial(_bound_samples, case)
+        samples = partial(_bound_samples, case, device)
         found.append(Entry(f"bounds of {case.name}", samples, of_bounds, is_of_bounds=True))
     return found

@@ -84,3 +84,11 @@ NUMERICAL_EXCEPTIONS: dict[int, dict[str, KnownException]] = {
         **dict.fromkeys(("linalg.eig", "linalg.eigh", "pca_lowrank", "svd_lowrank"), _PHASE),
     },
 }
+
+# The exceptions on a GPU.
+CUDA_EXCEPTIONS: dict[str, KnownException] = {
+    **{name: each for name, each in EXCEPTIONS.items() if not name.startswith("linalg.lstsq")},
+    "torch.ops.aten._efficient_attention_forward": KnownException(
+        NOT_TRACED, "Python has no function for this operator that torch.jit.trace could record"
+    ),
+}

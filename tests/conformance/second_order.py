@@ -19,7 +19,7 @@ Gradients = list[Tensor | None]
 def random_like(value: Tensor, generator: torch.Generator) -> Tensor:
     """Returns random numbers of the value's shape, dtype and layout, which is strided or sparse COO."""
     strided = value.to_dense() if value.layout != torch.strided else value
-    values = torch.randn(strided.shape, dtype=strided.dtype, generator=generator)
+    values = torch.randn(strided.shape, dtype=strided.dtype, generator=generator).to(strided.device)
     return values.to_sparse() if value.layout == torch.sparse_coo else values
 
 
@@ -55,6 +55,12 @@ def difference(actual: Gradients, expected: Gradients) -> str:
         if not torch.allclose(a, b, 0.0, tolerance, equal_nan=True):
             return where + f"differs by up to {(a - b).abs().max().item():.3g}, the largest is {scale:.3g}"
     return ""
+
+
+def is_rounded(a: Tensor, b: Tensor) -> bool:
+    """Whether two tensors of the same type and shape differ by the rounding of sums only."""
+    tolerance = _largest(b) * LAST_BITS.get(b.dtype, 0.0)
+    return torch.allclose(_plain(a), _plain(b), 0.0, tolerance, equal_nan=True)
 
 
 def _plain(value: Tensor) -> Tensor:

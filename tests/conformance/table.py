@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .compare import BOTH_RAISE, NOTHING, SAME, WRONG_IN_EAGER
+from .compare import BOTH_RAISE, NOTHING, SAME, UNORDERED, WRONG_IN_EAGER
 from .exceptions import EXCEPTIONS, KnownException
 from .worker import Outcomes
 
-FINE = (SAME, BOTH_RAISE, NOTHING, WRONG_IN_EAGER)
+FINE = (SAME, BOTH_RAISE, NOTHING, WRONG_IN_EAGER, UNORDERED)
 
 PASSES, LISTED, FAILS, FORGOTTEN = "passes", "on the list", "fails", "passes, but is on the list"
 

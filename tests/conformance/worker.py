@@ -1,7 +1,10 @@
 """Runs entries in another process, so that a crash is a line of the table and not the end of the run."""
 
 import multiprocessing
+import queue
+import threading
 import traceback
+from collections.abc import Iterator, Sequence
 from multiprocessing.connection import Connection
 
 import torch
@@ -16,7 +19,7 @@ Outcomes = list[tuple[str, Outcome]]
 
 def _serve(pipe: Connection, limit: int | None, dtypes: tuple[torch.dtype, ...], mode: Mode) -> None:
     torch.set_num_threads(1)  # with several threads, sums have another order and therefore another result
-    by_name = {entry.name: entry for entry in entries(dtypes, mode.numerical)}
+    by_name = {entry.name: entry for entry in entries(dtypes, mode.numerical, mode.device)}
     while True:
         name = pipe.recv()
         if name is None:
@@ -66,3 +69,27 @@ class Worker:
         self._pipe.send(None)
         self._process.join(10)
         self._process.kill()
+
+
+def run_all(
+    names: Sequence[str], jobs: int, limit: int | None, dtypes: tuple[torch.dtype, ...], mode: Mode
+) -> Iterator[tuple[str, Outcomes]]:
+    """Yields the name of each entry and what its samples gave, as they end; ``jobs`` processes share the entries."""
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    done: queue.SimpleQueue[tuple[str, Outcomes]] = queue.SimpleQueue()
+    for name in names:
+        waiting.put(name)
+
+    def serve() -> None:
+        worker = Worker(limit, dtypes=dtypes, mode=mode)
+        try:
+            while True:
+                name = waiting.get_nowait()
+                done.put((name, worker.run(name)))
+        except queue.Empty:
+            worker.close()
+
+    for _ in range(min(jobs, len(names))):
+        threading.Thread(target=serve, daemon=True).start()
+    for _ in names:
+        yield done.get()

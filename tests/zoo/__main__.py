@@ -30,6 +30,7 @@ def cells(row: Row) -> list[str]:
         return [row.name, made_by, *[""] * 11, short(row.error, 100)]
     remarks = "; ".join(
         [f"{count} x {short(reason)}" for reason, count in row.breaks.items()]
+        + ([f"{len(row.unstable)} results of eager differ from themselves"] if row.unstable else [])
         + ([f"{row.slices} stretches in slices, off by {row.rounding:.0e}"] if row.slices else [])
     )
     return [
@@ -78,6 +79,19 @@ def summary(rows: list[Row]) -> str:
     return "\n".join(lines)
 
 
+def write(rows: list[Row], folder: Path) -> None:
+    (folder / "zoo.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
+    (folder / "zoo.md").write_text(table(rows) + "\n\n" + summary(rows) + "\n")
+
+
+def write_table(rows: list[Row], folder: Path) -> int:
+    """Writes and prints the table; returns the exit status, which is 1 if a model failed or differs."""
+    write(rows, folder)
+    print(table(rows))
+    print(summary(rows))
+    return int(any(row.error or row.different or len(set(row.regions)) > 1 for row in rows))
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="zoo", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"some of {', '.join(MODELS)} (default all)")
@@ -87,15 +101,23 @@ def main() -> int:
         action="store_true",
         help="measure peaks and times with exact=False, under which operators may run in slices",
     )
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu", help="where the models train (default cpu)")
     parser.add_argument("--autocast", choices=autocast.TYPES, help="call the models under autocast to this type")
+    parser.add_argument(
+        "--join", nargs="+", type=Path, metavar="FILE", help="run nothing, but join these zoo.json to one table"
+    )
     options = parser.parse_args()
+    options.output.mkdir(parents=True, exist_ok=True)
+    if options.join:
+        joined = [Row(**row) for file in options.join for row in json.loads(file.read_text())]
+        return write_table(joined, options.output)
     unknown = sorted(set(options.names) - set(MODELS))
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; there are {', '.join(MODELS)}")
     warnings.filterwarnings("ignore")
     tracker = Tracker()
-    tracker.install()
-    options.output.mkdir(parents=True, exist_ok=True)
+    if options.device == "cpu":
+        tracker.install()
     if options.autocast:
         return autocast.write_table(options.names or list(MODELS), options.autocast, options.output, tracker)
     rows: list[Row] = []
@@ -103,13 +125,11 @@ def main() -> int:
         if importlib.util.find_spec(MODELS[name].package) is None:
             rows.append(Row(name, error=f"{MODELS[name].package} is not installed"))
         else:
-            rows.append(compare(MODELS[name], tracker, exact=not options.inexact))
-        (options.output / "zoo.json").write_text(json.dumps([dataclasses.asdict(row) for row in rows], indent=1))
-        (options.output / "zoo.md").write_text(table(rows) + "\n\n" + summary(rows) + "\n")
+            model = dataclasses.replace(MODELS[name], device=options.device)
+            rows.append(compare(model, tracker, exact=not options.inexact))
+        write(rows, options.output)
     print(f"PyTorch {torch.__version__}, {torch.get_num_threads()} threads; times and peaks relative to eager")
-    print(table(rows))
-    print(summary(rows))
-    return int(any(row.error or row.different or len(set(row.regions)) > 1 for row in rows))
+    return write_table(rows, options.output)
 
 
 if __name__ == "__main__":

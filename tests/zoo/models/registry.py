@@ -12,6 +12,17 @@ Inputs = tuple[Any, ...]
 Make = Callable[[], nn.Module]
 
 
+def moved(value: Any, device: str) -> Any:
+    """Returns a value with the tensors in it on the device."""
+    if isinstance(value, torch.Tensor):
+        return value.to(device)
+    if isinstance(value, dict):
+        return {key: moved(each, device) for key, each in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(moved(each, device) for each in value)
+    return value
+
+
 @dataclass(frozen=True)
 class Model:
     name: str
@@ -21,11 +32,16 @@ class Model:
     traced: bool = False
     # Turns the module into TorchScript, where the authors do not use torch.jit.script itself.
     script: Callable[[nn.Module], torch.jit.ScriptModule] | None = None
+    device: str = "cpu"
 
     def fresh(self) -> nn.Module:
         """Makes the module with the same weights each time."""
         torch.manual_seed(0)
-        return self.make()
+        return self.make().to(self.device)
+
+    def batch(self) -> Inputs:
+        """Returns inputs on the model's device."""
+        return tuple(moved(value, self.device) for value in self.inputs())
 
     def program(self) -> torch.jit.ScriptModule:
         module = self.fresh()
@@ -35,7 +51,7 @@ class Model:
             return program
         torch.manual_seed(1)
         state = copy.deepcopy(module.state_dict())  # tracing runs the module, which changes buffers
-        traced: torch.jit.ScriptModule = trace(module, self.inputs(), check_trace=False)
+        traced: torch.jit.ScriptModule = trace(module, self.batch(), check_trace=False)
         traced.load_state_dict(state, strict=False)  # it has only what it reads
         return traced
 
