@@ -126,5 +126,5 @@ def test_an_unknown_name_or_size_raises() -> None:
     names = "gpt, resnet50, mlp, mlp_loss, transformer, unet"
     with pytest.raises(ValueError, match=f"no model is called 'lstm'; there are {names}"):
         models.make("lstm")
-    with pytest.raises(ValueError, match="no size is called 'tiny'; there are full, small"):
+    with pytest.raises(ValueError, match="no size is called 'tiny'; there are large, full, small"):
         models.make("gpt", size="tiny")
