@@ -8,12 +8,15 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "common/environment.h"
 #include "common/log.h"
 #include "common/size_text.h"
+#include "ir/symbols.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/manager/pass_manager.h"
 #include "passes/profile/region_profile.h"
@@ -105,6 +108,7 @@ class SliceChooser {
   // layout keeps the budget.
   std::optional<RegionGraphs> try_all(const RegionInput& input) {
     attempts_ = {};
+    failed_.clear();
     try {
       auto graphs = compile_(input);
       if (is_slow(input, graphs))
@@ -124,10 +128,10 @@ class SliceChooser {
     for (const int64_t share : {2, 4, 8, 16, 32, 64}) {
       const auto limit = unplanned_bytes_ / share;
       if (auto graphs = coarsest(input, *forward, *tensors, limit)) {
-        log_info(LogTopic::kPlan, "memory_budget: " + std::to_string(num_stretches_) +
-                                      " stretches of operators run slice by slice, because no "
-                                      "plan of the operators as they are keeps " +
-                                      nearest_size(limit_bytes_));
+        log_info(LogTopic::kPlan,
+                 "memory_budget: stretches of operators run slice by slice, "
+                 "because no plan of the operators as they are keeps " +
+                     nearest_size(limit_bytes_));
         return graphs;
       }
     }
@@ -182,18 +186,20 @@ class SliceChooser {
   // where none do.
   std::optional<RegionGraphs> coarsest(const RegionInput& input, const torch::jit::Graph& forward,
                                        const ForwardTensors& tensors, int64_t limit_bytes) {
-    auto graphs = try_slices(input, forward, tensors, {limit_bytes});
+    auto graphs = try_slices(input, forward, tensors, {limit_bytes, {kCoarsest}});
+    if (graphs)
+      return graphs;
+    graphs = try_slices(input, forward, tensors, {limit_bytes});
     if (!graphs)
       return std::nullopt;
-    int64_t coarseness = kCoarsest;
+    int64_t coarseness = kCoarsest / 2;
     for (; coarseness > 1; coarseness /= 2) {
       if (auto coarse = try_slices(input, forward, tensors, {limit_bytes, {coarseness}})) {
         graphs = std::move(coarse);
         break;
       }
     }
-    if (coarseness < kCoarsest)
-      coarsen_each(input, forward, tensors, {limit_bytes, {coarseness}}, *graphs);
+    coarsen_each(input, forward, tensors, {limit_bytes, {coarseness}}, *graphs);
     return graphs;
   }
 
@@ -217,6 +223,18 @@ class SliceChooser {
     }
   }
 
+  // Returns the operators of each stretch, and into how many slices it is divided.
+  static std::vector<std::string> stretches_of(const torch::jit::Graph& sliced) {
+    std::vector<std::string> stretches;
+    for (const auto* node : sliced.nodes()) {
+      if (node->kind() == symbols::kSliced)
+        stretches.push_back(
+            std::to_string(node->i(symbols::kSlices)) + " " +
+            node->g(c10::attr::Subgraph)->toString(/*print_source_locations=*/false));
+    }
+    return stretches;
+  }
+
   // Compiles the region with slices. Returns nothing where there are none, or they do not help.
   std::optional<RegionGraphs> try_slices(const RegionInput& input, const torch::jit::Graph& forward,
                                          const ForwardTensors& tensors, const Slicing& slicing) {
@@ -226,6 +244,9 @@ class SliceChooser {
     if (sliced.num_stretches == 0)
       return std::nullopt;
     has_tried_slices_ = true;
+    auto divided = stretches_of(*sliced.graph);
+    if (failed_.count(divided) != 0)
+      return std::nullopt;
     const RegionLayout layout{.sliced = sliced.graph, .num_sliced = sliced.num_stretches};
     try {
       auto graphs = in_slices(input, layout);
@@ -242,6 +263,7 @@ class SliceChooser {
                                     nearest_size(error.smallest_peak_bytes) + ", at " +
                                     describe(error.peak_operator));
       attempts_.add(error, layout);
+      failed_.insert(std::move(divided));
     } catch (const NotDifferentiable& error) {
       log_info(LogTopic::kPlan,
                std::string("stretches in slices cannot be differentiated: ") + error.what());
@@ -269,7 +291,8 @@ class SliceChooser {
   const CompileSliced& compile_sliced_;
   Attempts attempts_;
   bool has_tried_slices_ = false;
-  size_t num_stretches_ = 0;  // of those slices that kept the budget last
+  size_t num_stretches_ = 0;                   // of those slices that kept the budget last
+  std::set<std::vector<std::string>> failed_;  // stretches_of() layouts that cannot keep it
   int64_t limit_bytes_ = 0;
   int64_t largest_need_ = 0;     // of an operator as it is
   int64_t unplanned_bytes_ = 0;  // the peak of the program as it is, without recomputation
