@@ -70,6 +70,10 @@ class Expansion {
     if (request_.create_graph)
       insert_operand_views(graph_, node_);
     const auto with_gradient = values_that_require_grad(graph_, requires_grad, node_);
+    for (int64_t i = 0; i < request_.num_outputs; ++i) {
+      if (with_gradient.count(node_->input(static_cast<size_t>(i))) == 0)
+        throw NotDifferentiable("the method asks for the gradient of a value that has none");
+    }
     const auto all_targets = targets();
     for (auto* target : all_targets) {
       if (with_gradient.count(target) == 0)

@@ -198,6 +198,14 @@ class WithoutHistory(Weighted):
         return g * self.w
 
 
+class OneOfTwoWithoutHistory(Weighted):
+    def forward(self, x: Tensor) -> Tensor:
+        y = (x.detach() * 2).sum()
+        g = torch.autograd.grad([y, (x * self.w).sum()], [x], create_graph=True)[0]
+        assert g is not None
+        return g * self.w
+
+
 class NotUsed(Weighted):
     def forward(self, x: Tensor) -> Tensor:
         y = (self.w * 2).sum()
@@ -245,6 +253,7 @@ CASES = [
     Case("backward", Backward, accumulated),
     Case("backward_twice", BackwardTwice, accumulated),
     Case("without_history", WithoutHistory, trained(), error="does not require grad"),
+    Case("one_of_two_without_history", OneOfTwoWithoutHistory, trained(), error="element 0 of tensors does not require"),
     Case("not_used", NotUsed, trained(), error="appears to not have been used in the graph"),
 ]
 
