@@ -216,15 +216,17 @@ struct FreedGraph : torch::autograd::Node {
 };
 
 // `edges` lead to the inputs that require grad: a backward that asks for their gradients alone has
-// to come to the node, too.
+// to come to the node, too, if the output depends on one.
 void set_freed_histories(const CompiledRegion& compiled_region,
                          const std::vector<c10::IValue>& outputs, const std::vector<Edge>& edges) {
+  const auto& behind_leaves = compiled_region.graphs().freed_behind_leaves;
   for (auto i : compiled_region.graphs().freed_outputs) {
     const auto& output = outputs[i].toTensor();
     if (!torch::autograd::isDifferentiableType(output.scalar_type()))
       continue;
     auto node = make_node<FreedGraph>();
-    node->set_next_edges(torch::autograd::edge_list(edges));
+    if (std::find(behind_leaves.begin(), behind_leaves.end(), i) == behind_leaves.end())
+      node->set_next_edges(torch::autograd::edge_list(edges));
     torch::autograd::set_history(output, node);
   }
 }

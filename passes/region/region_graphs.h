@@ -89,6 +89,8 @@ struct RegionGraphs {
   // With Options::save_ir: forward and backward that keep all that the backward reads.
   std::shared_ptr<const torch::jit::Gradient> captured;
   std::vector<size_t> freed_outputs;  // as in JointGraph
+  // Those of them that depend on leaves that the method made, and on no input that requires grad.
+  std::vector<size_t> freed_behind_leaves;
   std::optional<RegionPlan> plan;     // of a region that was profiled
   RegionReport report;
 };

@@ -159,6 +159,25 @@ class FreedDropout(Weighted):
         return g * self.w * h
 
 
+class FreedBehindALeaf(Weighted):
+    """Returns what depends on a leaf of the method alone, through a graph that is gone, beside a result."""
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        leaf = x.detach().clone().requires_grad_(True)
+        g = torch.autograd.grad([leaf.pow(3).sum()], [leaf], create_graph=True)[0]
+        assert g is not None
+        h = torch.autograd.grad([g.sum()], [leaf])[0]
+        assert h is not None
+        return g, x * self.w * h
+
+
+def asked_for_inputs(module: nn.Module) -> Any:
+    """Asks for gradients of both results with respect to the input and the parameters."""
+    x = torch.randn(2, 3, requires_grad=True)
+    results = module(x)
+    return results, torch.autograd.grad([each.sum() for each in results], [x, *module.parameters()], allow_unused=True)
+
+
 class InALoop(Weighted):
     """Makes a few steps down the energy, as a relaxation does."""
 
@@ -249,6 +268,7 @@ CASES = [
     Case("dropped", Dropped, trained()),
     Case("dropped_and_freed", DroppedAndFreed, trained()),
     Case("freed_dropout", FreedDropout, trained(), error="backward through the graph a second time"),
+    Case("freed_behind_a_leaf", FreedBehindALeaf, asked_for_inputs),
     Case("in_a_loop", InALoop, trained(), stock=HIDDEN),
     Case("backward", Backward, accumulated),
     Case("backward_twice", BackwardTwice, accumulated),
