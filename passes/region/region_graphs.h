@@ -91,7 +91,7 @@ struct RegionGraphs {
   std::vector<size_t> freed_outputs;  // as in JointGraph
   // Those of them that depend on leaves that the method made, and on no input that requires grad.
   std::vector<size_t> freed_behind_leaves;
-  std::optional<RegionPlan> plan;     // of a region that was profiled
+  std::optional<RegionPlan> plan;  // of a region that was profiled
   RegionReport report;
 };
 
