@@ -41,7 +41,8 @@ build: configure  ## compile the library, tests, examples and benchmarks into bu
 
 demo: configure  ## train a small GPT, eager and in half of its memory, side by side (DEMO="--budget 0.3")
 	@# Neither of the first two needs the other; at the end, the example would be compiled alone.
-	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute_pch examples/cpp_train/CMakeFiles/cpp_train.dir/main.cpp.o
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute_precompiled \
+	  examples/cpp_train/CMakeFiles/cpp_train.dir/main.cpp.o
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute aten_recompute_tracking_allocator cpp_train
 	@$(PYTHON) examples/demo.py $(DEMO)
 

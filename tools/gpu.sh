@@ -38,7 +38,7 @@ prepare() {
   export RECOMPUTE_LIBRARY=$PWD/build/gpu/libaten_recompute.so CUBLAS_WORKSPACE_CONFIG=:4096:8 OMP_NUM_THREADS=1
   export PYTHONPATH=$PWD/python:$PWD/tests:$PWD/tests/python:$PWD:$PWD/build/gpu/site
   [[ -f $RECOMPUTE_LIBRARY ]] || fail "$RECOMPUTE_LIBRARY is missing; make it with tools/gpu.sh pack VERSION"
-  "$python" -c 'import torch; torch.zeros(1, device="cuda"); print("gpu:", torch.cuda.get_device_name(), "torch", torch.__version__)' ||
+  "$python" -c 'import torch; print("gpu:", torch.cuda.get_device_name(), "torch", torch.__version__)' ||
     fail "$python has no torch that sees a GPU"
 }
 
