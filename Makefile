@@ -88,7 +88,7 @@ architectures: build  ## count where the gradients of Hugging Face's architectur
 	@PYTHONPATH=$(PYTHONPATH):tests/python $(PYTHON) -m support.architectures
 
 fuzz: build  ## compare random programs with eager PyTorch (COUNT=2000; SEED= repeats a run; KIND=gradients, modules, norms, layouts, loops)
-	@PYTHONPATH=$(PYTHONPATH):tests $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
+	@PYTHONPATH=$(PYTHONPATH):tests:tests/python $(PYTHON) -m fuzz --count $(or $(COUNT),2000) $(if $(SEED),--seed $(SEED)) $(if $(KIND),--kind $(KIND))
 
 failing-memory: build  ## let every request for memory of some training steps fail (half an hour; FAILING="gpt --kind new" does less)
 	@PYTHONPATH=$(PYTHONPATH):tests:tests/python:. $(PYTHON) -m failing_memory $(FAILING)

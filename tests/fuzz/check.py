@@ -1,6 +1,5 @@
 """Runs one program as Python, scripted and lowered, and compares the results."""
 
-import linecache
 import re
 import warnings
 from collections import Counter
@@ -15,6 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import aten_recompute
+from support.sources import run_source
 
 from .autocast import AROUND, has_blocks, without_blocks
 from .programs import Program
@@ -63,11 +63,8 @@ class Results(NamedTuple):
 
 def function_of(program: Program) -> Callable[..., tuple[Tensor, ...]]:
     """Returns the program as a Python function whose source TorchScript finds by ``linecache``."""
-    file = f"<program {next(_files)}>"
-    source = program.source
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor}
-    exec(compile(source, file, "exec"), names)
+    run_source(program.source, f"<program {next(_files)}>", names)
     function: Callable[..., tuple[Tensor, ...]] = names["program"]
     return function
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import itertools
-import linecache
 import re
 import sys
 import types
@@ -14,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import aten_recompute
+from support.sources import run_source
 
 from .autocast import AROUND, has_blocks, without_blocks
 from .modules import Call, Model
@@ -40,11 +40,10 @@ def class_of(model: Model) -> type[nn.Module]:
     """Returns the class of the module, whose source TorchScript finds by ``linecache``."""
     name = next(_names)
     file = f"<{name}>"
-    linecache.cache[file] = (len(model.source), None, model.source.splitlines(keepends=True), file)
     space = types.ModuleType(name)
     space.__file__ = file
     sys.modules[name] = space
-    exec(compile(model.source, file, "exec"), space.__dict__)
+    run_source(model.source, file, space.__dict__)
     made: type[nn.Module] = space.__dict__["Model"]
     return made
 

@@ -1,7 +1,6 @@
 """Under autocast, operators that ATen composes of others, some of which autocast casts, are as in eager PyTorch."""
 
 import copy
-import linecache
 from typing import Any
 
 import pytest
@@ -11,6 +10,7 @@ from torch.nn import functional as F
 
 import aten_recompute
 from support.helpers import num_compiled
+from support.sources import run_source
 
 # Functions of a bfloat16 tensor `y` and a float32 tensor `z`, both (8, 32), of classes `t`, and of parameters.
 FUNCTIONS = {
@@ -53,10 +53,8 @@ class Network(nn.Module):
 
 
 def network(name: str) -> nn.Module:
-    source, file = SOURCE.format(FUNCTIONS[name]), f"<{name}>"
-    linecache.cache[file] = (len(source), None, source.splitlines(keepends=True), file)
     names: dict[str, Any] = {"torch": torch, "F": F, "Tensor": Tensor}
-    exec(compile(source, file, "exec"), names)
+    run_source(SOURCE.format(FUNCTIONS[name]), f"<{name}>", names)
     torch.manual_seed(0)
     return type("Network", (Network,), {"forward": names["forward"]})()
 
