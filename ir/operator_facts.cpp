@@ -107,7 +107,7 @@ const std::vector<Row>& rows() {
     {"aten::_batch_norm_no_update", {kOnlyFirstOutputDifferentiable, kReadsWhatMayChange}},
     {"aten::_batch_norm_with_update", {kOnlyFirstOutputDifferentiable}},
     {"aten::bernoulli", {kKeepsOrder}},
-    {"aten::bernoulli_", {kDiffersInPlace}},  // it has one, which is zero
+    {"aten::bernoulli_", {kDiffersInPlace}},  // it has a gradient, which is zero
     {"aten::bilinear", {kComputeIntensive}},
     {"aten::as_strided_", {kChangesTensorItself}},
     {"aten::bincount", {kNotDifferentiable}},

@@ -81,7 +81,8 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   graphs.report.operators = joint.operators;
   graphs.freed_outputs = joint.freed_outputs;
-  graphs.freed_behind_leaves = behind_leaves(*expanded, joint.freed_outputs, input.requires_grad);
+  if (!joint.freed_outputs.empty())
+    graphs.freed_behind_leaves = behind_leaves(*expanded, joint.freed_outputs, input.requires_grad);
   graphs.tape_sources = number_tapes(joint);
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));

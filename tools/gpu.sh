@@ -67,7 +67,9 @@ check() {
 measure() {
   prepare "$@"
   unset OMP_NUM_THREADS CUBLAS_WORKSPACE_CONFIG
-  "$python" -W ignore benchmarks/run.py --device cuda --out "$output/benchmarks" 2>"$output/measure.log" |
+  "$python" -W ignore benchmarks/run.py --device cuda --size large --models gpt,resnet50,unet \
+    --only eager,torchscript,checkpoint,selective,compile_1,none,partners,budgets --budgets 0.5,0.3 --repeats 3 \
+    --out "$output/benchmarks" 2>"$output/measure.log" |
     tee "$output/measure.txt"
 }
 
