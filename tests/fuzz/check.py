@@ -61,9 +61,14 @@ class Results(NamedTuple):
     second: Sequence[Tensor | None] = ()
 
 
-def function_of(program: Program) -> Callable[..., tuple[Tensor, ...]]:
-    """Returns the program as a Python function whose source TorchScript finds by ``linecache``."""
-    names: dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor}
+def function_of(program: Program, **more: Any) -> Callable[..., tuple[Tensor, ...]]:
+    """Returns the program as a Python function whose source TorchScript finds by ``linecache``.
+
+    Args:
+        program: The program.
+        more: What else its source may name.
+    """
+    names: dict[str, Any] = {"__name__": "programs", "torch": torch, "F": F, "Tensor": Tensor, **more}
     run_source(program.source, f"<program {next(_files)}>", names)
     function: Callable[..., tuple[Tensor, ...]] = names["program"]
     return function
@@ -241,7 +246,7 @@ def raises_in_dead_code(program: Program) -> bool:
 
 
 def has_unread_gradient(program: Program) -> bool:
-    """Whether the program asks for a gradient that its results do not depend on, which ours does not compute."""
+    """Whether no path of the program reads a gradient that it asks for. Ours does not compute such a gradient."""
     assigned = [match for line in program.source.splitlines() if (match := _ASSIGNMENT.match(line))]
     live = set(_NAME.findall(program.source[program.source.rindex("return") :]))
     while True:
@@ -250,6 +255,29 @@ def has_unread_gradient(program: Program) -> bool:
             break
         live |= read
     return any("autograd.grad" in match[2] and match[1] not in live for match in assigned)
+
+
+def raises_for_unread_gradients(program: Program) -> bool:
+    """Whether the gradients that raise are not read on the path that the data choose, so that ours computes none.
+
+    Each is replaced by a constant; if the results are the same for two constants, nothing depends on it.
+    """
+
+    def results(constant: float, seed: int) -> Results:
+        def gradient(outputs: list[Tensor], inputs: list[Tensor], *given: Any, **options: Any) -> Any:
+            try:
+                return torch.autograd.grad(outputs, inputs, *given, **options)
+            except RuntimeError:
+                return [torch.full_like(tensor, constant) for tensor in inputs]
+
+        source = program.source.replace("torch.autograd.grad(", "gradient(")
+        return run(function_of(replace(program, source=source), gradient=gradient), program, seed)
+
+    for seed in sorted(set(SEEDS)):
+        one, two = (results(constant, seed) for constant in (1.0, 2.0))
+        if one.error is not None or difference(one, two):
+            return False
+    return True
 
 
 def differs_in_torchscript(program: Program) -> bool:
@@ -293,7 +321,10 @@ def check(program: Program) -> str:
         if under_autocast and any(results.error is not None for results in expected.values()):
             return RAISES  # mostly because of types, and maybe in code whose result is not read
         raises = any(results.error is not None for results in expected.values())
-        if raises_in_dead_code(program) or (raises and has_unread_gradient(program)):
+        in_gradients = raises and "autograd.grad" in program.source
+        if in_gradients and (has_unread_gradient(program) or raises_for_unread_gradients(program)):
+            return "raises in dead code"
+        if raises_in_dead_code(program):
             return "raises in dead code"
         for options in [LEANEST, *STRATEGIES] if "autograd.grad" in program.source else STRATEGIES:
             lowered = aten_recompute.lower(scripted, options)

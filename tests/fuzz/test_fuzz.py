@@ -12,7 +12,15 @@ from hypothesis import HealthCheck, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 from . import check_modules, norms
-from .check import check, difference, function_of, raises_in_dead_code, run, shares
+from .check import (
+    check,
+    difference,
+    function_of,
+    raises_for_unread_gradients,
+    raises_in_dead_code,
+    run,
+    shares,
+)
 from .modules import Model, loops, models
 from .programs import Program, programs
 
@@ -127,3 +135,25 @@ def test_code_that_raises_may_be_left_out_if_its_result_is_not_read() -> None:
     assert not raises_in_dead_code(read)
     check(dead)
     check(read)
+
+
+def test_a_gradient_that_raises_may_be_left_out_if_the_path_does_not_read_it() -> None:
+    body = [
+        "def program(a: Tensor, b: Tensor, c: Tensor) -> tuple[Tensor]:",
+        "    g = torch.autograd.grad([(b * 2.0).sum()], [b], allow_unused=True)[0]",
+        "    v = a * 0.5",
+        "    if {}:",
+        "        if g is not None:",
+        "            v = v + g",
+        "    return (v,)",
+        "",
+    ]
+    never, always = (
+        Program("\n".join(body).format(path), [(2, 2)] * 3, [True, False, False])
+        for path in ("bool(a.square().sum() < 0)", "bool(a.square().sum() >= 0)")
+    )
+    assert "does not require grad" in str(run(function_of(never), never).error)
+    assert raises_for_unread_gradients(never)
+    assert not raises_for_unread_gradients(always)
+    check(never)
+    check(always)
