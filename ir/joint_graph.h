@@ -23,6 +23,14 @@ struct DifferentiatedOperators {
   std::vector<std::string> on_tape;  // without a rule
 };
 
+// Outputs, by index, whose backward raises, because autograd.grad() in the method has freed what it
+// needs.
+struct FreedOutputs {
+  std::vector<size_t> all;
+  // Those of them that depend on leaves that the method made, and on no input that requires grad.
+  std::vector<size_t> behind_leaves;
+};
+
 // For  y, n = f(x, w)  with x and w requiring grad, n an int:
 //
 //   graph(x, w, dy):              // region inputs, then one vjp per output that has a gradient
@@ -50,9 +58,7 @@ struct JointGraph {
   std::vector<size_t> vjp_outputs;
   std::vector<size_t> gradient_inputs;
   std::vector<bool> output_requires_grad;
-  // Outputs whose backward raises, because autograd.grad() in the method has freed what it needs.
-  // They have no vjp.
-  std::vector<size_t> freed_outputs;
+  FreedOutputs freed;  // they have no vjp
   // Value::unique() of the forward values and region inputs that a gradient passes through.
   std::unordered_set<size_t> requires_grad;
   DifferentiatedOperators operators;

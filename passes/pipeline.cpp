@@ -2,8 +2,6 @@
 
 #include <torch/csrc/jit/ir/ir.h>
 
-#include <algorithm>
-#include <iterator>
 #include <optional>
 #include <set>
 #include <string>
@@ -12,7 +10,6 @@
 
 #include "common/log.h"
 #include "common/strategy_traits.h"
-#include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
 #include "ir/save_plan.h"
 #include "ir/symbols.h"
@@ -51,21 +48,6 @@ RegionInput with_casts(RegionInput input) {
   return input;
 }
 
-// Returns those of the outputs that depend on no input that requires grad.
-std::vector<size_t> behind_leaves(const Graph& forward, const std::vector<size_t>& outputs,
-                                  const std::vector<bool>& requires_grad) {
-  ReachedValues inputs;
-  for (size_t i = 0; i < requires_grad.size(); ++i) {
-    if (requires_grad[i])
-      inputs.insert(forward.inputs()[i]);
-  }
-  const auto reached = reach_forward(forward, std::move(inputs));
-  std::vector<size_t> behind;
-  std::copy_if(outputs.begin(), outputs.end(), std::back_inserter(behind),
-               [&](size_t output) { return reached.count(forward.outputs()[output]) == 0; });
-  return behind;
-}
-
 // Returns the joint graph of the forward in its layout, with the alternatives that the strategy
 // chooses from. Notes in `graphs` what is known then.
 JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const RegionInput& input,
@@ -80,9 +62,7 @@ JointGraph differentiate_region(const std::shared_ptr<Graph>& forward, const Reg
   });
   run_pass(Pass::kNameValues, joint.graph, [&] { name_values(joint); });
   graphs.report.operators = joint.operators;
-  graphs.freed_outputs = joint.freed_outputs;
-  if (!joint.freed_outputs.empty())
-    graphs.freed_behind_leaves = behind_leaves(*expanded, joint.freed_outputs, input.requires_grad);
+  graphs.freed = joint.freed;
   graphs.tape_sources = number_tapes(joint);
   if (input.options.save_ir)
     graphs.captured = std::make_shared<torch::jit::Gradient>(extract(joint));

@@ -219,8 +219,8 @@ struct FreedGraph : torch::autograd::Node {
 // to come to the node, too, if the output depends on one.
 void set_freed_histories(const CompiledRegion& compiled_region,
                          const std::vector<c10::IValue>& outputs, const std::vector<Edge>& edges) {
-  const auto& behind_leaves = compiled_region.graphs().freed_behind_leaves;
-  for (auto i : compiled_region.graphs().freed_outputs) {
+  const auto& [all, behind_leaves] = compiled_region.graphs().freed;
+  for (auto i : all) {
     const auto& output = outputs[i].toTensor();
     if (!torch::autograd::isDifferentiableType(output.scalar_type()))
       continue;
@@ -380,9 +380,8 @@ void Region::run(Stack& stack) {
   const auto own_watch = watch(*call, is_for_larger);
   if (dataflow != nullptr)
     dataflow->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
-  const auto freed_edges = compiled_region->graphs().freed_outputs.empty()
-                               ? std::vector<Edge>()
-                               : edges_of_inputs(inputs);
+  const auto freed_edges =
+      compiled_region->graphs().freed.all.empty() ? std::vector<Edge>() : edges_of_inputs(inputs);
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 

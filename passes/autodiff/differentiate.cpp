@@ -33,7 +33,7 @@ bool is_freed(const Node* node) {
 // Returns the outputs whose gradient would pass through a node that autograd.grad() has freed, on
 // its way to an input that requires grad. Of outputs without such an input, that is any node: eager
 // PyTorch goes back to leaves that the method has made.
-std::vector<size_t> find_freed_outputs(const Graph& graph, const std::vector<bool>& requires_grad) {
+FreedOutputs find_freed_outputs(const Graph& graph, const std::vector<bool>& requires_grad) {
   ReachedValues inputs;
   for (size_t i = 0; i < requires_grad.size(); ++i) {
     if (requires_grad[i])
@@ -47,12 +47,16 @@ std::vector<size_t> find_freed_outputs(const Graph& graph, const std::vector<boo
              return from_inputs.count(each) != 0;
            });
   });
-  std::vector<size_t> outputs;
+  FreedOutputs outputs;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const auto* output = graph.outputs()[i];
-    const auto& relevant = from_inputs.count(output) != 0 ? freed_behind_inputs : freed;
-    if (relevant.count(output) != 0)
-      outputs.push_back(i);
+    const bool is_behind_leaves = from_inputs.count(output) == 0;
+    const auto& relevant = is_behind_leaves ? freed : freed_behind_inputs;
+    if (relevant.count(output) == 0)
+      continue;
+    outputs.all.push_back(i);
+    if (is_behind_leaves)
+      outputs.behind_leaves.push_back(i);
   }
   return outputs;
 }
@@ -63,8 +67,8 @@ void start_backward(JointGraph& joint, const std::vector<bool>& vjp_defined, Gra
   joint.backward_start = graph.appendNode(graph.create(symbols::kBackwardStart, /*num_outputs=*/0));
   for (size_t i = 0; i < joint.num_outputs; ++i) {
     auto* output = graph.outputs()[i];
-    const bool is_freed = std::find(joint.freed_outputs.begin(), joint.freed_outputs.end(), i) !=
-                          joint.freed_outputs.end();
+    const auto& freed = joint.freed.all;
+    const bool is_freed = std::find(freed.begin(), freed.end(), i) != freed.end();
     const bool differentiable =
         !is_freed && sums.requires_grad(output) && is_tensor_type(*output->type());
     if (!differentiable && !is_freed && sums.requires_grad(output))
@@ -104,7 +108,7 @@ JointGraph build_joint_graph(const std::shared_ptr<Graph>& graph,
       sums.require(graph->inputs()[i]);
   }
   sums.set_tracked(values_that_require_grad(*graph, requires_grad));
-  joint.freed_outputs = find_freed_outputs(*graph, requires_grad);
+  joint.freed = find_freed_outputs(*graph, requires_grad);
   PreparedNodes prepared;
   const std::vector<Node*> nodes(graph->nodes().begin(), graph->nodes().end());
   const auto steps = prepare_forward(nodes, Purpose::kBackward, sums, prepared);

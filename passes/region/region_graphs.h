@@ -88,9 +88,7 @@ struct RegionGraphs {
   std::vector<Summand> summands;
   // With Options::save_ir: forward and backward that keep all that the backward reads.
   std::shared_ptr<const torch::jit::Gradient> captured;
-  std::vector<size_t> freed_outputs;  // as in JointGraph
-  // Those of them that depend on leaves that the method made, and on no input that requires grad.
-  std::vector<size_t> freed_behind_leaves;
+  FreedOutputs freed;              // as in JointGraph
   std::optional<RegionPlan> plan;  // of a region that was profiled
   RegionReport report;
 };

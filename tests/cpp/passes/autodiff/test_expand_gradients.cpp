@@ -79,7 +79,7 @@ TEST_F(ExpandGradients, TheGradientHasGradientsWhereItCreatesAGraph) {
   const auto joint = differentiate(expand_gradients(energy_and_gradient(true, true), {true, true}),
                                    {true, true}, {true, true});
   EXPECT_THAT(joint.vjp_outputs, SizeIs(2));
-  EXPECT_THAT(joint.freed_outputs, IsEmpty());
+  EXPECT_THAT(joint.freed.all, IsEmpty());
   EXPECT_THAT(joint.operators.on_tape, IsEmpty());
 }
 
@@ -87,14 +87,14 @@ TEST_F(ExpandGradients, AGradientWithoutGraphIsAConstantOfTheBackward) {
   const auto joint = differentiate(expand_gradients(energy_and_gradient(false, true), {true, true}),
                                    {true, true}, {true, true});
   EXPECT_EQ(joint.vjp_outputs, std::vector<size_t>{0});
-  EXPECT_THAT(joint.freed_outputs, IsEmpty());
+  EXPECT_THAT(joint.freed.all, IsEmpty());
 }
 
 TEST_F(ExpandGradients, AGraphThatIsNotRetainedIsFreed) {
   auto joint = differentiate(expand_gradients(energy_and_gradient(false, false), {true, true}),
                              {true, true}, {true, true});
   EXPECT_THAT(joint.vjp_outputs, IsEmpty());
-  EXPECT_EQ(joint.freed_outputs, std::vector<size_t>{0});
+  EXPECT_EQ(joint.freed.all, std::vector<size_t>{0});
   EXPECT_THAT(joint.backward_nodes(), IsEmpty());
   begin_inner_backward(joint);  // the gradient is what values are kept for
   EXPECT_THAT(joint.backward_nodes(), Not(IsEmpty()));
