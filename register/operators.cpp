@@ -20,6 +20,9 @@
 #include "backend/pictures/step_chart.h"
 #include "common/options.h"
 #include "common/parse_options.h"
+// Operators are registered under its names while the library is loaded. Because it is included
+// here, the names are made before: the order in which sources are linked says nothing about that.
+#include "ir/symbols.h"
 #include "planner/model/problem_json.h"
 #include "planner/search/search.h"
 #include "register/function_handle.h"
