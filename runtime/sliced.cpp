@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <numeric>
@@ -20,6 +21,7 @@
 #include "runtime/out_of_memory.h"
 #include "runtime/path_check.h"
 #include "runtime/program.h"
+#include "runtime/undefined_gradients.h"
 
 namespace aten_recompute {
 namespace {
@@ -71,8 +73,9 @@ std::optional<std::vector<int64_t>> describe(const std::vector<IValue>& operands
   return words;
 }
 
-// The strides of the results for the operands that were seen last. Thread-safe.
-class KnownStrides {
+// The strides of the results for the operands that were seen last, and what undefined gradients
+// leave out. Thread-safe.
+class KnownResults {
  public:
   std::optional<StridesOfResults> find(const std::vector<int64_t>& operands) const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -83,11 +86,22 @@ class KnownStrides {
     operands_ = std::move(operands);
     strides_ = std::move(strides);
   }
+  std::shared_ptr<const UndefinedGradients> undefined(const std::vector<bool>& defined,
+                                                      const Program& program,
+                                                      const std::vector<size_t>& gradients) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    auto& slot = undefined_[defined];
+    if (slot == nullptr)
+      slot = std::make_shared<UndefinedGradients>(
+          find_undefined_gradients(program, gradients, defined));
+    return slot;
+  }
 
  private:
   mutable std::mutex mutex_;
   std::vector<int64_t> operands_;
   StridesOfResults strides_;
+  std::map<std::vector<bool>, std::shared_ptr<const UndefinedGradients>> undefined_;
 };
 
 // Returns memory for slices like this one. Dimensions lie in memory in the order that `strides` of
@@ -139,19 +153,44 @@ class Sliced {
         operand_rows_(node->is(symbols::kOperandRows)),
         result_rows_(node->is(symbols::kResultRows)),
         broadcasts_(node->is(symbols::kBroadcasts)),
+        gradients_(gradient_operands_of(node)),
         shows_layouts_(shows_layouts_on_meta(*node->g(c10::attr::Subgraph))),
         may_fail_early_(node->hasAttribute(kMayFailEarly)) {}
 
   void operator()(Stack& stack) const {
     const auto operands = torch::jit::pop(stack, operand_rows_.size());
+    const auto undefined = undefined_gradients(operands);
     const auto rows = number_of_rows(operands);
-    auto results = rows ? run_in_slices(operands, *rows) : std::nullopt;
+    auto results = rows ? run_in_slices(operands, *rows, undefined.get()) : std::nullopt;
     if (!results)
-      results = run_as_a_whole_in_order(operands);
+      results = run_as_a_whole_in_order(operands, undefined.get());
     std::move(results->begin(), results->end(), std::back_inserter(stack));
   }
 
  private:
+  static std::vector<size_t> gradient_operands_of(const Node* node) {
+    if (!node->hasAttribute(kGradientOperands))
+      return {};
+    const auto& given = node->is(kGradientOperands);
+    return {given.begin(), given.end()};
+  }
+
+  // Returns what does not run because gradients are undefined; nullptr if all are defined.
+  std::shared_ptr<const UndefinedGradients> undefined_gradients(
+      const std::vector<IValue>& operands) const {
+    std::vector<bool> defined;
+    for (const auto gradient : gradients_)
+      defined.push_back(!operands[gradient].isNone());
+    if (std::find(defined.begin(), defined.end(), false) == defined.end())
+      return nullptr;
+    return known_->undefined(defined, *program_, gradients_);
+  }
+
+  bool is_undefined_gradient(const std::vector<IValue>& operands, size_t i) const {
+    return operands[i].isNone() &&
+           std::find(gradients_.begin(), gradients_.end(), i) != gradients_.end();
+  }
+
   // Returns into how many slices so many rows are divided. A slice of one row does not show where
   // the rows of a gradient lie in memory, so slices have two, unless the stretch was divided for
   // very few.
@@ -163,7 +202,7 @@ class Sliced {
   std::optional<int64_t> number_of_rows(const std::vector<IValue>& operands) const {
     std::optional<int64_t> rows;
     for (size_t i = 0; i < operands.size(); ++i) {
-      if (operand_rows_[i] < 0)
+      if (operand_rows_[i] < 0 || is_undefined_gradient(operands, i))
         continue;
       if (!operands[i].isTensor() || !operands[i].toTensor().defined() ||
           operands[i].toTensor().dim() <= operand_rows_[i])
@@ -187,18 +226,22 @@ class Sliced {
     return rows && number_of_slices(*rows) > 1 ? rows : std::nullopt;
   }
 
-  std::vector<IValue> run(std::vector<IValue> operands) const {
+  std::vector<IValue> run(std::vector<IValue> operands, const UndefinedGradients* undefined) const {
     auto registers = program_->start(std::move(operands));
-    program_->run(registers, 0, program_->instructions().size());
-    std::vector<IValue> results;
-    for (size_t i = 0; i < result_rows_.size(); ++i)
-      results.push_back(program_->take_output(registers, i));
+    program_->run(registers, 0, program_->instructions().size(),
+                  undefined != nullptr ? &undefined->skip : nullptr);
+    std::vector<IValue> results(result_rows_.size());
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (undefined == nullptr || !undefined->undefined[i])
+        results[i] = program_->take_output(registers, i);
+    }
     return results;
   }
 
-  std::vector<IValue> run_as_a_whole_in_order(const std::vector<IValue>& operands) const {
+  std::vector<IValue> run_as_a_whole_in_order(const std::vector<IValue>& operands,
+                                              const UndefinedGradients* undefined) const {
     try {
-      return run_as_a_whole(operands);
+      return run_as_a_whole(operands, undefined);
     } catch (const std::exception& error) {
       if (may_fail_early_ && !is_out_of_memory(error))
         note_all_paths_left("an operator that runs slice by slice failed before a check");
@@ -206,8 +249,9 @@ class Sliced {
     }
   }
 
-  std::vector<IValue> run_as_a_whole(const std::vector<IValue>& operands) const {
-    auto results = run(operands);
+  std::vector<IValue> run_as_a_whole(const std::vector<IValue>& operands,
+                                     const UndefinedGradients* undefined) const {
+    auto results = run(operands, undefined);
     for (auto& result : results) {
       if (result.isTensor() && result.toTensor().defined())
         result = in_own_memory(std::move(result).toTensor());
@@ -216,21 +260,23 @@ class Sliced {
   }
 
   // Returns how the results would lie in memory if the stretch ran as a whole.
-  StridesOfResults strides_of_whole(const std::vector<IValue>& operands) const {
+  StridesOfResults strides_of_whole(const std::vector<IValue>& operands,
+                                    const UndefinedGradients* undefined) const {
     if (!shows_layouts_)
       return StridesOfResults(result_rows_.size());
     auto description = describe(operands);
     if (description) {
-      if (auto known = known_strides_->find(*description))
+      if (auto known = known_->find(*description))
         return *std::move(known);
     }
-    auto strides = strides_on_meta(operands);
+    auto strides = strides_on_meta(operands, undefined);
     if (description)
-      known_strides_->set(*std::move(description), strides);
+      known_->set(*std::move(description), strides);
     return strides;
   }
 
-  StridesOfResults strides_on_meta(const std::vector<IValue>& operands) const {
+  StridesOfResults strides_on_meta(const std::vector<IValue>& operands,
+                                   const UndefinedGradients* undefined) const {
     const PauseMetaMemory pause;  // an estimate counts what slices need
     StridesOfResults strides(result_rows_.size());
     std::vector<IValue> on_meta;
@@ -242,7 +288,7 @@ class Sliced {
                     : operand);
     }
     try {
-      const auto results = run(std::move(on_meta));
+      const auto results = run(std::move(on_meta), undefined);
       for (size_t i = 0; i < results.size(); ++i) {
         if (results[i].isTensor() && results[i].toTensor().is_non_overlapping_and_dense())
           strides[i] = results[i].toTensor().strides().vec();
@@ -255,10 +301,11 @@ class Sliced {
 
   // Returns nothing where a slice does not have the results that it should have.
   std::optional<std::vector<IValue>> run_in_slices(const std::vector<IValue>& operands,
-                                                   int64_t rows) const {
+                                                   int64_t rows,
+                                                   const UndefinedGradients* undefined) const {
     const auto slices = number_of_slices(rows);
     std::vector<IValue> results(result_rows_.size());
-    const auto strides = strides_of_whole(operands);
+    const auto strides = strides_of_whole(operands, undefined);
     // The first slices are the longer ones.
     const auto begin_of = [&](int64_t number) { return (number * rows + slices - 1) / slices; };
     for (int64_t number = 0; number < slices; ++number) {
@@ -266,14 +313,14 @@ class Sliced {
       const auto size = begin_of(number + 1) - begin;
       auto slice = operands;
       for (size_t i = 0; i < operands.size(); ++i) {
-        if (operand_rows_[i] >= 0)
+        if (operand_rows_[i] >= 0 && !is_undefined_gradient(operands, i))
           slice[i] = operands[i].toTensor().narrow(operand_rows_[i], begin, size);
         else if (operand_rows_[i] == kRowCount)
           slice[i] = size;
       }
       std::vector<IValue> parts;
       try {
-        parts = run(std::move(slice));
+        parts = run(std::move(slice), undefined);
       } catch (const std::exception& error) {
         // Sizes that a program has written down need not fit a slice; the whole will tell.
         if (is_out_of_memory(error))
@@ -281,8 +328,9 @@ class Sliced {
         return std::nullopt;
       }
       for (size_t i = 0; i < parts.size(); ++i) {
-        if (!add_part(results[i], std::move(parts[i]), result_rows_[i],
-                      {begin, size, rows, strides[i]}))
+        const bool is_left_out = undefined != nullptr && undefined->undefined[i];
+        if (!is_left_out && !add_part(results[i], std::move(parts[i]), result_rows_[i],
+                                      {begin, size, rows, strides[i]}))
           return std::nullopt;
       }
     }
@@ -325,8 +373,9 @@ class Sliced {
   std::vector<int64_t> operand_rows_;
   std::vector<int64_t> result_rows_;
   std::vector<int64_t> broadcasts_;
+  std::vector<size_t> gradients_;  // operands that are gradients
   bool shows_layouts_;
-  std::shared_ptr<KnownStrides> known_strides_ = std::make_shared<KnownStrides>();
+  std::shared_ptr<KnownResults> known_ = std::make_shared<KnownResults>();
   bool may_fail_early_;
 };
 

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 #include <unordered_map>
 
@@ -16,12 +17,6 @@ namespace {
 
 using torch::jit::Value;
 
-// Returns whether the node accepts None for an undefined gradient.
-bool tolerates_undefined(const torch::jit::Node* node) {
-  return node->kind() == symbols::kAccumulate || node->kind() == symbols::kAccumulateList ||
-         node->kind() == symbols::kTapeBackward || node->kind() == c10::prim::ListConstruct;
-}
-
 // Returns whether a result may keep an operand's memory alive: views, containers and tapes do.
 bool may_hold_its_operands(const torch::jit::Node* node) {
   return may_alias_an_argument(node) || node->maybeSchema() == nullptr ||
@@ -32,98 +27,6 @@ bool may_hold_its_operands(const torch::jit::Node* node) {
 // and classes, such as tapes, may have some.
 bool may_hold_memory(const c10::Type& type) {
   return contains_tensor(type) || type.kind() == c10::TypeKind::ClassType;
-}
-
-// Which registers of a backward the incoming gradients reach.
-struct GradientReach {
-  std::vector<bool> reached;  // some gradient reaches the register
-  std::vector<bool> alive;    // a defined one does
-
-  bool is_dead(int32_t index) const { return reached[index] && !alive[index]; }
-  bool is_dead(const Program::Operand& operand) const {
-    return !operand.is_constant && is_dead(operand.index);
-  }
-};
-
-// The first registers of `backward` are the incoming gradients, of which `defined` are defined.
-GradientReach find_reach(const Program& backward, const std::vector<bool>& defined) {
-  GradientReach reach;
-  reach.reached.assign(backward.num_registers(), false);
-  reach.alive.assign(backward.num_registers(), false);
-  for (size_t k = 0; k < defined.size(); ++k) {
-    reach.reached[k] = true;
-    reach.alive[k] = defined[k];
-  }
-  for (const auto& instruction : backward.instructions()) {
-    bool any_reached = false;
-    bool any_alive = false;
-    for (const auto& operand : instruction.operands) {
-      if (operand.is_constant)
-        continue;
-      any_reached = any_reached || reach.reached[operand.index];
-      any_alive = any_alive || reach.alive[operand.index];
-    }
-    for (auto output : instruction.outputs) {
-      if (output < 0)
-        continue;
-      reach.reached[output] = any_reached;
-      reach.alive[output] = any_alive;
-    }
-  }
-  return reach;
-}
-
-// Fills in `skip`. Returns for each register whether it is dead but an operator that runs needs it,
-// so that it has to be computed from zeros. An instruction is also skipped where only skipped ones
-// read its results, as for a recomputation.
-std::vector<bool> skip_dead_instructions(const Program& backward, const GradientReach& reach,
-                                         std::vector<bool>& skip) {
-  const auto& instructions = backward.instructions();
-  std::vector<bool> required(backward.num_registers(), false);
-  std::vector<bool> read(backward.num_registers(), false);
-  for (const auto& output : backward.outputs()) {
-    if (!output.is_constant && !reach.is_dead(output))
-      read[output.index] = true;
-  }
-  skip.assign(instructions.size(), false);
-  for (size_t i = instructions.size(); i-- > 0;) {
-    const auto& instruction = instructions[i];
-    bool has_readers = false;  // in the whole program
-    bool dead = true;
-    bool needed = false;
-    bool is_read = false;
-    for (auto output : instruction.outputs) {
-      if (output < 0)
-        continue;
-      has_readers = true;
-      dead = dead && reach.is_dead(output);
-      needed = needed || required[output];
-      is_read = is_read || read[output];
-    }
-    skip[i] = has_readers && ((dead && !needed) || (!is_read && !instruction.mutates));
-    if (skip[i])
-      continue;
-    for (const auto& operand : instruction.operands) {
-      if (operand.is_constant)
-        continue;
-      read[operand.index] = true;
-      if (reach.is_dead(operand) && (needed || !tolerates_undefined(instruction.node)))
-        required[operand.index] = true;
-    }
-  }
-  return required;
-}
-
-UndefinedGradients find_undefined_gradients(const Program& backward,
-                                            const std::vector<bool>& defined) {
-  const auto reach = find_reach(backward, defined);
-  UndefinedGradients result;
-  const auto required = skip_dead_instructions(backward, reach, result.skip);
-  for (size_t k = 0; k < defined.size(); ++k)
-    result.zero_vjp.push_back(!defined[k] && required[k]);
-  for (const auto& output : backward.outputs())
-    result.undefined.push_back(reach.is_dead(output));
-  return result;
 }
 
 }  // namespace
@@ -356,8 +259,11 @@ std::shared_ptr<const UndefinedGradients> CompiledRegion::undefined_gradients(
     const std::vector<bool>& defined) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& slot = masks_[defined];
-  if (slot == nullptr)
-    slot = std::make_shared<UndefinedGradients>(find_undefined_gradients(backward_, defined));
+  if (slot == nullptr) {
+    std::vector<size_t> vjps(defined.size());
+    std::iota(vjps.begin(), vjps.end(), 0);
+    slot = std::make_shared<UndefinedGradients>(find_undefined_gradients(backward_, vjps, defined));
+  }
   return slot;
 }
 

@@ -17,6 +17,7 @@
 #include "runtime/arena/step_arena.h"
 #include "runtime/autocast.h"
 #include "runtime/program.h"
+#include "runtime/undefined_gradients.h"
 
 namespace aten_recompute {
 
@@ -48,13 +49,6 @@ struct Stage {
   size_t begin = 0;  // instructions [begin, end) of the backward program
   size_t end = 0;
   std::vector<size_t> gradients;  // outputs of the backward program that the stage returns
-};
-
-// How the backward changes where only some of the outputs have a gradient.
-struct UndefinedGradients {
-  std::vector<bool> skip;       // per instruction: it serves or reads undefined gradients only
-  std::vector<bool> undefined;  // per gradient: no defined vjp reaches it
-  std::vector<bool> zero_vjp;   // per vjp: it is undefined, but an operator needs it as zeros
 };
 
 // What a plan for the whole method has a region do with values that regions hand to each other.

@@ -127,7 +127,7 @@ RegionCall::Run RegionCall::start(variable_list&& vjps, const NodePtr<Node>& nod
   for (size_t k = 0; k < vjps.size(); ++k) {
     if (vjps[k].defined())
       inputs.emplace_back(std::move(vjps[k]));
-    else if (run.undefined->zero_vjp[k])
+    else if (run.undefined->zeros[k])
       inputs.emplace_back(at::zeros(outputs_[k].sizes, outputs_[k].options));
     else
       inputs.emplace_back();

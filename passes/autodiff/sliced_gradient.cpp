@@ -59,6 +59,9 @@ void insert_sliced_gradient(Node* node, GradientSums& sums,
     // Each slice adds the same to a sum, so each gets all of its gradient.
     operand_rows.push_back(result_rows[result] >= 0 ? result_rows[result] : kWhole);
   }
+  const auto inputs = subgraph->inputs();
+  std::vector<const Value*> taken(
+      inputs.end() - static_cast<std::ptrdiff_t>(gradients.results.size()), inputs.end());
   std::vector<int64_t> gradient_rows;
   for (const auto operand : gradients.operands)
     gradient_rows.push_back(operand_rows[operand] >= 0 ? operand_rows[operand] : kSummed);
@@ -69,8 +72,9 @@ void insert_sliced_gradient(Node* node, GradientSums& sums,
   for (size_t i = subgraph->inputs().size(); i-- > 0;) {
     if (subgraph->inputs()[i]->hasUses())
       continue;
-    std::erase_if(broadcasts,
-                  [&](const auto& each) { return each.first == subgraph->inputs()[i]; });
+    const Value* unread = subgraph->inputs()[i];
+    std::erase_if(broadcasts, [&](const auto& each) { return each.first == unread; });
+    std::erase(taken, unread);
     subgraph->eraseInput(i);
     operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(i));
     operand_rows.erase(operand_rows.begin() + static_cast<std::ptrdiff_t>(i));
@@ -87,6 +91,10 @@ void insert_sliced_gradient(Node* node, GradientSums& sums,
     places.push_back(dimension);
   }
   added->is_(symbols::kBroadcasts, std::move(places));
+  std::vector<int64_t> taken_at;
+  for (const auto* gradient : taken)
+    taken_at.push_back(static_cast<int64_t>(gradient->offset()));
+  added->is_(kGradientOperands, std::move(taken_at));
   for (size_t i = 0; i < gradients.operands.size(); ++i)
     sums.add(node->input(gradients.operands[i]), added->output(i)->setType(c10::TensorType::get()));
 }
