@@ -436,3 +436,37 @@ def test_second_derivatives_of_what_runs_in_slices() -> None:
         gradient.square().sum().backward()
         found.append([features.grad, *(p.grad for p in module.parameters())])
     torch.testing.assert_close(found[1], found[0], rtol=1e-8, atol=1e-10)
+
+
+class TwoResults(nn.Module):
+    """Both results have infinite gradients or none in rows of zeros; a loss reads the second one."""
+
+    def __init__(self, detaches: bool = False) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(16, 32), nn.Linear(32, 16)
+        self.detaches = detaches
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        h = self.first(x).square() * (x[:, :1] > 0)
+        unread = self.second(h.sqrt()).sum(1)
+        if self.detaches:
+            unread = unread.detach()
+        return unread, h.exp().sum(1)
+
+
+@pytest.mark.parametrize("detaches", [False, True])
+def test_what_an_undefined_gradient_leads_to_does_not_run(detaches: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Were it zeros, the infinite derivative of the root would make the gradients NaN, and None would be zeros."""
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    torch.manual_seed(3)
+    eager = TwoResults(detaches).double()
+    x = torch.randn(29, 16, dtype=torch.float64)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none", exact=False)
+    for _ in range(2):
+        results = []
+        for module in (eager, lowered):
+            given = x.clone().requires_grad_(True)
+            loss = module(given)[1].sum()
+            results.append(torch.autograd.grad(loss, [given, *module.parameters()], allow_unused=True))
+        assert [gradient is None for gradient in results[1]] == [False] * 3 + [True] * 2
+        torch.testing.assert_close(results[1], results[0])
