@@ -95,6 +95,28 @@ bool PathGradients::flag(Value* value, bool otherwise) {
   return item.value.isNone() ? otherwise : item.value.toBool();
 }
 
+void PathGradients::require_output_gradients(Value* output_list, const std::vector<Value*>& outputs,
+                                             Value* given_list, const std::vector<Value*>& given) {
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    const auto& output = values_.get(output_list).container->items[i].value.toTensor();
+    if (given[i] != nullptr) {
+      const auto& gradient = values_.get(given_list).container->items[i].value.toTensor();
+      if (gradient.sizes() != output.sizes())
+        throw NotRecordable("autograd.grad() gets a gradient that has not the shape of its output");
+      continue;
+    }
+    if (output.numel() != 1 || output.is_complex())
+      throw NotRecordable("autograd.grad() gets no gradient for an output that is no real number");
+    if (output.dim() == 0)
+      continue;  // whatever the sizes of other tensors are
+    static const auto numel = c10::Symbol::fromQualString("aten::numel");
+    Item count;
+    count.value = output.numel();
+    count.symbol = builder_.add(numel, {outputs[i]}, c10::IntType::get());
+    builder_.require(count);
+  }
+}
+
 void PathGradients::run_grad(Node* node) {
   const auto outputs = symbols_of(node->input(0));
   auto targets = symbols_of(node->input(1));
@@ -104,6 +126,7 @@ void PathGradients::run_grad(Node* node) {
                    : symbols_of(node->input(2));
   if (given.size() != outputs.size())
     throw NotRecordable("this call raises an exception");
+  require_output_gradients(node->input(0), outputs, node->input(2), given);
   GradientRequest request;
   request.create_graph = flag(node->input(4), false);
   request.retain_graph = flag(node->input(3), request.create_graph);

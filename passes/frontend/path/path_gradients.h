@@ -46,6 +46,12 @@ class PathGradients {
  private:
   std::vector<torch::jit::Value*> symbols_of(torch::jit::Value* list);
   bool flag(torch::jit::Value* value, bool otherwise);
+  // Throws NotRecordable where eager raises, because an output of several elements has no gradient
+  // given, or one of another shape. The path depends on outputs without one having one element.
+  void require_output_gradients(torch::jit::Value* output_list,
+                                const std::vector<torch::jit::Value*>& outputs,
+                                torch::jit::Value* given_list,
+                                const std::vector<torch::jit::Value*>& given);
   // Returns whether an output depends on the target.
   bool is_reached(const torch::jit::Value* target,
                   const std::vector<torch::jit::Value*>& outputs) const;

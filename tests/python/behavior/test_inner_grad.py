@@ -4,9 +4,11 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+import aten_recompute
 from support.eager_comparison import Case, check, every
 
 ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
@@ -349,3 +351,38 @@ POTENTIALS = [
 @every(POTENTIALS)
 def test_forces_of_potentials_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
+
+
+class GradientOfSeveral(nn.Module):
+    """Asks for the gradient of an output of several elements, which only has one with a cotangent of its shape."""
+
+    def forward(self, x: Tensor, cotangent: Tensor | None) -> Tensor:
+        given: list[Tensor | None] = [cotangent]
+        gradient = torch.autograd.grad([x.sin()], [x], given, create_graph=True)[0]
+        assert gradient is not None
+        return gradient
+
+
+@pytest.mark.parametrize("cotangent", [None, torch.tensor(1.0), torch.ones(2)], ids=["none", "number", "short"])
+def test_an_output_of_several_elements_needs_a_cotangent_of_its_shape(cotangent: Tensor | None) -> None:
+    lowered = aten_recompute.lower(torch.jit.script(GradientOfSeveral()), "none")
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="only for scalar outputs" if cotangent is None else "invalid gradient"):
+            lowered(torch.randn(3, requires_grad=True), cotangent)
+
+
+class GradientOfOneElement(nn.Module):
+    def forward(self, x: Tensor) -> Tensor:
+        gradient = torch.autograd.grad([x.sin()], [x], create_graph=True)[0]
+        assert gradient is not None
+        return gradient
+
+
+def test_an_output_of_one_element_in_the_recorded_call_may_have_several_later() -> None:
+    lowered = aten_recompute.lower(torch.jit.script(GradientOfOneElement()), "none")
+    one = torch.randn(1, 1, requires_grad=True)
+    for _ in range(2):
+        assert torch.equal(lowered(one), one.cos())
+    with pytest.raises(RuntimeError, match="only for scalar outputs"):
+        lowered(torch.randn(2, 3, requires_grad=True))
+    assert torch.equal(lowered(one), one.cos())
