@@ -13,9 +13,9 @@
 //                        kSummed        they are added up
 //                        kWhole         they are alike: a number such as a size
 //     kBroadcasts      operands that are whole because they broadcast along the rows
-//     kGradientOperands  operands that are gradients: None, where one is undefined, leaves out what
-//                        depends on it, so that results that depend on such gradients alone are
-//                        None, too
+//     kGradientOperands  (runtime/undefined_gradients.h) operands that are gradients. One may be
+//                        None, which leaves out what depends on it; results that depend on none
+//                        but such gradients are None, too
 //     kMayFailEarly    a check stands behind the node that stood before some of its operators
 //
 // The rows are the elements along the dimensions that are sliced: tokens, edges, samples. All
@@ -28,7 +28,6 @@
 
 namespace aten_recompute {
 
-inline const c10::Symbol kGradientOperands = c10::Symbol::attr("gradient_operands");
 inline const c10::Symbol kMayFailEarly = c10::Symbol::attr("may_fail_early");
 
 inline constexpr int64_t kWhole = -1;

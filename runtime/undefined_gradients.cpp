@@ -8,7 +8,6 @@
 
 #include "ir/symbols.h"
 #include "runtime/program.h"
-#include "runtime/sliced.h"
 
 namespace aten_recompute {
 namespace {

@@ -1,12 +1,17 @@
 // What a backward leaves out where only some of the results have a gradient, as eager PyTorch does.
 #pragma once
 
+#include <ATen/core/symbol.h>
+
 #include <cstddef>
 #include <vector>
 
 namespace aten_recompute {
 
 class Program;
+
+// The operands of an aten_recompute::sliced that are gradients of results of a stretch.
+inline const c10::Symbol kGradientOperands = c10::Symbol::attr("gradient_operands");
 
 // How a backward changes where some of the gradients that come in are undefined.
 struct UndefinedGradients {

@@ -12,6 +12,7 @@
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
 #include "runtime/sliced.h"
+#include "runtime/undefined_gradients.h"
 
 namespace aten_recompute {
 namespace {

@@ -152,18 +152,18 @@ TEST_F(CompiledRegionTest, OperatorsOfUndefinedGradientsAreSkipped) {
   const auto first = compiled_region->undefined_gradients({true, false});
   EXPECT_THAT(first->skip, ElementsAre(true, true, false, false));
   EXPECT_THAT(first->undefined, ElementsAre(false, true));
-  EXPECT_THAT(first->zero_vjp, ElementsAre(false, false));
+  EXPECT_THAT(first->zeros, ElementsAre(false, false));
   const auto second = compiled_region->undefined_gradients({false, true});
   EXPECT_THAT(second->skip, ElementsAre(false, false, true, false));
   EXPECT_THAT(second->undefined, ElementsAre(false, false));
-  EXPECT_THAT(second->zero_vjp, ElementsAre(false, false));
+  EXPECT_THAT(second->zeros, ElementsAre(false, false));
 }
 
 TEST_F(CompiledRegionTest, WithoutAnyGradientEverythingIsUndefined) {
   const auto none = two_outputs()->undefined_gradients({false, false});
   EXPECT_THAT(none->skip, Each(true));
   EXPECT_THAT(none->undefined, Each(true));
-  EXPECT_THAT(none->zero_vjp, Each(false));
+  EXPECT_THAT(none->zeros, Each(false));
 }
 
 // mul() needs its second operand, so that is computed from zeros.
@@ -181,7 +181,7 @@ graph(%x : Tensor, %dy1 : Tensor, %dy2 : Tensor):
   const auto mask = compiled_region->undefined_gradients({true, false});
   EXPECT_THAT(mask->skip, ElementsAre(false, false));
   EXPECT_THAT(mask->undefined, ElementsAre(false));
-  EXPECT_THAT(mask->zero_vjp, ElementsAre(false, true));
+  EXPECT_THAT(mask->zeros, ElementsAre(false, true));
 }
 
 // A recomputed node reads no gradient. It runs if one of its readers does.
