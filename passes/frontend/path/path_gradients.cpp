@@ -102,7 +102,7 @@ void PathGradients::require_output_gradients(Value* output_list, const std::vect
     if (given[i] != nullptr) {
       const auto& gradient = values_.get(given_list).container->items[i].value.toTensor();
       if (gradient.sizes() != output.sizes())
-        throw NotRecordable("autograd.grad() gets a gradient that has not the shape of its output");
+        throw NotRecordable("autograd.grad() gets a gradient of another shape than its output");
       continue;
     }
     if (output.numel() != 1 || output.is_complex())

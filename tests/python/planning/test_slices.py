@@ -439,7 +439,7 @@ def test_second_derivatives_of_what_runs_in_slices() -> None:
 
 
 class TwoResults(nn.Module):
-    """Both results have infinite gradients or none in rows of zeros; a loss reads the second one."""
+    """The first result has a root of zero in some rows, where its derivative is infinite. A loss reads the second."""
 
     def __init__(self, detaches: bool = False) -> None:
         super().__init__()
