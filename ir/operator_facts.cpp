@@ -369,6 +369,7 @@ const std::vector<Row>& rows() {
     {"aten::resolve_neg", {kMayCopy, kReturnsArgumentOfSameType}},
     {"aten::retain_grad", {kChangesTensorItself}},
     {"aten::retains_grad", {kAsksAutograd}},
+    {"aten::rms_norm", {kConvertsForItsParts}},
     {"aten::rnn_relu.data", {kReadsData}},
     {"aten::rnn_tanh.data", {kReadsData}},
     {"aten::rrelu", {kRandom}},

@@ -27,6 +27,9 @@ enum class Fact : uint8_t {
   kReturnsArgumentOfSameType,
   // Returns the argument itself if it already has the requested sizes and strides.
   kReturnsArgumentOfSameLayout,
+  // Is composed of operators of which several read its first argument, converted to the type that
+  // they compute in; they read the argument itself if it already has that type.
+  kConvertsForItsParts,
   // Puts tensors into a container, takes them out, or changes their static type; computes no
   // tensor.
   kMovesValues,

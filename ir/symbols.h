@@ -52,6 +52,10 @@ inline const c10::Symbol kHasGradient = c10::Symbol::attr("has_gradient");  // o
 inline const c10::Symbol kWithoutGraph = c10::Symbol::attr("without_graph");
 inline const c10::Symbol kFreed = c10::Symbol::attr("freed");
 
+// On an operator whose parts convert its first argument to the type that they compute in: the
+// argument has that type already (passes/region/noop_elimination.h).
+inline const c10::Symbol kHasComputedType = c10::Symbol::attr("has_computed_type");
+
 // A function of a user's rule that writes to tensors that it made itself, as one operator.
 inline const c10::Symbol kRuleFunction =
     c10::Symbol::fromQualString("aten_recompute::rule_function");

@@ -305,6 +305,7 @@ class Sliced {
                                                    const UndefinedGradients* undefined) const {
     const auto slices = number_of_slices(rows);
     std::vector<IValue> results(result_rows_.size());
+    std::vector<at::ScalarType> types(result_rows_.size());
     const auto strides = strides_of_whole(operands, undefined);
     // The first slices are the longer ones.
     const auto begin_of = [&](int64_t number) { return (number * rows + slices - 1) / slices; };
@@ -329,12 +330,29 @@ class Sliced {
       }
       for (size_t i = 0; i < parts.size(); ++i) {
         const bool is_left_out = undefined != nullptr && undefined->undefined[i];
+        if (parts[i].isTensor() && parts[i].toTensor().defined())
+          types[i] = parts[i].toTensor().scalar_type();
         if (!is_left_out && !add_part(results[i], std::move(parts[i]), result_rows_[i],
                                       {begin, size, rows, strides[i]}))
           return std::nullopt;
       }
     }
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (result_rows_[i] == kSummed && results[i].isTensor())
+        results[i] = std::move(results[i]).toTensor().to(types[i]);
+    }
     return results;
+  }
+
+  // Adds to a sum, which is in single precision where the parts have less: as a whole, kernels add
+  // up in single precision and round once.
+  static void add_to_sum(IValue& sum, at::Tensor part) {
+    if (!sum.isNone())
+      sum.toTensor().add_(part);
+    else if (at::isReducedFloatingType(part.scalar_type()))
+      sum = part.to(at::kFloat);
+    else
+      sum = in_own_memory(std::move(part));
   }
 
   struct Place {
@@ -354,10 +372,7 @@ class Sliced {
       return false;
     auto tensor = std::move(part).toTensor();
     if (dimension == kSummed) {
-      if (result.isNone())
-        result = in_own_memory(std::move(tensor));
-      else
-        result.toTensor().add_(tensor);
+      add_to_sum(result, std::move(tensor));
       return true;
     }
     if (tensor.dim() <= dimension || tensor.size(dimension) != place.size)

@@ -178,6 +178,19 @@ void forward_elements(Node* first, Node* end) {
   }
 }
 
+// Removes the conversions of `value`, which has the type already: eager PyTorch has no node for
+// them.
+void remove_conversions(Value* value, Node* first, Node* end) {
+  for (auto* node = first; node != end;) {
+    auto* conversion = node;
+    node = node->next();
+    if (conversion->kind() != c10::aten::to || conversion->input(0) != value)
+      continue;
+    conversion->output()->replaceAllUsesWith(value);
+    conversion->destroy();
+  }
+}
+
 // Marks the outputs that require grad. A further output whose gradient no formula reads has none:
 // the indices of a maximum.
 void require_outputs(const AppliedRule& applied, GradientSums& sums) {
@@ -295,6 +308,8 @@ std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, GradientSums& 
   auto* before = node->prev();
   const auto values = insert_results(node, *formula, sums, names);
   forward_elements(before->next(), node);
+  if (node->hasAttribute(symbols::kHasComputedType))
+    remove_conversions(node->input(0), before->next(), node);
   std::vector<Node*> parts;
   for (auto* part = before->next(); part != node; part = part->next())
     parts.push_back(part);

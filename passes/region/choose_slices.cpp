@@ -36,7 +36,7 @@ bool may_use_slices(const RegionInput& input) {
   const auto& options = input.options;
   const bool has_budget = options.memory_bytes.has_value() || options.memory_fraction.has_value();
   return !options.exact && options.strategy == StrategyKind::kBudget && has_budget &&
-         !input.leanest && !input.has_casts;
+         !input.leanest;
 }
 
 // The layouts of a region that have been tried in vain.

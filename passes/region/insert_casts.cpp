@@ -383,7 +383,7 @@ class CastInserter {
     for (size_t i = 0; i < operands.size(); ++i) {
       if (operands[i].isTensor()) {
         auto tensor = operands[i].toTensor();
-        node->replaceInput(i, cast(node->input(i), tensor));
+        replace_operand(node, i, cast(node->input(i), tensor));
         operands[i] = tensor;
       } else if (operands[i].isTensorList()) {
         change_list(node, i, operands[i], cast, watch.begins_with_last());
@@ -411,7 +411,7 @@ class CastInserter {
         const auto type = wanted.toTensor().scalar_type();
         if (type == operand.toTensor().scalar_type())
           continue;
-        node->replaceInput(i, cast_of(node, node->input(i), type));
+        replace_operand(node, i, cast_of(node, node->input(i), type));
         operands[i] = operand.toTensor().to(type);
       } else if (operand.isTensorList()) {
         cast_list(node, i, operands[i], wanted.toTensorVector());
@@ -435,6 +435,12 @@ class CastInserter {
   bool comes_from_cache(Value* value, at::ScalarType type) const {
     return autocast_.is_cache_on && cached_.count(tensor_of(value)) != 0 &&
            type == autocast_.type(device_);
+  }
+
+  static void replace_operand(Node* node, size_t operand, Value* value) {
+    if (value != node->input(operand) && node->hasAttribute(symbols::kHasComputedType))
+      node->removeAttribute(symbols::kHasComputedType);  // it was said of the operand as it was
+    node->replaceInput(operand, value);
   }
 
   // Returns the value, cast by a node before `node`. nullptr stands for an element of a list that

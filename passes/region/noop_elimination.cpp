@@ -13,6 +13,7 @@
 #include "ir/data_dependence.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
+#include "ir/symbols.h"
 #include "passes/manager/pass_manager.h"
 #include "runtime/autograd_modes.h"
 #include "runtime/random_state.h"
@@ -48,15 +49,20 @@ bool may_return_its_argument(const Node* node) {
          !is_non_differentiable(node);
 }
 
+// Returns whether parts of the node may read its first argument itself.
+bool may_read_its_argument(const Node* node) {
+  return has_fact(node, Fact::kConvertsForItsParts) && node->maybeSchema() != nullptr;
+}
+
 bool passes_a_gradient(const Node* node) {
   return !is_non_differentiable(node) &&
          std::any_of(node->outputs().begin(), node->outputs().end(),
                      [](const Value* value) { return contains_tensor(*value->type()); });
 }
 
-// Returns the positions of the nodes where it matters if they return their argument: the values
-// that may be one tensor in eager PyTorch are read at least three times, and not all through one
-// value.
+// Returns the positions of the nodes where it matters if they return their argument, or if their
+// parts read it: the values that may be one tensor in eager PyTorch are read at least three times,
+// and not all through one value.
 std::vector<size_t> undecided_nodes(const Graph& graph) {
   // Values that may be one tensor.
   struct AliasGroup {
@@ -86,6 +92,12 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
     } else if (passes_a_gradient(node)) {
       for (const auto* input : node->inputs())
         read(input);
+      if (may_read_its_argument(node)) {
+        auto& group = groups[origin_of(node->input(0))];
+        group.nodes.push_back(position);
+        group.names.insert(node->output());  // stands for the converted argument
+        ++group.reads;                       // at least two parts read it
+      }
     }
     ++position;
   }
@@ -120,6 +132,23 @@ void add_dependencies(Node* node, std::unordered_set<Node*>& needed) {
 
 std::vector<Node*> nodes_of(Graph& graph) {
   return {graph.nodes().begin(), graph.nodes().end()};
+}
+
+// Inserts behind the node whether it returns its argument.
+Value* insert_is_returned(Node* node) {
+  auto& graph = *node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node->next());
+  return graph.insert(c10::aten::__is__, {node->input(0), node->output()});
+}
+
+// Inserts before the node whether its parts read its argument without converting it.
+Value* insert_has_computed_type(Node* node) {
+  auto& graph = *node->owningGraph();
+  const torch::jit::WithInsertPoint guard(node);
+  auto* type = graph.insert(c10::prim::dtype, {node->input(0)});
+  static const auto computed_type =
+      c10::Symbol::fromQualString("aten_recompute::computed_type");  // rules/kernels/normalization
+  return graph.insert(c10::aten::eq, {type, graph.insert(computed_type, {type})});
 }
 
 // Gives the operator copies of its tensors. It updates statistics without its schema saying so.
@@ -190,12 +219,10 @@ NoopElimination::NoopElimination(const std::shared_ptr<Graph>& graph)
     }
     needs_layout_ = needs_layout_ || by_layout;
     decidable.push_back(position);
-    add_dependencies(node, needed);
-    auto* is_same = flags_graph->create(c10::aten::__is__, {node->input(0), node->output()}, 1);
-    is_same->output()->setType(c10::BoolType::get());
-    is_same->insertAfter(node);
-    flags_graph->registerOutput(is_same->output());
-    needed.insert(is_same);
+    auto* flag =
+        may_read_its_argument(node) ? insert_has_computed_type(node) : insert_is_returned(node);
+    flags_graph->registerOutput(flag);
+    add_dependencies(flag->node(), needed);
   }
   nodes_ = std::move(decidable);
   const auto extended = nodes_of(*flags_graph);
@@ -257,6 +284,10 @@ std::shared_ptr<Graph> NoopElimination::fold(const std::vector<bool>& returned) 
       if (!returned[i])
         continue;
       auto* node = nodes[nodes_[i]];
+      if (may_read_its_argument(node)) {
+        node->i_(symbols::kHasComputedType, 1);
+        continue;
+      }
       node->output()->replaceAllUsesWith(node->input(0));
       node->destroy();
     }

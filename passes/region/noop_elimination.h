@@ -4,6 +4,10 @@
 // In eager PyTorch such a call leaves no node: readers of its result read the argument, and the
 // gradients of all readers are added in the order of use. A node would first add up the gradients
 // of its own result, and with three gradients another order of addition gives another sum.
+//
+// The same applies to what an operator is composed of: rms_norm reads its input twice, converted to
+// the type that it computes in, or the input itself if it has that type already. Such a node is
+// marked (symbols::kHasComputedType).
 #pragma once
 
 #include <ATen/core/ivalue.h>
@@ -24,15 +28,15 @@ class NoopElimination {
   // `graph` is a region's forward. It is not changed.
   explicit NoopElimination(const std::shared_ptr<torch::jit::Graph>& graph);
 
-  // Returns, for each node where it matters, whether it returns its argument; empty if there are no
-  // such nodes. Runs, without effects, everything that the nodes depend on. This is repeated only
+  // Returns, for each node where it matters, whether it returns its argument, or whether its parts
+  // read it; empty if there are no such nodes. Runs, without effects, everything that the nodes depend on. This is repeated only
   // for inputs of another type or, where a result may depend on them, other sizes or strides. If an
   // operator throws, returns false for every node, because the region's own run throws again.
   // Thread-safe.
   std::vector<bool> find(const std::vector<c10::IValue>& inputs);
 
-  // Returns the graph without the nodes that return their argument. `returned` is a result of
-  // find().
+  // Returns the graph without the nodes that return their argument, and with marks on those whose
+  // parts read it. `returned` is a result of find().
   std::shared_ptr<torch::jit::Graph> fold(const std::vector<bool>& returned) const;
 
  private:

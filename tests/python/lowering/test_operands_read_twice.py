@@ -87,3 +87,36 @@ def test_gradients_of_a_slice_of_all_are_added_before_those_of_the_whole(strateg
             (each(x) * torch.arange(1.0, 4.0)).sum().backward()
             gradients.append(x.grad)
         assert_same(gradients[1:], gradients[:1])
+
+
+class NormalizedResidual(nn.Module):
+    """The residual of a Llama: the norm squares and multiplies what the sum reads as well."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(16)
+        self.inner = nn.Linear(16, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.inner(x)
+        return h + self.inner(self.norm(h))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_parts_of_a_norm_read_its_input_as_in_eager(dtype: torch.dtype, strategy: str) -> None:
+    torch.manual_seed(0)
+    module = NormalizedResidual().to(dtype)
+    lowered = lowered_copy(module, strategy)
+    x = torch.randn(5, 16).to(dtype)
+    for with_autocast in (False, True, False):
+        gradients = []
+        for each in (module, lowered, lowered):
+            each.zero_grad()
+            own = x.clone().requires_grad_()
+            with torch.autocast("cpu", torch.bfloat16, enabled=with_autocast):
+                result = each(own)
+            (result * torch.arange(16)).sum().backward()
+            gradients.append([own.grad, *(p.grad for p in each.parameters())])
+        for ours in gradients[1:]:
+            assert_same(ours, gradients[0])

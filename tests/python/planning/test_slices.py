@@ -470,3 +470,65 @@ def test_what_an_undefined_gradient_leads_to_does_not_run(detaches: bool, monkey
             results.append(torch.autograd.grad(loss, [given, *module.parameters()], allow_unused=True))
         assert [gradient is None for gradient in results[1]] == [False] * 3 + [True] * 2
         torch.testing.assert_close(results[1], results[0])
+
+
+class Gated(nn.Module):
+    """A wide layer over rows, and a loss that is their sum."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Linear(16, 64), nn.Linear(64, 16)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.wide(x)
+        return self.narrow(F.gelu(h) * h).float().sum(0)
+
+
+def under_autocast(module: nn.Module, x: Tensor) -> Any:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        return module(x)
+
+
+def test_a_budget_is_kept_under_autocast(tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    eager, x = Gated(), torch.randn(4000, 16)
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=0.3, exact=False, cost_model="flops"
+    )
+
+    def peak_under_autocast(module: Any) -> int:
+        for _ in range(3):
+            module.zero_grad()
+            with tracker.measure_peak() as peak:
+                under_autocast(module, x).sum().backward()
+        return peak.bytes
+
+    assert peak_under_autocast(lowered) <= 0.3 * peak_under_autocast(eager)
+    assert slices_of(lowered) > 0
+    for name, p in lowered.named_parameters():
+        torch.testing.assert_close(p.grad, eager.get_parameter(name).grad, rtol=0.02, atol=0.02)
+
+
+def test_sums_over_many_slices_are_not_rounded_again_and_again() -> None:
+    torch.manual_seed(0)
+    network, x = Gated().bfloat16(), torch.randn(40000, 16).bfloat16()
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(network)),
+        "budget",
+        memory_budget=0.05,
+        exact=False,
+        unreachable="leanest",
+        cost_model="flops",
+    )
+    truth = copy.deepcopy(network).double()
+
+    def gradients(module: nn.Module, rows: Tensor) -> list[Tensor]:
+        (module(rows) / len(rows)).square().sum().backward()
+        return [p.grad.double() for p in module.parameters() if p.grad is not None]
+
+    exact = gradients(truth, x.double())
+    ours, eagers = gradients(lowered, x), gradients(network, x)
+    assert slices_of(lowered) > 0
+    for ours_of_one, eagers_of_one, right in zip(ours, eagers, exact, strict=True):
+        error, usual = (float((each - right).norm() / right.norm()) for each in (ours_of_one, eagers_of_one))
+        assert error <= 1.5 * usual

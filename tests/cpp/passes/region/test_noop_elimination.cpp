@@ -3,6 +3,9 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+
+#include "ir/symbols.h"
 #include "tests/cpp/support/testing.h"
 
 namespace aten_recompute {
@@ -52,6 +55,31 @@ TEST_F(NoopEliminationTest, FoldRemovesOperatorsThatReturnTheirArgument) {
   EXPECT_THAT(test::listing(*returned.fold({true})),
               ElementsAre("p = aten::mul(x, x)", "q = aten::relu(x)"));
   EXPECT_EQ(test::listing(*returned.fold({false})).size(), 3);
+}
+
+// rms_norm multiplies its input and squares it, in single precision.
+TEST_F(NoopEliminationTest, PartsReadTheArgumentItselfIfItHasTheirType) {
+  NoopElimination returned(test::parse(R"(
+graph(%x : Tensor):
+  %eight : int = prim::Constant[value=8]()
+  %shape : int[] = prim::ListConstruct(%eight)
+  %none : NoneType = prim::Constant()
+  %y : Tensor = aten::rms_norm(%x, %shape, %none, %none)
+  return (%y)
+)"));
+  EXPECT_THAT(returned.find({torch::rand({2, 8})}), ElementsAre(true));
+  EXPECT_THAT(returned.find({torch::rand({2, 8}, at::kDouble)}), ElementsAre(true));
+  EXPECT_THAT(returned.find({torch::rand({2, 8}, at::kBFloat16)}), ElementsAre(false));
+  const auto is_marked = [&](bool flag) {
+    const auto graph = returned.fold({flag});
+    const auto node =
+        std::find_if(graph->nodes().begin(), graph->nodes().end(), [](const auto* each) {
+          return each->kind() == c10::Symbol::fromQualString("aten::rms_norm");
+        });
+    return node->hasAttribute(symbols::kHasComputedType);
+  };
+  EXPECT_TRUE(is_marked(true));
+  EXPECT_FALSE(is_marked(false));
 }
 
 // With one name, or with two gradients, the order of the sum cannot change.
