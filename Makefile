@@ -11,7 +11,8 @@ PYTHON ?= $(if $(Torch_DIR),python3,$(CURDIR)/.venv/bin/python)
 JOBS ?= $(shell awk -v cores="$$(nproc)" '/^MemAvailable/ { fit = int($$2 / 2e6) } \
   END { n = fit < cores ? fit : cores; print (n > 1 ? n : 1) }' /proc/meminfo)
 
-# Most tests keep one core busy, so each core runs some of them. Threads that wait leave the core to the others.
+# Most tests keep one core busy, so each core runs some of them. Threads that wait leave the core to the others. Folders
+# whose tests take longest come first, so that no core waits for one of them at the end.
 PYTEST = OMP_WAIT_POLICY=PASSIVE $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
@@ -49,7 +50,7 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
 	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
-	$(PYTEST) tests/python tests/conformance tests/fuzz tests/zoo tests/failing_memory tests/hostile || status=1; \
+	$(PYTEST) tests/fuzz tests/failing_memory tests/hostile tests/python tests/conformance tests/zoo || status=1; \
 	$(PYTEST) --in-place --few-strategies tests/python/behavior || status=1; \
 	exit $$status
 

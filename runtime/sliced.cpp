@@ -309,7 +309,12 @@ class Sliced {
     const auto strides = strides_of_whole(operands, undefined);
     // The first slices are the longer ones.
     const auto begin_of = [&](int64_t number) { return (number * rows + slices - 1) / slices; };
+    // Without elements, three slices show what all of them need: the first and longest, one that
+    // finds the results in memory, and the last, which may be shorter.
+    const bool has_elements = !is_on_meta(operands);
     for (int64_t number = 0; number < slices; ++number) {
+      if (!has_elements && number > 1 && number + 1 < slices)
+        continue;
       const auto begin = begin_of(number);
       const auto size = begin_of(number + 1) - begin;
       auto slice = operands;
@@ -342,6 +347,14 @@ class Sliced {
         results[i] = std::move(results[i]).toTensor().to(types[i]);
     }
     return results;
+  }
+
+  bool is_on_meta(const std::vector<IValue>& operands) const {
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (operand_rows_[i] >= 0 && operands[i].isTensor())
+        return operands[i].toTensor().is_meta();
+    }
+    return false;
   }
 
   // Adds to a sum, which is in single precision where the parts have less: as a whole, kernels add

@@ -1,5 +1,6 @@
 """Fixtures of all Python tests: import paths, equal random states, and a clean state after each test."""
 
+import gc
 import os
 import random
 import sys
@@ -40,6 +41,12 @@ KEPT_VARIABLES = {
 }
 
 
+# Most tests say nothing of how good a plan is, and would take a third of their time for the search if it looked at as
+# many plans as it does for users. Those of the other folders do, or run what users run.
+SEARCH_STEPS = "20000"
+FOLDERS_WITH_WHOLE_SEARCHES = {"planning", "benchmarking", "command", "documents", "instruments"}
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--in-place",
@@ -72,6 +79,15 @@ def pytest_configure(config: pytest.Config) -> None:
     # FutureWarning. Only this warning is silenced.
     config.addinivalue_line("filterwarnings", r"ignore:`torch\.jit\.\w+` is deprecated")
     _keep_builtins_alive()
+    if not torch.cuda.is_available():
+        # torch.manual_seed writes down the stack of its caller for each kind of device that may be used later.
+        torch.manual_seed = torch.default_generator.manual_seed
+
+
+def pytest_collection_finish() -> None:
+    # Some hundred thousand objects live as long as the process. The garbage collector need not look at them each time.
+    gc.collect()
+    gc.freeze()
 
 
 def _keep_builtins_alive() -> None:
@@ -109,7 +125,7 @@ def _seed_all() -> None:
 
 
 @pytest.fixture(autouse=True)
-def clean_state() -> Iterator[None]:
+def clean_state(request: pytest.FixtureRequest) -> Iterator[None]:
     """Seeds every generator and removes the caller's RECOMPUTE variables; afterward restores what a test can change.
 
     These are the default dtype, grad mode, the random states and the environment variables that begin with RECOMPUTE.
@@ -124,6 +140,8 @@ def clean_state() -> Iterator[None]:
 
     for name in environment.keys() - KEPT_VARIABLES:
         del os.environ[name]
+    if request.path.parent.name not in FOLDERS_WITH_WHOLE_SEARCHES:
+        os.environ["RECOMPUTE_SEARCH_STEPS"] = SEARCH_STEPS
     _seed_all()
     try:
         yield
@@ -136,6 +154,12 @@ def clean_state() -> Iterator[None]:
         for name in [name for name in os.environ if name.startswith("RECOMPUTE")]:
             del os.environ[name]
         os.environ.update(environment)
+
+
+@pytest.fixture
+def short_search(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Looks at few plans in a folder with whole searches."""
+    monkeypatch.setenv("RECOMPUTE_SEARCH_STEPS", SEARCH_STEPS)
 
 
 @pytest.fixture

@@ -3,12 +3,14 @@
 #include <aten_recompute/errors.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
 
+#include "common/environment.h"
 #include "common/log.h"
 #include "common/size_text.h"
 #include "planner/model/explain_peak.h"
@@ -17,6 +19,17 @@
 
 namespace aten_recompute {
 namespace {
+
+// Returns how much is searched: by default, or as RECOMPUTE_SEARCH_STEPS says.
+SearchEffort effort_with(size_t num_threads) {
+  SearchEffort effort{.num_threads = num_threads};
+  const auto text = environment("RECOMPUTE_SEARCH_STEPS").value_or("");
+  int64_t steps = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), steps);
+  if (result.ec == std::errc() && steps > 0)
+    effort.most_steps = steps;
+  return effort;
+}
 
 // Returns how many digits it takes to show that a limit is below a size; six are enough for single
 // bytes.
@@ -240,7 +253,7 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
       return *known;
   }
 
-  PlanSearch search(problem, unplanned, SearchEffort{.num_threads = limits.num_threads});
+  PlanSearch search(problem, unplanned, effort_with(limits.num_threads));
   const auto free = static_cast<int64_t>(limits.margin * static_cast<double>(total));
   auto plan = search.fastest(total - free);
   if (!plan)
@@ -253,7 +266,7 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
     // Measured seconds lead to other plans in each process. The peak that an error names has to be
     // one that the next process reaches, too.
     const auto computed = with_computed_seconds(problem);
-    PlanSearch again(computed, unplanned, SearchEffort{.num_threads = limits.num_threads});
+    PlanSearch again(computed, unplanned, effort_with(limits.num_threads));
     smallest = smallest_peak(simulator, again.fastest(again.smallest_peak_bytes())->retention);
     if (const auto found = again.fastest(total))
       plan = Plan{found->retention, simulator.run(found->retention)};

@@ -13,6 +13,8 @@ import aten_recompute
 from benchmarks.memory import Tracker
 from support.helpers import assert_same, lowered_copy
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 Inputs = tuple[Tensor, ...]
 
 

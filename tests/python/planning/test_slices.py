@@ -14,6 +14,8 @@ import aten_recompute
 from benchmarks.grid import Functional
 from benchmarks.memory import Tracker
 
+pytestmark = pytest.mark.usefixtures("short_search")
+
 
 def make_grid() -> nn.Module:
     """Returns an energy that is a sum over the points of a grid, as that of a density functional."""
