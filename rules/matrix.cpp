@@ -19,13 +19,14 @@ GradientFormula added_term() {
 // outer(self, vec2), also called ger, is self.reshape([n, 1]) * vec2.
 Rule outer_product(const std::string& op) {
   return {.op = op,
-          .gradients = {
-              {"self",
-               "recompute.reduce_grad(grad * vec2.conj(), [self.size(0), 1], self.dtype)"
-               ".reshape(self.size())"},
-              {"vec2",
-               "recompute.reduce_grad(grad * self.reshape([self.size(0), 1]).conj(), vec2.size(), "
-               "vec2.dtype)"}}};
+          .gradients =
+              {{"self",
+                "recompute.reduce_grad(grad * vec2.conj(), [self.size(0), 1], self.dtype)"
+                ".reshape(self.size())"},
+               {"vec2",
+                "recompute.reduce_grad(grad * self.reshape([self.size(0), 1]).conj(), vec2.size(), "
+                "vec2.dtype)"}},
+          .gradients_in_reverse = true};
 }
 
 // Returns TorchScript for an operand whose elements are read on a condition only.

@@ -308,7 +308,7 @@ std::vector<Node*> replace_by_parts(Node* node, const Rule& rule, GradientSums& 
   auto* before = node->prev();
   const auto values = insert_results(node, *formula, sums, names);
   forward_elements(before->next(), node);
-  if (node->hasAttribute(symbols::kHasComputedType))
+  if (node->hasAttribute(symbols::kHasComputedType) && !rule.is_users)
     remove_conversions(node->input(0), before->next(), node);
   std::vector<Node*> parts;
   for (auto* part = before->next(); part != node; part = part->next())

@@ -29,10 +29,10 @@ class NoopElimination {
   explicit NoopElimination(const std::shared_ptr<torch::jit::Graph>& graph);
 
   // Returns, for each node where it matters, whether it returns its argument, or whether its parts
-  // read it; empty if there are no such nodes. Runs, without effects, everything that the nodes depend on. This is repeated only
-  // for inputs of another type or, where a result may depend on them, other sizes or strides. If an
-  // operator throws, returns false for every node, because the region's own run throws again.
-  // Thread-safe.
+  // read it; empty if there are no such nodes. Runs, without effects, everything that the nodes
+  // depend on. This is repeated only for inputs of another type or, where a result may depend on
+  // them, other sizes or strides. If an operator throws, returns false for every node, because the
+  // region's own run throws again. Thread-safe.
   std::vector<bool> find(const std::vector<c10::IValue>& inputs);
 
   // Returns the graph without the nodes that return their argument, and with marks on those whose

@@ -1,4 +1,4 @@
-"""Some hundred random programs equal eager; ``make fuzz`` runs more."""
+"""A hundred random programs equal eager; ``make fuzz`` runs more."""
 
 import os
 from collections import Counter
@@ -24,7 +24,7 @@ from .check import (
 from .modules import Model, loops, models
 from .programs import Program, programs
 
-COUNT = int(os.environ.get("FUZZ_COUNT", "200"))
+COUNT = int(os.environ.get("FUZZ_COUNT", "120"))
 SEED = int(os.environ.get("FUZZ_SEED", "2"))
 
 

@@ -33,6 +33,9 @@ class ReadsTwice(nn.Module):
             z = torch.tensordot(h, h, dims=([-1], [-2]))
         elif self.kind == "cat":
             z = torch.cat([h, h], -1)
+        elif self.kind == "outer":
+            v = h.view(-1)
+            z = torch.outer(v, v) + torch.exp(v) * 0.7
         elif self.kind == "cdist":
             z = torch.cdist(h, h)
         else:
@@ -52,6 +55,7 @@ class ReadsTwice(nn.Module):
         "einsum",
         "tensordot",
         "cat",
+        "outer",
         "cdist",
         "addcmul",
     ],
