@@ -28,6 +28,8 @@ void add_sums(std::vector<Rule>& rules) {
                       "(self - result.view(recompute.kept_size(self.size(), dim))).exp().conj()"}}},
       {.op = "aten::cumsum",
        .gradients = {{"self", "recompute.cumsum_backward(grad.to(self.dtype), dim)"}}},
+      {.op = "aten_recompute::cumsum_backward",
+       .gradients = {{"gradient", "torch.cumsum(grad, dim)"}}},
       {.op = "aten::cumprod",
        .gradients = {{"self", "torch.cumprod_backward(grad.to(self.dtype), self, dim, result)"}}},
       {.op = "aten::prod",

@@ -8,6 +8,7 @@
 #include <torch/csrc/jit/runtime/interpreter.h>
 #include <torch/csrc/jit/runtime/operator.h>
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -46,13 +47,17 @@ Operation gradient(const Node* node) {
     variable_list given;
     for (size_t i = 0, next = num_outputs + num_targets; i < num_outputs; ++i)
       given.push_back(request.has_gradient[i] != 0 ? operands[next++].toTensor() : at::Tensor());
-    const auto targets = tensors_of(operands, num_outputs, num_targets);
-    // A target that the outputs do not depend on was left out when the path was recorded, so each
-    // of these has a gradient. It may be undefined all the same: that of a gradient which does not
-    // depend on the target, or one that a custom function leaves out.
+    auto targets = tensors_of(operands, num_outputs, num_targets);
+    const auto num_used = request.num_used_operands();
+    const auto unused = tensors_of(operands, num_used, operands.size() - num_used);
+    targets.insert(targets.end(), unused.begin(), unused.end());
     auto results = torch::autograd::grad(tensors_of(operands, 0, num_outputs), targets, given,
                                          request.retain_graph, request.create_graph,
                                          /*allow_unused=*/true);
+    results.resize(num_targets);
+    // The outputs depend on these targets, so that each has a gradient. It may be undefined all the
+    // same: that of a gradient which does not depend on the target, or one that a custom function
+    // leaves out.
     for (auto& result : results) {
       if (!result.defined())
         leave_all_paths("a gradient that the method asks for is undefined");
@@ -121,6 +126,11 @@ at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph) {
 
 at::Tensor with_memory(const at::Tensor& gradient) {
   return gradient.defined() && gradient._is_zerotensor() ? gradient.clone() : gradient;
+}
+
+size_t GradientRequest::num_used_operands() const {
+  const auto num_given = std::count(has_gradient.begin(), has_gradient.end(), 1);
+  return static_cast<size_t>(num_outputs + num_targets + num_given);
 }
 
 GradientRequest GradientRequest::of(const Node& node) {

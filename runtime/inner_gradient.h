@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -19,14 +20,18 @@ struct Node;
 namespace aten_recompute {
 
 // What an aten_recompute::gradient is asked for. Its operands are `num_outputs` values whose
-// gradients are asked for, then the targets, then a gradient for each output that is given one. It
-// has one result per target.
+// gradients are asked for, then the targets, then a gradient for each output that is given one, then
+// targets that no output depends on: eager PyTorch raises where one of these requires no gradient.
+// It has one result for each of the first targets.
 struct GradientRequest {
   int64_t num_outputs = 0;
   int64_t num_targets = 0;
   std::vector<int64_t> has_gradient;  // per output: 1 if its gradient is given
   bool create_graph = false;
   bool retain_graph = false;
+
+  // The number of operands in front of the targets that no output depends on.
+  size_t num_used_operands() const;
 
   // Reads the attributes of such a node.
   static GradientRequest of(const torch::jit::Node& node);

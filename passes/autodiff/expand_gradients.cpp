@@ -75,11 +75,12 @@ class Expansion {
         throw NotDifferentiable("the method asks for the gradient of a value that has none");
     }
     const auto all_targets = targets();
-    for (auto* target : all_targets) {
-      if (with_gradient.count(target) == 0)
-        throw NotDifferentiable("the method asks for a gradient of what requires none");
+    for (const auto* target : all_targets)
+      require_gradient(target, with_gradient);
+    for (const auto* target : unused_targets())
+      require_gradient(target, with_gradient);
+    for (auto* target : all_targets)
       sums_.require(target);
-    }
     sums_.set_tracked(with_gradient);
     PreparedNodes prepared;
     const auto purpose = request_.create_graph ? Purpose::kGradientAgain : Purpose::kGradient;
@@ -110,6 +111,16 @@ class Expansion {
   }
 
  private:
+  static void require_gradient(const Value* target, const ReachedValues& with_gradient) {
+    if (with_gradient.count(target) == 0)
+      throw NotDifferentiable("the method asks for a gradient of what requires none");
+  }
+
+  // Returns the targets that the outputs do not depend on.
+  std::vector<Value*> unused_targets() const {
+    return node_->inputs().slice(request_.num_used_operands()).vec();
+  }
+
   std::vector<Value*> targets() const {
     const auto inputs = node_->inputs();
     return inputs

@@ -132,12 +132,15 @@ void PathGradients::run_grad(Node* node) {
   request.retain_graph = flag(node->input(3), request.create_graph);
   const bool allow_unused = flag(node->input(5), false);
   std::vector<Value*> operands = outputs;
+  std::vector<Value*> unused;
   std::vector<size_t> used;
   const auto& target_items = values_.get(node->input(1)).container->items;
   for (size_t i = 0; i < targets.size(); ++i) {
     targets[i] = first_name(target_items[i], targets[i]);
-    if (!is_reached(targets[i], outputs))
+    if (!is_reached(targets[i], outputs)) {
+      unused.push_back(targets[i]);
       continue;
+    }
     used.push_back(i);
     operands.push_back(targets[i]);
   }
@@ -148,6 +151,7 @@ void PathGradients::run_grad(Node* node) {
     if (gradient != nullptr)
       operands.push_back(gradient);
   }
+  operands.insert(operands.end(), unused.begin(), unused.end());
   request.num_outputs = static_cast<int64_t>(outputs.size());
   request.num_targets = static_cast<int64_t>(used.size());
   auto* gradient = builder_.add_node(symbols::kGradient, operands, used.size());

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 import aten_recompute
 from support.eager_comparison import Case, check, every
+from support.helpers import assert_same
 
 ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
 HIDDEN = "TorchScript differentiates a subgraph as a whole, which hides the history of the values in it"
@@ -386,3 +387,52 @@ def test_an_output_of_one_element_in_the_recorded_call_may_have_several_later() 
     with pytest.raises(RuntimeError, match="only for scalar outputs"):
         lowered(torch.randn(2, 3, requires_grad=True))
     assert torch.equal(lowered(one), one.cos())
+
+
+class UnusedTarget(nn.Module):
+    """Asks for the gradient of what the output does not depend on, which is None if it requires one at all."""
+
+    def forward(self, x: Tensor, other: Tensor) -> Tensor:
+        gradients = torch.autograd.grad([x.sin().sum()], [x, other], create_graph=True, allow_unused=True)
+        of_x, of_other = gradients[0], gradients[1]
+        assert of_x is not None
+        assert of_other is None
+        return of_x * other
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_unused_target_has_to_require_a_gradient(first: bool) -> None:
+    eager = UnusedTarget()
+    lowered = aten_recompute.lower(torch.jit.script(eager), "none")
+    for requires_grad in (first, not first, first):
+        for module in (eager, lowered):
+            x, other = torch.ones(3, requires_grad=True), torch.ones(3, requires_grad=requires_grad)
+            if requires_grad:
+                assert_same([module(x, other)], [x.cos()])
+                continue
+            with pytest.raises(RuntimeError, match="does not require grad"):
+                module(x, other)
+
+
+class SecondGradientOfCumulativeSum(nn.Module):
+    """The gradient of the gradient is a constant, which requires none."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x * 0.5
+        first = torch.autograd.grad([(h.cumsum(0) * h).sum()], [h], create_graph=True)[0]
+        assert first is not None
+        second = torch.autograd.grad([first.sum()], [h], create_graph=True)[0]
+        assert second is not None
+        return second
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_what_is_constant_requires_no_gradient(strategy: str) -> None:
+    eager = SecondGradientOfCumulativeSum()
+    lowered = aten_recompute.lower(torch.jit.script(eager), strategy)
+    x = torch.randn(4, requires_grad=True)
+    for _ in range(2):
+        expected, found = eager(x), lowered(x)
+        assert_same([found], [expected])
+        assert not expected.requires_grad
+        assert not found.requires_grad
