@@ -20,9 +20,9 @@ struct Node;
 namespace aten_recompute {
 
 // What an aten_recompute::gradient is asked for. Its operands are `num_outputs` values whose
-// gradients are asked for, then the targets, then a gradient for each output that is given one, then
-// targets that no output depends on: eager PyTorch raises where one of these requires no gradient.
-// It has one result for each of the first targets.
+// gradients are asked for, then the targets, then a gradient for each output that is given one,
+// then targets that no output depends on: eager PyTorch raises where one of these requires no
+// gradient. It has one result for each of the first targets.
 struct GradientRequest {
   int64_t num_outputs = 0;
   int64_t num_targets = 0;
