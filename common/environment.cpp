@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdlib>
 #include <stdexcept>
+#include <system_error>
 
 namespace aten_recompute {
 namespace {
@@ -55,6 +57,13 @@ std::optional<std::string> environment(std::string_view name) {
 
 bool environment_is(std::string_view name, std::string_view value) {
   return environment(name) == value;
+}
+
+std::optional<int64_t> environment_number(std::string_view name) {
+  const auto text = environment(name).value_or("");
+  int64_t number = 0;
+  const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
+  return result.ec == std::errc() && number > 0 ? std::optional(number) : std::nullopt;
 }
 
 std::vector<std::string> outdated_environment_variables() {

@@ -1,6 +1,7 @@
 // The environment variables that this library reads. No other file calls getenv() for them.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -25,6 +26,9 @@ std::optional<std::string> environment(std::string_view name);
 
 // Returns whether the variable is set to this value.
 bool environment_is(std::string_view name, std::string_view value);
+
+// Returns the variable's value if it is a positive number; nullopt otherwise.
+std::optional<int64_t> environment_number(std::string_view name);
 
 // Returns one line for each outdated name that is set.
 std::vector<std::string> outdated_environment_variables();

@@ -75,12 +75,12 @@ class Expansion {
         throw NotDifferentiable("the method asks for the gradient of a value that has none");
     }
     const auto all_targets = targets();
-    for (const auto* target : all_targets)
+    for (auto* target : all_targets) {
       require_gradient(target, with_gradient);
+      sums_.require(target);
+    }
     for (const auto* target : unused_targets())
       require_gradient(target, with_gradient);
-    for (auto* target : all_targets)
-      sums_.require(target);
     sums_.set_tracked(with_gradient);
     PreparedNodes prepared;
     const auto purpose = request_.create_graph ? Purpose::kGradientAgain : Purpose::kGradient;

@@ -146,8 +146,8 @@ Value* insert_has_computed_type(Node* node) {
   auto& graph = *node->owningGraph();
   const torch::jit::WithInsertPoint guard(node);
   auto* type = graph.insert(c10::prim::dtype, {node->input(0)});
-  static const auto computed_type =
-      c10::Symbol::fromQualString("aten_recompute::computed_type");  // rules/kernels/normalization
+  // The operator that the rule of rms_norm asks (rules/kernels/normalization.cpp).
+  static const auto computed_type = c10::Symbol::fromQualString("aten_recompute::computed_type");
   return graph.insert(c10::aten::eq, {type, graph.insert(computed_type, {type})});
 }
 

@@ -3,7 +3,6 @@
 #include <aten_recompute/errors.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <cstdio>
 #include <limits>
@@ -23,11 +22,7 @@ namespace {
 // Returns how much is searched: by default, or as RECOMPUTE_SEARCH_STEPS says.
 SearchEffort effort_with(size_t num_threads) {
   SearchEffort effort{.num_threads = num_threads};
-  const auto text = environment("RECOMPUTE_SEARCH_STEPS").value_or("");
-  int64_t steps = 0;
-  const auto result = std::from_chars(text.data(), text.data() + text.size(), steps);
-  if (result.ec == std::errc() && steps > 0)
-    effort.most_steps = steps;
+  effort.most_steps = environment_number("RECOMPUTE_SEARCH_STEPS").value_or(effort.most_steps);
   return effort;
 }
 

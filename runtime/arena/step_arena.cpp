@@ -1,7 +1,6 @@
 #include "runtime/arena/step_arena.h"
 
 #include <algorithm>
-#include <charconv>
 #include <chrono>
 #include <cstdlib>
 #include <new>
@@ -20,13 +19,8 @@ namespace {
 // Smaller blocks are left to the allocator underneath, which is good at them. Tests set
 // RECOMPUTE_ARENA_MIN_BYTES to 1.
 int64_t least_block_bytes() {
-  static const int64_t bytes = [] {
-    constexpr int64_t kDefault = 1024;
-    const auto text = environment("RECOMPUTE_ARENA_MIN_BYTES").value_or("");
-    int64_t number = 0;
-    const auto result = std::from_chars(text.data(), text.data() + text.size(), number);
-    return result.ec == std::errc() && number > 0 ? number : kDefault;
-  }();
+  constexpr int64_t kDefault = 1024;
+  static const auto bytes = environment_number("RECOMPUTE_ARENA_MIN_BYTES").value_or(kDefault);
   return bytes;
 }
 

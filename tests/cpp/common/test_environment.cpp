@@ -31,6 +31,16 @@ TEST(Environment, AnEmptyValueCountsAsNotSet) {
   EXPECT_EQ(environment("RECOMPUTE_RUN_ID"), std::nullopt);
 }
 
+TEST(Environment, ANumberHasToBePositive) {
+  test::ScopedEnv env;
+  env.set("RECOMPUTE_SEARCH_STEPS", "5000");
+  EXPECT_EQ(environment_number("RECOMPUTE_SEARCH_STEPS"), 5000);
+  for (const char* text : {"", "0", "-3", "many"}) {
+    env.set("RECOMPUTE_SEARCH_STEPS", text);
+    EXPECT_EQ(environment_number("RECOMPUTE_SEARCH_STEPS"), std::nullopt) << text;
+  }
+}
+
 TEST(Environment, AnOutdatedNameIsReadAndNamed) {
   test::ScopedEnv env;
   env.set("RECOMPUTE_DISABLE_PASSES", "");
