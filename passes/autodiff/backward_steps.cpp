@@ -13,6 +13,7 @@
 #include "passes/autodiff/apply_rule.h"
 #include "passes/autodiff/broadcast_gradients.h"
 #include "passes/autodiff/fold_known.h"
+#include "passes/autodiff/freed_graph.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/list_gradients.h"
 #include "passes/autodiff/not_differentiable.h"
@@ -114,15 +115,16 @@ bool has_undecided_gradient(Node* node, const GradientSums& sums) {
   return found;
 }
 
-StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Graph>& stretch,
+StretchGradients gradients_of_stretch(Purpose purpose, bool frees_graph,
+                                      const std::shared_ptr<Graph>& stretch,
                                       const std::vector<bool>& requires_grad,
                                       const std::vector<bool>& has_gradient);
 
 // Prepares one node after the other.
 class Preparation {
  public:
-  Preparation(Purpose purpose, GradientSums& sums, PreparedNodes& prepared)
-      : purpose_(purpose), sums_(sums), prepared_(prepared) {}
+  Preparation(Purpose purpose, bool frees_graph, GradientSums& sums, PreparedNodes& prepared)
+      : purpose_(purpose), frees_graph_(frees_graph), sums_(sums), prepared_(prepared) {}
 
   void add(Node* node) {
     const auto origin = std::make_shared<Origin>(node, purpose_);  // the node may be gone afterward
@@ -243,8 +245,8 @@ class Preparation {
   InsertBackward prepare_sliced(Node* node) {
     prepared_.operators.by_rule.push_back(qualified_operator_name(node));
     require_sliced_results(node, sums_);
-    const auto differentiate = [purpose = purpose_](const auto&... stretch) {
-      return gradients_of_stretch(purpose, stretch...);
+    const auto differentiate = [purpose = purpose_, frees = frees_graph_](const auto&... stretch) {
+      return gradients_of_stretch(purpose, frees, stretch...);
     };
     return
         [node, differentiate, &sums = sums_] { insert_sliced_gradient(node, sums, differentiate); };
@@ -272,6 +274,7 @@ class Preparation {
   }
 
   Purpose purpose_;
+  bool frees_graph_;
   GradientSums& sums_;
   PreparedNodes& prepared_;
   std::vector<BackwardStep> steps_;
@@ -285,7 +288,8 @@ void remove_checks(Graph& graph) {
 }
 
 // Returns the joint graph of a stretch, of which only the gradients are results.
-StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Graph>& stretch,
+StretchGradients gradients_of_stretch(Purpose purpose, bool frees_graph,
+                                      const std::shared_ptr<Graph>& stretch,
                                       const std::vector<bool>& requires_grad,
                                       const std::vector<bool>& has_gradient) {
   StretchGradients gradients{stretch->copy()};
@@ -298,7 +302,8 @@ StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Gra
   }
   PreparedNodes prepared;
   const std::vector<Node*> nodes(graph.nodes().begin(), graph.nodes().end());
-  const auto steps = prepare_forward(nodes, purpose, sums, prepared);
+  const auto steps = prepare_forward(nodes, purpose, sums, prepared, frees_graph);
+  FreedGraph freed;
   JointGraph joint;
   joint.graph = gradients.graph;
   joint.backward_start = graph.appendNode(graph.create(symbols::kBackwardStart, 0));
@@ -307,9 +312,16 @@ StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Gra
     if (!has_gradient[i] || !sums.requires_grad(result))
       continue;
     gradients.results.push_back(i);
-    sums.add(result, graph.addInput()->setType(c10::TensorType::get()));
+    auto* gradient = graph.addInput()->setType(c10::TensorType::get());
+    freed.add_gradient(gradient);
+    sums.add(result, gradient);
   }
-  insert_backward(graph, steps);
+  const auto* end = graph.return_node();
+  insert_backward(graph, steps, [&](const BackwardStep& step, const Node* first) {
+    if (frees_graph)
+      freed.mark(step, first, end);
+    freed.add_gradients(first, end);
+  });
   for (size_t i = 0; i < has_gradient.size(); ++i)
     graph.eraseOutput(0);
   for (size_t i = 0; i < requires_grad.size(); ++i) {
@@ -329,8 +341,9 @@ StretchGradients gradients_of_stretch(Purpose purpose, const std::shared_ptr<Gra
 }  // namespace
 
 std::vector<BackwardStep> prepare_forward(const std::vector<Node*>& nodes, Purpose purpose,
-                                          GradientSums& sums, PreparedNodes& prepared) {
-  Preparation preparation(purpose, sums, prepared);
+                                          GradientSums& sums, PreparedNodes& prepared,
+                                          bool frees_graph) {
+  Preparation preparation(purpose, frees_graph, sums, prepared);
   for (auto* node : nodes) {
     if (is_part_of_formula(node) && has_undecided_gradient(node, sums))
       throw NotDifferentiable("a gradient of " + node->s(symbols::kBackwardOf) +

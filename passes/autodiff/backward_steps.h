@@ -37,10 +37,12 @@ struct PreparedNodes {
 // outputs require grad. Composed operators are replaced by their parts. For a backward, nodes are
 // also replaced by the forward of their rule, or by a tape; for an inner gradient they stay as they
 // are, so that they can be differentiated again, except those that draw random numbers: the
-// gradient needs the numbers that the forward has drawn. `sums` has to outlive the result.
+// gradient needs the numbers that the forward has drawn. `frees_graph`: the gradient that the
+// method asks for frees the graph behind it, in stretches that run in slices as well; the caller
+// marks the nodes of `nodes` (passes/autodiff/freed_graph.h). `sums` has to outlive the result.
 std::vector<BackwardStep> prepare_forward(const std::vector<torch::jit::Node*>& nodes,
                                           Purpose purpose, GradientSums& sums,
-                                          PreparedNodes& prepared);
+                                          PreparedNodes& prepared, bool frees_graph = false);
 
 // Inserts the backward of each step at the graph's insert point, the last step's first, and marks
 // what it inserts. Calls `inserted` with each step that inserted something, and its first node.

@@ -13,6 +13,7 @@
 #include "ir/symbols.h"
 #include "passes/autodiff/backward_steps.h"
 #include "passes/autodiff/fold_known.h"
+#include "passes/autodiff/freed_graph.h"
 #include "passes/autodiff/gradient_sums.h"
 #include "passes/autodiff/hoist_metadata.h"
 #include "passes/autodiff/not_differentiable.h"
@@ -25,41 +26,6 @@ namespace {
 using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
-
-bool is_freed(const Node* node) {
-  return node->hasAttribute(symbols::kFreed);
-}
-
-// Returns the outputs whose gradient would pass through a node that autograd.grad() has freed, on
-// its way to an input that requires grad. Of outputs without such an input, that is any node: eager
-// PyTorch goes back to leaves that the method has made.
-FreedOutputs find_freed_outputs(const Graph& graph, const std::vector<bool>& requires_grad) {
-  ReachedValues inputs;
-  for (size_t i = 0; i < requires_grad.size(); ++i) {
-    if (requires_grad[i])
-      inputs.insert(graph.inputs()[i]);
-  }
-  const auto from_inputs = reach_forward(graph, inputs);
-  const auto freed = reach_forward(graph, {}, is_freed);
-  const auto freed_behind_inputs = reach_forward(graph, {}, [&](const Node* node) {
-    const auto operands = node->inputs();
-    return is_freed(node) && std::any_of(operands.begin(), operands.end(), [&](const Value* each) {
-             return from_inputs.count(each) != 0;
-           });
-  });
-  FreedOutputs outputs;
-  for (size_t i = 0; i < graph.outputs().size(); ++i) {
-    const auto* output = graph.outputs()[i];
-    const bool is_behind_leaves = from_inputs.count(output) == 0;
-    const auto& relevant = is_behind_leaves ? freed : freed_behind_inputs;
-    if (relevant.count(output) == 0)
-      continue;
-    outputs.all.push_back(i);
-    if (is_behind_leaves)
-      outputs.behind_leaves.push_back(i);
-  }
-  return outputs;
-}
 
 // Appends backward_start, and adds an input for the gradient of each output that has one.
 void start_backward(JointGraph& joint, const std::vector<bool>& vjp_defined, GradientSums& sums) {

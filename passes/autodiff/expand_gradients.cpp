@@ -4,16 +4,15 @@
 #include <torch/csrc/jit/passes/lower_tuples.h>
 
 #include <algorithm>
-#include <unordered_set>
 #include <utility>
 
 #include "ir/dead_code.h"
 #include "ir/gradient_reach.h"
 #include "ir/node_traits.h"
-#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 #include "passes/autodiff/backward_steps.h"
 #include "passes/autodiff/fold_known.h"
+#include "passes/autodiff/freed_graph.h"
 #include "passes/autodiff/operand_views.h"
 #include "runtime/inner_gradient.h"
 
@@ -32,33 +31,6 @@ std::vector<Node*> nodes_before(Graph& graph, const Node* end) {
     nodes.push_back(node);
   }
   return nodes;
-}
-
-// Returns whether the node asks for sizes, types and the like alone, which eager keeps beside a
-// graph that it frees.
-bool asks_for_metadata(const Node* node) {
-  const auto outputs = node->outputs();
-  return reads_metadata_only(node, 0) ||
-         (has_fact(node, Fact::kKnownFromMetadata) &&
-          std::none_of(outputs.begin(), outputs.end(),
-                       [](const auto* output) { return contains_tensor(*output->type()); }));
-}
-
-// Returns whether one of the nodes from `first` to `end` reads a tensor of the forward: eager has
-// saved it for them. `gradients` are what the backward has computed before.
-bool reads_forward(const Node* first, const Node* end,
-                   const std::unordered_set<const Value*>& gradients) {
-  std::unordered_set<const Value*> inner;
-  for (const auto* node = first; node != end; node = node->next()) {
-    for (const auto* input : node->inputs()) {
-      if (contains_tensor(*input->type()) && inner.count(input) == 0 &&
-          gradients.count(input) == 0 && input->node()->kind() != c10::prim::Constant &&
-          !asks_for_metadata(node))
-        return true;
-    }
-    inner.insert(node->outputs().begin(), node->outputs().end());
-  }
-  return false;
 }
 
 class Expansion {
@@ -84,16 +56,15 @@ class Expansion {
     sums_.set_tracked(with_gradient);
     PreparedNodes prepared;
     const auto purpose = request_.create_graph ? Purpose::kGradientAgain : Purpose::kGradient;
-    const auto steps = prepare_forward(nodes_before(graph_, node_), purpose, sums_, prepared);
+    const auto steps = prepare_forward(nodes_before(graph_, node_), purpose, sums_, prepared,
+                                       /*frees_graph=*/!request_.retain_graph);
     const torch::jit::WithInsertPoint guard(node_);
     auto* before = node_->prev();
     add_output_gradients();
     insert_backward(graph_, steps, [&](const BackwardStep& step, Node* first) {
-      if (!request_.retain_graph && reads_forward(first, node_, gradients_)) {
-        for (auto* node : step.nodes)
-          node->i_(symbols::kFreed, 1);
-      }
-      note_gradients(first);
+      if (!request_.retain_graph)
+        freed_.mark(step, first, node_);
+      freed_.add_gradients(first, node_);
     });
     for (size_t i = 0; i < all_targets.size(); ++i) {
       auto* gradient = sums_.gradient_of(all_targets[i]);
@@ -137,22 +108,17 @@ class Expansion {
       auto* gradient = request_.has_gradient[i] != 0
                            ? node_->input(next++)
                            : graph_.insert(c10::aten::ones_like, {output});
-      gradients_.insert(gradient);
+      freed_.add_gradient(gradient);
       sums_.add(output, gradient);
     }
-    note_gradients(before->next());
-  }
-
-  void note_gradients(const Node* first) {
-    for (const auto* node = first; node != node_; node = node->next())
-      gradients_.insert(node->outputs().begin(), node->outputs().end());
+    freed_.add_gradients(before->next(), node_);
   }
 
   Graph& graph_;
   Node* node_;
   GradientRequest request_;
   GradientSums sums_;
-  std::unordered_set<const Value*> gradients_;
+  FreedGraph freed_;
 };
 
 }  // namespace

@@ -534,3 +534,54 @@ def test_sums_over_many_slices_are_not_rounded_again_and_again() -> None:
     for ours_of_one, eagers_of_one, right in zip(ours, eagers, exact, strict=True):
         error, usual = (float((each - right).norm() / right.norm()) for each in (ours_of_one, eagers_of_one))
         assert error <= 1.5 * usual
+
+
+class FreesGraph(nn.Module):
+    """Forces whose graph is kept while that of the energy is freed."""
+
+    def __init__(self, activation: str) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(3, 16), nn.Linear(16, 8)
+        self.activation = activation
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = self.first(x)
+        if self.activation == "gelu":
+            h = F.gelu(h)
+        elif self.activation == "relu":
+            h = torch.relu(h)
+        elif self.activation == "detached":  # the gradient of what is freed ends at a tensor without one
+            h = h * h.detach()
+        else:
+            h = h * 3.0 + 1.0
+        gradient = torch.autograd.grad([self.second(h).sum()], [x], create_graph=True, retain_graph=False)[0]
+        assert gradient is not None
+        return gradient
+
+
+@pytest.mark.parametrize(
+    ("activation", "raises"), [("gelu", True), ("relu", True), ("linear", False), ("detached", False)]
+)
+def test_a_gradient_through_a_freed_graph_in_slices_raises_as_in_eager(
+    activation: str, raises: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("RECOMPUTE_SLICES", "always")
+    torch.manual_seed(0)
+    eager = FreesGraph(activation)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none", exact=False)
+    x = torch.randn(40, 3)
+    for _ in range(3):
+        for module in (eager, lowered):
+            gradient = module(x.clone().requires_grad_(True))
+            if raises:
+                with pytest.raises(RuntimeError, match="backward through the graph a second time"):
+                    gradient.square().sum().backward()
+            else:
+                gradient.square().sum().backward()
+    assert slices_of(lowered) > 0
+    if not raises:
+        for p, expected in zip(lowered.parameters(), eager.parameters(), strict=True):
+            if expected.grad is None:
+                assert p.grad is None
+            else:
+                torch.testing.assert_close(p.grad, expected.grad, rtol=1e-5, atol=1e-6)

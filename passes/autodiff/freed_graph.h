@@ -1,0 +1,44 @@
+// What torch.autograd.grad() without retain_graph frees: a node of eager PyTorch's graph loses the
+// tensors that it has saved, and a later gradient through it raises an exception.
+#pragma once
+
+#include <unordered_set>
+#include <vector>
+
+#include "ir/joint_graph.h"
+#include "passes/autodiff/backward_steps.h"
+
+namespace torch::jit {
+struct Graph;
+struct Node;
+struct Value;
+}  // namespace torch::jit
+
+namespace aten_recompute {
+
+// Tells the gradients that a backward has computed from values of the forward, and marks forward
+// nodes that eager frees with symbols::kFreed.
+class FreedGraph {
+ public:
+  // Adds a gradient that the backward starts with.
+  void add_gradient(const torch::jit::Value* gradient) { gradients_.insert(gradient); }
+
+  // Adds the results of the nodes from `first` to before `end`, which compute gradients.
+  void add_gradients(const torch::jit::Node* first, const torch::jit::Node* end);
+
+  // Marks the nodes of `step` if the nodes from `first` to before `end`, which compute its
+  // gradients, read a tensor of the forward: eager has saved it for them.
+  void mark(const BackwardStep& step, const torch::jit::Node* first,
+            const torch::jit::Node* end) const;
+
+ private:
+  std::unordered_set<const torch::jit::Value*> gradients_;
+};
+
+// Returns the outputs whose gradient would pass through a freed node on its way to an input that
+// requires grad (`requires_grad[i]`: input i does). Of outputs without such an input, that is any
+// freed node: eager PyTorch goes back to leaves that the method has made.
+FreedOutputs find_freed_outputs(const torch::jit::Graph& graph,
+                                const std::vector<bool>& requires_grad);
+
+}  // namespace aten_recompute
