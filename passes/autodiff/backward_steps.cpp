@@ -319,7 +319,7 @@ StretchGradients gradients_of_stretch(Purpose purpose, bool frees_graph,
   const auto* end = graph.return_node();
   insert_backward(graph, steps, [&](const BackwardStep& step, const Node* first) {
     if (frees_graph)
-      freed.mark(step, first, end);
+      freed.mark(step.nodes, first, end);
     freed.add_gradients(first, end);
   });
   for (size_t i = 0; i < has_gradient.size(); ++i)

@@ -63,7 +63,7 @@ class Expansion {
     add_output_gradients();
     insert_backward(graph_, steps, [&](const BackwardStep& step, Node* first) {
       if (!request_.retain_graph)
-        freed_.mark(step, first, node_);
+        freed_.mark(step.nodes, first, node_);
       freed_.add_gradients(first, node_);
     });
     for (size_t i = 0; i < all_targets.size(); ++i) {

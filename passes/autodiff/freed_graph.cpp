@@ -84,7 +84,7 @@ void FreedGraph::add_gradients(const Node* first, const Node* end) {
     gradients_.insert(node->outputs().begin(), node->outputs().end());
 }
 
-void FreedGraph::mark(const BackwardStep& step, const Node* first, const Node* end) const {
+void FreedGraph::mark(const std::vector<Node*>& nodes, const Node* first, const Node* end) const {
   std::unordered_set<const Value*> inner;
   bool reads_forward = false;
   for (const auto* node = first; node != end && !reads_forward; node = node->next()) {
@@ -98,7 +98,7 @@ void FreedGraph::mark(const BackwardStep& step, const Node* first, const Node* e
   }
   if (!reads_forward)
     return;
-  for (auto* node : step.nodes)
+  for (auto* node : nodes)
     node->i_(symbols::kFreed, 1);
 }
 

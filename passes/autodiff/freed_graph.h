@@ -6,7 +6,6 @@
 #include <vector>
 
 #include "ir/joint_graph.h"
-#include "passes/autodiff/backward_steps.h"
 
 namespace torch::jit {
 struct Graph;
@@ -26,9 +25,9 @@ class FreedGraph {
   // Adds the results of the nodes from `first` to before `end`, which compute gradients.
   void add_gradients(const torch::jit::Node* first, const torch::jit::Node* end);
 
-  // Marks the nodes of `step` if the nodes from `first` to before `end`, which compute its
+  // Marks `nodes` of the forward if those from `first` to before `end`, which compute their
   // gradients, read a tensor of the forward: eager has saved it for them.
-  void mark(const BackwardStep& step, const torch::jit::Node* first,
+  void mark(const std::vector<torch::jit::Node*>& nodes, const torch::jit::Node* first,
             const torch::jit::Node* end) const;
 
  private:
