@@ -547,6 +547,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::optional_list", {kMayCopy, kMovesValues, kKnownFromMetadata}},
     {"aten_recompute::pack_bits", {kCheap}},
     {"aten_recompute::pad_backward", {kMayCopy, kComposed}},
+    {"aten_recompute::pad_backward_of_self", {kMayCopy, kComposed}},
     {"aten_recompute::positive_bits", {kCheap}},
     {"aten_recompute::pow_grad_exponent", {kComposed}},
     {"aten_recompute::pow_grad_exponent_of_scalar", {kComposed}},

@@ -3,78 +3,91 @@
 namespace aten_recompute {
 namespace {
 
+// Returns the gradient of `self` by a formula in which "<self>" stands for it. The kernels read its
+// layout only. Where the gradient is differentiated again, eager has zeros for self, and no None,
+// so that the formula takes self itself there.
+GradientFormula by_layout(const std::string& formula) {
+  const auto put = [&](const std::string& self) {
+    static const std::string place = "<self>";
+    auto text = formula;
+    for (auto at = text.find(place); at != std::string::npos; at = text.find(place, at))
+      text.replace(at, place.size(), self);
+    return text;
+  };
+  return {"self", put(layout_of("self")), put("self")};
+}
+
 // As in eager PyTorch, one-dimensional pooling is two-dimensional pooling of a single row.
 void add_max_pools(std::vector<Rule>& rules) {
   const std::string row_arguments =
       "[1, kernel_size[0]], [1, (stride if len(stride) > 0 else kernel_size)[0]], "
       "[0, padding[0]], [1, dilation[0]], ceil_mode";
-  const std::string row_backward = "torch.max_pool2d_with_indices_backward(grad.unsqueeze(-2), " +
-                                   layout_of("self") + ".unsqueeze(-2), " + row_arguments;
+  const std::string row_backward =
+      "torch.max_pool2d_with_indices_backward(grad.unsqueeze(-2), <self>.unsqueeze(-2), " +
+      row_arguments;
   rules.push_back({.op = "aten::max_pool1d",
                    .forward = R"(
     pooled, positions = torch.max_pool2d_with_indices(self.unsqueeze(-2), )" +
                               row_arguments + R"()
     return pooled.squeeze(-2), positions)",
                    .extras = {"indices"},
-                   .gradients = {{"self", row_backward + ", indices).squeeze(-2)"}}});
-  rules.push_back({.op = "aten::max_pool1d_with_indices",
-                   .gradients = {{"self", row_backward + ", result1.unsqueeze(-2)).squeeze(-2)"}}});
+                   .gradients = {by_layout(row_backward + ", indices).squeeze(-2)")}});
+  rules.push_back(
+      {.op = "aten::max_pool1d_with_indices",
+       .gradients = {by_layout(row_backward + ", result1.unsqueeze(-2)).squeeze(-2)")}});
 
   for (const std::string rank : {"2d", "3d"}) {
     const std::string name = "max_pool" + rank + "_with_indices";
-    const std::string backward = "torch." + name + "_backward(grad, " + layout_of("self") +
-                                 ", kernel_size, stride, padding, dilation, ceil_mode, ";
+    const std::string backward = "torch." + name +
+                                 "_backward(grad, <self>, kernel_size, stride, padding, dilation, "
+                                 "ceil_mode, ";
     rules.push_back({.op = "aten::max_pool" + rank,
                      .forward = "    return torch." + name +
                                 "(self, kernel_size, stride, padding, dilation, ceil_mode)",
                      .extras = {"indices"},
-                     .gradients = {{"self", backward + "indices)"}}});
-    rules.push_back({.op = "aten::" + name, .gradients = {{"self", backward + "result1)"}}});
+                     .gradients = {by_layout(backward + "indices)")}});
+    rules.push_back({.op = "aten::" + name, .gradients = {by_layout(backward + "result1)")}});
     rules.push_back({.op = "aten::adaptive_max_pool" + rank,
-                     .gradients = {{"self", "torch.adaptive_max_pool" + rank + "_backward(grad, " +
-                                                layout_of("self") + ", result1)"}}});
+                     .gradients = {by_layout("torch.adaptive_max_pool" + rank +
+                                             "_backward(grad, <self>, result1)")}});
   }
   rules.push_back(
       {.op = "aten::adaptive_max_pool1d",
-       .gradients = {{"self", "torch.adaptive_max_pool2d_backward(grad.unsqueeze(-2), " +
-                                  layout_of("self") +
-                                  ".unsqueeze(-2), result1.unsqueeze(-2)).squeeze(-2)"}}});
+       .gradients = {by_layout("torch.adaptive_max_pool2d_backward(grad.unsqueeze(-2), "
+                               "<self>.unsqueeze(-2), result1.unsqueeze(-2)).squeeze(-2)")}});
 }
 
 void add_average_pools(std::vector<Rule>& rules) {
-  rules.push_back(
-      {.op = "aten::avg_pool1d",
-       .gradients = {{"self", "torch.avg_pool2d_backward(grad.unsqueeze(-2), " + layout_of("self") +
-                                  ".unsqueeze(-2), [1, kernel_size[0]], "
-                                  "[1, (stride if len(stride) > 0 else kernel_size)[0]], "
-                                  "[0, padding[0]], ceil_mode, count_include_pad, None)"
-                                  ".squeeze(-2)"}}});
+  rules.push_back({.op = "aten::avg_pool1d",
+                   .gradients = {by_layout(
+                       "torch.avg_pool2d_backward(grad.unsqueeze(-2), <self>.unsqueeze(-2), "
+                       "[1, kernel_size[0]], "
+                       "[1, (stride if len(stride) > 0 else kernel_size)[0]], "
+                       "[0, padding[0]], ceil_mode, count_include_pad, None).squeeze(-2)")}});
   for (const std::string rank : {"2d", "3d"}) {
     rules.push_back(
         {.op = "aten::avg_pool" + rank,
-         .gradients = {{"self", "torch.avg_pool" + rank + "_backward(grad, " + layout_of("self") +
-                                    ", kernel_size, stride, padding, "
-                                    "ceil_mode, count_include_pad, divisor_override)"}}});
-    rules.push_back({.op = "aten::_adaptive_avg_pool" + rank,
-                     .gradients = {{"self", "torch._adaptive_avg_pool" + rank + "_backward(grad, " +
-                                                layout_of("self") + ")"}}});
+         .gradients = {by_layout("torch.avg_pool" + rank +
+                                 "_backward(grad, <self>, kernel_size, stride, padding, "
+                                 "ceil_mode, count_include_pad, divisor_override)")}});
+    rules.push_back(
+        {.op = "aten::_adaptive_avg_pool" + rank,
+         .gradients = {by_layout("torch._adaptive_avg_pool" + rank + "_backward(grad, <self>)")}});
   }
   // To pool to a single element, eager PyTorch takes the mean.
-  rules.push_back(
-      {.op = "aten::adaptive_avg_pool1d",
-       .gradients = {{"self", R"(
+  rules.push_back({.op = "aten::adaptive_avg_pool1d", .gradients = {by_layout(R"(
     if output_size[0] == 1:
         return grad.expand(self.size()) / self.size(-1)
-    return torch._adaptive_avg_pool2d_backward(grad.unsqueeze(-2), )" +
-                                  layout_of("self") + R"(.unsqueeze(-2)).squeeze(-2))"}}});
-  rules.push_back({.op = "aten::adaptive_avg_pool2d", .gradients = {{"self", R"(
+    row = torch._adaptive_avg_pool2d_backward(grad.unsqueeze(-2), <self>.unsqueeze(-2))
+    return row.squeeze(-2))")}});
+  rules.push_back({.op = "aten::adaptive_avg_pool2d", .gradients = {by_layout(R"(
     if output_size[0] == 1 and output_size[1] == 1:
         return grad.expand(self.size()) / (self.size(-1) * self.size(-2))
-    return torch._adaptive_avg_pool2d_backward(grad, )" + layout_of("self") + R"())"}}});
-  rules.push_back({.op = "aten::adaptive_avg_pool3d", .gradients = {{"self", R"(
+    return torch._adaptive_avg_pool2d_backward(grad, <self>))")}});
+  rules.push_back({.op = "aten::adaptive_avg_pool3d", .gradients = {by_layout(R"(
     if output_size[0] == 1 and output_size[1] == 1 and output_size[2] == 1:
         return grad.expand(self.size()) / (self.size(-1) * self.size(-2) * self.size(-3))
-    return torch._adaptive_avg_pool3d_backward(grad, )" + layout_of("self") + R"())"}}});
+    return torch._adaptive_avg_pool3d_backward(grad, <self>))")}});
 }
 
 // Each operator has an overload `vec`, which F.interpolate calls: it computes sizes and scales and

@@ -57,11 +57,14 @@ void add_extrema(std::vector<Rule>& rules) {
                                     "torch.value_selecting_reduction_backward(grad, dim, result1, "
                                     "self.size(), True)"}}});
   }
-  // All elements that equal the result get the same share of the gradient.
+  // All elements that equal the result get the same share of the gradient. Differentiated again,
+  // it does not lead back to them.
   for (const char* op : {"aten::max", "aten::min", "aten::median"}) {
     rules.push_back(
         {.op = op,
-         .gradients = {{"self", "recompute.evenly_distribute_backward(grad, self, result)"}}});
+         .gradients = {{"self", "recompute.evenly_distribute_backward(grad, self, result)",
+                        "recompute.evenly_distribute_backward(grad, self.detach(), "
+                        "result.detach())"}}});
   }
   for (const char* op : {"aten::amax", "aten::amin"}) {
     rules.push_back({.op = op, .gradients = {{"self", R"(

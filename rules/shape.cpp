@@ -171,6 +171,7 @@ void add_lists(std::vector<Rule>& rules) {
   rules.insert(rules.end(), more.begin(), more.end());
 }
 
+// Where the gradient of a padding is differentiated again, eager has zeros for self, and no None.
 void add_repetitions_and_padding(std::vector<Rule>& rules) {
   const std::vector<Rule> more = {
       {.op = "aten::repeat",
@@ -182,19 +183,28 @@ void add_repetitions_and_padding(std::vector<Rule>& rules) {
                       "recompute.repeat_interleave_backward(grad, self.size(), repeats, dim)"}}},
       {.op = "aten::constant_pad_nd",
        .gradients = {{"self", "torch.constant_pad_nd(grad, recompute.negated(pad), 0)"}}},
-      {.op = "aten::pad", .gradients = {{"self", R"(
+      {.op = "aten::pad",
+       .gradients = {{"self", R"(
     if mode == "constant":
         return torch.constant_pad_nd(grad, recompute.negated(pad), 0)
-    return recompute.pad_backward(grad, self.size(), pad, mode))"}}},
+    return recompute.pad_backward(grad, self.size(), pad, mode))",
+                      R"(
+    if mode == "constant":
+        return torch.constant_pad_nd(grad, recompute.negated(pad), 0)
+    if mode == "circular":
+        return recompute.pad_backward(grad, self.size(), pad, mode)
+    return recompute.pad_backward_of_self(grad, self, pad, mode))"}}},
   };
   rules.insert(rules.end(), more.begin(), more.end());
   for (const char* rank : {"1d", "2d", "3d"}) {
     for (const char* mode : {"reflect", "replicate"}) {
       const std::string name = mode == std::string("reflect") ? "reflection" : "replication";
-      rules.push_back(
-          {.op = "aten::" + name + "_pad" + rank,
-           .gradients = {{"self", "recompute.pad_backward(grad, self.size(), padding, \"" +
-                                      std::string(mode) + "\")"}}});
+      rules.push_back({.op = "aten::" + name + "_pad" + rank,
+                       .gradients = {{"self",
+                                      "recompute.pad_backward(grad, self.size(), padding, \"" +
+                                          std::string(mode) + "\")",
+                                      "recompute.pad_backward_of_self(grad, self, padding, \"" +
+                                          std::string(mode) + "\")"}}});
     }
   }
 }

@@ -496,6 +496,7 @@ const std::unordered_map<std::string_view, Describe>& shape_functions() {
       {"aten::_adaptive_avg_pool3d_backward", &like_self},
       {"aten::pad", &shapes::padded},
       {"aten_recompute::pad_backward", &shapes::unpadded},
+      {"aten_recompute::pad_backward_of_self", &like_self},
       {"aten_recompute::grid_sampler_backward", &shapes::sampler_gradients},
       {"aten::im2col", &shapes::unfolded},
       {"aten::col2im", &shapes::folded},

@@ -120,8 +120,9 @@ Operation operator_gradient(const Node* node) {
 }  // namespace
 
 at::Tensor beginning_of_graph(const at::Tensor& operand, bool records_graph) {
-  return records_graph && operand.requires_grad() ? at::alias(operand)
-                                                  : operand.detach().requires_grad_();
+  if (!records_graph || !operand.requires_grad())
+    return operand.detach().requires_grad_();
+  return operand.has_storage() ? at::alias(operand) : operand.clone();  // a sparse tensor has none
 }
 
 at::Tensor with_memory(const at::Tensor& gradient) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <memory>
+#include <string>
+#include <unordered_set>
 
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
@@ -100,6 +102,78 @@ void leave_out_running_statistics(Node* norm) {
     norm->replaceInput(static_cast<size_t>(*norm->schema().argumentIndexWithName(name)), none);
 }
 
+// Returns whether the node's gradients read none of its operands, because the operator is linear in
+// them, or linear between some bounds. Operators that have a rule are not listed: their formulas
+// show what they read.
+bool is_linear(const Node* node) {
+  static const auto* operators = new std::unordered_set<std::string>{"affine_grid_generator",
+                                                                     "alias_copy",
+                                                                     "aminmax",
+                                                                     "as_strided_copy",
+                                                                     "atleast_1d",
+                                                                     "atleast_2d",
+                                                                     "atleast_3d",
+                                                                     "clamp",
+                                                                     "complex",
+                                                                     "conj_physical",
+                                                                     "cummax",
+                                                                     "cummin",
+                                                                     "cumulative_trapezoid",
+                                                                     "diff",
+                                                                     "expand_copy",
+                                                                     "fft_fft",
+                                                                     "fft_fft2",
+                                                                     "fft_fftn",
+                                                                     "fft_fftshift",
+                                                                     "fft_hfft",
+                                                                     "fft_hfft2",
+                                                                     "fft_hfftn",
+                                                                     "fft_ifft",
+                                                                     "fft_ifft2",
+                                                                     "fft_ifftn",
+                                                                     "fft_ifftshift",
+                                                                     "fft_ihfft",
+                                                                     "fft_ihfft2",
+                                                                     "fft_ihfftn",
+                                                                     "fft_irfft",
+                                                                     "fft_irfft2",
+                                                                     "fft_irfftn",
+                                                                     "fft_rfft",
+                                                                     "fft_rfft2",
+                                                                     "fft_rfftn",
+                                                                     "hinge_embedding_loss",
+                                                                     "imag",
+                                                                     "kthvalue",
+                                                                     "masked_scatter",
+                                                                     "max_unpool2d",
+                                                                     "max_unpool3d",
+                                                                     "msort",
+                                                                     "nanmean",
+                                                                     "nanmedian",
+                                                                     "put",
+                                                                     "real",
+                                                                     "resolve_conj",
+                                                                     "resolve_neg",
+                                                                     "sum_to_size",
+                                                                     "take",
+                                                                     "to_dense",
+                                                                     "to_sparse",
+                                                                     "trace",
+                                                                     "unfold_copy",
+                                                                     "view_as_complex",
+                                                                     "view_as_real"};
+  return node->kind().is_aten() && operators->count(node->kind().toUnqualString()) != 0;
+}
+
+// Returns whether the operator is linear in each operand where the others are constant: the
+// gradient of one reads the others.
+bool is_linear_in_each(const Node* node) {
+  static const auto* operators = new std::unordered_set<std::string>{
+      "combinations",        "cross",       "inner",    "kron",      "linalg_cross",
+      "margin_ranking_loss", "nanquantile", "quantile", "trapezoid", "trapz"};
+  return node->kind().is_aten() && operators->count(node->kind().toUnqualString()) != 0;
+}
+
 }  // namespace
 
 bool has_operator_gradient(const Node* node) {
@@ -145,6 +219,14 @@ void insert_operator_gradient(Node* node, GradientSums& sums) {
   if (is_norm_in_training(node))
     leave_out_running_statistics(copy);
   std::vector<Value*> operands = node->inputs().vec();
+  // In eager PyTorch, such a gradient does not lead back to the operands.
+  const auto num_tracked = std::count(requires_grad.begin(), requires_grad.end(), 1);
+  if (is_linear(node) || (num_tracked == 1 && is_linear_in_each(node))) {
+    for (size_t i = 0; i < requires_grad.size(); ++i) {
+      if (requires_grad[i] != 0)
+        operands[i] = graph.insert(c10::aten::detach, {operands[i]});
+    }
+  }
   operands.insert(operands.end(), gradients.begin(), gradients.end());
   auto* added =
       graph.insertNode(graph.create(symbols::kOperatorGradient, operands, targets.size()));

@@ -323,6 +323,22 @@ at::Tensor circular_pad_backward(const at::Tensor& gradient, const Sizes& size, 
       {at::empty(size, gradient.options())}, gradient)[0];
 }
 
+// Returns the gradient of `self` by reflection or replication. The kernels read only its shape.
+at::Tensor mirrored_pad_backward(const at::Tensor& gradient, const at::Tensor& self,
+                                 const Sizes& pad, const std::string& mode) {
+  const bool reflect = mode == "reflect";
+  if (pad.size() == 2) {
+    return reflect ? at::reflection_pad1d_backward(gradient, self, pad)
+                   : at::replication_pad1d_backward(gradient, self, pad);
+  }
+  if (pad.size() == 4) {
+    return reflect ? at::reflection_pad2d_backward(gradient, self, pad)
+                   : at::replication_pad2d_backward(gradient, self, pad);
+  }
+  return reflect ? at::reflection_pad3d_backward(gradient, self, pad)
+                 : at::replication_pad3d_backward(gradient, self, pad);
+}
+
 void pad_backward(Stack& stack) {
   const auto mode = pop(stack).toStringRef();
   const auto pad = pop(stack).toIntVector();
@@ -332,21 +348,17 @@ void pad_backward(Stack& stack) {
     stack.emplace_back(circular_pad_backward(gradient, size, pad));
     return;
   }
-  // The kernels read only the shape of their input, so one expanded element stands in for it.
+  // One expanded element stands in for the input.
   const auto self = at::empty({1}, gradient.options()).expand(size);
-  const bool reflect = mode == "reflect";
-  at::Tensor result;
-  if (pad.size() == 2) {
-    result = reflect ? at::reflection_pad1d_backward(gradient, self, pad)
-                     : at::replication_pad1d_backward(gradient, self, pad);
-  } else if (pad.size() == 4) {
-    result = reflect ? at::reflection_pad2d_backward(gradient, self, pad)
-                     : at::replication_pad2d_backward(gradient, self, pad);
-  } else {
-    result = reflect ? at::reflection_pad3d_backward(gradient, self, pad)
-                     : at::replication_pad3d_backward(gradient, self, pad);
-  }
-  stack.emplace_back(std::move(result));
+  stack.emplace_back(mirrored_pad_backward(gradient, self, pad, mode));
+}
+
+void pad_backward_of_self(Stack& stack) {
+  const auto mode = pop(stack).toStringRef();
+  const auto pad = pop(stack).toIntVector();
+  const auto self = pop(stack).toTensor();
+  const auto gradient = pop(stack).toTensor();
+  stack.emplace_back(mirrored_pad_backward(gradient, self, pad, mode));
 }
 
 // ---- as_strided ----
@@ -476,6 +488,9 @@ void register_shape_operators() {
       Operator("aten_recompute::pad_backward(Tensor gradient, int[] size, int[] pad, str mode) "
                "-> Tensor",
                pad_backward, pure),
+      Operator("aten_recompute::pad_backward_of_self(Tensor gradient, Tensor self, int[] pad, "
+               "str mode) -> Tensor",
+               pad_backward_of_self, pure),
       pure_operator("aten_recompute::channels_last(Tensor self) -> Tensor", &channels_last),
       pure_operator("aten_recompute::channels_first(Tensor self) -> Tensor", &channels_first),
       pure_operator("aten_recompute::in_layout(Tensor self, int[] size, int[] stride) -> Tensor",

@@ -275,8 +275,10 @@ void PathOperators::note_memory(const IValue& result, Value* symbol,
   if (!writes_.is_own(tensor))
     return;
   for (size_t i = 0; i < operands.size(); ++i) {
-    if (!operands[i].is_tensor() || operands[i].is_constant() ||
-        !operands[i].value.toTensor().is_alias_of(tensor))
+    if (!operands[i].is_tensor() || operands[i].is_constant())
+      continue;
+    const auto& operand = operands[i].value.toTensor();
+    if (!operand.has_storage() || !operand.is_alias_of(tensor))  // a sparse tensor has none
       continue;
     if (is_list)
       builder_.memory().note_list(symbol, symbols[i]);

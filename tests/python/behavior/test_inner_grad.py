@@ -1,5 +1,6 @@
 """Methods may call torch.autograd.grad and backward() inside of forward, as interatomic potentials do."""
 
+import copy
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 import aten_recompute
 from support.eager_comparison import Case, check, every
@@ -436,3 +438,91 @@ def test_what_is_constant_requires_no_gradient(strategy: str) -> None:
         assert_same([found], [expected])
         assert not expected.requires_grad
         assert not found.requires_grad
+
+
+class LinearParts(nn.Module):
+    """Forces of an energy that is linear in its positions, or linear between some bounds."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+        self.weight = nn.Parameter(torch.rand(1, dtype=torch.float64))
+
+    def forward(self, x: Tensor, trains: bool) -> Tensor:
+        if self.kind == "rfft":
+            y = torch.view_as_real(torch.fft.rfft(x))
+        elif self.kind == "kron":
+            y = torch.kron(x, torch.ones([2, 2], dtype=torch.float64))
+        elif self.kind == "take":
+            y = torch.take(x, torch.tensor([0, 3]))
+        elif self.kind == "trace":
+            y = torch.trace(x)
+        elif self.kind == "trapz":
+            y = torch.trapz(x)
+        elif self.kind == "kthvalue":
+            y = torch.kthvalue(x, 2)[0]
+        elif self.kind == "max":
+            y = torch.max(x)
+        elif self.kind == "median":
+            y = torch.median(x)
+        elif self.kind == "complex":
+            y = torch.real(torch.complex(x, x * 2.0))
+        elif self.kind == "sparse":
+            y = x.to_sparse().to_dense()
+        elif self.kind == "avg_pool1d":
+            y = F.avg_pool1d(x[None], 2)
+        elif self.kind == "avg_pool3d":
+            y = F.avg_pool3d(x[None, None, None], [1, 2, 2])
+        elif self.kind == "adaptive_avg_pool2d":
+            y = F.adaptive_avg_pool2d(x[None], [2, 2])
+        elif self.kind == "max_pool1d":
+            y = F.max_pool1d(x[None], 2)
+        elif self.kind == "max_pool2d":
+            y = F.max_pool2d(x[None], 2)
+        elif self.kind == "adaptive_max_pool1d":
+            y = F.adaptive_max_pool1d(x[None], 2)
+        elif self.kind == "reflect":
+            y = F.pad(x, [1, 2], mode="reflect")
+        elif self.kind == "replicate":
+            y = F.pad(x[None], [1, 2, 1, 1], mode="replicate")
+        else:
+            y = F.pad(x, [1, 2], mode="circular")
+        w = torch.ones_like(y)
+        if trains:
+            w = w * self.weight
+        forces = torch.autograd.grad([(y * w).sum()], [x], create_graph=True)[0]
+        assert forces is not None
+        return forces
+
+
+LINEAR = ["rfft", "kron", "take", "trace", "trapz", "kthvalue", "max", "median", "complex", "sparse", "circular"]
+# Eager PyTorch's formulas of these have zeros for the input.
+WITH_ZEROS = [
+    "avg_pool1d",
+    "avg_pool3d",
+    "adaptive_avg_pool2d",
+    "max_pool1d",
+    "max_pool2d",
+    "adaptive_max_pool1d",
+    "reflect",
+    "replicate",
+]
+
+
+@pytest.mark.parametrize("kind", LINEAR + WITH_ZEROS)
+def test_second_gradients_of_linear_operators_are_none_or_zeros_as_in_eager(kind: str) -> None:
+    torch.manual_seed(0)
+    eager = LinearParts(kind)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "all")
+    for _ in range(2):
+        found = []
+        for module in (eager, lowered):
+            module.zero_grad()
+            torch.manual_seed(1)
+            x = torch.randn(4, 6, dtype=torch.float64, requires_grad=True)
+            constant = module(x, False)
+            assert constant.requires_grad == (kind in WITH_ZEROS)
+            module(x, True).square().sum().backward()
+            assert (x.grad is None) == (kind in LINEAR)
+            found.append([constant, x.grad, *(p.grad for p in module.parameters())])
+        assert_same(found[1], found[0])
