@@ -13,6 +13,7 @@ from torch.nn import functional as F
 import aten_recompute
 from support.eager_comparison import Case, check, every
 from support.helpers import assert_same
+from support.sources import run_source
 
 ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
 HIDDEN = "TorchScript differentiates a subgraph as a whole, which hides the history of the values in it"
@@ -440,79 +441,56 @@ def test_what_is_constant_requires_no_gradient(strategy: str) -> None:
         assert not found.requires_grad
 
 
-class LinearParts(nn.Module):
-    """Forces of an energy that is linear in its positions, or linear between some bounds."""
-
-    def __init__(self, kind: str) -> None:
+ONES = "torch.ones([2, 2], dtype=torch.float64)"
+# The second derivative of these is zero, and eager PyTorch's graph of forces does not lead back to their operand.
+LINEAR = {
+    "rfft": "torch.view_as_real(torch.fft.rfft(x))",
+    "kron": f"torch.kron(x, {ONES})",
+    "take": "torch.take(x, torch.tensor([0, 3]))",
+    "trace": "torch.trace(x)",
+    "trapz": "torch.trapz(x)",
+    "kthvalue": "torch.kthvalue(x, 2)[0]",
+    "max": "torch.max(x)",
+    "median": "torch.median(x)",
+    "complex": "torch.real(torch.complex(x, x * 2.0))",
+    "sparse": "x.to_sparse().to_dense()",
+    "circular": "F.pad(x, [1, 2], mode='circular')",
+}
+# Its formulas of these have zeros for the operand.
+WITH_ZEROS = {
+    "avg_pool1d": "F.avg_pool1d(x[None], 2)",
+    "avg_pool3d": "F.avg_pool3d(x[None, None, None], [1, 2, 2])",
+    "adaptive_avg_pool2d": "F.adaptive_avg_pool2d(x[None], [2, 2])",
+    "max_pool1d": "F.max_pool1d(x[None], 2)",
+    "max_pool2d": "F.max_pool2d(x[None], 2)",
+    "adaptive_max_pool1d": "F.adaptive_max_pool1d(x[None], 2)",
+    "reflect": "F.pad(x, [1, 2], mode='reflect')",
+    "replicate": "F.pad(x[None], [1, 2, 1, 1], mode='replicate')",
+}
+FORCES_OF = """
+class Forces(nn.Module):
+    def __init__(self) -> None:
         super().__init__()
-        self.kind = kind
         self.weight = nn.Parameter(torch.rand(1, dtype=torch.float64))
 
-    def forward(self, x: Tensor, trains: bool) -> Tensor:
-        if self.kind == "rfft":
-            y = torch.view_as_real(torch.fft.rfft(x))
-        elif self.kind == "kron":
-            y = torch.kron(x, torch.ones([2, 2], dtype=torch.float64))
-        elif self.kind == "take":
-            y = torch.take(x, torch.tensor([0, 3]))
-        elif self.kind == "trace":
-            y = torch.trace(x)
-        elif self.kind == "trapz":
-            y = torch.trapz(x)
-        elif self.kind == "kthvalue":
-            y = torch.kthvalue(x, 2)[0]
-        elif self.kind == "max":
-            y = torch.max(x)
-        elif self.kind == "median":
-            y = torch.median(x)
-        elif self.kind == "complex":
-            y = torch.real(torch.complex(x, x * 2.0))
-        elif self.kind == "sparse":
-            y = x.to_sparse().to_dense()
-        elif self.kind == "avg_pool1d":
-            y = F.avg_pool1d(x[None], 2)
-        elif self.kind == "avg_pool3d":
-            y = F.avg_pool3d(x[None, None, None], [1, 2, 2])
-        elif self.kind == "adaptive_avg_pool2d":
-            y = F.adaptive_avg_pool2d(x[None], [2, 2])
-        elif self.kind == "max_pool1d":
-            y = F.max_pool1d(x[None], 2)
-        elif self.kind == "max_pool2d":
-            y = F.max_pool2d(x[None], 2)
-        elif self.kind == "adaptive_max_pool1d":
-            y = F.adaptive_max_pool1d(x[None], 2)
-        elif self.kind == "reflect":
-            y = F.pad(x, [1, 2], mode="reflect")
-        elif self.kind == "replicate":
-            y = F.pad(x[None], [1, 2, 1, 1], mode="replicate")
-        else:
-            y = F.pad(x, [1, 2], mode="circular")
+    def forward(self, x: torch.Tensor, trains: bool) -> torch.Tensor:
+        y = {y}
         w = torch.ones_like(y)
         if trains:
             w = w * self.weight
         forces = torch.autograd.grad([(y * w).sum()], [x], create_graph=True)[0]
         assert forces is not None
         return forces
+"""
 
 
-LINEAR = ["rfft", "kron", "take", "trace", "trapz", "kthvalue", "max", "median", "complex", "sparse", "circular"]
-# Eager PyTorch's formulas of these have zeros for the input.
-WITH_ZEROS = [
-    "avg_pool1d",
-    "avg_pool3d",
-    "adaptive_avg_pool2d",
-    "max_pool1d",
-    "max_pool2d",
-    "adaptive_max_pool1d",
-    "reflect",
-    "replicate",
-]
-
-
-@pytest.mark.parametrize("kind", LINEAR + WITH_ZEROS)
+@pytest.mark.parametrize("kind", LINEAR | WITH_ZEROS)
 def test_second_gradients_of_linear_operators_are_none_or_zeros_as_in_eager(kind: str) -> None:
     torch.manual_seed(0)
-    eager = LinearParts(kind)
+    source = FORCES_OF.format(y=(LINEAR | WITH_ZEROS)[kind])
+    names: dict[str, Any] = {"torch": torch, "nn": nn, "F": F, "__name__": __name__}
+    run_source(source, f"<forces of {kind}>", names)
+    eager = names["Forces"]()
     lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "all")
     for _ in range(2):
         found = []
