@@ -20,6 +20,31 @@ bool passes_gradients(const Node* node) {
          !node->hasAttribute(symbols::kWithoutGraph);
 }
 
+// Returns for each output of the node whether it depends on one of `reached` by operators that a
+// gradient passes through.
+std::vector<bool> reaches_outputs(const Node* node, const ReachedValues& reached) {
+  const auto inputs = node->inputs();
+  const auto is_reached = [&](const Value* input) { return reached.count(input) != 0; };
+  std::vector<bool> reaches(node->outputs().size(), false);
+  if (!passes_gradients(node) || std::none_of(inputs.begin(), inputs.end(), is_reached))
+    return reaches;
+  if (node->kind() != symbols::kSliced) {
+    reaches.assign(reaches.size(), true);
+    return reaches;
+  }
+  // The graph of a stretch that runs in slices may read sizes alone of an operand.
+  const auto& stretch = *node->g(c10::attr::Subgraph);
+  ReachedValues inside;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (is_reached(inputs[i]))
+      inside.insert(stretch.inputs()[i]);
+  }
+  inside = reach_forward(stretch, std::move(inside));
+  for (size_t i = 0; i < reaches.size(); ++i)
+    reaches[i] = inside.count(stretch.outputs()[i]) != 0;
+  return reaches;
+}
+
 }  // namespace
 
 ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reached,
@@ -28,14 +53,12 @@ ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reache
   for (const auto* node : graph.nodes()) {
     if (node == end)
       break;
-    const auto inputs = node->inputs();
-    const bool is_start = starts != nullptr && starts(node);
-    if (!is_start && (!passes_gradients(node) ||
-                      std::none_of(inputs.begin(), inputs.end(),
-                                   [&](const Value* input) { return reached.count(input) != 0; })))
-      continue;
-    for (const auto* output : node->outputs()) {
-      if (contains_tensor(*output->type()) && (ends == nullptr || !ends(output)))
+    auto reaches = reaches_outputs(node, reached);
+    if (starts != nullptr && starts(node))
+      reaches.assign(reaches.size(), true);
+    for (size_t i = 0; i < reaches.size(); ++i) {
+      const auto* output = node->output(i);
+      if (reaches[i] && contains_tensor(*output->type()) && (ends == nullptr || !ends(output)))
         reached.insert(output);
     }
   }

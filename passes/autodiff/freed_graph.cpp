@@ -18,13 +18,17 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Value;
 
-// Returns whether the node reads sizes or the like of a tensor, but none of its elements.
+// Returns whether the node asks for sizes, types and the like alone, which eager keeps beside a
+// graph that it frees. A layout stands for a tensor that eager saves, though its kernel reads no
+// element of it.
 bool asks_for_metadata(const Node* node) {
+  if (reads_metadata_only(node, 0))
+    return true;
   const auto outputs = node->outputs();
-  return reads_metadata_only(node, 0) ||
-         (has_fact(node, Fact::kKnownFromMetadata) &&
-          std::none_of(outputs.begin(), outputs.end(),
-                       [](const auto* output) { return contains_tensor(*output->type()); }));
+  return node->kind() != symbols::kLayout &&
+         (has_fact(node, Fact::kKnownFromMetadata) || has_fact(node, Fact::kKnownFromRealTensor)) &&
+         std::none_of(outputs.begin(), outputs.end(),
+                      [](const Value* output) { return contains_tensor(*output->type()); });
 }
 
 // Values of a graph that depend on its inputs, on freed nodes, and on freed nodes behind inputs.
@@ -45,7 +49,7 @@ bool reaches_result(const Graph& graph, const ReachedValues& reached) {
 bool is_freed(const Node* node) {
   if (node->hasAttribute(symbols::kFreed))
     return true;
-  if (node->kind() != symbols::kSliced)
+  if (node->kind() != symbols::kSliced || node->hasAttribute(symbols::kWithoutGraph))
     return false;
   const auto& stretch = *node->g(c10::attr::Subgraph);
   return reaches_result(stretch, follow_freed(stretch, {}).freed);
@@ -57,8 +61,10 @@ bool is_freed_behind(const Node* node, const ReachedValues& reached) {
   if (std::none_of(operands.begin(), operands.end(),
                    [&](const Value* each) { return reached.count(each) != 0; }))
     return false;
-  if (node->hasAttribute(symbols::kFreed) || node->kind() != symbols::kSliced)
-    return node->hasAttribute(symbols::kFreed);
+  if (node->hasAttribute(symbols::kFreed))
+    return true;
+  if (node->kind() != symbols::kSliced || node->hasAttribute(symbols::kWithoutGraph))
+    return false;
   const auto& stretch = *node->g(c10::attr::Subgraph);
   ReachedValues inputs;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -86,14 +92,17 @@ void FreedGraph::add_gradients(const Node* first, const Node* end) {
 
 void FreedGraph::mark(const std::vector<Node*>& nodes, const Node* first, const Node* end) const {
   std::unordered_set<const Value*> inner;
+  const auto is_of_forward = [&](const Value* value) {
+    return contains_tensor(*value->type()) && inner.count(value) == 0 &&
+           gradients_.count(value) == 0 && value->node()->kind() != c10::prim::Constant;
+  };
   bool reads_forward = false;
-  for (const auto* node = first; node != end && !reads_forward; node = node->next()) {
+  for (const auto* node = first; node != end; node = node->next()) {
     const auto inputs = node->inputs();
-    reads_forward = std::any_of(inputs.begin(), inputs.end(), [&](const Value* input) {
-      return contains_tensor(*input->type()) && inner.count(input) == 0 &&
-             gradients_.count(input) == 0 && input->node()->kind() != c10::prim::Constant &&
-             !asks_for_metadata(node);
-    });
+    const bool reads = std::any_of(inputs.begin(), inputs.end(), is_of_forward);
+    if (reads && node->kind() == c10::prim::ListConstruct)
+      continue;  // what reads the list reads the tensors
+    reads_forward = reads_forward || (reads && !asks_for_metadata(node));
     inner.insert(node->outputs().begin(), node->outputs().end());
   }
   if (!reads_forward)

@@ -440,6 +440,40 @@ def test_a_freed_graph_raises_for_gradients_of_inputs_alone() -> None:
             torch.autograd.grad(module(x)[0], [x, *module.parameters()], allow_unused=True)
 
 
+class SavesNoTensor(nn.Module):
+    """Eager's graph of what is returned beside forces has saved sizes and types alone."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        if self.kind == "cat":
+            q = torch.cat([x, x], 0)
+        elif self.kind == "stack":
+            q = torch.stack([x, x])
+        else:
+            q = x.double()
+        gradient = torch.autograd.grad([torch.tanh(q).sum()], [x])[0]
+        assert gradient is not None
+        return q, gradient
+
+
+@pytest.mark.parametrize("kind", ["cat", "stack", "double"])
+def test_a_freed_graph_that_has_saved_no_tensor_does_not_raise(kind: str) -> None:
+    eager = SavesNoTensor(kind)
+    lowered = aten_recompute.lower(torch.jit.script(copy.deepcopy(eager)), "none")
+    x = points()
+    for _ in range(2):
+        found = []
+        for module in (eager, lowered):
+            given = x.detach().clone().requires_grad_(True)
+            q, forces = module(given)
+            (q * 3.0).sum().backward()
+            found.append([q.detach(), forces, given.grad])
+        assert_close(found[1], found[0], 0.0)
+
+
 @pytest.mark.parametrize(
     "name",
     [
