@@ -57,7 +57,9 @@ Value* PathGradients::first_name(const Item& target, Value* symbol) {
     return symbol;
   auto* first = symbol;
   for (auto* name : found->second.symbols) {
-    if (name != first && reach_forward(*builder_.graph(), {name}).count(first) != 0)
+    // A name from before a write to the memory of the tensor stands for another version of it.
+    if (name != first && builder_.memory().is_current(name) &&
+        reach_forward(*builder_.graph(), {name}).count(first) != 0)
       first = name;
   }
   if (first != symbol) {

@@ -635,3 +635,30 @@ def test_a_second_derivative_of_zero_requires_no_grad(kind: str, strategy: str) 
         (outputs[0] + outputs[1].sum()).backward()
         results.append([*outputs, x.grad, torch.tensor([output.requires_grad for output in outputs])])
     assert_same(results[1], results[0])
+
+
+class OfWritten(nn.Module):
+    """Asks for the gradient of a tensor after a write to a part of it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        h = x * 1.25
+        h[0] = 0.5
+        energy = (torch.relu(x) * h).sum()
+        gradient = torch.autograd.grad([energy], [h], create_graph=True)[0]
+        assert gradient is not None
+        return gradient
+
+
+def test_the_path_of_a_gradient_of_a_written_tensor_is_recorded_once() -> None:
+    eager = OfWritten()
+    lowered = aten_recompute.lower(torch.jit.script(eager), "none")
+    for _ in range(3):
+        found = []
+        for module in (eager, lowered):
+            torch.manual_seed(0)
+            x = points().detach().requires_grad_(True)
+            gradient = module(x)
+            gradient.square().sum().backward()
+            found.append([gradient.detach(), x.grad])
+        assert_close(found[1], found[0], 0.0)
+    assert len(regions(lowered)) == 1
