@@ -59,6 +59,8 @@ class Results(NamedTuple):
     returned_inputs: Sequence[int | None] = ()
     # Second derivatives. For them, regions run again under ordinary autograd, so that sums may have another order.
     second: Sequence[Tensor | None] = ()
+    # For each output, the index of the input that it is a view of, or None.
+    viewed_inputs: Sequence[int | None] = ()
 
 
 def function_of(program: Program, **more: Any) -> Callable[..., tuple[Tensor, ...]]:
@@ -153,11 +155,12 @@ def run(function: Callable[..., Any], program: Program, seed: int = SEEDS[0]) ->
     gradients = [None if gradient is None else gradient.detach() for gradient in gradients]
     tensors = values + [needs] + gradients + [tensor.detach() for tensor in inputs] + [torch.get_rng_state()]
     same = [next((k for k, each in enumerate(inputs) if output is each), None) for output in outputs]
+    viewed = [next((k for k, each in enumerate(inputs) if output._base is each), None) for output in outputs]
     # A gradient with create_graph is made by a region that runs again under ordinary autograd.
     # Formulas for gradients that are differentiated again are not always ATen's.
     again = program.twice or program.of_gradients or "create_graph=True" in program.source
     other_order = again or _sums_outside(differentiable)
-    return Results(None, tensors, other_order, _rounding(program), same, second)
+    return Results(None, tensors, other_order, _rounding(program), same, second, viewed)
 
 
 def difference(actual: Results, expected: Results) -> str:
@@ -214,8 +217,8 @@ def _refuses_to_write(results: Results) -> bool:
 def _updates_early(program: Program, returned: Sequence[int | None]) -> bool:
     """Whether a hook may update a leaf before the backward has read it, which refuses to compute again from it then.
 
-    Regions hand on the last gradient of a leaf after they have read it. A leaf that the program returns may have one
-    from elsewhere alone, and that may come before (docs/behavior.md).
+    Regions hand on the last gradient of a leaf after they have read it. A leaf that the program returns, as it is or as
+    a view, may have one from elsewhere alone, and that may come before (docs/behavior.md).
     """
     return any(index is not None and program.hooks[index] == "update" for index in returned)
 
@@ -333,7 +336,8 @@ def check(program: Program) -> str:
                 if actual.error is not None and "the smallest that can be reached" in actual.error:
                     break  # no plan keeps this budget, which is an error
                 refused = actual.error is not None and "modified by an inplace operation" in actual.error
-                if refused and _updates_early(program, expected[seed].returned_inputs):
+                returned = [*expected[seed].returned_inputs, *expected[seed].viewed_inputs]
+                if refused and _updates_early(program, returned):
                     break
                 what = difference(actual, expected[seed])
                 assert not what, f"{options}, call {call}: {what}\n{program}\n{program.source}"
