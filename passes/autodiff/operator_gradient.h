@@ -25,8 +25,9 @@ void require_differentiable_outputs(torch::jit::Node* node, GradientSums& sums);
 bool has_operator_gradient(const torch::jit::Node* node);
 
 // Inserts an aten_recompute::operator_gradient, which runs the node's operator again under
-// autograd, and adds the gradients that it returns to `sums`. Does nothing where no output of the
-// node has a gradient. Throws NotDifferentiable where has_operator_gradient() does not hold.
+// autograd, and adds the gradients that it returns to `sums`. It reads detached operands where the
+// gradients of a linear operator do not depend on them. Does nothing where no output of the node
+// has a gradient. Throws NotDifferentiable where has_operator_gradient() does not hold.
 //
 //   y = op(x, n)      ==>      dx = operator_gradient[op, requires_grad=[1, 0]](x, n, dy)
 void insert_operator_gradient(torch::jit::Node* node, GradientSums& sums);
