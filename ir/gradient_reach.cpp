@@ -34,12 +34,7 @@ std::vector<bool> reaches_outputs(const Node* node, const ReachedValues& reached
   }
   // The graph of a stretch that runs in slices may read sizes alone of an operand.
   const auto& stretch = *node->g(c10::attr::Subgraph);
-  ReachedValues inside;
-  for (size_t i = 0; i < inputs.size(); ++i) {
-    if (is_reached(inputs[i]))
-      inside.insert(stretch.inputs()[i]);
-  }
-  inside = reach_forward(stretch, std::move(inside));
+  const auto inside = reach_forward(stretch, reached_inputs(node, is_reached));
   for (size_t i = 0; i < reaches.size(); ++i)
     reaches[i] = inside.count(stretch.outputs()[i]) != 0;
   return reaches;
@@ -63,6 +58,17 @@ ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reache
     }
   }
   return reached;
+}
+
+ReachedValues reached_inputs(const Node* node,
+                             const std::function<bool(const Value*)>& is_reached) {
+  const auto& subgraph = *node->g(c10::attr::Subgraph);
+  ReachedValues inputs;
+  for (size_t i = 0; i < node->inputs().size(); ++i) {
+    if (is_reached(node->input(i)))
+      inputs.insert(subgraph.inputs()[i]);
+  }
+  return inputs;
 }
 
 ReachedValues values_that_require_grad(const torch::jit::Graph& graph,

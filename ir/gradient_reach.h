@@ -23,6 +23,10 @@ ReachedValues reach_forward(const torch::jit::Graph& graph, ReachedValues reache
                             const std::function<bool(const torch::jit::Value*)>& ends = nullptr,
                             const torch::jit::Node* end = nullptr);
 
+// Returns the inputs of the node's subgraph that stand for operands of which `is_reached` holds.
+ReachedValues reached_inputs(const torch::jit::Node* node,
+                             const std::function<bool(const torch::jit::Value*)>& is_reached);
+
 // Returns the values that have requires_grad in eager PyTorch when `end` runs, or at the end of the
 // graph. `requires_grad[i]`: input i has it.
 ReachedValues values_that_require_grad(const torch::jit::Graph& graph,

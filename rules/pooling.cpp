@@ -4,8 +4,8 @@ namespace aten_recompute {
 namespace {
 
 // Returns the gradient of `self` by a formula in which "<self>" stands for it. The kernels read its
-// layout only. Where the gradient is differentiated again, eager has zeros for self, and no None,
-// so that the formula takes self itself there.
+// layout only. Where the gradient is differentiated again, that of self is zeros in eager, and not
+// None, so the formula takes self itself there.
 GradientFormula by_layout(const std::string& formula) {
   const auto put = [&](const std::string& self) {
     static const std::string place = "<self>";

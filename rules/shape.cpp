@@ -171,7 +171,8 @@ void add_lists(std::vector<Rule>& rules) {
   rules.insert(rules.end(), more.begin(), more.end());
 }
 
-// Where the gradient of a padding is differentiated again, eager has zeros for self, and no None.
+// Where the gradient of a reflection or replication is differentiated again, that of self is zeros
+// in eager, and not None.
 void add_repetitions_and_padding(std::vector<Rule>& rules) {
   const std::vector<Rule> more = {
       {.op = "aten::repeat",

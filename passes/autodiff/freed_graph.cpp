@@ -31,12 +31,8 @@ bool asks_for_metadata(const Node* node) {
                       [](const Value* output) { return contains_tensor(*output->type()); });
 }
 
-// Values of a graph that depend on its inputs, on freed nodes, and on freed nodes behind inputs.
-struct FreedReach {
-  ReachedValues from_inputs, freed, freed_behind_inputs;
-};
-
-FreedReach follow_freed(const Graph& graph, const ReachedValues& inputs);
+ReachedValues reach_from_freed(const Graph& graph);
+ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs);
 
 bool reaches_result(const Graph& graph, const ReachedValues& reached) {
   const auto results = graph.outputs();
@@ -44,43 +40,43 @@ bool reaches_result(const Graph& graph, const ReachedValues& reached) {
                      [&](const Value* result) { return reached.count(result) != 0; });
 }
 
-// Returns whether a gradient through the node passes a freed node. The gradient of a stretch that
-// runs in slices computes inner values again, whose nodes are freed in its own graph.
+// Returns whether nodes inside of the node may be freed: the gradient of a stretch that runs in
+// slices computes inner values again, in its own graph.
+bool may_be_freed_inside(const Node* node) {
+  return node->kind() == symbols::kSliced && !node->hasAttribute(symbols::kWithoutGraph);
+}
+
+// Returns whether a gradient through the node passes a freed node.
 bool is_freed(const Node* node) {
-  if (node->hasAttribute(symbols::kFreed))
-    return true;
-  if (node->kind() != symbols::kSliced || node->hasAttribute(symbols::kWithoutGraph))
-    return false;
+  if (node->hasAttribute(symbols::kFreed) || !may_be_freed_inside(node))
+    return node->hasAttribute(symbols::kFreed);
   const auto& stretch = *node->g(c10::attr::Subgraph);
-  return reaches_result(stretch, follow_freed(stretch, {}).freed);
+  return reaches_result(stretch, reach_from_freed(stretch));
 }
 
 // Returns whether a gradient through the node passes a freed node on its way to one of `reached`.
 bool is_freed_behind(const Node* node, const ReachedValues& reached) {
   const auto operands = node->inputs();
-  if (std::none_of(operands.begin(), operands.end(),
-                   [&](const Value* each) { return reached.count(each) != 0; }))
+  const auto is_reached = [&](const Value* operand) { return reached.count(operand) != 0; };
+  if (std::none_of(operands.begin(), operands.end(), is_reached))
     return false;
-  if (node->hasAttribute(symbols::kFreed))
-    return true;
-  if (node->kind() != symbols::kSliced || node->hasAttribute(symbols::kWithoutGraph))
-    return false;
+  if (node->hasAttribute(symbols::kFreed) || !may_be_freed_inside(node))
+    return node->hasAttribute(symbols::kFreed);
   const auto& stretch = *node->g(c10::attr::Subgraph);
-  ReachedValues inputs;
-  for (size_t i = 0; i < operands.size(); ++i) {
-    if (reached.count(operands[i]) != 0)
-      inputs.insert(stretch.inputs()[i]);
-  }
-  return reaches_result(stretch, follow_freed(stretch, inputs).freed_behind_inputs);
+  return reaches_result(stretch,
+                        reach_from_freed_behind(stretch, reached_inputs(node, is_reached)));
 }
 
-FreedReach follow_freed(const Graph& graph, const ReachedValues& inputs) {
-  FreedReach reach;
-  reach.from_inputs = reach_forward(graph, inputs);
-  reach.freed = reach_forward(graph, {}, is_freed);
-  reach.freed_behind_inputs = reach_forward(
-      graph, {}, [&](const Node* node) { return is_freed_behind(node, reach.from_inputs); });
-  return reach;
+// Returns the values that depend on freed nodes.
+ReachedValues reach_from_freed(const Graph& graph) {
+  return reach_forward(graph, {}, is_freed);
+}
+
+// Returns the values that depend on freed nodes which depend on one of `inputs`.
+ReachedValues reach_from_freed_behind(const Graph& graph, const ReachedValues& inputs) {
+  const auto from_inputs = reach_forward(graph, inputs);
+  return reach_forward(graph, {},
+                       [&](const Node* node) { return is_freed_behind(node, from_inputs); });
 }
 
 }  // namespace
@@ -117,12 +113,14 @@ FreedOutputs find_freed_outputs(const Graph& graph, const std::vector<bool>& req
     if (requires_grad[i])
       inputs.insert(graph.inputs()[i]);
   }
-  const auto reach = follow_freed(graph, inputs);
+  const auto from_inputs = reach_forward(graph, inputs);
+  const auto freed = reach_from_freed(graph);
+  const auto freed_behind_inputs = reach_from_freed_behind(graph, inputs);
   FreedOutputs outputs;
   for (size_t i = 0; i < graph.outputs().size(); ++i) {
     const auto* output = graph.outputs()[i];
-    const bool is_behind_leaves = reach.from_inputs.count(output) == 0;
-    const auto& relevant = is_behind_leaves ? reach.freed : reach.freed_behind_inputs;
+    const bool is_behind_leaves = from_inputs.count(output) == 0;
+    const auto& relevant = is_behind_leaves ? freed : freed_behind_inputs;
     if (relevant.count(output) == 0)
       continue;
     outputs.all.push_back(i);

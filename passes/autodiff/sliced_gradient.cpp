@@ -24,12 +24,9 @@ using torch::jit::Value;
 
 void require_sliced_results(Node* node, GradientSums& sums) {
   const auto& graph = *node->g(c10::attr::Subgraph);
-  ReachedValues inputs;
-  for (size_t i = 0; i < graph.inputs().size(); ++i) {
-    if (sums.requires_grad(node->input(i)))
-      inputs.insert(graph.inputs()[i]);
-  }
-  const auto reached = reach_forward(graph, std::move(inputs));
+  const auto reached = reach_forward(graph, reached_inputs(node, [&](const Value* operand) {
+                                       return sums.requires_grad(operand);
+                                     }));
   for (size_t i = 0; i < node->outputs().size(); ++i) {
     if (reached.count(graph.outputs()[i]) != 0)
       sums.require_tensor(node->output(i));
