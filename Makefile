@@ -107,12 +107,14 @@ asan: configure  ## build with AddressSanitizer and UndefinedBehaviorSanitizer, 
 tsan: configure  ## do the same with ThreadSanitizer
 	@$(MAKE) --no-print-directory sanitized SANITIZER=tsan PRELOADED=libtsan.so
 
-# Python is not compiled with a sanitizer, so that it is loaded first, and looks for no leaks of Python's.
+# Python is not compiled with a sanitizer, so that it is loaded first, with the library of C++ whose exceptions it
+# watches, and looks for no leaks of Python's.
 sanitized:
 	@cmake --preset $(SANITIZER) -DPython_EXECUTABLE='$(PYTHON)' -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
 	@cmake --build --preset $(SANITIZER) -j $(JOBS)
 	@ctest --preset $(SANITIZER)
-	@LD_PRELOAD=$$($(or $(CXX),c++) -print-file-name=$(PRELOADED)) ASAN_OPTIONS=detect_leaks=0 \
+	@LD_PRELOAD="$$($(or $(CXX),c++) -print-file-name=$(PRELOADED)) $$($(or $(CXX),c++) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=0 \
 	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/thread.txt:ignore_noninstrumented_modules=1 \
 	  RECOMPUTE_LIBRARY=$(CURDIR)/build/$(SANITIZER)/libaten_recompute.so $(PYTHON) -m pytest $(SANITIZED_TESTS)
 

@@ -159,11 +159,54 @@ std::vector<Rule> probabilities() {
   };
 }
 
+// Losses that ATen composes. Several of their parts read one operand, whose gradients eager adds to
+// those of other readers one by one.
+std::vector<Rule> composed_losses() {
+  return {
+      // ATen makes the second operand of a difference or a sum first.
+      {.op = "aten::poisson_nll_loss",
+       .forward = "    if log_input:\n"
+                  "        scaled = target * input\n"
+                  "        each = torch.exp(input) - scaled\n"
+                  "    else:\n"
+                  "        each = input - target * torch.log(input + eps)\n"
+                  "    if full:\n"
+                  "        half = torch.log(target * 6.283185307179586) * 0.5\n"
+                  "        stirling = (target * torch.log(target) - target) + half\n"
+                  "        each = each + stirling.masked_fill(target <= 1, 0)\n" +
+                  kReduce + "    return loss"},
+      {.op = "aten::triplet_margin_loss",
+       .forward = "    dims = [recompute.triplet_dims(anchor.dim(), positive.dim(), "
+                  "negative.dim()) - 1]\n"
+                  "    near = torch.norm(anchor - positive + eps, p, dims, False)\n"
+                  "    far = torch.norm(anchor - negative + eps, p, dims, False)\n"
+                  "    if swap:\n"
+                  "        far = torch.minimum(far, torch.norm(positive - negative + eps, p, dims, "
+                  "False))\n"
+                  "    each = torch.clamp_min((near + margin) - far, 0)\n" +
+                  kReduce + "    return loss"},
+      // ATen adds a float of 1e-12.
+      {.op = "aten::cosine_embedding_loss",
+       .forward = "    dims = [recompute.cosine_embedding_dim(input1.size(), input2.size(), "
+                  "target.size())]\n"
+                  "    product = (input1 * input2).sum(dims)\n"
+                  "    square1 = (input1 * input1).sum(dims) + 9.999999960041972e-13\n"
+                  "    square2 = (input2 * input2).sum(dims) + 9.999999960041972e-13\n"
+                  "    cosine = product / (square1 * square2).sqrt()\n"
+                  "    similar = 1 - cosine\n"
+                  "    different = torch.clamp_min(cosine - margin, 0)\n"
+                  "    zeros = torch.zeros_like(cosine)\n"
+                  "    each = torch.where(target == 1, similar, zeros)\n"
+                  "    each = each + torch.where(target == -1, different, zeros)\n" +
+                  kReduce + "    return loss"},
+  };
+}
+
 }  // namespace
 
 std::vector<Rule> loss_rules() {
   auto rules = likelihoods();
-  for (auto family : {&regressions, &probabilities}) {
+  for (auto family : {&regressions, &probabilities, &composed_losses}) {
     for (auto& rule : family())
       rules.push_back(std::move(rule));
   }

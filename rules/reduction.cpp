@@ -1,5 +1,8 @@
 #include "rules/families.h"
 
+#include <torch/csrc/jit/ir/constants.h>
+#include <torch/csrc/jit/ir/ir.h>
+
 namespace aten_recompute {
 namespace {
 
@@ -130,10 +133,35 @@ void add_variances(std::vector<Rule>& rules) {
   }
 }
 
+// Writes n differences of neighbors, as ATen composes them.
+std::string compose_differences(const torch::jit::Node* node) {
+  constexpr int64_t kMost = 16;  // more would only make the graph long
+  const auto n = torch::jit::constant_as<int64_t>(node->input(1));
+  if (!n || *n < 1 || *n > kMost)
+    return "";
+  std::string list = "self";
+  for (size_t i : {3, 4}) {
+    const auto kind = node->input(i)->type()->kind();
+    if (kind == c10::TypeKind::OptionalType)
+      return "";
+    if (kind == c10::TypeKind::TensorType)
+      list = i == 3 ? "torch._unwrap_optional(prepend), " + list
+                    : list + ", torch._unwrap_optional(append)";
+  }
+  std::string text =
+      "    values = " + (list == "self" ? list : "torch.cat([" + list + "], dim)") + "\n";
+  for (int64_t i = 0; i < *n; ++i)
+    text +=
+        "    first = torch.slice(values, dim, 0, -1)\n"
+        "    values = torch.slice(values, dim, 1) - first\n";
+  return text + "    return values";
+}
+
 }  // namespace
 
 std::vector<Rule> reduction_rules() {
   std::vector<Rule> rules;
+  rules.push_back({.op = "aten::diff", .compose = &compose_differences});
   add_sums(rules);
   add_extrema(rules);
   add_norms(rules);

@@ -10,6 +10,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include "ir/common_size.h"
 #include "ir/data_dependence.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
@@ -28,7 +29,7 @@ using torch::jit::Value;
 
 // Returns whether sizes and strides decide if the node returns its argument.
 bool may_depend_on_layout(const Node* node) {
-  if (has_fact(node, Fact::kReturnsArgumentOfSameLayout))
+  if (has_fact(node, Fact::kReturnsArgumentOfSameLayout) || expands_to_common_size(node))
     return true;
   const auto& arguments = node->schema().arguments();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -49,9 +50,11 @@ bool may_return_its_argument(const Node* node) {
          !is_non_differentiable(node);
 }
 
-// Returns whether parts of the node may read its first argument itself.
-bool may_read_its_argument(const Node* node) {
-  return has_fact(node, Fact::kConvertsForItsParts) && node->maybeSchema() != nullptr;
+// Returns how many of the node's first arguments its parts may read themselves.
+size_t arguments_read_by_parts(const Node* node) {
+  if (node->maybeSchema() == nullptr)
+    return 0;
+  return expands_to_common_size(node) ? 2 : has_fact(node, Fact::kConvertsForItsParts) ? 1 : 0;
 }
 
 bool passes_a_gradient(const Node* node) {
@@ -92,10 +95,10 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
     } else if (passes_a_gradient(node)) {
       for (const auto* input : node->inputs())
         read(input);
-      if (may_read_its_argument(node)) {
-        auto& group = groups[origin_of(node->input(0))];
+      for (size_t i = 0; i < arguments_read_by_parts(node); ++i) {
+        auto& group = groups[origin_of(node->input(i))];
         group.nodes.push_back(position);
-        group.names.insert(node->output());  // stands for the converted argument
+        group.names.insert(node->output());  // stands for what the argument is made into
         ++group.reads;                       // at least two parts read it
       }
     }
@@ -114,6 +117,7 @@ std::vector<size_t> undecided_nodes(const Graph& graph) {
       undecided.insert(undecided.end(), group.nodes.begin(), group.nodes.end());
   }
   std::sort(undecided.begin(), undecided.end());
+  undecided.erase(std::unique(undecided.begin(), undecided.end()), undecided.end());
   return undecided;
 }
 
@@ -141,10 +145,14 @@ Value* insert_is_returned(Node* node) {
   return graph.insert(c10::aten::__is__, {node->input(0), node->output()});
 }
 
-// Inserts before the node whether its parts read its argument without converting it.
-Value* insert_has_computed_type(Node* node) {
+// Inserts before the node whether its parts read its arguments themselves.
+Value* insert_is_read_by_parts(Node* node) {
   auto& graph = *node->owningGraph();
   const torch::jit::WithInsertPoint guard(node);
+  if (expands_to_common_size(node)) {
+    auto* size = graph.insert(c10::aten::size, {node->input(0)});
+    return graph.insert(c10::aten::eq, {size, graph.insert(c10::aten::size, {node->input(1)})});
+  }
   auto* type = graph.insert(c10::prim::dtype, {node->input(0)});
   // The operator that the rule of rms_norm asks (rules/kernels/normalization.cpp).
   static const auto computed_type = c10::Symbol::fromQualString("aten_recompute::computed_type");
@@ -219,8 +227,8 @@ NoopElimination::NoopElimination(const std::shared_ptr<Graph>& graph)
     }
     needs_layout_ = needs_layout_ || by_layout;
     decidable.push_back(position);
-    auto* flag =
-        may_read_its_argument(node) ? insert_has_computed_type(node) : insert_is_returned(node);
+    auto* flag = arguments_read_by_parts(node) > 0 ? insert_is_read_by_parts(node)
+                                                   : insert_is_returned(node);
     flags_graph->registerOutput(flag);
     add_dependencies(flag->node(), needed);
   }
@@ -284,8 +292,8 @@ std::shared_ptr<Graph> NoopElimination::fold(const std::vector<bool>& returned) 
       if (!returned[i])
         continue;
       auto* node = nodes[nodes_[i]];
-      if (may_read_its_argument(node)) {
-        node->i_(symbols::kHasComputedType, 1);
+      if (arguments_read_by_parts(node) > 0) {
+        node->i_(expands_to_common_size(node) ? kHasCommonSize : symbols::kHasComputedType, 1);
         continue;
       }
       node->output()->replaceAllUsesWith(node->input(0));

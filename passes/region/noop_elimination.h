@@ -7,7 +7,8 @@
 //
 // The same applies to what an operator is composed of: rms_norm reads its input twice, converted to
 // the type that it computes in, or the input itself if it has that type already. Such a node is
-// marked (symbols::kHasComputedType).
+// marked (symbols::kHasComputedType), as is one whose operands have a common size already
+// (ir/common_size.h).
 #pragma once
 
 #include <ATen/core/ivalue.h>

@@ -262,8 +262,10 @@ BatchNormOutputs forward_of_aten(const Tensor& input, const OptionalTensor& weig
 }
 
 bool same_bits(const Tensor& a, const Tensor& b) {
-  return a.sizes() == b.sizes() && a.scalar_type() == b.scalar_type() &&
-         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+  if (a.sizes() != b.sizes() || a.scalar_type() != b.scalar_type())
+    return false;
+  // An empty tensor has no memory, and memcmp() takes no null pointer.
+  return a.nbytes() == 0 || std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
 // Returns numbers that do not repeat soon, without drawing any.

@@ -249,10 +249,37 @@ Tensor logits_target_backward(Tensor grad, Tensor input, Tensor target, Optional
   return gradient;
 }
 
+// ---- What composed losses ask of their operands' shapes ----
+
+// Returns how many dimensions the operands of triplet_margin_loss have.
+int64_t triplet_dims(int64_t anchor, int64_t positive, int64_t negative) {
+  TORCH_CHECK(anchor == positive && anchor == negative,
+              "The anchor, positive, and negative tensors are expected to have the same number of "
+              "dimensions, but got: anchor ",
+              anchor, "D, positive ", positive, "D, and negative ", negative, "D inputs");
+  return anchor;
+}
+
+// Returns the dimension of the operands of cosine_embedding_loss that holds the vectors.
+int64_t cosine_embedding_dim(std::vector<int64_t> input1, std::vector<int64_t> input2,
+                             std::vector<int64_t> target) {
+  const auto dim = std::ssize(target);
+  TORCH_CHECK(dim <= 1, "0D or 1D target tensor expected, multi-target not supported");
+  TORCH_CHECK(std::ssize(input1) == dim + 1, dim, "D target tensor expects ", dim + 1,
+              "D input tensors, but found inputs with sizes ", at::IntArrayRef(input1), " and ",
+              at::IntArrayRef(input2), ".");
+  return dim;
+}
+
 }  // namespace
 
 void register_loss_operators() {
   static const torch::jit::RegisterOperators registered({
+      pure_operator("aten_recompute::triplet_dims(int anchor, int positive, int negative) -> int",
+                    &triplet_dims),
+      pure_operator("aten_recompute::cosine_embedding_dim(int[] input1, int[] input2, "
+                    "int[] target) -> int",
+                    &cosine_embedding_dim),
       pure_operator("aten_recompute::nll_loss(Tensor input, Tensor target, Tensor? weight, "
                     "int reduction, int ignore_index) -> (Tensor, Tensor)",
                     &nll_forward),

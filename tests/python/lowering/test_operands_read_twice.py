@@ -124,3 +124,104 @@ def test_parts_of_a_norm_read_its_input_as_in_eager(dtype: torch.dtype, strategy
             gradients.append([own.grad, *(p.grad for p in each.parameters())])
         for ours in gradients[1:]:
             assert_same(ours, gradients[0])
+
+
+class ComposedBesideAnother(nn.Module):
+    """An operator that ATen composes of several, beside another reader of its operand."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor, w: Tensor) -> Tensor:
+        h = torch.sin(x)
+        sign = torch.sign(w[:, 0])
+        if self.kind == "cosine_similarity":
+            z = F.cosine_similarity(h, w, dim=1)
+        elif self.kind == "cosine_similarity of all pairs":
+            z = F.cosine_similarity(h.unsqueeze(1), w.unsqueeze(0), dim=-1)
+        elif self.kind == "cosine_similarity with one":
+            z = F.cosine_similarity(h, w[:1], dim=1) + F.cosine_similarity(w[:1], h, dim=1)
+        elif self.kind == "cosine_similarity with itself":
+            z = F.cosine_similarity(h, h, dim=0)
+        elif self.kind == "cosine_embedding_loss":
+            z = F.cosine_embedding_loss(h, w, sign, 0.1)
+        elif self.kind == "cosine_embedding_loss of each":
+            z = F.cosine_embedding_loss(h, h * w, sign, reduction="none")
+        elif self.kind == "triplet_margin_loss":
+            z = F.triplet_margin_loss(h, w, w.flip(0), swap=True)
+        elif self.kind == "triplet_margin_loss of each":
+            z = F.triplet_margin_loss(h, w, h.flip(0), p=1.5, reduction="none")
+        elif self.kind == "poisson_nll_loss":
+            z = F.poisson_nll_loss(h, w.abs(), full=True)
+        elif self.kind == "poisson_nll_loss of a rate":
+            z = F.poisson_nll_loss(h + 1, w.abs(), log_input=False, reduction="sum")
+        elif self.kind == "diff":
+            z = torch.diff(h)
+        elif self.kind == "third diff":
+            z = torch.diff(h, n=3, dim=0)
+        else:
+            z = torch.diff(h, dim=1, prepend=w[:, :1], append=h[:, :2])
+        return torch.sin(torch.exp(h) * 0.37).sum() + torch.cos(z).sum() + h.cos().sum()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "cosine_similarity",
+        "cosine_similarity of all pairs",
+        "cosine_similarity with one",
+        "cosine_similarity with itself",
+        "cosine_embedding_loss",
+        "cosine_embedding_loss of each",
+        "triplet_margin_loss",
+        "triplet_margin_loss of each",
+        "poisson_nll_loss",
+        "poisson_nll_loss of a rate",
+        "diff",
+        "third diff",
+        "diff with more",
+    ],
+)
+def test_parts_of_a_composed_operator_read_its_operand(kind: str, strategy: str, dtype: torch.dtype) -> None:
+    torch.manual_seed(0)
+    module = ComposedBesideAnother(kind)
+    lowered = lowered_copy(module, strategy)
+    for rows in (6, 9, 4):
+        x, w = torch.randn(rows, 8, dtype=dtype), torch.randn(rows, 8, dtype=dtype)
+        for with_autocast in (False, True):
+            gradients = []
+            for each in (module, lowered, lowered):
+                own = [x.clone().requires_grad_(), w.clone().requires_grad_()]
+                with torch.autocast("cpu", torch.bfloat16, enabled=with_autocast):
+                    result = each(*own)
+                result.backward()
+                gradients.append([result.detach(), *(tensor.grad for tensor in own)])
+            for ours in gradients[1:]:
+                assert_same(ours, gradients[0])
+
+
+class LossOfMatrices(nn.Module):
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.kind == "cosine_embedding_loss":
+            return torch.cosine_embedding_loss(x, x.sin(), torch.ones(6))
+        return torch.triplet_margin_loss(x, x.sin(), x.flatten()[:8].unsqueeze(0))
+
+
+@pytest.mark.parametrize("kind", ["cosine_embedding_loss", "triplet_margin_loss"])
+def test_composed_losses_refuse_what_eager_refuses(kind: str) -> None:
+    module = LossOfMatrices(kind)
+    lowered = lowered_copy(module, "all")
+    matrix, more = torch.randn(6, 8, requires_grad=True), torch.randn(2, 6, 8, requires_grad=True)
+    lowered(matrix).backward()
+    with pytest.raises(RuntimeError) as eager:
+        module(more)
+    with pytest.raises(RuntimeError) as ours:
+        lowered(more)
+    assert str(eager.value).splitlines()[0] in str(ours.value)
