@@ -8,6 +8,7 @@
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
 #include "ir/symbols.h"
+#include "passes/frontend/path/given_values.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "runtime/inner_gradient.h"
 
@@ -171,6 +172,75 @@ void PathGradients::run_grad(Node* node) {
   }
   values_.set(node->output(),
               make_container(Container::Kind::kList, node->output()->type(), std::move(results)));
+}
+
+at::Tensor PathGradients::tensor_named(Value* symbol) const {
+  for (const auto& [impl, names] : names_) {
+    if (names.symbols.count(symbol) == 0)
+      continue;
+    if (auto tensor = names.tensor.lock())
+      return at::Tensor(std::move(tensor));
+  }
+  return {};
+}
+
+std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, bool grad_mode) {
+  const auto makes_leaf = [](const Node* node) {
+    return node->kind() == symbols::kRequireGrad || node->kind() == c10::aten::requires_grad_;
+  };
+  if (makes_leaf(symbol->node()))
+    return true;
+  // Without gradients, only an operator that has nothing to do returns a tensor that requires one.
+  const auto passes = [&](const Node* node) {
+    return grad_mode ? !node->hasAttribute(symbols::kWithoutGraph) && !is_non_differentiable(node)
+                     : has_fact(node, Fact::kReturnsArgumentOfSameType) ||
+                           has_fact(node, Fact::kReturnsArgumentOfSameLayout);
+  };
+  std::vector<Value*> given;
+  std::vector<Value*> pending{symbol};
+  std::unordered_set<const Value*> seen;
+  while (!pending.empty()) {
+    auto* value = pending.back();
+    pending.pop_back();
+    if (!contains_tensor(*value->type()) || integers_.count(value) != 0 ||
+        !seen.insert(value).second)
+      continue;
+    auto* maker = value->node();
+    if (makes_leaf(maker))
+      return grad_mode ? std::optional(true) : std::nullopt;
+    if (is_given(value)) {
+      given.push_back(value);
+      continue;
+    }
+    if (!passes(maker))
+      continue;
+    // A gradient of a linear function is a constant, and what is inside of a branch is not known.
+    if (maker->kind() == symbols::kGradient || !maker->blocks().empty() ||
+        maker->hasAttribute(c10::attr::Subgraph) || maker->hasAttribute(kBeforeRegions))
+      return std::nullopt;
+    pending.insert(pending.end(), maker->inputs().begin(), maker->inputs().end());
+  }
+  std::vector<Item> answers;
+  for (auto* value : given) {
+    const auto tensor = tensor_named(value);
+    if (!tensor.defined())
+      return std::nullopt;
+    if (!may_have_gradient(tensor))
+      continue;
+    Item answer;
+    answer.value = tensor.requires_grad();
+    answer.symbol = builder_.add_copy(question, {value})->output();
+    if (tensor.requires_grad()) {
+      if (!grad_mode)
+        return std::nullopt;
+      builder_.require(answer);  // whatever the others are
+      return true;
+    }
+    answers.push_back(std::move(answer));
+  }
+  for (auto& answer : answers)
+    builder_.require(answer);
+  return false;
 }
 
 void PathGradients::check_leaves() const {

@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -39,6 +40,12 @@ class PathGradients {
   // the flag is not True.
   void run_requires_grad(torch::jit::Node* node);
 
+  // Returns whether a tensor that the path computed has requires_grad, which follows from what it
+  // was computed from; std::nullopt where that does not tell. The path depends on the answers of
+  // what the method was given, to copies of the node `question`, and on the grad mode.
+  std::optional<bool> requires_grad(torch::jit::Node* question, torch::jit::Value* symbol,
+                                    bool grad_mode);
+
   // To be called when the path is complete. Throws NotRecordable where the caller sees a leaf that
   // requires_grad_() made, and could ask for its gradient: a region would return another tensor.
   void check_leaves() const;
@@ -55,6 +62,9 @@ class PathGradients {
   // Returns whether an output depends on the target.
   bool is_reached(const torch::jit::Value* target,
                   const std::vector<torch::jit::Value*>& outputs) const;
+
+  // Returns the tensor that a value stands for, if the path has read it under this name.
+  at::Tensor tensor_named(torch::jit::Value* symbol) const;
 
   // Returns the value that stood first for the target's tensor: eager PyTorch's gradient of it
   // comes from all that reads the tensor, by whichever value. The path depends on the two being the

@@ -346,7 +346,8 @@ class PathRecorder {
       return run_autocast_query(node);
     if (node->kind() == aten::requires_grad_ && operators_.run_requires_grad(node))
       return;
-    if (node->kind() == prim::requires_grad && operators_.ask_requires_grad(node))
+    if (node->kind() == prim::requires_grad &&
+        (operators_.ask_requires_grad(node) || ask_requires_grad_of_computed(node)))
       return;
     if (node->kind() == aten::grad && num_no_grad_ == 0)
       return gradients_.run_grad(node);
@@ -371,6 +372,19 @@ class PathRecorder {
         throw NotRecordable("it changes a container by " + qualified_operator_name(node));
     }
     operators_.run(node, operands);
+  }
+
+  // Answers whether a tensor that the path computed requires a gradient, where that is known.
+  bool ask_requires_grad_of_computed(Node* node) {
+    const auto& tensor = values_.get(node->input(0));
+    if (tensor.symbol == nullptr || !tensor.is_tensor())
+      return false;
+    const auto answer = gradients_.requires_grad(node, tensor.symbol, grad_mode_);
+    if (!answer)
+      return false;
+    result_.grad_mode = grad_mode_;
+    values_.set(node->output(), constant_item(*answer, c10::BoolType::get()));
+    return true;
   }
 
   // Begins or ends `with torch.no_grad():`.

@@ -340,6 +340,8 @@ def test_the_library_needs_only_libtorch_and_the_system() -> None:
     command = ["readelf", "--dynamic", "--wide", str(aten_recompute.library_path())]
     needed = re.findall(r"NEEDED.*\[(.+)\]", subprocess.run(command, capture_output=True, text=True, check=True).stdout)
     assert "libtorch_cpu.so" in needed
+    if any(re.match("lib[at]san", name) for name in needed):
+        pytest.skip("a build with sanitizers needs their libraries, too")
     allowed = r"lib(torch|c10)(_cpu|_cuda)?\.so|lib(stdc\+\+|gcc_s|c|m|dl|rt|pthread)\.so\.\d|ld-linux.*"
     assert [name for name in needed if not re.fullmatch(allowed, name)] == []
 

@@ -1,6 +1,7 @@
 """Methods may call torch.autograd.grad and backward() inside of forward, as interatomic potentials do."""
 
 import copy
+import itertools
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -12,7 +13,7 @@ from torch.nn import functional as F
 
 import aten_recompute
 from support.eager_comparison import Case, check, every
-from support.helpers import assert_same
+from support.helpers import assert_same, lowered_copy
 from support.sources import run_source
 
 ORDER = "a region that runs again for a second derivative adds the gradients of an input in another order"
@@ -504,3 +505,88 @@ def test_second_gradients_of_linear_operators_are_none_or_zeros_as_in_eager(kind
             assert (x.grad is None) == (kind in LINEAR)
             found.append([constant, x.grad, *(p.grad for p in module.parameters())])
         assert_same(found[1], found[0])
+
+
+class MakesLeafIfNeeded(Weighted):
+    """As DeePMD-kit does: what was computed becomes a leaf, unless it requires a gradient already."""
+
+    def forward(self, x: Tensor, with_weight: bool) -> Tensor:
+        c = torch.cat([x, x.flip(0)]) * 2.0
+        if with_weight:
+            c = c * torch.cat([self.w, self.w])
+        if not c.requires_grad:
+            c = c.clone().requires_grad_(True)
+        energy = (c.sin() * c).sum()
+        g = torch.autograd.grad([energy], [c], retain_graph=True, create_graph=self.training)[0]
+        assert g is not None
+        return g[:2] * self.w + energy
+
+
+class AsksWhatItComputed(Weighted):
+    """Each of these questions has an answer of its own."""
+
+    def forward(self, x: Tensor, count: Tensor) -> Tensor:
+        y = x * 2.0
+        if y.requires_grad:
+            y = y + 1.0
+        if y.detach().requires_grad:
+            y = y + 2.0
+        if (count * 2).float().requires_grad:
+            y = y + 4.0
+        with torch.no_grad():
+            z = x * 3.0
+        if z.requires_grad:
+            y = y + 8.0
+        if (y * self.w).requires_grad:
+            y = y + 16.0
+        if torch.zeros_like(y).requires_grad:
+            y = y + 32.0
+        return y * self.w + z
+
+
+def breaks_of(lowered: nn.Module) -> list[Any]:
+    found = []
+    for method in aten_recompute.report(lowered)["methods"]:
+        for specialization in method["specialisations"]:
+            found += specialization["breaks"]
+    return found
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+@pytest.mark.parametrize("training", [True, False])
+def test_a_leaf_is_made_where_what_was_computed_requires_no_gradient(training: bool, strategy: str) -> None:
+    module = MakesLeafIfNeeded().train(training)
+    lowered = lowered_copy(module, strategy)
+    for x_requires, w_requires, with_weight in itertools.product([False, True], repeat=3):
+        results = []
+        for each in (module, lowered, lowered):
+            each.zero_grad()
+            each.w.requires_grad_(w_requires)
+            x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_(x_requires)
+            result = each(x, with_weight)
+            if result.requires_grad:
+                result.square().sum().backward()
+            results.append([result.detach(), torch.tensor(result.requires_grad), x.grad, each.w.grad])
+        for ours in results[1:]:
+            assert_same(ours, results[0])
+    assert breaks_of(lowered) == []
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_what_was_computed_says_whether_it_requires_a_gradient(strategy: str) -> None:
+    module = AsksWhatItComputed()
+    lowered = lowered_copy(module, strategy)
+    for x_requires, w_requires, enabled in itertools.product([False, True], repeat=3):
+        results = []
+        for each in (module, lowered, lowered):
+            each.zero_grad()
+            each.w.requires_grad_(w_requires)
+            x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_(x_requires)
+            with torch.set_grad_enabled(enabled):
+                result = each(x, torch.arange(3))
+            if result.requires_grad:
+                result.square().sum().backward()
+            results.append([result.detach(), torch.tensor(result.requires_grad), x.grad, each.w.grad])
+        for ours in results[1:]:
+            assert_same(ours, results[0])
+    assert breaks_of(lowered) == []

@@ -3,8 +3,7 @@
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/torch.h>
 
-#include <algorithm>
-
+#include "ir/common_size.h"
 #include "ir/symbols.h"
 #include "tests/cpp/support/testing.h"
 
@@ -15,6 +14,11 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
 class NoopEliminationTest : public test::TorchTest {};
+
+// Whether the only node of this kind has the attribute.
+bool has_mark(const torch::jit::Graph& graph, const std::string& kind, c10::Symbol attribute) {
+  return test::find_nodes(graph, kind).at(0)->hasAttribute(attribute);
+}
 
 // relu reads %y, mul and add read %x, so three gradients are summed.
 std::string graph_with(const std::string& node) {
@@ -70,16 +74,26 @@ graph(%x : Tensor):
   EXPECT_THAT(returned.find({torch::rand({2, 8})}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 8}, at::kDouble)}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 8}, at::kBFloat16)}), ElementsAre(false));
-  const auto is_marked = [&](bool flag) {
-    const auto graph = returned.fold({flag});
-    const auto node =
-        std::find_if(graph->nodes().begin(), graph->nodes().end(), [](const auto* each) {
-          return each->kind() == c10::Symbol::fromQualString("aten::rms_norm");
-        });
-    return node->hasAttribute(symbols::kHasComputedType);
-  };
-  EXPECT_TRUE(is_marked(true));
-  EXPECT_FALSE(is_marked(false));
+  EXPECT_TRUE(has_mark(*returned.fold({true}), "aten::rms_norm", symbols::kHasComputedType));
+  EXPECT_FALSE(has_mark(*returned.fold({false}), "aten::rms_norm", symbols::kHasComputedType));
+}
+
+// cosine_similarity divides its operands and takes their norms, expanded to a common size.
+TEST_F(NoopEliminationTest, PartsReadOperandsThemselvesThatHaveACommonSize) {
+  NoopElimination returned(test::parse(R"(
+graph(%x : Tensor, %y : Tensor):
+  %one : int = prim::Constant[value=1]()
+  %eps : float = prim::Constant[value=1e-08]()
+  %z : Tensor = aten::cosine_similarity(%x, %y, %one, %eps)
+  return (%z)
+)"));
+  EXPECT_THAT(returned.find({torch::rand({2, 8}), torch::rand({2, 8})}), ElementsAre(true));
+  EXPECT_THAT(returned.find({torch::rand({2, 8}), torch::rand({1, 8})}), ElementsAre(false));
+  EXPECT_THAT(returned.find({torch::rand({3, 2, 8}), torch::rand({2, 8})}), ElementsAre(false));
+  EXPECT_TRUE(
+      has_mark(*returned.fold({true}), "aten::cosine_similarity", kHasCommonSize));
+  EXPECT_FALSE(
+      has_mark(*returned.fold({false}), "aten::cosine_similarity", kHasCommonSize));
 }
 
 // With one name, or with two gradients, the order of the sum cannot change.
