@@ -2,7 +2,9 @@
 
 import sys
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -203,3 +205,38 @@ def atoms_alone(atoms: int = 24) -> Inputs:
 
 
 model("tensornet_forces", atoms_alone, "torchmdnet")(TensorNetForces)
+
+
+# ---- DeePMD-kit ----
+
+
+class DeepmdForces(nn.Module):
+    """Energies, forces and virials, without DeePMD-kit's C++ operators, which are compiled for another PyTorch."""
+
+    def __init__(self, descriptor: dict[str, Any]) -> None:
+        super().__init__()
+        environment: Any = import_module("deepmd.env")
+        environment.GLOBAL_CONFIG["cibuildwheel"] = "0"
+        environment.SHARED_LIB_DIR = Path("without operators")
+        fitting = {"neuron": [32, 32], "precision": "float32", "seed": 1}
+        config = {"type_map": ["O", "H"], "descriptor": descriptor, "fitting_net": fitting}
+        self.model = import_module("deepmd.pt.model.model").get_model(config)
+
+    def forward(self, positions: Tensor, types: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        results: dict[str, Tensor] = self.model(positions, types)
+        return results["energy"], results["force"], results["virial"]
+
+
+WITHIN = {"rcut": 4.0, "rcut_smth": 0.5, "neuron": [8, 16, 32], "precision": "float32", "seed": 1}
+
+
+def water(atoms: int = 24) -> Inputs:
+    return scattered(atoms).unsqueeze(0), (torch.arange(atoms) % 3 > 0).long().unsqueeze(0)
+
+
+model("deepmd_forces", water, "deepmd")(
+    lambda: DeepmdForces({"type": "se_e2_a", "sel": [20, 40], "axis_neuron": 8, **WITHIN})
+)
+model("deepmd_attention_forces", water, "deepmd")(
+    lambda: DeepmdForces({"type": "se_atten", "sel": 60, "axis_neuron": 8, "attn": 32, "attn_layer": 2, **WITHIN})
+)
