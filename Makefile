@@ -114,8 +114,8 @@ sanitized:
 	@cmake --build --preset $(SANITIZER) -j $(JOBS)
 	@ctest --preset $(SANITIZER)
 	@LD_PRELOAD="$$($(or $(CXX),c++) -print-file-name=$(PRELOADED)) $$($(or $(CXX),c++) -print-file-name=libstdc++.so)" \
-	  ASAN_OPTIONS=detect_leaks=0 \
-	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/thread.txt:ignore_noninstrumented_modules=1 \
+	  ASAN_OPTIONS=detect_leaks=0:allocator_may_return_null=1 \
+	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/thread.txt:ignore_noninstrumented_modules=1:allocator_may_return_null=1 \
 	  RECOMPUTE_LIBRARY=$(CURDIR)/build/$(SANITIZER)/libaten_recompute.so $(PYTHON) -m pytest $(SANITIZED_TESTS)
 
 zoo: build  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)

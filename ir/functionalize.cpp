@@ -128,8 +128,11 @@ Value* insert_functional(Node* node) {
   if (has_autocast_kernel(twin) && !has_autocast_kernel(node))
     twin->i_(kUncastInPlace, 1);
   auto* result = twin->output();
-  if (dtype != nullptr)
+  if (dtype != nullptr) {
     result = graph.insert(c10::aten::to, {result, dtype});
+    twin->i_(kKeepsType, 1);
+    result->node()->i_(kKeepsType, 1);
+  }
   copy_place(node, result->node());
   if (node->output()->hasDebugName()) {
     const auto name = node->output()->debugNameBase();
@@ -165,8 +168,14 @@ bool are_in_block_of(const Value* origin, const std::vector<Node*>& writes) {
   });
 }
 
+// Returns whether the node is a functional form that differs from the in-place operator.
+bool differs_from_in_place(const Node* node) {
+  return node->hasAttribute(kUncastInPlace) ||
+         (node->hasAttribute(kKeepsType) && node->kind() != c10::aten::to);
+}
+
 // Replaces the functional forms that `chosen` accepts by in-place operators on copies.
-void restore_in_place(Graph& graph, bool (*chosen)(const Node*)) {
+void restore_chosen(Graph& graph, bool (*chosen)(const Node*)) {
   std::vector<Node*> functional;
   for_each_node(graph.block(), [&](Node* node) {
     if (chosen(node))
@@ -244,15 +253,15 @@ void functionalize(const std::shared_ptr<Graph>& graph) {
     replace(node);
 }
 
-void restore_uncast_in_place(Graph& graph) {
-  restore_in_place(graph, [](const Node* node) { return node->hasAttribute(kUncastInPlace); });
+void restore_in_place(Graph& graph) {
+  restore_chosen(graph, &differs_from_in_place);
 }
 
 std::shared_ptr<torch::jit::Graph> for_autograd(torch::jit::Graph& given) {
   auto graph = given.copy();
-  restore_in_place(*graph, [](const Node* node) {
+  restore_chosen(*graph, [](const Node* node) {
     return node->kind() == c10::aten::zero || node->kind() == c10::aten::copy ||
-           node->hasAttribute(kUncastInPlace);
+           differs_from_in_place(node);
   });
   return graph;
 }

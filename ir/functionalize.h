@@ -17,6 +17,11 @@ namespace aten_recompute {
 // that they stand for.
 inline const c10::Symbol kUncastInPlace = c10::Symbol::attr("uncast_in_place");
 
+// Attribute of functional forms with a second tensor, which may have another type, and of the cast to
+// the operand's type behind them. The gradient of what an in-place operator writes has the type of
+// the operand, and eager PyTorch computes the gradients of both operands from it as it is.
+inline const c10::Symbol kKeepsType = c10::Symbol::attr("keeps_type");
+
 // Replaces  y = add_(x, z)  by  y = to(add(x, z), dtype(x))  and later reads of x by y. This
 // requires that an operator of the same block made x, and that nothing else can see its memory
 // before the last write; views and lists made of x after that are made of y instead. The cast is
@@ -35,11 +40,11 @@ bool is_in_place(const torch::jit::Node* node);
 // of the operand are left alone.
 torch::jit::Value* make_functional(torch::jit::Node* node);
 
-// Makes operators with kUncastInPlace write to a copy of their operand again, for nodes that run
-// outside of regions, where autocast would cast.
+// Makes operators with kUncastInPlace or kKeepsType write to a copy of their operand again, for nodes
+// that run outside of regions, where autocast would cast, and autograd differentiate the cast.
 //
 //   z = addmm(x, y, w)    ==>    z = addmm_(clone(x), y, w)
-void restore_uncast_in_place(torch::jit::Graph& graph);
+void restore_in_place(torch::jit::Graph& graph);
 
 // Returns a copy of the graph on which this was done, and likewise for zero() and copy(): autograd
 // has formulas for zero_() and copy_(), but none for their functional forms.

@@ -71,8 +71,10 @@ std::vector<Rule> indexing_rules() {
        .gradients = {{"source",
                       "recompute.index_source_gradient(grad, source.size(), dim, index, 1)"},
                      {"self", "grad.index_fill(dim, index, 0)"}}},
+      // Eager casts the gradient before it adds up what was broadcast.
       {.op = "aten::copy",
-       .gradients = {{"self", "torch.zeros_like(grad)"}, {"src", reduced("src", "grad")}}},
+       .gradients = {{"self", "torch.zeros_like(grad)"},
+                     {"src", reduced("src", "grad.to(src.dtype)")}}},
       {.op = "aten::slice_scatter",
        .gradients = {{"src", reduced("src", "torch.slice(grad, dim, start, end, step).clone()")},
                      {"self", R"(

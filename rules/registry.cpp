@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <unordered_map>
 
+#include "ir/functionalize.h"
 #include "ir/graph_device.h"
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
@@ -223,6 +224,10 @@ const CompiledFormula& compiled_gradient(const Rule& rule, size_t index, const N
   const auto& formula = rule.gradients.at(index);
   if (formula.compiled != nullptr)
     return *formula.compiled;
+  if (node->hasAttribute(kKeepsType) && node->kind() == c10::aten::to) {
+    static const std::string unchanged = "grad";
+    return cached(rule, node, unchanged, FormulaKind::kGradient);
+  }
   const bool is_of_square = !formula.of_square.empty() && node->input(0) == node->input(1);
   return cached(rule, node, is_of_square ? formula.of_square : formula.body,
                 FormulaKind::kGradient);

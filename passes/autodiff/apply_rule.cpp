@@ -6,6 +6,7 @@
 #include <map>
 #include <stdexcept>
 
+#include "ir/functionalize.h"
 #include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -216,11 +217,23 @@ AppliedRule bind_arguments(Node* node, const Rule& rule) {
   return applied;
 }
 
+// Returns what eager's formula reads as the result: what an in-place operator has written.
+Value* written_result(const Node* node, Value* output) {
+  if (!node->hasAttribute(kKeepsType))
+    return output;
+  for (const auto& use : output->uses()) {
+    if (use.user->kind() == c10::aten::to && use.user->hasAttribute(kKeepsType))
+      return use.user->output();
+  }
+  return output;
+}
+
 // Binds what is known once `applied.outputs` starts with the outputs of the node.
 void bind_outputs(const Node* node, AppliedRule& applied, GradientSums& sums) {
   applied.outputs.resize(node->schema().returns().size());
   for (size_t i = 0; i < applied.outputs.size(); ++i)
-    applied.names[i == 0 ? "result" : "result" + std::to_string(i)] = applied.outputs[i];
+    applied.names[i == 0 ? "result" : "result" + std::to_string(i)] =
+        written_result(node, applied.outputs[i]);
   for (size_t i = 0; i < applied.rule->gradients.size(); ++i)
     applied.formulas.push_back(applied.use == FormulaUse::kAgain
                                    ? &compiled_again(*applied.rule, i, node)

@@ -20,6 +20,12 @@ Value* memory_of(Value* value) {
   return value;
 }
 
+// Returns whether the schema says that the node writes to its input.
+bool writes_to(const torch::jit::Node* node, size_t input) {
+  const auto* alias = node->schema().arguments()[input].alias_info();
+  return alias != nullptr && alias->isWrite();
+}
+
 }  // namespace
 
 std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& graph) {
@@ -28,17 +34,16 @@ std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& g
     const bool updates = updates_hidden_state(node);
     if ((!updates && !mutates_an_argument(node)) || node->kind() == c10::aten::requires_grad_)
       continue;
-    for (auto* input : node->inputs()) {
-      if (!is_tensor_type(*input->type()))
+    for (size_t i = 0; i < node->inputs().size(); ++i) {
+      // A tensor that is put into the caller's container is not written to.
+      if (!is_tensor_type(*node->input(i)->type()) || !(updates || writes_to(node, i)))
         continue;
-      auto* memory = memory_of(input);
+      auto* memory = memory_of(node->input(i));
       const auto path = path_from_root(memory, graph);
       if (path)
         written.push_back(*path);
       else if (!updates && !makes_new_tensor(memory))
         return std::nullopt;
-      if (!updates)
-        break;
     }
   }
   return written;

@@ -31,8 +31,10 @@ using torch::jit::Value;
 namespace prim = c10::prim;
 
 // Returns whether the node can be repeated after the region, from the values it reads, at no cost.
+// The cast behind the functional form of an in-place operator cannot: autograd would differentiate
+// it there.
 bool can_stand_after(const Node* node) {
-  return may_alias_an_argument(node) || node->kind() == prim::ListConstruct ||
+  return (may_alias_an_argument(node) && !node->hasAttribute(kKeepsType)) || node->kind() == prim::ListConstruct ||
          node->kind() == prim::ListUnpack || node->kind() == prim::unchecked_cast ||
          (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
 }
@@ -435,7 +437,7 @@ Regions form(const std::shared_ptr<Graph>& graph, Contents contents) {
     find_gradient_targets(*graph, facts.gradient_targets);
   exclude_list_makers(graph->block(), facts.excluded);
   form_in_block(graph->block(), facts, regions);
-  restore_uncast_in_place(*graph);
+  restore_in_place(*graph);
   return regions;
 }
 
