@@ -6,7 +6,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import aten_recompute
 from support.eager_comparison import Case, check, every
+from support.helpers import assert_same, lowered_copy
 
 
 class Base(nn.Module):
@@ -331,3 +333,36 @@ CASES = [
 @every(CASES)
 def test_methods_with_control_flow_and_state_equal_eager(case: Case, strategy: str) -> None:
     check(case, strategy)
+
+
+class HandsOnWhatItWasGiven(Base):
+    """SevenNet's layers put tensors of the caller's dict into it under other names, too."""
+
+    def forward(self, data: dict[str, Tensor]) -> dict[str, Tensor]:
+        x = data["x"]
+        data["features"] = x
+        data["first"] = x[0]
+        if x.size(0) > 3:
+            x = torch.tanh(self.first(x))
+        data["y"] = self.second(x)
+        return data
+
+
+def test_tensors_of_the_caller_are_put_into_its_dict() -> None:
+    torch.manual_seed(0)
+    module = HandsOnWhatItWasGiven()
+    lowered = lowered_copy(module, "none")
+    for rows in (4, 2, 4):
+        x = torch.randn(rows, 8)
+        results = []
+        for each in (module, lowered):
+            each.zero_grad()
+            own = x.clone().requires_grad_()
+            returned = each({"x": own})
+            assert sorted(returned) == ["features", "first", "x", "y"]
+            assert returned["features"].data_ptr() == own.data_ptr()
+            returned["y"].square().sum().backward()
+            results.append([returned["y"].detach(), returned["first"].detach(), own.grad])
+        assert_same(results[1], results[0])
+    (method,) = aten_recompute.report(lowered)["methods"]
+    assert [specialization["breaks"] for specialization in method["specialisations"]] == [[], []]
