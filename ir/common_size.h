@@ -1,5 +1,5 @@
-// Operators whose parts read two operands, expanded to a common size. ATen leaves the expansion of an
-// operand out that has this size already, so that the parts read the operand itself.
+// Operators whose parts read two operands, expanded to a common size. ATen leaves the expansion of
+// an operand out that has this size already, so that the parts read the operand itself.
 #pragma once
 
 #include <ATen/core/symbol.h>

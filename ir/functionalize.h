@@ -17,9 +17,9 @@ namespace aten_recompute {
 // that they stand for.
 inline const c10::Symbol kUncastInPlace = c10::Symbol::attr("uncast_in_place");
 
-// Attribute of functional forms with a second tensor, which may have another type, and of the cast to
-// the operand's type behind them. The gradient of what an in-place operator writes has the type of
-// the operand, and eager PyTorch computes the gradients of both operands from it as it is.
+// Attribute of functional forms with a second tensor, which may have another type, and of the cast
+// to the operand's type behind them. The gradient of what an in-place operator writes has the type
+// of the operand, and eager PyTorch computes the gradients of both operands from it as it is.
 inline const c10::Symbol kKeepsType = c10::Symbol::attr("keeps_type");
 
 // Replaces  y = add_(x, z)  by  y = to(add(x, z), dtype(x))  and later reads of x by y. This
@@ -40,8 +40,9 @@ bool is_in_place(const torch::jit::Node* node);
 // of the operand are left alone.
 torch::jit::Value* make_functional(torch::jit::Node* node);
 
-// Makes operators with kUncastInPlace or kKeepsType write to a copy of their operand again, for nodes
-// that run outside of regions, where autocast would cast, and autograd differentiate the cast.
+// Makes operators with kUncastInPlace or kKeepsType write to a copy of their operand again, for
+// nodes that run outside of regions, where autocast would cast, and autograd differentiate the
+// cast.
 //
 //   z = addmm(x, y, w)    ==>    z = addmm_(clone(x), y, w)
 void restore_in_place(torch::jit::Graph& graph);

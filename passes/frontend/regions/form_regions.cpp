@@ -34,8 +34,9 @@ namespace prim = c10::prim;
 // The cast behind the functional form of an in-place operator cannot: autograd would differentiate
 // it there.
 bool can_stand_after(const Node* node) {
-  return (may_alias_an_argument(node) && !node->hasAttribute(kKeepsType)) || node->kind() == prim::ListConstruct ||
-         node->kind() == prim::ListUnpack || node->kind() == prim::unchecked_cast ||
+  return (may_alias_an_argument(node) && !node->hasAttribute(kKeepsType)) ||
+         node->kind() == prim::ListConstruct || node->kind() == prim::ListUnpack ||
+         node->kind() == prim::unchecked_cast ||
          (node->kind() == c10::aten::__getitem__ && !mutates_an_argument(node));
 }
 

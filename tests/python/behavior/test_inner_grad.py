@@ -544,7 +544,7 @@ class AsksWhatItComputed(Weighted):
         return y * self.w + z
 
 
-def breaks_of(lowered: nn.Module) -> list[Any]:
+def breaks_of(lowered: torch.jit.ScriptModule) -> list[Any]:
     found = []
     for method in aten_recompute.report(lowered)["methods"]:
         for specialization in method["specialisations"]:

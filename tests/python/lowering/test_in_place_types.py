@@ -1,58 +1,55 @@
 """An in-place operator keeps the type of what it writes to, whose gradient eager PyTorch computes with."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 
 from support.helpers import assert_same, lowered_copy
+from support.sources import run_source
 
+# Each writes to `y` and reads `s`, which has a higher type.
+WRITES = {
+    "mul": "y *= s",
+    "add": "y += s",
+    "sub": "y.sub_(s, alpha=0.3)",
+    "div": "y /= s",
+    "pow": "y.pow_(s)",
+    "atan2": "y.atan2_(s)",
+    "hypot": "y.hypot_(s)",
+    "xlogy": "y.xlogy_(s)",
+    "copy": "y.copy_(s)",
+    "part": "y[:, 1:].mul_(s)",
+    "several": "y.mul_(s).add_(s).sub_(s * 0.1)",
+    "read later": "y *= s; y = y.sin()",
+}
 
+MODULE = """
 class WritesHigherType(nn.Module):
-    def __init__(self, kind: str, written: torch.dtype, other: torch.dtype) -> None:
+    def __init__(self, written: torch.dtype, other: torch.dtype) -> None:
         super().__init__()
-        self.kind = kind
         self.written = written
         self.scale = nn.Parameter(torch.linspace(0.6, 1.4, 8, dtype=other))
 
     def forward(self, x: Tensor) -> Tensor:
         y = torch.abs(x * 2).to(self.written) + 0.1
         s = self.scale
-        if self.kind == "mul":
-            y *= s
-        elif self.kind == "add":
-            y += s
-        elif self.kind == "sub":
-            y.sub_(s, alpha=0.3)
-        elif self.kind == "div":
-            y /= s
-        elif self.kind == "pow":
-            y.pow_(s)
-        elif self.kind == "atan2":
-            y.atan2_(s)
-        elif self.kind == "hypot":
-            y.hypot_(s)
-        elif self.kind == "xlogy":
-            y.xlogy_(s)
-        elif self.kind == "copy":
-            y.copy_(s)
-        elif self.kind == "part":
-            y[:, 1:].mul_(s)
-        else:
-            y.mul_(s).add_(s).sub_(s * 0.1)
-        return y.sin() if self.kind == "several" else y
-
-
-KINDS = ["mul", "add", "sub", "div", "pow", "atan2", "hypot", "xlogy", "copy", "part", "several"]
+        {write}
+        return y
+"""
 
 
 @pytest.mark.parametrize("create_graph", [False, True])
 @pytest.mark.parametrize("types", [(torch.bfloat16, torch.float32), (torch.float32, torch.float64)], ids=str)
 @pytest.mark.parametrize("strategy", ["none", "all"])
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", WRITES)
 def test_gradients_have_eagers_bits(
     kind: str, strategy: str, types: tuple[torch.dtype, torch.dtype], create_graph: bool
 ) -> None:
-    module = WritesHigherType(kind, *types)
+    names: dict[str, Any] = {"__name__": __name__, "torch": torch, "nn": nn, "Tensor": Tensor}
+    run_source(MODULE.format(write=WRITES[kind]), f"<writes by {kind}>", names)
+    module = names["WritesHigherType"](*types)
     lowered = lowered_copy(module, strategy)
     for rows in (5, 3):
         x = torch.randn(rows, 3, 8, generator=torch.Generator().manual_seed(rows))

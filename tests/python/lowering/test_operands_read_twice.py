@@ -1,11 +1,14 @@
 """An operator that reads one tensor twice gives it two gradients, which are added in eager PyTorch's order."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from support.helpers import assert_same, lowered_copy
+from support.sources import run_source
 
 
 class ReadsTwice(nn.Module):
@@ -126,68 +129,40 @@ def test_parts_of_a_norm_read_its_input_as_in_eager(dtype: torch.dtype, strategy
             assert_same(ours, gradients[0])
 
 
-class ComposedBesideAnother(nn.Module):
-    """An operator that ATen composes of several, beside another reader of its operand."""
+# What ATen composes of several operators, which read `h`.
+COMPOSED = {
+    "cosine_similarity": "F.cosine_similarity(h, w, dim=1)",
+    "cosine_similarity of all pairs": "F.cosine_similarity(h.unsqueeze(1), w.unsqueeze(0), dim=-1)",
+    "cosine_similarity with one": "F.cosine_similarity(h, w[:1], dim=1) + F.cosine_similarity(w[:1], h, dim=1)",
+    "cosine_similarity with itself": "F.cosine_similarity(h, h, dim=0)",
+    "cosine_embedding_loss": "F.cosine_embedding_loss(h, w, torch.sign(w[:, 0]), 0.1)",
+    "cosine_embedding_loss of each": "F.cosine_embedding_loss(h, h * w, torch.sign(w[:, 0]), reduction='none')",
+    "triplet_margin_loss": "F.triplet_margin_loss(h, w, w.flip(0), swap=True)",
+    "triplet_margin_loss of each": "F.triplet_margin_loss(h, w, h.flip(0), p=1.5, reduction='none')",
+    "poisson_nll_loss": "F.poisson_nll_loss(h, w.abs(), full=True)",
+    "poisson_nll_loss of a rate": "F.poisson_nll_loss(h + 1, w.abs(), log_input=False, reduction='sum')",
+    "diff": "torch.diff(h)",
+    "third diff": "torch.diff(h, n=3, dim=0)",
+    "diff with more": "torch.diff(h, dim=1, prepend=w[:, :1], append=h[:, :2])",
+}
 
-    def __init__(self, kind: str) -> None:
-        super().__init__()
-        self.kind = kind
-
+BESIDE_ANOTHER = """
+class BesideAnother(nn.Module):
     def forward(self, x: Tensor, w: Tensor) -> Tensor:
         h = torch.sin(x)
-        sign = torch.sign(w[:, 0])
-        if self.kind == "cosine_similarity":
-            z = F.cosine_similarity(h, w, dim=1)
-        elif self.kind == "cosine_similarity of all pairs":
-            z = F.cosine_similarity(h.unsqueeze(1), w.unsqueeze(0), dim=-1)
-        elif self.kind == "cosine_similarity with one":
-            z = F.cosine_similarity(h, w[:1], dim=1) + F.cosine_similarity(w[:1], h, dim=1)
-        elif self.kind == "cosine_similarity with itself":
-            z = F.cosine_similarity(h, h, dim=0)
-        elif self.kind == "cosine_embedding_loss":
-            z = F.cosine_embedding_loss(h, w, sign, 0.1)
-        elif self.kind == "cosine_embedding_loss of each":
-            z = F.cosine_embedding_loss(h, h * w, sign, reduction="none")
-        elif self.kind == "triplet_margin_loss":
-            z = F.triplet_margin_loss(h, w, w.flip(0), swap=True)
-        elif self.kind == "triplet_margin_loss of each":
-            z = F.triplet_margin_loss(h, w, h.flip(0), p=1.5, reduction="none")
-        elif self.kind == "poisson_nll_loss":
-            z = F.poisson_nll_loss(h, w.abs(), full=True)
-        elif self.kind == "poisson_nll_loss of a rate":
-            z = F.poisson_nll_loss(h + 1, w.abs(), log_input=False, reduction="sum")
-        elif self.kind == "diff":
-            z = torch.diff(h)
-        elif self.kind == "third diff":
-            z = torch.diff(h, n=3, dim=0)
-        else:
-            z = torch.diff(h, dim=1, prepend=w[:, :1], append=h[:, :2])
+        z = {expression}
         return torch.sin(torch.exp(h) * 0.37).sum() + torch.cos(z).sum() + h.cos().sum()
+"""
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("strategy", ["none", "all"])
-@pytest.mark.parametrize(
-    "kind",
-    [
-        "cosine_similarity",
-        "cosine_similarity of all pairs",
-        "cosine_similarity with one",
-        "cosine_similarity with itself",
-        "cosine_embedding_loss",
-        "cosine_embedding_loss of each",
-        "triplet_margin_loss",
-        "triplet_margin_loss of each",
-        "poisson_nll_loss",
-        "poisson_nll_loss of a rate",
-        "diff",
-        "third diff",
-        "diff with more",
-    ],
-)
+@pytest.mark.parametrize("kind", COMPOSED)
 def test_parts_of_a_composed_operator_read_its_operand(kind: str, strategy: str, dtype: torch.dtype) -> None:
+    names: dict[str, Any] = {"__name__": __name__, "torch": torch, "nn": nn, "F": F, "Tensor": Tensor}
+    run_source(BESIDE_ANOTHER.format(expression=COMPOSED[kind]), f"<beside {kind}>", names)
     torch.manual_seed(0)
-    module = ComposedBesideAnother(kind)
+    module = names["BesideAnother"]()
     lowered = lowered_copy(module, strategy)
     for rows in (6, 9, 4):
         x, w = torch.randn(rows, 8, dtype=dtype), torch.randn(rows, 8, dtype=dtype)

@@ -90,10 +90,8 @@ graph(%x : Tensor, %y : Tensor):
   EXPECT_THAT(returned.find({torch::rand({2, 8}), torch::rand({2, 8})}), ElementsAre(true));
   EXPECT_THAT(returned.find({torch::rand({2, 8}), torch::rand({1, 8})}), ElementsAre(false));
   EXPECT_THAT(returned.find({torch::rand({3, 2, 8}), torch::rand({2, 8})}), ElementsAre(false));
-  EXPECT_TRUE(
-      has_mark(*returned.fold({true}), "aten::cosine_similarity", kHasCommonSize));
-  EXPECT_FALSE(
-      has_mark(*returned.fold({false}), "aten::cosine_similarity", kHasCommonSize));
+  EXPECT_TRUE(has_mark(*returned.fold({true}), "aten::cosine_similarity", kHasCommonSize));
+  EXPECT_FALSE(has_mark(*returned.fold({false}), "aten::cosine_similarity", kHasCommonSize));
 }
 
 // With one name, or with two gradients, the order of the sum cannot change.
