@@ -552,23 +552,27 @@ def breaks_of(lowered: torch.jit.ScriptModule) -> list[Any]:
     return found
 
 
+def trained_once(module: nn.Module, requires: tuple[bool, bool], given: Any, enabled: bool = True) -> list[Any]:
+    """Runs a step in which the input and the weight may require a gradient; returns what can be seen of it."""
+    module.zero_grad()
+    module.w.requires_grad_(requires[1])
+    x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_(requires[0])
+    with torch.set_grad_enabled(enabled):
+        result = module(x, given)
+    if result.requires_grad:
+        result.square().sum().backward()
+    return [result.detach(), torch.tensor(result.requires_grad), x.grad, module.w.grad]
+
+
 @pytest.mark.parametrize("strategy", ["none", "all"])
 @pytest.mark.parametrize("training", [True, False])
 def test_a_leaf_is_made_where_what_was_computed_requires_no_gradient(training: bool, strategy: str) -> None:
     module = MakesLeafIfNeeded().train(training)
     lowered = lowered_copy(module, strategy)
     for x_requires, w_requires, with_weight in itertools.product([False, True], repeat=3):
-        results = []
-        for each in (module, lowered, lowered):
-            each.zero_grad()
-            each.w.requires_grad_(w_requires)
-            x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_(x_requires)
-            result = each(x, with_weight)
-            if result.requires_grad:
-                result.square().sum().backward()
-            results.append([result.detach(), torch.tensor(result.requires_grad), x.grad, each.w.grad])
-        for ours in results[1:]:
-            assert_same(ours, results[0])
+        expected = trained_once(module, (x_requires, w_requires), with_weight)
+        for _ in range(2):
+            assert_same(trained_once(lowered, (x_requires, w_requires), with_weight), expected)
     assert breaks_of(lowered) == []
 
 
@@ -577,16 +581,7 @@ def test_what_was_computed_says_whether_it_requires_a_gradient(strategy: str) ->
     module = AsksWhatItComputed()
     lowered = lowered_copy(module, strategy)
     for x_requires, w_requires, enabled in itertools.product([False, True], repeat=3):
-        results = []
-        for each in (module, lowered, lowered):
-            each.zero_grad()
-            each.w.requires_grad_(w_requires)
-            x = torch.linspace(-1, 1, 6).view(2, 3).requires_grad_(x_requires)
-            with torch.set_grad_enabled(enabled):
-                result = each(x, torch.arange(3))
-            if result.requires_grad:
-                result.square().sum().backward()
-            results.append([result.detach(), torch.tensor(result.requires_grad), x.grad, each.w.grad])
-        for ours in results[1:]:
-            assert_same(ours, results[0])
+        expected = trained_once(module, (x_requires, w_requires), torch.arange(3), enabled)
+        for _ in range(2):
+            assert_same(trained_once(lowered, (x_requires, w_requires), torch.arange(3), enabled), expected)
     assert breaks_of(lowered) == []
