@@ -91,11 +91,16 @@ bool is_composed(const OperatorHandle& op) {
   return op.hasKernelForDispatchKey(DispatchKey::CompositeImplicitAutograd);
 }
 
+// Returns whether the operator copies its argument, unchanged.
+bool copies(const OperatorHandle& op) {
+  static const std::unordered_set<std::string> names{"aten::clone", "aten::_unsafe_view",
+                                                     "aten::_reshape_copy"};
+  return names.count(op.schema().name()) != 0;
+}
+
 // Returns whether the operator's result has the elements of its argument, unchanged.
 bool only_moves(const OperatorHandle& op) {
-  static const std::unordered_set<std::string> copies{"aten::clone", "aten::_unsafe_view",
-                                                      "aten::_reshape_copy"};
-  if (copies.count(op.schema().name()) != 0)
+  if (copies(op))
     return true;
   const auto& returns = op.schema().returns();
   return !op.schema().is_mutable() && !returns.empty() &&
@@ -174,7 +179,7 @@ WatchForCasts::Seen::Seen(const OperatorHandle& op, const Stack& stack) {
     return;
   const auto count = static_cast<std::ptrdiff_t>(op.schema().arguments().size());
   watch->note(op, Stack(stack.end() - count, stack.end()));
-  if (!has_autocast_kernel(op, watch->device_))
+  if (!has_autocast_kernel(op, watch->device_) && !copies(op))
     return;
   watch->is_suspended_ = true;
   watch_ = watch;

@@ -68,7 +68,7 @@ class WatchForCasts {
 
   // Tells the innermost instance of this thread, if there is one, that an operator runs with the
   // arguments at the end of the stack, which are meta tensors, as long as this object exists. What
-  // runs within an operator that autocast has a kernel for is of no interest.
+  // runs within an operator that autocast has a kernel for, or that copies, is of no interest.
   class Seen {
    public:
     Seen(const c10::OperatorHandle& op, const torch::jit::Stack& stack);

@@ -34,6 +34,11 @@ FUNCTIONS = {
     "padded convolution": "F.conv2d(z.view(1, 8, 4, 8), self.kernel, padding='same')",
     "kl_div": "F.kl_div(torch.log_softmax(y, 1), torch.softmax(z, 1), reduction='batchmean')",
     "triplet": "F.triplet_margin_loss(y, z, z * 2)",
+    "attention of strided heads": "torch.einsum('bhij,bhjd->bhid', torch.softmax(z.view(2, 2, 8, 8), -1), "
+    "z.view(2, 8, 2, 8).transpose(1, 2))",
+    "attention of strided bfloat16 heads": "torch.einsum('bhij,bhjd->bhid', torch.softmax(z.view(2, 2, 8, 8), -1), "
+    "y.view(2, 8, 2, 8).transpose(1, 2))",
+    "strided scores": "torch.einsum('bihd,bjhd->bhij', z.view(2, 8, 2, 8), y.view(2, 8, 2, 8))",
     "grid_sample": "F.grid_sample(y.view(1, 8, 4, 8), torch.tanh(z.view(1, 16, 8, 2)), align_corners=False)",
 }
 
