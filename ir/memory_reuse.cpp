@@ -66,8 +66,11 @@ bool bits_fit(Operands operands, const OperandLayout& target) {
          target.strides == at::IntArrayRef(operands[2].integers);
 }
 
-// This is the condition under which eager's engine adds a gradient to another in place.
+// This is the condition under which eager's engine adds a gradient to another in place: to the one
+// that it has. The other may take the sum only where a new tensor would have its layout.
 bool sums_agree(Operands operands, const OperandLayout& target) {
+  if (operands[0].is_dense && target.strides != operands[0].strides)
+    return false;
   return std::all_of(operands.begin(), operands.end(), [&](const OperandLayout& other) {
     return other.kind == Kind::kTensor && other.sizes == target.sizes &&
            other.dtype == target.dtype && other.device == target.device;

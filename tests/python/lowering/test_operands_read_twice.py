@@ -200,3 +200,35 @@ def test_composed_losses_refuse_what_eager_refuses(kind: str) -> None:
     with pytest.raises(RuntimeError) as ours:
         lowered(more)
     assert str(eager.value).splitlines()[0] in str(ours.value)
+
+
+class Returned(nn.Module):
+    """Returns what it also reads in another order of the dimensions. Its own gradient is a sum over the last one."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, x: Tensor, a: Tensor) -> tuple[Tensor, Tensor]:
+        q = x.exp().unsqueeze(-1) * a
+        if self.kind == "einsum":
+            e = torch.einsum("nmg,nmg->ng", a.sin(), q)
+        elif self.kind == "bmm":
+            e = torch.bmm(q.transpose(1, 2), a.sin())
+        else:
+            e = q.transpose(1, 2).contiguous()
+        return q, e.sin().sum()
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+@pytest.mark.parametrize("kind", ["einsum", "bmm", "contiguous"])
+def test_a_sum_of_gradients_lies_in_memory_as_in_eager(kind: str, strategy: str) -> None:
+    found = []
+    for module in (Returned(kind), lowered_copy(Returned(kind), strategy)):
+        torch.manual_seed(0)
+        x, a = torch.randn(6, 33, requires_grad=True), torch.randn(6, 33, 8)
+        for _ in range(3):
+            q, e = module(x, a)
+            torch.autograd.backward([q, e], [torch.linspace(-1, 1, q.numel()).view_as(q), torch.tensor(0.5)])
+        found.append([x.grad])
+    assert_same(found[1], found[0])
