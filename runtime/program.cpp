@@ -65,9 +65,9 @@ std::function<void(Stack&)> operation_of(Node* node) {
   }
   if (node->kind() == prim::ListUnpack)
     return [count = node->outputs().size()](Stack& stack) { unpack_list(stack, count); };
-  // The operator of aten::warn is only a placeholder; the interpreter implements warnings.
+  // These operators are only placeholders; the interpreter implements warnings and exceptions.
   if (!node->blocks().empty() || node->maybeOperator() == nullptr ||
-      node->kind() == c10::aten::warn) {
+      node->kind() == c10::aten::warn || node->kind() == prim::RaiseException) {
     return nullptr;
   }
   auto operation = node->getOperation();

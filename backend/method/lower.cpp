@@ -142,6 +142,7 @@ Module lower(const Module& module, const std::string& options,
 
   const auto processed = lowered.attr("__processed_module").toTupleRef().elements()[0].toModule();
   share_tensors(module, processed);
+  replace_classes(clone, processed);
   copy_hooks(clone, processed);
 
   // Upstream's wrapper hides the parameters. This module has the original's attributes under the

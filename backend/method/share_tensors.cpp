@@ -112,8 +112,7 @@ auto remap_with(const Types& types) {
   };
 }
 
-// Replaces classes in the graphs and schemas of all methods: methods that read a lowered module
-// from an attribute name its class.
+// Replaces classes in the graphs and schemas of all methods.
 void remap_types(const Module& module, const Types& types) {
   std::unordered_set<c10::TypePtr> done;
   for (const auto& each : module.modules()) {
@@ -212,6 +211,12 @@ void copy_hooks(const Module& from, const Module& to) {
     replace_in(copy);
 }
 
+void replace_classes(const Module& from, const Module& to) {
+  Types types;
+  collect_types(from, to, types);
+  remap_types(to, types);
+}
+
 Module processed_module(const Module& lowered) {
   const auto processed = lowered.attr(kLoweredModule).toModule().attr("__processed_module");
   return processed.toTupleRef().elements()[0].toModule();  // (module, format)
@@ -220,11 +225,7 @@ Module processed_module(const Module& lowered) {
 Module plain_clone(const Module& module) {
   // LibTorch clones a module into the compilation unit that its object names.
   auto clone = shadow(module, unit_beside(module)).clone(/*inplace=*/true);
-  if (holds_lowered(module)) {
-    Types types;
-    collect_types(module, clone, types);
-    remap_types(clone, types);
-  }
+  replace_classes(module, clone);
   copy_hooks(module, clone);
   return clone;
 }

@@ -24,6 +24,12 @@ void share_tensors(const torch::jit::Module& from, const torch::jit::Module& to)
 // leaves out. Needs modules as share_tensors() does.
 void copy_hooks(const torch::jit::Module& from, const torch::jit::Module& to);
 
+// Replaces classes of `from` by those of `to` in the methods of `to`. LibTorch's clone leaves the
+// classes of a lowered module where methods read it from an attribute, and those of modules that a
+// traced method takes as arguments, if they are cloned later than the method. Needs modules as
+// share_tensors() does.
+void replace_classes(const torch::jit::Module& from, const torch::jit::Module& to);
+
 // Returns a clone that shares all attribute values. In it, lowered modules (the module itself or
 // any inside it) have their original code and nothing of the backend. Its classes and methods are
 // in a compilation unit of their own, which is freed with the clone and its own clones.

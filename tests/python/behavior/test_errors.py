@@ -242,6 +242,33 @@ def test_other_errors_are_those_of_torchscript() -> None:
         torch.jit.script(Fails())(torch.rand(2))
 
 
+class ChecksWhatIsKnown(nn.Module):
+    """Raises by what is known when the method is compiled."""
+
+    def forward(self, x: Tensor, mask: Tensor | None, checks_mode: bool) -> Tensor:
+        if mask is None:
+            raise ValueError("a mask is needed")
+        if checks_mode:
+            assert not self.training, "evaluation only"
+        return x * mask
+
+
+@pytest.mark.parametrize("how", ["lower", "enable"])
+def test_a_method_raises_its_own_message(how: str) -> None:
+    stock = torch.jit.script(ChecksWhatIsKnown())
+    module: Any = torch.jit.script(ChecksWhatIsKnown())
+    if how == "lower":
+        module = aten_recompute.lower(module, "none")
+    else:
+        aten_recompute.enable(module, "none")
+    x = torch.ones(3)
+    for arguments, message in (((x, None, False), "a mask is needed"), ((x, x, True), "evaluation only")):
+        for each in (stock, module):
+            with pytest.raises(torch.jit.Error, match=message):
+                each(*arguments)
+    assert_same([module(x, x, False)], [x])
+
+
 # ---- values of options ----
 
 

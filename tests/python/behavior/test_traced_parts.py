@@ -2,12 +2,16 @@
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor, nn
 
+import aten_recompute
 from support.eager_comparison import Case, check, every
+from support.helpers import assert_same
 
 
 class Chunked(nn.Module):
@@ -153,3 +157,45 @@ CASES = [
 @every(CASES)
 def test_traced_modules_equal_eager_for_other_shapes(case: Case, strategy: str) -> None:
     check(case, strategy)
+
+
+class Activated(nn.Module):
+    def __init__(self, activation: nn.Module) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(4, 4), activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x)
+        return out
+
+
+class Sharing(nn.Module):
+    """Both blocks hold one activation. A trace gives it to the first of them as an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        activation = nn.SiLU()
+        self.first = Activated(activation)
+        self.second = Activated(activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.second(self.first(x))
+        return out
+
+
+@pytest.mark.parametrize("load", [torch.jit.load, aten_recompute.load], ids=["torch", "aten_recompute"])
+def test_a_trace_with_a_shared_module_can_be_saved(load: Callable[[Any], Any], tmp_path: Path) -> None:
+    x = torch.randn(3, 4, requires_grad=True)
+    traced = torch.jit.trace(Sharing(), x)
+    lowered = aten_recompute.lower(traced, "all")
+    torch.jit.save(lowered, tmp_path / "lowered.pt")
+    plain = aten_recompute.unlower(lowered)
+    torch.jit.save(plain, tmp_path / "plain.pt")
+    expected = step_of(traced, x)
+    for each in (lowered, plain, load(tmp_path / "lowered.pt"), load(tmp_path / "plain.pt")):
+        assert_same(step_of(each, x), expected)
+
+
+def step_of(module: Any, x: Tensor) -> list[Tensor]:
+    y = module(x)
+    return [y.detach(), *torch.autograd.grad(y.sum(), [x, *module.parameters()])]
