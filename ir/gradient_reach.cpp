@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ir/node_traits.h"
+#include "ir/operator_facts.h"
 #include "ir/symbols.h"
 
 namespace aten_recompute {
@@ -13,12 +14,14 @@ namespace aten_recompute {
 using torch::jit::Node;
 using torch::jit::Value;
 
-namespace {
-
-bool passes_gradients(const Node* node) {
-  return node->blocks().empty() && !is_non_differentiable(node) &&
-         !node->hasAttribute(symbols::kWithoutGraph);
+bool passes_gradient(const Node* node, size_t operand, size_t output) {
+  const bool reads_metadata = reads_metadata_only(node, operand) ||
+                              (operand == 1 && has_fact(node, Fact::kReadsMetadataOfSecond));
+  return !is_non_differentiable(node) && !node->hasAttribute(symbols::kWithoutGraph) &&
+         !reads_metadata && output_is_differentiable(node, output);
 }
+
+namespace {
 
 // Returns for each output of the node whether it depends on one of `reached` by operators that a
 // gradient passes through.
@@ -26,12 +29,17 @@ std::vector<bool> reaches_outputs(const Node* node, const ReachedValues& reached
   const auto inputs = node->inputs();
   const auto is_reached = [&](const Value* input) { return reached.count(input) != 0; };
   std::vector<bool> reaches(node->outputs().size(), false);
-  if (!passes_gradients(node) || std::none_of(inputs.begin(), inputs.end(), is_reached))
+  if (!node->blocks().empty() || std::none_of(inputs.begin(), inputs.end(), is_reached))
     return reaches;
   if (node->kind() != symbols::kSliced) {
-    reaches.assign(reaches.size(), true);
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      for (size_t k = 0; is_reached(inputs[i]) && k < reaches.size(); ++k)
+        reaches[k] = reaches[k] || passes_gradient(node, i, k);
+    }
     return reaches;
   }
+  if (node->hasAttribute(symbols::kWithoutGraph))
+    return reaches;
   // The graph of a stretch that runs in slices may read sizes alone of an operand.
   const auto& stretch = *node->g(c10::attr::Subgraph);
   const auto inside = reach_forward(stretch, reached_inputs(node, is_reached));

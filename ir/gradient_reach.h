@@ -15,6 +15,10 @@ namespace aten_recompute {
 
 using ReachedValues = std::unordered_set<const torch::jit::Value*>;
 
+// Returns whether a gradient of an output passes through the node to one of its operands, as far as
+// the operator alone decides it.
+bool passes_gradient(const torch::jit::Node* node, size_t operand, size_t output);
+
 // Returns `reached` with all values that depend on one of them by operators that a gradient passes
 // through. `starts(node)`: the outputs of the node are reached, whatever it reads; may be empty.
 // `ends(value)`: the value is not reached; may be empty. Nodes from `end` on are left out.

@@ -45,4 +45,15 @@ void put_on_meta(torch::jit::Graph& graph) {
   });
 }
 
+void put_on_meta(const torch::jit::Node& node, torch::jit::Stack& operands) {
+  const auto* schema = node.maybeSchema();
+  if (schema == nullptr)
+    return;
+  const auto& arguments = schema->arguments();
+  for (size_t i = 0; i < std::min(arguments.size(), operands.size()); ++i) {
+    if (arguments[i].name() == "device" && (operands[i].isDevice() || operands[i].isNone()))
+      operands[i] = at::Device(at::kMeta);
+  }
+}
+
 }  // namespace aten_recompute

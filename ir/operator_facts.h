@@ -68,6 +68,8 @@ enum class Fact : uint8_t {
   // Reads only sizes, strides, type and device of its first operand, and the result shares no
   // memory with it.
   kReadsMetadataOnly,
+  // Reads only sizes and type of its second operand, if that is a tensor.
+  kReadsMetadataOfSecond,
   // Elements of an operand decide a size or a number, and no tag of PyTorch says so.
   kReadsData,
   // The result follows from rank, dtype, device and layout of the first operand.

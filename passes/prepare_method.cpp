@@ -35,9 +35,20 @@ using AttributePaths = std::set<std::vector<std::string>>;
 std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
                                           const MethodInput& input, const AttributePaths& carried) {
   std::optional<RecordedPath> path;
+  const auto record = [&](bool on_meta) {
+    path = record_path(inlined, input.self, input.inputs, input.kept_branches, carried, on_meta);
+  };
   run_pass(Pass::kRecordPath, [&] {
     try {
-      path = record_path(inlined, input.self, input.inputs, input.kept_branches, carried);
+      if (input.without_memory)
+        record(/*on_meta=*/true);
+    } catch (const NotRecordable& error) {
+      log_info(LogTopic::kPaths,
+               std::string("a path is not recorded without memory: ") + error.what());
+    }
+    try {
+      if (!path)
+        record(/*on_meta=*/false);
     } catch (const NotRecordable& error) {
       log_info(LogTopic::kPaths,
                (carried.empty() ? "a method keeps its control flow: "

@@ -22,7 +22,10 @@ struct MethodInput {
   std::string layer_pattern;          // Options::layer_pattern
   bool may_record_path = true;        // where this saves borders between regions
   std::set<int64_t> kept_branches{};  // record_path()'s `kept`
-  bool may_repeat = false;            // a call that raises may be made again, if that is possible
+  // The forward may need more memory than there is for it: its path is recorded without, if that is
+  // possible.
+  bool without_memory = false;
+  bool may_repeat = false;  // a call that raises may be made again, if that is possible
 };
 
 // A method compiled up to its regions, which are compiled when they first run.

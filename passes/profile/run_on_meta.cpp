@@ -8,6 +8,7 @@
 #include <string_view>
 #include <utility>
 
+#include "ir/graph_device.h"
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
@@ -48,18 +49,6 @@ bool run_shape_function(const ShapeFunction& function, const Node* node, Stack& 
   return true;
 }
 
-// Puts the meta device in place of the one on which the operator would make its result.
-void put_on_meta(const Node* node, Stack& stack) {
-  const auto* schema = node->maybeSchema();
-  if (schema == nullptr)
-    return;
-  const auto& arguments = schema->arguments();
-  for (size_t i = 0; i < std::min(arguments.size(), stack.size()); ++i) {
-    if (arguments[i].name() == "device" && (stack[i].isDevice() || stack[i].isNone()))
-      stack[i] = at::Device(at::kMeta);
-  }
-}
-
 }  // namespace
 
 bool has_shape_function(const Node* node) {
@@ -71,7 +60,7 @@ void run_on_meta(const Program::Instruction& instruction, const Node* node, Stac
     if (run_shape_function(function, node, stack))
       return;
   }
-  put_on_meta(node, stack);
+  put_on_meta(*node, stack);
   instruction.run(stack);
 }
 
@@ -85,7 +74,7 @@ bool run_parts_on_meta(const Program::Instruction& instruction, const Node* node
     return false;
   auto results = stack;
   try {
-    put_on_meta(node, results);
+    put_on_meta(*node, results);
     instruction.run(results);
   } catch (const std::exception&) {
     return false;

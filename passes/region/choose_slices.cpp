@@ -92,8 +92,10 @@ class SliceChooser {
     auto graphs = try_all(strict);
     const bool has_limit = strict.most_profiled_bytes < input_.most_profiled_bytes;
     if (!graphs && has_limit && (largest_need_ > strict.most_profiled_bytes || has_tried_slices_)) {
-      // What was estimated has to be measured, because the error names the smallest peak.
-      strict.most_profiled_bytes = input_.most_profiled_bytes;
+      // What was estimated has to be measured, because the error names the smallest peak; but
+      // nothing needs to run for it that takes more.
+      strict.most_profiled_bytes =
+          std::min(input_.most_profiled_bytes, attempts_.error().smallest_peak_bytes);
       graphs = try_all(strict);
     }
     if (graphs)

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ir/attribute_path.h"
+#include "passes/frontend/path/meta_run.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "runtime/write_back.h"
 
@@ -15,8 +16,9 @@ using c10::IValue;
 using torch::jit::Node;
 
 PathAttributes::PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                               PathBuilder& builder, CallerWrites& writes, std::set<Path> carried)
-    : builder_(builder), writes_(writes), to_carry_(std::move(carried)) {
+                               PathBuilder& builder, CallerWrites& writes, MetaRun* meta_run,
+                               std::set<Path> carried)
+    : builder_(builder), writes_(writes), meta_run_(meta_run), to_carry_(std::move(carried)) {
   paths_[self.get()] = {};
 }
 
@@ -50,15 +52,16 @@ Item PathAttributes::read(const Item& object, const std::string& name,
                           const c10::TypePtr& read_as) {
   const auto holder = object.value.toObject();
   const auto value = holder->getAttr(name);
+  const auto in_this_run = meta_run_ != nullptr ? meta_run_->of(value) : value;
   const auto known = paths_.find(holder.get());
   const auto type = holder->type()->getAttribute(name);
-  writes_.add_given(value);
+  writes_.add_given(in_this_run);
   if (known == paths_.end()) {
     if (value.isNone())
       return constant_item(value, read_as);  // its structure says so
     if (value.isObject() || value.isList() || value.isGenericDict())
       throw NotRecordable("it reads " + name + " of an object that it was given");
-    return make_item(value, builder_.add_attribute(object.symbol, name), type, true);
+    return make_item(in_this_run, builder_.add_attribute(object.symbol, name), type, true);
   }
   auto path = known->second;
   path.push_back(name);
@@ -76,11 +79,11 @@ Item PathAttributes::read(const Item& object, const std::string& name,
     if (type->kind() != c10::TypeKind::TensorType)
       required_.push_back({path, IValue(), true});
     else if (to_carry_.count(path) != 0)
-      return carry(path, value.toTensor(), symbol);
+      return carry(path, in_this_run.toTensor(), symbol);
   } else if (!value.isObject() || type->kind() != c10::TypeKind::ClassType) {
     require_structure(path, value);
   }
-  return make_item(value, symbol, type, /*is_callers=*/true);
+  return make_item(in_this_run, symbol, type, /*is_callers=*/true);
 }
 
 Item PathAttributes::carry(const Path& path, const at::Tensor& tensor,

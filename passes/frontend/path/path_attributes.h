@@ -18,6 +18,8 @@
 
 namespace aten_recompute {
 
+class MetaRun;
+
 // Keeps what each attribute holds at this point of the method, and what the path depends on of the
 // attributes: the values of numbers, strings and None, the structure of containers, which objects
 // are the same, and the types of tensors once something is concluded from them.
@@ -25,9 +27,11 @@ class PathAttributes {
  public:
   // `self` is the module. The next two need to outlive this object: reads are added to the path,
   // and attributes that are set are remembered as changes. The path computes with copies of the
-  // tensors in `carried`, to which it writes, and writes them back at its end.
+  // tensors in `carried`, to which it writes, and writes them back at its end. `meta_run` has what
+  // stands for tensors; nullptr if they stand for themselves.
   PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self, PathBuilder& builder,
-                 CallerWrites& writes, std::set<std::vector<std::string>> carried = {});
+                 CallerWrites& writes, MetaRun* meta_run,
+                 std::set<std::vector<std::string>> carried = {});
 
   // Notes which attributes the graph sets. Their values may change within a call, so the path does
   // not depend on what they are before it.
@@ -81,6 +85,7 @@ class PathAttributes {
 
   PathBuilder& builder_;
   CallerWrites& writes_;
+  MetaRun* meta_run_;
   std::set<Path> to_carry_;
   std::vector<Carried> carried_;
   std::vector<FoldedAttribute> required_;

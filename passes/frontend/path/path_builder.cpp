@@ -121,7 +121,15 @@ Value* PathBuilder::add_copy_of_attribute(Value* attribute) {
 Node* PathBuilder::add_copy_at_start(Node* node, Value* input,
                                      const std::optional<IValue>& constant) {
   const torch::jit::WithInsertPoint guard(start_);
-  std::vector<Value*> inputs{input};
+  // What is declared to be optional is cast where the path comes to it.
+  auto* given = input;
+  while (given->node()->kind() == prim::unchecked_cast)
+    given = given->node()->input();
+  if (given != input) {
+    auto* cast = graph_->insertNode(graph_->create(prim::unchecked_cast, {given}, 1));
+    given = cast->output()->setType(input->type());
+  }
+  std::vector<Value*> inputs{given};
   if (constant)
     inputs.push_back(graph_->insertConstant(*constant));
   auto* copy = graph_->create(node->kind(), inputs, node->outputs().size());

@@ -25,6 +25,35 @@ bool may_have_gradient(const at::Tensor& tensor) {
   return at::isFloatingType(tensor.scalar_type()) || at::isComplexType(tensor.scalar_type());
 }
 
+// Returns whether it is not known if what the operator returns requires a gradient, where its
+// operands are known.
+bool is_unknown(const Node* node) {
+  const auto is_list = [](const Value* value) {
+    return value->type()->kind() == c10::TypeKind::ListType && contains_tensor(*value->type());
+  };
+  const auto inputs = node->inputs();
+  const auto outputs = node->outputs();
+  // A gradient of a linear function is a constant, what is inside of a branch or of a program's own
+  // operator is not known, and of lists each element has its own answer.
+  const auto kind = node->kind();
+  const bool is_ours = kind.is_aten() || kind.is_prim() || kind.ns() == symbols::kGradient.ns();
+  const bool maps_lists = std::any_of(inputs.begin(), inputs.end(), is_list) &&
+                          std::any_of(outputs.begin(), outputs.end(), is_list);
+  return kind == symbols::kGradient || !is_ours || maps_lists || !node->blocks().empty() ||
+         node->hasAttribute(c10::attr::Subgraph) || node->hasAttribute(kBeforeRegions);
+}
+
+// Returns whether the operator has an argument that says that its result requires a gradient.
+bool may_set_requires_grad(const Node* node) {
+  const auto* schema = node->maybeSchema();
+  const auto index =
+      schema == nullptr ? std::nullopt : schema->argumentIndexWithName("requires_grad");
+  if (!index)
+    return false;
+  const auto flag = torch::jit::toIValue(node->input(static_cast<size_t>(*index)));
+  return !flag || (flag->isBool() && flag->toBool());
+}
+
 }  // namespace
 
 void PathGradients::note_result(const c10::IValue& result, const Value* symbol) {
@@ -190,11 +219,13 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
   };
   if (makes_leaf(symbol->node()))
     return true;
-  // Without gradients, only an operator that has nothing to do returns a tensor that requires one.
+  // Without gradients, a view of a tensor that requires one does so, and an operator that has
+  // nothing to do returns such a tensor itself.
   const auto passes = [&](const Node* node) {
-    return grad_mode ? !node->hasAttribute(symbols::kWithoutGraph) && !is_non_differentiable(node)
-                     : has_fact(node, Fact::kReturnsArgumentOfSameType) ||
-                           has_fact(node, Fact::kReturnsArgumentOfSameLayout);
+    return !is_non_differentiable(node) && !node->hasAttribute(symbols::kWithoutGraph) &&
+           (grad_mode || may_alias_an_argument(node) ||
+            has_fact(node, Fact::kReturnsArgumentOfSameType) ||
+            has_fact(node, Fact::kReturnsArgumentOfSameLayout));
   };
   std::vector<Value*> given;
   std::vector<Value*> pending{symbol};
@@ -212,13 +243,16 @@ std::optional<bool> PathGradients::requires_grad(Node* question, Value* symbol, 
       given.push_back(value);
       continue;
     }
+    if (may_set_requires_grad(maker))
+      return std::nullopt;
     if (!passes(maker))
       continue;
-    // A gradient of a linear function is a constant, and what is inside of a branch is not known.
-    if (maker->kind() == symbols::kGradient || !maker->blocks().empty() ||
-        maker->hasAttribute(c10::attr::Subgraph) || maker->hasAttribute(kBeforeRegions))
+    if (is_unknown(maker))
       return std::nullopt;
-    pending.insert(pending.end(), maker->inputs().begin(), maker->inputs().end());
+    for (size_t i = 0; i < maker->inputs().size(); ++i) {
+      if (passes_gradient(maker, i, value->offset()))
+        pending.push_back(maker->input(i));
+    }
   }
   std::vector<Item> answers;
   for (auto* value : given) {

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -15,8 +16,10 @@
 #include "ir/operator_facts.h"
 #include "passes/frontend/path/determined_types.h"
 #include "passes/frontend/path/given_values.h"
+#include "passes/frontend/path/meta_run.h"
 #include "passes/frontend/rewrites/not_recordable.h"
 #include "rules/find_shape.h"
+#include "rules/meta_mode.h"
 
 namespace aten_recompute {
 namespace {
@@ -83,6 +86,11 @@ std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& 
   if (node->getOperator().schema().is_vararg() && node->getOperator().hasOperation())
     stack.emplace_back(static_cast<int64_t>(operands.size()));
   auto operation = node->getOperation();
+  std::optional<MetaMode> mode;
+  if (meta_run_ != nullptr) {
+    meta_run_->prepare(node, stack);
+    mode.emplace();
+  }
   auto on_meta = is_on_meta(stack) ? stack : Stack();
   try {
     operation(stack);

@@ -14,16 +14,20 @@
 
 namespace aten_recompute {
 
+class MetaRun;
+
 class PathOperators {
  public:
-  // The arguments need to outlive this object.
+  // The arguments need to outlive this object. `meta_run` is nullptr where operators run on the
+  // tensors of the call.
   PathOperators(PathBuilder& builder, PathValues& values, PathAttributes& attributes,
-                CallerWrites& writes, PathGradients& gradients)
+                CallerWrites& writes, PathGradients& gradients, MetaRun* meta_run)
       : builder_(builder),
         values_(values),
         attributes_(attributes),
         writes_(writes),
-        gradients_(gradients) {}
+        gradients_(gradients),
+        meta_run_(meta_run) {}
 
   // Runs an operator and sets its outputs. `operands` are what its inputs are. The path gets a copy
   // of the node, except where the results are constants of the path. A write to memory that the
@@ -100,6 +104,7 @@ class PathOperators {
   PathAttributes& attributes_;
   CallerWrites& writes_;
   PathGradients& gradients_;
+  MetaRun* meta_run_;
   bool without_grad_ = false;
   std::unordered_set<const torch::jit::Value*> made_without_grad_;
 };

@@ -20,6 +20,7 @@
 #include "passes/frontend/path/given_values.h"
 #include "passes/frontend/path/keep_branch.h"
 #include "passes/frontend/path/lifetimes.h"
+#include "passes/frontend/path/meta_run.h"
 #include "passes/frontend/path/path_attributes.h"
 #include "passes/frontend/path/path_builder.h"
 #include "passes/frontend/path/path_containers.h"
@@ -53,11 +54,13 @@ constexpr size_t kMaxNodes = 20000;
 class PathRecorder {
  public:
   PathRecorder(const Object& self, const std::vector<IValue>& inputs, bool grad_mode,
-               const std::set<int64_t>& kept, const std::set<std::vector<std::string>>& carried)
+               const std::set<int64_t>& kept, const std::set<std::vector<std::string>>& carried,
+               bool on_meta)
       : self_(self),
         grad_mode_(grad_mode),
         kept_(kept),
-        attributes_(self, builder_, writes_, carried) {
+        meta_run_(on_meta ? std::make_unique<MetaRun>() : nullptr),
+        attributes_(self, builder_, writes_, meta_run_.get(), carried) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)
@@ -70,6 +73,8 @@ class PathRecorder {
     prepare(*graph);
     // What a branch is cast to, data would decide.
     may_keep_branches_ = !autocast_enabled() && !depends_on_autocast(graph->block());
+    if (meta_run_ != nullptr && !may_keep_branches_)
+      throw NotRecordable("autocast does not cast tensors without memory");
     for_each_node(graph->block(), [&](Node* node) {
       if (node->kind() == prim::If)
         decisions_.emplace(node, static_cast<int64_t>(decisions_.size()));
@@ -83,8 +88,9 @@ class PathRecorder {
     for (size_t i = 0; i < inputs.size(); ++i) {
       auto* input = graph->inputs()[i + 1];
       auto* symbol = builder_.graph()->addInput()->copyMetadata(input)->setType(input->type());
-      writes_.add_given(inputs[i]);
-      auto item = make_item(inputs[i], symbol, input->type(), /*is_callers=*/true);
+      const auto value = meta_run_ != nullptr ? meta_run_->of(inputs[i]) : inputs[i];
+      writes_.add_given(value);
+      auto item = make_item(value, symbol, input->type(), /*is_callers=*/true);
       if (inputs[i].isNone())
         item.symbol = nullptr;  // its structure says so
       values_.set(input, item);
@@ -132,6 +138,10 @@ class PathRecorder {
         return run_module_index(node);
       case prim::isinstance:
         return run_isinstance(node);
+      case aten::_unwrap_optional:
+        if (is_or_may_become_none(values_.get(node->input(0))))
+          return run_other(node);
+        [[fallthrough]];
       case prim::unchecked_cast:
       case prim::unchecked_unwrap_optional:
         return values_.set(node->output(), values_.get(node->input(0)));
@@ -150,6 +160,10 @@ class PathRecorder {
         if (!run_container_node(node, values_, builder_))
           run_other(node);
     }
+  }
+
+  static bool is_or_may_become_none(const Item& item) {
+    return (item.container == nullptr && item.value.isNone()) || may_become_none(item);
   }
 
   void run_constant(Node* node) {
@@ -334,12 +348,11 @@ class PathRecorder {
 
   void run_other(Node* node) {
     static const auto is_grad_enabled = c10::Symbol::fromQualString("aten::is_grad_enabled");
-    if (node->kind() == is_grad_enabled) {
-      if (num_no_grad_ != 0)
-        return values_.set(node->output(), constant_item(false, c10::BoolType::get()));
-      result_.grad_mode = grad_mode_;
-      return values_.set(node->output(), constant_item(grad_mode_, c10::BoolType::get()));
-    }
+    static const auto set_grad_enabled = c10::Symbol::fromQualString("aten::set_grad_enabled");
+    if (node->kind() == is_grad_enabled)
+      return values_.set(node->output(), constant_item(mode_now(), c10::BoolType::get()));
+    if (node->kind() == set_grad_enabled && sets_mode_of_now(node))
+      return;
     if (bounds_autocast_block(node))
       return run_autocast_bound(node);
     if (asks_autocast(node))
@@ -374,10 +387,29 @@ class PathRecorder {
     operators_.run(node, operands);
   }
 
+  // Returns whether gradients are enabled where the method is now, on which the path depends then.
+  bool mode_now() {
+    if (num_no_grad_ != 0)
+      return false;
+    result_.grad_mode = grad_mode_;
+    return grad_mode_;
+  }
+
+  // Returns whether set_grad_enabled() changes nothing.
+  bool sets_mode_of_now(Node* node) {
+    auto& mode = values_.get(node->input(0));
+    if (mode.value.toBool() != mode_now())
+      return false;
+    builder_.require(mode);
+    return true;
+  }
+
   // Answers whether a tensor that the path computed requires a gradient, where that is known.
   bool ask_requires_grad_of_computed(Node* node) {
     const auto& tensor = values_.get(node->input(0));
-    if (tensor.symbol == nullptr || !tensor.is_tensor())
+    // Under no_grad(), a view of a tensor that requires a gradient does so, and is detached here.
+    if (tensor.symbol == nullptr || !tensor.is_tensor() || num_no_grad_ != 0 ||
+        builder_.is_kept_inside(tensor.symbol))
       return false;
     const auto answer = gradients_.requires_grad(node, tensor.symbol, grad_mode_);
     if (!answer)
@@ -403,6 +435,8 @@ class PathRecorder {
   // Operators are recorded under the autocast of their block. The path depends on its settings,
   // and those around it are part of what the method is compiled for.
   void run_autocast_bound(Node* node) {
+    if (meta_run_ != nullptr)
+      throw NotRecordable("autocast does not cast tensors without memory");
     result_.depends_on_autocast = true;
     std::vector<Item> operands;
     for (auto* input : node->inputs()) {
@@ -452,6 +486,7 @@ class PathRecorder {
   int num_no_grad_ = 0;                           // blocks that are open
   std::unordered_map<Node*, int64_t> decisions_;  // places of `if`s
   std::unique_ptr<torch::jit::AliasDb> aliases_;  // of the method, made when it is needed
+  std::unique_ptr<MetaRun> meta_run_;             // if operators run without memory
   RecordedPath result_;
   Lifetimes lifetimes_;
   PathBuilder builder_;
@@ -459,7 +494,7 @@ class PathRecorder {
   CallerWrites writes_;
   PathAttributes attributes_;
   PathGradients gradients_{builder_, values_};
-  PathOperators operators_{builder_, values_, attributes_, writes_, gradients_};
+  PathOperators operators_{builder_, values_, attributes_, writes_, gradients_, meta_run_.get()};
   std::vector<std::shared_ptr<Graph>> callees_;  // others refer to their nodes
 };
 
@@ -467,12 +502,12 @@ class PathRecorder {
 
 RecordedPath record_path(const std::shared_ptr<Graph>& graph, const Object& self,
                          const std::vector<IValue>& inputs, const std::set<int64_t>& kept,
-                         const std::set<std::vector<std::string>>& carried) {
+                         const std::set<std::vector<std::string>>& carried, bool on_meta) {
   const bool grad_mode = at::GradMode::is_enabled();
   const at::NoGradGuard no_grad;
   const RestoreGenerators restore(inputs);
   const CloseAutocastBlocks close_blocks;
-  return PathRecorder(self, inputs, grad_mode, kept, carried).record(graph, inputs);
+  return PathRecorder(self, inputs, grad_mode, kept, carried, on_meta).record(graph, inputs);
 }
 
 }  // namespace aten_recompute

@@ -585,3 +585,28 @@ def test_what_was_computed_says_whether_it_requires_a_gradient(strategy: str) ->
         for _ in range(2):
             assert_same(trained_once(lowered, (x_requires, w_requires), torch.arange(3), enabled), expected)
     assert breaks_of(lowered) == []
+
+
+class SetsGradMode(Weighted):
+    """As AIMNet2 does: enables gradients for its forces, which they are in training, and restores what was set."""
+
+    def forward(self, x: Tensor, given: Tensor) -> Tensor:
+        before = torch.is_grad_enabled()
+        torch.set_grad_enabled(True)
+        x.requires_grad_()
+        energy = (x.sin() * x * self.w).sum() if given.size(0) > 1 else (x.cos() * self.w).sum()
+        g = torch.autograd.grad([energy], [x], create_graph=self.training)[0]
+        assert g is not None
+        torch.set_grad_enabled(before)
+        return g * self.w + energy
+
+
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_a_mode_may_be_set_that_is_set_already(strategy: str) -> None:
+    module = SetsGradMode()
+    lowered = lowered_copy(module, strategy)
+    for enabled, requires in itertools.product([True, False], repeat=2):
+        expected = trained_once(module, (requires, True), torch.zeros(3), enabled)
+        assert_same(trained_once(lowered, (requires, True), torch.zeros(3), enabled), expected)
+        if enabled:
+            assert breaks_of(lowered) == []

@@ -1,0 +1,34 @@
+// Lets the operators of a method run on tensors without memory while its path is recorded.
+#pragma once
+
+#include <ATen/core/stack.h>
+
+#include <vector>
+
+#include "ir/meta_copies.h"
+
+namespace torch::jit {
+struct Node;
+}
+
+namespace aten_recompute {
+
+// The forward of a call may need more memory than a budget allows. Its path is recorded without
+// that memory then: all tensors that the method gets or makes are on the meta device, and an
+// operator that needs their elements raises an exception.
+class MetaRun {
+ public:
+  // Returns what stands for a value that the method was given. Throws NotRecordable for tensors
+  // that are not dense, and where tensors are on two devices.
+  c10::IValue of(const c10::IValue& given);
+
+  // Changes the operands of a node such that it runs without memory, in a MetaMode. Where it asks
+  // for the device of a tensor, the answer will be that of the tensors that were given.
+  void prepare(const torch::jit::Node* node, torch::jit::Stack& operands);
+
+ private:
+  MetaCopies copies_;
+  std::vector<at::Tensor> constants_;  // of which there are copies
+};
+
+}  // namespace aten_recompute

@@ -1,0 +1,123 @@
+"""With slices, the first step keeps a budget in bytes, too: also where the method has control flow and is recorded."""
+
+import copy
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import aten_recompute
+from benchmarks.memory import Tracker
+
+
+class Grid(nn.Module):
+    """A network over many points. Sizes, attributes and types decide its way, data do not."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(8, 64)
+        self.blocks = nn.ModuleList(nn.Linear(64, 64) for _ in range(3))
+        self.last = nn.Linear(64, 1)
+        self.depth = 3
+        self.register_buffer("count", torch.zeros(1))
+
+    def hidden(self, x: Tensor) -> Tensor:
+        h = nn.functional.silu(self.first(x))
+        if x.size(0) > 1 and h.dtype == torch.float32 and not h.is_cuda:
+            for _ in range(self.depth):
+                for block in self.blocks:
+                    h = h + nn.functional.silu(block(h))
+        return h
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        offset = torch.zeros(x.size(0), 1, device=x.device, dtype=x.dtype)
+        return ((self.last(self.hidden(x)) + offset).squeeze(-1) * weights).sum()
+
+
+class Forces(Grid):
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        x.requires_grad_()
+        energy = (self.last(self.hidden(x)).squeeze(-1) * weights).sum()
+        g = torch.autograd.grad([energy], [x], create_graph=True)[0]
+        assert g is not None
+        return energy + g.pow(2).sum()
+
+
+class DataDecide(Grid):
+    """Has to run on the tensors of the call."""
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        if bool(weights.sum() > 0):
+            return (self.last(self.hidden(x)).squeeze(-1) * weights).sum()
+        return self.last(self.hidden(x)).sum()
+
+
+class Counts(Grid):
+    """Writes to an attribute, and to a tensor of its own."""
+
+    count: Tensor
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        self.count += 1
+        h = self.hidden(x)
+        h[:, 0] = 1.0
+        return (self.last(h).squeeze(-1) * weights).sum()
+
+
+def gradients(module: nn.Module, x: Tensor, weights: Tensor) -> tuple[Tensor, ...]:
+    return torch.autograd.grad(module(x.clone(), weights), list(module.parameters()))
+
+
+def peaks_of(module: nn.Module, x: Tensor, weights: Tensor, steps: int, tracker: Tracker) -> list[int]:
+    for parameter in module.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    peaks = []
+    for _ in range(steps):
+        x = x.detach()
+        with tracker.measure_peak() as peak:
+            module(x, weights).backward()
+        peaks.append(peak.bytes)
+    return peaks
+
+
+@pytest.mark.parametrize(("network", "mib"), [(Grid, 4), (Forces, 4), (Counts, 7)])
+def test_the_first_step_keeps_the_budget(network: Callable[[], Grid], mib: int, tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    eager = network()
+    x, weights = torch.randn(6000, 8), torch.rand(6000)
+    budget = mib * 2**20
+    assert peaks_of(copy.deepcopy(eager), x, weights, 1, tracker)[0] > 3 * budget
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget=budget, exact=False, accumulate=True
+    )
+    assert max(peaks_of(lowered, x, weights, 4, tracker)) <= budget
+    [specialization] = aten_recompute.report(lowered)["methods"][0]["specialisations"]
+    assert specialization["breaks"] == []
+    for found, expected in zip(gradients(lowered, x, weights), gradients(eager, x, weights), strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
+    assert torch.equal(dict(lowered.named_buffers())["count"], torch.tensor([5.0 if network is Counts else 0.0]))
+
+
+def test_the_first_step_keeps_the_smallest_peak_where_the_budget_is_out_of_reach(tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    x, weights = torch.randn(6000, 8), torch.rand(6000)
+    lowered = aten_recompute.lower(
+        torch.jit.script(Forces()), "budget", memory_budget="200KiB", exact=False, unreachable="leanest"
+    )
+    peaks = peaks_of(lowered, x, weights, 4, tracker)
+    assert max(peaks) <= 1.1 * min(peaks)
+
+
+def test_a_method_that_data_decide_is_recorded_on_its_tensors(tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    eager = DataDecide()
+    x, weights = torch.randn(600, 8), torch.rand(600)
+    lowered = aten_recompute.lower(
+        torch.jit.script(copy.deepcopy(eager)), "budget", memory_budget="1MiB", exact=False, accumulate=True
+    )
+    for sign in (1, -1):
+        for found, expected in zip(
+            gradients(lowered, x, sign * weights), gradients(eager, x, sign * weights), strict=True
+        ):
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
