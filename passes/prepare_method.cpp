@@ -1,5 +1,6 @@
 #include "passes/prepare_method.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/ir/ir.h>
 
 #include <algorithm>
@@ -142,6 +143,17 @@ void note_writes(PreparedMethod& method) {
     method.written = std::move(*written);
 }
 
+// Returns whether there is another path where gradients are enabled: that of this call, without
+// them, could not be recorded, because the method asks for gradients.
+bool may_have_path_with_gradients(Graph& graph) {
+  static const auto set_grad_enabled = c10::Symbol::fromQualString("aten::set_grad_enabled");
+  bool asks = false;
+  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
+    asks = asks || asks_autograd(node) || runs_autograd(node) || node->kind() == set_grad_enabled;
+  });
+  return asks && !at::GradMode::is_enabled();
+}
+
 }  // namespace
 
 PreparedMethod prepare_method(const MethodInput& input) {
@@ -159,6 +171,7 @@ PreparedMethod prepare_method(const MethodInput& input) {
     if (auto recorded = prepare_path(inlined, input))
       return std::move(*recorded);
     may_record_path = false;
+    method.assumptions.gradients_are_disabled = may_have_path_with_gradients(*inlined);
   }
   prepare(method.graph, input.self, method.assumptions);
   if (input.may_repeat)
@@ -170,8 +183,10 @@ PreparedMethod prepare_method(const MethodInput& input) {
       std::none_of(method.regions.nodes.begin(), method.regions.nodes.end(), is_in_a_loop);
   if (is_whole || !may_record_path)
     return method;
-  auto recorded = prepare_path(inlined, input);
-  return recorded ? std::move(*recorded) : std::move(method);
+  if (auto recorded = prepare_path(inlined, input))
+    return std::move(*recorded);
+  method.assumptions.gradients_are_disabled = may_have_path_with_gradients(*inlined);
+  return method;
 }
 
 std::shared_ptr<Graph> inline_method(Graph& given) {

@@ -1,5 +1,6 @@
 #include "passes/frontend/prepare.h"
 
+#include <ATen/core/grad_mode.h>
 #include <torch/csrc/jit/ir/ir.h>
 #include <torch/csrc/jit/passes/constant_pooling.h>
 #include <torch/csrc/jit/passes/constant_propagation.h>
@@ -144,6 +145,8 @@ bool Assumptions::hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,
     if (!holds(attribute, self))
       return false;
   }
+  if (gradients_are_disabled && at::GradMode::is_enabled())
+    return false;
   return path == nullptr || path->holds(self, values);
 }
 
@@ -168,6 +171,8 @@ std::string Assumptions::difference(const c10::intrusive_ptr<c10::ivalue::Object
     if (!holds(attribute, self))
       return aten_recompute::difference(attribute, self);
   }
+  if (gradients_are_disabled && at::GradMode::is_enabled())
+    return "gradients are enabled";
   return path == nullptr || path->holds(self, values) ? "" : path->difference(values, names);
 }
 

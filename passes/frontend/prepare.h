@@ -22,6 +22,7 @@ struct Assumptions {
   std::vector<FoldedAttribute> attributes;
   std::vector<InputAssumption> inputs;
   std::shared_ptr<const PathGuard> path;  // of a method that was recorded; otherwise nullptr
+  bool gradients_are_disabled = false;    // otherwise they may be enabled or not
 
   // Returns whether the assumptions hold for a call on `self` with these inputs.
   bool hold(const c10::intrusive_ptr<c10::ivalue::Object>& self,

@@ -1,5 +1,6 @@
 """Changes bytes and JSON at random, as somebody would who looks for an input that does harm."""
 
+import copy
 import json
 import random
 from collections.abc import Callable
@@ -103,7 +104,8 @@ def change_json(value: Any, draw: random.Random, odd: Callable[[random.Random], 
         container, key = draw.choice(places)
         kind = draw.randrange(5)
         if kind in (0, 1):
-            container[key] = odd(draw) if odd is not None and draw.random() < 0.7 else draw.choice(ODD)
+            # A copy: what is changed later must not be a part of itself.
+            container[key] = odd(draw) if odd is not None and draw.random() < 0.7 else copy.deepcopy(draw.choice(ODD))
         elif kind == 2:
             del container[key]
         elif kind == 3:

@@ -16,8 +16,8 @@ using c10::IValue;
 using torch::jit::Node;
 
 PathAttributes::PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self,
-                               PathBuilder& builder, CallerWrites& writes, MetaRun* meta_run,
-                               std::set<Path> carried)
+                               PathBuilder& builder, CallerWrites& writes, std::set<Path> carried,
+                               MetaRun* meta_run)
     : builder_(builder), writes_(writes), meta_run_(meta_run), to_carry_(std::move(carried)) {
   paths_[self.get()] = {};
 }

@@ -30,8 +30,8 @@ class PathAttributes {
   // tensors in `carried`, to which it writes, and writes them back at its end. `meta_run` has what
   // stands for tensors; nullptr if they stand for themselves.
   PathAttributes(const c10::intrusive_ptr<c10::ivalue::Object>& self, PathBuilder& builder,
-                 CallerWrites& writes, MetaRun* meta_run,
-                 std::set<std::vector<std::string>> carried = {});
+                 CallerWrites& writes, std::set<std::vector<std::string>> carried = {},
+                 MetaRun* meta_run = nullptr);
 
   // Notes which attributes the graph sets. Their values may change within a call, so the path does
   // not depend on what they are before it.

@@ -21,7 +21,7 @@ class PathOperators {
   // The arguments need to outlive this object. `meta_run` is nullptr where operators run on the
   // tensors of the call.
   PathOperators(PathBuilder& builder, PathValues& values, PathAttributes& attributes,
-                CallerWrites& writes, PathGradients& gradients, MetaRun* meta_run)
+                CallerWrites& writes, PathGradients& gradients, MetaRun* meta_run = nullptr)
       : builder_(builder),
         values_(values),
         attributes_(attributes),

@@ -60,7 +60,7 @@ class PathRecorder {
         grad_mode_(grad_mode),
         kept_(kept),
         meta_run_(on_meta ? std::make_unique<MetaRun>() : nullptr),
-        attributes_(self, builder_, writes_, meta_run_.get(), carried) {
+        attributes_(self, builder_, writes_, carried, meta_run_.get()) {
     result_.graph = builder_.graph();
     result_.default_dtype = c10::typeMetaToScalarType(at::get_default_dtype());
     for (const auto& input : inputs)

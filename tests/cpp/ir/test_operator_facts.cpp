@@ -140,6 +140,8 @@ INSTANTIATE_TEST_SUITE_P(
         FactCase{"RunsAutograd", Fact::kRunsAutograd, "aten::backward", "aten::is_leaf"},
         FactCase{"Dropout", Fact::kDropout, "aten::dropout", "aten::native_dropout"},
         FactCase{"ReadsMetadataOnly", Fact::kReadsMetadataOnly, "aten::zeros_like", "aten::clone"},
+        FactCase{"ReadsMetadataOfSecond", Fact::kReadsMetadataOfSecond, "aten::view_as",
+                 "aten::view"},
         FactCase{"ReadsData", Fact::kReadsData, "aten::item", "aten::size"},
         FactCase{"KnownFromMetadata", Fact::kKnownFromMetadata, "aten::size", "aten::item"},
         FactCase{"KnownFromRealTensor", Fact::kKnownFromRealTensor, "aten_recompute::sizes",

@@ -601,6 +601,18 @@ class SetsGradMode(Weighted):
         return g * self.w + energy
 
 
+def test_training_is_one_region_after_an_evaluation_that_cannot_be() -> None:
+    """As where a trainer validates first: there, the method sets another mode than that of the call."""
+    module = SetsGradMode()
+    lowered = lowered_copy(module, "all")
+    for enabled in (False, True, False, True):
+        expected = trained_once(module, (True, True), torch.zeros(3), enabled)
+        assert_same(trained_once(lowered, (True, True), torch.zeros(3), enabled), expected)
+    regions = [len(each["regions"]) for each in aten_recompute.report(lowered)["methods"][0]["specialisations"]]
+    assert regions[0] > 1
+    assert regions[1:] == [1]
+
+
 @pytest.mark.parametrize("strategy", ["none", "all"])
 def test_a_mode_may_be_set_that_is_set_already(strategy: str) -> None:
     module = SetsGradMode()
