@@ -38,6 +38,15 @@ c10::IValue MetaRun::of(const c10::IValue& given) {
 }
 
 void MetaRun::prepare(const Node* node, torch::jit::Stack& operands) {
+  written_.clear();
+  if (const auto* schema = node->maybeSchema()) {
+    const auto count = std::min(schema->arguments().size(), operands.size());
+    for (size_t i = 0; i < count; ++i) {
+      const auto* alias = schema->arguments()[i].alias_info();
+      if (alias != nullptr && alias->isWrite() && is_defined_tensor(operands[i]))
+        written_.emplace_back(operands[i].toTensor(), operands[i].toTensor()._version());
+    }
+  }
   if (asks_for_device(node) && !operands.empty() && is_defined_tensor(operands[0])) {
     const auto device = copies_.device().value_or(at::kCPU);
     operands[0] = at::empty({0}, operands[0].toTensor().options().device(device));
@@ -58,6 +67,14 @@ void MetaRun::prepare(const Node* node, torch::jit::Stack& operands) {
     constants_.push_back(operand.toTensor());
     operand = of(operand);
   }
+}
+
+void MetaRun::finish() {
+  for (const auto& [tensor, version] : written_) {
+    if (tensor._version() == version)
+      tensor.unsafeGetTensorImpl()->bump_version();
+  }
+  written_.clear();
 }
 
 }  // namespace aten_recompute

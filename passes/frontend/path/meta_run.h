@@ -3,6 +3,8 @@
 
 #include <ATen/core/stack.h>
 
+#include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "ir/meta_copies.h"
@@ -25,10 +27,13 @@ class MetaRun {
   // Changes the operands of a node such that it runs without memory, in a MetaMode. Where it asks
   // for the device of a tensor, the answer will be that of the tensors that were given.
   void prepare(const torch::jit::Node* node, torch::jit::Stack& operands);
+  // To be called when it has run: counts its writes, which it need not have done without memory.
+  void finish();
 
  private:
   MetaCopies copies_;
-  std::vector<at::Tensor> constants_;  // of which there are copies
+  std::vector<at::Tensor> constants_;                    // of which there are copies
+  std::vector<std::pair<at::Tensor, int64_t>> written_;  // by the node, and its version before
 };
 
 }  // namespace aten_recompute

@@ -100,6 +100,8 @@ std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& 
       throw NotRecordable("this call raises an exception in " + qualified_operator_name(node));
     stack = std::move(on_meta);
   }
+  if (meta_run_ != nullptr)
+    meta_run_->finish();
   return {stack.begin(), stack.end()};
 }
 

@@ -23,6 +23,7 @@ class MetaRunTest : public test::TorchTest {
     meta_run.prepare(node, operands);
     const MetaMode mode;
     node->getOperation()(operands);
+    meta_run.finish();
     return operands;
   }
 
@@ -55,6 +56,19 @@ graph(%x : Tensor, %d : int, %i : int):
 )",
                            "aten::select", {x, 0, 1});
   EXPECT_TRUE(results.at(0).toTensor().is_alias_of(x));
+}
+
+TEST_F(MetaRunTest, AWriteIsCounted) {
+  MetaRun meta_run;
+  const auto x = meta_run.of(at::rand({4, 3})).toTensor();
+  const auto version = x._version();
+  run(meta_run, R"(
+graph(%x : Tensor):
+  %y : Tensor = aten::relu_(%x)
+  return (%y)
+)",
+      "aten::relu_", {x});
+  EXPECT_EQ(x._version(), version + 1);
 }
 
 TEST_F(MetaRunTest, ConstantsAreOperandsLikeOthers) {
