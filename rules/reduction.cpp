@@ -3,6 +3,9 @@
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
+#include <optional>
+#include <string>
+
 namespace aten_recompute {
 namespace {
 
@@ -77,6 +80,44 @@ void add_extrema(std::vector<Rule>& rules) {
   }
 }
 
+bool is_none(const torch::jit::Value* value) {
+  return value->type()->kind() == c10::TypeKind::NoneType;
+}
+
+// Returns the length of a list of numbers, or nothing for None and where the graph does not tell.
+std::optional<size_t> length_of_list(const torch::jit::Value* list) {
+  if (list->node()->kind() == c10::prim::ListConstruct)
+    return list->node()->inputs().size();
+  if (is_none(list))
+    return std::nullopt;
+  if (const auto constant = torch::jit::constant_as<c10::List<int64_t>>(list))
+    return constant->size();
+  return std::nullopt;
+}
+
+// Writes a norm that ATen takes of a vector: one without an order, or along one dimension.
+// The other ones are norms of a matrix.
+std::string compose_norm(const torch::jit::Node* node) {
+  const std::string arguments = "dim, keepdim, dtype=dtype)";
+  const auto* order = node->namedInput("ord");
+  if (is_none(order))
+    return "    return torch.linalg_vector_norm(self, 2, " + arguments;
+  if (order->type()->kind() == c10::TypeKind::OptionalType ||
+      length_of_list(node->namedInput("dim")) != 1)
+    return "";
+  return "    return torch.linalg_vector_norm(self, torch._unwrap_optional(ord), " + arguments;
+}
+
+// Writes a norm of a matrix whose order has a name, where that is Frobenius'.
+std::string compose_frobenius_norm(const torch::jit::Node* node) {
+  const auto* dim = node->namedInput("dim");
+  if (torch::jit::constant_as<std::string>(node->namedInput("ord")) != "fro" ||
+      !(is_none(dim) || length_of_list(dim) == 2))
+    return "";
+  return std::string("    return torch.linalg_vector_norm(self, 2, ") +
+         (is_none(dim) ? "[-2, -1]" : "dim") + ", keepdim, dtype=dtype)";
+}
+
 void add_norms(std::vector<Rule>& rules) {
   const std::vector<Rule> more = {
       {.op = "aten::norm.Scalar",
@@ -91,12 +132,9 @@ void add_norms(std::vector<Rule>& rules) {
        .gradients = {{"self",
                       "recompute.norm_backward(grad, self.to(grad.dtype), p, result, dim)"
                       ".to(self.dtype)"}}},
-      {.op = "aten::linalg_norm", .forward = R"(
-    if ord is None:
-        norm = torch.linalg_vector_norm(self, 2, dim, keepdim, dtype=dtype)
-    else:
-        norm = torch.linalg_norm(self, ord, dim, keepdim, dtype=dtype)
-    return norm)"},
+      {.op = "aten::linalg_norm", .compose = &compose_norm},
+      {.op = "aten::linalg_norm.ord_str", .compose = &compose_frobenius_norm},
+      {.op = "aten::linalg_matrix_norm.str_ord", .compose = &compose_frobenius_norm},
       {.op = "aten::linalg_vector_norm",
        .gradients = {{"self",
                       "recompute.norm_backward(grad, self, ord, result, dim).to(self.dtype)"}}},

@@ -326,6 +326,17 @@ case(
 case("normalize", "F.normalize(x, dim=1)", x=g(3, 4))
 case("vector_norm", "torch.linalg.vector_norm(x), torch.linalg.vector_norm(x, 2, [1], True)", x=ties(3, 4), dtypes=ALL)
 case("linalg_norm", "torch.linalg.norm(x), torch.linalg.norm(x, dim=[1], keepdim=True)", x=ties(3, 4), dtypes=ALL)
+case(
+    "linalg_norm_order",
+    "torch.linalg.norm(x, 2.0, dim=[-1]), torch.linalg.norm(x, 1, [0], True), torch.linalg.norm(x, 3.5, dim=[1])",
+    x=ties(3, 4),
+)
+case("linalg_norm_of_a_vector", "torch.linalg.norm(x), torch.linalg.norm(x, 1, dim=[-1])", x=ties(5))
+case(
+    "linalg_norm_matrix",
+    'torch.linalg.norm(x, "fro"), torch.linalg.norm(x, "fro", [1, 0], keepdim=True), torch.linalg.matrix_norm(x)',
+    x=ties(3, 4),
+)
 case("vector_norm_inf", 'torch.linalg.vector_norm(x, float("inf"), [1])', x=ties(3, 4))
 case("vector_norm_half", "torch.linalg.vector_norm(x, 0.5, [0])", x=ties(3, 4))
 
