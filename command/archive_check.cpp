@@ -65,7 +65,7 @@ ArchiveSize archive_size(const std::string& path) {
   const auto tail_bytes =
       std::min<uint64_t>(file_bytes, kEndBytes + kLongestComment + kLocatorBytes);
   const auto tail = read_part(file, file_bytes - tail_bytes, tail_bytes);
-  const auto end = tail.rfind(kEnd);
+  const auto end = tail.rfind(kEnd, tail.size() - kEndBytes);  // LibTorch takes the last whole one
   if (end == tail.npos)
     return size;
   uint64_t bytes = number_at(tail, end + 12, 4), begin = number_at(tail, end + 16, 4);

@@ -14,6 +14,7 @@
 
 #include "command/archive_check.h"
 #include "command/failure.h"
+#include "command/pickle_check.h"
 
 namespace aten_recompute::command {
 namespace {
@@ -34,6 +35,9 @@ void check_is_file(const std::string& path) {
                                       " bytes that would become " +
                                       std::to_string(size.record_bytes) +
                                       " in memory, as no module or tensor that was saved does");
+  if (const auto record = damaged_pickle(path); !record.empty())
+    throw Failure(Exit::kBadFile, path + ": the record " + record +
+                                      " is damaged: it has a length that is greater than its own");
 }
 
 }  // namespace

@@ -125,6 +125,7 @@ class Workplace:
              "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF"], check=True,
         )  # fmt: skip
         for program in programs:
+            self._run(["cmake", "--build", "build", "-j", "1", "--target", program], check=True)  # takes long at first
             outcome = self.outcome_of_tests(program)
             if outcome != "survived":
                 sys.exit(f"mutate: the tests do not pass without a mutant ({outcome}), see {self.folder}")

@@ -83,6 +83,22 @@ def test_a_file_that_becomes_huge_in_memory_is_refused(
     command("inspect", "bomb.pt").fails(3, "bomb.pt", "that would become")
 
 
+@pytest.mark.parametrize("record", ["/data.pkl", "/constants.pkl", ".debug_pkl"])
+def test_a_length_that_is_greater_than_its_record_is_refused(
+    command: Command, model: str, tmp_path: Path, record: str
+) -> None:
+    """LibTorch would make room for a string of 1 GiB, or for as many objects, before it reads on."""
+    for operation in (b"X", b"r"):
+        path = tmp_path / "damaged.pt"
+        with zipfile.ZipFile(model) as old, zipfile.ZipFile(path, "w") as new:
+            changed = next(name for name in old.namelist() if name.endswith(record))
+            for name in old.namelist():
+                content = old.read(name)
+                assert name != changed or content.startswith(b"\x80\x02")
+                new.writestr(name, b"\x80\x02)" + operation + b"\0\0\0\x40" if name == changed else content)
+        command("inspect", path.name).fails(3, path.name, f"record {changed.partition('/')[2]} is damaged")
+
+
 def test_a_device_is_no_file(command: Command, model: str) -> None:
     command("inspect", "/dev/zero").fails(3, "/dev/zero", "a device or a pipe")
     command("estimate", model, "--input", "/dev/zero", "--budget", "0.5").fails(3, "a device or a pipe")
