@@ -245,8 +245,10 @@ void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
   const auto loss = is_smaller ? std::nullopt : loss_memory(*graphs_.plan->problem, step);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
-    caller_->see_loss(static_cast<double>(loss->beside) / incoming,
-                      static_cast<double>(loss->held) / incoming);
+    caller_->see_loss({.factor = static_cast<double>(loss->beside) / incoming,
+                       .held_factor = static_cast<double>(loss->held) / incoming,
+                       .gradient_bytes = loss->incoming,
+                       .exceeds_plan = matters});
   }
   const bool is_comparable = is_as_planned && !is_smaller;
   if (is_comparable)

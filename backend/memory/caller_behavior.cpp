@@ -11,6 +11,8 @@ namespace {
 
 // Error of a prediction that is tolerated, as a fraction of the peak.
 constexpr double kTolerance = 0.03;
+// A share of the peak that is not worth another plan.
+constexpr double kNothing = 1e-4;
 
 std::vector<bool> expanded_dimensions(const CallerBehavior::Output& output) {
   const auto& gradient = output.gradient;
@@ -118,11 +120,22 @@ void CallerBehavior::see(const std::vector<Output>& outputs) {
   }
 }
 
-void CallerBehavior::see_loss(double loss_factor, double held_factor) {
+bool CallerBehavior::is_as_assumed(const Loss& loss) const {
+  if (!assumed_.caller.loss_factor)
+    return false;
+  const auto more = std::max({0.0, loss.factor - *assumed_.caller.loss_factor,
+                              loss.held_factor - assumed_.caller.held_factor});
+  return more * static_cast<double>(loss.gradient_bytes) <=
+         kNothing * static_cast<double>(peak_bytes_);
+}
+
+void CallerBehavior::see_loss(const Loss& loss) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  if (!loss.exceeds_plan && !differs_ && is_as_assumed(loss))
+    return;
   seen_.caller.loss_factor =
-      std::max(loss_factor, assumed_.caller.loss_factor.value_or(loss_factor));
-  seen_.caller.held_factor = std::max(held_factor, assumed_.caller.held_factor);
+      std::max(loss.factor, assumed_.caller.loss_factor.value_or(loss.factor));
+  seen_.caller.held_factor = std::max(loss.held_factor, assumed_.caller.held_factor);
   differs_ = differs_ || has_other_loss();
 }
 

@@ -45,9 +45,18 @@ class CallerBehavior {
   // warning where they and their gradients take more than was planned for.
   void see(const std::vector<Output>& outputs);
 
-  // Notes that a loss takes more than was planned for. Both factors are multiples of the bytes of
-  // the gradients that it makes (SeenInCalls).
-  void see_loss(double loss_factor, double held_factor);
+  // What a loss takes in a step, as multiples of the bytes of the gradients that it makes
+  // (SeenInCalls).
+  struct Loss {
+    double factor = 0.0;
+    double held_factor = 0.0;
+    int64_t gradient_bytes = 0;
+    bool exceeds_plan = false;  // the step took more than its plan allows
+  };
+  // Notes what a loss takes. Where the step did not take more than its plan allows, a difference
+  // from what was assumed that is nothing beside the peak is ignored: the factors of small outputs
+  // change with their sizes.
+  void see_loss(const Loss& loss);
 
   // Returns whether all gradients were whole and all outputs held; see() can then change nothing.
   bool is_settled() const { return settled_.load(std::memory_order_relaxed); }
@@ -65,6 +74,8 @@ class CallerBehavior {
   int64_t bytes_of(const std::vector<Output>& outputs, const SeenInCalls& behavior) const;
   // Returns whether the output counts as the caller's (count_only()).
   bool counts(size_t output) const;
+  // Returns whether a loss takes so little more than was assumed that no plan changes.
+  bool is_as_assumed(const Loss& loss) const;
   // Returns whether the measured loss differs from the assumed one. Needs mutex_ to be held.
   bool has_other_loss() const;
 

@@ -70,7 +70,7 @@ TEST(CallerBehavior, AnUnmeasuredLossMayKeepAsMuchAsTheOutput) {
 TEST(CallerBehavior, ALossIsPlannedForAsItWasMeasured) {
   CallerBehavior caller({}, kPeak, true);
   EXPECT_FALSE(caller.loss_factor());
-  caller.see_loss(0.5, 1.0);
+  caller.see_loss({.factor = 0.5, .held_factor = 1.0, .gradient_bytes = kPeak});
   EXPECT_TRUE(caller.differs());
   EXPECT_EQ(caller.loss_factor(), 0.5);
   EXPECT_EQ(caller.held_factor(), 1.0);
@@ -81,9 +81,25 @@ TEST(CallerBehavior, ALossIsPlannedForAsItWasMeasured) {
   assumed.caller.loss_factor = 2.0;
   assumed.caller.held_factor = 0.5;
   CallerBehavior next(assumed, kPeak, true);
-  next.see_loss(1.0, 0.25);
+  next.see_loss({.factor = 1.0, .held_factor = 0.25, .gradient_bytes = kPeak});
   EXPECT_FALSE(next.differs()) << "a smaller loss than the one that was planned for";
   EXPECT_EQ(next.loss_factor(), 2.0);
+}
+
+TEST(CallerBehavior, ALossThatIsNothingBesideThePeakChangesNothing) {
+  SeenInCalls assumed;
+  assumed.caller.loss_factor = 1.0;
+  constexpr int64_t kSmall = kPeak / 100;
+  CallerBehavior caller(assumed, kPeak, true);
+  caller.see_loss({.factor = 1.005, .held_factor = 0.005, .gradient_bytes = kSmall});
+  EXPECT_FALSE(caller.differs());
+  caller.see_loss({.factor = 1.02, .held_factor = 0.0, .gradient_bytes = kSmall});
+  EXPECT_TRUE(caller.differs()) << "a larger part of the peak";
+
+  CallerBehavior next(assumed, kPeak, true);
+  next.see_loss(
+      {.factor = 1.005, .held_factor = 0.0, .gradient_bytes = kSmall, .exceeds_plan = true});
+  EXPECT_TRUE(next.differs()) << "the plan does not keep the budget";
 }
 
 TEST(CallerBehavior, OneWholeGradientIsEnoughToPlanForIt) {
