@@ -129,6 +129,7 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
                                const RegionInput& input) {
   RegionGraphs graphs;
   graphs.source = input.graph;
+  graphs.is_attribute = input.is_attribute;
   graphs.shared_casts = input.shared_casts;
   graphs.layout = layout;
   auto joint = differentiate_region(forward, input, graphs);
@@ -168,6 +169,7 @@ RegionGraphs recompile_with_plan(const RegionInput& given, const RegionGraphs& b
   const WithoutAutocast no_autocast;
   RegionGraphs graphs;
   graphs.source = before.source;
+  graphs.is_attribute = before.is_attribute;
   graphs.shared_casts = before.shared_casts;
   graphs.casts_without_gradient = before.casts_without_gradient;
   graphs.layout = before.layout;

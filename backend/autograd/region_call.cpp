@@ -319,11 +319,18 @@ const torch::jit::Node* RegionCall::run_instructions(Run& run, const Stage& stag
   return first;
 }
 
-void RegionCall::watch_gradient(const Node& target) const {
+void RegionCall::watch_gradient(size_t output, const Node& target) const {
   if (watch_ == nullptr)
     return;
-  if (const auto* parameter = dynamic_cast<const torch::autograd::AccumulateGrad*>(&target))
-    watch_->hand_on(parameter->variable.grad().defined());
+  const auto* leaf = dynamic_cast<const torch::autograd::AccumulateGrad*>(&target);
+  if (leaf == nullptr)
+    return;
+  const auto& graphs = compiled_region().graphs();
+  const auto input = graphs.gradient.df_output_vjps[graphs.summands[output].output];
+  const bool is_added = leaf->variable.grad().defined();
+  // That of a parameter alone is planned for as one that exists already (Options::accumulate).
+  if (is_added || graphs.is_attribute[input])
+    watch_->hand_on(is_added);
 }
 
 int64_t RegionCall::bytes_let_go() const {

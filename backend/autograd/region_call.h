@@ -111,8 +111,8 @@ class RegionCall {
   }
   // Notes that the data of the call made smaller tensors than those planned for.
   void note_smaller() { is_smaller_ = true; }
-  // Notes that a gradient is about to be passed to `target`.
-  void watch_gradient(const torch::autograd::Node& target) const;
+  // Notes that this output of the backward program is about to be passed to `target`.
+  void watch_gradient(size_t output, const torch::autograd::Node& target) const;
   // Sets the step whose arena serves this call, which is run `number` of it. What makes single
   // outputs again is run `number_again`.
   void set_arena(OpenStep step, size_t number, size_t number_again) {

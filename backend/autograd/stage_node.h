@@ -40,7 +40,7 @@ class StageNode : public RegionNode {
       if (!next_edge(i).is_valid())
         continue;
       if (gradients[i].defined())
-        call_->watch_gradient(receiver_of(*next_edge(i).function));
+        call_->watch_gradient(stage.gradients[i], receiver_of(*next_edge(i).function));
       else if (needed[i])  // otherwise the engine does not follow the edge
         keep_missing_gradient_from_hooks(*this, receiver_of(*next_edge(i).function));
     }

@@ -24,7 +24,7 @@ struct StepMemory {
   int64_t at_backward = 0;            // when that backward began
   int64_t freed_before_backward = 0;  // part of `saved`: outputs that the caller did not hold
   int64_t peak = 0;                   // peak to the end of the last backward of a run
-  size_t num_new_gradients = 0;       // gradients that became the `.grad` of a parameter
+  size_t num_new_gradients = 0;       // gradients that became the `.grad` of an attribute
   size_t num_added_gradients = 0;     // gradients that were added to a `.grad`
 
   // Memory of a run's backward, relative to `at_backward`.

@@ -77,6 +77,7 @@ struct RegionReport {
 struct RegionGraphs {
   // RegionInput::graph, with the casts of autocast.
   std::shared_ptr<torch::jit::Graph> source;
+  std::vector<bool> is_attribute;  // RegionInput::is_attribute
   // WithCasts::shared, those with a gradient.
   SharedCasts shared_casts;
   // The others: autocast keeps these casts as well, and later calls may need their gradients.
