@@ -10,6 +10,7 @@ eager PyTorch's. The exit status is 1 if a call took more than the budget, or if
 """
 
 import argparse
+import gc
 import os
 import random
 import sys
@@ -85,6 +86,8 @@ def run(name: str, share: float, training: bool, smallest: int, largest: int, ca
     before = plans_made()
     lowered = aten_recompute.lower(potential.script(), "budget", memory_budget=budget, exact=False, accumulate=training)
     course = Course(eager_peak, budget, [], 0, [], 0.0)
+    gc.collect()
+    gc.freeze()  # the packages make many objects, which every measurement would look at
     for call, system in enumerate(tqdm(systems, desc=name, unit="call", disable=None), 1):
         potential.inputs = system
         course.peaks.append(potential.measure(lowered)[0])

@@ -18,17 +18,6 @@ constexpr std::string_view kLocator = "PK\x06\x07";
 constexpr std::string_view kEntry = "PK\x01\x02";
 constexpr uint64_t kIsLong = 0xffffffff;
 
-// Reads little-endian numbers; 0 beyond the end.
-uint64_t number_at(std::string_view text, size_t place, size_t bytes) {
-  uint64_t number = 0;
-  for (size_t i = bytes; i-- > 0;) {
-    const auto byte =
-        place + i < text.size() ? static_cast<unsigned char>(text[place + i]) : uint64_t{0};
-    number = number << 8 | byte;
-  }
-  return number;
-}
-
 std::string read_part(std::ifstream& file, uint64_t place, uint64_t bytes) {
   std::string part(static_cast<size_t>(bytes), '\0');
   file.clear();
@@ -54,6 +43,16 @@ uint64_t record_bytes(std::string_view entry) {
 }
 
 }  // namespace
+
+uint64_t number_at(std::string_view text, size_t place, size_t bytes) {
+  uint64_t number = 0;
+  for (size_t i = bytes; i-- > 0;) {
+    const auto byte =
+        place + i < text.size() ? static_cast<unsigned char>(text[place + i]) : uint64_t{0};
+    number = number << 8 | byte;
+  }
+  return number;
+}
 
 ArchiveSize archive_size(const std::string& path) {
   ArchiveSize size;

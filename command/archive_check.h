@@ -1,10 +1,15 @@
 // A look at an archive before LibTorch reads it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace aten_recompute::command {
+
+// Reads a little-endian number of so many bytes, at most 8; what is beyond the end counts as 0.
+uint64_t number_at(std::string_view text, size_t place, size_t bytes);
 
 // What the directory of a zip archive says.
 struct ArchiveSize {

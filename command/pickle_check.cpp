@@ -3,8 +3,9 @@
 #include <caffe2/serialize/inline_container.h>
 
 #include <algorithm>
-#include <cstdint>
 #include <exception>
+
+#include "command/archive_check.h"
 
 namespace aten_recompute::command {
 namespace {
@@ -26,16 +27,6 @@ enum Operation : char {
   kStop = '.',
 };
 
-// Returns the little-endian number of four bytes at the beginning; the largest one beyond the end.
-uint32_t number(std::string_view bytes) {
-  if (bytes.size() < 4)
-    return UINT32_MAX;
-  uint32_t value = 0;
-  for (size_t i = 4; i-- > 0;)
-    value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
-}
-
 // Returns the bytes of the argument of an operation.
 size_t argument_bytes(char operation, std::string_view rest) {
   switch (operation) {
@@ -55,7 +46,7 @@ size_t argument_bytes(char operation, std::string_view rest) {
     case kLong:
       return rest.empty() ? 0 : size_t{1} + static_cast<unsigned char>(rest[0]);
     case kText:
-      return size_t{4} + number(rest);
+      return size_t{4} + number_at(rest, 0, 4);
     case kGlobal: {  // two lines
       const auto first = rest.find('\n');
       const auto second = first == rest.npos ? first : rest.find('\n', first + 1);
@@ -76,7 +67,7 @@ bool claims_too_much(std::string_view pickle) {
     const auto bytes = argument_bytes(operation, pickle);
     if (operation == kText && bytes > pickle.size())
       return true;
-    if (operation == kRememberLong && number(pickle) > size)
+    if (operation == kRememberLong && number_at(pickle, 0, 4) > size)
       return true;
     pickle.remove_prefix(std::min(bytes, pickle.size()));
   }
