@@ -125,14 +125,16 @@ def main() -> int:
         course = run(
             name, arguments.budget, not arguments.inference, arguments.smallest, arguments.largest, arguments.calls
         )
-        over = sum(peak > course.budget for peak in course.peaks)
+        over = [call for call, peak in enumerate(course.peaks, 1) if peak > course.budget]
+        if over:
+            print(f"{name}: over the budget in the calls {', '.join(map(str, over))}", file=sys.stderr)
         resident = ", ".join(f"{each / 2**20:.0f}" for each in course.resident)
         print(
-            f"| {name} | {course.budget:,} | {max(course.peaks):,} | {over} of {arguments.calls} | {course.plans} "
+            f"| {name} | {course.budget:,} | {max(course.peaks):,} | {len(over)} of {arguments.calls} | {course.plans} "
             f"| {resident} | {course.difference:.0e} |",
             flush=True,
         )
-        failed = failed or over > 0 or course.difference > ROUNDING
+        failed = failed or bool(over) or course.difference > ROUNDING
     return int(failed)
 
 
