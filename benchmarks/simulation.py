@@ -35,6 +35,7 @@ import aten_recompute  # noqa: E402
 from benchmarks.arguments import positive  # noqa: E402
 from benchmarks.forces import BLOCKS, Potential  # noqa: E402
 from benchmarks.memory import tracker  # noqa: E402
+from benchmarks.resident import status  # noqa: E402
 
 COMPARED = 10  # every such call
 ROUNDING = 1e-5  # of the norm of energies and forces, in float32
@@ -44,17 +45,11 @@ ROUNDING = 1e-5  # of the norm of energies and forces, in float32
 class Course:
     """What was seen over the calls, in bytes where not said otherwise."""
 
-    eager: int  # peak of eager PyTorch for the largest system
     budget: int
     peaks: list[int]
     plans: int
     resident: list[int]  # of the process after a fifth of the calls, a half, and all
     difference: float  # of energies and forces from eager PyTorch's, relative to their norm, at most
-
-
-def resident_bytes() -> int:
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    return 1024 * int(status.split("VmRSS:")[1].split()[0])
 
 
 def plans_made() -> int:
@@ -85,7 +80,7 @@ def run(name: str, share: float, training: bool, smallest: int, largest: int, ca
     budget = int(share * eager_peak)
     before = plans_made()
     lowered = aten_recompute.lower(potential.script(), "budget", memory_budget=budget, exact=False, accumulate=training)
-    course = Course(eager_peak, budget, [], 0, [], 0.0)
+    course = Course(budget, [], 0, [], 0.0)
     gc.collect()
     gc.freeze()  # the packages make many objects, which every measurement would look at
     for call, system in enumerate(tqdm(systems, desc=name, unit="call", disable=None), 1):
@@ -96,7 +91,7 @@ def run(name: str, share: float, training: bool, smallest: int, largest: int, ca
             course.difference = max(course.difference, relative_difference(ours, theirs))
             del ours, theirs
         if call in (calls // 5, calls // 2, calls):
-            course.resident.append(resident_bytes())
+            course.resident.append(status("VmRSS"))
     course.plans = plans_made() - before
     return course
 

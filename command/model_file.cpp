@@ -36,8 +36,9 @@ void check_is_file(const std::string& path) {
                                       std::to_string(size.record_bytes) +
                                       " in memory, as no module or tensor that was saved does");
   if (const auto record = damaged_pickle(path); !record.empty())
-    throw Failure(Exit::kBadFile, path + ": the record " + record +
-                                      " is damaged: it has a length that is greater than its own");
+    throw Failure(Exit::kBadFile,
+                  path + ": the record " + record +
+                      " is damaged: a length in it is greater than the whole record");
 }
 
 }  // namespace

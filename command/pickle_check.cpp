@@ -10,44 +10,30 @@
 namespace aten_recompute::command {
 namespace {
 
-// Operations of pickles, protocol 2, that LibTorch reads and that have an argument.
-enum Operation : char {
-  kProtocol = '\x80',
-  kInt = 'J',
-  kInt1 = 'K',
-  kInt2 = 'M',
-  kLong = '\x8a',
-  kFloat = 'G',
-  kText = 'X',
-  kGlobal = 'c',
-  kRemember = 'q',
-  kRememberLong = 'r',
-  kGet = 'h',
-  kGetLong = 'j',
-  kStop = '.',
-};
+// Operations of pickles.
+constexpr char kText = 'X', kRemember = 'r', kStop = '.';
 
-// Returns the bytes of the argument of an operation.
+// Returns the bytes of the argument of an operation that LibTorch reads (pickles of protocol 2).
 size_t argument_bytes(char operation, std::string_view rest) {
   switch (operation) {
-    case kProtocol:
-    case kInt1:
-    case kRemember:
-    case kGet:
+    case '\x80':  // the protocol
+    case 'K':     // a number
+    case 'q':     // an object to remember
+    case 'h':     // an object that was remembered
       return 1;
-    case kInt2:
+    case 'M':
       return 2;
-    case kInt:
-    case kRememberLong:
-    case kGetLong:
+    case 'J':
+    case kRemember:
+    case 'j':
       return 4;
-    case kFloat:
+    case 'G':
       return 8;
-    case kLong:
+    case '\x8a':  // a number with its length
       return rest.empty() ? 0 : size_t{1} + static_cast<unsigned char>(rest[0]);
     case kText:
       return size_t{4} + number_at(rest, 0, 4);
-    case kGlobal: {  // two lines
+    case 'c': {  // a class, in two lines
       const auto first = rest.find('\n');
       const auto second = first == rest.npos ? first : rest.find('\n', first + 1);
       return second == rest.npos ? rest.size() : second + 1;
@@ -67,7 +53,7 @@ bool claims_too_much(std::string_view pickle) {
     const auto bytes = argument_bytes(operation, pickle);
     if (operation == kText && bytes > pickle.size())
       return true;
-    if (operation == kRememberLong && number_at(pickle, 0, 4) > size)
+    if (operation == kRemember && number_at(pickle, 0, 4) > size)
       return true;
     pickle.remove_prefix(std::min(bytes, pickle.size()));
   }
@@ -84,8 +70,7 @@ std::string damaged_pickle(const std::string& path) {
       if (claims_too_much({static_cast<const char*>(data.get()), bytes}))
         return name;
     }
-  } catch (const std::exception&) {
-    return "";
+  } catch (const std::exception&) {  // LibTorch says what is wrong when it loads the file
   }
   return "";
 }

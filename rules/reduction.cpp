@@ -80,15 +80,11 @@ void add_extrema(std::vector<Rule>& rules) {
   }
 }
 
-bool is_none(const torch::jit::Value* value) {
-  return value->type()->kind() == c10::TypeKind::NoneType;
-}
-
 // Returns the length of a list of numbers, or nothing for None and where the graph does not tell.
 std::optional<size_t> length_of_list(const torch::jit::Value* list) {
   if (list->node()->kind() == c10::prim::ListConstruct)
     return list->node()->inputs().size();
-  if (is_none(list))
+  if (list->mustBeNone())
     return std::nullopt;
   if (const auto constant = torch::jit::constant_as<c10::List<int64_t>>(list))
     return constant->size();
@@ -100,7 +96,7 @@ std::optional<size_t> length_of_list(const torch::jit::Value* list) {
 std::string compose_norm(const torch::jit::Node* node) {
   const std::string arguments = "dim, keepdim, dtype=dtype)";
   const auto* order = node->namedInput("ord");
-  if (is_none(order))
+  if (order->mustBeNone())
     return "    return torch.linalg_vector_norm(self, 2, " + arguments;
   if (order->type()->kind() == c10::TypeKind::OptionalType ||
       length_of_list(node->namedInput("dim")) != 1)
@@ -112,10 +108,10 @@ std::string compose_norm(const torch::jit::Node* node) {
 std::string compose_frobenius_norm(const torch::jit::Node* node) {
   const auto* dim = node->namedInput("dim");
   if (torch::jit::constant_as<std::string>(node->namedInput("ord")) != "fro" ||
-      !(is_none(dim) || length_of_list(dim) == 2))
+      !(dim->mustBeNone() || length_of_list(dim) == 2))
     return "";
   return std::string("    return torch.linalg_vector_norm(self, 2, ") +
-         (is_none(dim) ? "[-2, -1]" : "dim") + ", keepdim, dtype=dtype)";
+         (dim->mustBeNone() ? "[-2, -1]" : "dim") + ", keepdim, dtype=dtype)";
 }
 
 void add_norms(std::vector<Rule>& rules) {

@@ -328,7 +328,7 @@ void RegionCall::watch_gradient(size_t output, const Node& target) const {
   const auto& graphs = compiled_region().graphs();
   const auto input = graphs.gradient.df_output_vjps[graphs.summands[output].output];
   const bool is_added = leaf->variable.grad().defined();
-  // That of a parameter alone is planned for as one that exists already (Options::accumulate).
+  // Options::accumulate is about parameters. The gradient of an input is planned for as a new one.
   if (is_added || graphs.is_attribute[input])
     watch_->hand_on(is_added);
 }

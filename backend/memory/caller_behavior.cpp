@@ -12,7 +12,7 @@ namespace {
 // Error of a prediction that is tolerated, as a fraction of the peak.
 constexpr double kTolerance = 0.03;
 // A share of the peak that is not worth another plan.
-constexpr double kNothing = 1e-4;
+constexpr double kNegligible = 1e-4;
 
 std::vector<bool> expanded_dimensions(const CallerBehavior::Output& output) {
   const auto& gradient = output.gradient;
@@ -126,7 +126,7 @@ bool CallerBehavior::is_as_assumed(const Loss& loss) const {
   const auto more = std::max({0.0, loss.factor - *assumed_.caller.loss_factor,
                               loss.held_factor - assumed_.caller.held_factor});
   return more * static_cast<double>(loss.gradient_bytes) <=
-         kNothing * static_cast<double>(peak_bytes_);
+         kNegligible * static_cast<double>(peak_bytes_);
 }
 
 void CallerBehavior::see_loss(const Loss& loss) {

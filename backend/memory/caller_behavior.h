@@ -54,8 +54,8 @@ class CallerBehavior {
     bool exceeds_plan = false;  // the step took more than its plan allows
   };
   // Notes what a loss takes. Where the step did not take more than its plan allows, a difference
-  // from what was assumed that is nothing beside the peak is ignored: the factors of small outputs
-  // change with their sizes.
+  // from what was assumed that is negligible beside the peak is ignored: the factors of small
+  // outputs change with their sizes.
   void see_loss(const Loss& loss);
 
   // Returns whether all gradients were whole and all outputs held; see() can then change nothing.
