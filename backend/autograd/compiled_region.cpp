@@ -29,6 +29,24 @@ bool may_hold_memory(const c10::Type& type) {
   return contains_tensor(type) || type.kind() == c10::TypeKind::ClassType;
 }
 
+// Returns whether a call that has run the instruction cannot start again from its first one.
+bool has_lasting_effect(const Program::Instruction& instruction) {
+  const auto* node = instruction.node;
+  if (node->kind() == symbols::kCheckPath)
+    return false;
+  return instruction.mutates || has_effect(node) || !may_run_again(node) || node->hasSideEffects();
+}
+
+std::vector<size_t> data_checks_of(const Program& forward) {
+  std::vector<size_t> checks;
+  const auto& instructions = forward.instructions();
+  for (size_t i = 0; i < instructions.size() && !has_lasting_effect(instructions[i]); ++i) {
+    if (instructions[i].data_sizes >= 0)
+      checks.push_back(i + 1);
+  }
+  return checks;
+}
+
 }  // namespace
 
 CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavior> caller,
@@ -52,6 +70,8 @@ CompiledRegion::CompiledRegion(RegionGraphs graphs, std::shared_ptr<CallerBehavi
   written_inputs_ = inputs_written_by(forward);
   read_statistics_ = statistics_read_by(forward);
   draws_random_numbers_ = aten_recompute::draws_random_numbers(forward);
+  if (graphs_.plan && !graphs_.plan->data_sizes.empty())
+    data_checks_ = data_checks_of(forward_);
 }
 
 const RegionReplay& CompiledRegion::replay() const {
@@ -230,7 +250,7 @@ void CompiledRegion::find_aliases() {
   }
 }
 
-void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
+void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
                                PeakDifference& difference) const {
   if (step.backward.empty())
     return;
@@ -238,11 +258,13 @@ void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
   const auto& options = difference.options();
   const bool is_like = is_like_plan(step, options.accumulate);
   const bool is_as_planned = is_like && !is_outdated();
-  const bool matters = is_too_low(metrics.predicted_peak_bytes, step.peak,
-                                  budget_bytes(options, metrics.fraction_counts_from));
+  const auto budget = budget_bytes(options, metrics.fraction_counts_from);
+  const bool matters = is_too_low(has_other_sizes ? std::max(metrics.predicted_peak_bytes, budget)
+                                                  : metrics.predicted_peak_bytes,
+                                  step.peak, budget);
   // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
-  // of smaller inputs says nothing about that of those planned for.
-  const auto loss = is_smaller ? std::nullopt : loss_memory(*graphs_.plan->problem, step);
+  // of other sizes says nothing about that of those planned for.
+  const auto loss = has_other_sizes ? std::nullopt : loss_memory(*graphs_.plan->problem, step);
   if (loss && (!is_as_planned || matters)) {
     const auto incoming = static_cast<double>(loss->incoming);
     caller_->see_loss({.factor = static_cast<double>(loss->beside) / incoming,
@@ -250,7 +272,7 @@ void CompiledRegion::note_step(const StepMemory& step, bool is_smaller,
                        .gradient_bytes = loss->incoming,
                        .exceeds_plan = matters});
   }
-  const bool is_comparable = is_as_planned && !is_smaller;
+  const bool is_comparable = is_as_planned && !has_other_sizes;
   if (is_comparable)
     measured_peak_bytes_ = step.peak;
   if (is_comparable || (is_like && matters))

@@ -108,16 +108,16 @@ class CompiledRegion {
   // Returns whether the caller does something that the plan was not made for.
   bool is_outdated() const { return caller_ != nullptr && caller_->differs(); }
   // Returns whether the next step is to be watched: no step so far could be compared with the plan,
-  // and fewer than kMaxWatchedSteps of its kind were watched. Counts the step if so. `is_smaller`
-  // says that its inputs are smaller than those planned for.
-  bool wants_watch(bool is_smaller) const {
-    auto& count = is_smaller ? num_smaller_watched_ : num_watched_;
+  // and fewer than kMaxWatchedSteps of its kind were watched. Counts the step if so.
+  // `has_other_sizes` says that its tensors have other sizes than those planned for.
+  bool wants_watch(bool has_other_sizes) const {
+    auto& count = has_other_sizes ? num_others_watched_ : num_watched_;
     return measured_peak_bytes_ < 0 && count++ < kMaxWatchedSteps;
   }
   // Notes the memory of a step of this region alone: what the loss took, and where the step can be
-  // compared with the plan, its peak, which `difference` compares with the prediction. Of a smaller
-  // step only a peak that is too large says something. Needs a region with a profile.
-  void note_step(const StepMemory& step, bool is_smaller, PeakDifference& difference) const;
+  // compared with the plan, its peak, which `difference` compares with the prediction. Of a step
+  // with other sizes only a peak over the budget says something. Needs a region with a profile.
+  void note_step(const StepMemory& step, bool has_other_sizes, PeakDifference& difference) const;
   // Returns the measured peak of a step in bytes; -1 where none is known.
   int64_t measured_peak_bytes() const { return measured_peak_bytes_; }
   // Notes that a call of this region has run out of memory.
@@ -130,6 +130,9 @@ class CompiledRegion {
   // Returns the plans of steps of which this is the first region.
   ArenaPlans& arena_plans() const { return *arena_plans_; }
   bool draws_random_numbers() const { return draws_random_numbers_; }
+  // Returns after how many instructions of the forward data have decided sizes, as long as the
+  // forward can be given up there: what ran before has no effects.
+  const std::vector<size_t>& data_checks() const { return data_checks_; }
 
   // Returns how the backward changes where `defined[k]` says whether vjp k is defined. This is
   // computed once for each mask.
@@ -162,9 +165,10 @@ class CompiledRegion {
   std::vector<size_t> read_statistics_;
   std::shared_ptr<ArenaPlans> arena_plans_ = std::make_shared<ArenaPlans>();
   bool draws_random_numbers_ = false;
+  std::vector<size_t> data_checks_;
   mutable std::atomic<int64_t> measured_peak_bytes_{-1};
   mutable std::atomic<size_t> num_watched_{0};
-  mutable std::atomic<size_t> num_smaller_watched_{0};
+  mutable std::atomic<size_t> num_others_watched_{0};
   mutable std::atomic<bool> ran_out_of_memory_{false};
   mutable std::mutex mutex_;
   mutable std::unique_ptr<RegionReplay> replay_;

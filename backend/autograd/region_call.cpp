@@ -450,7 +450,7 @@ variable_list RegionCall::run_stage(size_t index, variable_list&& vjps,
     run = {};
     watch_->end_backward(number_);
     if (difference_ != nullptr)
-      compiled_region_->note_step(watch_->memory(), is_smaller_, *difference_);
+      compiled_region_->note_step(watch_->memory(), has_other_sizes_, *difference_);
   }
   return gradients;
 }

@@ -101,16 +101,16 @@ class RegionCall {
   }
   // Sets the watch of a step that runs this region alone. When its backward ends, the compiled
   // region notes the step's memory, and `difference` compares the peak with the prediction.
-  // `is_smaller`: CompiledRegion::note_step().
-  void set_own_watch(std::shared_ptr<StepWatch> watch, bool is_smaller,
+  // `has_other_sizes`: CompiledRegion::note_step().
+  void set_own_watch(std::shared_ptr<StepWatch> watch, bool has_other_sizes,
                      std::shared_ptr<PeakDifference> difference) {
-    is_smaller_ = is_smaller;
+    has_other_sizes_ = has_other_sizes;
     const auto number = watch->begin_forward();
     set_watch(std::move(watch), number);
     difference_ = std::move(difference);
   }
-  // Notes that the data of the call made smaller tensors than those planned for.
-  void note_smaller() { is_smaller_ = true; }
+  // Notes that the data of the call made smaller or larger tensors than those planned for.
+  void note_other_sizes() { has_other_sizes_ = true; }
   // Notes that this output of the backward program is about to be passed to `target`.
   void watch_gradient(size_t output, const torch::autograd::Node& target) const;
   // Sets the step whose arena serves this call, which is run `number` of it. What makes single
@@ -252,7 +252,7 @@ class RegionCall {
   std::shared_ptr<StepWatch> watch_;            // nullptr if the step is not watched
   size_t number_ = 0;                           // this run's number in the watch
   std::shared_ptr<PeakDifference> difference_;  // set if the step runs this region alone
-  bool is_smaller_ = false;                     // the step is, than that planned for
+  bool has_other_sizes_ = false;                // than those planned for
   OpenStep arena_step_;
   size_t arena_run_ = 0;
   size_t num_passes_ = 0;

@@ -13,14 +13,17 @@ enum class DataGrowth {
 
 // Compares what the data of a call decided with what a plan assumes. Data that only move from one
 // tensor to another, as tokens do between the experts of a mixture, hardly change a peak, so single
-// tensors may be half as large again. Small tensors are ignored.
-DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed);
+// tensors may be half as large again. Small tensors are ignored. `room` is how many times the
+// plan's memory there is for a call; all tensors together may grow as long as memory that grows
+// with their square has room. `sizes` may end early, with what the call has decided so far.
+DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed, double room = 1.0);
 
-// Returns whether the data of a call decided on smaller tensors than a plan assumes, by the same
-// measures, so that its peak says little about the plan.
-bool has_shrunk(const DataSizes& sizes, const DataSizes& assumed);
+// Returns whether the data of a call decided on smaller or larger tensors than a plan assumes, by
+// the same measures without room, so that its peak says little about the plan.
+bool are_other_sizes(const DataSizes& sizes, const DataSizes& assumed);
 
-// Returns the larger size of each dimension.
-DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed);
+// Returns the sizes that the next plan assumes after such a call. What the call has not decided
+// yet is as assumed before.
+DataSizes sizes_after(DataGrowth growth, const DataSizes& sizes, const DataSizes& assumed);
 
 }  // namespace aten_recompute

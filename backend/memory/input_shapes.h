@@ -31,8 +31,12 @@ class InputShapes {
   bool operator==(const InputShapes& other) const { return numbers_ == other.numbers_; }
   bool operator!=(const InputShapes& other) const { return !(*this == other); }
 
-  // Sets how many times the memory of these inputs there is for a call; at least 1.
-  void set_room(double room) { room_ = room; }
+  // Returns these shapes with `room` times the memory of these inputs for a call; at least 1.
+  InputShapes with_room(double room) const {
+    auto shapes = *this;
+    shapes.room_ = room;
+    return shapes;
+  }
 
   // Returns, for people, the first tensor of `other` that is larger than its counterpart here, or
   // another one: "x [16, 64] instead of [8, 64]". `names` has one for each input.

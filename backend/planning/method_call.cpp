@@ -16,7 +16,7 @@ struct LastStep {
   std::vector<std::shared_ptr<const CompiledRegion>> compiled_regions;
   std::shared_ptr<StepWatch> watch;
   bool was_planned = false;
-  bool was_smaller = false;
+  bool had_other_sizes = false;
 };
 
 // The interpreter calls a region with its operands alone, and tells nobody when a backward ends. So
@@ -50,9 +50,9 @@ MethodCall::MethodCall(std::shared_ptr<MethodPlans> plans, const std::vector<c10
   plan_ = plans_->find(inputs_);
   if (plan_ == nullptr)
     dataflow_ = std::make_unique<RegionDataflowRecorder>(inputs);
-  is_smaller_ = plan_ != nullptr && plan_->inputs != inputs_;
+  has_other_sizes_ = plan_ != nullptr && plan_->inputs != inputs_;
   const auto wants_watch = [&] {
-    auto& count = is_smaller_ ? plan_->num_smaller_watched : plan_->num_watched;
+    auto& count = has_other_sizes_ ? plan_->num_others_watched : plan_->num_watched;
     return plan_->measured_peak_bytes < 0 && count++ < kMaxWatchedSteps;
   };
   if ((plan_ == nullptr || wants_watch()) && may_watch())
@@ -76,7 +76,7 @@ void MethodCall::settle_last_step() {
   const auto memory = step.watch->memory();
   if (plans == nullptr || step.plan == nullptr)
     return;
-  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned, step.was_smaller);
+  plans->learn(step.plan, step.compiled_regions, memory, step.was_planned, step.had_other_sizes);
 }
 
 bool MethodCall::may_watch() {
@@ -98,7 +98,7 @@ std::shared_ptr<const CompiledRegion> MethodCall::planned(PlannedRun run) {
       deviates_ || position >= plan_->runs.size() || !plan_->runs[position].is_like(runs_.back());
   if (deviates_)
     return nullptr;
-  is_smaller_ = is_smaller_ || plan_->runs[position].shapes != runs_.back().shapes;
+  has_other_sizes_ = has_other_sizes_ || plan_->runs[position].shapes != runs_.back().shapes;
   runs_.back().compiled_region = plan_->runs[position].compiled_region;
   return runs_.back().compiled_region;
 }
@@ -117,12 +117,12 @@ void MethodCall::finish(const c10::IValue& result) {
   else if (plan_ == nullptr)
     plan = plans_->add({inputs_, std::move(runs_), *dataflow_, result, watch_.get()});
   else if (watch_ != nullptr)
-    plan = plans_->measured(plan_, watch_->memory(), is_smaller_);
+    plan = plans_->measured(plan_, watch_->memory(), has_other_sizes_);
   if (watch_ == nullptr || plan == nullptr)
     return;
   this_thread().last_step = {plans_->weak_from_this(), plan,
                              compiled_regions,         std::move(watch_),
-                             plan_ != nullptr,         is_smaller_};
+                             plan_ != nullptr,         has_other_sizes_};
 }
 
 }  // namespace aten_recompute

@@ -42,8 +42,8 @@ class MethodCall {
   }
   // Notes that the data of this call made a tensor larger than was planned for.
   void outgrew() { outgrown_ = true; }
-  // Notes that the data of this call made smaller tensors than those planned for.
-  void note_smaller() { is_smaller_ = true; }
+  // Notes that the data of this call made smaller or larger tensors than those planned for.
+  void note_other_sizes() { has_other_sizes_ = true; }
   // Returns nullptr unless the call is recorded.
   RegionDataflowRecorder* dataflow() { return dataflow_.get(); }
   bool has_plan() const { return plan_ != nullptr; }
@@ -63,7 +63,7 @@ class MethodCall {
   std::vector<PlannedRun> runs_;
   bool deviates_ = false;
   bool outgrown_ = false;
-  bool is_smaller_ = false;
+  bool has_other_sizes_ = false;
   bool is_hooked_ = false;  // saved_tensors_hooks are on, so nothing is planned anew
 };
 

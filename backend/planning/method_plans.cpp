@@ -299,8 +299,8 @@ void MethodPlans::warn_of_operators_between(int64_t predicted, int64_t measured,
 }
 
 std::shared_ptr<const MethodPlan> MethodPlans::measured(
-    const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory, bool was_smaller) {
-  if (!was_smaller)
+    const std::shared_ptr<const MethodPlan>& plan, const StepMemory& memory, bool had_other_sizes) {
+  if (!had_other_sizes)
     plan->measured_saved_bytes = memory.saved;
   const auto more = memory.saved - plan->metrics.predicted_saved_bytes;
   const auto peak = plan->metrics.predicted_peak_bytes;
@@ -318,7 +318,7 @@ std::shared_ptr<const MethodPlan> MethodPlans::measured(
 
 void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
                         const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
-                        const StepMemory& memory, bool was_planned, bool was_smaller) {
+                        const StepMemory& memory, bool was_planned, bool had_other_sizes) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto& known = plans_.in_order();
   // A call that returns early runs fewer regions than the plan has, and cannot be compared with it.
@@ -346,7 +346,7 @@ void MethodPlans::learn(const std::shared_ptr<const MethodPlan>& plan,
     if (was_planned)
       warn_of_operators_between(predicted, peak, "the backward");
     plan_again(plan, std::move(linked), plan->kept_after);
-  } else if (was_planned && !was_smaller && is_like_plan(memory, options_.accumulate) &&
+  } else if (was_planned && !had_other_sizes && is_like_plan(memory, options_.accumulate) &&
              StepWatch::sees_all_memory()) {
     plan->measured_peak_bytes = memory.peak;
     if (is_too_high(predicted, memory.peak) && replan_with_less(plan, by, memory))

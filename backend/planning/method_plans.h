@@ -62,7 +62,7 @@ struct MethodPlan {
   mutable std::atomic<int64_t> measured_saved_bytes{-1};  // allocated when the call returned
   mutable std::atomic<int64_t> measured_peak_bytes{-1};
   mutable std::atomic<size_t> num_watched{0};
-  mutable std::atomic<size_t> num_smaller_watched{0};
+  mutable std::atomic<size_t> num_others_watched{0};
 };
 
 inline const InputShapes& shapes_of(const std::shared_ptr<const MethodPlan>& plan) {
@@ -106,16 +106,16 @@ class MethodPlans : public std::enable_shared_from_this<MethodPlans> {
   std::shared_ptr<const MethodPlan> add(FinishedCall call);
   // Notes the memory of a call under `plan` that has returned. What it kept beyond the prediction
   // is attributed to operators between the regions. Returns a new plan that allows for that, or
-  // `plan` if the prediction was close enough. `was_smaller`: learn().
+  // `plan` if the prediction was close enough. `had_other_sizes`: learn().
   std::shared_ptr<const MethodPlan> measured(const std::shared_ptr<const MethodPlan>& plan,
-                                             const StepMemory& memory, bool was_smaller);
+                                             const StepMemory& memory, bool had_other_sizes);
   // Notes the memory of a step whose call ran `compiled_regions` and whose backward has run, too.
   // Replaces `plan`, which was chosen for the next call, if its prediction is off. `was_planned`
-  // says that the call ran a plan, `was_smaller` that its tensors were smaller than those planned
-  // for, so that only a peak that is too large says something.
+  // says that the call ran a plan, `had_other_sizes` that its tensors had other sizes than those
+  // planned for, so that only a peak that is too large says something.
   void learn(const std::shared_ptr<const MethodPlan>& plan,
              const std::vector<std::shared_ptr<const CompiledRegion>>& compiled_regions,
-             const StepMemory& memory, bool was_planned, bool was_smaller);
+             const StepMemory& memory, bool was_planned, bool had_other_sizes);
   // Drops the plan, because a call had larger tensors than it was made for.
   void forget(const std::shared_ptr<const MethodPlan>& plan);
 

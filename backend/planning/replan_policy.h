@@ -21,6 +21,14 @@ class ReplanPolicy {
   // Returns the largest peak without recomputation of all plans so far; 0: there were none.
   int64_t largest_unplanned_bytes() const { return largest_unplanned_bytes_; }
 
+  // Notes that the inputs were larger than those of all plans, or that data made larger tensors
+  // than planned for.
+  void note_larger_inputs() { ++num_larger_inputs_; }
+  void note_larger_data() { has_larger_data_ = true; }
+  // Returns whether the next plan should leave room for more. Inputs that grew twice will grow
+  // again. What data decide differs in most calls.
+  bool leaves_room() const { return has_larger_data_ || num_larger_inputs_ >= 2; }
+
   // Notes that a plan is replaced.
   void note_replacement() { is_late_ = true; }
   // Returns the options for the next plan.
@@ -41,6 +49,8 @@ class ReplanPolicy {
   static constexpr size_t kMostReplacedWithLess = 3;
 
   int64_t largest_unplanned_bytes_ = 0;
+  size_t num_larger_inputs_ = 0;
+  bool has_larger_data_ = false;
   bool is_late_ = false;
   size_t num_replaced_ = 0;
   size_t num_replaced_with_less_ = 0;

@@ -162,14 +162,14 @@ std::vector<std::shared_ptr<const CompiledRegion>> Region::compiled_regions() co
   return compiled_regions;
 }
 
-InputShapes Region::with_room(InputShapes shapes, const CompiledRegion* compiled_region) const {
+double Region::room_of(const CompiledRegion* compiled_region) const {
   if (compiled_region == nullptr || compiled_region->plan() == nullptr || !options_.memory_bytes ||
       is_one_of_several_)
-    return shapes;
+    return 1.0;
   const auto peak = compiled_region->plan()->metrics.predicted_peak_bytes;
-  if (peak > 0 && peak < *options_.memory_bytes)
-    shapes.set_room(static_cast<double>(*options_.memory_bytes) / static_cast<double>(peak));
-  return shapes;
+  return peak <= 0 ? 1.0
+                   : std::max(1.0, static_cast<double>(*options_.memory_bytes) /
+                                       static_cast<double>(peak));
 }
 
 void Region::say_why_compiled(const SpecializationKey& key, const InputShapes& shapes,
@@ -218,6 +218,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                       known,          plans.policy.largest_unplanned_bytes(),
                       channels_last,  key.autocast};
     input.is_one_of_several = is_one_of_several_;
+    input.leaves_room = plans.policy.leaves_room();
     // A simulation whose systems grow goes on, with a warning.
     if (takes_gradients_ && !plans.planned.empty())
       input.options.leanest_if_unreachable = true;
@@ -269,19 +270,15 @@ bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& co
   if (compiled_region.plan() == nullptr)
     return false;
   const auto& known = compiled_region.plan()->data_sizes;
-  const auto growth = growth_of(sizes, known);
+  const auto growth = growth_of(sizes, known, room_of(&compiled_region));
   if (growth == DataGrowth::kNone)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& plans = compiled_regions_[key];
-  plans.seen.profile.data_sizes =
-      growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, known);
+  plans.seen.profile.data_sizes = sizes_after(growth, sizes, known);
+  plans.policy.note_larger_data();
   for (const auto& each : plans.planned.in_order())
     each->outgrown = each->compiled_region != nullptr;
-  warn_of_larger_data_(
-      LogTopic::kMemory,
-      "memory_budget may be exceeded by this call: its data made tensors larger than those planned "
-      "for. The region is planned again before the next call");
   return true;
 }
 

@@ -81,8 +81,8 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
     InputShapes shapes;
     std::shared_ptr<const CompiledRegion> compiled_region;  // may be nullptr; see compiled_for()
     size_t number = 0;                                      // in the order of compiling
-    // The data of a call made larger tensors than planned for (DataSizes), so the plan is not used
-    // again.
+    // The data of a call made larger tensors than planned for (DataSizes) and than there is room
+    // for, so the plan is not used again.
     bool outgrown = false;
 
     friend const InputShapes& shapes_of(const std::shared_ptr<Planned>& plan) {
@@ -107,6 +107,11 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // that are the same tensor. A value's gradients are then added in the order of all its readers,
   // as in eager PyTorch. Where the key tells the device, the inputs' types do.
   std::shared_ptr<torch::jit::Graph> graph_for(const SpecializationKey& key) const;
+  // Runs the region compiled for the key and these inputs, as run() does, and takes the inputs.
+  // With `may_plan_again`, returns false instead where their data make larger tensors than there
+  // is room for, as soon as this is known; the inputs are as before and the plan is outdated then.
+  bool run_compiled(torch::jit::Stack& stack, std::vector<c10::IValue>& inputs,
+                    const SpecializationKey& key, bool may_plan_again);
   struct Choice {
     std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr as compiled_for() returns it
     bool is_for_larger = false;  // it was planned for other shapes, which cover those of the inputs
@@ -119,8 +124,9 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // these inputs. Throws UserError where a budget or a pinned plan cannot be kept.
   Choice compiled_for(const SpecializationKey& key, const std::vector<c10::IValue>& inputs,
                       const InputShapes& shapes, bool exact, bool leanest);
-  // Returns whether the data of a call made a tensor larger than planned for. If so, the sizes are
-  // noted and the plans for this key are made again.
+  // Returns whether the data of a call made tensors larger than a budget allows. `sizes` may end
+  // early, with what the call has decided so far. If so, the sizes are noted and the plans for this
+  // key are made again.
   bool has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
                     const DataSizes& sizes);
   // Returns the region compiled for these inputs. Needs mutex_ to be held. Throws
@@ -133,8 +139,8 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // Removes plans that are not to be used again, and notes the caller's behavior in `seen`. Returns
   // whether there were any.
   static bool remove_outdated(Plans& plans);
-  // Returns the shapes with the room that a budget in bytes leaves beside the plan's peak.
-  InputShapes with_room(InputShapes shapes, const CompiledRegion* compiled_region) const;
+  // Returns how many times the plan's peak a budget in bytes is; 1 where there is no such budget.
+  double room_of(const CompiledRegion* compiled_region) const;
   // Logs why the region is compiled for this key and these shapes, if it was compiled before.
   // `is_outdated`: because of what a step has shown.
   void say_why_compiled(const SpecializationKey& key, const InputShapes& shapes, const Plans& plans,

@@ -6,7 +6,9 @@
 #include <torch/csrc/jit/runtime/autodiff.h>
 
 #include <algorithm>
+#include <functional>
 #include <iterator>
+#include <optional>
 #include <utility>
 
 #include "backend/autograd/out_of_memory_text.h"
@@ -154,33 +156,54 @@ void make_outputs_distinct(const CompiledRegion& compiled_region, std::vector<co
   }
 }
 
-// Runs the forward; returns the region's outputs, then the captured values. `data_sizes` gets the
-// sizes that data decided, if the plan depends on any, and `requires_grad` what
-// TapeReach::outputs() returns.
-std::vector<c10::IValue> run_forward(const CompiledRegion& compiled_region,
-                                     std::vector<c10::IValue> inputs,
-                                     const std::vector<const void*>& input_tensors,
-                                     StepArena* arena, size_t run, DataSizes& data_sizes,
-                                     std::vector<bool>& requires_grad) {
+struct ForwardRun {
+  std::vector<c10::IValue> outputs;  // the region's outputs, then the captured values
+  DataSizes data_sizes;              // that data decided, if the plan depends on any
+  std::vector<bool> requires_grad;   // TapeReach::outputs()
+};
+
+// Runs the forward. With `is_too_large`, which is asked each time that data have decided more sizes
+// and the run can still be given up, returns nullopt where it says so; `inputs`, which are taken
+// otherwise, are as before then.
+std::optional<ForwardRun> run_forward(const CompiledRegion& compiled_region,
+                                      std::vector<c10::IValue>& inputs,
+                                      const std::vector<const void*>& input_tensors,
+                                      StepArena* arena, size_t run,
+                                      const std::function<bool(const DataSizes&)>& is_too_large) {
   const WithoutAutograd guard;
   const WithoutAutocast no_autocast;
   const auto* plan = compiled_region.plan();
   const bool data_decide_sizes = plan != nullptr && !plan->data_sizes.empty();
   const auto& forward = compiled_region.forward();
+  const auto checks = is_too_large ? compiled_region.data_checks() : std::vector<size_t>();
+  auto held = checks.empty() ? std::vector<c10::IValue>() : inputs;
   auto registers = forward.start(std::move(inputs));
   const auto& sources = compiled_region.graphs().tape_sources;
   const TapeReach reach(sources.is_needed() ? &sources : nullptr);
+  ForwardRun result;
   {
     const AllocationScope scope(arena, PassKey::of(run, 0), &forward);
-    forward.run(registers, 0, forward.instructions().size(), nullptr, nullptr,
-                data_decide_sizes ? &data_sizes : nullptr);
+    size_t begin = 0;
+    const auto run_up_to = [&](size_t end) {
+      forward.run(registers, begin, end, nullptr, nullptr,
+                  data_decide_sizes ? &result.data_sizes : nullptr);
+      begin = end;
+    };
+    for (auto end : checks) {
+      run_up_to(end);
+      if (is_too_large(result.data_sizes)) {
+        inputs = std::move(held);
+        return std::nullopt;
+      }
+    }
+    held.clear();
+    run_up_to(forward.instructions().size());
   }
-  requires_grad = reach.outputs();
-  std::vector<c10::IValue> outputs;
+  result.requires_grad = reach.outputs();
   for (size_t i = 0; i < forward.outputs().size(); ++i)
-    outputs.push_back(forward.take_output(registers, i));
-  make_outputs_distinct(compiled_region, input_tensors, outputs);
-  return outputs;
+    result.outputs.push_back(forward.take_output(registers, i));
+  make_outputs_distinct(compiled_region, input_tensors, result.outputs);
+  return result;
 }
 
 // Makes `node` the history of the outputs that require grad. `requires_grad` is what
@@ -322,6 +345,8 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
     return {(*found)->compiled_region, (*found)->shapes != shapes};
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
     say_why_compiled(key, shapes, plans, is_outdated);
+  if (!is_outdated && !plans.planned.empty())
+    plans.policy.note_larger_inputs();
   last_key_ = &compiled_regions_.find(key)->first;
   // The step that follows is recorded in memory of its own, so it needs none that is kept.
   ArenaPool::instance().clear();
@@ -340,7 +365,7 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
   if (compiled_region != nullptr && compiled_region->plan() != nullptr)
     plans.policy.note_plan(compiled_region->plan()->metrics.unplanned_peak_bytes);
   plans.planned.insert(std::make_shared<Planned>(
-      Planned{with_room(shapes, compiled_region.get()), compiled_region, num_compiled_++}));
+      Planned{shapes.with_room(room_of(compiled_region.get())), compiled_region, num_compiled_++}));
   return {compiled_region};
 }
 
@@ -359,10 +384,20 @@ void Region::run(Stack& stack) {
     return;
   }
   key.returned = noop_elimination_.find(inputs);
+  // A call whose data make larger tensors than planned for is planned again while it has taken
+  // little memory, once for each of a few places at which they decide.
+  constexpr size_t kMostPlans = 4;
+  const bool is_alone = traits_of(options_).keeps_budget && !is_one_of_several_;
+  for (size_t plans = 1; !run_compiled(stack, inputs, key, is_alone && plans < kMostPlans); ++plans)
+    continue;
+}
+
+bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
+                          const SpecializationKey& key, bool may_plan_again) {
   const auto [compiled_region, is_for_larger] = choose(key, inputs);
   if (compiled_region == nullptr) {
     run_uncompiled(stack, std::move(inputs));
-    return;
+    return true;
   }
 
   const auto edges = gradient_edges(*compiled_region, inputs);
@@ -385,33 +420,46 @@ void Region::run(Stack& stack) {
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
-  DataSizes data_sizes;
-  std::vector<bool> outputs_require_grad;
+  std::function<bool(const DataSizes&)> is_too_large;
+  if (may_plan_again) {
+    is_too_large = [&, compiled_region = compiled_region](const DataSizes& sizes) {
+      return has_outgrown(key, *compiled_region, sizes);
+    };
+  }
   OpenStep arena(options_.arena == ArenaMode::kOff
                      ? nullptr
                      : ArenaCall::step_for(compiled_region->arena_plans(),
                                            options_.arena == ArenaMode::kRelease));
   const size_t arena_run = arena.get() == nullptr ? 0 : arena.get()->begin_run();
-  std::vector<c10::IValue> outputs;
+  std::optional<ForwardRun> forward;
   try {
-    outputs = run_forward(*compiled_region, std::move(inputs), input_tensors, arena.get(),
-                          arena_run, data_sizes, outputs_require_grad);
+    forward =
+        run_forward(*compiled_region, inputs, input_tensors, arena.get(), arena_run, is_too_large);
   } catch (c10::Error& error) {
     explain_if_out_of_memory(*compiled_region, !is_one_of_several_, error);
     throw;
   }
+  if (!forward)
+    return false;
+  auto& [outputs, data_sizes, outputs_require_grad] = *forward;
   const bool makes_again = compiled_region->handed().makes_again && arena.get() != nullptr;
   const size_t run_again = makes_again ? arena.get()->begin_run() : 0;
   call->set_arena(std::move(arena), arena_run, run_again);
   if (traits_of(options_).keeps_budget) {
     auto* const method = MethodCall::current();
-    if (has_outgrown(key, *compiled_region, data_sizes) && method != nullptr)
-      method->outgrew();
-    if (compiled_region->plan() != nullptr &&
-        has_shrunk(data_sizes, compiled_region->plan()->data_sizes)) {
-      call->note_smaller();
+    if (has_outgrown(key, *compiled_region, data_sizes)) {
+      warn_of_larger_data_(
+          LogTopic::kMemory,
+          "memory_budget may be exceeded by this call: its data made tensors larger than those "
+          "planned for. The region is planned again before the next call");
       if (method != nullptr)
-        method->note_smaller();
+        method->outgrew();
+    }
+    if (compiled_region->plan() != nullptr &&
+        are_other_sizes(data_sizes, compiled_region->plan()->data_sizes)) {
+      call->note_other_sizes();
+      if (method != nullptr)
+        method->note_other_sizes();
     }
   }
 
@@ -425,6 +473,7 @@ void Region::run(Stack& stack) {
     own_watch->end_call();
   for (auto& output : outputs)
     stack.push_back(std::move(output));
+  return true;
 }
 
 }  // namespace aten_recompute

@@ -48,6 +48,8 @@ struct RegionInput {
   SharedCasts shared_casts{};
   // The method has other regions, with which this one is planned.
   bool is_one_of_several = false;
+  // Under a budget in bytes, the plan leaves a part of it free for larger calls, if possible.
+  bool leaves_room = false;
   // Operators that need more memory are not run for the profile.
   int64_t most_profiled_bytes = std::numeric_limits<int64_t>::max();
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.

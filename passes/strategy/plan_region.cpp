@@ -80,12 +80,11 @@ RetentionPlan decide_by_budget(const PlanRequest& request, const GraphProblem& p
   const auto unplanned = retention_of(problem, save_everything(request.joint));
   if (request.leanest)
     return keep_least(request, problem, unplanned);
-  // Inputs that grew twice will grow again, so the next plan leaves them room.
-  const bool grows = request.options.memory_bytes.has_value() && request.known.size() >= 2;
+  const bool leaves_room = request.options.memory_bytes.has_value() && request.leaves_room;
   const bool data_decide_sizes = request.profile != nullptr && !request.profile->data_sizes.empty();
   return plan_budget(problem.problem, unplanned, request.options,
                      {.num_threads = static_cast<size_t>(at::get_num_threads()),
-                      .margin = grows               ? kRoomToGrow
+                      .margin = leaves_room         ? kRoomToGrow
                                 : data_decide_sizes ? kDataGrowth
                                                     : 0.0,
                       .known = request.known,

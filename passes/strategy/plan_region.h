@@ -24,6 +24,7 @@ struct PlanRequest {
   bool leanest = false;                 // under a budget: the smallest peak, whatever the budget is
   const std::vector<KnownPlan>& known;  // plans of this region for inputs of other sizes
   int64_t largest_unplanned_bytes = 0;  // of these, the largest peak without recomputation
+  bool leaves_room = false;             // RegionInput::leaves_room
 };
 
 // The decision, in terms of the joint graph.

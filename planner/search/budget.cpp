@@ -249,10 +249,9 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   }
 
   PlanSearch search(problem, unplanned, effort_with(limits.num_threads));
-  const auto free = static_cast<int64_t>(limits.margin * static_cast<double>(total));
-  auto plan = search.fastest(total - free);
-  if (!plan)
-    plan = search.fastest(total);
+  const auto free = std::min(static_cast<int64_t>(limits.margin * static_cast<double>(total)),
+                             (total - search.smallest_peak_bytes()) / 2);
+  auto plan = search.fastest(total - std::max<int64_t>(free, 0));
   const double base = problem.base_seconds();
   SmallestPeak smallest;
   if (!plan && options.cost_model != CostModel::kMeasured)

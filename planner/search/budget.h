@@ -22,7 +22,8 @@ struct BudgetLimits {
   size_t num_threads = 1;
   // How much of the problem's memory operators outside of the regions need; for the error message.
   int64_t outside_bytes = 0;
-  // Share of the budget that is left free if possible, for sizes that data decide.
+  // Share of the budget that is left free for larger calls, but at most half of what lies between
+  // the smallest peak and the budget, as plans near the smallest peak are slow.
   double margin = 0.0;
   // If the sizes are not too far apart, the fastest of these plans that fits is taken. That saves a
   // search, which takes as long as several steps.

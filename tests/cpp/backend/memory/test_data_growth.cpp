@@ -28,13 +28,26 @@ TEST(DataGrowth, WhatWasNotAssumedIsIgnored) {
   EXPECT_EQ(growth_of({{5}}, {}), DataGrowth::kNone);
 }
 
-TEST(DataGrowth, TensorsShrinkByTheSameMeasures) {
-  EXPECT_FALSE(has_shrunk({{98, 8}, {98, 8}}, {{100, 8}, {100, 8}}));
-  EXPECT_FALSE(has_shrunk({{120, 8}, {80, 8}}, {{100, 8}, {100, 8}}));
-  EXPECT_FALSE(has_shrunk({{104, 8}, {104, 8}}, {{100, 8}, {100, 8}}));
-  EXPECT_TRUE(has_shrunk({{96, 8}, {96, 8}}, {{100, 8}, {100, 8}}));
-  EXPECT_TRUE(has_shrunk({{160, 8}, {40, 8}}, {{100, 8}, {100, 8}}));
-  EXPECT_FALSE(has_shrunk({}, {}));
+TEST(DataGrowth, MemoryThatGrowsWithTheSquareHasRoom) {
+  EXPECT_EQ(growth_of({{119, 8}}, {{100, 8}}, 1.44), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{121, 8}}, {{100, 8}}, 1.44), DataGrowth::kTotal);
+  EXPECT_EQ(growth_of({{102, 8}}, {{100, 8}}, 1.0), DataGrowth::kNone);
+}
+
+TEST(DataGrowth, WhatIsNotDecidedYetIsAsAssumed) {
+  EXPECT_EQ(growth_of({{104, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
+  EXPECT_EQ(growth_of({{108, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kTotal);
+  // Neither does a first tensor count as large because nothing larger was decided yet.
+  EXPECT_EQ(growth_of({{2}}, {{1}, {1000, 8}}), DataGrowth::kNone);
+}
+
+TEST(DataGrowth, OtherSizesAreSmallerOrLargerByTheSameMeasures) {
+  EXPECT_FALSE(are_other_sizes({{98, 8}, {98, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(are_other_sizes({{120, 8}, {80, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(are_other_sizes({{104, 8}, {104, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(are_other_sizes({{96, 8}, {96, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_TRUE(are_other_sizes({{160, 8}, {40, 8}}, {{100, 8}, {100, 8}}));
+  EXPECT_FALSE(are_other_sizes({}, {}));
 }
 
 TEST(DataGrowth, LargerOfEachDimension) {
