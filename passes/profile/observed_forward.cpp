@@ -89,20 +89,20 @@ void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSiz
 }  // namespace
 
 const NodeClass& ObservedForward::at(size_t instruction) {
-  run_once();
+  run_up_to(instruction);
   return observed_[instruction];
 }
 
 int64_t ObservedForward::true_elements(size_t instruction, size_t result) {
-  run_once();
+  run_up_to(instruction);
   return true_elements_.at({instruction, result});
 }
 
-void ObservedForward::run_once() {
-  if (!observed_.empty())
+void ObservedForward::run_up_to(size_t instruction) {
+  if (instruction < observed_.size())
     return;
   try {
-    run();
+    run(instruction + 1);
   } catch (const std::exception& error) {
     if (is_out_of_memory(error))
       throw;
@@ -110,40 +110,44 @@ void ObservedForward::run_once() {
   }
 }
 
-void ObservedForward::run() {
+void ObservedForward::run(size_t end) {
   const RestoreGenerators restore(inputs_);
   random_states_.set();
   const auto num_forward = program_.num_forward;
-  const auto last = last_readers(program_.program, num_forward);
-  Program::Registers registers(inputs_.begin(), inputs_.end());
-  registers.resize(program_.program.num_registers());
-  std::vector<NodeClass> observed(num_forward);
-  for (size_t i = 0; i < num_forward; ++i) {
+  if (registers_.empty()) {
+    last_readers_ = last_readers(program_.program, num_forward);
+    registers_.assign(inputs_.begin(), inputs_.end());
+    registers_.resize(program_.program.num_registers());
+  }
+  while (observed_.size() < end) {
+    const auto i = observed_.size();
     const auto& instruction = program_.program.instructions()[i];
     const auto* node = program_.nodes[i];
-    if (node->kind() == c10::aten::warn)
+    if (node->kind() == c10::aten::warn) {
+      observed_.emplace_back();
       continue;
-    auto operands = program_.operands(i, registers);
+    }
+    auto operands = program_.operands(i, registers_);
     if (instruction.mutates || updates_hidden_state(node)) {
       for (auto& operand : operands)
         operand = copy_tensor(operand);
     }
     Stack results;
-    observed[i] = classes_.observe(i, operands, results);
+    observed_.push_back(classes_.observe(i, operands, results));
     for (size_t k = 0; k < results.size(); ++k) {
       if (results[k].isTensor() && results[k].toTensor().defined() &&
           results[k].toTensor().scalar_type() == at::kBool)
         true_elements_[{i, k}] = at::count_nonzero(results[k].toTensor()).item<int64_t>();
       const auto output = instruction.outputs[k];
-      if (output >= 0 && last[output] < num_forward)
-        registers[output] = std::move(results[k]);
+      if (output >= 0 && last_readers_[output] < num_forward)
+        registers_[output] = std::move(results[k]);
     }
     for (const auto& operand : instruction.operands) {
-      if (!operand.is_constant && last[operand.index] == i)
-        registers[operand.index] = IValue();
+      if (!operand.is_constant && last_readers_[operand.index] == i)
+        registers_[operand.index] = IValue();
     }
   }
-  observed_ = std::move(observed);
+  random_states_ = RandomStates(inputs_);
 }
 
 void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& seen) {

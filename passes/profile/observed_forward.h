@@ -14,7 +14,8 @@
 
 namespace aten_recompute {
 
-// The forward runs when at() is called for the first time. It starts from the random state of the
+// The forward runs as far as it is asked about, and goes on from there when it is asked about more:
+// a whole forward may need more memory than a budget allows. It starts from the random state of the
 // time at which this was constructed, works on copies of what it writes to, and releases each value
 // after its last read.
 class ObservedForward {
@@ -33,14 +34,17 @@ class ObservedForward {
   int64_t true_elements(size_t instruction, size_t result);
 
  private:
-  void run_once();
-  void run();
+  // Runs the forward up to and with this instruction, unless that has run.
+  void run_up_to(size_t instruction);
+  void run(size_t end);
 
   const JointProgram& program_;
   const std::vector<c10::IValue>& inputs_;
   NodeClasses& classes_;
-  RandomStates random_states_;
-  std::vector<NodeClass> observed_;
+  RandomStates random_states_;  // when the last instruction had run
+  std::vector<c10::IValue> registers_;
+  std::vector<size_t> last_readers_;                            // per register
+  std::vector<NodeClass> observed_;                             // of the instructions that have run
   std::map<std::pair<size_t, size_t>, int64_t> true_elements_;  // by instruction and result
 };
 
