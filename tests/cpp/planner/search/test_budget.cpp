@@ -387,6 +387,37 @@ TEST(Budget, TakesAKnownPlanThatFits) {
   EXPECT_EQ(planned(unplanned, peak), found) << "does not fit";
 }
 
+TEST(Budget, LeavesAMarginOfAtMostHalfOfWhatRecomputationFrees) {
+  // A chain of eight values, all of which the backward reads.
+  SmallProblemBuilder builder;
+  std::vector<int32_t> values{builder.held("x", kMiB)};
+  for (int i = 0; i < 8; ++i)
+    values.push_back(builder.fresh("h" + std::to_string(i), {values.back()}, 10 * kMiB));
+  builder.result(builder.fresh("y", {values.back()}, kMiB));
+  builder.start_backward();
+  auto gradient = builder.incoming("dy", kMiB);
+  for (int i = 8; i > 0; --i)
+    gradient = builder.fresh("g" + std::to_string(i), {gradient, values[i]}, kMiB);
+  builder.result(gradient);
+  const auto problem = builder.build();
+  const RetentionPlan unplanned(problem);
+  Simulator simulator(problem);
+  const auto planned = [&](const std::string& budget_text, double margin) {
+    const auto options = budget(R"("memory_budget": ")" + budget_text + '"');
+    return simulator.run(plan_budget(problem, unplanned, options, {.margin = margin})).peak_bytes;
+  };
+  ASSERT_GT(simulator.run(unplanned).peak_bytes, 80 * kMiB);
+  const auto smallest =
+      simulator.run(plan_leanest(problem, unplanned, /*num_threads=*/1)).peak_bytes;
+  ASSERT_LT(smallest, 50 * kMiB);
+  EXPECT_GT(planned("75MiB", 0.0), 64 * kMiB);
+  EXPECT_LE(planned("75MiB", 0.2), 60 * kMiB);
+  EXPECT_GT(planned("75MiB", 0.9), smallest) << "plans near the smallest peak are slow";
+  EXPECT_LE(planned("75MiB", 0.9), (75 * kMiB + smallest) / 2);
+  // Where a budget is the smallest peak, it is kept without a margin.
+  EXPECT_EQ(planned(std::to_string(smallest) + "B", 0.9), smallest);
+}
+
 TEST(Budget, TheErrorNamesWhatOperatorsOutsideNeed) {
   const TwoValues values;
   const RetentionPlan unplanned(values.problem);
