@@ -259,9 +259,9 @@ void CompiledRegion::note_step(const StepMemory& step, bool has_other_sizes,
   const bool is_like = is_like_plan(step, options.accumulate);
   const bool is_as_planned = is_like && !is_outdated();
   const auto budget = budget_bytes(options, metrics.fraction_counts_from);
-  const bool matters = is_too_low(has_other_sizes ? std::max(metrics.predicted_peak_bytes, budget)
-                                                  : metrics.predicted_peak_bytes,
-                                  step.peak, budget);
+  const auto predicted = metrics.predicted_peak_bytes;
+  const bool matters =
+      is_too_low(has_other_sizes ? std::max(predicted, budget) : predicted, step.peak, budget);
   // The loss is noted only where the predicted peak is too low, or a new plan is made anyway. That
   // of other sizes says nothing about that of those planned for.
   const auto loss = has_other_sizes ? std::nullopt : loss_memory(*graphs_.plan->problem, step);

@@ -175,8 +175,7 @@ std::optional<ForwardRun> run_forward(const CompiledRegion& compiled_region,
   const auto* plan = compiled_region.plan();
   const bool data_decide_sizes = plan != nullptr && !plan->data_sizes.empty();
   const auto& forward = compiled_region.forward();
-  const auto checks = is_too_large ? compiled_region.data_checks() : std::vector<size_t>();
-  auto held = checks.empty() ? std::vector<c10::IValue>() : inputs;
+  auto held = is_too_large ? inputs : std::vector<c10::IValue>();
   auto registers = forward.start(std::move(inputs));
   const auto& sources = compiled_region.graphs().tape_sources;
   const TapeReach reach(sources.is_needed() ? &sources : nullptr);
@@ -189,14 +188,16 @@ std::optional<ForwardRun> run_forward(const CompiledRegion& compiled_region,
                   data_decide_sizes ? &result.data_sizes : nullptr);
       begin = end;
     };
-    for (auto end : checks) {
-      run_up_to(end);
-      if (is_too_large(result.data_sizes)) {
-        inputs = std::move(held);
-        return std::nullopt;
+    if (is_too_large) {
+      for (auto end : compiled_region.data_checks()) {
+        run_up_to(end);
+        if (is_too_large(result.data_sizes)) {
+          inputs = std::move(held);
+          return std::nullopt;
+        }
       }
+      held.clear();
     }
-    held.clear();
     run_up_to(forward.instructions().size());
   }
   result.requires_grad = reach.outputs();
@@ -421,7 +422,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
   std::function<bool(const DataSizes&)> is_too_large;
-  if (may_plan_again) {
+  if (may_plan_again && !compiled_region->data_checks().empty()) {
     is_too_large = [&, compiled_region = compiled_region](const DataSizes& sizes) {
       return has_outgrown(key, *compiled_region, sizes);
     };

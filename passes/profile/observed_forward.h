@@ -17,7 +17,7 @@ namespace aten_recompute {
 // The forward runs as far as it is asked about, and goes on from there when it is asked about more:
 // a whole forward may need more memory than a budget allows. It starts from the random state of the
 // time at which this was constructed, works on copies of what it writes to, and releases each value
-// after its last read.
+// after its last read. What later instructions read is held until then, or as long as this lives.
 class ObservedForward {
  public:
   // All references must outlive this.

@@ -37,7 +37,7 @@ TEST(DataGrowth, MemoryThatGrowsWithTheSquareHasRoom) {
 TEST(DataGrowth, WhatIsNotDecidedYetIsAsAssumed) {
   EXPECT_EQ(growth_of({{104, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kNone);
   EXPECT_EQ(growth_of({{108, 8}}, {{100, 8}, {100, 8}}), DataGrowth::kTotal);
-  // Neither does a first tensor count as large because nothing larger was decided yet.
+  // A first tensor is small beside a large one that is not decided yet.
   EXPECT_EQ(growth_of({{2}}, {{1}, {1000, 8}}), DataGrowth::kNone);
 }
 
