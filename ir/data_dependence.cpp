@@ -52,6 +52,9 @@ bool is_mask(const c10::IValue& index) {
 }  // namespace
 
 bool has_sizes_of_data(const Node* node) {
+  // What is divided into slices has rows that data do not decide.
+  if (node->kind() == symbols::kSliced)
+    return false;
   if (node->kind() == c10::aten::index || reads_data(node) || is_unknown(node))
     return true;
   if (node->hasAttribute(c10::attr::Subgraph)) {

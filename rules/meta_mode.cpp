@@ -82,9 +82,12 @@ bool has_meta_operand(const OperatorHandle& op, const Stack& stack) {
                      });
 }
 
-// Calls `run`, which runs an operator that is no composition, and counts its results alone.
+// Calls `run`, which runs an operator that is no composition, and counts its results alone. The
+// operands live until then, as they do in a kernel, even if nothing else refers to them.
 template <class Run>
 void count_results(const OperatorHandle& op, Stack& stack, const Run& run) {
+  const Stack operands(stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()),
+                       stack.end());
   {
     const PauseMetaMemory pause;
     run();

@@ -228,7 +228,7 @@ NodeClass NodeClasses::estimate(size_t index, const std::vector<IValue>& operand
   const auto operand_storages = storages_of(description.memory, stand_ins);
   NodeClass node_class;
   {
-    const CountMetaMemory count;
+    const MetaMode mode;
     watch_.reset();
     run_on_meta(program_.program.instructions()[index], node, results);
     node_class.cost.workspace_bytes =

@@ -194,6 +194,8 @@ class CostSource {
   }
 
   NodeClasses::Outcome observed(size_t index, const std::vector<IValue>& operands) {
+    if (most_bytes_ != std::numeric_limits<int64_t>::max())
+      classes_.release_memory();  // the values of the forward need memory, too
     auto node_class = forward_.at(index);
     const auto first = data_sizes_.size();
     note_data_sizes(node_class, data_sizes_, seen_sizes_);

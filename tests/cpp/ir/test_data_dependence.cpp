@@ -64,6 +64,21 @@ graph(%x : Tensor):
   EXPECT_FALSE(runs("relu"));
 }
 
+// Indexing with a mask is not divided into slices (passes/region/rows_of_shapes.cpp).
+TEST_F(DataDependence, AStretchInSlicesDoesNotDependOnData) {
+  const auto graph = test::parse(R"(
+graph(%x : Tensor, %i : Tensor?[]):
+  %y : Tensor = aten_recompute::sliced(%x, %i)
+  return (%y)
+)");
+  auto* sliced = find_value(*graph, "y")->node();
+  sliced->g_(c10::attr::Subgraph, test::parse("graph(%x : Tensor, %i : Tensor?[]):\n"
+                                              "  %y : Tensor = aten::index(%x, %i)\n"
+                                              "  return (%y)\n"));
+  const c10::List<std::optional<at::Tensor>> list{at::ones({2}, at::kLong)};
+  EXPECT_FALSE(depends_on_data(sliced, {at::randn({3}), list}));
+}
+
 TEST_F(DataDependence, IndexingDependsOnDataIfAnIndexIsAMask) {
   const OperatorNode index("aten::index.Tensor");
   const auto x = at::randn({3});

@@ -1,6 +1,7 @@
 #include "rules/meta_mode.h"
 
 #include <ATen/Functions.h>
+#include <ATen/core/dispatch/Dispatcher.h>
 
 #include <functional>
 #include <vector>
@@ -38,6 +39,21 @@ TEST_P(MetaModeTest, GivesTheSizesTypesAndMemoryOfTheCpu) {
   EXPECT_EQ(result.strides(), expected.strides());
   EXPECT_EQ(result.scalar_type(), expected.scalar_type());
   EXPECT_EQ(watch.alive_bytes(), static_cast<int64_t>(expected.nbytes()));
+}
+
+// As a program does that reads a value for the last time.
+TEST(MetaModeMemory, AnOperandThatNothingElseHoldsIsCountedBesideTheResult) {
+  const WithoutAutograd guard;
+  const auto negate =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::neg", /*overload_name=*/"");
+  MemoryWatch watch;
+  const MetaMode mode;
+  watch.reset();
+  torch::jit::Stack stack{at::empty({8, 4}, at::TensorOptions().device(at::kMeta))};
+  const auto bytes = static_cast<int64_t>(stack[0].toTensor().nbytes());
+  negate.callBoxed(stack);
+  EXPECT_EQ(watch.peak_bytes(), 2 * bytes);
+  EXPECT_EQ(watch.alive_bytes(), bytes);
 }
 
 INSTANTIATE_TEST_SUITE_P(
