@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <random>
+#include <tuple>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,6 +56,41 @@ TEST(Segments, AreChosenAsWellAsByTryingAllChoices) {
     const auto chosen = choose_separators(segments, std::nullopt);
     EXPECT_FALSE(chosen.back());
     EXPECT_EQ(cost_of(segments, chosen), best) << "round " << round;
+  }
+}
+
+// Largest segment, number of segments, and bytes of kept separators: what a choice with a count
+// makes as small as possible, in this order.
+std::tuple<int64_t, int64_t, int64_t> rank_of(const std::vector<Segment>& segments,
+                                              const std::vector<bool>& keep) {
+  const int64_t parts = 1 + std::count(keep.begin(), keep.end(), true);
+  int64_t kept = 0;
+  for (size_t i = 0; i < segments.size(); ++i)
+    kept += keep[i] ? segments[i].separator_bytes : 0;
+  return {cost_of(segments, keep) - kept, parts, kept};
+}
+
+TEST(Segments, WithACountNoOtherChoiceIsBetter) {
+  constexpr size_t kCount = 8;
+  std::mt19937 random(21);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<Segment> segments(kCount);
+    for (auto& segment : segments)
+      segment = {static_cast<int64_t>(random() % 6), static_cast<int64_t>(random() % 20)};
+    segments.back().separator_bytes = 0;
+    for (int64_t count = 1; count <= 5; ++count) {
+      auto best = rank_of(segments, std::vector<bool>(kCount, false));
+      for (unsigned choice = 0; choice < 1U << (kCount - 1); ++choice) {
+        std::vector<bool> keep(kCount, false);
+        for (size_t i = 0; i + 1 < kCount; ++i)
+          keep[i] = ((choice >> i) & 1U) != 0;
+        const auto rank = rank_of(segments, keep);
+        if (std::get<1>(rank) <= count)
+          best = std::min(best, rank);
+      }
+      EXPECT_EQ(rank_of(segments, choose_separators(segments, count)), best)
+          << "round " << round << ", count " << count;
+    }
   }
 }
 

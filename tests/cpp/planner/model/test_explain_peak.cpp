@@ -334,5 +334,15 @@ TEST(Places, GoIntoTheProblemOfAMethod) {
   EXPECT_TRUE(found);
 }
 
+TEST(ExplainPeak, TheJsonIsOneLineWithNamesAsTheyAre) {
+  PeakOperator peak;
+  peak.name = "aten::mul";
+  peak.layer = "h\xc3\xb6her";
+  peak.source = "\xff.py:1";  // no text, but the name of a file may have any bytes
+  const auto text = to_json(peak);
+  EXPECT_THAT(
+      text, AllOf(HasSubstr("h\xc3\xb6her"), HasSubstr("\xef\xbf\xbd.py:1"), Not(HasSubstr("\n"))));
+}
+
 }  // namespace
 }  // namespace aten_recompute

@@ -122,6 +122,33 @@ TEST(PlanFile, DropsWithoutEffectAreLeftOut) {
   EXPECT_TRUE(json["drop"].empty());
 }
 
+TEST(PlanFile, SaysNothingOfValuesWithoutMemoryOfTheirOwn) {
+  test::SmallProblemBuilder builder;
+  const auto x = builder.held("x", 100);
+  const auto a = builder.fresh("a", {x}, 10);
+  const auto view = builder.view("view", {a});
+  const auto empty = builder.fresh("empty", {a}, 0);
+  builder.result(builder.fresh("c", {view, empty}, 40));
+  builder.start_backward();
+  builder.result(builder.fresh("da", {builder.incoming("dc", 40), view, empty}, 10));
+  const auto problem = builder.build();
+  const auto json = Json::parse(plan_to_json(problem, RetentionPlan(problem)));
+  EXPECT_EQ(json["saved"], Json::parse(R"([{"value": "c", "bytes": 40},
+                                           {"value": "a", "bytes": 10}])"));
+}
+
+// What a region is handed is dropped after the forward, and comes again for the backward.
+TEST(PlanFile, HandedValuesAreDroppedAfterTheForward) {
+  const Region region;
+  const auto x = region.problem.inputs[region.problem.producer[region.a]][0];
+  const auto plan = plan_from_file(region.problem, changed_plan(region, "handed", {x}));
+  for (size_t slot = 0; slot < plan.num_slots(); ++slot)
+    EXPECT_EQ(plan.dropped(x, slot), slot == 0) << slot;
+  for (const auto& none : {Json(region.a), Json(region.problem.num_values()), Json(-1), Json("x")})
+    expect_plan_refused(region.problem, changed_plan(region, "handed", Json::array({none})),
+                        "the region is handed no value " + none.dump());
+}
+
 TEST(PlanFile, EqualRegionsTakeTheirPlansInOrder) {
   const Region region;
   const RetentionPlan keep_all(region.problem);

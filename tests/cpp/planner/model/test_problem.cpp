@@ -2,6 +2,7 @@
 #include "planner/model/problem_json.h"
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 #include <stdexcept>
 #include <string>
 #include <vector>
@@ -151,6 +152,44 @@ TEST(Problem, RefusesCostsThatAreNone) {
   expect_problem_refused(changed_example("/nodes/seconds/0", 1e300), "\"seconds\"");
   expect_problem_refused(changed_example("/nodes/flops/0", -1.0), "\"flops\"");
   expect_problem_refused(changed_example("/loss_bytes", -1), "\"loss_bytes\"");
+}
+
+TEST(Problem, TakesCostsUpToTheirBounds) {
+  const auto problem = example();
+  int64_t others = problem.loss_bytes + problem.held_by_caller - problem.bytes[0];
+  for (const auto* list : {&problem.bytes, &problem.workspace_bytes, &problem.replay_bytes})
+    others = std::accumulate(list->begin(), list->end(), others);
+  const auto most = (int64_t{1} << 60) - others;
+  EXPECT_EQ(problem_from_json(changed_example("/storages/bytes/0", most)).bytes[0], most);
+  expect_problem_refused(changed_example("/storages/bytes/0", most + 1), "2^60");
+  EXPECT_EQ(problem_from_json(changed_example("/nodes/seconds/0", 1e12)).seconds[0], 1e12);
+  expect_problem_refused(changed_example("/nodes/seconds/0", 1.1e12), "\"seconds\"");
+  EXPECT_EQ(problem_from_json(changed_example("/nodes/flops/0", 1e30)).flops[0], 1e30);
+  expect_problem_refused(changed_example("/nodes/flops/0", 1.1e30), "\"flops\"");
+  EXPECT_EQ(problem_from_json(changed_example("/nodes/flops/0", 0.0)).flops[0], 0.0);
+}
+
+TEST(Problem, ANameThatIsNotInAsciiStaysAsItIs) {
+  auto problem = example();
+  problem.node_names[0] = "h\xc3\xb6her";
+  const auto text = to_json(problem);
+  EXPECT_THAT(text, HasSubstr("h\xc3\xb6her"));
+  EXPECT_EQ(problem_from_json(text).node_names[0], problem.node_names[0]);
+}
+
+TEST(Problem, LayersAndSourcesAreThoseOfPlaces) {
+  auto problem = example();
+  EXPECT_EQ(problem.layer_of(1), "");
+  EXPECT_EQ(problem.source_of(1), "");
+  problem.layers = {"first", "second"};
+  problem.sources = {"a.py:1", "b.py:2"};
+  problem.places.resize(problem.num_all_nodes());
+  problem.places[1].layer = 1;
+  problem.places[1].source = 0;
+  EXPECT_EQ(problem.layer_of(1), "second");
+  EXPECT_EQ(problem.source_of(1), "a.py:1");
+  EXPECT_EQ(problem.layer_of(0), "");
+  EXPECT_EQ(problem.source_of(0), "");
 }
 
 TEST(Problem, RefusesAnOrderInWhichNothingCanRun) {
