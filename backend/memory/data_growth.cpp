@@ -53,11 +53,7 @@ bool are_other_sizes(const DataSizes& sizes, const DataSizes& assumed) {
 }
 
 DataSizes sizes_after(DataGrowth growth, const DataSizes& sizes, const DataSizes& assumed) {
-  auto next = growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, assumed);
-  if (assumed.size() > next.size())
-    next.insert(next.end(), assumed.begin() + static_cast<std::ptrdiff_t>(next.size()),
-                assumed.end());
-  return next;
+  return growth == DataGrowth::kTotal ? sizes : larger_of_each(sizes, assumed);
 }
 
 }  // namespace aten_recompute

@@ -22,8 +22,9 @@ DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed, double ro
 // the same measures without room, so that its peak says little about the plan.
 bool are_other_sizes(const DataSizes& sizes, const DataSizes& assumed);
 
-// Returns the sizes that the next plan assumes after such a call. What the call has not decided
-// yet is as assumed before.
+// Returns the sizes that the next plan assumes after such a call. They end where `sizes` do: what
+// the call has not decided yet would not go with what it has decided, and its data tell the rest
+// when it is profiled.
 DataSizes sizes_after(DataGrowth growth, const DataSizes& sizes, const DataSizes& assumed);
 
 }  // namespace aten_recompute

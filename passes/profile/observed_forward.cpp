@@ -7,9 +7,12 @@
 
 #include <algorithm>
 #include <exception>
+#include <unordered_set>
 #include <utility>
 
+#include "ir/data_dependence.h"
 #include "ir/node_traits.h"
+#include "rules/recomputability.h"
 #include "runtime/out_of_memory.h"
 
 namespace aten_recompute {
@@ -18,17 +21,60 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Returns for each register the last of the first `end` instructions that reads it, or `end` where
-// none does.
-std::vector<size_t> last_readers(const Program& program, size_t end) {
-  std::vector<size_t> last(program.num_registers(), end);
-  for (size_t i = 0; i < end; ++i) {
-    for (const auto& operand : program.instructions()[i].operands) {
+// Returns which instructions decide sizes by data, those whose results they need, and those that
+// draw random numbers before them.
+std::vector<bool> needed_for_data(const JointProgram& program) {
+  std::vector<bool> is_needed(program.num_forward, false);
+  std::vector<bool> is_read(program.program.num_registers(), false);
+  bool has_data = false;
+  for (size_t i = program.num_forward; i-- > 0;) {
+    const auto& instruction = program.program.instructions()[i];
+    const auto* node = program.nodes[i];
+    const bool decides = has_sizes_of_data(node);
+    has_data = has_data || decides;
+    is_needed[i] = decides || (has_data && draws_random_numbers(node)) ||
+                   std::any_of(instruction.outputs.begin(), instruction.outputs.end(),
+                               [&](int32_t output) { return output >= 0 && is_read[output]; });
+    if (!is_needed[i])
+      continue;
+    for (const auto& operand : instruction.operands) {
       if (!operand.is_constant)
+        is_read[operand.index] = true;
+    }
+  }
+  return is_needed;
+}
+
+// Returns for each register the last of the needed instructions that reads it, or their number
+// where none does.
+std::vector<size_t> last_readers(const Program& program, const std::vector<bool>& is_needed) {
+  std::vector<size_t> last(program.num_registers(), is_needed.size());
+  for (size_t i = 0; i < is_needed.size(); ++i) {
+    for (const auto& operand : program.instructions()[i].operands) {
+      if (is_needed[i] && !operand.is_constant)
         last[operand.index] = i;
     }
   }
   return last;
+}
+
+// Returns the bytes of the storages of `values` that are not among those of `inputs`.
+int64_t bytes_besides(const std::vector<IValue>& inputs, const std::vector<IValue>& values) {
+  std::unordered_set<const void*> counted;
+  for (const auto& input : inputs) {
+    for_each_tensor(input, [&](const at::Tensor& tensor) {
+      if (tensor.has_storage())
+        counted.insert(tensor.storage().unsafeGetStorageImpl());
+    });
+  }
+  int64_t bytes = 0;
+  for (const auto& value : values) {
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      if (tensor.has_storage() && counted.insert(tensor.storage().unsafeGetStorageImpl()).second)
+        bytes += static_cast<int64_t>(tensor.storage().nbytes());
+    });
+  }
+  return bytes;
 }
 
 IValue copy_tensor(const IValue& value) {
@@ -88,6 +134,15 @@ void note(NodeClass& node_class, Result& result, DataSizes& sizes, const DataSiz
 
 }  // namespace
 
+ObservedForward::ObservedForward(const JointProgram& program, const std::vector<IValue>& inputs,
+                                 NodeClasses& classes)
+    : program_(program),
+      inputs_(inputs),
+      classes_(classes),
+      first_states_(inputs),
+      random_states_(first_states_),
+      is_needed_(needed_for_data(program)) {}
+
 const NodeClass& ObservedForward::at(size_t instruction) {
   run_up_to(instruction);
   return observed_[instruction];
@@ -99,6 +154,8 @@ int64_t ObservedForward::true_elements(size_t instruction, size_t result) {
 }
 
 void ObservedForward::run_up_to(size_t instruction) {
+  if (!is_needed_[instruction])
+    start_again();
   if (instruction < observed_.size())
     return;
   try {
@@ -110,12 +167,19 @@ void ObservedForward::run_up_to(size_t instruction) {
   }
 }
 
+void ObservedForward::start_again() {
+  is_needed_.assign(program_.num_forward, true);
+  random_states_ = first_states_;
+  registers_.clear();
+  held_bytes_ = 0;
+  observed_.clear();
+}
+
 void ObservedForward::run(size_t end) {
   const RestoreGenerators restore(inputs_);
   random_states_.set();
-  const auto num_forward = program_.num_forward;
   if (registers_.empty()) {
-    last_readers_ = last_readers(program_.program, num_forward);
+    last_readers_ = last_readers(program_.program, is_needed_);
     registers_.assign(inputs_.begin(), inputs_.end());
     registers_.resize(program_.program.num_registers());
   }
@@ -123,7 +187,7 @@ void ObservedForward::run(size_t end) {
     const auto i = observed_.size();
     const auto& instruction = program_.program.instructions()[i];
     const auto* node = program_.nodes[i];
-    if (node->kind() == c10::aten::warn) {
+    if (!is_needed_[i] || node->kind() == c10::aten::warn) {
       observed_.emplace_back();
       continue;
     }
@@ -139,7 +203,7 @@ void ObservedForward::run(size_t end) {
           results[k].toTensor().scalar_type() == at::kBool)
         true_elements_[{i, k}] = at::count_nonzero(results[k].toTensor()).item<int64_t>();
       const auto output = instruction.outputs[k];
-      if (output >= 0 && last_readers_[output] < num_forward)
+      if (output >= 0 && last_readers_[output] < is_needed_.size())
         registers_[output] = std::move(results[k]);
     }
     for (const auto& operand : instruction.operands) {
@@ -148,6 +212,7 @@ void ObservedForward::run(size_t end) {
     }
   }
   random_states_ = RandomStates(inputs_);
+  held_bytes_ = bytes_besides(inputs_, registers_);
 }
 
 void note_data_sizes(NodeClass& node_class, DataSizes& sizes, const DataSizes& seen) {

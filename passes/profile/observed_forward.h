@@ -14,16 +14,17 @@
 
 namespace aten_recompute {
 
-// The forward runs as far as it is asked about, and goes on from there when it is asked about more:
-// a whole forward may need more memory than a budget allows. It starts from the random state of the
-// time at which this was constructed, works on copies of what it writes to, and releases each value
-// after its last read. What later instructions read is held until then, or as long as this lives.
+// A forward without a plan may need more memory than a budget allows. So only those instructions
+// run that decide sizes by data, and what these read, and they run as far as the forward is asked
+// about. If it is asked about another one, all of them run, from the start. It starts from the
+// random state of the time at which this was constructed, works on copies of what it writes to, and
+// releases each value after its last read. What later instructions read is held until then, or as
+// long as this lives.
 class ObservedForward {
  public:
   // All references must outlive this.
   ObservedForward(const JointProgram& program, const std::vector<c10::IValue>& inputs,
-                  NodeClasses& classes)
-      : program_(program), inputs_(inputs), classes_(classes), random_states_(inputs) {}
+                  NodeClasses& classes);
 
   // Returns what an instruction of the forward cost and returned. Throws NotProfiled where the
   // forward raises.
@@ -33,18 +34,26 @@ class ObservedForward {
   // as at() does.
   int64_t true_elements(size_t instruction, size_t result);
 
+  // Returns the bytes of the values that are held for later instructions, without the inputs.
+  int64_t held_bytes() const { return held_bytes_; }
+
  private:
   // Runs the forward up to and with this instruction, unless that has run.
   void run_up_to(size_t instruction);
   void run(size_t end);
+  // Lets the next run begin at the start, with all instructions.
+  void start_again();
 
   const JointProgram& program_;
   const std::vector<c10::IValue>& inputs_;
   NodeClasses& classes_;
+  const RandomStates first_states_;
   RandomStates random_states_;  // when the last instruction had run
   std::vector<c10::IValue> registers_;
-  std::vector<size_t> last_readers_;                            // per register
-  std::vector<NodeClass> observed_;                             // of the instructions that have run
+  std::vector<bool> is_needed_;       // per instruction: whether it runs
+  std::vector<size_t> last_readers_;  // per register
+  int64_t held_bytes_ = 0;
+  std::vector<NodeClass> observed_;  // of the first instructions; empty where one is not needed
   std::map<std::pair<size_t, size_t>, int64_t> true_elements_;  // by instruction and result
 };
 

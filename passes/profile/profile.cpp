@@ -156,7 +156,7 @@ class CostSource {
       return described(index, operands);
     if (index >= program_.num_forward)
       return run(index, operands);
-    auto outcome = depends_on_data(program_.nodes[index], operands) ? observed(index, operands)
+    auto outcome = depends_on_data(program_.nodes[index], operands) ? of_data(index, operands)
                                                                     : run(index, operands);
     masks_.note(index, operands, outcome.results);
     return outcome;
@@ -186,22 +186,37 @@ class CostSource {
         return without_memory(index, operands);
       }
       if (is_forward)
-        return observed(index, operands);
+        return observed(index, operands, error.what());
       if (const auto with_masks = masks_.with_real_masks(operands))
         return classes_.run_apart(index, *with_masks);
       return classes_.run_as(estimate(index, operands, error.what()), index, operands);
     }
   }
 
-  NodeClasses::Outcome observed(size_t index, const std::vector<IValue>& operands) {
+  // What the forward shows of an operator when it runs on the inputs.
+  const NodeClass& observe(size_t index) {
     if (most_bytes_ != std::numeric_limits<int64_t>::max())
       classes_.release_memory();  // the values of the forward need memory, too
-    auto node_class = forward_.at(index);
+    return forward_.at(index);
+  }
+
+  // Its results get the sizes that other calls have shown, if they have.
+  NodeClasses::Outcome of_data(size_t index, const std::vector<IValue>& operands) {
+    auto node_class = observe(index);
     const auto first = data_sizes_.size();
     note_data_sizes(node_class, data_sizes_, seen_sizes_);
     if (data_sizes_.size() > first)
       program_.nodes[index]->i_(symbols::kDataSizes, static_cast<int64_t>(first));
     return classes_.run_as(node_class, index, operands);
+  }
+
+  // For an operator of the forward that does not run on zeros. Where sizes of other calls have been
+  // assumed, they may be why: then what the inputs show has other sizes than its operands.
+  NodeClasses::Outcome observed(size_t index, const std::vector<IValue>& operands,
+                                const char* why) {
+    if (!seen_sizes_.empty() && !data_sizes_.empty())
+      throw NotProfiled(why, /*inputs_are_to_blame=*/false);
+    return classes_.run_as(observe(index), index, operands);
   }
 
   // Without a run on memory: on meta tensors only.
@@ -242,7 +257,8 @@ class CostSource {
       return std::nullopt;
     try {
       auto estimated = classes_.estimate(index, operands);
-      auto bytes = bytes_besides_callers(operands, storages_) + estimated.cost.workspace_bytes;
+      auto bytes = bytes_besides_callers(operands, storages_) + estimated.cost.workspace_bytes +
+                   forward_.held_bytes();
       for (const auto own : estimated.own_bytes)
         bytes += own;
       if (bytes > most_bytes_)

@@ -54,8 +54,8 @@ TEST(DataGrowth, TheNextPlanAssumesWhatACallHasShown) {
   EXPECT_EQ(sizes_after(DataGrowth::kOfOne, {{3, 5}, {1}, {7}}, {{4, 2}, {2, 2}}),
             (DataSizes{{4, 5}, {1}, {7}}));
   EXPECT_EQ(sizes_after(DataGrowth::kTotal, {{3, 9}}, {{4, 5}}), (DataSizes{{3, 9}}));
-  // What the call had not decided yet is as before.
-  EXPECT_EQ(sizes_after(DataGrowth::kTotal, {{9}}, {{4}, {6, 2}}), (DataSizes{{9}, {6, 2}}));
+  // What the call had not decided yet is left to its data.
+  EXPECT_EQ(sizes_after(DataGrowth::kTotal, {{9}}, {{4}, {6, 2}}), (DataSizes{{9}}));
 }
 
 }  // namespace
