@@ -4,8 +4,8 @@
     python benchmarks/simulation.py painn_forces --inference --budget 0.4 --calls 1000 --largest 200
 
 The budget is a share of what eager PyTorch takes for the largest system; it is given in bytes, with ``exact=False``.
-For each potential a row says how many calls took more than the budget, how many plans were made, and what the process
-held after a fifth of the calls, after half and at the end. Energies and forces of every tenth call are compared with
+For each potential a row says how many calls took more than the budget, how many plans were made and for how many of
+them there was a search, and what the process held after a fifth of the calls, after half and at the end. Energies and forces of every tenth call are compared with
 eager PyTorch's. The exit status is 1 if a call took more than the budget, or if results differ by more than rounding.
 """
 
@@ -48,13 +48,15 @@ class Course:
     budget: int
     peaks: list[int]
     plans: int
+    searches: int  # of these plans, how many were searched for and not those of other inputs
     resident: list[int]  # of the process after a fifth of the calls, a half, and all
     difference: float  # of energies and forces from eager PyTorch's, relative to their norm, at most
 
 
-def plans_made() -> int:
-    """Returns how many plans of regions the process has made."""
-    return Path(LOG).read_text(encoding="utf-8").count("a region keeps")
+def plans_made() -> tuple[int, int]:
+    """Returns how many plans of regions the process has made, and how many of them are those of other inputs."""
+    log = Path(LOG).read_text(encoding="utf-8")
+    return log.count("a region keeps"), log.count("is taken again")
 
 
 def relative_difference(ours: list[Tensor], theirs: list[Tensor]) -> float:
@@ -80,7 +82,7 @@ def run(name: str, share: float, training: bool, smallest: int, largest: int, ca
     budget = int(share * eager_peak)
     before = plans_made()
     lowered = aten_recompute.lower(potential.script(), "budget", memory_budget=budget, exact=False, accumulate=training)
-    course = Course(budget, [], 0, [], 0.0)
+    course = Course(budget, [], 0, 0, [], 0.0)
     gc.collect()
     gc.freeze()  # the packages make many objects, which every measurement would look at
     for call, system in enumerate(tqdm(systems, desc=name, unit="call", disable=None), 1):
@@ -92,7 +94,8 @@ def run(name: str, share: float, training: bool, smallest: int, largest: int, ca
             del ours, theirs
         if call in (calls // 5, calls // 2, calls):
             course.resident.append(status("VmRSS"))
-    course.plans = plans_made() - before
+    plans, taken_again = (now - then for now, then in zip(plans_made(), before, strict=True))
+    course.plans, course.searches = plans, plans - taken_again
     return course
 
 
@@ -113,7 +116,7 @@ def main() -> int:
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
     tracker.install()
-    print("| potential | budget | highest peak | calls over it | plans | resident MiB | off by |")
+    print("| potential | budget | highest peak | calls over it | plans, searched for | resident MiB | off by |")
     print("|---|---|---|---|---|---|---|", flush=True)
     failed = False
     for name in arguments.potentials:
@@ -125,8 +128,8 @@ def main() -> int:
             print(f"{name}: over the budget in the calls {', '.join(map(str, over))}", file=sys.stderr)
         resident = ", ".join(f"{each / 2**20:.0f}" for each in course.resident)
         print(
-            f"| {name} | {course.budget:,} | {max(course.peaks):,} | {len(over)} of {arguments.calls} | {course.plans} "
-            f"| {resident} | {course.difference:.0e} |",
+            f"| {name} | {course.budget:,} | {max(course.peaks):,} | {len(over)} of {arguments.calls} "
+            f"| {course.plans}, {course.searches} | {resident} | {course.difference:.0e} |",
             flush=True,
         )
         failed = failed or bool(over) or course.difference > ROUNDING

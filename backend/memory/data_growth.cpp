@@ -28,6 +28,13 @@ DataSizes larger_of_each(const DataSizes& sizes, const DataSizes& assumed) {
 
 }  // namespace
 
+double elements_of(const DataSizes& sizes) {
+  double elements = 0.0;
+  for (const auto& each : sizes)
+    elements += static_cast<double>(c10::multiply_integers(each));
+  return elements;
+}
+
 DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed, double room) {
   const auto count = std::min(sizes.size(), assumed.size());
   double total = 0.0;

@@ -18,6 +18,9 @@ enum class DataGrowth {
 // with their square has room. `sizes` may end early, with what the call has decided so far.
 DataGrowth growth_of(const DataSizes& sizes, const DataSizes& assumed, double room = 1.0);
 
+// Returns how many elements tensors of these sizes have together.
+double elements_of(const DataSizes& sizes);
+
 // Returns whether the data of a call decided on smaller or larger tensors than a plan assumes, by
 // the same measures without room, so that its peak says little about the plan.
 bool are_other_sizes(const DataSizes& sizes, const DataSizes& assumed);

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "backend/autograd/region_call.h"
-#include "backend/memory/data_growth.h"
 #include "backend/planning/method_call.h"
 #include "common/log.h"
 #include "common/strategy_traits.h"
@@ -265,21 +264,53 @@ bool Region::remove_outdated(Plans& plans) {
   return plans.planned.erase_if(is_outdated);
 }
 
+DataGrowth Region::growth_beyond(const CompiledRegion* compiled_region,
+                                 const DataSizes& sizes) const {
+  if (compiled_region == nullptr || compiled_region->plan() == nullptr)
+    return DataGrowth::kNone;
+  return growth_of(sizes, compiled_region->plan()->data_sizes, room_of(compiled_region));
+}
+
 bool Region::has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
-                          const DataSizes& sizes) {
-  if (compiled_region.plan() == nullptr)
-    return false;
-  const auto& known = compiled_region.plan()->data_sizes;
-  const auto growth = growth_of(sizes, known, room_of(&compiled_region));
+                          const InputShapes& shapes, const DataSizes& sizes) {
+  const auto growth = growth_beyond(&compiled_region, sizes);
   if (growth == DataGrowth::kNone)
     return false;
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& plans = compiled_regions_[key];
-  plans.seen.profile.data_sizes = sizes_after(growth, sizes, known);
   plans.policy.note_larger_data();
-  for (const auto& each : plans.planned.in_order())
-    each->outgrown = each->compiled_region != nullptr;
+  bool has_another = false;
+  for (const auto& each : plans.planned.in_order()) {
+    if (each->compiled_region.get() == &compiled_region) {
+      each->outgrown = true;
+    } else if (each->shapes.cover(shapes)) {
+      if (growth_beyond(each->compiled_region.get(), sizes) == DataGrowth::kNone)
+        has_another = true;
+      else
+        each->outgrown = true;
+    }
+  }
+  if (!has_another)
+    plans.seen.profile.data_sizes = sizes_after(growth, sizes, compiled_region.plan()->data_sizes);
   return true;
+}
+
+const std::shared_ptr<Region::Planned>* Region::find_for_data(Plans& plans,
+                                                              const InputShapes& shapes) {
+  std::shared_ptr<Planned> best;
+  double most = 0.0;
+  for (const auto& each : plans.planned.in_order()) {
+    if (each->compiled_region == nullptr || each->compiled_region->plan() == nullptr ||
+        !each->shapes.cover(shapes))
+      continue;
+    const auto elements = elements_of(each->compiled_region->plan()->data_sizes);
+    if (elements > most) {
+      most = elements;
+      best = each;
+    }
+  }
+  return best == nullptr ? nullptr
+                         : plans.planned.find_if([&](const auto& each) { return each == best; });
 }
 
 std::shared_ptr<const CompiledRegion> Region::compile_again(const CompiledRegion& before,

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/autograd/compiled_region.h"
+#include "backend/memory/data_growth.h"
 #include "backend/memory/input_shapes.h"
 #include "backend/planning/method_plans.h"
 #include "backend/planning/plan_cache.h"
@@ -124,11 +125,17 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // these inputs. Throws UserError where a budget or a pinned plan cannot be kept.
   Choice compiled_for(const SpecializationKey& key, const std::vector<c10::IValue>& inputs,
                       const InputShapes& shapes, bool exact, bool leanest);
-  // Returns whether the data of a call made tensors larger than a budget allows. `sizes` may end
-  // early, with what the call has decided so far. If so, the sizes are noted and the plans for this
-  // key are made again.
+  // Returns whether the data of a call with these shapes made tensors larger than a budget allows.
+  // `sizes` may end early, with what the call has decided so far. If so, the plan is not used
+  // again, nor are others for such calls that are too small. Where none is left for them, the sizes
+  // are noted for the next one.
   bool has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
-                    const DataSizes& sizes);
+                    const InputShapes& shapes, const DataSizes& sizes);
+  // Returns whether the plan has memory for data that have decided on these sizes.
+  DataGrowth growth_beyond(const CompiledRegion* compiled_region, const DataSizes& sizes) const;
+  // Returns, of the plans that cover the shapes, the one for the largest data; nullptr where there
+  // is none, or data decide no sizes.
+  static const std::shared_ptr<Planned>* find_for_data(Plans& plans, const InputShapes& shapes);
   // Returns the region compiled for these inputs. Needs mutex_ to be held. Throws
   // NotDifferentiable, NotProfiled, std::runtime_error for a budget or std::invalid_argument for a
   // plan it cannot keep.

@@ -15,7 +15,6 @@
 #include "backend/autograd/region_call.h"
 #include "backend/autograd/shared_casts.h"
 #include "backend/autograd/stage_node.h"
-#include "backend/memory/data_growth.h"
 #include "backend/planning/method_call.h"
 #include "backend/region/region.h"
 #include "common/log.h"
@@ -340,6 +339,8 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
   // Where a region cannot be differentiated, shapes make no difference.
   const auto* found =
       plans.planned.find_if([](const auto& each) { return each->compiled_region == nullptr; });
+  if (found == nullptr && !exact && traits_of(options_).keeps_budget)
+    found = find_for_data(plans, shapes);
   if (found == nullptr)
     found = plans.planned.find(shapes, exact);
   if (found != nullptr)
@@ -421,10 +422,13 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
+  InputShapes shapes;
+  if (traits_of(options_).keeps_budget)
+    shapes = InputShapes(inputs, is_attribute_);
   std::function<bool(const DataSizes&)> is_too_large;
   if (may_plan_again && !compiled_region->data_checks().empty()) {
     is_too_large = [&, compiled_region = compiled_region](const DataSizes& sizes) {
-      return has_outgrown(key, *compiled_region, sizes);
+      return has_outgrown(key, *compiled_region, shapes, sizes);
     };
   }
   OpenStep arena(options_.arena == ArenaMode::kOff
@@ -448,7 +452,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   call->set_arena(std::move(arena), arena_run, run_again);
   if (traits_of(options_).keeps_budget) {
     auto* const method = MethodCall::current();
-    if (has_outgrown(key, *compiled_region, data_sizes)) {
+    if (has_outgrown(key, *compiled_region, shapes, data_sizes)) {
       warn_of_larger_data_(
           LogTopic::kMemory,
           "memory_budget may be exceeded by this call: its data made tensors larger than those "

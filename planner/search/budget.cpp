@@ -244,8 +244,10 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   if (!options.time_budget && keep_all_bytes <= total)
     return unplanned;
   if (!options.time_budget) {
-    if (const auto* known = fastest_known(simulator, limits.known, keep_all_bytes, total))
+    if (const auto* known = fastest_known(simulator, limits.known, keep_all_bytes, total)) {
+      log_info(LogTopic::kPlan, "memory_budget: a plan for other inputs keeps it and is taken again");
       return *known;
+    }
   }
 
   PlanSearch search(problem, unplanned, effort_with(limits.num_threads));
