@@ -198,16 +198,22 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                                                       const Options& options, bool leanest,
                                                       const Plans& plans) const {
   std::vector<KnownPlan> known;
+  std::vector<KnownLayout> known_layouts;
   std::optional<bool> channels_last;
   for (const auto& each : plans.planned.in_order()) {
     if (each->compiled_region == nullptr)
       continue;
     const auto& layout = each->compiled_region->graphs().layout;
     channels_last = layout.channels_last;
+    const auto* plan = each->compiled_region->plan();
+    if (plan == nullptr)
+      continue;
+    const KnownPlan as_known{plan->retention.get(), plan->metrics.unplanned_peak_bytes};
     // Plans of a forward in slices are about other operators.
-    const auto* plan = layout.sliced != nullptr ? nullptr : each->compiled_region->plan();
-    if (plan != nullptr)
-      known.push_back({plan->retention.get(), plan->metrics.unplanned_peak_bytes});
+    if (layout.sliced != nullptr)
+      known_layouts.push_back({layout, as_known});
+    else
+      known.push_back(as_known);
   }
   const auto compiled = [&](const Options& by) {
     RegionInput input{graph_for(key), key.requires_grad,
@@ -218,6 +224,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                       channels_last,  key.autocast};
     input.is_one_of_several = is_one_of_several_;
     input.leaves_room = plans.policy.leaves_room();
+    input.known_layouts = known_layouts;
     // A simulation whose systems grow goes on, with a warning.
     if (takes_gradients_ && !plans.planned.empty())
       input.options.leanest_if_unreachable = true;

@@ -89,6 +89,8 @@ class SliceChooser {
       // profiled.
       strict.most_profiled_bytes = *input_.options.memory_bytes;
     }
+    if (auto known = try_known(strict))
+      return std::move(*known);
     auto graphs = try_all(strict);
     const bool has_limit = strict.most_profiled_bytes < input_.most_profiled_bytes;
     if (!graphs && has_limit && (largest_need_ > strict.most_profiled_bytes || has_tried_slices_)) {
@@ -106,6 +108,35 @@ class SliceChooser {
   }
 
  private:
+  // Returns the region under a plan that has been found for inputs of other sizes, if one keeps the
+  // budget: those of the region as it is, and then the latest with slices.
+  std::optional<RegionGraphs> try_known(const RegionInput& input) {
+    constexpr size_t kMostTried = 2;
+    if (input.known_layouts.empty() || !input.options.memory_bytes)
+      return std::nullopt;
+    auto only_known = input;
+    only_known.only_known = true;
+    try {
+      return compile_(only_known);
+    } catch (const NoKnownPlan& none) {
+      unplanned_bytes_ = none.unplanned_peak_bytes;
+      limit_bytes_ = *input.options.memory_bytes;
+    }
+    for (size_t i = 0; i < std::min(kMostTried, input.known_layouts.size()); ++i) {
+      const auto& [layout, plan] = input.known_layouts[input.known_layouts.size() - 1 - i];
+      only_known.known = {plan};
+      try {
+        return in_slices(only_known, layout);
+      } catch (const NoKnownPlan&) {
+        continue;  // the next one may keep it
+      } catch (const NotProfiled& error) {
+        log_info(LogTopic::kPlan,
+                 std::string("stretches in slices cannot be profiled: ") + error.what());
+      }
+    }
+    return std::nullopt;
+  }
+
   // Compiles the region as it is, and then with more and smaller slices. Returns nothing where no
   // layout keeps the budget.
   std::optional<RegionGraphs> try_all(const RegionInput& input) {
@@ -281,7 +312,8 @@ class SliceChooser {
     // A fraction counts from the peak of the program as it is.
     in_bytes.options.memory_fraction.reset();
     in_bytes.options.memory_bytes = limit_bytes_;
-    in_bytes.known.clear();
+    if (!in_bytes.only_known)
+      in_bytes.known.clear();  // they are of the region as it is
     auto graphs = compile_sliced_(in_bytes, layout);
     if (graphs.plan)
       graphs.plan->metrics.unplanned_peak_bytes = unplanned_bytes_;

@@ -24,6 +24,21 @@
 
 namespace aten_recompute {
 
+// How the forward of a region is compiled (passes/region/choose_layout.h, choose_slices.h).
+struct RegionLayout {
+  bool channels_last = false;  // images have their channels last
+  bool is_fused = false;       // operators are fused, where there are some to fuse
+  // The forward with stretches that run slice by slice (passes/region/slice_rows.h); null: none do.
+  std::shared_ptr<torch::jit::Graph> sliced{};
+  size_t num_sliced = 0;  // how many stretches those are
+};
+
+// A plan of a region's forward in slices, for inputs of other sizes.
+struct KnownLayout {
+  RegionLayout layout;
+  KnownPlan plan;
+};
+
 struct RegionInput {
   std::shared_ptr<torch::jit::Graph> graph;  // the region's forward; not changed
   std::vector<bool> requires_grad;           // per input
@@ -50,19 +65,14 @@ struct RegionInput {
   bool is_one_of_several = false;
   // Under a budget in bytes, the plan leaves a part of it free for larger calls, if possible.
   bool leaves_room = false;
+  // Under a budget in bytes: as `known`, the latest last. One that keeps it is taken again.
+  std::vector<KnownLayout> known_layouts{};
+  // No plan is searched for if none of `known` keeps the budget: NoKnownPlan is thrown.
+  bool only_known = false;
   // Operators that need more memory are not run for the profile.
   int64_t most_profiled_bytes = std::numeric_limits<int64_t>::max();
   // The inputs are meta tensors that stand for tensors on this device, and nothing runs.
   std::optional<at::Device> described{};
-};
-
-// How the forward of a region is compiled (passes/region/choose_layout.h, choose_slices.h).
-struct RegionLayout {
-  bool channels_last = false;  // images have their channels last
-  bool is_fused = false;       // operators are fused, where there are some to fuse
-  // The forward with stretches that run slice by slice (passes/region/slice_rows.h); null: none do.
-  std::shared_ptr<torch::jit::Graph> sliced{};
-  size_t num_sliced = 0;  // how many stretches those are
 };
 
 // What is told about a compiled region, by name.

@@ -88,6 +88,7 @@ RetentionPlan decide_by_budget(const PlanRequest& request, const GraphProblem& p
                                 : data_decide_sizes ? kDataGrowth
                                                     : 0.0,
                       .known = request.known,
+                      .only_known = request.only_known,
                       .largest_unplanned_bytes = request.largest_unplanned_bytes});
 }
 

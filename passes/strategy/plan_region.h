@@ -25,6 +25,7 @@ struct PlanRequest {
   const std::vector<KnownPlan>& known;  // plans of this region for inputs of other sizes
   int64_t largest_unplanned_bytes = 0;  // of these, the largest peak without recomputation
   bool leaves_room = false;             // RegionInput::leaves_room
+  bool only_known = false;              // RegionInput::only_known
 };
 
 // The decision, in terms of the joint graph.

@@ -128,14 +128,14 @@ SmallestPeak smallest_peak(Simulator& simulator, const RetentionPlan& leanest) {
 }
 
 // Returns the fastest of the known plans that fits; null if there is none.
-const RetentionPlan* fastest_known(Simulator& simulator, const std::vector<KnownPlan>& known,
+const RetentionPlan* fastest_known(Simulator& simulator, const BudgetLimits& limits,
                                    int64_t unplanned_peak_bytes, int64_t limit_bytes) {
   constexpr int64_t kFarApart = 4;
   const RetentionPlan* fastest = nullptr;
   double seconds = std::numeric_limits<double>::infinity();
-  for (const auto& plan : known) {
-    if (plan.unplanned_peak_bytes > kFarApart * unplanned_peak_bytes ||
-        unplanned_peak_bytes > kFarApart * plan.unplanned_peak_bytes)
+  for (const auto& plan : limits.known) {
+    if (!limits.only_known && (plan.unplanned_peak_bytes > kFarApart * unplanned_peak_bytes ||
+                               unplanned_peak_bytes > kFarApart * plan.unplanned_peak_bytes))
       continue;
     const auto simulation = simulator.run(*plan.retention);
     if (simulation.peak_bytes > limit_bytes || simulation.recompute_seconds >= seconds)
@@ -244,12 +244,15 @@ RetentionPlan plan_budget(const Problem& problem, const RetentionPlan& unplanned
   if (!options.time_budget && keep_all_bytes <= total)
     return unplanned;
   if (!options.time_budget) {
-    if (const auto* known = fastest_known(simulator, limits.known, keep_all_bytes, total)) {
-      log_info(LogTopic::kPlan, "memory_budget: a plan for other inputs keeps it and is taken again");
+    if (const auto* known = fastest_known(simulator, limits, keep_all_bytes, total)) {
+      log_info(LogTopic::kPlan,
+               "memory_budget: a plan for other inputs keeps it and is taken again");
       return *known;
     }
   }
 
+  if (limits.only_known)
+    throw NoKnownPlan(keep_all_bytes);
   PlanSearch search(problem, unplanned, effort_with(limits.num_threads));
   const auto free = std::min(static_cast<int64_t>(limits.margin * static_cast<double>(total)),
                              (total - search.smallest_peak_bytes()) / 2);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,14 @@ struct KnownPlan {
   int64_t unplanned_peak_bytes = 0;  // with those sizes
 };
 
+// None of the plans that are known keeps the budget.
+struct NoKnownPlan : std::runtime_error {
+  explicit NoKnownPlan(int64_t unplanned_peak)
+      : std::runtime_error("no plan that is known keeps the budget"),
+        unplanned_peak_bytes(unplanned_peak) {}
+  int64_t unplanned_peak_bytes;
+};
+
 struct BudgetLimits {
   size_t num_threads = 1;
   // How much of the problem's memory operators outside of the regions need; for the error message.
@@ -28,6 +37,8 @@ struct BudgetLimits {
   // If the sizes are not too far apart, the fastest of these plans that fits is taken. That saves a
   // search, which takes as long as several steps.
   std::vector<KnownPlan> known{};
+  // Throws NoKnownPlan instead of a search if none of these fits, however far apart the sizes are.
+  bool only_known = false;
   // The largest peak without recomputation of earlier inputs (Options::fraction_of); 0: there were
   // none.
   int64_t largest_unplanned_bytes = 0;
