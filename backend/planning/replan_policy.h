@@ -29,6 +29,13 @@ class ReplanPolicy {
   // again. What data decide differs in most calls.
   bool leaves_room() const { return has_larger_data_ || num_larger_inputs_ >= 2; }
 
+  // Notes that a call which was to start again under another plan, because its data had made larger
+  // tensors, could not be planned: it was on another path of the method than the plan.
+  void note_other_path() { ++num_other_paths_; }
+  // Returns whether calls may start again. Where paths are tried in turn, larger tensors say little
+  // about the path that a plan is for.
+  bool may_start_again() const { return num_other_paths_ < kMostOtherPaths; }
+
   // Notes that a plan is replaced.
   void note_replacement() { is_late_ = true; }
   // Returns the options for the next plan.
@@ -47,10 +54,12 @@ class ReplanPolicy {
  private:
   static constexpr size_t kMostReplaced = 8;
   static constexpr size_t kMostReplacedWithLess = 3;
+  static constexpr size_t kMostOtherPaths = 2;
 
   int64_t largest_unplanned_bytes_ = 0;
   size_t num_larger_inputs_ = 0;
   bool has_larger_data_ = false;
+  size_t num_other_paths_ = 0;
   bool is_late_ = false;
   size_t num_replaced_ = 0;
   size_t num_replaced_with_less_ = 0;

@@ -252,14 +252,16 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
   }
 }
 
-bool Region::remove_outdated(Plans& plans) {
+std::vector<std::shared_ptr<Region::Planned>> Region::remove_outdated(Plans& plans) {
   const auto is_outdated = [](const std::shared_ptr<Planned>& each) {
     return each->outgrown ||
            (each->compiled_region != nullptr && each->compiled_region->is_outdated());
   };
+  std::vector<std::shared_ptr<Planned>> removed;
   for (const auto& each : plans.planned.in_order()) {
     if (!is_outdated(each))
       continue;
+    removed.push_back(each);
     plans.policy.note_replacement();
     if (each->compiled_region->is_outdated()) {
       const auto& caller = *each->compiled_region->caller();
@@ -268,7 +270,20 @@ bool Region::remove_outdated(Plans& plans) {
                            caller.held_factor()};
     }
   }
-  return plans.planned.erase_if(is_outdated);
+  plans.planned.erase_if(is_outdated);
+  return removed;
+}
+
+void Region::bring_back_outgrown(Plans& plans,
+                                 const std::vector<std::shared_ptr<Planned>>& removed) {
+  for (const auto& each : removed) {
+    if (!each->outgrown || each->compiled_region->is_outdated())
+      continue;
+    each->outgrown = false;
+    plans.seen.profile.data_sizes = each->compiled_region->plan()->data_sizes;
+    plans.planned.insert(each);
+    plans.policy.note_other_path();
+  }
 }
 
 DataGrowth Region::growth_beyond(const CompiledRegion* compiled_region,

@@ -116,6 +116,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   struct Choice {
     std::shared_ptr<const CompiledRegion> compiled_region;  // nullptr as compiled_for() returns it
     bool is_for_larger = false;  // it was planned for other shapes, which cover those of the inputs
+    bool may_start_again = true;  // ReplanPolicy::may_start_again()
   };
   // Returns what to run for these inputs, and tells the call if that is planned as a whole.
   Choice choose(const SpecializationKey& key, const std::vector<c10::IValue>& inputs);
@@ -143,9 +144,12 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
                                                 const std::vector<c10::IValue>& inputs,
                                                 const Options& options, bool leanest,
                                                 const Plans& plans) const;
-  // Removes plans that are not to be used again, and notes the caller's behavior in `seen`. Returns
-  // whether there were any.
-  static bool remove_outdated(Plans& plans);
+  // Removes plans that are not to be used again, and returns them. Notes the caller's behavior in
+  // `seen`.
+  static std::vector<std::shared_ptr<Planned>> remove_outdated(Plans& plans);
+  // Brings those back that data have outgrown, where the call was on another path of the method.
+  static void bring_back_outgrown(Plans& plans,
+                                  const std::vector<std::shared_ptr<Planned>>& removed);
   // Returns how many times the plan's peak a budget in bytes is; 1 where there is no such budget.
   double room_of(const CompiledRegion* compiled_region) const;
   // Logs why the region is compiled for this key and these shapes, if it was compiled before.

@@ -335,7 +335,9 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
                                     const InputShapes& shapes, bool exact, bool leanest) {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto& plans = compiled_regions_[key];
-  const bool is_outdated = traits_of(options_).keeps_budget && remove_outdated(plans);
+  std::vector<std::shared_ptr<Planned>> removed;
+  if (traits_of(options_).keeps_budget)
+    removed = remove_outdated(plans);
   // Where a region cannot be differentiated, shapes make no difference.
   const auto* found =
       plans.planned.find_if([](const auto& each) { return each->compiled_region == nullptr; });
@@ -344,10 +346,10 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
   if (found == nullptr)
     found = plans.planned.find(shapes, exact);
   if (found != nullptr)
-    return {(*found)->compiled_region, (*found)->shapes != shapes};
+    return {(*found)->compiled_region, (*found)->shapes != shapes, plans.policy.may_start_again()};
   if (log_enabled(LogTopic::kSpecialize, LogLevel::kInfo))
-    say_why_compiled(key, shapes, plans, is_outdated);
-  if (!is_outdated && !plans.planned.empty())
+    say_why_compiled(key, shapes, plans, !removed.empty());
+  if (removed.empty() && !plans.planned.empty())
     plans.policy.note_larger_inputs();
   last_key_ = &compiled_regions_.find(key)->first;
   // The step that follows is recorded in memory of its own, so it needs none that is kept.
@@ -360,6 +362,7 @@ Region::Choice Region::compiled_for(const SpecializationKey& key,
     log_warning(LogTopic::kRules,
                 std::string("a region runs under ordinary autograd, unplanned: ") + error.what());
   } catch (const NotProfiled&) {
+    bring_back_outgrown(plans, removed);
     return {};  // the region's own run raises the error
   } catch (const std::exception&) {
     rethrow_in_one_line();
@@ -396,7 +399,7 @@ void Region::run(Stack& stack) {
 
 bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
                           const SpecializationKey& key, bool may_plan_again) {
-  const auto [compiled_region, is_for_larger] = choose(key, inputs);
+  const auto [compiled_region, is_for_larger, may_start_again] = choose(key, inputs);
   if (compiled_region == nullptr) {
     run_uncompiled(stack, std::move(inputs));
     return true;
@@ -426,7 +429,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   if (traits_of(options_).keeps_budget)
     shapes = InputShapes(inputs, is_attribute_);
   std::function<bool(const DataSizes&)> is_too_large;
-  if (may_plan_again && !compiled_region->data_checks().empty()) {
+  if (may_plan_again && may_start_again && !compiled_region->data_checks().empty()) {
     is_too_large = [&, compiled_region = compiled_region](const DataSizes& sizes) {
       return has_outgrown(key, *compiled_region, shapes, sizes);
     };

@@ -329,3 +329,44 @@ def test_sizes_that_follow_from_one_another_go_together(exact: bool, tracker: Tr
         assert peak(lowered, inputs, tracker) <= budget, share
         for found, expected in zip(lowered.parameters(), eager.parameters(), strict=True):
             torch.testing.assert_close(found.grad, expected.grad, rtol=1e-4, atol=1e-4)
+
+
+class Rounds(nn.Module):
+    """Each round keeps the rows that data choose, and data decide how many rounds there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(48, 48)
+
+    def forward(self, x: Tensor) -> Tensor:
+        h, left = x, x[:, 0]
+        while bool((left > 0).any()):
+            chosen = left > 0
+            h, left = torch.tanh(self.layer(h[chosen])), left[chosen] - 1.0
+        return h.sum()
+
+
+def with_rounds(*rows: int) -> Tensor:
+    """Returns rows of which so many go on to the first round, the second, and so on."""
+    x = -torch.rand(100, 48)
+    for k, count in enumerate(rows):
+        x[:count, 0] = k + 0.5
+    return x
+
+
+def test_inputs_on_two_paths_are_planned_once(capfd: pytest.CaptureFixture[str]) -> None:
+    """The call of one path tries that of the other, whose plan has no room for it and stays nevertheless."""
+    torch.manual_seed(0)
+    eager = Rounds()
+    lowered = lowered_copy(eager, "budget", memory_budget=10**8)
+    inputs = [with_rounds(10, 5), with_rounds(100, 50, 20)]
+    aten_recompute.set_logs("plan")
+    counts = []
+    for _ in range(8):
+        for x in inputs:
+            gradients = [torch.autograd.grad(module(x), list(module.parameters())) for module in (eager, lowered)]
+            assert_same(*gradients)
+        counts.append(capfd.readouterr().err.count("a region keeps"))
+    aten_recompute.set_logs()
+    assert sum(counts) > 0
+    assert counts[3:] == [0] * 5
