@@ -137,10 +137,9 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
   const auto costs = profile_if_needed(joint, input, options);
   PlannedGraph planned;
   run_pass(Pass::kPlan, [&] {
-    planned =
-        plan_region({joint, costs ? &*costs : nullptr, options, input.is_attribute, input.seen,
-                     input.leanest, input.known, input.largest_unplanned_bytes, input.leaves_room,
-                     input.only_known});
+    planned = plan_region({joint, costs ? &*costs : nullptr, options, input.is_attribute,
+                           input.seen, input.leanest, input.known, input.largest_unplanned_bytes,
+                           input.leaves_room, input.only_known});
   });
   finish_region(joint, std::move(planned), graphs);
   return graphs;
