@@ -5,8 +5,9 @@
 
 The budget is a share of what eager PyTorch takes for the largest system; it is given in bytes, with ``exact=False``.
 For each potential a row says how many calls took more than the budget, how many plans were made and for how many of
-them there was a search, and what the process held after a fifth of the calls, after half and at the end. Energies and forces of every tenth call are compared with
-eager PyTorch's. The exit status is 1 if a call took more than the budget, or if results differ by more than rounding.
+them there was a search, and what the process held after a fifth of the calls, after half and at the end. Energies and
+forces of every tenth call are compared with eager PyTorch's. The exit status is 1 if a call took more than the budget,
+or if results differ by more than rounding.
 """
 
 import argparse
