@@ -132,7 +132,7 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // are noted for the next one.
   bool has_outgrown(const SpecializationKey& key, const CompiledRegion& compiled_region,
                     const InputShapes& shapes, const DataSizes& sizes);
-  // Returns whether the plan has memory for data that have decided on these sizes.
+  // Returns how far data that have decided on these sizes go beyond what the plan has memory for.
   DataGrowth growth_beyond(const CompiledRegion* compiled_region, const DataSizes& sizes) const;
   // Returns, of the plans that cover the shapes, the one for the largest data; nullptr where there
   // is none, or data decide no sizes.

@@ -425,8 +425,8 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   const auto input_tensors = tensors_of(inputs);
   const auto possible_bases = find_possible_bases(*compiled_region, inputs);
 
-  InputShapes shapes;
-  if (traits_of(options_).keeps_budget)
+  InputShapes shapes;  // asked for where data may outgrow the plan
+  if (compiled_region->plan() != nullptr && !compiled_region->plan()->data_sizes.empty())
     shapes = InputShapes(inputs, is_attribute_);
   std::function<bool(const DataSizes&)> is_too_large;
   if (may_plan_again && may_start_again && !compiled_region->data_checks().empty()) {

@@ -12,6 +12,7 @@
 
 #include "ir/data_dependence.h"
 #include "ir/node_traits.h"
+#include "ir/symbols.h"
 #include "rules/recomputability.h"
 #include "runtime/out_of_memory.h"
 
@@ -21,8 +22,8 @@ namespace {
 using c10::IValue;
 using torch::jit::Stack;
 
-// Returns which instructions decide sizes by data, those whose results they need, and those that
-// draw random numbers before them.
+// Returns which instructions decide sizes by data, those whose results they need, and before them
+// those that draw random numbers or check that the call is on the path of the forward.
 std::vector<bool> needed_for_data(const JointProgram& program) {
   std::vector<bool> is_needed(program.num_forward, false);
   std::vector<bool> is_read(program.program.num_registers(), false);
@@ -32,7 +33,8 @@ std::vector<bool> needed_for_data(const JointProgram& program) {
     const auto* node = program.nodes[i];
     const bool decides = has_sizes_of_data(node);
     has_data = has_data || decides;
-    is_needed[i] = decides || (has_data && draws_random_numbers(node)) ||
+    const bool comes_first = draws_random_numbers(node) || node->kind() == symbols::kCheckPath;
+    is_needed[i] = decides || (has_data && comes_first) ||
                    std::any_of(instruction.outputs.begin(), instruction.outputs.end(),
                                [&](int32_t output) { return output >= 0 && is_read[output]; });
     if (!is_needed[i])

@@ -15,11 +15,11 @@
 namespace aten_recompute {
 
 // A forward without a plan may need more memory than a budget allows. So only those instructions
-// run that decide sizes by data, and what these read, and they run as far as the forward is asked
-// about. If it is asked about another one, all of them run, from the start. It starts from the
-// random state of the time at which this was constructed, works on copies of what it writes to, and
-// releases each value after its last read. What later instructions read is held until then, or as
-// long as this lives.
+// run that decide sizes by data, what these read, and checks of the path before them; and they run
+// as far as the forward is asked about. If it is asked about another one, all of them run, from the
+// start. It starts from the random state of the time at which this was constructed, works on copies
+// of what it writes to, and releases each value after its last read. What later instructions read
+// is held until then, or as long as this lives.
 class ObservedForward {
  public:
   // All references must outlive this.
