@@ -82,12 +82,15 @@ bool has_meta_operand(const OperatorHandle& op, const Stack& stack) {
                      });
 }
 
+Stack operands_of(const OperatorHandle& op, const Stack& stack) {
+  return torch::jit::last(stack, op.schema().arguments().size()).vec();
+}
+
 // Calls `run`, which runs an operator that is no composition, and counts its results alone. The
 // operands live until then, as they do in a kernel, even if nothing else refers to them.
 template <class Run>
 void count_results(const OperatorHandle& op, Stack& stack, const Run& run) {
-  const Stack operands(stack.end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()),
-                       stack.end());
+  const auto operands = operands_of(op, stack);
   {
     const PauseMetaMemory pause;
     run();
@@ -137,8 +140,7 @@ void run(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (WatchForCasts::sees_parts_of(op) && run_parts(op, below, *stack))
     return;
   if (const auto shape = shape_function_of(op.schema())) {
-    Stack operands(stack->end() - static_cast<std::ptrdiff_t>(op.schema().arguments().size()),
-                   stack->end());
+    auto operands = operands_of(op, *stack);
     const auto count = operands.size();
     if (shape(operands)) {
       torch::jit::drop(*stack, count);

@@ -276,14 +276,17 @@ std::vector<std::shared_ptr<Region::Planned>> Region::remove_outdated(Plans& pla
 
 void Region::bring_back_outgrown(Plans& plans,
                                  const std::vector<std::shared_ptr<Planned>>& removed) {
+  bool has_any = false;
   for (const auto& each : removed) {
     if (!each->outgrown || each->compiled_region->is_outdated())
       continue;
+    has_any = true;
     each->outgrown = false;
     plans.seen.profile.data_sizes = each->compiled_region->plan()->data_sizes;
     plans.planned.insert(each);
-    plans.policy.note_other_path();
   }
+  if (has_any)
+    plans.policy.note_other_path();
 }
 
 DataGrowth Region::growth_beyond(const CompiledRegion* compiled_region,

@@ -156,8 +156,9 @@ class CostSource {
       return described(index, operands);
     if (index >= program_.num_forward)
       return run(index, operands);
-    auto outcome = depends_on_data(program_.nodes[index], operands) ? of_data(index, operands)
-                                                                    : run(index, operands);
+    auto outcome = depends_on_data(program_.nodes[index], operands)
+                       ? decided_by_data(index, operands)
+                       : run(index, operands);
     masks_.note(index, operands, outcome.results);
     return outcome;
   }
@@ -201,7 +202,7 @@ class CostSource {
   }
 
   // Its results get the sizes that other calls have shown, if they have.
-  NodeClasses::Outcome of_data(size_t index, const std::vector<IValue>& operands) {
+  NodeClasses::Outcome decided_by_data(size_t index, const std::vector<IValue>& operands) {
     auto node_class = observe(index);
     const auto first = data_sizes_.size();
     note_data_sizes(node_class, data_sizes_, seen_sizes_);
