@@ -4,7 +4,9 @@
     python benchmarks/forces.py schnet_forces --atoms 60 --inference --budgets 0.7 0.5 0.4
     python benchmarks/forces.py mace_forces --atoms 2000 --steps 3
 
-"checkpoint" is eager PyTorch with torch.utils.checkpoint (not reentrant) around each block of the potential.
+"checkpoint" is eager PyTorch with torch.utils.checkpoint (not reentrant) around each block of the potential. "compile",
+which --compile adds, is eager PyTorch with torch.compile; it compiles for a minute or more, and what it cannot do is
+named in place of a figure.
 Budgets are fractions of eager PyTorch's peak. In training the loss is on energies and forces, and gradients exist when
 a step begins; for inference the module is frozen and in evaluation. Times are CPU time of the process, which other
 programs on the machine disturb less: medians of steps on one thread, each the third of three, in turn with the other
@@ -98,18 +100,22 @@ def warm_up(potential: Potential, method: torch.nn.Module) -> int | str:
     try:
         for _ in range(STEPS_BEFORE):
             peak, _ = potential.measure(method)
-    except (RuntimeError, ValueError, AssertionError) as error:  # of a budget, or of a checkpoint
-        return str(error).splitlines()[0]
+    except (RuntimeError, ValueError, AssertionError) as error:  # of a budget, of a checkpoint, or of torch.compile
+        return (str(error).strip() or type(error).__name__).splitlines()[0]
     return peak
 
 
-def compare(name: str, atoms: int, training: bool, budgets: list[float], exact: bool, steps: int) -> None:
+def compare(
+    name: str, atoms: int, training: bool, budgets: list[float], exact: bool, steps: int, compiles: bool
+) -> None:
     potential = Potential(name, atoms, training)
     eager = potential.make()
     for _ in range(STEPS_BEFORE):
         eager_peak, _ = potential.measure(eager)
     methods: dict[str, torch.nn.Module] = {"eager": eager, "stock": potential.script()}
     methods["checkpoint"] = checkpointed(potential.make(), BLOCKS[name])
+    if compiles:
+        methods["compile"] = torch.compile(potential.make())  # type: ignore[assignment]
     methods["none"] = aten_recompute.lower(potential.script(), "none")
     for budget in budgets:
         methods[f"budget {budget}"] = aten_recompute.lower(
@@ -142,6 +148,7 @@ def main() -> None:
     parser.add_argument("--inference", action="store_true", help="energies and forces of a frozen module")
     parser.add_argument("--budgets", type=float, nargs="*", default=[0.7, 0.5, 0.4], help="(default: %(default)s)")
     parser.add_argument("--steps", type=positive, default=9, help="timed steps (default: %(default)s)")
+    parser.add_argument("--compile", action="store_true", help="measure torch.compile, too")
     parser.add_argument("--inexact", action="store_true", help="exact=False, under which operators may run in slices")
     arguments = parser.parse_args()
     if unknown := set(arguments.potentials) - set(known):
@@ -152,7 +159,7 @@ def main() -> None:
     print("| potential | atoms | method | peak, of eager's | time, of eager's |\n|---|---|---|---|---|")
     training, exact = not arguments.inference, not arguments.inexact
     for name in arguments.potentials:
-        compare(name, arguments.atoms, training, arguments.budgets, exact, arguments.steps)
+        compare(name, arguments.atoms, training, arguments.budgets, exact, arguments.steps, arguments.compile)
 
 
 if __name__ == "__main__":

@@ -11,6 +11,7 @@
 #include <mutex>
 #include <optional>
 #include <tuple>
+#include <utility>
 
 #include "rules/kernels/boxing.h"
 #include "rules/kernels/operators.h"
@@ -187,6 +188,18 @@ Tensor grouped_gradient(const Tensor& gradient, const Tensor& target) {
   return gradient.reshape(size).sum(-3);
 }
 
+// Exchanges gradients of one tensor that is read twice or three times, so that whoever adds them in
+// the order of the operands adds them as eager PyTorch does: there the value's arrives first, then
+// the key's. The first one decides the layout of the sum, too.
+void order_for_sums(const Call& call, Tensor& for_query, Tensor& for_key, Tensor& for_value) {
+  if (call.query.is_same(call.value))
+    std::swap(for_query, for_value);
+  else if (call.key.is_same(call.value))
+    std::swap(for_key, for_value);
+  else if (call.query.is_same(call.key))
+    std::swap(for_query, for_key);
+}
+
 std::tuple<Tensor, Tensor, Tensor, Tensor> composed_backward(const Call& call,
                                                              const Tensor& gradient,
                                                              const Tensor& weights,
@@ -203,9 +216,11 @@ std::tuple<Tensor, Tensor, Tensor, Tensor> composed_backward(const Call& call,
   auto for_mask = for_scores;
   if (call.needs_mask)
     for_mask = at::sum_to(for_scores, call.mask->sizes()).to(call.mask->scalar_type());
-  return {(for_query * operands.query_factor).to(call.query.scalar_type()),
-          grouped_gradient(for_key, call.key).to(call.key.scalar_type()),
-          grouped_gradient(for_value, call.value).to(call.value.scalar_type()), for_mask};
+  for_query = (for_query * operands.query_factor).to(call.query.scalar_type());
+  for_key = grouped_gradient(for_key, call.key).to(call.key.scalar_type());
+  for_value = grouped_gradient(for_value, call.value).to(call.value.scalar_type());
+  order_for_sums(call, for_query, for_key, for_value);
+  return {for_query, for_key, for_value, for_mask};
 }
 
 // ---- fused kernels of GPUs ----

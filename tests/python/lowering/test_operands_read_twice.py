@@ -77,6 +77,45 @@ def test_gradients_have_eagers_bits(kind: str, shape: tuple[int, ...], strategy:
     assert_same(gradients[1:], gradients[:1] * 2)
 
 
+class SharedAttention(nn.Module):
+    """Attention of two heads whose query, key and value are one, two or three of three projections."""
+
+    def __init__(self, read: str, dropout: float) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 32) for _ in range(3))
+        self.query, self.key, self.value = (int(each) for each in read)
+        self.dropout = dropout
+
+    def forward(self, x: Tensor) -> Tensor:
+        heads: list[Tensor] = []
+        for layer in self.layers:
+            heads.append(layer(x).view(1, -1, 2, 16).transpose(1, 2))
+        q, k, v = heads[self.query], heads[self.key], heads[self.value]
+        mixed = F.scaled_dot_product_attention(q, k, v, dropout_p=self.dropout)
+        return mixed.sin().sum() + torch.exp(v * 0.3).sum() + (q * k).sum()
+
+
+# With dropout no fused kernel runs on a CPU.
+@pytest.mark.parametrize("dropout", [0.0, 0.1])
+@pytest.mark.parametrize("read", ["012", "011", "001", "010", "000"])
+@pytest.mark.parametrize("strategy", ["none", "all"])
+def test_attention_that_reads_one_tensor_twice_has_eagers_bits(read: str, dropout: float, strategy: str) -> None:
+    torch.manual_seed(0)
+    module = SharedAttention(read, dropout)
+    lowered = lowered_copy(module, strategy)
+    for rows in (17, 40):
+        x = torch.randn(rows, 8)
+        gradients = []
+        for each in (module, lowered, lowered):
+            each.zero_grad()
+            own = x.clone().requires_grad_()
+            torch.manual_seed(1)
+            each(own).backward()
+            gradients.append([own.grad, *(p.grad for p in each.parameters())])
+        for ours in gradients[1:]:
+            assert_same(ours, gradients[0])
+
+
 class ReadsWholeSlices(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         y = x[:]
