@@ -46,17 +46,17 @@ def prepare(how: str, model: Any, budget: int) -> Any:
     return model
 
 
-def train(how: str, limit: int, blocks: int) -> None:
+def train(how: str, limit: int, blocks: int, context: int) -> None:
     """What the process of one way does."""
     warnings.filterwarnings("ignore", r"`torch\.jit\.\w+` is deprecated")
     torch.manual_seed(0)
     # Threads, and what libraries set up when they are first used, are there before the limit is.
     small = torch.randint(100, (2, 16))
     prepare(how, GPT(blocks=1, width=64, heads=2, context=16, vocabulary=100), 1 << 30)(small, small).backward()
-    model = GPT(blocks=blocks, width=768, heads=12, context=512, vocabulary=1000)
+    model = GPT(blocks=blocks, width=768, heads=12, context=context, vocabulary=1000)
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
-    text = torch.randint(1000, (2, 513))
+    text = torch.randint(1000, (2, context + 1))
     tokens, targets = text[:, :-1].contiguous(), text[:, 1:].contiguous()
     module = prepare(how, model, limit - FOR_THE_REST)
     most = status("VmSize") + limit
@@ -81,12 +81,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--limit", type=positive, default=600, help="MiB above what is there (default 600)")
     parser.add_argument("--blocks", type=positive, default=12, help="blocks of the network (default 12)")
+    parser.add_argument("--context", type=positive, default=512, help="tokens of a text (default 512)")
     parser.add_argument("--one", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.one:
-        train(options.one, options.limit * MIB, options.blocks)
+        train(options.one, options.limit * MIB, options.blocks, options.context)
         return 0
-    common = [sys.executable, __file__, "--limit", str(options.limit), "--blocks", str(options.blocks)]
+    common = [sys.executable, __file__, "--limit", str(options.limit)]
+    common += ["--blocks", str(options.blocks), "--context", str(options.context)]
     lines = []
     for how in tqdm((EAGER, CHECKPOINT, OURS), unit="process", disable=None):
         done = subprocess.run([*common, "--one", how], capture_output=True, text=True, check=False)

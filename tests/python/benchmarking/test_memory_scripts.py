@@ -29,14 +29,15 @@ def test_the_memory_of_a_step_is_printed_and_drawn(tmp_path: Path) -> None:
 
 
 def test_a_step_under_a_hard_limit_trains_or_says_what_is_missing() -> None:
-    trains = run("benchmarks/hard_limit.py", "--blocks", "1", "--limit", "900")
+    trains = run("benchmarks/hard_limit.py", "--blocks", "1", "--context", "128", "--limit", "900")
     assert [line[:24].strip() for line in trains.splitlines()] == [
         *("eager PyTorch", "torch.utils.checkpoint", "aten_recompute")
     ]
     # Dropouts draw the same numbers in each way to train.
     assert len({line[24:].strip() for line in trains.splitlines()}) == 1, trains
     assert trains.count("trains: losses") == 3
-    command = [sys.executable, str(REPOSITORY / "benchmarks/hard_limit.py"), "--blocks", "1", "--limit", "210"]
+    command = [sys.executable, str(REPOSITORY / "benchmarks/hard_limit.py"), "--blocks", "1"]
+    command += ["--context", "128", "--limit", "210"]
     done = subprocess.run([*command, "--one", "aten_recompute"], capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert "the smallest that can be reached is" in done.stderr

@@ -124,6 +124,17 @@ TEST(PlaceBlocks, TheSearchImprovesTheFirstOrders) {
   EXPECT_LT(place_blocks(blocks).arena_bytes, first.arena_bytes);
 }
 
+// So that a change by which the search finds other places is noticed: smaller arenas are better.
+TEST(PlaceBlocks, TheSearchFindsTheArenasThatAreRecorded) {
+  std::vector<int64_t> found;
+  for (unsigned seed = 10; seed < 15; ++seed) {
+    for (const size_t tries : {200, 6000})
+      found.push_back(place_blocks(random_blocks(seed, 250), {.max_tries = tries}).arena_bytes);
+  }
+  EXPECT_THAT(found,
+              ElementsAre(85504, 84736, 91584, 90496, 93248, 93248, 96576, 96192, 115712, 112128));
+}
+
 TEST(PlaceBlocks, EqualArgumentsGiveEqualPlacements) {
   const auto blocks = random_blocks(5, 200);
   EXPECT_EQ(place_blocks(blocks).offsets, place_blocks(blocks).offsets);

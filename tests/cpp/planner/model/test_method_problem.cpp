@@ -160,6 +160,9 @@ TEST(MethodProblem, GradientsOfTheLossAndALaterRegionAreSummedInPlace) {
   ASSERT_EQ(inputs.size(), 2U);
   EXPECT_EQ(problem.storages[inputs[0]][0], problem.storages[sum][0]);
   EXPECT_EQ(inputs[1], joint.values[1][two.b.dx]);
+  // Neither makes memory of its own, so neither is anything that a plan could drop.
+  EXPECT_TRUE(problem.is_view[problem.producer[sum]]);
+  EXPECT_TRUE(problem.is_view[problem.producer[handed[0]]]);
 }
 
 // a's output is read by b and c.
@@ -206,6 +209,37 @@ TEST(MethodProblem, AGivenValueHasTheBytesOfThisCall) {
   const auto joint = join(two.runs);
   const auto storage = joint.problem.storages[joint.values[1][two.b.x]][0];
   EXPECT_EQ(joint.problem.bytes[storage], 7);
+}
+
+TEST(MethodProblem, AGivenValueMayBeWithoutElements) {
+  TwoRegions two;
+  two.runs[1].given[0] = {two.b.x, {-1, -1}, false, 0};
+  const auto joint = join(two.runs);
+  EXPECT_EQ(joint.problem.bytes[joint.problem.storages[joint.values[1][two.b.x]][0]], 0);
+}
+
+// The gradient that b makes takes over the memory of the one that it is given, unless that is
+// expanded and takes less.
+TEST(MethodProblem, AnExpandedGradientIsNotOverwritten) {
+  for (const int64_t bytes : {4, 2}) {
+    TwoRegions two;
+    SmallProblemBuilder builder;
+    const auto given = builder.held("a.x", 4);
+    const auto y = builder.fresh("a.y", {given}, 4);
+    builder.result(y);
+    builder.start_backward();
+    const auto dy = builder.incoming("a.dy", 4);
+    const auto dx = builder.fresh("a.dx", {dy}, 4);
+    builder.overwrites({dy});
+    builder.result(dx);
+    const auto problem = builder.build();
+    two.b.problem.bytes[two.b.problem.storages[two.b.dx][0]] = bytes;
+    two.runs[0] = {&problem, {}, {{false, {{1, two.b.dx}}, true}}, {dx}};
+    two.runs[1].given[0] = {two.b.x, {0, y}};
+    const auto joint = join(two.runs);
+    const auto node = joint.nodes[0][problem.producer[dx]];
+    EXPECT_EQ(joint.problem.overwrites[node].empty(), bytes == 2) << bytes;
+  }
 }
 
 TEST(MethodProblem, OperatorsBetweenTheRegionsKeepAndNeedMemory) {

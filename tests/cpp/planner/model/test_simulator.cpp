@@ -407,5 +407,32 @@ TEST(Simulator, RecomputingARandomNodeKeepsTheGeneratorState) {
                                                   30 + 5 + 6));          // y g3 g4
 }
 
+TEST(Simulator, CountsSingleBytesAndStepsWithoutAny) {
+  SmallProblemBuilder b;
+  const auto v = b.view("v", {b.held("x", 1000)});
+  const auto a = b.fresh("a", {v}, 1);
+  b.replay(1);
+  b.result(b.fresh("y", {a}, 2));
+  b.start_backward();
+  const auto dy = b.incoming("dy", 2);
+  const auto g1 = b.fresh("g1", {dy}, 3);
+  b.result(b.fresh("g2", {g1, a}, 4));
+  const auto problem = b.build();
+  Simulator simulator(problem);
+  EXPECT_THAT(simulator.droppable(), ::testing::Contains(a));
+  RetentionPlan plan(problem);
+  plan.drop_always(a);
+  simulator.run(plan);
+  EXPECT_EQ(listing(simulator), "v a y | g1 v a g2");
+  // v takes no memory; x is the caller's. The state of a generator takes a byte.
+  EXPECT_THAT(simulator.step_bytes(), ElementsAre(0,                  // v
+                                                  1 + 1,              // state a
+                                                  1 + 2 + 2,          // state y dy
+                                                  1 + 2 + 2 + 3,      // state y dy g1
+                                                  1 + 2 + 3,          // state y g1, v again
+                                                  1 + 2 + 3 + 1 + 1,  // y g1 a, present state
+                                                  2 + 3 + 1 + 4));    // y g1 a g2
+}
+
 }  // namespace
 }  // namespace aten_recompute

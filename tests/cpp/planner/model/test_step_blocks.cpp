@@ -97,6 +97,22 @@ TEST(StepBlocks, TellWhatIsDroppedAndMadeAgain) {
   expect_as_simulated(problem, plan);
 }
 
+TEST(StepBlocks, TellThatTheFirstValueIsMadeAgain) {
+  SmallProblemBuilder b;
+  const auto a = b.fresh("a", {}, 10);
+  ASSERT_EQ(a, 0);
+  b.result(b.fresh("y", {a}, 5));
+  b.start_backward();
+  b.result(b.fresh("g", {b.incoming("dy", 5), a}, 7));
+  const auto problem = b.build();
+  RetentionPlan plan(problem);
+  plan.drop_always(a);
+  const auto found = lines(problem, walk_step(problem, plan));
+  EXPECT_THAT(found, ::testing::Contains("a dropped 0..2 10"));
+  EXPECT_THAT(found, ::testing::Contains("a recomputed 3..5 10"));
+  expect_as_simulated(problem, plan);
+}
+
 TEST(StepBlocks, AViewKeepsWhatItViews) {
   SmallProblemBuilder b;
   const auto x = b.held("x", 1000);

@@ -111,6 +111,33 @@ TEST(Budget, AnErrorNamesTheSmallestPeakThatCanBeReachedAndWhereItIs) {
                 "\"largest\"");
 }
 
+TEST(Budget, AnErrorNamesTheSmallestPeakUnderComputedCosts) {
+  const TwoValues values;
+  EXPECT_THAT(error_of(values, R"("memory_budget": "22.9MiB", "cost_model": "flops")"),
+              HasSubstr("the smallest that can be reached is 23.0 MiB (0.697 of 33.0 MiB"));
+}
+
+TEST(Budget, AnErrorNamesSmallSharesWithThreeDigits) {
+  SmallProblemBuilder b;
+  const auto x = b.held("x", kMiB);
+  std::vector<int32_t> values;
+  for (int i = 0; i < 70; ++i)
+    values.push_back(b.fresh("v" + std::to_string(i), {x}, 10 * kMiB));
+  b.result(b.fresh("y", {x}, kMiB));
+  b.start_backward();
+  auto gradient = b.incoming("dy", kMiB);
+  for (int i = 70; i-- > 0;)
+    gradient = b.fresh("g" + std::to_string(i), {gradient, values[static_cast<size_t>(i)]}, kMiB);
+  b.result(gradient);
+  const auto problem = b.build();
+  try {
+    plan_budget(problem, RetentionPlan(problem), budget(R"("memory_budget": "1MiB")"));
+    FAIL() << "nothing was refused";
+  } catch (const BudgetUnreachableError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("13.0 MiB (0.0185 of 703.0 MiB,"));
+  }
+}
+
 TEST(Budget, AnErrorSaysThatNumbersAboveOneCountBytesWhereTheBudgetIsTiny) {
   const TwoValues values;
   const char* hint =
@@ -383,7 +410,9 @@ TEST(Budget, TakesAKnownPlanThatFits) {
     return plan_budget(values.problem, unplanned, options, {.known = {{&plan, unplanned_peak}}});
   };
   EXPECT_EQ(planned(known, peak / 2), known);
+  EXPECT_EQ(planned(known, 2 * peak), known);
   EXPECT_EQ(planned(known, peak / 5), found) << "made for much smaller inputs";
+  EXPECT_EQ(planned(known, 5 * peak), found) << "made for much larger inputs";
   EXPECT_EQ(planned(unplanned, peak), found) << "does not fit";
 }
 

@@ -12,77 +12,15 @@
 
 #include "tests/cpp/support/no_new_threads.h"
 #include "tests/cpp/support/plan_testing.h"
+#include "tests/cpp/support/search_problems.h"
 
 namespace aten_recompute {
 namespace {
 
+using test::chain;
+using test::ladder;
+using test::Numbers;
 using test::SmallProblemBuilder;
-
-// Numbers that are the same with every implementation of the standard library.
-class Numbers {
- public:
-  explicit Numbers(uint64_t seed) : state_(seed * 2654435761U + 1) {}
-  int64_t between(int64_t least, int64_t greatest) {
-    state_ = state_ * 6364136223846793005U + 1442695040888963407U;
-    return least +
-           static_cast<int64_t>((state_ >> 33) % static_cast<uint64_t>(greatest - least + 1));
-  }
-
- private:
-  uint64_t state_;
-};
-
-// A chain of `length` nodes, and a backward that reads each value once or twice:
-//   v0 = f(x)   v1 = f(v0)   ...   g(n-1) = g(gn, v(n-1), v(n-2))   ...
-Problem chain(int length, uint64_t seed) {
-  Numbers numbers(seed);
-  SmallProblemBuilder b;
-  auto value = b.held("x", 1000);
-  std::vector<int32_t> values;
-  for (int i = 0; i < length; ++i) {
-    value = b.fresh("v" + std::to_string(i), {value}, numbers.between(1, 20));
-    b.seconds(static_cast<double>(numbers.between(1, 9)));
-    values.push_back(value);
-  }
-  b.result(b.fresh("y", {value}, 1));
-  b.start_backward();
-  auto gradient = b.incoming("dy", 1);
-  for (int i = length; i-- > 0;) {
-    std::vector<int32_t> reads{gradient, values[i]};
-    if (i > 0 && numbers.between(0, 1) == 1)
-      reads.push_back(values[i - 1]);
-    gradient = b.fresh("g" + std::to_string(i), reads, numbers.between(1, 20));
-    b.workspace(numbers.between(0, 5));
-  }
-  b.result(gradient);
-  return b.build();
-}
-
-// A chain in which each value has a second branch.
-Problem ladder(int length) {
-  Numbers numbers(7);
-  SmallProblemBuilder b;
-  auto value = b.held("x", 100000);
-  std::vector<std::pair<int32_t, int32_t>> rungs;
-  for (int i = 0; i < length; ++i) {
-    const auto name = std::to_string(i);
-    const auto branch = b.fresh("a" + name, {value}, numbers.between(10, 200));
-    b.seconds(static_cast<double>(numbers.between(1, 50)));
-    value = b.fresh("b" + name, {value, branch}, numbers.between(10, 200));
-    b.seconds(static_cast<double>(numbers.between(1, 50)));
-    rungs.emplace_back(branch, value);
-  }
-  b.result(b.fresh("y", {value}, 1));
-  b.start_backward();
-  auto gradient = b.incoming("dy", 1);
-  for (int i = length; i-- > 0;) {
-    const auto name = std::to_string(i);
-    const auto first = b.fresh("gb" + name, {gradient, rungs[i].second}, numbers.between(10, 200));
-    gradient = b.fresh("ga" + name, {first, rungs[i].first}, numbers.between(10, 200));
-  }
-  b.result(gradient);
-  return b.build();
-}
 
 // Returns the least seconds for each peak, by trying all plans.
 std::map<int64_t, double> brute_force(const Problem& problem) {
