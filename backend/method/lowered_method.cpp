@@ -474,9 +474,10 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   result->self_type = self->type();
   const auto autocast = AutocastState::current();
   const WithoutAutocastCache no_cache;
-  // Slices keep a budget that whole operators do not, be it those of a run without gradients.
+  // A plan keeps a budget that operators in their order do not, be it those of a run without
+  // gradients.
   const bool without_memory =
-      options_.memory_bytes && !options_.exact && num_paths_left_ == 0 && kept_branches_.empty();
+      options_.memory_bytes && num_paths_left_ == 0 && kept_branches_.empty();
   result->method =
       prepare_method({graph_of(module_, method_), self, inputs, options_.layer_pattern,
                       records_paths_, kept_branches_, without_memory, options_.retries_leaner});
