@@ -47,7 +47,10 @@ def compile_command(source: Path, program: Path) -> list[str]:
     words[words.index("-o") + 1] = str(program)
     words[words.index("-c") + 1] = str(source)
     words.remove("-c")
-    # No cache of compiled files, and as little optimization as the precompiled header allows: each snippet runs once.
+    # No cache of compiled files and no optimization, which the precompiled header needs: each snippet runs once.
+    if "-include" in words:
+        at = words.index("-include")
+        words[at : at + 2] = []
     words = [
         word for word in words[next(i for i, word in enumerate(words) if word.endswith("++")) :] if word[:2] != "-O"
     ]
@@ -55,7 +58,7 @@ def compile_command(source: Path, program: Path) -> list[str]:
     folders = [str(BUILD), str(torch_folder)]
     links = [f"-L{folder}" for folder in folders] + [f"-Wl,-rpath,{folder}" for folder in folders]
     libraries = ["-laten_recompute", "-ltorch", "-ltorch_cpu", "-lc10"]
-    return [*words, "-O1", "-g0", "-w", "-Wl,--no-as-needed", *links, *libraries]
+    return [*words, "-O0", "-g0", "-w", "-Wl,--no-as-needed", *links, *libraries]
 
 
 def problems_of_programs(snippets: list[Snippet], printed: dict[int, Snippet], folder: Path) -> list[str]:
