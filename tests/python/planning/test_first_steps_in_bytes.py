@@ -114,10 +114,10 @@ def test_the_first_step_keeps_the_smallest_budget_without_slices(network: Callab
 
     with pytest.raises(aten_recompute.BudgetUnreachableError) as refused:
         peaks_of(under(1000), x, weights, 1, tracker)
-    # The gradient of x is new in each step, and a kibibyte more than its bytes where parts of it are aligned.
-    budget = refused.value.smallest_peak_bytes + 1024
+    budget = refused.value.smallest_peak_bytes
     lowered = under(budget)
-    assert max(peaks_of(lowered, x, weights, 4, tracker)) <= budget
+    # The gradient of the loss, which backward() makes, is one number of four bytes.
+    assert max(peaks_of(lowered, x, weights, 4, tracker)) <= budget + 4
     for found, expected in zip(gradients(lowered, x, weights), gradients(eager, x, weights), strict=True):
         if network is Forces:  # sums of second derivatives are added in another order
             torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-4)

@@ -49,8 +49,8 @@ def compile_command(source: Path, program: Path) -> list[str]:
     words.remove("-c")
     # No cache of compiled files and no optimization, which the precompiled header needs: each snippet runs once.
     if "-include" in words:
-        at = words.index("-include")
-        words[at : at + 2] = []
+        header = words.index("-include")
+        del words[header : header + 2]
     words = [
         word for word in words[next(i for i, word in enumerate(words) if word.endswith("++")) :] if word[:2] != "-O"
     ]

@@ -218,7 +218,7 @@ TEST(MethodProblem, AGivenValueMayBeWithoutElements) {
   EXPECT_EQ(joint.problem.bytes[joint.problem.storages[joint.values[1][two.b.x]][0]], 0);
 }
 
-// The gradient that b makes takes over the memory of the one that it is given, unless that is
+// The gradient that a makes takes over the memory of the one that b hands to it, unless that is
 // expanded and takes less.
 TEST(MethodProblem, AnExpandedGradientIsNotOverwritten) {
   for (const int64_t bytes : {4, 2}) {
