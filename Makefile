@@ -27,7 +27,7 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/% cmake/pch.cpp,$(filter %.c
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 .PHONY: help setup configure build demo test test-in-place wheel packaging matrix conformance architectures fuzz failing-memory hostile \
-  asan tsan sanitized zoo bench page-test docs format \
+  asan tsan sanitized zoo potentials bench page-test docs format \
   lint tidy clean
 .DEFAULT_GOAL := help
 
@@ -53,7 +53,7 @@ demo: configure  ## train a small GPT, eager and in half of its memory, side by 
 
 test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
-	ctest --test-dir $(BUILD_DIR) --output-on-failure || status=1; \
+	ctest --test-dir $(BUILD_DIR) -j $(JOBS) --output-on-failure || status=1; \
 	$(PYTEST) tests/fuzz tests/failing_memory tests/hostile tests/python tests/conformance tests/zoo || status=1; \
 	$(PYTEST) --in-place --few-strategies tests/python/behavior || status=1; \
 	exit $$status
@@ -126,6 +126,11 @@ zoo: build  ## train models as their authors scripted or traced them beside eage
 	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt
 	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo --output $(BUILD_DIR) $(ZOO)
 	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo.sizes
+
+potentials: build  ## compare potentials of up to 2,000 atoms with eager, from C++, too (POTENTIALS="schnet_forces --atoms 20" does less)
+	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt
+	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute_zoo_step
+	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo.potentials $(POTENTIALS)
 
 bench: build  ## measure memory and time beside PyTorch's own methods (hours; BENCH="--models gpt" does less)
 	@$(PYTHON) benchmarks/run.py $(BENCH)
