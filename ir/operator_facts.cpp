@@ -536,7 +536,7 @@ const std::vector<Row>& rows() {
     {"aten_recompute::lstm_layer_backward", {}, kLstmLayerBackward},
     {"aten_recompute::mark_layer", {kMarker, kMovesValues}},
     {"aten_recompute::masked_select_backward", {kComposed}},
-    {"aten_recompute::matmul", {kComputeIntensive}, kProduct},
+    {"aten_recompute::matmul", {kComputeIntensive, kComposed}, kProduct},
     {"aten_recompute::matmul_grad_other", {kComposed}, kProduct},
     {"aten_recompute::matmul_grad_self", {kComposed}, kProduct},
     {"aten_recompute::mm_grad_mat2", {kComposed}, kProduct},

@@ -79,7 +79,8 @@ std::vector<Rule> matrix_formulas() {
       {.op = "aten_recompute::linear_grad_bias",
        .gradients = {{"gradient", "grad.expand(gradient.size())"}}},
       {.op = "aten_recompute::linear_grad_weight",
-       .gradients = {{"gradient", "torch.linear(input, grad)"},
+       .gradients = {{"gradient",
+                      "recompute.matmul(input, grad.t(), flattened or needs_input, True)"},
                      {"input",
                       "recompute.linear_grad_input(gradient, grad, input.size(), input.stride(), "
                       "True, True)"}}},
@@ -87,17 +88,18 @@ std::vector<Rule> matrix_formulas() {
        .gradients = {{"weight",
                       "recompute.linear_grad_weight(gradient, grad, weight.size(), "
                       "weight.stride(), True, True)"},
-                     {"gradient", "torch.linear(grad, weight)"}}},
+                     {"gradient",
+                      "recompute.matmul(grad, weight.t(), True, flattened or needs_weight)"}}},
       {.op = "aten_recompute::matmul_grad_self",
        .gradients = {{"other",
                       "recompute.matmul_grad_other(gradient, grad, other.size(), other.stride(), "
                       "True)"},
-                     {"gradient", "torch.matmul(grad, other)"}}},
+                     {"gradient", "recompute.matmul(grad, other, True, needs_other)"}}},
       {.op = "aten_recompute::matmul_grad_other",
        .gradients = {{"self",
                       "recompute.matmul_grad_self(gradient, grad, self.size(), self.stride(), "
                       "True)"},
-                     {"gradient", "torch.matmul(self, grad)"}}},
+                     {"gradient", "recompute.matmul(self, grad, needs_self, True)"}}},
       {.op = "aten_recompute::mm_grad_self",
        .gradients = {{"mat2",
                       "recompute.mm_grad_mat2(gradient, grad, mat2.size(), mat2.stride(), alpha)"},

@@ -215,6 +215,12 @@ class Preparation {
           sums.add(in, gradient);
       };
     }
+    if (node->kind() == symbols::kReduceGrad && is_part_of_formula(node)) {
+      prepared_.operators.by_rule.push_back(qualified_operator_name(node));
+      sums.require_tensor(node->output());
+      sums.pass_to_operand(node->output());
+      return {};
+    }
     if (node->kind() == symbols::kSliced)
       return prepare_sliced(node);
     const auto* rule = find_rule(node);

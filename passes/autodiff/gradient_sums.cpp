@@ -81,6 +81,14 @@ void GradientSums::add(Value* value, Value* gradient) {
   value = original(value);
   if (!requires_grad(value))
     return;
+  if (passing_.count(value) != 0) {
+    auto* operand = value->node()->input(0);
+    auto* converted = graph_.insert(
+        c10::aten::to, {gradient, graph_.insert(prim::dtype, {operand}), false, false});
+    auto* size = graph_.insert(c10::aten::size, {operand});
+    add(operand, graph_.insert(c10::aten::expand, {converted, size}));
+    return;
+  }
   const bool list = is_list_of_tensors(value);
   // An element of a list may have no gradient, unless a node of the graph makes the list from its
   // elements: those all get one.

@@ -50,6 +50,14 @@ class GradientSums {
   // Makes `cast`, which is `value` under another type, share the gradient of `value`.
   void share_gradient(torch::jit::Value* cast, torch::jit::Value* value);
 
+  // Makes each gradient of `reduced`, the result of aten_recompute::reduce_grad, one of what it
+  // reduces. Where the sizes are equal, which they mostly are, eager has no node there, and the
+  // order in which gradients of gradients are added is that of all readers:
+  //
+  //   %a = aten_recompute::reduce_grad(%g, ..)   %b = aten_recompute::reduce_grad(%g, ..)
+  //   add(%b, 1), add(%a, 2), add(%b, 3)         the gradient of %g is 1 + 2 + 3, not 1 + 3 + 2
+  void pass_to_operand(torch::jit::Value* reduced) { passing_.insert(reduced); }
+
   // Returns the sum so far, or nullptr where the gradient is undefined. The gradient of a list that
   // a node of the graph makes has the type of what was added; that of any other list is a
   // List[Optional[Tensor]].
@@ -74,6 +82,7 @@ class GradientSums {
   ReachedValues tracked_;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> gradients_;
   std::unordered_map<torch::jit::Value*, torch::jit::Value*> originals_;  // by cast
+  std::unordered_set<torch::jit::Value*> passing_;                        // to what they reduce
 };
 
 }  // namespace aten_recompute

@@ -10,9 +10,10 @@ struct Node;
 namespace aten_recompute {
 
 // Puts a view in front of each operand of those operators before `end` that read their operands
-// through views in eager PyTorch (Rule::gradients_in_reverse). Where their gradients are
-// differentiated again, an operand gets several gradients from one operator, which the view adds up
-// before they are added to those from elsewhere, as in eager PyTorch.
+// through views in eager PyTorch (Rule::gradients_in_reverse, and the weight of a linear layer,
+// which is transposed). Where their gradients are differentiated again, an operand gets several
+// gradients from one operator, which the view adds up before they are added to those from
+// elsewhere, as in eager PyTorch.
 //
 //   %y = aten::tensordot(%a, %b, ...)      ==>      %v = aten::alias[operand_view=1](%a)
 //                                                   %w = aten::alias[operand_view=1](%b)
