@@ -263,8 +263,7 @@ Value* bind_gradient(Graph& graph, const std::string& parameter, const c10::Type
 // Adds the gradient of an argument to `sums`. An operator that reads one value twice (x @ x) gives
 // it two gradients, which eager's engine adds in the order of the arguments, or in reverse
 // (Rule::gradients_in_reverse), whatever the order of the formulas: these are put into `postponed`
-// instead. So are all where sums have gradients themselves, because that order depends on which
-// node is the last: eager's engine adds when it has all gradients of an operator.
+// instead.
 void add_or_postpone(const AppliedRule& applied, const std::string& argument, Value* gradient,
                      GradientSums& sums, GradientsByArgument& postponed) {
   const auto& arguments = applied.arguments;
@@ -273,7 +272,7 @@ void add_or_postpone(const AppliedRule& applied, const std::string& argument, Va
   auto* value = found->second;
   const auto readers = std::count_if(arguments.begin(), arguments.end(),
                                      [&](const auto& each) { return each.second == value; });
-  if (readers > 1 || applied.use == FormulaUse::kAgain)
+  if (readers > 1)
     postponed.emplace(found - arguments.begin(), gradient);
   else
     sums.add(value, gradient);

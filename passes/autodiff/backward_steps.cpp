@@ -140,13 +140,16 @@ class Preparation {
         continue;
       auto* before = part->prev();
       const auto* after = part->next();
+      const auto gradients_of = part->hasAttribute(kGradientsOf) ? part->i(kGradientsOf) : -1;
+      const bool is_sum =
+          part->kind() == symbols::kAccumulate || part->kind() == symbols::kAccumulateList;
       auto insert = prepare(part);
       if (insert == nullptr)
         continue;
       auto nodes = purpose_ == Purpose::kBackward ? std::vector<Node*>()
                                                   : nodes_in_place_of(part, before, after);
-      steps_.push_back(
-          {std::move(nodes), std::move(insert), [origin](Node* added) { origin->mark(added); }});
+      steps_.push_back({std::move(nodes), std::move(insert),
+                        [origin](Node* added) { origin->mark(added); }, gradients_of, is_sum});
     }
     if (is_composed) {  // it counts as one operator
       by_rule.resize(num_rules);
@@ -169,7 +172,19 @@ class Preparation {
     }
   }
 
-  std::vector<BackwardStep> steps() { return std::move(steps_); }
+  // Sums come behind all else that is of the same operator: eager's engine adds when it has all
+  // gradients of an operator, and so goes back through the sums first.
+  std::vector<BackwardStep> steps() {
+    for (auto begin = steps_.begin(); begin != steps_.end();) {
+      const auto end = std::find_if(begin, steps_.end(), [&](const BackwardStep& step) {
+        return step.gradients_of != begin->gradients_of;
+      });
+      if (begin->gradients_of >= 0)
+        std::stable_partition(begin, end, [](const BackwardStep& step) { return !step.is_sum; });
+      begin = end;
+    }
+    return std::move(steps_);
+  }
 
  private:
   // Returns `node` where it still stands between `before` and `after`, and otherwise those of the
@@ -372,11 +387,21 @@ void insert_backward(Graph& graph, const std::vector<BackwardStep>& steps,
     auto* before = end->prev();
     step->insert();
     auto* first = before->next();
-    for (auto* added = first; added != end; added = added->next())
+    for (auto* added = first; added != end; added = added->next()) {
       step->mark(added);
+      if (!step->nodes.empty() && added->kind() != prim::Constant)
+        added->i_(kGradientsOf, static_cast<int64_t>(step->nodes[0]->output(0)->unique()));
+    }
     if (inserted != nullptr && first != end)
       inserted(*step, first);
   }
+}
+
+void remove_gradients_of(torch::jit::Block* block) {
+  for_each_node(block, [](Node* node) {
+    if (node->hasAttribute(kGradientsOf))
+      node->removeAttribute(kGradientsOf);
+  });
 }
 
 }  // namespace aten_recompute

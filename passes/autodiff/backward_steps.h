@@ -18,12 +18,17 @@ enum class Purpose {
   kGradientAgain,  // the same with create_graph: its operators are differentiated again
 };
 
+// Says of which operator's gradients a node of an inner gradient is part.
+inline const c10::Symbol kGradientsOf = c10::Symbol::attr("gradients_of");
+
 // Inserts the backward of one forward node at the graph's insert point.
 struct BackwardStep {
   // For an inner gradient: the node, or those that have replaced it. Empty for a backward.
   std::vector<torch::jit::Node*> nodes;
   std::function<void()> insert;
   std::function<void(torch::jit::Node*)> mark;  // says on an inserted node where it comes from
+  int64_t gradients_of = -1;                    // kGradientsOf of the node, if it has that
+  bool is_sum = false;                          // the node adds gradients up
 };
 
 // What is noted of the nodes that have been prepared.
@@ -49,5 +54,8 @@ std::vector<BackwardStep> prepare_forward(const std::vector<torch::jit::Node*>& 
 void insert_backward(
     torch::jit::Graph& graph, const std::vector<BackwardStep>& steps,
     const std::function<void(const BackwardStep&, torch::jit::Node*)>& inserted = nullptr);
+
+// Removes kGradientsOf from all nodes.
+void remove_gradients_of(torch::jit::Block* block);
 
 }  // namespace aten_recompute

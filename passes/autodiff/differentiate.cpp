@@ -97,6 +97,7 @@ JointGraph differentiate(const std::shared_ptr<Graph>& forward,
   fold_known(joint.graph);  // decides the formulas' `if needs_...`
   torch::jit::LowerSimpleTuples(joint.graph->block());
   remove_operand_views(joint.graph->block());
+  remove_gradients_of(joint.graph->block());
   run_pass(Pass::kHoistMetadata, joint.graph, [&] { hoist_metadata(joint); });
   remove_dead_code(joint.graph->block(), joint.backward_start);
   GRAPH_DUMP("joint graph", joint.graph);
