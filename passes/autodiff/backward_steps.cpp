@@ -87,6 +87,17 @@ bool is_differentiated(Node* node, const GradientSums& sums) {
                      [](const auto* output) { return contains_tensor(*output->type()); });
 }
 
+// Returns whether other nodes take a part in the gradient of what the node reads first.
+bool shares_operand(const Node* node) {
+  const auto& uses = node->input(0)->uses();
+  return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {
+    const auto outputs = use.user->outputs();
+    return use.user != node && std::any_of(outputs.begin(), outputs.end(), [](const auto* output) {
+             return contains_tensor(*output->type());
+           });
+  });
+}
+
 // Returns whether a rule's formula has brought the node into the forward.
 bool is_part_of_formula(const Node* node) {
   return node->hasAttribute(symbols::kBackwardOf);
@@ -230,7 +241,7 @@ class Preparation {
           sums.add(in, gradient);
       };
     }
-    if (node->kind() == symbols::kReduceGrad && is_part_of_formula(node)) {
+    if (node->kind() == symbols::kReduceGrad && is_part_of_formula(node) && shares_operand(node)) {
       prepared_.operators.by_rule.push_back(qualified_operator_name(node));
       sums.require_tensor(node->output());
       sums.pass_to_operand(node->output());
