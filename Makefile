@@ -27,7 +27,7 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/% cmake/pch.cpp,$(filter %.c
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
 .PHONY: help setup configure build demo test test-in-place wheel packaging matrix conformance architectures fuzz failing-memory hostile \
-  asan tsan sanitized zoo potentials bench page-test docs format \
+  asan tsan sanitized zoo-packages zoo potentials bench page-test docs format \
   lint tidy clean
 .DEFAULT_GOAL := help
 
@@ -122,13 +122,15 @@ sanitized:
 	  TSAN_OPTIONS=suppressions=$(CURDIR)/tests/sanitizers/thread.txt:ignore_noninstrumented_modules=1:allocator_may_return_null=1 \
 	  RECOMPUTE_LIBRARY=$(CURDIR)/build/$(SANITIZER)/libaten_recompute.so $(PYTHON) -m pytest $(SANITIZED_TESTS)
 
-zoo: build  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)
+# The packages of their authors.
+zoo-packages: build
 	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt
+
+zoo: zoo-packages  ## train models as their authors scripted or traced them beside eager PyTorch (ZOO="schnet painn" does less)
 	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo --output $(BUILD_DIR) $(ZOO)
 	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo.sizes
 
-potentials: build  ## compare potentials of up to 2,000 atoms with eager, from C++, too (POTENTIALS="schnet_forces --atoms 20" does less)
-	@$(PYTHON) -m pip install --quiet --no-deps --upgrade --target $(BUILD_DIR)/zoo -r tests/zoo/requirements.txt
+potentials: zoo-packages  ## compare potentials of up to 2,000 atoms with eager, from C++, too (POTENTIALS="schnet_forces --atoms 20" does less)
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute_zoo_step
 	@PYTHONPATH=$(PYTHONPATH):tests:.:$(BUILD_DIR)/zoo $(PYTHON) -m zoo.potentials $(POTENTIALS)
 

@@ -87,7 +87,7 @@ bool is_differentiated(Node* node, const GradientSums& sums) {
                      [](const auto* output) { return contains_tensor(*output->type()); });
 }
 
-// Returns whether other nodes take a part in the gradient of what the node reads first.
+// Returns whether other nodes, too, make tensors of the node's first operand.
 bool shares_operand(const Node* node) {
   const auto& uses = node->input(0)->uses();
   return std::any_of(uses.begin(), uses.end(), [&](const torch::jit::Use& use) {

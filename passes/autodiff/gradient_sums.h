@@ -50,9 +50,9 @@ class GradientSums {
   // Makes `cast`, which is `value` under another type, share the gradient of `value`.
   void share_gradient(torch::jit::Value* cast, torch::jit::Value* value);
 
-  // Makes each gradient of `reduced`, the result of aten_recompute::reduce_grad, one of what it
-  // reduces. Where the sizes are equal, which they mostly are, eager has no node there, and the
-  // order in which gradients of gradients are added is that of all readers:
+  // Passes each gradient of `reduced`, the result of aten_recompute::reduce_grad, on to the operand
+  // of that node as it comes, in place of their sum. Where there is nothing to reduce, which is so
+  // most of the time, eager has no node, and adds the gradients of all readers in one order:
   //
   //   %a = aten_recompute::reduce_grad(%g, ..)   %b = aten_recompute::reduce_grad(%g, ..)
   //   add(%b, 1), add(%a, 2), add(%b, 3)         the gradient of %g is 1 + 2 + 3, not 1 + 3 + 2

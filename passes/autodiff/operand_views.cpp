@@ -39,27 +39,21 @@ Value* with_views(Graph& graph, Value* operand) {
   return list->output()->setType(operand->type());
 }
 
-// Returns whether eager reads the operand through a view. That of a weight matters only where there
-// are other readers.
-bool is_read_through_view(const Node* node, size_t operand) {
-  const auto* rule = node->maybeSchema() == nullptr ? nullptr : find_rule(node);
-  if (rule == nullptr)
-    return false;
-  constexpr size_t kWeight = 1;
-  const bool is_transposed = node->kind() == c10::aten::linear && operand == kWeight &&
-                             node->input(operand)->uses().size() > 1;
-  return rule->gradients_in_reverse || is_transposed;
-}
-
 }  // namespace
 
 void insert_operand_views(Graph& graph, const Node* end) {
   for (auto* node : graph.nodes()) {
     if (node == end)
       return;
+    const auto* rule = node->maybeSchema() == nullptr ? nullptr : find_rule(node);
+    if (rule == nullptr)
+      continue;
+    constexpr size_t kWeight = 1;
+    const bool shares_weight =
+        node->kind() == c10::aten::linear && node->input(kWeight)->uses().size() > 1;
     const torch::jit::WithInsertPoint guard(node);
     for (size_t i = 0; i < node->inputs().size(); ++i) {
-      if (is_read_through_view(node, i))
+      if (rule->gradients_in_reverse || (shares_weight && i == kWeight))
         node->replaceInput(i, with_views(graph, node->input(i)));
     }
   }

@@ -245,7 +245,7 @@ def slices_of(lowered: torch.jit.ScriptModule) -> int:
 
 
 def relative_difference(ours: dict[str, Tensor | None], theirs: dict[str, Tensor | None]) -> float:
-    """Returns the norm of the difference of all tensors together, relative to the norm of ``theirs``."""
+    """Returns the norm of the difference of all tensors together, relative to that of ``theirs`` unless it is 0."""
     different = whole = 0.0
     for name, result in theirs.items():
         mine = ours.get(name)
@@ -253,7 +253,7 @@ def relative_difference(ours: dict[str, Tensor | None], theirs: dict[str, Tensor
             continue
         different += float((mine.double() - result.double()).square().sum())
         whole += float(result.double().square().sum())
-    return float((different / whole) ** 0.5) if whole else 0.0
+    return float((different / (whole or 1.0)) ** 0.5)
 
 
 def measure(

@@ -7,12 +7,11 @@ aten_recompute_zoo_step of the build.
 
 import argparse
 import dataclasses
-import math
 import subprocess
 import sys
 import tempfile
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from tqdm import tqdm
 
 import aten_recompute
 
+from .compare import Row, describe, relative_difference
 from .models import MODELS, Inputs, Model
 
 POTENTIALS = (
@@ -31,19 +31,14 @@ POTENTIALS = (
 # The largest relative difference that may be.
 TOLERANCES = {torch.float32: 1e-6, torch.float64: 1e-12}
 STEPS = 3
-PROGRAM = Path("build") / "aten_recompute_zoo_step"
+PROGRAM = Path(aten_recompute.library_path()).with_name("aten_recompute_zoo_step")
 
 Seen = dict[str, Tensor]
 
 
-def fresh(model: Model, dtype: torch.dtype) -> nn.Module:
-    return model.fresh().to(dtype)
-
-
-def program(model: Model, dtype: torch.dtype) -> torch.jit.ScriptModule:
-    script: Any = model.script or torch.jit.script
-    scripted: torch.jit.ScriptModule = script(fresh(model, dtype))
-    return scripted
+def of_type(model: Model, dtype: torch.dtype) -> Model:
+    """Returns the model with parameters and buffers of the type."""
+    return dataclasses.replace(model, make=lambda: model.make().to(dtype))
 
 
 def inputs_of(model: Model, atoms: int, dtype: torch.dtype) -> Inputs:
@@ -62,14 +57,6 @@ def step(module: nn.Module, inputs: Inputs) -> Seen:
     return seen | {name: each.grad for name, each in module.named_parameters() if each.grad is not None}
 
 
-def relative(ours: list[Tensor], expected: list[Tensor]) -> float:
-    """Returns the norm of the difference of all tensors together, relative to the norm of ``expected``."""
-    whole = math.sqrt(sum(float(each.double().square().sum()) for each in expected))
-    pairs = zip(ours, expected, strict=True)
-    off = math.sqrt(sum(float((mine.double() - theirs.double()).square().sum()) for mine, theirs in pairs))
-    return off / whole if whole else off
-
-
 @dataclass
 class Difference:
     results: float  # of energies, of forces or of stresses, whichever differs most
@@ -80,12 +67,12 @@ class Difference:
     def between(cls, ours: Seen, expected: Seen) -> "Difference":
         if ours.keys() != expected.keys():
             raise ValueError(f"{', '.join(sorted(ours.keys() ^ expected.keys()))}: only one has it")
-        each = {name: relative([ours[name]], [expected[name]]) for name in expected}
+        each = {name: relative_difference({name: ours[name]}, {name: expected[name]}) for name in expected}
         results = [name for name in expected if name.startswith("result ")]
         parameters = [name for name in expected if name not in results]
         return cls(
             max(each[name] for name in results),
-            relative([ours[name] for name in parameters], [expected[name] for name in parameters]),
+            relative_difference({**ours}, {name: expected[name] for name in parameters}),
             max(each[name] for name in parameters),
         )
 
@@ -108,8 +95,8 @@ def in_cpp(module: torch.jit.ScriptModule, inputs: Inputs) -> Seen:
 @dataclass
 class Outcome:
     difference: Difference  # from eager, the largest of the steps
-    regions: tuple[int, ...] = ()  # of each specialization; in C++, nobody asks
-    on_tape: tuple[str, ...] = ()
+    regions: list[int] = field(default_factory=list)  # of each specialization; in C++, nobody asks
+    on_tape: list[str] = field(default_factory=list)
 
     def holds(self, dtype: torch.dtype) -> bool:
         largest = max(self.difference.results, self.difference.gradients)
@@ -120,15 +107,6 @@ class Outcome:
         return self.difference.cells() + lists
 
 
-def described(module: torch.jit.ScriptModule) -> tuple[tuple[int, ...], tuple[str, ...]]:
-    """Returns the number of regions of each specialization, and the operators on tape."""
-    methods = aten_recompute.report(module)["methods"]
-    specializations = [each for method in methods for each in method["specialisations"]]
-    variants = [variant for each in specializations for region in each["regions"] for variant in region["variants"]]
-    on_tape = {name for variant in variants for name in variant["on_tape"]}
-    return tuple(len(each["regions"]) for each in specializations), tuple(sorted(on_tape))
-
-
 def options_of(budget: float | None) -> dict[str, Any]:
     if budget is None:
         return {"strategy": "none"}
@@ -137,27 +115,30 @@ def options_of(budget: float | None) -> dict[str, Any]:
 
 def distance_to_float64(model: Model, atoms: int) -> Difference:
     """Returns how far eager PyTorch's step in float32 is from the same step in float64."""
-    steps = [step(fresh(model, dtype).train(), inputs_of(model, atoms, dtype)) for dtype in TOLERANCES]
+    steps = [step(of_type(model, dtype).fresh().train(), inputs_of(model, atoms, dtype)) for dtype in TOLERANCES]
     return Difference.between(*steps)
 
 
 def outcomes(model: Model, atoms: int, dtype: torch.dtype, budget: float | None) -> dict[str, Outcome]:
     inputs = inputs_of(model, atoms, dtype)
-    expected = step(fresh(model, dtype).train(), inputs)
+    model = of_type(model, dtype)
+    expected = step(model.fresh().train(), inputs)
     options = options_of(budget)
 
     def lower() -> torch.jit.ScriptModule:
-        return aten_recompute.lower(program(model, dtype).train(), **options)
+        return aten_recompute.lower(model.program().train(), **options)
 
     def enable() -> torch.jit.ScriptModule:
-        module = program(model, dtype).train()
+        module = model.program().train()
         aten_recompute.enable(module, **options)
         return module
 
     def in_steps(module: torch.jit.ScriptModule) -> Outcome:
         differences = [Difference.between(step(module, inputs), expected) for _ in range(STEPS)]
         largest = [max(cells) for cells in zip(*map(dataclasses.astuple, differences), strict=True)]
-        return Outcome(Difference(*largest), *described(module))
+        row = Row(model.name)
+        describe(row, module)
+        return Outcome(Difference(*largest), row.regions, sorted(row.on_tape))
 
     return {
         "lowered": in_steps(lower()),
@@ -188,7 +169,7 @@ def main() -> int:
     if unknown := set(names) - set(POTENTIALS):
         parser.error(f"unknown: {', '.join(sorted(unknown))}; there are {', '.join(POTENTIALS)}")
     if not PROGRAM.exists():
-        parser.error(f"{PROGRAM} is missing: cmake --build build --target aten_recompute_zoo_step")
+        parser.error(f"{PROGRAM} is missing: cmake --build {PROGRAM.parent} --target {PROGRAM.name}")
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)  # several threads add the gradients of equal indices in any order
     cases = [(name, atoms, getattr(torch, each)) for name in names for atoms in options.atoms for each in options.types]
