@@ -19,6 +19,8 @@ unexport PYTHONDONTWRITEBYTECODE
 # whose tests take longest come first, so that no core waits for one of them at the end.
 PYTEST = OMP_WAIT_POLICY=PASSIVE $(PYTHON) -m pytest -n $(JOBS) --dist worksteal
 
+SETUP = PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh
+
 CPP_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.h" "*.cpp"))
 MD_FILES = $(wildcard $(shell git ls-files --cached --others --exclude-standard -- "*.md"))
 # What `make tidy` reads: the sources of the library, and all lines or those of a filter (tools/changed_lines.py).
@@ -26,30 +28,38 @@ FILES ?= $(filter-out tests/% benchmarks/% examples/% cmake/pch.cpp,$(filter %.c
 # The checkout comes before any installed version of the package.
 export PYTHONPATH := $(CURDIR)/python$(if $(PYTHONPATH),:$(PYTHONPATH))
 
-.PHONY: help setup configure build demo test test-in-place wheel packaging matrix conformance architectures fuzz failing-memory hostile \
-  asan tsan sanitized zoo-packages zoo potentials bench page-test docs format \
+.PHONY: help setup configure build compile demo compile-demo test test-in-place wheel packaging matrix conformance \
+  architectures fuzz failing-memory hostile asan tsan sanitized zoo-packages zoo potentials bench page-test docs format \
   lint tidy clean
 .DEFAULT_GOAL := help
 
 help:  ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
-setup:  ## install what is missing: Debian packages, .venv with PyTorch
-	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh
+setup:  ## install what is missing: Debian packages, .venv with PyTorch and what tests use
+	@$(SETUP)
 
-configure: setup
+configure:
+	@$(SETUP) torch
 	@cmake -S . -B $(BUILD_DIR) -G Ninja -DPython_EXECUTABLE='$(PYTHON)' \
 	  $(if $(Torch_DIR),-DTorch_DIR='$(Torch_DIR)') -DCMAKE_MESSAGE_LOG_LEVEL=NOTICE
 
+# Python packages that compiling does not need are installed meanwhile.
 build: configure  ## compile the library, tests, examples and benchmarks into build/
-	@cmake --build $(BUILD_DIR) -j $(JOBS)
+	@$(MAKE) --no-print-directory -j 2 setup compile
 
 demo: configure  ## train a small GPT, eager and in half of its memory, side by side (DEMO="--budget 0.3")
+	@$(MAKE) --no-print-directory -j 2 setup compile-demo
+	@$(PYTHON) examples/demo.py $(DEMO)
+
+compile:
+	@cmake --build $(BUILD_DIR) -j $(JOBS)
+
+compile-demo:
 	@# Neither of the first two needs the other; at the end, the example would be compiled alone.
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute_precompiled \
 	  examples/cpp_train/CMakeFiles/cpp_train.dir/main.cpp.o
 	@cmake --build $(BUILD_DIR) -j $(JOBS) --target aten_recompute aten_recompute_tracking_allocator cpp_train
-	@$(PYTHON) examples/demo.py $(DEMO)
 
 test: build  ## run the C++ tests, the Python tests, and tests of behavior again with modules that are planned in place
 	@status=0; \
@@ -73,7 +83,7 @@ docs: $(BUILD_DIR)/docs-tools/installed  ## build the site of documents into bui
 
 # Warnings are counted only where they are shown, so the build of the site is not quiet.
 $(BUILD_DIR)/docs-tools/installed: requirements-docs.txt
-	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh docs
+	@$(SETUP) docs
 	@$(PYTHON) -m pip install --quiet --upgrade --target $(BUILD_DIR)/docs-tools -r requirements-docs.txt
 	@touch $@
 
@@ -105,10 +115,10 @@ hostile: build  ## try hostile options, plans, files and command lines (HOSTILE=
 SANITIZED_TESTS ?= tests/python/behavior/test_hooks.py tests/python/behavior/test_errors.py \
   tests/python/behavior/test_interrupted_steps.py tests/python/planning/test_arena.py
 
-asan: configure  ## build with AddressSanitizer and UndefinedBehaviorSanitizer, and run the C++ tests and some Python tests
+asan: setup configure  ## build with AddressSanitizer and UndefinedBehaviorSanitizer, and run the C++ tests and some Python tests
 	@$(MAKE) --no-print-directory sanitized SANITIZER=asan PRELOADED=libasan.so
 
-tsan: configure  ## do the same with ThreadSanitizer
+tsan: setup configure  ## do the same with ThreadSanitizer
 	@$(MAKE) --no-print-directory sanitized SANITIZER=tsan PRELOADED=libtsan.so
 
 # Python is not compiled with a sanitizer, so that it is loaded first, with the library of C++ whose exceptions it
@@ -138,13 +148,13 @@ bench: build  ## measure memory and time beside PyTorch's own methods (hours; BE
 	@$(PYTHON) benchmarks/run.py $(BENCH)
 
 format:  ## format the C++ and Python sources in place
-	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh lint
+	@$(SETUP) lint
 	@clang-format -i $(CPP_FILES)
 	@$(PYTHON) -m ruff check --quiet --select I --fix
 	@$(PYTHON) -m ruff format --quiet
 
 lint:  ## check formatting, which file includes which, the rules and types of Python, and Markdown with its links
-	@PYTHON='$(USER_PYTHON)' Torch_DIR='$(Torch_DIR)' tools/setup.sh lint
+	@$(SETUP) lint
 	@tools/check_includes.py
 	@tools/check_names.py
 	@tools/check_links.py

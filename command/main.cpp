@@ -70,7 +70,7 @@ void add_texts(CLI::App& app) {
 }
 
 // Returns what is wrong with the command line.
-std::string message_of(const CLI::App& app, const CLI::ParseError& error) {
+std::string what_is_wrong(const CLI::App& app, const CLI::ParseError& error) {
   if (!app.get_subcommands().empty())
     return error.what();
   std::string names;
@@ -115,7 +115,7 @@ int run_command(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() != 0)
       return exit_with(Exit::kBadArguments,
-                       message_of(app, error) + "; --help says what is accepted");
+                       what_is_wrong(app, error) + "; --help says what is accepted");
     app.exit(error);
   }
   if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0)

@@ -39,7 +39,7 @@ void profile_from_python(Stack& stack) {
   stack.emplace_back(profile(module, inputs, meta, options));
 }
 
-const torch::jit::RegisterOperators kOperators({
+const torch::jit::RegisterOperators kEstimateOperators({
     torch::jit::Operator("aten_recompute::estimate(Any module, Any[] inputs, str[] budgets, "
                          "str method, str device, str options) -> str",
                          estimate_from_python, c10::AliasAnalysisKind::CONSERVATIVE),

@@ -60,7 +60,7 @@ void register_function_from_python(Stack& stack) {
   function(op, RuleFunction(module.get_method("forward").function(), parameters), replace);
 }
 
-const torch::jit::RegisterOperators kOperators({
+const torch::jit::RegisterOperators kRuleOperators({
     torch::jit::Operator(
         "aten_recompute::register_rule(str op, str[] roles, Any[] functions, str[][] parameters, "
         "str[] extras, bool? random, bool recomputable, bool replace) -> ()",

@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 # Folders whose sources are compiled together.
-FOLDERS = ("ir", "runtime", "rules", "passes", "backend", "register", "command", "tests/cpp")
+FOLDERS = ("planner", "ir", "runtime", "rules", "passes", "backend", "register", "command", "tests/cpp")
 # Folders below these that are never compiled together.
 ALONE = ("rules/kernels/vector",)
 
@@ -24,7 +24,7 @@ _UNNAMED = re.compile(r"^namespace \{\n(.*?)^\}  // namespace\n", re.DOTALL | re
 _DEFINITIONS = (
     re.compile(r"^(?! )(?:[\w:<>,&*\[\] ]+[ &*])(\w+)\([^;{}]*?\)[^;{}]*\{", re.MULTILINE),
     re.compile(r"^(?:struct|class|enum class) (\w+)[^;]*?\{", re.MULTILINE),
-    re.compile(r"^(?:constexpr|const|static) [\w:<>, *]*?(\w+)(?:\[\])?(?:\{| = )", re.MULTILINE),
+    re.compile(r"^(?:constexpr|const|static) [\w:<>, *]*?(\w+)(?:\[\])?(?:\{|\(| = )", re.MULTILINE),
 )
 
 

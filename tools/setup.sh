@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Installs what building, testing and the demo need, except for what is installed already.
 #
-#   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch
+#   tools/setup.sh       Debian packages, and a virtual environment in .venv with PyTorch and requirements.txt
+#   tools/setup.sh torch the same without requirements.txt, which compiling does not need
 #   tools/setup.sh lint  clang-format, and ruff, mypy and pymarkdown in .venv (mypy reads the types of PyTorch there)
 #   tools/setup.sh page  a browser
 #   tools/setup.sh docs  doxygen, and .venv
@@ -68,44 +69,58 @@ PYTHON
 # uses_own_python: whether the user named an interpreter or a LibTorch.
 uses_own_python() { [[ -n "${PYTHON:-}" || -n "${Torch_DIR:-}" ]]; }
 
-# make_venv: makes .venv with PyTorch and requirements.txt. A stamp in it notes which versions it was last completed for.
-make_venv() {
-  local stamp=.venv/aten_recompute_setup.txt wanted
-  wanted="torch $torch_version $(cksum <requirements.txt)"
-  if [[ -x .venv/bin/python && -f $stamp && "$(<"$stamp")" == "$wanted" ]]; then
+# is_complete STAMP WANTED: whether .venv has a stamp that says so.
+is_complete() { [[ -x .venv/bin/python && -f .venv/$1 && "$(<".venv/$1")" == "$2" ]]; }
+
+# make_venv_with_torch: makes .venv with PyTorch. A stamp in it notes for which version.
+make_venv_with_torch() {
+  local stamp=aten_recompute_torch.txt
+  if is_complete $stamp "$torch_version"; then
     return
   fi
-  say "completing .venv (PyTorch $torch_version is a large download the first time)"
+  say "making .venv (PyTorch $torch_version is a large download the first time)"
   .venv/bin/python -m pip --version >/dev/null 2>&1 || python3 -m venv --clear .venv
   # First and by itself, so that no other package chooses the version of torch.
   # Python compiles what it imports; pip would compile all of it, which takes longer than the rest.
   .venv/bin/python -m pip install --quiet --no-compile "torch==$torch_version"
+  echo "$torch_version" >.venv/$stamp
+}
+
+# make_venv: makes .venv with PyTorch and requirements.txt.
+make_venv() {
+  local stamp=aten_recompute_setup.txt wanted
+  wanted="torch $torch_version $(cksum <requirements.txt)"
+  if is_complete $stamp "$wanted"; then
+    return
+  fi
+  make_venv_with_torch
+  say "installing the packages of requirements.txt into .venv"
   .venv/bin/python -m pip install --quiet --no-compile -r requirements.txt
   # Lets .venv/bin/python import this checkout.
   echo "$PWD/python" >"$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/aten_recompute_checkout.pth"
-  echo "$wanted" >"$stamp"
+  echo "$wanted" >.venv/$stamp
 }
 
 # install_lint_tools: installs ruff, mypy and pymarkdown into .venv, in the versions of requirements-lint.txt.
 install_lint_tools() {
-  local stamp=.venv/aten_recompute_lint.txt wanted
+  local stamp=aten_recompute_lint.txt wanted
   wanted=$(cksum <requirements-lint.txt)
-  if [[ -f $stamp && "$(<"$stamp")" == "$wanted" ]]; then
+  if is_complete $stamp "$wanted"; then
     return
   fi
   say "installing ruff, mypy and pymarkdown into .venv"
   .venv/bin/python -m pip install --quiet -r requirements-lint.txt
-  echo "$wanted" >"$stamp"
+  echo "$wanted" >.venv/$stamp
 }
 
 case "${1:-all}" in
-  all)
+  all | torch)
     if uses_own_python; then
       install_packages "${build_packages[@]}"
       check_python "${PYTHON:-python3}" torch numpy matplotlib pytest tqdm
     else
       install_packages "${build_packages[@]}" python3 python3-venv
-      make_venv
+      if [[ "${1:-all}" == torch ]]; then make_venv_with_torch; else make_venv; fi
     fi
     ;;
   lint)
@@ -124,5 +139,5 @@ case "${1:-all}" in
     ;;
   page) command -v chromium >/dev/null || install_packages chromium ;;
   tidy) install_packages clang-tidy libomp-dev ;;
-  *) fail "unknown argument \"$1\"; accepted are lint, page, docs and tidy" ;;
+  *) fail "unknown argument \"$1\"; accepted are torch, lint, page, docs and tidy" ;;
 esac

@@ -24,8 +24,9 @@ using GraphProperty = boost::property<
     boost::property<boost::graph_graph_attribute_t, Attributes,
                     boost::property<boost::graph_vertex_attribute_t, Attributes,
                                     boost::property<boost::graph_edge_attribute_t, Attributes>>>>;
-using Graph = boost::subgraph<boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS,
-                                                    NodeProperty, EdgeProperty, GraphProperty>>;
+using ClusteredGraph =
+    boost::subgraph<boost::adjacency_list<boost::vecS, boost::vecS, boost::directedS, NodeProperty,
+                                          EdgeProperty, GraphProperty>>;
 
 // Boost's writer does not quote the words of the language, which may be names of modules.
 Attributes quotable(const Attributes& attributes) {
@@ -56,12 +57,12 @@ void DotGraph::add_edge(int from, int to, Attributes attributes) {
 }
 
 std::string DotGraph::text() const {
-  Graph graph(all_nodes_.size());
+  ClusteredGraph graph(all_nodes_.size());
   boost::get_property(graph, boost::graph_name) = "aten_recompute";
   boost::get_property(graph, boost::graph_graph_attribute) = quotable(graph_);
   boost::get_property(graph, boost::graph_vertex_attribute) = quotable(nodes_);
   boost::get_property(graph, boost::graph_edge_attribute) = quotable(edges_);
-  std::vector<Graph*> clusters;
+  std::vector<ClusteredGraph*> clusters;
   for (const auto& cluster : all_clusters_) {
     auto& parent = cluster.parent < 0 ? graph : *clusters[cluster.parent];
     auto& made = parent.create_subgraph();

@@ -35,7 +35,7 @@ bool is_no_image(const Value* value) {
   return rank && *rank != 4 && *rank != 5;
 }
 
-bool is_convolution(const Node* node) {
+bool convolves(const Node* node) {
   const auto flops = operator_facts(node).flops;
   return flops == FlopFormula::kConvolution || flops == FlopFormula::kTransposedConvolution;
 }
@@ -145,7 +145,7 @@ class LayoutChange {
     if (is_in_place(node))
       return in_order_.contains(node->input(0));
     const auto inputs = node->inputs();
-    const bool keeps = is_convolution(node) || is_pointwise(node) ||
+    const bool keeps = convolves(node) || is_pointwise(node) ||
                        has_fact(node, Fact::kKeepsChannelsLast) ||
                        has_fact(node, Fact::kKeepsOrder) || has_fact(node, Fact::kMovesValues);
     return keeps && std::all_of(inputs.begin(), inputs.end(), [&](const Value* input) {
@@ -157,7 +157,7 @@ class LayoutChange {
     const bool in_order = makes_order(node);
     if (in_order)
       in_order_.insert(node->outputs().begin(), node->outputs().end());
-    if (in_order && is_convolution(node)) {
+    if (in_order && convolves(node)) {
       ++num_convolutions_;
       put_last(node, 0);
       mark_outputs(node);

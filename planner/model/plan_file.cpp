@@ -18,7 +18,7 @@
 namespace aten_recompute {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 constexpr const char* kFormat = "aten_recompute.plan/1";
 constexpr const char* kKeptBranches = "kept_branches";
 
@@ -75,13 +75,13 @@ std::string name_of(const Problem& problem, int32_t node) {
   error.raise_as_invalid_argument();
 }
 
-Json parse(const std::string& text) {
+OrderedJson parse(const std::string& text) {
   if (const auto why = json_limit_exceeded(text); !why.empty())
     fail_to_read("it is " + why);
-  Json json;
+  OrderedJson json;
   try {
-    json = Json::parse(text);
-  } catch (const Json::exception& error) {
+    json = OrderedJson::parse(text);
+  } catch (const OrderedJson::exception& error) {
     fail_to_read("no valid JSON: " + printable(error.what()));
   }
   if (!json.is_object() || !json.contains("format") || !json.contains("regions")) {
@@ -92,7 +92,7 @@ Json parse(const std::string& text) {
   if (json["format"] != kFormat) {
     fail_to_read("\"format\" is " + shown_json(json["format"]) + ", expected \"" + kFormat + "\"");
   }
-  const auto is_part = [](const Json& part) {
+  const auto is_part = [](const OrderedJson& part) {
     return part.is_object() && part.contains("region") && part["region"].is_string();
   };
   const auto& regions = json["regions"];
@@ -103,8 +103,9 @@ Json parse(const std::string& text) {
 }
 
 // Returns the `place`-th part with this fingerprint, or the last one if there are fewer.
-const Json& find_part(const Json& json, const std::string& print, std::optional<size_t> place) {
-  const Json* part = nullptr;
+const OrderedJson& find_part(const OrderedJson& json, const std::string& print,
+                             std::optional<size_t> place) {
+  const OrderedJson* part = nullptr;
   size_t found = 0;
   for (const auto& region : json["regions"]) {
     if (region["region"] == print && (!place || found++ <= *place))
@@ -127,10 +128,10 @@ class PlanReader {
       values_.emplace(problem.value_names[value], static_cast<int32_t>(value));
   }
 
-  RetentionPlan read(const Json& part) {
-    const auto drop = part.value("drop", Json::object());
-    const auto instead = part.value("instead", Json::object());
-    const auto handed = part.value("handed", Json::array());
+  RetentionPlan read(const OrderedJson& part) {
+    const auto drop = part.value("drop", OrderedJson::object());
+    const auto instead = part.value("instead", OrderedJson::object());
+    const auto handed = part.value("handed", OrderedJson::array());
     if (!drop.is_object() || !instead.is_object() || !handed.is_array())
       fail_to_read("\"drop\" and \"instead\" of a region are objects, \"handed\" is a list");
     for (const auto& [name, slots] : drop.items())
@@ -146,18 +147,19 @@ class PlanReader {
   int32_t find(const std::string& name) const {
     const auto found = values_.find(name);
     if (found == values_.end())
-      fail_to_match("the region has no value " + shown_json(Json(name)), fingerprint(problem_));
+      fail_to_match("the region has no value " + shown_json(OrderedJson(name)),
+                    fingerprint(problem_));
     return found->second;
   }
 
-  void read_drops(const std::string& name, const Json& slots) {
+  void read_drops(const std::string& name, const OrderedJson& slots) {
     const auto value = find(name);
     if (!slots.is_array())
-      fail_to_read("\"drop\" has " + shown_json(slots) + " for " + shown_json(Json(name)) +
+      fail_to_read("\"drop\" has " + shown_json(slots) + " for " + shown_json(OrderedJson(name)) +
                    ", expected a list of slots");
     for (const auto& slot : slots) {
       if (!slot.is_number_unsigned() || slot.get<size_t>() >= plan_.num_slots()) {
-        fail_to_match(shown_json(Json(name)) + " is dropped in slot " + shown_json(slot) +
+        fail_to_match(shown_json(OrderedJson(name)) + " is dropped in slot " + shown_json(slot) +
                           ", slots are 0 to " + std::to_string(plan_.num_slots() - 1),
                       fingerprint(problem_));
       }
@@ -165,7 +167,7 @@ class PlanReader {
     }
   }
 
-  void read_handed(const Json& value) {
+  void read_handed(const OrderedJson& value) {
     if (!value.is_number_unsigned() || value.get<size_t>() >= problem_.num_values() ||
         problem_.producer[value.get<size_t>()] >= 0) {
       fail_to_match("the region is handed no value " + shown_json(value), fingerprint(problem_));
@@ -173,13 +175,13 @@ class PlanReader {
     plan_.drop(value.get<int32_t>(), 0);
   }
 
-  void read_choice(const std::string& name, const Json& op) {
+  void read_choice(const std::string& name, const OrderedJson& op) {
     const auto node = problem_.producer[find(name)];
     const auto alternatives = node < 0 ? std::span<const int32_t>() : problem_.alternatives[node];
     const auto found = std::find_if(alternatives.begin(), alternatives.end(),
                                     [&](int32_t each) { return problem_.node_names[each] == op; });
     if (found == alternatives.end())
-      fail_to_match(shown_json(Json(name)) + " cannot be computed by " + shown_json(op),
+      fail_to_match(shown_json(OrderedJson(name)) + " cannot be computed by " + shown_json(op),
                     fingerprint(problem_));
     plan_.choose(node, *found);
   }
@@ -189,14 +191,14 @@ class PlanReader {
   std::unordered_map<std::string, int32_t> values_;
 };
 
-RetentionPlan read_plan(const Json& json, const Problem& problem, const std::string& print,
+RetentionPlan read_plan(const OrderedJson& json, const Problem& problem, const std::string& print,
                         std::optional<size_t> place) {
   return PlanReader(problem).read(find_part(json, print, place));
 }
 
 // Returns the values that are chosen and own memory, largest first.
 template <class IsChosen>
-Json values_with_bytes(const Problem& problem, const IsChosen& is_chosen) {
+OrderedJson values_with_bytes(const Problem& problem, const IsChosen& is_chosen) {
   std::vector<std::pair<int64_t, int32_t>> by_bytes;
   for (size_t value = 0; value < problem.num_values(); ++value) {
     const auto bytes = problem.value_bytes(static_cast<int32_t>(value));
@@ -205,9 +207,9 @@ Json values_with_bytes(const Problem& problem, const IsChosen& is_chosen) {
       by_bytes.push_back({-bytes, static_cast<int32_t>(value)});
   }
   std::sort(by_bytes.begin(), by_bytes.end());
-  Json values = Json::array();
+  OrderedJson values = OrderedJson::array();
   for (const auto& [bytes, value] : by_bytes) {
-    Json entry{{"value", problem.value_names[value]}, {"bytes", -bytes}};
+    OrderedJson entry{{"value", problem.value_names[value]}, {"bytes", -bytes}};
     if (const auto& layer = problem.layer_of(problem.producer[value]); !layer.empty())
       entry["layer"] = layer;
     values.push_back(std::move(entry));
@@ -233,8 +235,8 @@ std::map<int32_t, std::set<int32_t>> slots_in_memory(const Problem& problem,
 
 // Drops after which nothing was recomputed have no effect and are left out. What is recomputed may
 // be wanted itself, or come with another result of its operator.
-Json effective_drops(const Problem& problem, const SimulatedRun& run) {
-  Json drop = Json::object();
+OrderedJson effective_drops(const Problem& problem, const SimulatedRun& run) {
+  OrderedJson drop = OrderedJson::object();
   std::set<std::pair<int32_t, int32_t>> kept;  // value, slot
   for (const auto& gap : run.schedule.gaps) {
     if (!gap.recomputed)
@@ -251,8 +253,8 @@ Json effective_drops(const Problem& problem, const SimulatedRun& run) {
   return drop;
 }
 
-Json chosen_alternatives(const Problem& problem, const RetentionPlan& plan) {
-  Json instead = Json::object();
+OrderedJson chosen_alternatives(const Problem& problem, const RetentionPlan& plan) {
+  OrderedJson instead = OrderedJson::object();
   for (size_t node = 0; node < problem.num_nodes; ++node) {
     const auto chosen = plan.chosen(static_cast<int32_t>(node));
     if (chosen != static_cast<int32_t>(node))
@@ -261,8 +263,8 @@ Json chosen_alternatives(const Problem& problem, const RetentionPlan& plan) {
   return instead;
 }
 
-Json recomputed_steps(const Problem& problem, const SimulatedRun& run) {
-  Json steps = Json::array();
+OrderedJson recomputed_steps(const Problem& problem, const SimulatedRun& run) {
+  OrderedJson steps = OrderedJson::array();
   for (const auto& step : run.schedule.steps) {
     if (step.slot == 0)
       continue;
@@ -281,7 +283,7 @@ std::string plan_to_json(const Problem& problem, const RetentionPlan& plan,
   Simulator simulator(problem);
   const auto result = simulator.run(plan);
   const auto& run = simulator.last_run();
-  return Json{
+  return OrderedJson{
       {"region", fingerprint(problem)},
       {"peak_bytes", result.peak_bytes},
       {"saved_bytes", result.saved_bytes},
@@ -298,10 +300,10 @@ std::string plan_to_json(const Problem& problem, const RetentionPlan& plan,
 }
 
 std::string plan_file(const std::vector<std::string>& regions, const KeptBranches& kept) {
-  Json parts = Json::array();
+  OrderedJson parts = OrderedJson::array();
   for (const auto& region : regions)
-    parts.push_back(Json::parse(region));
-  Json file{{"format", kFormat}, {"regions", parts}};
+    parts.push_back(OrderedJson::parse(region));
+  OrderedJson file{{"format", kFormat}, {"regions", parts}};
   if (!kept.empty())
     file[kKeptBranches] = kept;
   return file.dump(1);
@@ -310,8 +312,8 @@ std::string plan_file(const std::vector<std::string>& regions, const KeptBranche
 KeptBranches kept_branches_of(const std::string& text) {
   const auto json = parse(text);
   try {
-    return json.value(kKeptBranches, Json::object()).get<KeptBranches>();
-  } catch (const Json::exception&) {
+    return json.value(kKeptBranches, OrderedJson::object()).get<KeptBranches>();
+  } catch (const OrderedJson::exception&) {
     fail_to_read(std::string("\"") + kKeptBranches + "\" is " + shown_json(json[kKeptBranches]) +
                  ", expected {method: [whole number, ...]}");
   }

@@ -44,7 +44,7 @@ void check_lengths(const Json& nodes) {
 }
 
 // Lists that only messages need, and that older files do not have, may be missing.
-std::string text_at(const Json& texts, const Json& nodes, const char* key, size_t node) {
+std::string text_of_node(const Json& texts, const Json& nodes, const char* key, size_t node) {
   if (!nodes.contains(key) || nodes[key].empty())
     return "";
   const auto index = nodes[key].at(node).get<int64_t>();
@@ -93,8 +93,8 @@ Problem read_problem(const Json& json) {
   const auto sources = json.value("sources", Json::array());
   for (size_t node = 0; node < count; ++node) {
     auto description = node_from_json(nodes, node);
-    description.place = builder.place(text_at(layers, nodes, "layer", node),
-                                      text_at(sources, nodes, "source", node));
+    description.place = builder.place(text_of_node(layers, nodes, "layer", node),
+                                      text_of_node(sources, nodes, "source", node));
     builder.add_node(std::move(description));
   }
   auto problem = builder.build();

@@ -21,7 +21,7 @@ bool is_endless(const Simulation& simulation) {
   return simulation.excess == kInfinity;
 }
 
-uint64_t hash_of(const Move& move) {
+uint64_t hash_of_move(const Move& move) {
   uint64_t hash = move.drop;
   for (auto part : {move.value, move.slot, move.node, move.choice}) {
     hash = (hash ^ static_cast<uint32_t>(part)) * 0x9E3779B97F4A7C15ULL;
@@ -29,17 +29,6 @@ uint64_t hash_of(const Move& move) {
   }
   return hash;
 }
-
-// A candidate of a queue that computes a rate again only when the candidate has come to the top,
-// because rates change little from one accepted candidate to the next.
-struct Candidate {
-  double rate;
-  int64_t rated_at;  // the number of candidates that had been accepted by then
-  size_t index;
-  bool operator<(const Candidate& other) const {
-    return rate != other.rate ? rate < other.rate : index > other.index;
-  }
-};
 
 // Returns the least number from which on `holds`, by bisection. It must hold for `enough`.
 size_t least(size_t enough, const auto& holds) {
@@ -72,6 +61,17 @@ std::span<const T> most(std::span<const T> all, bool first, const auto& fits) {
 }
 
 }  // namespace
+
+// A candidate of a queue that computes a rate again only when the candidate has come to the top,
+// because rates change little from one accepted candidate to the next.
+struct LocalSearch::Candidate {
+  double rate;
+  int64_t rated_at;  // the number of candidates that had been accepted by then
+  size_t index;
+  bool operator<(const Candidate& other) const {
+    return rate != other.rate ? rate < other.rate : index > other.index;
+  }
+};
 
 // Moves that are made together.
 struct LocalSearch::Group {
@@ -136,7 +136,7 @@ std::vector<LocalSearch::Group> LocalSearch::groups(std::span<const Move> moves,
     if (move.drop != drop)
       continue;
     if (single) {
-      found.push_back({hash_of(move), {move}});
+      found.push_back({hash_of_move(move), {move}});
       continue;
     }
     const auto [place, added] = places.emplace(move.group, found.size());

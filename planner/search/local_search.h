@@ -76,6 +76,7 @@ class LocalSearch {
 
   using Rates = std::unordered_map<uint64_t, double>;  // per group: the gain per cost last seen
   struct Group;
+  struct Candidate;
   class BuildUp;
 
   void allow_steps(int64_t factor);

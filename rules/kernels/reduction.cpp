@@ -18,9 +18,9 @@ namespace {
 using torch::jit::pop;
 using torch::jit::Stack;
 using Sizes = std::vector<int64_t>;
-using Dims = std::optional<Sizes>;
+using ReducedDims = std::optional<Sizes>;
 
-Dims pop_dims(Stack& stack) {
+ReducedDims pop_dims(Stack& stack) {
   const auto value = pop(stack);
   if (value.isNone())
     return std::nullopt;
@@ -40,7 +40,7 @@ int64_t wrapped(int64_t dim, int64_t rank) {
 
 // Returns the shape of a reduction over `dims` with keepdim. Without dims, all dimensions are
 // reduced.
-Sizes kept_size(Sizes size, const Dims& dims) {
+Sizes kept_size(Sizes size, const ReducedDims& dims) {
   if (!dims.has_value() || dims->empty())
     return Sizes(size.size(), 1);
   if (size.empty())
@@ -50,7 +50,7 @@ Sizes kept_size(Sizes size, const Dims& dims) {
   return size;
 }
 
-int64_t reduced_numel(const Sizes& size, const Dims& dims) {
+int64_t reduced_numel(const Sizes& size, const ReducedDims& dims) {
   const auto kept = kept_size(size, dims);
   int64_t count = 1;
   for (size_t i = 0; i < size.size(); ++i) {
@@ -213,7 +213,7 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> norm_double_backward(
   return {gradients[0], gradients[1], gradients[2]};
 }
 
-at::Tensor var_gradient(const at::Tensor& gradient, const at::Tensor& self, const Dims& dims,
+at::Tensor var_gradient(const at::Tensor& gradient, const at::Tensor& self, const ReducedDims& dims,
                         double correction) {
   if (self.dim() == 0 || !dims.has_value()) {
     const auto degrees = static_cast<double>(self.numel()) - correction;

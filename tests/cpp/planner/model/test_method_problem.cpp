@@ -229,7 +229,8 @@ TEST(MethodProblem, AnExpandedGradientIsNotOverwritten) {
     builder.result(y);
     builder.start_backward();
     const auto dy = builder.incoming("a.dy", 4);
-    const auto dx = builder.fresh("a.dx", {dy}, 4);
+    const auto wide = builder.fresh("a.wide", {dy}, 8);
+    const auto dx = builder.fresh("a.dx", {dy, wide}, 4);
     builder.overwrites({dy});
     builder.result(dx);
     const auto problem = builder.build();

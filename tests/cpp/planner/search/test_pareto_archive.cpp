@@ -56,6 +56,12 @@ TEST_F(ArchiveTest, LeanestKeepsTheTime) {
   EXPECT_EQ(archive.leanest(3.9), nullptr);
 }
 
+TEST_F(ArchiveTest, LeanestHasTheSmallestPeakOfThoseThatTakeAsLong) {
+  offer(1005, 5.0);
+  offer(1001, 5.0);
+  EXPECT_EQ(archive.leanest(5.0)->simulation.peak_bytes, 1001);
+}
+
 TEST_F(ArchiveTest, TheFrontierFallsInPeakAndRisesInTime) {
   offer(3000, 1.0);
   offer(1000, 5.0);

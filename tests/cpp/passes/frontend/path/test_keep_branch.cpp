@@ -23,7 +23,7 @@ Module define_for_keep_branch(const std::string& source) {
 }
 
 // Records a path in which every `if` of the method that can be kept is kept.
-RecordedPath record(const Module& module, const std::vector<c10::IValue>& inputs) {
+RecordedPath record_with_branches(const Module& module, const std::vector<c10::IValue>& inputs) {
   return test::record(module, inputs, {0, 1, 2, 3});
 }
 
@@ -48,7 +48,7 @@ def forward(self, x):
         x = x - 1
     return x + y
 )");
-  const auto path = record(module, {at::ones({2, 3})});
+  const auto path = record_with_branches(module, {at::ones({2, 3})});
   EXPECT_EQ(num_branches(path), 1);
   EXPECT_THAT(find_nodes(*path.graph, "aten_recompute::check_path"), IsEmpty());
   expect_same(path, module, at::ones({4, 3}));
@@ -64,7 +64,7 @@ def forward(self, x):
         y = x
     return y
 )");
-  const auto path = record(module, {at::ones({3})});
+  const auto path = record_with_branches(module, {at::ones({3})});
   const auto branch = find_nodes(*path.graph, "aten_recompute::branch").at(0);
   EXPECT_THAT(branch->inputs(), SizeIs(5));  // the condition and four uses of x
 }
@@ -82,7 +82,7 @@ def forward(self, x):
         x = x * n
     return x
 )");
-  const auto path = record(module, {at::ones({2})});
+  const auto path = record_with_branches(module, {at::ones({2})});
   EXPECT_EQ(num_branches(path), 2);
   for (const double value : {-1.0, 1.0, 2.0})
     expect_same(path, module, at::full({3}, value));
@@ -98,7 +98,7 @@ def forward(self, x):
         y = torch.stack(states).sum(0)
     return y
 )");
-  const auto path = record(module, {at::ones({2})});
+  const auto path = record_with_branches(module, {at::ones({2})});
   EXPECT_EQ(num_branches(path), 1);
   expect_same(path, module, at::ones({3}));
   expect_same(path, module, -at::ones({3}));
@@ -108,7 +108,7 @@ def forward(self, x):
 
 void expect_decided(const std::string& body) {
   const auto module = define_for_keep_branch("\ndef forward(self, x):\n" + body);
-  const auto path = record(module, {at::ones({3})});
+  const auto path = record_with_branches(module, {at::ones({3})});
   EXPECT_EQ(num_branches(path), 0) << body;
   EXPECT_THAT(find_nodes(*path.graph, "aten_recompute::check_path"), SizeIs(1)) << body;
   expect_same(path, module, at::ones({3}));
@@ -170,7 +170,7 @@ def forward(self, x):
         return x * 2
     return x
 )");
-  const auto path = record(module, {at::ones({3})});
+  const auto path = record_with_branches(module, {at::ones({3})});
   EXPECT_EQ(num_branches(path), 0);
 }
 
