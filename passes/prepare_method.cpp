@@ -32,9 +32,11 @@ using torch::jit::Graph;
 using AttributePaths = std::set<std::vector<std::string>>;
 
 // Returns the path that this call takes, with the attributes in `carried` as values of it; nullopt
-// where it cannot be recorded, and logs why.
+// where it cannot be recorded, and logs why; `raises` becomes whether that is because the call
+// raises an error.
 std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
-                                          const MethodInput& input, const AttributePaths& carried) {
+                                          const MethodInput& input, const AttributePaths& carried,
+                                          bool& raises) {
   std::optional<RecordedPath> path;
   const auto record = [&](bool on_meta) {
     path = record_path(inlined, input.self, input.inputs, input.kept_branches, carried, on_meta);
@@ -51,6 +53,7 @@ std::optional<RecordedPath> try_to_record(const std::shared_ptr<Graph>& inlined,
       if (!path)
         record(/*on_meta=*/false);
     } catch (const NotRecordable& error) {
+      raises = dynamic_cast<const CallRaises*>(&error) != nullptr;
       log_info(LogTopic::kPaths,
                (carried.empty() ? "a method keeps its control flow: "
                                 : "a method keeps its writes to attributes where they are: ") +
@@ -76,8 +79,8 @@ bool contains(const Graph& graph, c10::Symbol kind) {
 // of it. Returns nullopt if that is not possible.
 std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& inlined,
                                                 const MethodInput& input,
-                                                const AttributePaths& carried) {
-  auto path = try_to_record(inlined, input, carried);
+                                                const AttributePaths& carried, bool& raises) {
+  auto path = try_to_record(inlined, input, carried, raises);
   if (!path)
     return std::nullopt;
   PreparedMethod method;
@@ -111,14 +114,15 @@ std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& in
 // regions, these attributes are values of the path, if that is possible. Returns nullopt if the
 // path cannot be recorded.
 std::optional<PreparedMethod> prepare_path(const std::shared_ptr<Graph>& inlined,
-                                           const MethodInput& input) {
-  auto method = prepare_path_with(inlined, input, {});
+                                           const MethodInput& input, bool& raises) {
+  auto method = prepare_path_with(inlined, input, {}, raises);
   if (!method || method->regions.nodes.size() <= 1)
     return method;
   const auto written = attributes_written_in_place(*method->graph);
   if (written.empty())
     return method;
-  auto carrying = prepare_path_with(inlined, input, written);
+  bool raises_as_well = false;
+  auto carrying = prepare_path_with(inlined, input, written, raises_as_well);
   const bool is_better = carrying && carrying->regions.nodes.size() < method->regions.nodes.size();
   return is_better ? std::move(carrying) : std::move(method);
 }
@@ -168,7 +172,7 @@ PreparedMethod prepare_method(const MethodInput& input) {
   // attributes when everything else has run, so that a call which raises can be made again.
   if (may_record_path &&
       (!is_straight_line(*method.graph) || (input.may_repeat && changes_objects(*method.graph)))) {
-    if (auto recorded = prepare_path(inlined, input))
+    if (auto recorded = prepare_path(inlined, input, method.seems_to_raise))
       return std::move(*recorded);
     may_record_path = false;
     method.assumptions.gradients_are_disabled = may_have_path_with_gradients(*inlined);
@@ -183,7 +187,7 @@ PreparedMethod prepare_method(const MethodInput& input) {
       std::none_of(method.regions.nodes.begin(), method.regions.nodes.end(), is_in_a_loop);
   if (is_whole || !may_record_path)
     return method;
-  if (auto recorded = prepare_path(inlined, input))
+  if (auto recorded = prepare_path(inlined, input, method.seems_to_raise))
     return std::move(*recorded);
   method.assumptions.gradients_are_disabled = may_have_path_with_gradients(*inlined);
   return method;

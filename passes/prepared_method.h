@@ -50,6 +50,8 @@ struct PreparedMethod {
   // With MethodInput::may_repeat: until a call has returned, `written` is all that it changes. One
   // that raises can be made again after they are restored.
   bool can_repeat = false;
+  // No path was recorded, because the call that this was compiled for raises an error.
+  bool seems_to_raise = false;
 };
 
 }  // namespace aten_recompute

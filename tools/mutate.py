@@ -6,8 +6,8 @@
     tools/mutate.py --list planner/graph                # shows the mutants and builds nothing
 
 A mutant is the code with one comparison, one operator, one truth value or one whole number changed. For each, the
-program of C++ tests that knows its source is built and run; where it passes, the Python tests of ``--python`` run, too.
-A mutant is killed if it does not pass, or not within a time limit. One that does not compile counts as neither.
+programs of C++ tests that know its source are built and run; where they pass, the Python tests of ``--python`` run, too.
+A mutant is killed if one does not pass, or not within a time limit. One that does not compile counts as neither.
 
 Each job works in a clone of the last commit, build/mutation/<job>, whose first build takes as long as any from nothing.
 Survivors are printed as ``file:line: before -> after``, and the exit status is 1 if fewer than ``--at-least`` per cent
@@ -20,9 +20,10 @@ import os
 import queue
 import random
 import re
+import signal
 import subprocess
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -102,9 +103,12 @@ def choose(sources: list[str], count: int, seed: int) -> list[Mutant]:
     return sorted(draw.sample(found, min(count, len(found))), key=lambda each: (each.path, each.line))
 
 
-def program_for(path: str) -> str:
-    """Returns the program of C++ tests that knows a source."""
-    return "aten_recompute_planner_tests" if path.startswith("planner/") else "aten_recompute_tests"
+def programs_for(path: str) -> list[str]:
+    """Returns the programs of C++ tests that know a source, the fastest first."""
+    if path.startswith("planner/"):
+        return ["aten_recompute_planner_tests"]
+    arena = ["aten_recompute_arena_tests"] if path.startswith("runtime/arena/") else []
+    return [*arena, "aten_recompute_tests"]
 
 
 class Workplace:
@@ -114,7 +118,7 @@ class Workplace:
         self.folder = REPOSITORY / "build" / "mutation" / str(number)
         self.python_tests = python_tests
 
-    def prepare(self, programs: Collection[str]) -> None:
+    def prepare(self, programs: list[str]) -> None:
         """Brings the clone to the last commit, builds, and checks that the tests pass there."""
         if not (self.folder / ".git").exists():
             self._run(["git", "clone", "--quiet", str(REPOSITORY), str(self.folder)], REPOSITORY, check=True)
@@ -122,13 +126,12 @@ class Workplace:
         self._run(["git", "checkout", "--quiet", "--force", "--detach", "FETCH_HEAD"], check=True)
         self._run(
             ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
-             "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF"], check=True,
+             "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF", "-DATEN_RECOMPUTE_BATCH=4"], check=True,
         )  # fmt: skip
-        for program in programs:
-            self._run(["cmake", "--build", "build", "-j", "1", "--target", program], check=True)  # takes long at first
-            outcome = self.outcome_of_tests(program)
-            if outcome != "survived":
-                sys.exit(f"mutate: the tests do not pass without a mutant ({outcome}), see {self.folder}")
+        self._run(["cmake", "--build", "build", "-j", "1", "--target", *programs], check=True)  # takes long at first
+        outcome = self.outcome_of_tests(programs)
+        if outcome != "survived":
+            sys.exit(f"mutate: the tests do not pass without a mutant ({outcome}), see {self.folder}")
 
     def try_mutant(self, mutant: Mutant) -> str:
         """Returns "killed", "survived" or "does not compile"."""
@@ -139,16 +142,17 @@ class Workplace:
         lines[mutant.line - 1] = mutant.after
         path.write_text("\n".join(lines))
         try:
-            return self.outcome_of_tests(program_for(mutant.path))
+            return self.outcome_of_tests(programs_for(mutant.path))
         finally:
             path.write_text(original)
 
-    def outcome_of_tests(self, program: str) -> str:
-        if self._run(["cmake", "--build", "build", "-j", "1", "--target", program]) != 0:
-            return "does not compile"
+    def outcome_of_tests(self, programs: list[str]) -> str:
         strict = {"RECOMPUTE_LINT": "1", "RECOMPUTE_ARENA_MIN_BYTES": "1", "RECOMPUTE_ARENA_POISON": "1"}
-        if self._run([f"build/{program}", "--gtest_brief=1", "--gtest_fail_fast"], environment=strict) != 0:
-            return "killed"
+        for program in programs:
+            if self._run(["cmake", "--build", "build", "-j", "1", "--target", program]) != 0:
+                return "does not compile"
+            if self._run([f"build/{program}", "--gtest_brief=1", "--gtest_fail_fast"], environment=strict) != 0:
+                return "killed"
         if not self.python_tests:
             return "survived"
         libraries = ["aten_recompute", "aten_recompute_tracking_allocator"]
@@ -166,13 +170,19 @@ class Workplace:
         environment: Mapping[str, str] = MappingProxyType({}),
     ) -> int:
         """Returns the exit status; 124 where it took too long, as an endless loop does."""
+        process = subprocess.Popen(
+            command, cwd=folder or self.folder, env={**os.environ, **environment},
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
         try:
-            return subprocess.run(
-                command, cwd=folder or self.folder, env={**os.environ, **environment}, check=check,
-                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, timeout=3600 if check else 900,
-            ).returncode  # fmt: skip
+            status = process.wait(timeout=3600 if check else 900)
         except subprocess.TimeoutExpired:
-            return 124
+            os.killpg(process.pid, signal.SIGKILL)  # with the compilers and tests that it started
+            process.wait()
+            status = 124
+        if check and status != 0:
+            sys.exit(f"mutate: {' '.join(command)} ended with {status}")
+        return status
 
 
 def main() -> int:
@@ -193,7 +203,7 @@ def main() -> int:
     workplaces: queue.Queue[Workplace] = queue.Queue()
     for number in range(options.jobs):
         workplace = Workplace(number, options.python)
-        workplace.prepare({program_for(mutant.path) for mutant in mutants})
+        workplace.prepare(sorted({program for mutant in mutants for program in programs_for(mutant.path)}))
         workplaces.put(workplace)
 
     def try_one(mutant: Mutant) -> str:

@@ -23,6 +23,7 @@
 #include <stdexcept>
 
 #include "backend/method/before_call.h"
+#include "backend/method/outside_regions.h"
 #include "backend/method/report_specialization.h"
 #include "backend/pictures/artifacts.h"
 #include "backend/planning/method_call.h"
@@ -55,6 +56,8 @@ constexpr size_t kMaxPaths = 32;
 // The same for paths that differ in the course of a call only, where following the wrong one costs
 // time.
 constexpr size_t kMaxPathsLeft = 24;
+// After so many kinds of calls that raise, a call may follow what one of them was compiled to.
+constexpr std::ptrdiff_t kMaxRaising = 8;
 
 std::shared_ptr<torch::jit::Graph> graph_of(const Module& module, const std::string& method) {
   return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
@@ -86,57 +89,6 @@ void say_that_unplanned(const std::string& reason) {
   if (said.insert(reason).second)
     log_warning(LogTopic::kSpecialize,
                 reason + ": lowered modules run unplanned, as plain TorchScript");
-}
-
-// Returns whether an operator that makes a differentiable tensor outside of regions is one that
-// `counts`.
-bool has_operator_outside(torch::jit::Graph& graph, bool (*counts)(const torch::jit::Node*)) {
-  bool found = false;
-  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
-    const bool is_operator = node->kind() != symbols::kDifferentiableGraph &&
-                             node->maybeSchema() != nullptr && node->blocks().empty() &&
-                             !node->kind().is_prim() && !may_alias_an_argument(node) &&
-                             !mutates_an_argument(node) && !is_non_differentiable(node);
-    const auto outputs = node->outputs();
-    found = found || (is_operator && counts(node) &&
-                      std::any_of(outputs.begin(), outputs.end(),
-                                  [](auto* value) { return contains_tensor(*value->type()); }));
-  });
-  return found;
-}
-
-// Returns whether some operator outside regions runs under ordinary autograd, which may keep
-// tensors for it.
-bool keeps_memory_outside(torch::jit::Graph& graph) {
-  return has_operator_outside(graph, [](const torch::jit::Node*) { return true; });
-}
-
-// Returns whether autocast may cast a tensor for an operator outside of regions.
-bool may_cast_outside(torch::jit::Graph& graph) {
-  return has_operator_outside(graph, [](const torch::jit::Node* node) {
-    const auto& schema = node->schema();
-    const auto op =
-        c10::Dispatcher::singleton().findSchema({schema.name(), schema.overload_name()});
-    return !op || op->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd) ||
-           has_autocast_kernel(*op, at::kCPU) || has_autocast_kernel(*op, at::kCUDA);
-  });
-}
-
-// Returns whether a region that will have no plan may share casts with others.
-bool may_cast_unplanned(const std::vector<Node*>& regions) {
-  return regions.size() > 1 && std::any_of(regions.begin(), regions.end(), [](const Node* node) {
-           return !has_backward(node->g(c10::attr::Subgraph));
-         });
-}
-
-// Returns whether the graph calls a method that is not inlined.
-bool calls_methods(torch::jit::Graph& graph) {
-  bool found = false;
-  for_each_node(graph.block(), [&](const torch::jit::Node* node) {
-    found =
-        found || node->kind() == c10::prim::CallMethod || node->kind() == c10::prim::CallFunction;
-  });
-  return found;
 }
 
 // Returns whether the error is about the plan, not about what the method computes.
@@ -264,7 +216,13 @@ c10::IValue LoweredMethod::run(Specialization& specialization, const Object& sel
   for (auto& input : inputs)
     stack.push_back(std::move(input));
   inputs.clear();
-  torch::jit::InterpreterState(*specialization.code).run(stack);
+  try {
+    torch::jit::InterpreterState(*specialization.code).run(stack);
+  } catch (const std::exception& error) {
+    if (specialization.method.seems_to_raise && !is_out_of_memory(error) && !is_ours(error))
+      specialization.raised = true;
+    throw;
+  }
   has_run = true;
   call.finish(stack.front());
   if (!checked_words_.load(std::memory_order_relaxed))
@@ -388,13 +346,31 @@ c10::IValue LoweredMethod::run_unplanned(const Object& self, std::vector<c10::IV
   return std::move(stack.front());
 }
 
+std::vector<std::pair<size_t, size_t>> LoweredMethod::places_of(const std::vector<LeftPath>& left) {
+  std::vector<std::pair<size_t, size_t>> places;
+  for (const auto& each : left)
+    places.emplace_back(each.path->number, each.place);
+  return places;
+}
+
 LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
                                                      const std::vector<c10::IValue>& inputs,
                                                      const std::vector<LeftPath>& left) {
   const std::lock_guard<std::mutex> lock(mutex_);
+  const auto num_raising =
+      std::count_if(specializations_.begin(), specializations_.end(),
+                    [](const auto& specialization) { return specialization->raised.load(); });
+  const auto left_places = places_of(left);
+  // What a call that raised was compiled to has no path, which a call that returns may have. Where
+  // a call leaves the same paths at the same places, it raises, too.
+  const auto may_follow_raising = [&](const Specialization& specialization) {
+    return num_raising >= kMaxRaising ||
+           (!left.empty() && specialization.left_places == left_places);
+  };
   const auto fits = [&](const SpecializationPtr& specialization) {
     const auto& checks = specialization->method.checks;
-    return std::all_of(left.begin(), left.end(),
+    return (!specialization->raised || may_follow_raising(*specialization)) &&
+           std::all_of(left.begin(), left.end(),
                        [&](const auto& each) { return may_follow(checks, each); }) &&
            specialization->self_type == self->type() && specialization->fits_autocast() &&
            specialization->method.assumptions.hold(self, inputs);
@@ -412,6 +388,7 @@ LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
   specializations_.push_back(compile(self, inputs));
   auto found = recent_ = specializations_.back();
   found->number = num_compiled_++;
+  found->left_places = left_places;
   if (found->method.assumptions.path != nullptr && ++num_paths_ >= kMaxPaths)
     stop_recording_paths();
   return found;

@@ -83,6 +83,8 @@ class LoweredMethod : public torch::CustomClassHolder {
     size_t place;  // of the check, in PreparedMethod::checks
   };
 
+  // Returns what Specialization::left_places notes.
+  static std::vector<std::pair<size_t, size_t>> places_of(const std::vector<LeftPath>& left);
   // Returns whether a call that left `left` may take the path with these checks: it is the same up
   // to the check that failed, and expects the other answer there.
   static bool may_follow(const std::vector<PathCheck>& checks, const LeftPath& left);

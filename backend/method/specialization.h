@@ -7,6 +7,7 @@
 #include <atomic>
 #include <cstddef>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "backend/planning/method_plans.h"
@@ -44,6 +45,12 @@ struct Specialization {
   std::shared_ptr<MethodPlans> plans;  // set where regions share a budget or a pinned plan
   std::unique_ptr<torch::jit::Code> code;
   size_t number = 0;  // in the order of compiling
+  // The paths that the call left which this was compiled for: their numbers, and the places of the
+  // checks that failed.
+  std::vector<std::pair<size_t, size_t>> left_places;
+  // The call that this was compiled for has raised an error, as PreparedMethod::seems_to_raise
+  // says.
+  std::atomic<bool> raised{false};
   std::atomic<bool> reported{false};
   std::atomic<bool> reported_rules{false};
 

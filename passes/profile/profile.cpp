@@ -430,8 +430,9 @@ class Profiler {
 };
 
 // Throws the exception that is being handled as NotProfiled, unless memory has run out. `where`:
-// what it came from.
-[[noreturn]] void throw_not_profiled(const std::string& where) {
+// what it came from; `is_check`: that is an `if` that raises where the inputs are not as they
+// should be.
+[[noreturn]] void throw_not_profiled(const std::string& where, bool is_check = false) {
   try {
     throw;
   } catch (const NotProfiled&) {
@@ -443,9 +444,10 @@ class Profiler {
   try {
     throw;
   } catch (const c10::Error& error) {
-    throw NotProfiled(where + error.what_without_backtrace(), /*inputs_are_to_blame=*/false);
+    throw NotProfiled(where + error.what_without_backtrace(), /*inputs_are_to_blame=*/is_check);
   } catch (const std::exception& error) {
-    throw NotProfiled(where + error.what(), /*inputs_are_to_blame=*/path_left().has_value());
+    throw NotProfiled(where + error.what(),
+                      /*inputs_are_to_blame=*/is_check || path_left().has_value());
   }
 }
 
@@ -474,7 +476,8 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
       try {
         profiler.run_instruction(i);
       } catch (const std::exception&) {
-        throw_not_profiled(qualified_operator_name(program.nodes[i]) + ": ");
+        const auto* node = program.nodes[i];
+        throw_not_profiled(qualified_operator_name(node) + ": ", node->kind() == c10::prim::If);
       }
     }
   };

@@ -157,7 +157,7 @@ void PathGradients::run_grad(Node* node) {
                    ? std::vector<Value*>(outputs.size(), nullptr)
                    : symbols_of(node->input(2));
   if (given.size() != outputs.size())
-    throw NotRecordable("this call raises an exception");
+    throw CallRaises();
   require_output_gradients(node->input(0), outputs, node->input(2), given);
   GradientRequest request;
   request.create_graph = flag(node->input(4), false);

@@ -97,7 +97,7 @@ std::vector<IValue> PathOperators::execute(Node* node, const std::vector<Item>& 
   } catch (const std::exception&) {
     const auto shapes = on_meta.empty() ? ShapeFunction() : shape_function(node);
     if (shapes == nullptr || !shapes(on_meta))
-      throw NotRecordable("this call raises an exception in " + qualified_operator_name(node));
+      throw CallRaises(" in " + qualified_operator_name(node));
     stack = std::move(on_meta);
   }
   if (meta_run_ != nullptr)
@@ -384,7 +384,7 @@ bool PathOperators::keep_check(Node* node) {
   for_each_node(node->blocks()[taken ? 0 : 1],
                 [&](Node* inner) { raises = raises || inner->kind() == prim::RaiseException; });
   if (raises)
-    throw NotRecordable("this call raises an exception");
+    throw CallRaises();
   std::unordered_map<Value*, Value*> symbols;
   for (auto* value : free_values(node))
     symbols[value] = builder_.symbol_of(values_.get(value), value->type());

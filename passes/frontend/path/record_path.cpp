@@ -151,7 +151,7 @@ class PathRecorder {
       case prim::Exit:
         return run_grad_block(node);
       case prim::RaiseException:
-        throw NotRecordable("this call raises an exception");
+        throw CallRaises();
       case aten::__is__:
         return run_identity(node, true);
       case aten::__isnot__:
@@ -312,7 +312,7 @@ class PathRecorder {
     const auto name =
         key.value.isInt() ? std::to_string(key.value.toInt()) : key.value.toStringRef();
     if (!object.value.isObject() || !object.value.toObject()->type()->hasAttribute(name))
-      throw NotRecordable("this call raises an exception");
+      throw CallRaises();
     values_.set(node->output(), attributes_.get(object, name, node->output()->type()));
   }
 

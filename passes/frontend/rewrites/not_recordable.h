@@ -13,4 +13,11 @@ class NotRecordable : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// The call raises an error, so that it is on no path; other calls may be.
+class CallRaises : public NotRecordable {
+ public:
+  explicit CallRaises(const std::string& where = "")
+      : NotRecordable("this call raises an exception" + where) {}
+};
+
 }  // namespace aten_recompute

@@ -1,6 +1,7 @@
 """A budget covers the whole path of a call: across branches, loops and containers."""
 
 from collections.abc import Callable
+from typing import Final
 
 import pytest
 import torch
@@ -68,6 +69,52 @@ def test_half_of_the_memory_is_kept(name: str, tracker: Tracker) -> None:
     variant = region["variants"][-1]
     assert not variant["on_tape"]
     assert variant["predicted_peak_bytes"] == pytest.approx(measured, rel=0.03)
+    for module in (eager, lowered):
+        module.zero_grad(set_to_none=True)
+        module(x).backward()
+    assert_same([p.grad for p in lowered.parameters()], [p.grad for p in eager.parameters()])
+
+
+class Checked(nn.Module):
+    """Layers that refuse what is no number, before or after they have run, perhaps in a loop."""
+
+    checks_first: Final[bool]
+    loops: Final[bool]
+
+    def __init__(self, checks_first: bool, loops: bool) -> None:
+        super().__init__()
+        self.checks_first = checks_first
+        self.loops = loops
+        self.layers = nn.ModuleList([nn.Linear(64, 64) for _ in range(6)])
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.checks_first and bool(x.isnan().any()):
+            raise ValueError("no number")
+        for layer in self.layers:
+            x = torch.tanh(torch.sigmoid(layer(x)))
+        if self.loops:
+            for i in range(x.size(1) // 32):
+                x = torch.tanh(x * (i + 0.5))
+        if not self.checks_first:
+            assert not bool(x.isnan().any()), "no number"
+        return x.sum()
+
+
+@pytest.mark.parametrize("loops", [False, True])
+@pytest.mark.parametrize("checks_first", [True, False])
+@pytest.mark.parametrize("order", ["bad good", "good bad good", "bad bad good bad good"])
+def test_a_call_that_raises_leaves_the_others_their_plan(
+    order: str, checks_first: bool, loops: bool, tracker: Tracker
+) -> None:
+    eager, x = Checked(checks_first, loops), torch.randn(600, 64)
+    none = peak_bytes(lowered_copy(eager, "none"), x, tracker, accumulate=True)
+    lowered = lowered_copy(eager, "budget", memory_budget=none // 2, accumulate=True)
+    for each in order.split():
+        if each == "good":
+            assert peak_bytes(lowered, x, tracker, accumulate=True) <= none // 2
+            continue
+        with pytest.raises(torch.jit.Error, match="no number"):
+            lowered(torch.full_like(x, float("nan")))
     for module in (eager, lowered):
         module.zero_grad(set_to_none=True)
         module(x).backward()

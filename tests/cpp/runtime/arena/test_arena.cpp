@@ -50,6 +50,16 @@ TEST(Arena, DoesNotHandOutWhatIsInUse) {
   EXPECT_NE(arena->take(512, 8), nullptr);
 }
 
+TEST(Arena, GivesBackNothingWhereNoBlockBegins) {
+  const auto arena = Arena::make(4096);
+  auto* const block = static_cast<char*>(arena->take(128, 64));
+  EXPECT_EQ(arena->give_back(block - 128), 0);
+  EXPECT_EQ(arena->give_back(block + 8), 0);
+  EXPECT_EQ(arena->used_bytes(), 64);
+  EXPECT_EQ(arena->give_back(block), 64);
+  EXPECT_EQ(arena->give_back(block), 0);
+}
+
 TEST(Arena, HandsOutNothingBeyondItsEnds) {
   const auto arena = Arena::make(4096);
   EXPECT_EQ(arena->take(-64, 64), nullptr);

@@ -64,6 +64,36 @@ TEST(ScratchMemory, UsesFreedBlocksAgain) {
   EXPECT_TRUE(ScratchMemory::free(smaller));
 }
 
+TEST(ScratchMemory, UsesABlockThatIsLargerByAnEighth) {
+  const ScratchMemory scratch;
+  for (const int64_t more : {int64_t{0}, int64_t{1}}) {
+    void* const block = allocate(9 * kOneMiB + more);
+    EXPECT_TRUE(ScratchMemory::free(block));
+    void* const again = ScratchMemory::allocate(8 * kOneMiB);
+    // A block that is mapped anew has zeros, be it at the same address.
+    EXPECT_EQ(*static_cast<char*>(again), more == 0 ? 1 : 0);
+    EXPECT_TRUE(ScratchMemory::free(again));
+    ScratchMemory::release_free_blocks();
+  }
+}
+
+TEST(ScratchMemory, ABlockThatIsUsedAgainDoesNotCountAsFree) {
+  const ScratchMemory scratch;
+  std::vector<void*> blocks;
+  for (const int64_t mebibytes : {8, 8, 16})
+    blocks.push_back(allocate(mebibytes * kOneMiB));
+  for (auto* block : blocks)
+    EXPECT_TRUE(ScratchMemory::free(block));
+  // 8 of 32 MiB are used again, and 4 others are mapped in place of the second block: the third one
+  // stays.
+  void* const first = ScratchMemory::allocate(8 * kOneMiB);
+  void* const other = ScratchMemory::allocate(4 * kOneMiB);
+  void* const last = ScratchMemory::allocate(16 * kOneMiB);
+  EXPECT_EQ(*static_cast<char*>(last), 1);
+  for (auto* block : {first, other, last})
+    EXPECT_TRUE(ScratchMemory::free(block));
+}
+
 TEST(ScratchMemory, TakesNoMoreThanWasInUseAtOnce) {
   const ScratchMemory scratch;
   const auto before = resident_now();
