@@ -6,7 +6,7 @@
     tools/mutate.py --list planner/graph                # shows the mutants and builds nothing
 
 A mutant is the code with one comparison, one operator, one truth value or one whole number changed. For each, the
-programs of C++ tests that know its source are built and run; where they pass, the Python tests of ``--python`` run, too.
+programs of C++ tests that know its source are built and run; where they pass, so are the Python tests of ``--python``.
 A mutant is killed if one does not pass, or not within a time limit. One that does not compile counts as neither.
 
 Each job works in a clone of the last commit, build/mutation/<job>, whose first build takes as long as any from nothing.
@@ -126,7 +126,8 @@ class Workplace:
         self._run(["git", "checkout", "--quiet", "--force", "--detach", "FETCH_HEAD"], check=True)
         self._run(
             ["cmake", "-S", ".", "-B", "build", "-G", "Ninja", f"-DPython_EXECUTABLE={sys.executable}",
-             "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF", "-DATEN_RECOMPUTE_BATCH=4"], check=True,
+             "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF", "-DATEN_RECOMPUTE_BATCH=4"],
+            check=True,
         )  # fmt: skip
         self._run(["cmake", "--build", "build", "-j", "1", "--target", *programs], check=True)  # takes long at first
         outcome = self.outcome_of_tests(programs)
