@@ -53,17 +53,18 @@ TEST(Search, FindsThePlansThatAreRecorded) {
     EXPECT_EQ(plans_of(problem), plans) << name;
 }
 
+// Returns the search for plans of a problem in so many steps.
+PlanSearch searched(const Problem& problem, int64_t steps) {
+  return PlanSearch(
+      problem, RetentionPlan(problem),
+      {.steps_per_second = 0.0, .least_steps = steps, .most_steps = steps, .simulations = steps});
+}
+
 // "SMALLEST PEAK: SECONDS ..." under 90, 80, ..., 10 per cent of the peak without recomputation. A
 // search of few steps ends before the best plans, so that each of its parts shows in what it finds.
-std::string frontier_of(const Problem& problem) {
-  const RetentionPlan unplanned(problem);
-  const auto peak = Simulator(problem).run(unplanned).peak_bytes;
-  constexpr int64_t kSteps = 150'000;
-  PlanSearch search(problem, unplanned,
-                    {.steps_per_second = 0.0,
-                     .least_steps = kSteps,
-                     .most_steps = kSteps,
-                     .simulations = kSteps});
+std::string frontier_of(const Problem& problem, int64_t steps) {
+  const auto peak = Simulator(problem).run(RetentionPlan(problem)).peak_bytes;
+  auto search = searched(problem, steps);
   std::ostringstream text;
   text << search.smallest_peak_bytes() << ':';
   for (int64_t share = 90; share > 0; share -= 10) {
@@ -83,7 +84,30 @@ TEST(Search, FindsThePlansThatAreRecordedInFewSteps) {
       {"80 residuals", test::residuals(80, 4), "1125: 40 95 174 314 32671 32671 32671 32671 32671"},
   };
   for (const auto& [name, problem, plans] : recorded)
-    EXPECT_EQ(frontier_of(problem), plans) << name;
+    EXPECT_EQ(frontier_of(problem, 150'000), plans) << name;
+}
+
+// Seconds under the smallest peak and under peaks that are larger by 5, 10, ..., 50 per cent.
+// There, the search for other checkpoints, which comes last, finds faster plans in these problems.
+TEST(Search, FindsThePlansOfSmallPeaksThatAreRecorded) {
+  const std::vector<Recorded> recorded{
+      {"chain of 60", test::chain(60, 1), "1988 1656 885 616 606 493 475 456 445 445 388"},
+      {"another chain of 60", test::chain(60, 2), "5127 1341 943 611 472 393 289 268 265 265 258"},
+      {"chain of 100", test::chain(100, 1), "23122 1278 1278 1112 985 865 652 652 637 633 541"},
+      {"ladder of 50", test::ladder(50),
+       "132082 11125 11099 7553 6679 6038 5672 5672 4731 4409 4359"},
+      {"30 residuals", test::residuals(30, 6),
+       "10218 6432 2145 1887 1697 1697 1228 1211 1160 1131 1024"},
+  };
+  for (const auto& [name, problem, plans] : recorded) {
+    auto search = searched(problem, 100'000);
+    const auto smallest = search.smallest_peak_bytes();
+    std::ostringstream text;
+    for (int64_t share = 100; share <= 150; share += 5)
+      text << (share > 100 ? " " : "")
+           << search.fastest(smallest * share / 100)->simulation.recompute_seconds;
+    EXPECT_EQ(text.str(), plans) << name;
+  }
 }
 
 }  // namespace
