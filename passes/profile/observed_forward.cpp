@@ -160,6 +160,8 @@ void ObservedForward::run_up_to(size_t instruction) {
     start_again();
   if (instruction < observed_.size())
     return;
+  if (is_released_)
+    start_again();
   try {
     run(instruction + 1);
   } catch (const std::exception& error) {
@@ -169,7 +171,14 @@ void ObservedForward::run_up_to(size_t instruction) {
   }
 }
 
+void ObservedForward::release_values() {
+  is_released_ = is_released_ || !registers_.empty();
+  registers_.clear();
+  held_bytes_ = 0;
+}
+
 void ObservedForward::start_again() {
+  is_released_ = false;
   is_needed_.assign(program_.num_forward, true);
   random_states_ = first_states_;
   registers_.clear();

@@ -19,7 +19,7 @@ namespace aten_recompute {
 // as far as the forward is asked about. If it is asked about another one, all of them run, from the
 // start. It starts from the random state of the time at which this was constructed, works on copies
 // of what it writes to, and releases each value after its last read. What later instructions read
-// is held until then, or as long as this lives.
+// is held until then, or until it is released.
 class ObservedForward {
  public:
   // All references must outlive this.
@@ -37,6 +37,9 @@ class ObservedForward {
   // Returns the bytes of the values that are held for later instructions, without the inputs.
   int64_t held_bytes() const { return held_bytes_; }
 
+  // Releases these values. An instruction that has not run yet begins at the start of the forward.
+  void release_values();
+
  private:
   // Runs the forward up to and with this instruction, unless that has run.
   void run_up_to(size_t instruction);
@@ -53,6 +56,7 @@ class ObservedForward {
   std::vector<bool> is_needed_;       // per instruction: whether it runs
   std::vector<size_t> last_readers_;  // per register
   int64_t held_bytes_ = 0;
+  bool is_released_ = false;  // the values that later instructions read
   std::vector<NodeClass> observed_;  // of the first instructions; empty where one is not needed
   std::map<std::pair<size_t, size_t>, int64_t> true_elements_;  // by instruction and result
 };

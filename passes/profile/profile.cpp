@@ -163,6 +163,9 @@ class CostSource {
     return outcome;
   }
 
+  // To be called before the backward, most of which runs on zeros.
+  void end_forward() { forward_.release_values(); }
+
   size_t num_classes() const { return classes_.size(); }
   DataSizes& data_sizes() { return data_sizes_; }
 
@@ -482,6 +485,7 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
     }
   };
   run(0, program.num_forward);
+  costs.end_forward();
   profiler.describe_incoming_gradients(seen.expanded);
   run(program.num_forward, program.nodes.size());
   auto profile = profiler.finish();

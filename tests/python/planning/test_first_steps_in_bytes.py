@@ -126,6 +126,31 @@ def test_the_first_step_keeps_the_smallest_budget_without_slices(network: Callab
     assert torch.equal(dict(lowered.named_buffers())["count"], torch.tensor([5.0 if network is Counts else 0.0]))
 
 
+class Chosen(nn.Module):
+    """Its last layer is for those rows that data choose, by their numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(48, 48) for _ in range(3))
+
+    def forward(self, x: Tensor, weights: Tensor) -> Tensor:
+        h = torch.tanh(self.layers[1](torch.tanh(self.layers[0](x))))
+        rows = (h[:, 0] * weights > 0).nonzero().squeeze(1)
+        return torch.relu(self.layers[2](h[rows])).sum()
+
+
+def test_first_steps_keep_the_budget_where_data_choose_rows(tracker: Tracker) -> None:
+    torch.manual_seed(0)
+    eager = Chosen()
+    x, weights = torch.randn(1500, 48), torch.rand(1500)
+    budget = 8 * peaks_of(copy.deepcopy(eager), x, weights, 1, tracker)[0] // 10
+    scripted = torch.jit.script(copy.deepcopy(eager))
+    lowered = aten_recompute.lower(scripted, "budget", memory_budget=budget, accumulate=True)
+    assert max(peaks_of(lowered, x, weights, 3, tracker)) <= budget
+    for found, expected in zip(gradients(lowered, x, weights), gradients(eager, x, weights), strict=True):
+        assert torch.equal(found, expected)
+
+
 def test_the_first_step_keeps_the_smallest_peak_where_the_budget_is_out_of_reach(tracker: Tracker) -> None:
     torch.manual_seed(0)
     x, weights = torch.randn(6000, 8), torch.rand(6000)
