@@ -56,7 +56,7 @@ class ObservedForward {
   std::vector<bool> is_needed_;       // per instruction: whether it runs
   std::vector<size_t> last_readers_;  // per register
   int64_t held_bytes_ = 0;
-  bool is_released_ = false;  // the values that later instructions read
+  bool is_released_ = false;         // the values that later instructions read
   std::vector<NodeClass> observed_;  // of the first instructions; empty where one is not needed
   std::map<std::pair<size_t, size_t>, int64_t> true_elements_;  // by instruction and result
 };
