@@ -4,8 +4,9 @@
 
 For each version of torch (default: the one of this interpreter), an environment with torch and the wheel alone trains
 the README's example; a CMake project finds the package through Python, and another through an installed prefix; and a
-program opens the library. Then ``pip install --no-build-isolation .`` is tried as the README says it, with the
-setuptools that a new environment has and with a new one. Nothing of the checkout is on any path.
+program opens the library. A third project takes the source in. Then ``pip install --no-build-isolation .`` is tried as
+the README says it, with the setuptools that a new environment has and with a new one. Nothing of the checkout is on any
+path.
 
 Environments stay in ``build/packaging``; what is installed in them is installed anew.
 """
@@ -129,6 +130,17 @@ def try_prefix(torch: str) -> None:
         print("  " + run(files / "prefix" / "linked", files / "plain.pt", files / "lowered.pt").splitlines()[-1])
 
 
+def try_taken_in(torch: str) -> None:
+    """Trains with a CMake project that compiles the source along with its own."""
+    with Step("a CMake project takes the source in, and trains"):
+        files = WORK / f"files-{torch}"
+        build(
+            HERE / "taken_in", files / "taken_in", f"-DSOURCE_OF_ATEN_RECOMPUTE={ROOT}",
+            f"-DPython_EXECUTABLE={sys.executable}",
+        )  # fmt: skip
+        print("  " + run(files / "taken_in" / "taken_in", files / "plain.pt", files / "lowered.pt").splitlines()[-1])
+
+
 def try_source(torch: str) -> None:
     """Installs the source as the README says it."""
     python = environment(f"source-{torch}", torch)
@@ -162,6 +174,7 @@ def main() -> None:
         try_wheel(wheels[-1], torch)
     if not arguments.without_source:
         try_prefix(arguments.torch[0])
+        try_taken_in(arguments.torch[0])
         try_source(arguments.torch[0])
 
 
