@@ -56,8 +56,6 @@ constexpr size_t kMaxPaths = 32;
 // The same for paths that differ in the course of a call only, where following the wrong one costs
 // time.
 constexpr size_t kMaxPathsLeft = 24;
-// After so many kinds of calls that raise, a call may follow what one of them was compiled to.
-constexpr std::ptrdiff_t kMaxRaising = 8;
 
 std::shared_ptr<torch::jit::Graph> graph_of(const Module& module, const std::string& method) {
   return torch::jit::toGraphFunction(module.get_method(method).function()).graph();
@@ -219,11 +217,18 @@ c10::IValue LoweredMethod::run(Specialization& specialization, const Object& sel
   try {
     torch::jit::InterpreterState(*specialization.code).run(stack);
   } catch (const std::exception& error) {
-    if (specialization.method.seems_to_raise && !is_out_of_memory(error) && !is_ours(error))
-      specialization.raised = true;
+    // Where it has no path because its call raises, others that leave the same paths raise, too.
+    const bool is_callers = !is_out_of_memory(error) && !is_ours(error);
+    if (specialization.method.seems_to_raise) {
+      specialization.raised = is_callers && !specialization.left_places.empty();
+      if (!specialization.raised)
+        forget(specialization);
+    }
     throw;
   }
   has_run = true;
+  if (specialization.raised)
+    forget(specialization);
   call.finish(stack.front());
   if (!checked_words_.load(std::memory_order_relaxed))
     warn_of_unmatched_words(specialization);
@@ -357,19 +362,10 @@ LoweredMethod::SpecializationPtr LoweredMethod::find(const Object& self,
                                                      const std::vector<c10::IValue>& inputs,
                                                      const std::vector<LeftPath>& left) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  const auto num_raising =
-      std::count_if(specializations_.begin(), specializations_.end(),
-                    [](const auto& specialization) { return specialization->raised.load(); });
   const auto left_places = places_of(left);
-  // What a call that raised was compiled to has no path, which a call that returns may have. Where
-  // a call leaves the same paths at the same places, it raises, too.
-  const auto may_follow_raising = [&](const Specialization& specialization) {
-    return num_raising >= kMaxRaising ||
-           (!left.empty() && specialization.left_places == left_places);
-  };
   const auto fits = [&](const SpecializationPtr& specialization) {
     const auto& checks = specialization->method.checks;
-    return (!specialization->raised || may_follow_raising(*specialization)) &&
+    return (!specialization->raised || specialization->left_places == left_places) &&
            std::all_of(left.begin(), left.end(),
                        [&](const auto& each) { return may_follow(checks, each); }) &&
            specialization->self_type == self->type() && specialization->fits_autocast() &&
@@ -437,6 +433,13 @@ bool LoweredMethod::keep_branch_of(const LeftPath& left) {
                        [&](const PathCheck& check) { return check.decision == decision; });
   });
   return true;
+}
+
+void LoweredMethod::forget(const Specialization& specialization) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::erase_if(specializations_, [&](const auto& each) { return each.get() == &specialization; });
+  if (recent_.get() == &specialization)
+    recent_ = nullptr;
 }
 
 void LoweredMethod::forget_if(const std::function<bool(const PreparedMethod&)>& condition) {

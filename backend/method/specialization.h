@@ -49,7 +49,7 @@ struct Specialization {
   // checks that failed.
   std::vector<std::pair<size_t, size_t>> left_places;
   // The call that this was compiled for has raised an error, as PreparedMethod::seems_to_raise
-  // says.
+  // says. Only calls that leave the same paths may follow it.
   std::atomic<bool> raised{false};
   std::atomic<bool> reported{false};
   std::atomic<bool> reported_rules{false};

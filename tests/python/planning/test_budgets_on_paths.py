@@ -102,7 +102,7 @@ class Checked(nn.Module):
 
 @pytest.mark.parametrize("loops", [False, True])
 @pytest.mark.parametrize("checks_first", [True, False])
-@pytest.mark.parametrize("order", ["bad good", "good bad good", "bad bad good bad good"])
+@pytest.mark.parametrize("order", ["bad good", "good bad good", "bad bad good bad good", 10 * "bad " + "good"])
 def test_a_call_that_raises_leaves_the_others_their_plan(
     order: str, checks_first: bool, loops: bool, tracker: Tracker
 ) -> None:
