@@ -1,6 +1,5 @@
 #include "backend/method/lowered_method.h"
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
 #include <aten_recompute/errors.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -35,11 +34,9 @@
 #include "common/user_error.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/pipeline.h"
 #include "passes/prepare_method.h"
 #include "planner/model/plan_file.h"
 #include "planner/model/problem_json.h"
-#include "rules/autocast_probe.h"
 #include "runtime/one_line_errors.h"
 #include "runtime/out_of_memory.h"
 #include "runtime/path_check.h"
