@@ -203,6 +203,10 @@ c10::IValue LoweredMethod::run_planned(const Object& self, std::vector<c10::IVal
 c10::IValue LoweredMethod::run(Specialization& specialization, const Object& self,
                                std::vector<c10::IValue> inputs, bool& has_run) {
   const CloseAutocastBlocks close_blocks;  // of an attempt that ends early
+  const auto drop = [&] {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    forget_if([&](const Specialization& each) { return &each == &specialization; });
+  };
   MethodCall call(specialization.plans, inputs);
   const ArenaCall arena_call;
   torch::jit::Stack stack;
@@ -219,13 +223,13 @@ c10::IValue LoweredMethod::run(Specialization& specialization, const Object& sel
     if (specialization.method.seems_to_raise) {
       specialization.raised = is_callers && !specialization.left_places.empty();
       if (!specialization.raised)
-        forget(specialization);
+        drop();
     }
     throw;
   }
   has_run = true;
   if (specialization.raised)
-    forget(specialization);
+    drop();
   call.finish(stack.front());
   if (!checked_words_.load(std::memory_order_relaxed))
     warn_of_unmatched_words(specialization);
@@ -418,30 +422,24 @@ void LoweredMethod::stop_recording_paths() {
               method_ +
                   " takes many paths: calls that take another one run with its control flow, "
                   "and a budget is planned for the stretches between");
-  forget_if([](const PreparedMethod& method) { return method.may_leave_path(); });
+  forget_if([](const Specialization& each) { return each.method.may_leave_path(); });
 }
 
 bool LoweredMethod::keep_branch_of(const LeftPath& left) {
   const auto decision = left.path->method.checks.at(left.place).decision;
   if (decision < 0 || !kept_branches_.insert(decision).second)
     return false;
-  forget_if([&](const PreparedMethod& method) {
-    return std::any_of(method.checks.begin(), method.checks.end(),
+  forget_if([&](const Specialization& each) {
+    const auto& checks = each.method.checks;
+    return std::any_of(checks.begin(), checks.end(),
                        [&](const PathCheck& check) { return check.decision == decision; });
   });
   return true;
 }
 
-void LoweredMethod::forget(const Specialization& specialization) {
-  const std::lock_guard<std::mutex> lock(mutex_);
-  std::erase_if(specializations_, [&](const auto& each) { return each.get() == &specialization; });
-  if (recent_.get() == &specialization)
-    recent_ = nullptr;
-}
-
-void LoweredMethod::forget_if(const std::function<bool(const PreparedMethod&)>& condition) {
-  std::erase_if(specializations_, [&](const auto& each) { return condition(each->method); });
-  if (recent_ != nullptr && condition(recent_->method))
+void LoweredMethod::forget_if(const std::function<bool(const Specialization&)>& condition) {
+  std::erase_if(specializations_, [&](const auto& each) { return condition(*each); });
+  if (recent_ != nullptr && condition(*recent_))
     recent_ = nullptr;
 }
 

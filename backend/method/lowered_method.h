@@ -117,10 +117,8 @@ class LoweredMethod : public torch::CustomClassHolder {
   // From now on records the `if` that was decided where the path was left as one operator, and
   // drops the paths in which it is decided. Returns false if that was tried before, or it is none.
   bool keep_branch_of(const LeftPath& left);
-  // Drops a specialization. Other calls that follow it go on.
-  void forget(const Specialization& specialization);
-  // Drops the specializations whose method meets the condition.
-  void forget_if(const std::function<bool(const PreparedMethod&)>& condition);
+  // Drops the specializations that meet the condition. Calls that follow one go on. Needs `mutex_`.
+  void forget_if(const std::function<bool(const Specialization&)>& condition);
   // Runs the specialization's code. Sets `has_run` once that is done and only planning is left,
   // which may raise an error as well.
   c10::IValue run(Specialization& specialization,

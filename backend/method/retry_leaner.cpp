@@ -53,7 +53,7 @@ bool LoweredMethod::go_leaner(const char* what) {
   }
   if (peak == 0 || !leaner_budget_.lower(peak))
     return false;
-  forget_if([](const PreparedMethod&) { return true; });
+  forget_if([](const Specialization&) { return true; });
   log_warning(LogTopic::kMemory, method_ + ": " + what + " ran out of memory under a plan of " +
                                      nearest_size(peak) + "; plans are made again under " +
                                      nearest_size(*leaner_budget_.bytes()) + " (on_oom)");

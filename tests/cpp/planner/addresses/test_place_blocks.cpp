@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/cpp/support/random_blocks.h"
+
 namespace aten_recompute {
 namespace {
 
@@ -29,17 +31,6 @@ void expect_valid(const std::vector<Block>& blocks, const Placement& placement, 
           << "blocks " << i << " and " << j;
     }
   }
-}
-
-std::vector<Block> random_blocks(unsigned seed, size_t count) {
-  std::mt19937 random(seed);
-  std::vector<Block> blocks;
-  for (size_t i = 0; i < count; ++i) {
-    const auto begin = static_cast<int32_t>(random() % 200);
-    blocks.push_back({static_cast<int64_t>(random() % 5000), begin,
-                      begin + static_cast<int32_t>(random() % 40)});
-  }
-  return blocks;
 }
 
 TEST(PlaceBlocks, BlocksThatAreNotAliveTogetherShareMemory) {

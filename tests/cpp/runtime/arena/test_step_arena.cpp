@@ -250,39 +250,5 @@ TEST_F(StepArenaTest, WithoutACallThereIsNoArena) {
   EXPECT_EQ(ArenaCall::step_for(*plans_, false), nullptr);
 }
 
-TEST(BlockPlan, PlacesBlocksThatMeetApart) {
-  StepRecord record;
-  const auto key = [](size_t instruction) { return BlockKey{PassKey::of(0, 0), instruction, 0}; };
-  const auto a = record.add(key(0), 128), b = record.add(key(1), 256);
-  record.end(a);
-  const auto c = record.add(key(2), 64);
-  record.end(b);
-  record.end(c);
-  record.add(key(3), 64);
-  record.finish();
-  const BlockPlan plan(record.blocks());
-  EXPECT_EQ(plan.arena_bytes(), 384);
-  EXPECT_EQ(plan.alive_bytes(), 384);
-  const auto *first = plan.find(key(0)), *second = plan.find(key(1)), *third = plan.find(key(2));
-  EXPECT_TRUE(first->offset + 128 <= second->offset || second->offset + 256 <= first->offset);
-  EXPECT_TRUE(third->offset + 64 <= second->offset || second->offset + 256 <= third->offset);
-  EXPECT_EQ(plan.find(key(3))->offset, -1);
-  EXPECT_EQ(plan.find(key(4)), nullptr);
-  EXPECT_EQ(plan.find({PassKey::of(0, 0), 1, 1}), nullptr);
-  EXPECT_EQ(plan.find({PassKey::of(1, 0), 0, 0}), nullptr);
-}
-
-TEST(BlockPlan, MakesRoomForLargerBlocks) {
-  StepRecord record;
-  const BlockKey key{PassKey::of(0, 1), 0, 0};
-  record.end(record.add(key, 64));
-  record.finish();
-  BlockPlan plan(record.blocks());
-  EXPECT_EQ(plan.enlarged(), nullptr);
-  plan.note_larger(*plan.find(key), 640);
-  plan.note_larger(*plan.find(key), 320);
-  EXPECT_EQ(plan.enlarged()->find(key)->bytes, 640);
-}
-
 }  // namespace
 }  // namespace aten_recompute
