@@ -41,6 +41,9 @@ RegionInput with_casts(RegionInput input) {
   if (input.has_casts) {
     run_pass(Pass::kInsertCasts, input.graph, [&] {
       auto casts = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
+      if (input.autocast.is_on())
+        require_uncast_gradients(casts.graph, input.requires_grad, input.inputs, input.autocast,
+                                 input.described);
       input.graph = std::move(casts.graph);
       input.shared_casts = std::move(casts.shared);
     });

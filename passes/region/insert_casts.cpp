@@ -2,6 +2,7 @@
 
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/zeros_like.h>
 #include <torch/csrc/jit/ir/constants.h>
 #include <torch/csrc/jit/ir/ir.h>
 
@@ -18,12 +19,14 @@
 #include "ir/node_place.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/profile/run_on_meta.h"
 #include "passes/region/cross_entropy_parts.h"
 #include "rules/autocast_probe.h"
 #include "rules/meta_mode.h"
 #include "runtime/autograd_modes.h"
+#include "runtime/inner_gradient.h"
 #include "runtime/map_tensors.h"
 #include "runtime/program.h"
 #include "runtime/random_state.h"
@@ -36,6 +39,9 @@ using torch::jit::Graph;
 using torch::jit::Node;
 using torch::jit::Stack;
 using torch::jit::Value;
+
+// On a node whose casts have been made, or that needs none.
+const auto kHasItsCasts = c10::Symbol::attr("has_its_casts");
 
 [[noreturn]] void refuse(const Node* node, const std::string& why) {
   throw NotDifferentiable("under autocast, " + qualified_operator_name(node) + " " + why);
@@ -66,13 +72,16 @@ at::Tensor copy_of(const at::Tensor& tensor) {
 // nodes that need them.
 class CastInserter {
  public:
+  // `checks_gradients`: refuses nodes that need casts, but those with kHasItsCasts.
   CastInserter(std::shared_ptr<Graph> graph, const std::vector<IValue>& inputs,
-               const AutocastState& autocast, std::optional<c10::Device> device, bool has_data)
+               const AutocastState& autocast, std::optional<c10::Device> device, bool has_data,
+               bool checks_gradients)
       : graph_(std::move(graph)),
         program_(graph_->copy(), /*is_planned=*/false),
         autocast_(autocast),
         device_(device_of(inputs, device)),
-        has_data_(has_data) {
+        has_data_(has_data),
+        checks_gradients_(checks_gradients) {
     for (size_t i = 0; i < inputs.size(); ++i) {
       if (is_cached(inputs[i]))
         cached_.insert(graph_->inputs()[i]);
@@ -191,17 +200,18 @@ class CastInserter {
       return note_unknown(instruction);
     if (visit_bound(node, operands))
       return node->destroy();
+    if (node->kind() == symbols::kGradient)
+      return visit_gradient(node, instruction, operands);
     const auto* schema = node->maybeSchema();
     const auto op =
         schema == nullptr
             ? std::nullopt
             : c10::Dispatcher::singleton().findSchema({schema->name(), schema->overload_name()});
-    const bool may_cast = autocast_.is_on(device_) && !node->hasAttribute(kUncastInPlace);
-    const bool casts = op && may_cast && has_autocast_kernel(*op, device_);
+    const bool casts = op && may_cast(node) && has_autocast_kernel(*op, device_);
     if (casts)
       cast_operands(node, *op, operands);
     std::optional<WatchForCasts> watch;
-    if (may_cast && !casts)
+    if (may_cast(node) && !casts)
       watch.emplace(device_, autocast_);
     if (watch && casts_between_parts(node, operands))
       return cast_logarithms(node, instruction, operands);
@@ -225,6 +235,24 @@ class CastInserter {
       registers_[instruction.outputs[i]] = std::move(operands[i]);
       unknown_.erase(instruction.outputs[i]);
     }
+  }
+
+  // A gradient has the type, and here the sizes, of its target.
+  void visit_gradient(const Node* node, const Program::Instruction& instruction,
+                      const Stack& operands) {
+    if (autocast_.is_on(device_) && !outer_.empty())
+      refuse(node, "is asked for in a block of autocast");
+    const auto num_outputs = static_cast<size_t>(GradientRequest::of(*node).num_outputs);
+    for (size_t i = 0; i < instruction.outputs.size(); ++i) {
+      if (instruction.outputs[i] >= 0)
+        registers_[instruction.outputs[i]] = at::zeros_like(operands[num_outputs + i].toTensor());
+    }
+  }
+
+  // Returns whether the dispatcher may cast operands of the node.
+  bool may_cast(const Node* node) const {
+    return autocast_.is_on(device_) && !node->hasAttribute(kUncastInPlace) &&
+           !node->hasAttribute(kHasItsCasts);
   }
 
   // Returns whether the node is a cross entropy of classes in lower precision. Where autocast has
@@ -448,6 +476,8 @@ class CastInserter {
   Value* cast_of(Node* node, Value* value, at::ScalarType type, bool may_be_cached = true) {
     if (value == nullptr)
       refuse(node, "casts tensors in a list that it does not make itself");
+    if (checks_gradients_)
+      refuse(node, "casts in a gradient that the method asks for");
     auto* const key = tensor_of(value);
     const bool is_cached = may_be_cached && comes_from_cache(value, type);
     if (is_cached) {
@@ -517,6 +547,7 @@ class CastInserter {
   std::vector<AutocastState> outer_;  // around the blocks that are open
   c10::DeviceType device_;
   bool has_data_;
+  bool checks_gradients_;
   Program::Registers registers_;
   std::vector<std::vector<int32_t>> last_read_;  // registers, by instruction
   std::set<int32_t> unknown_;                    // registers
@@ -524,25 +555,19 @@ class CastInserter {
   std::map<Value*, std::pair<Value*, at::ScalarType>> casts_;  // the cache
 };
 
-}  // namespace
-
-WithCasts insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
-                       const AutocastState& autocast, std::optional<c10::Device> device) {
-  const auto insert = [&](bool has_data) {
-    auto graph = const_cast<Graph&>(forward).copy();
-    CastInserter inserter(graph, inputs, autocast, device, has_data);
-    inserter.run();
-    return WithCasts{graph, inserter.shared()};
-  };
+// Calls `walk` with whether it may run the operators: first without, and where data decide sizes
+// with the data, if there are any.
+void on_meta_or_data(const std::vector<IValue>& inputs, std::optional<c10::Device> device,
+                     const std::function<void(bool has_data)>& walk) {
   try {
-    return insert(/*has_data=*/false);
+    return walk(/*has_data=*/false);
   } catch (const NeedsData&) {
     if (device)
       throw;
   }
   const RestoreGenerators restore(inputs);
   try {
-    return insert(/*has_data=*/true);
+    walk(/*has_data=*/true);
   } catch (const NotDifferentiable&) {
     throw;
   } catch (const c10::Error& error) {
@@ -552,6 +577,37 @@ WithCasts insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
     throw NotDifferentiable(std::string("under autocast, the region cannot be run: ") +
                             error.what());
   }
+}
+
+}  // namespace
+
+WithCasts insert_casts(const Graph& forward, const std::vector<IValue>& inputs,
+                       const AutocastState& autocast, std::optional<c10::Device> device) {
+  WithCasts casts;
+  on_meta_or_data(inputs, device, [&](bool has_data) {
+    casts.graph = const_cast<Graph&>(forward).copy();
+    CastInserter inserter(casts.graph, inputs, autocast, device, has_data,
+                          /*checks_gradients=*/false);
+    inserter.run();
+    casts.shared = inserter.shared();
+  });
+  return casts;
+}
+
+void require_uncast_gradients(const std::shared_ptr<Graph>& forward,
+                              const std::vector<bool>& requires_grad,
+                              const std::vector<IValue>& inputs, const AutocastState& autocast,
+                              std::optional<c10::Device> device) {
+  const auto marked = forward->copy();
+  for (auto* node : marked->nodes())
+    node->i_(kHasItsCasts, 1);
+  const auto expanded = expand_gradients(marked, requires_grad);
+  if (expanded == marked)
+    return;
+  on_meta_or_data(inputs, device, [&](bool has_data) {
+    CastInserter(expanded->copy(), inputs, autocast, device, has_data, /*checks_gradients=*/true)
+        .run();
+  });
 }
 
 }  // namespace aten_recompute

@@ -51,4 +51,12 @@ struct WithCasts {
 WithCasts insert_casts(const torch::jit::Graph& forward, const std::vector<c10::IValue>& inputs,
                        const AutocastState& autocast, std::optional<c10::Device> device = {});
 
+// Throws NotDifferentiable if eager PyTorch would cast in a gradient that the method asks for:
+// autograd.grad() runs under the autocast around it. `forward` is what insert_casts() returned; the
+// other arguments are those of insert_casts() and expand_gradients().
+void require_uncast_gradients(const std::shared_ptr<torch::jit::Graph>& forward,
+                              const std::vector<bool>& requires_grad,
+                              const std::vector<c10::IValue>& inputs, const AutocastState& autocast,
+                              std::optional<c10::Device> device = {});
+
 }  // namespace aten_recompute
