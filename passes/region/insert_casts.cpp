@@ -22,6 +22,7 @@
 #include "passes/autodiff/expand_gradients.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "passes/profile/run_on_meta.h"
+#include "passes/region/autocast_inputs.h"
 #include "passes/region/cross_entropy_parts.h"
 #include "rules/autocast_probe.h"
 #include "rules/meta_mode.h"
@@ -45,13 +46,6 @@ const auto kHasItsCasts = c10::Symbol::attr("has_its_casts");
 
 [[noreturn]] void refuse(const Node* node, const std::string& why) {
   throw NotDifferentiable("under autocast, " + qualified_operator_name(node) + " " + why);
-}
-
-at::Tensor on_meta(const at::Tensor& tensor) {
-  if (tensor.layout() != at::kStrided)
-    throw NotDifferentiable("under autocast, the types of sparse tensors are not followed");
-  return at::empty_strided(tensor.sizes(), tensor.strides(),
-                           tensor.options().device(at::kMeta).requires_grad(false));
 }
 
 // Operators take a number on any device, and its value may matter.
@@ -79,14 +73,14 @@ class CastInserter {
       : graph_(std::move(graph)),
         program_(graph_->copy(), /*is_planned=*/false),
         autocast_(autocast),
-        device_(device_of(inputs, device)),
+        device_(device ? device->type() : device_of(inputs)),
         has_data_(has_data),
         checks_gradients_(checks_gradients) {
     for (size_t i = 0; i < inputs.size(); ++i) {
-      if (is_cached(inputs[i]))
+      if (is_cached_by_autocast(inputs[i]))
         cached_.insert(graph_->inputs()[i]);
     }
-    registers_ = program_.start(has_data_ ? inputs : described(inputs));
+    registers_ = program_.start(has_data_ ? inputs : on_meta(inputs));
   }
 
   void run() {
@@ -141,33 +135,6 @@ class CastInserter {
         return has_one_block(use.user->output(), cast);
       return use.user->owningBlock() == cast->owningBlock();
     });
-  }
-
-  static c10::DeviceType device_of(const std::vector<IValue>& inputs,
-                                   std::optional<c10::Device> device) {
-    if (device)
-      return device->type();
-    for (const auto& input : inputs) {
-      if (input.isTensor() && input.toTensor().defined())
-        return input.toTensor().device().type();
-    }
-    return at::kCPU;
-  }
-
-  static std::vector<IValue> described(const std::vector<IValue>& inputs) {
-    std::vector<IValue> result;
-    for (const auto& input : inputs)
-      result.push_back(map_tensors(input, on_meta));
-    return result;
-  }
-
-  // Returns whether autocast caches the casts of this tensor, if the cache is on.
-  static bool is_cached(const IValue& input) {
-    if (!input.isTensor() || !input.toTensor().defined())
-      return false;
-    const auto& tensor = input.toTensor();
-    return tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() &&
-           !tensor.is_view();
   }
 
   // Returns false for a node that is no bound of a block.
@@ -477,7 +444,7 @@ class CastInserter {
     if (value == nullptr)
       refuse(node, "casts tensors in a list that it does not make itself");
     if (checks_gradients_)
-      refuse(node, "casts in a gradient that the method asks for");
+      refuse(node, "is cast in a gradient that the method asks for");
     auto* const key = tensor_of(value);
     const bool is_cached = may_be_cached && comes_from_cache(value, type);
     if (is_cached) {
@@ -536,6 +503,8 @@ class CastInserter {
 
   void set_argument(Node* node, size_t operand, const IValue& value) {
     const torch::jit::WithInsertPoint guard(node);
+    if (checks_gradients_)
+      refuse(node, "computes a gradient that the method asks for in another type");
     if (value.isTensor())
       refuse(node, "runs with other tensors");
     node->replaceInput(operand, graph_->insertConstant(value));
