@@ -9,7 +9,6 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import aten_recompute
-from benchmarks.memory import Tracker
 from support.helpers import assert_same
 
 
