@@ -15,6 +15,7 @@
 #include <utility>
 
 #include "ir/functionalize.h"
+#include "ir/gradient_reach.h"
 #include "ir/node_names.h"
 #include "ir/node_place.h"
 #include "ir/node_traits.h"
@@ -80,6 +81,7 @@ class CastInserter {
       if (is_cached_by_autocast(inputs[i]))
         cached_.insert(graph_->inputs()[i]);
     }
+    add_leaves_made_here(inputs);
     registers_ = program_.start(has_data_ ? inputs : on_meta(inputs));
   }
 
@@ -135,6 +137,30 @@ class CastInserter {
         return has_one_block(use.user->output(), cast);
       return use.user->owningBlock() == cast->owningBlock();
     });
+  }
+
+  // Autocast caches the casts of what the method makes a leaf by requires_grad_(), too.
+  void add_leaves_made_here(const std::vector<IValue>& inputs) {
+    std::vector<bool> requires_grad;
+    std::set<const Value*> views;
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      const bool is_tensor = inputs[i].isTensor() && inputs[i].toTensor().defined();
+      requires_grad.push_back(is_tensor && inputs[i].toTensor().requires_grad());
+      if (is_tensor && inputs[i].toTensor().is_view())
+        views.insert(graph_->inputs()[i]);
+    }
+    for (const auto* node : graph_->nodes()) {
+      if (node->kind() != symbols::kRequireGrad)
+        continue;
+      auto* operand = tensor_of(node->input(0));
+      const auto* maker = operand->node();
+      const bool is_view =
+          views.count(operand) != 0 || (is_pure_view(maker) && maker->kind() != c10::aten::detach);
+      const bool is_leaf =
+          values_that_require_grad(*graph_, requires_grad, node).count(operand) == 0;
+      if (cached_.count(operand) != 0 || (is_leaf && !is_view))
+        cached_.insert(const_cast<Value*>(node->output()));
+    }
   }
 
   // Returns false for a node that is no bound of a block.
