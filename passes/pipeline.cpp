@@ -29,11 +29,24 @@
 #include "passes/region/choose_slices.h"
 #include "passes/region/insert_casts.h"
 #include "passes/strategy/plan_region.h"
+#include "runtime/inner_gradient.h"
 
 namespace aten_recompute {
 namespace {
 
 using torch::jit::Graph;
+
+// Throws NotDifferentiable if the method asks for a gradient with a graph. Under autocast, what is
+// added first in the gradients of that one decides the last bits of a type with few of them, and
+// the order is not always that of eager PyTorch.
+void require_no_second_gradients(const Graph& forward) {
+  for (const auto* node : forward.nodes()) {
+    if (node->kind() == symbols::kGradient && GradientRequest::of(*node).create_graph)
+      throw NotDifferentiable(
+          "under autocast, gradients of gradients have other last bits under a plan: exact=False "
+          "allows that");
+  }
+}
 
 // Returns the input with the casts of autocast as operators of its graph.
 RegionInput with_casts(RegionInput input) {
@@ -41,6 +54,8 @@ RegionInput with_casts(RegionInput input) {
   if (input.has_casts) {
     run_pass(Pass::kInsertCasts, input.graph, [&] {
       auto casts = insert_casts(*input.graph, input.inputs, input.autocast, input.described);
+      if (input.options.exact)
+        require_no_second_gradients(*casts.graph);
       if (input.autocast.is_on())
         require_uncast_gradients(casts.graph, input.requires_grad, input.inputs, input.autocast,
                                  input.described);

@@ -1,11 +1,29 @@
 #include "passes/region/autocast_inputs.h"
 
 #include <ATen/Functions.h>
+#include <torch/csrc/jit/ir/ir.h>
 
+#include "ir/gradient_reach.h"
+#include "ir/node_traits.h"
+#include "ir/symbols.h"
 #include "passes/autodiff/not_differentiable.h"
 #include "runtime/map_tensors.h"
 
 namespace aten_recompute {
+
+using torch::jit::Value;
+
+namespace {
+
+bool is_cached(const c10::IValue& input) {
+  if (!input.isTensor() || !input.toTensor().defined())
+    return false;
+  const auto& tensor = input.toTensor();
+  return tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() &&
+         !tensor.is_view();
+}
+
+}  // namespace
 
 at::Tensor on_meta(const at::Tensor& tensor) {
   if (tensor.layout() != at::kStrided)
@@ -29,12 +47,36 @@ c10::DeviceType device_of(const std::vector<c10::IValue>& inputs) {
   return at::kCPU;
 }
 
-bool is_cached_by_autocast(const c10::IValue& input) {
-  if (!input.isTensor() || !input.toTensor().defined())
-    return false;
-  const auto& tensor = input.toTensor();
-  return tensor.scalar_type() == at::kFloat && tensor.requires_grad() && tensor.is_leaf() &&
-         !tensor.is_view();
+Value* tensor_of(Value* value) {
+  while (value->node()->kind() == c10::prim::unchecked_cast)
+    value = value->node()->input();
+  return value;
+}
+
+std::set<const Value*> values_cached_by_autocast(torch::jit::Graph& graph,
+                                                 const std::vector<c10::IValue>& inputs) {
+  std::set<const Value*> cached, views;
+  std::vector<bool> requires_grad;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const bool is_tensor = inputs[i].isTensor() && inputs[i].toTensor().defined();
+    requires_grad.push_back(is_tensor && inputs[i].toTensor().requires_grad());
+    if (is_tensor && inputs[i].toTensor().is_view())
+      views.insert(graph.inputs()[i]);
+    if (is_cached(inputs[i]))
+      cached.insert(graph.inputs()[i]);
+  }
+  for (const auto* node : graph.nodes()) {
+    if (node->kind() != symbols::kRequireGrad)
+      continue;
+    auto* operand = tensor_of(const_cast<Value*>(node->input(0)));
+    const auto* maker = operand->node();
+    const bool is_view =
+        views.count(operand) != 0 || (is_pure_view(maker) && maker->kind() != c10::aten::detach);
+    const bool is_leaf = values_that_require_grad(graph, requires_grad, node).count(operand) == 0;
+    if (cached.count(operand) != 0 || (is_leaf && !is_view))
+      cached.insert(node->output());
+  }
+  return cached;
 }
 
 }  // namespace aten_recompute

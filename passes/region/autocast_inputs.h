@@ -1,11 +1,17 @@
-// The inputs of a region, as autocast sees them.
+// The inputs of a region, and the leaves that it makes, as autocast sees them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Device.h>
 
+#include <set>
 #include <vector>
+
+namespace torch::jit {
+struct Graph;
+struct Value;
+}  // namespace torch::jit
 
 namespace aten_recompute {
 
@@ -18,7 +24,12 @@ std::vector<c10::IValue> on_meta(const std::vector<c10::IValue>& values);
 // Returns the device of the first tensor; the CPU if there is none.
 c10::DeviceType device_of(const std::vector<c10::IValue>& inputs);
 
-// Returns whether autocast caches the casts of this value, if the cache is on.
-bool is_cached_by_autocast(const c10::IValue& input);
+// Returns the value that is the same tensor and was made first.
+torch::jit::Value* tensor_of(torch::jit::Value* value);
+
+// Returns the values whose casts autocast caches, if the cache is on: leaves that require a
+// gradient, among the graph's inputs and of what the graph makes leaves by requires_grad_().
+std::set<const torch::jit::Value*> values_cached_by_autocast(
+    torch::jit::Graph& graph, const std::vector<c10::IValue>& inputs);
 
 }  // namespace aten_recompute

@@ -15,7 +15,6 @@
 #include <utility>
 
 #include "ir/functionalize.h"
-#include "ir/gradient_reach.h"
 #include "ir/node_names.h"
 #include "ir/node_place.h"
 #include "ir/node_traits.h"
@@ -76,12 +75,8 @@ class CastInserter {
         autocast_(autocast),
         device_(device ? device->type() : device_of(inputs)),
         has_data_(has_data),
-        checks_gradients_(checks_gradients) {
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      if (is_cached_by_autocast(inputs[i]))
-        cached_.insert(graph_->inputs()[i]);
-    }
-    add_leaves_made_here(inputs);
+        checks_gradients_(checks_gradients),
+        cached_(values_cached_by_autocast(*graph_, inputs)) {
     registers_ = program_.start(has_data_ ? inputs : on_meta(inputs));
   }
 
@@ -137,30 +132,6 @@ class CastInserter {
         return has_one_block(use.user->output(), cast);
       return use.user->owningBlock() == cast->owningBlock();
     });
-  }
-
-  // Autocast caches the casts of what the method makes a leaf by requires_grad_(), too.
-  void add_leaves_made_here(const std::vector<IValue>& inputs) {
-    std::vector<bool> requires_grad;
-    std::set<const Value*> views;
-    for (size_t i = 0; i < inputs.size(); ++i) {
-      const bool is_tensor = inputs[i].isTensor() && inputs[i].toTensor().defined();
-      requires_grad.push_back(is_tensor && inputs[i].toTensor().requires_grad());
-      if (is_tensor && inputs[i].toTensor().is_view())
-        views.insert(graph_->inputs()[i]);
-    }
-    for (const auto* node : graph_->nodes()) {
-      if (node->kind() != symbols::kRequireGrad)
-        continue;
-      auto* operand = tensor_of(node->input(0));
-      const auto* maker = operand->node();
-      const bool is_view =
-          views.count(operand) != 0 || (is_pure_view(maker) && maker->kind() != c10::aten::detach);
-      const bool is_leaf =
-          values_that_require_grad(*graph_, requires_grad, node).count(operand) == 0;
-      if (cached_.count(operand) != 0 || (is_leaf && !is_view))
-        cached_.insert(const_cast<Value*>(node->output()));
-    }
   }
 
   // Returns false for a node that is no bound of a block.
@@ -444,13 +415,6 @@ class CastInserter {
     }
   }
 
-  // Returns the value that is the same tensor and was made first.
-  static Value* tensor_of(Value* value) {
-    while (value->node()->kind() == c10::prim::unchecked_cast)
-      value = value->node()->input();
-    return value;
-  }
-
   // Returns whether autocast's cache has the cast of this value. It keeps casts to the type of
   // lower precision only, whatever that was when they were made.
   bool comes_from_cache(Value* value, at::ScalarType type) const {
@@ -546,7 +510,7 @@ class CastInserter {
   Program::Registers registers_;
   std::vector<std::vector<int32_t>> last_read_;  // registers, by instruction
   std::set<int32_t> unknown_;                    // registers
-  std::set<Value*> cached_;
+  std::set<const Value*> cached_;
   std::map<Value*, std::pair<Value*, at::ScalarType>> casts_;  // the cache
 };
 
