@@ -65,10 +65,10 @@ std::set<const Value*> values_cached_by_autocast(torch::jit::Graph& graph,
     if (is_cached(inputs[i]))
       cached.insert(graph.inputs()[i]);
   }
-  for (const auto* node : graph.nodes()) {
+  for (auto* node : graph.nodes()) {
     if (node->kind() != symbols::kRequireGrad)
       continue;
-    auto* operand = tensor_of(const_cast<Value*>(node->input(0)));
+    const auto* operand = tensor_of(node->input(0));
     const auto* maker = operand->node();
     const bool is_view =
         views.count(operand) != 0 || (is_pure_view(maker) && maker->kind() != c10::aten::detach);
