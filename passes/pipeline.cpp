@@ -36,9 +36,9 @@ namespace {
 
 using torch::jit::Graph;
 
-// Throws NotDifferentiable if the method asks for a gradient with a graph. Under autocast, what is
-// added first in the gradients of that one decides the last bits of a type with few of them, and
-// the order is not always that of eager PyTorch.
+// Throws NotDifferentiable if the method asks for a gradient with create_graph. In the gradients of
+// that gradient, sums of bfloat16 or float16 are not always in eager PyTorch's order, so that their
+// last bits differ.
 void require_no_second_gradients(const Graph& forward) {
   for (const auto* node : forward.nodes()) {
     if (node->kind() == symbols::kGradient && GradientRequest::of(*node).create_graph)

@@ -557,12 +557,14 @@ void require_uncast_gradients(const std::shared_ptr<Graph>& forward,
                               const std::vector<bool>& requires_grad,
                               const std::vector<IValue>& inputs, const AutocastState& autocast,
                               std::optional<c10::Device> device) {
+  const auto nodes = forward->nodes();
+  if (std::none_of(nodes.begin(), nodes.end(),
+                   [](const Node* node) { return node->kind() == symbols::kGradient; }))
+    return;
   const auto marked = forward->copy();
   for (auto* node : marked->nodes())
     node->i_(kHasItsCasts, 1);
   const auto expanded = expand_gradients(marked, requires_grad);
-  if (expanded == marked)
-    return;
   on_meta_or_data(inputs, device, [&](bool has_data) {
     CastInserter(expanded->copy(), inputs, autocast, device, has_data, /*checks_gradients=*/true)
         .run();
