@@ -107,6 +107,10 @@ std::optional<PreparedMethod> prepare_path_with(const std::shared_ptr<Graph>& in
   }
   run_pass(Pass::kFormRegions, method.graph,
            [&] { method.regions = form_regions_of_path(method.graph); });
+  // What is not changed until nothing can raise need not be restored. A copy of it would be memory
+  // that no plan knows of.
+  const auto last = attributes_written_last(*method.graph);
+  std::erase_if(method.written, [&](const auto& path) { return last.count(path) != 0; });
   return method;
 }
 

@@ -4,6 +4,7 @@
     tools/mutate.py                                     # 300 mutants of planner/, runtime/ and ir/memory_reuse.cpp
     tools/mutate.py --count 40 --seed 7 planner/search  # of other sources, others of them
     tools/mutate.py --list planner/graph                # shows the mutants and builds nothing
+    tools/mutate.py --log mutants.txt                   # goes on where an earlier run with this file was stopped
 
 A mutant is the code with one comparison, one operator, one truth value or one whole number changed. For each, the
 programs of C++ tests that know its source are built and run; where they pass, so are the Python tests of ``--python``.
@@ -11,7 +12,8 @@ A mutant is killed if one does not pass, or not within a time limit. One that do
 
 Each job works in a clone of the last commit, build/mutation/<job>, whose first build takes as long as any from nothing.
 Survivors are printed as ``file:line: before -> after``, and the exit status is 1 if fewer than ``--at-least`` per cent
-were killed.
+were killed. With ``--log``, each outcome is a line of that file as soon as it is known, and a mutant that has a line
+there is not tried again.
 """
 
 import argparse
@@ -75,6 +77,9 @@ class Mutant:
         return f"{self.path}:{self.line}: {self.before.strip()} -> {self.after.strip()}"
 
 
+OUTCOMES = ("killed", "survived", "does not compile")
+
+
 def mutants_of(path: Path, draw: random.Random) -> list[Mutant]:
     """Returns the mutants of a source, one for each place."""
     found = []
@@ -103,6 +108,17 @@ def choose(sources: list[str], count: int, seed: int) -> list[Mutant]:
     return sorted(draw.sample(found, min(count, len(found))), key=lambda each: (each.path, each.line))
 
 
+def read_log(path: Path | None) -> dict[str, str]:
+    """Returns the outcomes that earlier runs wrote, by mutant."""
+    if path is None or not path.exists():
+        return {}
+    lines = [line.partition(": ") for line in path.read_text().splitlines()]
+    wrong = [number for number, (outcome, _, _) in enumerate(lines, 1) if outcome not in OUTCOMES]
+    if wrong:
+        sys.exit(f"mutate: line {wrong[0]} of {path} is no outcome: a log has lines as this tool writes them")
+    return {mutant: outcome for outcome, _, mutant in lines}
+
+
 def programs_for(path: str) -> list[str]:
     """Returns the programs of C++ tests that know a source, the fastest first."""
     if path.startswith("planner/"):
@@ -129,7 +145,8 @@ class Workplace:
              "-DATEN_RECOMPUTE_COMMAND=OFF", "-DATEN_RECOMPUTE_EXAMPLES=OFF", "-DATEN_RECOMPUTE_BATCH=4"],
             check=True,
         )  # fmt: skip
-        self._run(["cmake", "--build", "build", "-j", "1", "--target", *programs], check=True)  # takes long at first
+        # This takes long at first; the other clones wait, and find in ccache what this one has compiled.
+        self._run(["cmake", "--build", "build", "--target", *programs], check=True)
         outcome = self.outcome_of_tests(programs)
         if outcome != "survived":
             sys.exit(f"mutate: the tests do not pass without a mutant ({outcome}), see {self.folder}")
@@ -195,16 +212,21 @@ def main() -> int:
     parser.add_argument("--python", nargs="*", default=list(PYTHON_TESTS), metavar="TESTS", help="tests for survivors")
     parser.add_argument("--at-least", type=float, default=90.0, metavar="PER_CENT")
     parser.add_argument("--list", action="store_true", help="show the mutants and build nothing")
+    parser.add_argument("--log", type=Path, metavar="FILE", help="write each outcome there; skip mutants that it has")
     options = parser.parse_args()
     mutants = choose(options.sources, options.count, options.seed)
     if options.list:
         print("\n".join(map(str, mutants)))
         return 0
 
+    known = read_log(options.log)
+    left = [mutant for mutant in mutants if str(mutant) not in known]
+    outcomes = [known[str(mutant)] for mutant in mutants if str(mutant) in known]
+
     workplaces: queue.Queue[Workplace] = queue.Queue()
     for number in range(options.jobs):
         workplace = Workplace(number, options.python)
-        workplace.prepare(sorted({program for mutant in mutants for program in programs_for(mutant.path)}))
+        workplace.prepare(sorted({program for mutant in left for program in programs_for(mutant.path)}))
         workplaces.put(workplace)
 
     def try_one(mutant: Mutant) -> str:
@@ -214,17 +236,20 @@ def main() -> int:
         finally:
             workplaces.put(workplace)
 
-    counts = {"killed": 0, "survived": 0, "does not compile": 0}
     with (
         concurrent.futures.ThreadPoolExecutor(options.jobs) as pool,
-        tqdm(total=len(mutants), unit="mutant", disable=None) as progress,
+        tqdm(total=len(left), unit="mutant", disable=None) as progress,
     ):
-        tried = {pool.submit(try_one, mutant): mutant for mutant in mutants}
+        tried = {pool.submit(try_one, mutant): mutant for mutant in left}
         for each in concurrent.futures.as_completed(tried):
-            counts[each.result()] += 1
+            outcomes.append(each.result())
+            if options.log:
+                with options.log.open("a") as log:
+                    log.write(f"{each.result()}: {tried[each]}\n")
             if each.result() == "survived":
                 progress.write(str(tried[each]))
             progress.update()
+    counts = {outcome: outcomes.count(outcome) for outcome in OUTCOMES}
     compiled = counts["killed"] + counts["survived"]
     share = 100 * counts["killed"] / compiled if compiled else 0.0
     print(f"{len(mutants)} mutants: {counts}; {share:.1f} % of those that compile were killed")

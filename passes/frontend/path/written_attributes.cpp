@@ -4,10 +4,12 @@
 
 #include "ir/attribute_path.h"
 #include "ir/node_traits.h"
+#include "runtime/write_back.h"
 
 namespace aten_recompute {
 namespace {
 
+namespace prim = c10::prim;
 using torch::jit::Graph;
 using torch::jit::Value;
 
@@ -24,6 +26,19 @@ Value* memory_of(Value* value) {
 bool writes_to(const torch::jit::Node* node, size_t input) {
   const auto* alias = node->schema().arguments()[input].alias_info();
   return alias != nullptr && alias->isWrite();
+}
+
+bool can_raise(const torch::jit::Node* node) {
+  switch (node->kind()) {
+    case prim::Constant:
+    case prim::GetAttr:
+    case prim::SetAttr:
+    case prim::TupleConstruct:
+    case prim::ListConstruct:
+      return false;
+    default:
+      return node->kind() != kWriteBack;
+  }
 }
 
 }  // namespace
@@ -45,6 +60,19 @@ std::optional<std::vector<std::vector<std::string>>> written_attributes(Graph& g
       else if (!updates && !makes_new_tensor(memory))
         return std::nullopt;
     }
+  }
+  return written;
+}
+
+std::set<std::vector<std::string>> attributes_written_last(Graph& graph) {
+  std::set<std::vector<std::string>> written;
+  for (auto* node : graph.nodes().reverse()) {
+    if (can_raise(node))
+      break;
+    if (node->kind() != kWriteBack)
+      continue;
+    if (auto path = path_from_root(memory_of(node->input(0)), graph))
+      written.insert(std::move(*path));
   }
   return written;
 }
