@@ -143,8 +143,10 @@ void finish_region(JointGraph& joint, PlannedGraph planned, RegionGraphs& graphs
   finish_backward(graphs);
 }
 
-RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr<Graph>& forward,
-                               const RegionInput& input) {
+// Compiles the region in this layout. `is_measured` becomes false where the profile did not run an
+// operator because it needs more than RegionInput::most_profiled_bytes.
+RegionGraphs compile_with_profile(const RegionLayout& layout, const std::shared_ptr<Graph>& forward,
+                                  const RegionInput& input, bool& is_measured) {
   RegionGraphs graphs;
   graphs.source = input.graph;
   graphs.is_attribute = input.is_attribute;
@@ -153,14 +155,43 @@ RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr
   auto joint = differentiate_region(forward, input, graphs);
   auto options = input.options;
   const auto costs = profile_if_needed(joint, input, options);
+  is_measured = !costs || costs->num_too_large == 0;
   PlannedGraph planned;
   run_pass(Pass::kPlan, [&] {
     planned = plan_region({joint, costs ? &*costs : nullptr, options, input.is_attribute,
                            input.seen, input.leanest, input.known, input.largest_unplanned_bytes,
-                           input.leaves_room, input.only_known});
+                           input.leaves_room, input.only_known, input.method_memory});
   });
   finish_region(joint, std::move(planned), graphs);
   return graphs;
+}
+
+// Without exactness, passes/region/choose_slices.cpp says what may run.
+bool keeps_budget_in_profile(const RegionInput& input) {
+  return input.options.exact && input.options.memory_bytes && needs_profile(input.options) &&
+         !input.described;
+}
+
+RegionGraphs compile_in_layout(const RegionLayout& layout, const std::shared_ptr<Graph>& forward,
+                               const RegionInput& input) {
+  bool is_measured = true;
+  if (!keeps_budget_in_profile(input))
+    return compile_with_profile(layout, forward, input, is_measured);
+  // An operator that needs more than the budget would exceed it in the profile already. In a step
+  // under the budget it may overwrite an operand.
+  const auto limit = *input.options.memory_bytes;
+  auto limited = input;
+  limited.most_profiled_bytes = limit;
+  try {
+    auto graphs = compile_with_profile(layout, forward, limited, is_measured);
+    if (is_measured || !graphs.plan || graphs.plan->metrics.predicted_peak_bytes <= limit)
+      return graphs;
+  } catch (const BudgetUnreachableError&) {
+    if (is_measured)
+      throw;
+  }
+  // The smallest peak that there is has to be measured.
+  return compile_with_profile(layout, forward, input, is_measured);
 }
 
 }  // namespace

@@ -80,8 +80,9 @@ torch::jit::Method method_of(const torch::jit::Module& module, const std::string
 void replace_region(Node* node, const Options& options, bool is_one_of_several,
                     const RunRegion& run, std::exception_ptr& error) {
   auto walked = c10::make_intrusive<WalkedRegion>();
-  walked->region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node),
-                                               options, is_one_of_several);
+  walked->region = c10::make_intrusive<Region>(
+      node->g(c10::attr::Subgraph), attribute_flags(node), options, is_one_of_several,
+      std::make_shared<PinnedPlan>(), method_memory_around(node));
   walked->run = &run;
   walked->error = &error;
   auto* graph = node->owningGraph();

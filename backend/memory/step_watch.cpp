@@ -8,14 +8,15 @@
 
 namespace aten_recompute {
 
-std::shared_ptr<StepWatch> StepWatch::start() {
+std::shared_ptr<StepWatch> StepWatch::start(int64_t bytes_before) {
   auto watch = StepMemoryWatch::start();
   if (watch == nullptr)
     return nullptr;
-  return std::shared_ptr<StepWatch>(new StepWatch(std::move(watch)));
+  return std::shared_ptr<StepWatch>(new StepWatch(std::move(watch), bytes_before));
 }
 
-StepWatch::StepWatch(std::unique_ptr<StepMemoryWatch> watch) : watch_(std::move(watch)) {
+StepWatch::StepWatch(std::unique_ptr<StepMemoryWatch> watch, int64_t bytes_before)
+    : watch_(std::move(watch)), bytes_before_(bytes_before) {
   // MemoryWatch takes a profiler's place, so it is used only where there is none.
   if (at::globalContext().hasCUDA() && !at::hasCallbacks())
     on_any_device_ = std::make_unique<MemoryWatch>();
@@ -106,6 +107,8 @@ void StepWatch::release() {
 StepMemory StepWatch::memory() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   auto memory = memory_;
+  for (auto* bytes : {&memory.saved, &memory.loss_peak, &memory.at_backward, &memory.peak})
+    *bytes += bytes_before_;
   if (has_given_up_ || is_running_)
     memory.backward.clear();
   return memory;

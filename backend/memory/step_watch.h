@@ -40,8 +40,9 @@ struct StepMemory {
 // Thread-safe.
 class StepWatch {
  public:
-  // Returns nullptr if another step is watched.
-  static std::shared_ptr<StepWatch> start();
+  // Returns nullptr if another step is watched. `bytes_before` is what the step has allocated until
+  // now, and holds to its end.
+  static std::shared_ptr<StepWatch> start(int64_t bytes_before = 0);
 
   // Returns whether the memory of all devices is watched to the end of the step, which is so on
   // machines without CUDA.
@@ -71,7 +72,7 @@ class StepWatch {
   StepMemory memory() const;
 
  private:
-  explicit StepWatch(std::unique_ptr<StepMemoryWatch> watch);
+  StepWatch(std::unique_ptr<StepMemoryWatch> watch, int64_t bytes_before);
   // Marks the backward as one that cannot be compared with a plan, if `condition` holds.
   void give_up_if(bool condition);
 
@@ -79,6 +80,7 @@ class StepWatch {
   int64_t alive_in_forward() const;
 
   std::unique_ptr<StepMemoryWatch> watch_;
+  const int64_t bytes_before_;
   std::unique_ptr<MemoryWatch>
       on_any_device_;  // set during the forward if there are other devices than the CPU
   mutable std::mutex mutex_;

@@ -481,8 +481,9 @@ LoweredMethod::SpecializationPtr LoweredMethod::compile(
   if (runs_several && traits_of(options_).plans_whole_calls)
     result->plans = std::make_shared<MethodPlans>(method_, options);
   for (auto* node : nodes) {
-    auto region = c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node),
-                                              options, runs_several, pinned_plan_);
+    auto region =
+        c10::make_intrusive<Region>(node->g(c10::attr::Subgraph), attribute_flags(node), options,
+                                    runs_several, pinned_plan_, method_memory_around(node));
     node->ival_(symbols::kRegion, c10::IValue::make_capsule(region));
     result->regions.push_back(std::move(region));
   }

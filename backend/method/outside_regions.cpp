@@ -7,6 +7,7 @@
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
+#include "passes/frontend/path/path_builder.h"
 #include "passes/pipeline.h"
 #include "rules/autocast_probe.h"
 
@@ -33,7 +34,9 @@ bool has_operator_outside(torch::jit::Graph& graph, bool (*counts)(const torch::
 }  // namespace
 
 bool keeps_memory_outside(torch::jit::Graph& graph) {
-  return has_operator_outside(graph, [](const torch::jit::Node*) { return true; });
+  // Copies that come before the only region are a part of its plan (MethodMemory).
+  return has_operator_outside(
+      graph, [](const torch::jit::Node* node) { return !node->hasAttribute(kBeforeRegions); });
 }
 
 bool may_cast_outside(torch::jit::Graph& graph) {

@@ -131,12 +131,14 @@ std::vector<bool> attribute_flags(const torch::jit::Node* region) {
 }
 
 Region::Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute,
-               Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan)
+               Options options, bool is_one_of_several, std::shared_ptr<PinnedPlan> pinned_plan,
+               MethodMemory method_memory)
     : graph_(std::move(graph)),
       is_attribute_(std::move(is_attribute)),
       options_(std::move(options)),
       is_one_of_several_(is_one_of_several),
       pinned_plan_(std::move(pinned_plan)),
+      method_memory_(is_one_of_several ? MethodMemory{} : std::move(method_memory)),
       depends_on_device_(has_rules_for_cpu(*graph_)),
       depends_on_autocast_(depends_on_autocast(graph_->block())),
       takes_gradients_(has_node(*graph_, symbols::kGradient)),
@@ -223,6 +225,7 @@ std::shared_ptr<const CompiledRegion> Region::compile(const SpecializationKey& k
                       known,          plans.policy.largest_unplanned_bytes(),
                       channels_last,  key.autocast};
     input.is_one_of_several = is_one_of_several_;
+    input.method_memory = method_memory_;
     input.leaves_room = plans.policy.leaves_room();
     input.known_layouts = known_layouts;
     // A simulation whose systems grow goes on, with a warning.
@@ -408,6 +411,7 @@ RegionInput Region::compilation_of(const std::vector<c10::IValue>& inputs,
   input.described = described;
   input.autocast = key.autocast;
   input.is_one_of_several = is_one_of_several_;
+  input.method_memory = method_memory_;
   return input;
 }
 
@@ -425,7 +429,8 @@ std::shared_ptr<torch::jit::Graph> Region::graph_for(const SpecializationKey& ke
   return graph;
 }
 
-std::shared_ptr<StepWatch> Region::watch(RegionCall& call, bool is_for_larger) const {
+std::shared_ptr<StepWatch> Region::watch(RegionCall& call, const std::vector<c10::IValue>& inputs,
+                                         bool is_for_larger) const {
   const auto& compiled_region = call.compiled_region();
   if (compiled_region.plan() == nullptr)
     return nullptr;
@@ -438,8 +443,12 @@ std::shared_ptr<StepWatch> Region::watch(RegionCall& call, bool is_for_larger) c
   }
   const bool has_step = traits_of(options_).keeps_budget && !is_one_of_several_ &&
                         MethodCall::may_watch() && StepWatch::sees_all_memory();
-  auto watch =
-      has_step && compiled_region.wants_watch(is_for_larger) ? StepWatch::start() : nullptr;
+  if (!has_step || !compiled_region.wants_watch(is_for_larger))
+    return nullptr;
+  int64_t copied_bytes = 0;
+  for (const auto copy : method_memory_.copies)
+    copied_bytes += static_cast<int64_t>(inputs[copy].toTensor().storage().nbytes());
+  auto watch = StepWatch::start(copied_bytes);
   if (watch != nullptr)
     call.set_own_watch(watch, is_for_larger, difference_);
   return watch;

@@ -47,7 +47,8 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // whole.
   Region(std::shared_ptr<torch::jit::Graph> graph, std::vector<bool> is_attribute, Options options,
          bool is_one_of_several,
-         std::shared_ptr<PinnedPlan> pinned_plan = std::make_shared<PinnedPlan>());
+         std::shared_ptr<PinnedPlan> pinned_plan = std::make_shared<PinnedPlan>(),
+         MethodMemory method_memory = {});
 
   // Takes the region's inputs from the stack and leaves its outputs there, with their autograd
   // history. Compiles the region for each new SpecializationKey, and under strategy budget for
@@ -159,13 +160,15 @@ class Region : public torch::CustomClassHolder, public PlannedRegion {
   // Has the call watched if its peak is to be compared with a plan. Returns the watch of a step
   // that runs this region alone, so that the call ends with the region's forward; nullptr
   // otherwise. `is_for_larger`: Choice.
-  std::shared_ptr<StepWatch> watch(RegionCall& call, bool is_for_larger) const;
+  std::shared_ptr<StepWatch> watch(RegionCall& call, const std::vector<c10::IValue>& inputs,
+                                   bool is_for_larger) const;
 
   std::shared_ptr<torch::jit::Graph> graph_;
   std::vector<bool> is_attribute_;
   Options options_;
   bool is_one_of_several_;
   std::shared_ptr<PinnedPlan> pinned_plan_;
+  MethodMemory method_memory_;  // empty with is_one_of_several_
   std::shared_ptr<const UserRules> rules_ = registered_rules();
   bool depends_on_device_;
   bool depends_on_autocast_;     // even where autocast is off around the region

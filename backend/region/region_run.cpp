@@ -417,7 +417,7 @@ bool Region::run_compiled(Stack& stack, std::vector<c10::IValue>& inputs,
   if (!is_one_of_several_)
     call->set_alone();
   const auto is_kept = note_for_replay(*call, inputs, handed);
-  const auto own_watch = watch(*call, is_for_larger);
+  const auto own_watch = watch(*call, inputs, is_for_larger);
   if (dataflow != nullptr)
     dataflow->begin_run(compiled_region, is_attribute_, inputs, is_kept, edges);
   const auto freed_edges =

@@ -72,6 +72,8 @@ class NodeClasses {
   // FLOP model. Throws what the operator throws on meta tensors, NotImplementedError for a tape.
   NodeClass estimate(size_t index, const std::vector<c10::IValue>& operands);
 
+  // Returns the bytes of the operands that are kept for the next operator.
+  int64_t kept_bytes() const { return operand_maker_.kept_bytes(); }
   // Gives back memory that is kept for the next operator.
   void release_memory();
 

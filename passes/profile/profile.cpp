@@ -167,6 +167,7 @@ class CostSource {
   void end_forward() { forward_.release_values(); }
 
   size_t num_classes() const { return classes_.size(); }
+  size_t num_too_large() const { return num_too_large_; }
   DataSizes& data_sizes() { return data_sizes_; }
 
  private:
@@ -177,8 +178,10 @@ class CostSource {
         if (const auto with_masks = masks_.with_real_masks(operands))
           return classes_.run_apart(index, *with_masks);
       }
-      if (const auto too_large = estimate_if_too_large(index, operands))
+      if (const auto too_large = estimate_if_too_large(index, operands)) {
+        ++num_too_large_;
         return classes_.run_as(*too_large, index, operands);
+      }
       return classes_.run(
           index, is_branch(program_.nodes[index]) ? with_larger_block(index, operands) : operands);
     } catch (const std::exception& error) {
@@ -267,7 +270,8 @@ class CostSource {
         bytes += own;
       if (bytes > most_bytes_)
         return estimated;
-      if (bytes > most_bytes_ / 2)
+      // What is kept of an earlier operator stays while this one runs.
+      if (bytes > most_bytes_ / 2 || classes_.kept_bytes() + bytes > most_bytes_)
         classes_.release_memory();
     } catch (const std::exception& error) {
       GRAPH_DEBUG("not estimated: ", *program_.nodes[index], error.what());
@@ -309,6 +313,7 @@ class CostSource {
   ObservedForward forward_;
   KnownMasks masks_;
   DataSizes data_sizes_;
+  size_t num_too_large_ = 0;
 };
 
 // Walks the joint graph and writes down what it comes across.
@@ -489,6 +494,7 @@ Profile profile_joint_graph(const JointGraph& joint, const std::vector<IValue>& 
   profiler.describe_incoming_gradients(seen.expanded);
   run(program.num_forward, program.nodes.size());
   auto profile = profiler.finish();
+  profile.num_too_large = costs.num_too_large();
   profile.seconds = std::chrono::duration<double>(Clock::now() - start).count();
   return profile;
 }

@@ -43,7 +43,9 @@ class OperandMaker {
   RealOperands make(const std::vector<c10::IValue>& operands, const std::vector<at::Tensor>& memory,
                     OperandAccess access);
 
-  // Gives back the memory that is kept for the next call.
+  // Returns the bytes that are kept for the next call.
+  int64_t kept_bytes() const { return zeroed_.bytes(); }
+  // Gives back that memory.
   void release_zeros() { zeroed_.release(); }
 
  private:

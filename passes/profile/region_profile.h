@@ -82,6 +82,8 @@ struct Profile {
   // Number of classes of nodes with equal operator, arguments, sizes and types: one node of each
   // ran.
   size_t num_classes = 0;
+  // Number of nodes that did not run because they need too much memory, and were estimated.
+  size_t num_too_large = 0;
   // The sizes that the profile assumed. Attribute symbols::kDataSizes of a node is the index of its
   // first one.
   DataSizes data_sizes;

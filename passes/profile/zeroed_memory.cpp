@@ -17,6 +17,13 @@ void ZeroedMemory::reserve(at::Device device, int64_t num_storages, int64_t byte
   block.memory = at::zeros({needed}, at::TensorOptions().dtype(at::kByte).device(device)).storage();
 }
 
+int64_t ZeroedMemory::bytes() const {
+  int64_t bytes = 0;
+  for (const auto& [device, block] : blocks_)
+    bytes += block.memory ? static_cast<int64_t>(block.memory.nbytes()) : 0;
+  return bytes;
+}
+
 c10::Storage ZeroedMemory::take(at::Device device, int64_t bytes) {
   auto& block = blocks_.at(device);
   const auto begin = block.used_bytes;

@@ -17,6 +17,9 @@ class ZeroedMemory {
   // before must not be used any more.
   void reserve(at::Device device, int64_t num_storages, int64_t bytes);
 
+  // Returns the bytes that are held now.
+  int64_t bytes() const;
+
   // Gives the memory back. Storages that were taken must not be used any more.
   void release() { blocks_.clear(); }
 

@@ -13,6 +13,7 @@
 
 #include "common/options.h"
 #include "ir/joint_graph.h"
+#include "passes/frontend/path/method_memory.h"
 #include "passes/partition/split_sums.h"
 #include "passes/region/insert_casts.h"
 #include "passes/strategy/region_plan.h"
@@ -63,6 +64,7 @@ struct RegionInput {
   SharedCasts shared_casts{};
   // The method has other regions, with which this one is planned.
   bool is_one_of_several = false;
+  MethodMemory method_memory{};
   // Under a budget in bytes, the plan leaves a part of it free for larger calls, if possible.
   bool leaves_room = false;
   // Under a budget in bytes: as `known`, the latest last. One that keeps it is taken again.

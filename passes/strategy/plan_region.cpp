@@ -155,6 +155,8 @@ std::vector<int32_t> freed_before_backward(const PlanRequest& request,
     const auto output = joint.vjp_outputs[k];
     is_freed[output] = is_freed[output] || seen[k];
   }
+  for (const auto output : request.method_memory.written_back)
+    is_freed.at(output) = true;
   std::vector<int32_t> values;
   for (size_t i = 0; i < joint.num_outputs; ++i) {
     if (is_freed[i] && boundary.outputs[i] >= 0)
@@ -170,6 +172,18 @@ void note_caller(const PlanRequest& request, const RegionBoundary& boundary, Pro
   const auto& caller = request.seen.caller;
   problem.loss_bytes = static_cast<int64_t>(caller.loss_factor.value_or(1.0) * incoming);
   problem.held_by_caller = static_cast<int64_t>(caller.held_factor * incoming);
+}
+
+// Counts the copies that the method makes for the region: they are there during the whole step.
+void count_copies(const PlanRequest& request, const RegionBoundary& boundary, Problem& problem) {
+  for (const auto input : request.method_memory.copies) {
+    const auto value = boundary.inputs.at(input);
+    if (value < 0)
+      continue;
+    for (const auto storage : problem.storages[value])
+      problem.held[storage] = 0;
+    problem.results.push_back(value);
+  }
 }
 
 // Returns the plan of a region with a profile, but for its metrics.
@@ -219,6 +233,7 @@ PlannedGraph plan_region(const PlanRequest& request) {
     obey_tags(planned.problem);
   auto boundary = boundary_of(request.joint, planned.problem);
   note_caller(request, boundary, planned.problem.problem);
+  count_copies(request, boundary, planned.problem.problem);
   planned.unmatched = unmatched_words(request.joint, request.options);
   const auto retention = decide(request, planned);
   if (request.profile != nullptr) {

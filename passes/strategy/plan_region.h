@@ -7,6 +7,7 @@
 
 #include "common/options.h"
 #include "ir/joint_graph.h"
+#include "passes/frontend/path/method_memory.h"
 #include "passes/strategy/graph_problem.h"
 #include "passes/strategy/region_plan.h"
 #include "passes/strategy/strategies.h"
@@ -26,6 +27,7 @@ struct PlanRequest {
   int64_t largest_unplanned_bytes = 0;  // of these, the largest peak without recomputation
   bool leaves_room = false;             // RegionInput::leaves_room
   bool only_known = false;              // RegionInput::only_known
+  MethodMemory method_memory{};
 };
 
 // The decision, in terms of the joint graph.

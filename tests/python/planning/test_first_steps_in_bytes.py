@@ -175,6 +175,36 @@ def test_a_method_that_data_decide_is_recorded_on_its_tensors(tracker: Tracker) 
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-3)
 
 
+class Edges(nn.Module):
+    """What nodes of a graph send each other, in tensors much larger than those of the nodes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(32, 32)
+
+    def forward(self, x: Tensor, sources: Tensor) -> Tensor:
+        for _ in range(2):
+            messages = self.layer(x).index_select(0, sources)
+            targets = sources.flip(0).unsqueeze(1).expand_as(messages)
+            x = torch.tanh(x + torch.zeros_like(x).scatter_add(0, targets, messages))
+        return x.square().mean()
+
+
+@pytest.mark.parametrize(("exact", "share"), [(True, 0.8), (False, 0.8), (False, 0.6)])
+def test_first_steps_keep_the_budget_where_single_operators_exceed_it(
+    exact: bool, share: float, tracker: Tracker
+) -> None:
+    torch.manual_seed(0)
+    eager = Edges()
+    x, sources = torch.randn(300, 32), torch.randint(0, 300, (6000,))
+    budget = int(share * peaks_of(copy.deepcopy(eager), x, sources, 1, tracker)[0])
+    scripted = torch.jit.script(copy.deepcopy(eager))
+    lowered = aten_recompute.lower(scripted, "budget", memory_budget=budget, accumulate=True, exact=exact)
+    assert max(peaks_of(lowered, x, sources, 3, tracker)) <= budget
+    for found, expected in zip(gradients(lowered, x, sources), gradients(eager, x, sources), strict=True):
+        torch.testing.assert_close(found, expected, rtol=0 if exact else 1e-5, atol=0 if exact else 1e-6)
+
+
 class Messages(nn.Module):
     """What atoms send over edges, with a filter for all layers at once, as PaiNN makes it."""
 

@@ -1,0 +1,42 @@
+#include "passes/frontend/path/method_memory.h"
+
+#include <torch/csrc/jit/ir/ir.h>
+
+#include <algorithm>
+
+#include "ir/node_traits.h"
+#include "passes/frontend/path/path_builder.h"
+#include "runtime/write_back.h"
+
+namespace aten_recompute {
+namespace {
+
+using torch::jit::Value;
+
+// Returns whether the value, and views of it, are written back, and nothing else reads them.
+bool is_only_written_back(const Value* value) {
+  const auto& uses = value->uses();
+  return !uses.empty() && std::all_of(uses.begin(), uses.end(), [](const torch::jit::Use& use) {
+    if (use.user->kind() == kWriteBack)
+      return use.offset == 1;
+    return is_pure_view(use.user) && use.user->outputs().size() == 1 &&
+           is_only_written_back(use.user->output());
+  });
+}
+
+}  // namespace
+
+MethodMemory method_memory_around(const torch::jit::Node* region) {
+  MethodMemory memory;
+  for (size_t i = 0; i < region->inputs().size(); ++i) {
+    if (region->input(i)->node()->hasAttribute(kBeforeRegions))
+      memory.copies.push_back(i);
+  }
+  for (size_t i = 0; i < region->outputs().size(); ++i) {
+    if (is_only_written_back(region->output(i)))
+      memory.written_back.push_back(i);
+  }
+  return memory;
+}
+
+}  // namespace aten_recompute

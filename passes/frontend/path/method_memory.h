@@ -1,0 +1,25 @@
+// What a method does with the memory of a region's inputs and outputs.
+#pragma once
+
+#include <cstddef>
+#include <vector>
+
+namespace torch::jit {
+struct Node;
+}
+
+namespace aten_recompute {
+
+// Of a method that has only one region, which nobody else could tell about this memory.
+struct MethodMemory {
+  // Inputs that the method makes for the call: copies of attributes that it writes to
+  // (kBeforeRegions). They are held to the end of the backward, which may run the region again.
+  std::vector<size_t> copies;
+  // Outputs that are written back to attributes, and are gone when the call ends.
+  std::vector<size_t> written_back;
+};
+
+// Returns what the method does around the region, a node that form_regions() made in it.
+MethodMemory method_memory_around(const torch::jit::Node* region);
+
+}  // namespace aten_recompute
