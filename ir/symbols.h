@@ -14,6 +14,9 @@ inline const c10::Symbol kRegion = c10::Symbol::attr("region");
 // buffer).
 inline const c10::Symbol kIsAttribute = c10::Symbol::attr("is_attribute");
 
+// Attribute of a node of a recorded path that stands before all regions.
+inline const c10::Symbol kBeforeRegions = c10::Symbol::attr("before_regions");
+
 // Marks where the backward of a joint graph begins. It has no inputs and outputs; splice() removes
 // it.
 inline const c10::Symbol kBackwardStart =

@@ -7,7 +7,6 @@
 
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/frontend/path/path_builder.h"
 #include "passes/pipeline.h"
 #include "rules/autocast_probe.h"
 
@@ -35,8 +34,9 @@ bool has_operator_outside(torch::jit::Graph& graph, bool (*counts)(const torch::
 
 bool keeps_memory_outside(torch::jit::Graph& graph) {
   // Copies that come before the only region are a part of its plan (MethodMemory).
-  return has_operator_outside(
-      graph, [](const torch::jit::Node* node) { return !node->hasAttribute(kBeforeRegions); });
+  return has_operator_outside(graph, [](const torch::jit::Node* node) {
+    return !node->hasAttribute(symbols::kBeforeRegions);
+  });
 }
 
 bool may_cast_outside(torch::jit::Graph& graph) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "ir/node_traits.h"
-#include "passes/frontend/path/path_builder.h"
+#include "ir/symbols.h"
 #include "runtime/write_back.h"
 
 namespace aten_recompute {
@@ -29,7 +29,7 @@ bool is_only_written_back(const Value* value) {
 MethodMemory method_memory_around(const torch::jit::Node* region) {
   MethodMemory memory;
   for (size_t i = 0; i < region->inputs().size(); ++i) {
-    if (region->input(i)->node()->hasAttribute(kBeforeRegions))
+    if (region->input(i)->node()->hasAttribute(symbols::kBeforeRegions))
       memory.copies.push_back(i);
   }
   for (size_t i = 0; i < region->outputs().size(); ++i) {

@@ -13,7 +13,8 @@ namespace aten_recompute {
 // Of a method that has only one region, which nobody else could tell about this memory.
 struct MethodMemory {
   // Inputs that the method makes for the call: copies of attributes that it writes to
-  // (kBeforeRegions). They are held to the end of the backward, which may run the region again.
+  // (symbols::kBeforeRegions). They are held to the end of the backward, which may run the region
+  // again.
   std::vector<size_t> copies;
   // Outputs that are written back to attributes, and are gone when the call ends.
   std::vector<size_t> written_back;

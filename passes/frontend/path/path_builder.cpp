@@ -114,7 +114,7 @@ Value* PathBuilder::add_attribute(Value* object, const std::string& name) {
 Value* PathBuilder::add_copy_of_attribute(Value* attribute) {
   const torch::jit::WithInsertPoint guard(start_);
   auto* copy = graph_->insert(aten::clone, {attribute});
-  copy->node()->i_(kBeforeRegions, 1);
+  copy->node()->i_(symbols::kBeforeRegions, 1);
   return copy;
 }
 

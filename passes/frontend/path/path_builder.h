@@ -18,9 +18,6 @@
 
 namespace aten_recompute {
 
-// Attribute of a node that stands before all regions.
-inline const c10::Symbol kBeforeRegions = c10::Symbol::attr("before_regions");
-
 // Writes the straight line of a path to a graph.
 class PathBuilder {
  public:
@@ -76,8 +73,8 @@ class PathBuilder {
   // Adds a read of an attribute. It comes before all that the path computes.
   torch::jit::Value* add_attribute(torch::jit::Value* object, const std::string& name);
   // Adds a copy of an attribute that the path writes to at its end. It is made where the attribute
-  // is read, and is part of no region (kBeforeRegions), so that the regions' backward and their
-  // replay can read it later.
+  // is read, and is part of no region (symbols::kBeforeRegions), so that the regions' backward and
+  // their replay can read it later.
   torch::jit::Value* add_copy_of_attribute(torch::jit::Value* attribute);
 
   // Makes the path depend on the item being what it is in this call. The item is constant

@@ -40,7 +40,7 @@ bool is_unknown(const Node* node) {
   const bool maps_lists = std::any_of(inputs.begin(), inputs.end(), is_list) &&
                           std::any_of(outputs.begin(), outputs.end(), is_list);
   return kind == symbols::kGradient || !is_ours || maps_lists || !node->blocks().empty() ||
-         node->hasAttribute(c10::attr::Subgraph) || node->hasAttribute(kBeforeRegions);
+         node->hasAttribute(c10::attr::Subgraph) || node->hasAttribute(symbols::kBeforeRegions);
 }
 
 // Returns whether the operator has an argument that says that its result requires a gradient.

@@ -14,6 +14,7 @@
 #include "ir/node_names.h"
 #include "ir/node_traits.h"
 #include "ir/operator_facts.h"
+#include "ir/symbols.h"
 #include "passes/frontend/path/determined_types.h"
 #include "passes/frontend/path/given_values.h"
 #include "passes/frontend/path/meta_run.h"
@@ -229,7 +230,8 @@ Value* PathOperators::written_content(Node* node, std::vector<Value*> symbols,
 
 bool PathOperators::is_without_grad(const Value* value) const {
   return !contains_tensor(*value->type()) || value->node()->kind() == prim::Constant ||
-         value->node()->hasAttribute(kBeforeRegions) || made_without_grad_.count(value) != 0;
+         value->node()->hasAttribute(symbols::kBeforeRegions) ||
+         made_without_grad_.count(value) != 0;
 }
 
 Value* PathOperators::without_grad(Value* result, const IValue& value) {

@@ -8,7 +8,6 @@
 #include "ir/check_blocks.h"
 #include "ir/node_traits.h"
 #include "ir/symbols.h"
-#include "passes/frontend/path/path_builder.h"
 
 namespace aten_recompute {
 namespace {
@@ -71,7 +70,7 @@ bool is_list_with_tensors(const c10::Type& type) {
 Eligibility EligibilityChecker::check(Node* node) const {
   if (facts_.excluded.count(node) != 0)
     return {may_be_cast(node) ? Place::kBreak : Place::kOutside, "makes a list that leaves it"};
-  if (node->hasAttribute(kBeforeRegions))
+  if (node->hasAttribute(symbols::kBeforeRegions))
     return {Place::kBreak, "copies an attribute that the method writes to"};
   if (node->kind() == prim::GetAttr) {
     return facts_.set_attributes.count(node->s(c10::attr::name)) != 0
